@@ -1,0 +1,107 @@
+"""What the engine asks of a machine that runs forwards. A backend never sees a method.
+
+Keys and values live in pages of ``PAGE`` slots, shared by all layers of a model: slot s of a
+sequence is row ``s % PAGE`` of page ``pages[s // PAGE]``. The engine owns the page numbers; the
+backend owns the memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.logits import Logits
+from paradecode.models.config import ModelConfig
+
+PAGE = 16
+"""Slots in a page."""
+
+
+@dataclass(frozen=True, eq=False)
+class Span:
+    """The rows of one sequence in a packed forward.
+
+    Row k attends to cached slots ``visible`` (or ``range(context)``), to those cached slots
+    ``tail[t]`` with ``mask[k, t]``, and to those new rows j with ``mask[k, len(tail) + j]``. What a
+    row sees is summed in an order that depends on positions only, never on slots or neighbours.
+
+    Attributes:
+        pages: int32 [P], the sequence's page table.
+        tokens: int32 [K]; ignored where ``embeddings`` or ``resume`` is given.
+        positions: int32 [K], rotary positions.
+        slots: int32 [K], where each row's key and value are stored; -1 stores nothing (the rows
+            still see one another). Distinct; none may lie in what the rows see as cached.
+        context: number of leading slots that every row sees, at positions 0 .. context - 1.
+        visible: int32 [V] or None; replaces ``range(context)`` by an ordered list of slots.
+        tail: int32 [T], further cached slots, subject to ``mask``.
+        tail_positions: int32 [T], their positions.
+        mask: bool [K, T + K], or None for causal: row k sees all of ``tail`` and rows 0..k.
+        logits: int32 [R], the rows that go through the final norm and the LM head.
+        hidden: layers whose outputs are returned.
+        layers: layers to run, in order, or None for all.
+        embeddings: float32 [K, D] or None.
+        resume: float32 [K, D] or None; enters the first of ``layers`` in place of the embedding.
+    """
+
+    pages: NDArray[np.int32]
+    tokens: NDArray[np.int32]
+    positions: NDArray[np.int32]
+    slots: NDArray[np.int32]
+    context: int
+    logits: NDArray[np.int32]
+    visible: NDArray[np.int32] | None = None
+    tail: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    tail_positions: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    mask: NDArray[np.bool_] | None = None
+    hidden: tuple[int, ...] = ()
+    layers: tuple[int, ...] | None = None
+    embeddings: NDArray[np.float32] | None = None
+    resume: NDArray[np.float32] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class SpanResult:
+    """Logits of the requested rows, and hidden states: layer -> float32 [K, D]."""
+
+    logits: Logits
+    hidden: dict[int, NDArray[np.float32]] = field(default_factory=dict)
+
+
+class Backend(Protocol):
+    """One loaded model on one machine."""
+
+    name: str
+    config: ModelConfig
+
+    def reserve(self, pages: int) -> None:
+        """Provide memory for pages 0 .. pages - 1, all layers. Called once, before any forward."""
+        ...
+
+    def forward(self, spans: Sequence[Span]) -> list[SpanResult]:
+        """Run one packed forward. All spans name the same ``layers``.
+
+        Raises:
+            InvalidInput: if a size, index or token id is out of range; nothing was stored then.
+        """
+        ...
+
+    def copy(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> None:
+        """Copy K/V rows between physical slots (page * PAGE + row) in every layer.
+
+        All sources are read before a target is written.
+        """
+        ...
+
+    def apply(
+        self, module: Callable[[NDArray[Any]], NDArray[Any]], inputs: NDArray[Any]
+    ) -> NDArray[Any]:
+        """Run a small module on this machine."""
+        ...
+
+    def close(self) -> None:
+        """Free memory and threads; further calls are errors."""
+        ...

@@ -1,0 +1,1 @@
+"""The words everyone speaks: requests, trees, logits, sampling, noise, trace."""

@@ -1,0 +1,215 @@
+"""The logits protocol: vocabulary-sized work stays in the backend, decoders see small arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.errors import BackendError
+from paradecode.core.noise import GUMBEL_SPREAD, gumbel
+
+Bias = tuple[NDArray[np.int32], NDArray[np.float32]]
+"""Sparse addition to one row of logits: token ids and what is added (-inf bans a token)."""
+
+
+@dataclass(frozen=True)
+class Warp:
+    """How logits become the distribution that is sampled, in this order.
+
+    temperature (0 = greedy), then the ``top_k`` most likely (0 = all), then the smallest set with
+    mass ``top_p``, then those with at least ``min_p`` times the best probability.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+
+    @property
+    def filters(self) -> bool:
+        return self.top_k > 0 or self.top_p < 1.0 or self.min_p > 0.0
+
+
+class Logits(Protocol):
+    """Rows of next-token logits; R rows over a vocabulary of V. Ties go to the lowest token id."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(R, V)."""
+        ...
+
+    def select(self, rows: Sequence[int]) -> Logits:
+        """The given rows, in that order."""
+        ...
+
+    def with_bias(self, biases: Sequence[Bias | None]) -> Logits:
+        """New logits with a sparse addition a row; this object does not change."""
+        ...
+
+    def argmax(self) -> NDArray[np.int32]:
+        """int32 [R]. Raises BackendError when a row holds NaN or nothing finite."""
+        ...
+
+    def top_k(self, k: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """int32 [R, k] ids and float32 [R, k] logits, best first; k is cut to V."""
+        ...
+
+    def gather(self, ids: NDArray[np.integer]) -> NDArray[np.float32]:
+        """float32 [R, m]: the logits at ``ids`` [R, m]."""
+        ...
+
+    def log_normalizer(self) -> NDArray[np.float64]:
+        """float64 [R]: log-sum-exp of each row."""
+        ...
+
+    def log_probability(self, ids: NDArray[np.integer]) -> NDArray[np.float64]:
+        """float64 [R, m]: log-softmax at ``ids`` [R, m]."""
+        ...
+
+    def margin(self) -> NDArray[np.float64]:
+        """float64 [R]: probability of the best token minus that of the second best."""
+        ...
+
+    def entropy(self) -> NDArray[np.float64]:
+        """float64 [R]: entropy of the softmax, in nats."""
+        ...
+
+    def probabilities(self, warp: Warp) -> NDArray[np.float64]:
+        """float64 [R, V]: the warped distribution. Vocabulary-sized: for verifiers that need it."""
+        ...
+
+    def sample(self, warp: Warp, keys: Sequence[int]) -> NDArray[np.int32]:
+        """int32 [R]: argmax of scaled logit + Gumbel noise of (key, token) over the kept tokens.
+
+        With temperature 0 this is :meth:`argmax`. ``keys`` come from :func:`noise.key`, one a row.
+        """
+        ...
+
+
+class ArrayLogits:
+    """Logits held as a NumPy array [R, V]: the reference of the protocol, and the CPU path."""
+
+    def __init__(self, values: NDArray[np.floating]) -> None:
+        self.values = values
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.values.shape[0], self.values.shape[1]
+
+    def select(self, rows: Sequence[int]) -> ArrayLogits:
+        return ArrayLogits(self.values[list(rows)])
+
+    def with_bias(self, biases: Sequence[Bias | None]) -> ArrayLogits:
+        values = self.values.copy()
+        for row, bias in zip(values, biases, strict=True):
+            if bias is not None:
+                row[bias[0]] += bias[1].astype(row.dtype)
+        return ArrayLogits(values)
+
+    def argmax(self) -> NDArray[np.int32]:
+        best = self.values.argmax(axis=1)
+        # NumPy's argmax returns the first NaN, so looking at the winners finds every bad row.
+        if not np.isfinite(self.values[np.arange(len(best)), best]).all():
+            raise BackendError("the model returned logits that are NaN or infinite")
+        return best.astype(np.int32)
+
+    def top_k(self, k: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        k = min(k, self.shape[1])
+        ids = np.empty((self.shape[0], k), np.int32)
+        for out, row in zip(ids, self.values, strict=True):
+            out[:] = _best(row, k)
+        return ids, np.take_along_axis(self.values, ids, axis=1).astype(np.float32)
+
+    def gather(self, ids: NDArray[np.integer]) -> NDArray[np.float32]:
+        return np.take_along_axis(self.values, ids, axis=1).astype(np.float32)
+
+    def log_normalizer(self) -> NDArray[np.float64]:
+        wide = self.values.astype(np.float64)
+        top = wide.max(axis=1)
+        return top + np.log(np.exp(wide - top[:, None]).sum(axis=1))
+
+    def log_probability(self, ids: NDArray[np.integer]) -> NDArray[np.float64]:
+        chosen = np.take_along_axis(self.values, ids, axis=1).astype(np.float64)
+        return chosen - self.log_normalizer()[:, None]
+
+    def margin(self) -> NDArray[np.float64]:
+        ids, _ = self.top_k(2)
+        p = np.exp(self.log_probability(ids))
+        return p[:, 0] - p[:, 1] if p.shape[1] > 1 else p[:, 0]
+
+    def entropy(self) -> NDArray[np.float64]:
+        log_p = self.values.astype(np.float64) - self.log_normalizer()[:, None]
+        p = np.exp(log_p)
+        return -np.where(p > 0, p * np.where(p > 0, log_p, 0.0), 0.0).sum(axis=1)
+
+    def probabilities(self, warp: Warp) -> NDArray[np.float64]:
+        out = np.zeros(self.shape, np.float64)
+        for p, row in zip(out, self.values, strict=True):
+            ids, scaled = kept(row, warp)
+            weights = np.exp(scaled - scaled.max())
+            p[ids] = weights / weights.sum()
+        return out
+
+    def sample(self, warp: Warp, keys: Sequence[int]) -> NDArray[np.int32]:
+        best = self.argmax()
+        if warp.temperature == 0.0:
+            return best
+        for index, (row, base) in enumerate(zip(self.values, keys, strict=True)):
+            ids, scaled = kept(row, warp)
+            if not warp.filters:  # Exact: a token this far below the best can never win.
+                near = scaled >= scaled.max() - GUMBEL_SPREAD
+                ids, scaled = ids[near], scaled[near]
+            best[index] = ids[np.argmax(scaled + gumbel(base, ids))]
+        return best
+
+
+def kept(row: NDArray[np.floating], warp: Warp) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    """The tokens of one row that survive ``warp``, ascending, and their scaled logits (float64).
+
+    At temperature 0 only the best token is kept.
+    """
+    if warp.temperature == 0.0:
+        best = np.array([row.argmax()], np.int32)
+        return best, np.zeros(1)
+    scaled = row.astype(np.float64) / warp.temperature
+    ids = np.flatnonzero(np.isfinite(scaled)).astype(np.int32)
+    scaled = scaled[ids]
+    if len(ids) == 0:
+        raise BackendError("the model returned logits that are NaN or infinite")
+    if 0 < warp.top_k < len(ids):
+        chosen = np.sort(_best(scaled, warp.top_k))
+        ids, scaled = ids[chosen], scaled[chosen]
+    if warp.top_p < 1.0:
+        chosen = np.sort(_nucleus(scaled, warp.top_p))
+        ids, scaled = ids[chosen], scaled[chosen]
+    if warp.min_p > 0.0:
+        chosen = scaled >= scaled.max() + np.log(warp.min_p)
+        ids, scaled = ids[chosen], scaled[chosen]
+    return ids, scaled
+
+
+def _best(row: NDArray[np.floating], k: int) -> NDArray[np.int64]:
+    """Indices of the k largest values, best first, ties to the lowest index."""
+    if k >= len(row):
+        return np.argsort(-row, kind="stable")
+    # The k-th value may be tied with values outside the partition: take all that reach it.
+    threshold = np.partition(row, len(row) - k)[len(row) - k]
+    candidates = np.flatnonzero(row >= threshold)
+    return candidates[np.argsort(-row[candidates], kind="stable")][:k]
+
+
+def _nucleus(scaled: NDArray[np.float64], top_p: float) -> NDArray[np.int64]:
+    """Indices of the smallest set of best tokens whose probabilities sum to ``top_p`` or more."""
+    top = scaled.max()
+    total = np.exp(scaled - top).sum()
+    count = min(64, len(scaled))
+    while True:  # Sorting the whole vocabulary is seldom needed.
+        order = _best(scaled, count)
+        mass = np.cumsum(np.exp(scaled[order] - top)) / total
+        if count == len(scaled) or mass[-1] >= top_p:
+            return order[: int(np.searchsorted(mass, top_p)) + 1]
+        count = min(count * 8, len(scaled))

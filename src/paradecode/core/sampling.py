@@ -1,0 +1,264 @@
+"""Sampling parameters, and the sampler that turns logits into the tokens of plain decoding.
+
+Sampling is coupled: the token at a position is the argmax of the warped log-probabilities plus
+the Gumbel noise of (seed, position). A draft token is right exactly when it equals that token, so
+greedy and sampled verification are one rule, and a seeded request gives the same tokens with any
+decoder. Processors with a memory (penalties, bans) are evaluated along the path of each tree row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.errors import InvalidInput
+from paradecode.core.logits import Bias, Logits, Warp
+from paradecode.core.noise import MASK64, Purpose, key, mix
+
+MAX_N = 128
+MAX_TOP_LOGPROBS = 20
+MAX_STOPS = 16
+MAX_STOP_LENGTH = 1024
+MAX_LOGIT_BIAS = 1024
+MAX_TOKENS = 1 << 20
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """What a request may ask of sampling; names and meanings follow OpenAI and vLLM.
+
+    Attributes:
+        max_tokens: upper bound on generated tokens; the context length bounds it as well.
+        min_tokens: EOS and stop tokens are banned until this many tokens were generated.
+        temperature: 0 is greedy.
+        top_k: 0 keeps all tokens (-1 is accepted for the same).
+        top_p: nucleus mass, in (0, 1].
+        min_p: least probability relative to the best token, in [0, 1].
+        repetition_penalty: divides positive and multiplies negative logits of every token of the
+            prompt or the output (Keskar et al. 2019, CTRL); 1 is off.
+        presence_penalty, frequency_penalty: subtracted once, and once per occurrence, for tokens
+            of the output.
+        logit_bias: token id -> what is added to its logit.
+        stop: texts that end the output; they are not part of it.
+        stop_token_ids: further ids that end the output, beside the model's own EOS ids.
+        ignore_eos: EOS is an ordinary token.
+        seed: 64-bit; the same seed gives the same tokens with any exact decoder and any batch.
+        n: how many outputs for one prompt.
+        logprobs: number of top log-probabilities to report per token; None reports none, 0 only
+            the chosen token's. They are the model's own, before penalties and temperature.
+
+    Raises:
+        InvalidInput: on construction, if a value is of the wrong type or out of range.
+    """
+
+    max_tokens: int = 256
+    min_tokens: int = 0
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] | None = None
+    stop: Sequence[str] = ()
+    stop_token_ids: Sequence[int] = ()
+    ignore_eos: bool = False
+    seed: int | None = None
+    n: int = 1
+    logprobs: int | None = None
+
+    def __post_init__(self) -> None:
+        _integer("max_tokens", self.max_tokens, 1, MAX_TOKENS)
+        _integer("min_tokens", self.min_tokens, 0, MAX_TOKENS)
+        if self.min_tokens > self.max_tokens:
+            raise InvalidInput("min_tokens", self.min_tokens, "give at most max_tokens")
+        _number("temperature", self.temperature, 0.0, 100.0)
+        _integer("top_k", self.top_k, -1, 1 << 31)
+        object.__setattr__(self, "top_k", max(self.top_k, 0))
+        _number("top_p", self.top_p, 0.0, 1.0)
+        if self.top_p == 0.0:
+            raise InvalidInput("top_p", self.top_p, "give a number above 0 and at most 1")
+        _number("min_p", self.min_p, 0.0, 1.0)
+        _number("repetition_penalty", self.repetition_penalty, 0.01, 100.0)
+        _number("presence_penalty", self.presence_penalty, -100.0, 100.0)
+        _number("frequency_penalty", self.frequency_penalty, -100.0, 100.0)
+        _integer("n", self.n, 1, MAX_N)
+        if self.seed is not None:
+            _integer("seed", self.seed, -(1 << 63), MASK64)
+        if self.logprobs is not None:
+            _integer("logprobs", self.logprobs, 0, MAX_TOP_LOGPROBS)
+        if not isinstance(self.ignore_eos, bool):
+            raise InvalidInput("ignore_eos", self.ignore_eos, "give true or false")
+        self._check_stops()
+        self._check_bias()
+
+    def _check_stops(self) -> None:
+        stop = (self.stop,) if isinstance(self.stop, str) else self.stop
+        if not isinstance(stop, (list, tuple)) or len(stop) > MAX_STOPS:
+            raise InvalidInput("stop", self.stop, f"give a text or a list of at most {MAX_STOPS}")
+        for text in stop:
+            if not isinstance(text, str) or not 0 < len(text) <= MAX_STOP_LENGTH:
+                raise InvalidInput("stop", text, f"give texts of 1 to {MAX_STOP_LENGTH} characters")
+        object.__setattr__(self, "stop", tuple(stop))
+        ids = self.stop_token_ids
+        if not isinstance(ids, (list, tuple, frozenset, set)) or len(ids) > MAX_LOGIT_BIAS:
+            raise InvalidInput("stop_token_ids", ids, f"give at most {MAX_LOGIT_BIAS} token ids")
+        for token in ids:
+            _integer("stop_token_ids", token, 0, 1 << 31)
+        object.__setattr__(self, "stop_token_ids", tuple(ids))
+
+    def _check_bias(self) -> None:
+        bias = self.logit_bias
+        if bias is None:
+            return
+        if not isinstance(bias, Mapping) or len(bias) > MAX_LOGIT_BIAS:
+            raise InvalidInput(
+                "logit_bias", bias, f"map at most {MAX_LOGIT_BIAS} token ids to numbers"
+            )
+        clean = {}
+        for token, value in bias.items():
+            if isinstance(token, str) and token.isdecimal() and len(token) < 11:
+                token = int(token)  # JSON objects have text keys.
+            _integer("logit_bias", token, 0, 1 << 31)
+            _number(f"logit_bias[{token}]", value, -1000.0, 1000.0)
+            clean[token] = float(value)
+        object.__setattr__(self, "logit_bias", clean)
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> SamplingParams:
+        """Build from a mapping, rejecting unknown names."""
+        known = {field.name for field in fields(cls)}
+        for name in values:
+            if name not in known:
+                raise InvalidInput(
+                    "sampling parameter", name, f"use one of {', '.join(sorted(known))}"
+                )
+        return cls(**values)
+
+    @property
+    def warp(self) -> Warp:
+        return Warp(self.temperature, self.top_k, self.top_p, self.min_p)
+
+    def check_vocabulary(self, size: int) -> None:
+        """Raise InvalidInput if a token id that the parameters name is outside the vocabulary."""
+        named = {"logit_bias": self.logit_bias or (), "stop_token_ids": self.stop_token_ids}
+        for name, ids in named.items():
+            for token in ids:
+                if token >= size:
+                    raise InvalidInput(name, token, f"give token ids below {size}")
+
+    def for_choice(self, index: int) -> SamplingParams:
+        """The parameters of output ``index`` out of ``n``: the first keeps the seed as it is."""
+        if self.seed is None or index == 0:
+            return replace(self, n=1)
+        return replace(self, n=1, seed=key(self.seed, index, Purpose.CHILD_SEED))
+
+
+class Sampler:
+    """Chooses the tokens of one sequence; knows its committed tokens and its parameters.
+
+    Args:
+        params: with ``seed`` set.
+        prompt: int32, the prompt's tokens.
+        stop_ids: every token id that ends the output.
+    """
+
+    def __init__(
+        self, params: SamplingParams, prompt: NDArray[np.int32], stop_ids: Sequence[int]
+    ) -> None:
+        self.warp = params.warp
+        self.params = params
+        self.stop_ids = np.array(sorted(stop_ids), np.int32)
+        self.seed = mix((params.seed or 0) & MASK64)
+        self.start = len(prompt)
+        self.generated = 0
+        self._penalised = (
+            params.repetition_penalty != 1.0
+            or params.presence_penalty != 0.0
+            or params.frequency_penalty != 0.0
+        )
+        self._seen = set(prompt.tolist()) if params.repetition_penalty != 1.0 else set()
+        self._counts: Counter[int] = Counter()
+        self._static = dict(params.logit_bias or {})
+
+    def advance(self, tokens: Sequence[int]) -> None:
+        """Tell the sampler that ``tokens`` were committed."""
+        self.generated += len(tokens)
+        if self._penalised:
+            self._counts.update(tokens)
+
+    def noise_key(self, offset: int, purpose: Purpose = Purpose.TOKEN) -> int:
+        """Noise key of the position ``offset`` tokens after the last committed one (0 is next)."""
+        return key(self.seed, self.start + self.generated + offset, purpose)
+
+    def bias(self, logits: Logits, path: Sequence[int]) -> Bias | None:
+        """What the processors add to a row (``logits`` has one) that follows ``path``.
+
+        ``path`` are the draft tokens between the last committed token and the row.
+        """
+        banned = self.generated + len(path) < self.params.min_tokens and len(self.stop_ids) > 0
+        if not (self._penalised or self._static or banned):
+            return None
+        added = dict(self._static)
+        if self._penalised:
+            counts = self._counts + Counter(path) if path else self._counts
+            ids = np.array(sorted(self._seen | set(counts)), np.int32)
+            values = logits.gather(ids[None, :])[0]
+            for token, value in zip(ids.tolist(), values.tolist(), strict=True):
+                added[token] = added.get(token, 0.0) + self._penalty(value, counts[token], token)
+        if banned:
+            for token in self.stop_ids.tolist():
+                added[token] = -math.inf
+        ids = np.fromiter(added.keys(), np.int32, len(added))
+        return ids, np.fromiter(added.values(), np.float32, len(added))
+
+    def _penalty(self, value: float, count: int, token: int) -> float:
+        params, change = self.params, 0.0
+        if params.repetition_penalty != 1.0 and math.isfinite(value):
+            factor = params.repetition_penalty
+            change = (value / factor if value > 0 else value * factor) - value
+        if count:
+            change -= params.presence_penalty + params.frequency_penalty * count
+        return change
+
+    @property
+    def plain(self) -> bool:
+        """True when every row's token is the bare argmax: greedy and no processor."""
+        return (
+            self.warp.temperature == 0.0
+            and not self._penalised
+            and not self._static
+            and self.generated >= self.params.min_tokens
+        )
+
+    def processed(self, logits: Logits, row: int, path: Sequence[int]) -> Logits:
+        """One row of ``logits`` with the processors of ``path`` applied."""
+        one = logits.select([row])
+        bias = self.bias(one, path)
+        return one if bias is None else one.with_bias([bias])
+
+    def token(self, logits: Logits, row: int, path: Sequence[int] = ()) -> int:
+        """The token that plain decoding emits after the committed tokens and ``path``."""
+        chosen = self.processed(logits, row, path).sample(self.warp, [self.noise_key(len(path))])
+        return int(chosen[0])
+
+
+def _integer(name: str, value: object, low: int, high: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise InvalidInput(name, value, "give a whole number")
+    if not low <= value <= high:
+        raise InvalidInput(name, value, f"give a whole number from {low} to {high}")
+
+
+def _number(name: str, value: object, low: float, high: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.floating, np.integer)):
+        raise InvalidInput(name, value, "give a number")
+    if not (math.isfinite(value) and low <= value <= high):
+        raise InvalidInput(name, value, f"give a number from {low:g} to {high:g}")

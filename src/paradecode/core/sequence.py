@@ -1,0 +1,64 @@
+"""A sequence as a decoder sees it. The engine provides the object; decoders only read and commit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.logits import Logits
+from paradecode.core.request import TARGET
+from paradecode.core.sampling import Sampler, SamplingParams
+
+
+@dataclass(frozen=True, eq=False)
+class Verdict:
+    """What a verifier decided: tokens to append, the last of them usually not from the draft.
+
+    Attributes:
+        tokens: at least one token id, in order.
+        rows: for each token, the row of ``logits`` it was drawn from (for log-probabilities).
+        logits: the reply's logits, before any processor.
+    """
+
+    tokens: list[int]
+    rows: list[int]
+    logits: Logits
+
+
+class Sequence(Protocol):
+    """One live request."""
+
+    params: SamplingParams
+    sampler: Sampler
+    prompt_length: int
+    finished: bool
+
+    @property
+    def tokens(self) -> NDArray[np.int32]:
+        """int32 [n]: prompt and output so far; a read-only view, valid until the next commit."""
+        ...
+
+    @property
+    def pending(self) -> NDArray[np.int32]:
+        """int32: committed tokens whose keys and values the target does not hold yet."""
+        ...
+
+    def pending_for(self, model: str = TARGET) -> NDArray[np.int32]:
+        """The same for another model of the method."""
+        ...
+
+    @property
+    def room(self) -> int:
+        """How many more tokens this sequence may commit (``max_tokens`` and context)."""
+        ...
+
+    def commit(self, verdict: Verdict) -> None:
+        """Append tokens, cutting at the first stop; decides ``finished``; settles the cache."""
+        ...
+
+    def adopt(self, child: Sequence) -> None:
+        """Make a fork's tokens and cache this sequence's own."""
+        ...

@@ -1,0 +1,60 @@
+"""Weights as they lie in the checkpoint: quantised blocks stay quantised until a backend asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from gguf import GGMLQuantizationType as Kind
+from gguf import quants
+from numpy.typing import NDArray
+
+from paradecode.core.errors import InvalidModel
+from paradecode.models.config import ModelConfig
+
+__all__ = ["Kind", "Tensor", "Weights", "check_weights"]
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """One weight.
+
+    Attributes:
+        data: for F32, F16: an array of ``shape``; for BF16: uint16 bit patterns of ``shape``; for
+            a quantised kind: uint8 [rows, bytes per row] as GGUF defines the blocks.
+        shape: logical shape, rows first (a matrix is [outputs, inputs]).
+        kind: the storage type.
+    """
+
+    data: NDArray[np.generic]
+    shape: tuple[int, ...]
+    kind: Kind = Kind.F32
+
+    def float32(self) -> NDArray[np.float32]:
+        """float32 of ``shape``, dequantised by the gguf package."""
+        if self.kind == Kind.F32:
+            return np.ascontiguousarray(self.data, np.float32).reshape(self.shape)
+        if self.kind == Kind.F16:
+            return self.data.astype(np.float32).reshape(self.shape)
+        if self.kind == Kind.BF16:
+            wide = self.data.view(np.uint16).astype(np.uint32) << 16
+            return wide.view(np.float32).reshape(self.shape)
+        return quants.dequantize(np.ascontiguousarray(self.data), self.kind).reshape(self.shape)
+
+    def rows(self, order: NDArray[np.integer]) -> Tensor:
+        """The same weight with its rows reordered; exact for every kind."""
+        return Tensor(np.ascontiguousarray(self.data[order]), self.shape, self.kind)
+
+
+Weights = Mapping[str, Tensor]
+"""Canonical tensor name (see ``ModelConfig.tensors``) -> weight."""
+
+
+def check_weights(config: ModelConfig, weights: Weights) -> None:
+    """Raise InvalidModel if a tensor of the architecture is missing or has another shape."""
+    for name, shape in config.tensors().items():
+        if name not in weights:
+            raise InvalidModel(name, None, "the checkpoint lacks this tensor; get a complete file")
+        if weights[name].shape != shape:
+            raise InvalidModel(name, weights[name].shape, f"the configuration implies {shape}")
