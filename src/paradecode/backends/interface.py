@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import Logits
 from paradecode.models.config import ModelConfig
 
@@ -105,3 +106,61 @@ class Backend(Protocol):
     def close(self) -> None:
         """Free memory and threads; further calls are errors."""
         ...
+
+
+def check_spans(config: ModelConfig, reserved: int, spans: Sequence[Span]) -> None:
+    """Raise InvalidInput if any size or index of a packed forward is out of range.
+
+    Args:
+        reserved: number of pages the backend holds.
+    """
+    if not spans:
+        raise InvalidInput("spans", 0, "give at least one span")
+    for span in spans:
+        if span.layers != spans[0].layers:
+            raise InvalidInput("layers", span.layers, "spans of one forward run the same layers")
+        _check_span(config, reserved, span)
+
+
+def _check_span(config: ModelConfig, reserved: int, span: Span) -> None:
+    rows, tail = len(span.positions), len(span.tail)
+    if rows == 0:
+        raise InvalidInput("positions", 0, "give at least one row")
+    capacity = len(span.pages) * PAGE
+    _within("pages", span.pages, 0, reserved)
+    _within("positions", span.positions, 0, config.context_length)
+    _within("slots", span.slots, -1, capacity, rows)
+    _within("tail", span.tail, 0, capacity)
+    _within("tail_positions", span.tail_positions, 0, config.context_length, tail)
+    _within("logits", span.logits, 0, rows)
+    stored = span.slots[span.slots >= 0]
+    if len(np.unique(stored)) != len(stored):
+        raise InvalidInput("slots", span.slots.tolist(), "store each row in a slot of its own")
+    if span.visible is not None:
+        _within("visible", span.visible, 0, capacity)
+    elif not 0 <= span.context <= capacity:
+        raise InvalidInput("context", span.context, f"the page table holds {capacity} slots")
+    if span.mask is not None and (
+        span.mask.shape != (rows, tail + rows) or span.mask.dtype != np.bool_
+    ):
+        raise InvalidInput("mask", span.mask.shape, f"give bool [{rows}, {tail + rows}]")
+    for name in ("layers", "hidden"):
+        for layer in getattr(span, name) or ():
+            if not 0 <= layer < config.layers:
+                raise InvalidInput(name, layer, f"the model has layers 0 to {config.layers - 1}")
+    given = span.resume if span.resume is not None else span.embeddings
+    if given is None:
+        _within("tokens", span.tokens, 0, config.vocab_size, rows)
+    elif given.shape != (rows, config.hidden_size):
+        raise InvalidInput("embeddings", given.shape, f"give [{rows}, {config.hidden_size}]")
+
+
+def _within(
+    name: str, values: NDArray[np.integer], low: int, high: int, count: int | None = None
+) -> None:
+    if values.ndim != 1 or values.dtype.kind != "i" or (count is not None and len(values) != count):
+        wanted = "" if count is None else f" of {count}"
+        raise InvalidInput(name, values.shape, f"give a vector of whole numbers{wanted}")
+    if len(values) and not (low <= int(values.min()) and int(values.max()) < high):
+        bad = values[(values < low) | (values >= high)][0]
+        raise InvalidInput(name, int(bad), f"give numbers from {low} to {high - 1}")

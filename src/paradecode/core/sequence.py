@@ -1,4 +1,4 @@
-"""A sequence as a decoder sees it. The engine provides the object; decoders only read and commit."""
+"""A sequence as a decoder sees it: the engine provides it, decoders read and commit."""
 
 from __future__ import annotations
 
@@ -34,7 +34,11 @@ class Sequence(Protocol):
     params: SamplingParams
     sampler: Sampler
     prompt_length: int
-    finished: bool
+
+    @property
+    def finished(self) -> bool:
+        """Whether an end was reached; nothing may be committed after it."""
+        ...
 
     @property
     def tokens(self) -> NDArray[np.int32]:

@@ -15,6 +15,9 @@ ROOT = -1
 """Parent of the nodes at depth 1: the last committed token."""
 
 
+_NO_OPINION = np.empty(0, np.float32)
+
+
 @dataclass(frozen=True, eq=False)
 class TokenTree:
     """Candidate continuations of a sequence; a chain is a tree of width one.
@@ -35,14 +38,14 @@ class TokenTree:
 
     tokens: NDArray[np.int32]
     parents: NDArray[np.int32]
-    estimates: NDArray[np.float32] = field(default=None)  # type: ignore[assignment]
+    estimates: NDArray[np.float32] = field(default_factory=lambda: _NO_OPINION)
 
     def __post_init__(self) -> None:
         tokens = np.ascontiguousarray(self.tokens, dtype=np.int32)
         parents = np.ascontiguousarray(self.parents, dtype=np.int32)
         estimates = (
             np.ones(len(tokens), np.float32)
-            if self.estimates is None
+            if self.estimates is _NO_OPINION
             else np.ascontiguousarray(self.estimates, dtype=np.float32)
         )
         if not (tokens.ndim == 1 and tokens.shape == parents.shape == estimates.shape):
@@ -68,7 +71,7 @@ class TokenTree:
         return cls(
             np.asarray(tokens, np.int32),
             np.arange(-1, count - 1, dtype=np.int32),
-            None if estimates is None else np.asarray(list(estimates), np.float32),  # type: ignore[arg-type]
+            _NO_OPINION if estimates is None else np.asarray(list(estimates), np.float32),
         )
 
     def __len__(self) -> int:
@@ -99,7 +102,7 @@ class TokenTree:
 
     @cached_property
     def reach(self) -> NDArray[np.float32]:
-        """float32 [M]: probability that a node is accepted, the product of estimates on its path."""
+        """float32 [M]: probability that a node is accepted: the product over its path."""
         reach = self.estimates.copy()
         for node, parent in enumerate(self.parents):
             if parent != ROOT:

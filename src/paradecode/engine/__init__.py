@@ -1,0 +1,1 @@
+"""Sequences, paged caches, the scheduler and the step loop."""

@@ -1,0 +1,1 @@
+"""Drafters, one a file. Importing a file registers its method."""

@@ -1,0 +1,170 @@
+"""Packs spans, keeps the paged K/V, and runs the transformer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from paradecode.backends.interface import PAGE, Span, SpanResult, check_spans
+from paradecode.backends.torch.logits import TorchLogits
+from paradecode.backends.torch.model import Transformer, attention, pack
+from paradecode.core.errors import BackendError, InvalidInput
+from paradecode.core.logits import ArrayLogits, Logits
+from paradecode.models.config import ModelConfig
+from paradecode.models.weights import Weights, check_weights
+
+DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+class TorchBackend:
+    """The reference backend (see :class:`paradecode.backends.interface.Backend`).
+
+    Args:
+        config, weights: the model.
+        dtype: ``fp32``, ``fp64`` or ``bf16``; ``auto`` is fp32 on CPU and bf16 on CUDA.
+        device: ``cpu``, ``cuda`` or ``cuda:N``.
+        threads: intra-op threads; None leaves torch's choice.
+
+    Raises:
+        InvalidInput: for an unknown dtype or a device that is not there.
+        InvalidModel: if a weight is missing or misshapen.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: Weights,
+        *,
+        dtype: str = "auto",
+        device: str = "cpu",
+        threads: int | None = None,
+    ) -> None:
+        check_weights(config, weights)
+        if device.split(":")[0] == "cuda" and not torch.cuda.is_available():
+            raise InvalidInput("device", device, "use cpu: torch sees no CUDA device here")
+        self.device = torch.device(device)
+        if dtype == "auto":
+            dtype = "fp32" if self.device.type == "cpu" else "bf16"
+        if dtype not in DTYPES:
+            raise InvalidInput("dtype", dtype, f"use one of auto, {', '.join(DTYPES)}")
+        if threads is not None:
+            torch.set_num_threads(threads)
+        self.name = f"torch-{self.device.type}-{dtype}"
+        self.config = config
+        self.model = Transformer(config, weights, DTYPES[dtype], self.device)
+        self.pages = 0
+        self.keys: list[Tensor] = []
+        self.values: list[Tensor] = []
+
+    def reserve(self, pages: int) -> None:
+        shape = (pages * PAGE, self.config.kv_heads, self.config.head_dim)
+        self.pages = pages
+        for cache in (self.keys, self.values):
+            cache[:] = [
+                torch.empty(shape, dtype=self.model.dtype, device=self.device)
+                for _ in range(self.config.layers)
+            ]
+
+    @torch.inference_mode()
+    def forward(self, spans: Sequence[Span]) -> list[SpanResult]:
+        check_spans(self.config, self.pages, spans)
+        layers = spans[0].layers if spans[0].layers is not None else range(self.config.layers)
+        ends = np.cumsum([len(span.positions) for span in spans]).tolist()
+        ranges = [slice(end - len(s.positions), end) for s, end in zip(spans, ends, strict=True)]
+        views = [_View(span, self.config, self.device) for span in spans]
+        x = pack([self._input(span) for span in spans])
+        positions = np.concatenate([span.positions for span in spans])
+        cos, sin = self.model.angles(torch.from_numpy(positions.astype(np.int64)).to(self.device))
+        hidden: list[dict[int, NDArray[np.float32]]] = [{} for _ in spans]
+
+        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            keys, values = self.keys[layer], self.values[layer]
+            mixed = []
+            for rows, view in zip(ranges, views, strict=True):
+                new_k, new_v = k[rows], v[rows]
+                seen_k = torch.cat([keys[view.cached], new_k])
+                seen_v = torch.cat([values[view.cached], new_v])
+                mixed.append(attention(q[rows], seen_k, seen_v, view.seen))
+                keys[view.targets], values[view.targets] = new_k[view.kept], new_v[view.kept]
+            return pack(mixed)
+
+        for layer in layers:
+            x = self.model.layer(layer, x, cos, sin, attend)
+            for span, rows, out in zip(spans, ranges, hidden, strict=True):
+                if layer in span.hidden:
+                    out[layer] = x[rows].float().cpu().numpy()
+        wanted = [
+            torch.from_numpy(span.logits.astype(np.int64)).to(self.device) + rows.start
+            for span, rows in zip(spans, ranges, strict=True)
+        ]
+        logits = self.model.logits(x[torch.cat(wanted)])
+        parts = logits.split([len(rows) for rows in wanted])
+        return [
+            SpanResult(self._logits(part), out) for part, out in zip(parts, hidden, strict=True)
+        ]
+
+    def _input(self, span: Span) -> Tensor:
+        given = span.resume if span.resume is not None else span.embeddings
+        if given is not None:
+            return torch.from_numpy(np.ascontiguousarray(given)).to(self.device, self.model.dtype)
+        return self.model.embed(torch.from_numpy(span.tokens.astype(np.int64)).to(self.device))
+
+    def _logits(self, values: Tensor) -> Logits:
+        if self.device.type == "cpu":
+            return ArrayLogits(values.numpy())
+        return TorchLogits(values)
+
+    @torch.inference_mode()
+    def copy(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> None:
+        start = torch.from_numpy(np.ascontiguousarray(source, np.int64)).to(self.device)
+        end = torch.from_numpy(np.ascontiguousarray(target, np.int64)).to(self.device)
+        for cache in (*self.keys, *self.values):
+            cache[end] = cache[start]
+
+    @torch.inference_mode()
+    def apply(
+        self, module: Callable[[NDArray[Any]], NDArray[Any]], inputs: NDArray[Any]
+    ) -> NDArray[Any]:
+        return module(inputs)
+
+    def close(self) -> None:
+        self.keys.clear()
+        self.values.clear()
+        self.model.w.clear()
+        self.pages = 0
+
+
+class _View:
+    """A span's slots as device indices, computed once for all layers."""
+
+    def __init__(self, span: Span, config: ModelConfig, device: torch.device) -> None:
+        base = np.arange(span.context) if span.visible is None else span.visible.astype(np.int64)
+        cached = np.concatenate([base, span.tail.astype(np.int64)])
+        at = np.concatenate([base, span.tail_positions, span.positions]).astype(np.int64)
+        count = len(span.positions)
+        seen = np.ones((count, len(at)), bool)
+        if span.mask is not None:
+            seen[:, len(base) :] = span.mask
+        else:
+            seen[:, len(cached) :] = np.tri(count, dtype=bool)
+        if config.sliding_window:
+            seen &= at[None, :] > span.positions[:, None].astype(np.int64) - config.sliding_window
+        pages = span.pages.astype(np.int64)
+        kept = np.flatnonzero(span.slots >= 0)
+        targets = span.slots[kept].astype(np.int64)
+
+        def physical(slots: NDArray[np.int64]) -> Tensor:
+            rows = pages[slots // PAGE] * PAGE + slots % PAGE if len(slots) else slots
+            return torch.from_numpy(rows).to(device)
+
+        self.cached = physical(cached)
+        self.targets = physical(targets)
+        self.kept = torch.from_numpy(kept).to(device)
+        self.seen = torch.from_numpy(seen).to(device)
+        if not seen.any(axis=1).all():
+            raise BackendError("a row of the forward sees nothing, not even itself")

@@ -1,0 +1,79 @@
+"""Prompt lookup: what followed the last time the text ended like this?"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from paradecode.core.request import Reply
+from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.tree import EMPTY, TokenTree
+from paradecode.decoders.autoregressive.loop import Proposal
+from paradecode.decoders.autoregressive.method import drafter
+from paradecode.decoders.registry import parameter
+
+
+@drafter(
+    "prompt-lookup",
+    paper="Prompt Lookup Decoding",
+    url="https://github.com/apoorvumang/prompt-lookup-decoding",
+    aliases=("ngram", "prompt_lookup", "pld", "ngram-simple"),
+    names={
+        "prompt_lookup_max": "max_ngram",
+        "prompt_lookup_min": "min_ngram",
+        "max_matching_ngram_size": "max_ngram",
+        "prompt_lookup_num_tokens": "num_speculative_tokens",
+    },
+)
+@dataclass
+class PromptLookup:
+    """Copy what followed an earlier occurrence of the last n tokens (Saxena 2023).
+
+    The longest n-gram that occurred before wins, and of its occurrences the latest. An index from
+    n-gram to position grows with the sequence, so a step costs O(max_ngram), not O(length).
+    """
+
+    max_ngram: int = parameter(3, 1, 32, "longest suffix that is looked up")
+    min_ngram: int = parameter(1, 1, 32, "shortest suffix that is looked up")
+    _last: dict[tuple[int, ...], int] = field(default_factory=dict, repr=False)
+    _indexed: int = 0
+    _matched: int = 0
+    _trials: dict[int, list[float]] = field(
+        default_factory=lambda: defaultdict(lambda: [1.0, 2.0]), repr=False
+    )
+
+    def propose(self, seq: Sequence, limit: int) -> Proposal:
+        tokens = seq.tokens
+        self._index(tokens.tolist() if self._indexed == 0 else tokens[self._tail :].tolist())
+        length = len(tokens)
+        for size in range(min(self.max_ngram, length - 1), self.min_ngram - 1, -1):
+            end = self._last.get(tuple(tokens[length - size :].tolist()))
+            if end is not None:
+                self._matched = size
+                # The copy may run into what it copies: a period goes on for ever.
+                draft = np.resize(tokens[end:], limit)
+                kept, tried = self._trials[size]
+                return TokenTree.chain(draft, [kept / tried] * len(draft))
+        return EMPTY
+        yield  # A generator, though this drafter needs nothing from the engine.
+
+    def observe(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
+        if len(tree):
+            accepted = len(verdict.tokens) - 1
+            trial = self._trials[self._matched]
+            trial[0] += accepted
+            trial[1] += min(accepted + 1, len(tree))
+
+    @property
+    def _tail(self) -> int:
+        return max(0, self._indexed - self.max_ngram)
+
+    def _index(self, tokens: list[int]) -> None:
+        """Enter every n-gram that ends before the last token; ``tokens`` start at ``_tail``."""
+        start = self._tail
+        for end in range(self._indexed, start + len(tokens) - 1):
+            for size in range(self.min_ngram, min(self.max_ngram, end + 1) + 1):
+                self._last[tuple(tokens[end + 1 - size - start : end + 1 - start])] = end + 1
+        self._indexed = start + len(tokens) - 1

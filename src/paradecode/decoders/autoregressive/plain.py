@@ -1,0 +1,37 @@
+"""Plain decoding: one token a forward, the baseline of every comparison."""
+
+from __future__ import annotations
+
+from paradecode.core.decoder import Steps
+from paradecode.core.request import Forward
+from paradecode.core.sequence import Sequence
+from paradecode.core.tree import EMPTY
+from paradecode.decoders.autoregressive.verify import coupled
+from paradecode.decoders.registry import Method, register
+
+
+class Plain:
+    """One token a forward; what this emits is what ``exact`` methods must emit."""
+
+    def decode(self, seq: Sequence) -> Steps:
+        while not seq.finished:
+            reply = yield Forward(seq.pending)
+            seq.commit(coupled(seq, EMPTY, reply))
+
+
+register(
+    Method(
+        name="greedy",
+        family="autoregressive",
+        guarantee="exact",
+        training="none",
+        paper="plain autoregressive decoding",
+        arxiv=None,
+        url=None,
+        summary="One token a forward, greedy or sampled.",
+        parameters=(),
+        aliases=("none", "plain", "sample"),
+        names={},
+        build=Plain,
+    )
+)

@@ -1,0 +1,238 @@
+"""Methods by name, and the spec strings and JSON objects that choose and set them."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass, fields
+from dataclasses import field as dataclass_field
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from paradecode.core.decoder import Decoder, Guarantee
+from paradecode.core.errors import InvalidInput
+
+MAX_SPEC = 4096
+BUILT_IN = (
+    "paradecode.decoders.autoregressive.plain",
+    "paradecode.decoders.autoregressive.drafters.prompt_lookup",
+)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One setting of a method: its default, its bounds (numbers) or choices (texts), what it is."""
+
+    name: str
+    default: Any
+    low: float | None
+    high: float | None
+    choices: tuple[str, ...]
+    help: str
+
+    def check(self, method: str, value: Any) -> Any:
+        """The value, converted; raises InvalidInput if it does not fit."""
+        where = f"{method}.{self.name}"
+        if isinstance(self.default, bool):
+            if not isinstance(value, bool):
+                raise InvalidInput(where, value, "give true or false")
+            return value
+        if isinstance(self.default, str):
+            if value not in self.choices:
+                raise InvalidInput(where, value, f"use one of {', '.join(self.choices)}")
+            return value
+        whole = isinstance(self.default, int)
+        kind = "a whole number" if whole else "a number"
+        fix = f"give {kind} from {self.low:g} to {self.high:g}"
+        if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
+            raise InvalidInput(where, value, fix)
+        if not math.isfinite(value) or not self.low <= value <= self.high:  # type: ignore[operator]
+            raise InvalidInput(where, value, fix)
+        return value if whole else float(value)
+
+
+def parameter(default: Any, low: float, high: float, help: str) -> Any:
+    """A number that users may set: a dataclass field with its default, bounds and meaning."""
+    return dataclass_field(default=default, metadata={"low": low, "high": high, "help": help})
+
+
+def choice(default: str, choices: tuple[str, ...], help: str) -> Any:
+    """A text that users may set, out of ``choices``."""
+    return dataclass_field(default=default, metadata={"choices": choices, "help": help})
+
+
+@dataclass(frozen=True)
+class Method:
+    """An entry of the registry.
+
+    Attributes:
+        name: what users write.
+        family: ``autoregressive`` or ``diffusion``.
+        guarantee: see :data:`paradecode.core.decoder.Guarantee`.
+        training: what has to be trained first (``none``).
+        paper, arxiv, url: where it comes from.
+        summary: first line of its docstring.
+        parameters: what can be set.
+        aliases: other names, of other engines.
+        names: other engines' parameter names -> ours.
+        build: keyword settings -> decoder.
+    """
+
+    name: str
+    family: str
+    guarantee: Guarantee
+    training: str
+    paper: str
+    arxiv: str | None
+    url: str | None
+    summary: str
+    parameters: tuple[Parameter, ...]
+    aliases: tuple[str, ...]
+    names: Mapping[str, str]
+    build: Callable[..., Decoder]
+
+
+METHODS: dict[str, Method] = {}
+_ALIASES: dict[str, str] = {}
+
+
+def register(method: Method) -> None:
+    """Add a method; a name that is taken is an error, a second registration of one class is not."""
+    known = METHODS.get(method.name)
+    if known is not None and known.summary != method.summary:
+        raise InvalidInput("method name", method.name, "choose a name that is not taken")
+    METHODS[method.name] = method
+    for alias in method.aliases:
+        _ALIASES[alias] = method.name
+
+
+def parameters_of(cls: type) -> tuple[Parameter, ...]:
+    """The fields of a dataclass that were declared with ``parameter`` or ``choice``."""
+    return tuple(_parameter(entry) for entry in fields(cls) if "help" in entry.metadata)
+
+
+def _parameter(entry: Field[Any]) -> Parameter:
+    meta = entry.metadata
+    return Parameter(
+        entry.name, entry.default, meta.get("low"), meta.get("high"),
+        meta.get("choices", ()), meta["help"],
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A method with checked settings; calling it builds a fresh decoder for one request."""
+
+    method: Method
+    settings: Mapping[str, Any]
+
+    def __call__(self) -> Decoder:
+        return self.method.build(**self.settings)
+
+    def __str__(self) -> str:
+        inside = ",".join(f"{name}={value}" for name, value in self.settings.items())
+        return f"{self.method.name}({inside})" if inside else self.method.name
+
+
+def parse(spec: str | Mapping[str, Any] | Spec | None) -> Spec:
+    """Read ``name``, ``name(key=value, ...)``, a JSON object, or a mapping with ``method``.
+
+    None, ``none`` and ``""`` are plain decoding.
+
+    Raises:
+        InvalidInput: naming the method or the setting that is not understood.
+    """
+    if isinstance(spec, Spec):
+        return spec
+    if isinstance(spec, str):
+        name, given = _split(spec)
+    elif isinstance(spec, Mapping):
+        given = dict(spec)
+        name = given.pop("method", None)
+        if not isinstance(name, str):
+            raise InvalidInput("method", name, f"name one of {', '.join(sorted(methods()))}")
+    elif spec is None:
+        name, given = "greedy", {}
+    else:
+        raise InvalidInput("decoder", spec, "give a text such as 'prompt-lookup(max_ngram=3)'")
+    method = find(name)
+    known = {entry.name: entry for entry in method.parameters}
+    settings = {}
+    for key, value in given.items():
+        own = method.names.get(key, key)
+        if own not in known:
+            raise InvalidInput(
+                f"{method.name} setting", key, f"use one of {', '.join(known) or '(none)'}"
+            )
+        settings[own] = known[own].check(method.name, value)
+    method.build(**settings)  # Rules between settings are the method's own to check.
+    return Spec(method, settings)
+
+
+def find(name: str) -> Method:
+    """A method by name or alias."""
+    table = methods()
+    key = name.strip().lower()
+    key = _ALIASES.get(key, key)
+    if key not in table:
+        key = _ALIASES.get(key.replace("_", "-"), key.replace("_", "-"))
+    if key not in table:
+        near = difflib.get_close_matches(key, [*table, *_ALIASES], 3)
+        raise InvalidInput("decoder", name, f"use one of {', '.join(near or sorted(table))}")
+    return table[key]
+
+
+def methods() -> Mapping[str, Method]:
+    """Every method: built in, registered by the program, or installed (``paradecode.decoders``)."""
+    _load()
+    return METHODS
+
+
+@cache
+def _load() -> None:
+    for module in BUILT_IN:
+        import_module(module)
+    for entry in entry_points(group="paradecode.decoders"):
+        entry.load()
+
+
+def _split(text: str) -> tuple[str, dict[str, Any]]:
+    if len(text) > MAX_SPEC:
+        raise InvalidInput("decoder", text, f"give at most {MAX_SPEC} characters")
+    text = text.strip()
+    if text.startswith("{"):
+        try:
+            given = json.loads(text)
+        except (ValueError, RecursionError):
+            raise InvalidInput("decoder", text, "this is not valid JSON") from None
+        name = given.pop("method", None)
+        if not isinstance(name, str):
+            raise InvalidInput("method", name, "give the method's name as a text")
+        return name, given
+    name, bracket, rest = text.partition("(")
+    if not bracket:
+        return name or "greedy", {}
+    try:
+        call = ast.parse(f"f({rest}", mode="eval").body
+        if not isinstance(call, ast.Call) or call.args or not isinstance(call.func, ast.Name):
+            raise ValueError
+        return name, {_key(word): _value(word.value) for word in call.keywords}
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        raise InvalidInput("decoder", text, "write name(key=value, key=value)") from None
+
+
+def _key(word: ast.keyword) -> str:
+    if word.arg is None:
+        raise ValueError
+    return word.arg
+
+
+def _value(node: ast.expr) -> Any:
+    if isinstance(node, ast.Name):
+        return {"true": True, "false": False}.get(node.id, node.id)
+    return ast.literal_eval(node)

@@ -1,0 +1,305 @@
+"""One sequence's keys and values in one model: committed slots, then tentative ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.backends.interface import PAGE, Backend, Span
+from paradecode.core.errors import DecoderError
+from paradecode.core.request import Attend, BlockCausal, Forward, Overwrite, Store
+from paradecode.core.tree import ROOT
+from paradecode.engine.pages import PagePool, next_key
+
+
+@dataclass(frozen=True)
+class Node:
+    """A tentative row: a draft token whose keys and values are in ``slot``."""
+
+    token: int
+    parent: int
+    depth: int
+    slot: int
+
+
+class Cache:
+    """Slots 0 .. length - 1 hold the K/V of the sequence's first ``length`` tokens.
+
+    Tentative rows sit in the slots behind them until :meth:`settle` keeps those on the committed
+    path. Nothing here changes before a forward has succeeded: :meth:`plan` describes it,
+    :meth:`record` books it.
+
+    Args:
+        backend, pool: the model and its pages.
+        key: prefix key before the first page (salt and model).
+    """
+
+    def __init__(self, backend: Backend, pool: PagePool, key: bytes) -> None:
+        self.backend, self.pool = backend, pool
+        self.pages: list[int] = []
+        self.length = 0
+        self.nodes: list[Node] = []
+        self._keys = [key]
+        # Only causal forwards of real tokens give K/V that another request may reuse.
+        self.reusable = backend.config.attention == "causal"
+
+    def reuse(self, tokens: NDArray[np.int32]) -> int:
+        """Take published pages that hold a prefix of ``tokens``; returns how many tokens."""
+        if self.reusable and self.length == 0:
+            for start in range(0, len(tokens) - PAGE + 1, PAGE):
+                key = next_key(self._keys[-1], tokens[start : start + PAGE])
+                page = self.pool.find(key)
+                if page is None:
+                    break
+                self.pages.append(self.pool.share(page))
+                self._keys.append(key)
+                self.length += PAGE
+        return self.length
+
+    def plan(self, forward: Forward, history: NDArray[np.int32]) -> Span:
+        """The span of ``forward``; makes room for what it stores.
+
+        Args:
+            history: int32 [n], the sequence's committed tokens.
+
+        Raises:
+            DecoderError: if the forward contradicts the sequence or the model.
+            CapacityError: if no page is left.
+        """
+        tokens, tree = np.asarray(forward.tokens, np.int32), forward.tree
+        count, drafted = len(tokens), len(tree)
+        if count + drafted == 0:
+            raise DecoderError("a forward needs at least one row")
+        self._check_tokens(forward, tokens, history)
+        start = self.length + len(self.nodes)
+        if forward.positions is None:
+            positions = np.arange(self.length, self.length + count, dtype=np.int32)
+        else:
+            positions = np.asarray(forward.positions, np.int32)
+        slots = self._slots(forward.store, start, count)
+        if drafted:
+            if self.length + (count if forward.store is Store.COMMIT else 0) != len(history):
+                raise DecoderError("a draft needs every committed token in the cache before it")
+            depths = self._depths(forward)
+            positions = np.concatenate([positions, len(history) - 1 + depths])
+            first = start + (count if forward.store is Store.COMMIT else 0)
+            slots = np.concatenate([slots, np.arange(first, first + drafted, dtype=np.int32)])
+        if len(positions) and int(positions.max()) >= self.backend.config.context_length:
+            raise DecoderError(
+                f"position {int(positions.max())} is past the model's context of "
+                f"{self.backend.config.context_length}"
+            )
+        if len(positions) != count + drafted or len(slots) != count + drafted:
+            raise DecoderError("positions and slots must have one entry for each token")
+        self._own(slots[slots >= 0])
+        rows = forward.logits
+        if rows is None:  # The root, then the nodes.
+            rows = np.arange(max(count - 1, 0), count + drafted, dtype=np.int32)
+        layers = self.backend.config.layers
+        return Span(
+            pages=np.array(self.pages, np.int32),
+            tokens=np.concatenate([tokens, tree.tokens]),
+            positions=positions,
+            slots=slots,
+            context=self.length,
+            visible=forward.visible,
+            tail=np.array([node.slot for node in self.nodes], np.int32) if drafted else _NONE,
+            tail_positions=np.array(
+                [len(history) - 1 + node.depth for node in self.nodes] if drafted else [], np.int32
+            ),
+            mask=self._mask(forward, count),
+            logits=np.asarray(rows, np.int32),
+            hidden=tuple(layer % layers for layer in forward.hidden),
+            layers=forward.layers,
+            embeddings=forward.embeddings,
+            resume=forward.resume,
+        )
+
+    def record(self, forward: Forward, history: NDArray[np.int32]) -> None:
+        """Book a forward that succeeded."""
+        count = len(forward.tokens)
+        if forward.store is Store.COMMIT:
+            self.length += count
+            if forward.embeddings is not None or forward.attend is not Attend.CAUSAL:
+                self.reusable = False
+        elif isinstance(forward.store, Overwrite) or forward.layers is not None:
+            self.reusable = False
+        if len(forward.tree):
+            first = self.length
+            base = len(self.nodes)
+            parents = self._parents(forward)
+            for index, (token, parent, depth) in enumerate(
+                zip(forward.tree.tokens.tolist(), parents, self._depths(forward), strict=True)
+            ):
+                self.nodes.append(Node(token, parent, int(depth), first + base + index))
+        self._publish(history)
+
+    def settle(self, committed: NDArray[np.int32], history: NDArray[np.int32]) -> int:
+        """Keep the tentative rows on the path of ``committed``, drop the others.
+
+        Args:
+            committed: int32 [c], the tokens just appended to the sequence.
+            history: all committed tokens, ``committed`` included.
+
+        Returns:
+            How many rows were kept.
+        """
+        parent, path = ROOT, []
+        if self.length == len(history) - len(committed):
+            children = {
+                (node.parent, node.token): index
+                for index, node in reversed([*enumerate(self.nodes)])
+            }
+            for token in committed.tolist():
+                found = children.get((parent, token))
+                if found is None:
+                    break
+                parent = found
+                path.append(self.nodes[found].slot)
+        targets = range(self.length, self.length + len(path))
+        moves = [
+            (slot, target) for slot, target in zip(path, targets, strict=True) if slot != target
+        ]
+        if moves:
+            source, target = zip(*moves, strict=True)
+            self.backend.copy(self._physical(source), self._physical(target))
+        self.nodes.clear()
+        self.length += len(path)
+        self._publish(history)
+        return len(path)
+
+    def fork(self) -> Cache:
+        """A copy that shares every page; a page is duplicated when one of the two writes to it."""
+        twin = Cache(self.backend, self.pool, self._keys[0])
+        twin.pages = [self.pool.share(page) for page in self.pages]
+        twin.length, twin.reusable, twin._keys = self.length, self.reusable, list(self._keys)
+        return twin
+
+    def release(self) -> None:
+        """Give every page back."""
+        for page in self.pages:
+            self.pool.release(page)
+        self.pages.clear()
+        self.nodes.clear()
+        self.length = 0
+
+    def _check_tokens(
+        self, forward: Forward, tokens: NDArray[np.int32], history: NDArray[np.int32]
+    ) -> None:
+        vocabulary = self.backend.config.vocab_size
+        for ids in (tokens, forward.tree.tokens):
+            if len(ids) and not (ids.min() >= 0 and ids.max() < vocabulary):
+                raise DecoderError(f"token ids must be from 0 to {vocabulary - 1}")
+        if forward.store is Store.COMMIT and len(tokens):
+            if self.nodes:
+                raise DecoderError("tokens cannot be committed behind tentative rows")
+            expected = history[self.length : self.length + len(tokens)]
+            given = forward.embeddings is not None or forward.resume is not None
+            if len(expected) != len(tokens) or not (given or np.array_equal(expected, tokens)):
+                raise DecoderError(
+                    f"rows at {self.length} must be the sequence's own tokens "
+                    f"{expected.tolist()}, not {tokens.tolist()}"
+                )
+
+    def _slots(self, store: Store | Overwrite, start: int, count: int) -> NDArray[np.int32]:
+        if isinstance(store, Overwrite):
+            slots = np.asarray(store.slots, np.int32)
+            if len(slots) and not (slots.min() >= 0 and slots.max() < start):
+                raise DecoderError(f"only the slots 0 to {start - 1} can be overwritten")
+            return slots
+        if store is Store.COMMIT:
+            return np.arange(start, start + count, dtype=np.int32)
+        return np.full(count, -1, np.int32)
+
+    def _parents(self, forward: Forward) -> list[int]:
+        """For each tree row, its parent among all tentative rows of this cache."""
+        base, under = len(self.nodes), forward.under
+        parents = []
+        for index, parent in enumerate(forward.tree.parents.tolist()):
+            if parent != ROOT:
+                parents.append(base + parent)
+            else:
+                parents.append(ROOT if under is None else int(under[index]))
+        if any(parent < ROOT or parent >= base + i for i, parent in enumerate(parents)):
+            raise DecoderError(f"tree rows hang under unknown tentative rows {parents}")
+        return parents
+
+    def _depths(self, forward: Forward) -> NDArray[np.int32]:
+        base = len(self.nodes)
+        depths = [node.depth for node in self.nodes]
+        for parent in self._parents(forward):
+            depths.append(1 if parent == ROOT else depths[parent] + 1)
+        return np.array(depths[base:], np.int32)
+
+    def _mask(self, forward: Forward, count: int) -> NDArray[np.bool_] | None:
+        """bool [K + M, T + K + M]; None where the span's causal default says the same."""
+        tree, attend, tail = forward.tree, forward.attend, len(self.nodes)
+        drafted = len(tree)
+        causal = attend is Attend.CAUSAL
+        if causal and (drafted == 0 or (tree.is_chain and tail == 0)):
+            return None
+        rows = count + drafted
+        width = tail if drafted else 0
+        mask = np.zeros((rows, width + rows), bool)
+        mask[:count, width : width + count] = _among(attend, count, self.length)
+        if drafted:
+            mask[count:, width : width + count] = True
+            mask[count:, width + count :] = np.eye(drafted, dtype=bool)
+            column = [*range(tail), *range(width + count, width + rows)]
+            seen = [_path(self.nodes, index) for index in range(tail)]
+            for index, parent in enumerate(self._parents(forward)):
+                path = [*(seen[parent] if parent != ROOT else ()), tail + index]
+                seen.append(path)
+                mask[count + index, [column[node] for node in path]] = True
+        return mask
+
+    def _own(self, slots: NDArray[np.int32]) -> None:
+        """Have a page of one's own under each slot that will be written."""
+        if len(slots) == 0:
+            return
+        while len(self.pages) * PAGE <= int(slots.max()):
+            self.pages.append(self.pool.take())
+        for index in np.unique(slots // PAGE).tolist():
+            page = self.pages[index]
+            if not self.pool.writable(page):
+                fresh = self.pool.take()
+                rows = np.arange(PAGE, dtype=np.int64)
+                self.backend.copy(page * PAGE + rows, fresh * PAGE + rows)
+                self.pool.release(page)
+                self.pages[index] = fresh
+
+    def _publish(self, history: NDArray[np.int32]) -> None:
+        while self.reusable and len(self._keys) * PAGE <= min(self.length, len(history)):
+            index = len(self._keys) - 1
+            self._keys.append(next_key(self._keys[-1], history[index * PAGE : (index + 1) * PAGE]))
+            self.pool.publish(self.pages[index], self._keys[-1])
+
+    def _physical(self, slots: tuple[int, ...]) -> NDArray[np.int64]:
+        return np.array([self.pages[s // PAGE] * PAGE + s % PAGE for s in slots], np.int64)
+
+
+_NONE = np.empty(0, np.int32)
+
+
+def _path(nodes: list[Node], index: int) -> list[int]:
+    path = []
+    while index != ROOT:
+        path.append(index)
+        index = nodes[index].parent
+    return path
+
+
+def _among(
+    attend: Attend | BlockCausal | NDArray[np.bool_], count: int, start: int
+) -> NDArray[np.bool_]:
+    """bool [count, count]: which of the forward's own rows see one another."""
+    if isinstance(attend, BlockCausal):
+        blocks = np.arange(start, start + count) // attend.size
+        return blocks[:, None] >= blocks[None, :]
+    if isinstance(attend, np.ndarray):
+        if attend.shape != (count, count) or attend.dtype != np.bool_:
+            raise DecoderError(f"attend must be bool [{count}, {count}], not {attend.shape}")
+        return attend
+    return np.tri(count, dtype=bool) if attend is Attend.CAUSAL else np.ones((count, count), bool)

@@ -1,0 +1,302 @@
+"""The step loop: collect what the live methods ask for, pack it, run it, hand out the replies."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from paradecode.backends.interface import PAGE, Backend, Span, SpanResult
+from paradecode.core.errors import CapacityError, DecoderError, InvalidInput
+from paradecode.core.noise import MASK64, mix
+from paradecode.core.request import TARGET, Apply, Forward
+from paradecode.engine.cache import Cache
+from paradecode.engine.live import Call, Live
+from paradecode.engine.pages import PagePool, first_key
+from paradecode.engine.request import GenerationRequest
+from paradecode.engine.scheduler import Queue, share_out
+from paradecode.engine.sequence import LiveSequence
+from paradecode.engine.text import NewTextStream, Text
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Sizes fixed when the engine starts.
+
+    Attributes:
+        batch: sequences that run at the same time.
+        step_tokens: rows of one packed forward, beyond which prompts are cut.
+        kv_tokens: K/V slots of each model, for all sequences and the prefix cache together.
+        draft_tokens: slots set aside for the tentative rows of each running sequence.
+        prefix_cache: whether prompts reuse the K/V of earlier requests.
+    """
+
+    batch: int = 64
+    step_tokens: int = 512
+    kv_tokens: int = 32768
+    draft_tokens: int = 64
+    prefix_cache: bool = True
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("batch", 1, 4096),
+            ("step_tokens", 1, 1 << 20),
+            ("kv_tokens", PAGE, 1 << 30),
+            ("draft_tokens", 0, 4096),
+        ):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+                raise InvalidInput(name, value, f"give a whole number from {low} to {high}")
+
+
+class Engine:
+    """Runs many requests at once, each with its own method. Not thread-safe: one owner steps it.
+
+    Args:
+        models: backends by name; ``target`` is the one whose distribution the output follows.
+        limits: sizes.
+        new_text: makes a detokeniser for one output; without it there is no text and no stop text.
+    """
+
+    def __init__(
+        self,
+        models: Mapping[str, Backend],
+        limits: Limits | None = None,
+        new_text: NewTextStream | None = None,
+    ) -> None:
+        self.models, self.limits = dict(models), limits or Limits()
+        self.config = self.models[TARGET].config
+        self._new_text = new_text
+        pages = -(-self.limits.kv_tokens // PAGE)
+        self.pools = {name: PagePool(pages) for name in self.models}
+        for backend in self.models.values():
+            backend.reserve(pages)
+        self.queue = Queue()
+        self.running: list[Live] = []
+        self._reserved = 0
+        self.forwards = 0
+        self._unseeded = mix(time.time_ns() & MASK64)
+
+    # What callers do.
+
+    def add(self, request: GenerationRequest) -> LiveSequence:
+        """Queue a request.
+
+        Raises:
+            InvalidInput: if the prompt or a parameter cannot be served by this model.
+            CapacityError: if it could never fit into the K/V memory.
+        """
+        sequence = self._open(request)
+        live = Live(request, sequence, self._new_text)
+        live.reserved = self._pages_needed(request)
+        if live.reserved > self.pools[TARGET].count:
+            raise CapacityError(
+                f"prompt and max_tokens need {live.reserved * PAGE} K/V slots, the engine has "
+                f"{self.pools[TARGET].count * PAGE}; lower max_tokens or raise kv_tokens"
+            )
+        self.queue.push(live)
+        return sequence
+
+    def step(self) -> list[LiveSequence]:
+        """Run one packed forward per model that is asked for; returns sequences with news."""
+        changed = self._expire()
+        self._admit(changed)
+        calls = [call for live in self.running for call in live.calls]
+        for forwards in _by_model_and_layers(calls):
+            self._run(share_out(forwards, self.limits.step_tokens))
+        self._apply()
+        for live in list(self.running):
+            self._advance(live, changed)
+        return changed
+
+    def cancel(self, sequence: LiveSequence) -> None:
+        """End a request now, with what it has; its pages are free when this returns."""
+        for live in [*self.running, *self.queue.all()]:
+            if live.sequence is sequence:
+                self._end(live, "cancelled")
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.running or len(self.queue))
+
+    def check(self) -> None:
+        """Assert the page books: every page is free, idle or held by a live sequence."""
+        for name, pool in self.pools.items():
+            tables = [
+                sequence.caches[name].pages
+                for live in self.running
+                for sequence in (live.sequence, *live.children)
+                if name in sequence.caches
+            ]
+            pool.check(tables)
+
+    def close(self) -> None:
+        """Cancel everything and free the models."""
+        for live in [*self.running, *self.queue.all()]:
+            self._end(live, "cancelled")
+        for backend in self.models.values():
+            backend.close()
+
+    # How a step works.
+
+    def _open(self, request: GenerationRequest) -> LiveSequence:
+        prompt = np.asarray(request.prompt)
+        if prompt.ndim != 1 or prompt.dtype.kind not in "iu" or len(prompt) == 0:
+            raise InvalidInput("prompt", prompt.shape, "give a list of at least one token id")
+        if prompt.min() < 0 or prompt.max() >= self.config.vocab_size:
+            bad = prompt[(prompt < 0) | (prompt >= self.config.vocab_size)][0]
+            raise InvalidInput(
+                "prompt", int(bad), f"token ids go up to {self.config.vocab_size - 1}"
+            )
+        if len(prompt) >= self.config.context_length:
+            raise InvalidInput(
+                "prompt", f"{len(prompt)} tokens",
+                f"give fewer than the model's context of {self.config.context_length}",
+            )  # fmt: skip
+        params = request.params
+        params.check_vocabulary(self.config.vocab_size)
+        if params.stop and self._new_text is None:
+            raise InvalidInput("stop", params.stop, "this engine has no tokenizer: use token ids")
+        if params.seed is None:
+            self._unseeded = mix(self._unseeded)
+            params = replace(params, seed=self._unseeded)
+        eos = () if params.ignore_eos else self.config.eos_tokens
+        text = Text(self._new_text() if self._new_text else None, params.stop)
+        return LiveSequence(
+            prompt.astype(np.int32),
+            params,
+            tuple({*eos, *params.stop_token_ids}),
+            self.config.context_length,
+            text,
+            lambda model: self._open_cache(model, request.salt),
+        )
+
+    def _open_cache(self, model: str, salt: str) -> Cache:
+        if model not in self.models:
+            raise DecoderError(f"the decoder asked for an unknown model {model!r}")
+        cache = Cache(self.models[model], self.pools[model], first_key(salt, model))
+        cache.reusable = cache.reusable and self.limits.prefix_cache
+        return cache
+
+    def _pages_needed(self, request: GenerationRequest) -> int:
+        """The most pages a request can hold in one model."""
+        end = min(len(request.prompt) + request.params.max_tokens, self.config.context_length)
+        return -(-(end + self.limits.draft_tokens) // PAGE) + 1
+
+    def _admit(self, changed: list[LiveSequence]) -> None:
+        while len(self.queue) and len(self.running) < self.limits.batch:
+            live = self.queue.peek()
+            if self._reserved + live.reserved > self.pools[TARGET].count and self.running:
+                return
+            self.queue.pop()
+            self.running.append(live)
+            self._reserved += live.reserved
+            self._guard(live, live.start, changed)
+
+    def _advance(self, live: Live, changed: list[LiveSequence]) -> None:
+        def resume() -> None:
+            commits = len(live.sequence.trace)
+            live.advance()
+            if len(live.sequence.trace) > commits:
+                changed.append(live.sequence)
+
+        self._guard(live, resume, changed)
+        if live.sequence.finished and live in self.running:
+            self._end(live, live.sequence.finish_reason or "stop")
+
+    def _guard(self, live: Live, action: Callable[[], object], changed: list[LiveSequence]) -> None:
+        """Run a method's own code; whatever it raises ends that request and no other."""
+        try:
+            action()
+        except Exception as error:
+            self._end(live, "error", error)
+            changed.append(live.sequence)
+
+    def _run(self, batch: Sequence[tuple[Call, int]]) -> None:
+        planned = []
+        for call, rows in batch:
+            part = call.part(rows)
+            try:
+                planned.append((call, part, call.plan(part)))
+            except Exception as error:
+                self._end(call.live, "error", error)
+        planned = [entry for entry in planned if not entry[0].sequence.finished]
+        if not planned:
+            return
+        backend = planned[0][0].cache.backend
+        started = time.perf_counter()
+        try:
+            results: Sequence[SpanResult | Exception] = backend.forward([s for _, _, s in planned])
+        except Exception:
+            # One bad span must not cost its neighbours their step: find out which it was.
+            results = [_alone(backend, span) for _, _, span in planned]
+        self.forwards += 1
+        seconds = time.perf_counter() - started
+        for (call, part, _), result in zip(planned, results, strict=True):
+            if isinstance(result, Exception):
+                self._end(call.live, "error", result)
+                continue
+            timer = call.live.sequence.timer
+            if call.forward.model == TARGET:
+                timer.target += seconds
+            else:
+                timer.other += seconds
+            call.receive(part, result)
+
+    def _apply(self) -> None:
+        """Run small modules, stacking the inputs of all sequences that use the same one."""
+        groups: dict[int, list[tuple[Live, Apply]]] = {}
+        for live in self.running:
+            for apply in live.applies:
+                groups.setdefault(id(apply.module), []).append((live, apply))
+        for group in groups.values():
+            inputs = np.concatenate([apply.inputs for _, apply in group])
+            ends = np.cumsum([len(apply.inputs) for _, apply in group])[:-1]
+            try:
+                outputs = self.models[TARGET].apply(group[0][1].module, inputs)
+                if len(outputs) != len(inputs):
+                    raise DecoderError("a module must return one row for each input row")
+            except Exception as error:
+                for live, _ in group:
+                    self._end(live, "error", error)
+                continue
+            for (live, apply), rows in zip(group, np.split(outputs, ends), strict=True):
+                live.answer(apply, rows)
+
+    def _expire(self) -> list[LiveSequence]:
+        expired, now = [], time.perf_counter()
+        for live in [*self.running, *self.queue.all()]:
+            deadline = live.request.deadline
+            if deadline is not None and now - live.sequence.arrived > deadline:
+                self._end(live, "deadline")
+                expired.append(live.sequence)
+        return expired
+
+    def _end(self, live: Live, reason: str, error: Exception | None = None) -> None:
+        if live in self.running:
+            self.running.remove(live)
+            self._reserved -= live.reserved
+        else:
+            self.queue.remove(live)
+        live.sequence.finish(reason, error)
+        live.close()
+
+
+def _alone(backend: Backend, span: Span) -> SpanResult | Exception:
+    try:
+        return backend.forward([span])[0]
+    except Exception as error:
+        return error
+
+
+def _by_model_and_layers(calls: Sequence[Call]) -> list[list[Call]]:
+    """Calls that can share a forward: same model, same layers, one call a cache."""
+    groups: dict[tuple[str, tuple[int, ...] | None, int], list[Call]] = {}
+    seen: dict[int, int] = {}
+    for call in calls:
+        turn = seen[id(call.cache)] = seen.get(id(call.cache), -1) + 1
+        forward: Forward = call.forward
+        groups.setdefault((forward.model, forward.layers, turn), []).append(call)
+    return list(groups.values())

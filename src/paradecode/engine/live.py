@@ -1,0 +1,192 @@
+"""A running method: its generator, and the requests it waits for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.backends.interface import Span, SpanResult
+from paradecode.core.errors import DecoderError
+from paradecode.core.request import TARGET, Apply, Attend, Fork, Forward, Reply, Store
+from paradecode.core.request import Request as DecoderRequest
+from paradecode.core.tree import EMPTY
+from paradecode.engine.request import GenerationRequest
+from paradecode.engine.sequence import LiveSequence
+from paradecode.engine.text import NewTextStream, Text
+
+MAX_IDLE_CALLS = 4096
+"""Requests a decoder may make without committing a token before it counts as stuck."""
+
+
+class Call:
+    """One :class:`Forward` on its way; a long prompt takes several forwards."""
+
+    def __init__(self, forward: Forward, sequence: LiveSequence, live: Live) -> None:
+        self.forward, self.sequence, self.live = forward, sequence, live
+        self.cache = sequence.cache(forward.model)
+        self.done = 0
+        self.reply: Reply | None = None
+        self._hidden: dict[int, list[NDArray[np.float32]]] = {}
+
+    @property
+    def rows(self) -> int:
+        return len(self.forward.tokens) - self.done + len(self.forward.tree)
+
+    @property
+    def divisible(self) -> bool:
+        """Whether the rows may be spread over several forwards."""
+        f = self.forward
+        return (
+            len(f.tokens) - self.done > 1
+            and f.store is Store.COMMIT
+            and f.attend is Attend.CAUSAL
+            and f.logits is None
+            and f.positions is None
+            and f.visible is None
+            and f.embeddings is None
+            and f.resume is None
+        )
+
+    def part(self, rows: int) -> Forward:
+        """The forward of the next ``rows`` rows: all that is left, or tokens without the tree."""
+        left = len(self.forward.tokens) - self.done
+        if rows >= self.rows:
+            return replace(self.forward, tokens=self.forward.tokens[self.done :])
+        count = min(rows, left - 1) if rows >= left else rows
+        return replace(
+            self.forward,
+            tokens=self.forward.tokens[self.done : self.done + count],
+            tree=EMPTY,
+            under=None,
+            logits=np.empty(0, np.int32),
+        )
+
+    def plan(self, part: Forward) -> Span:
+        return self.cache.plan(part, self.sequence.tokens)
+
+    def receive(self, part: Forward, result: SpanResult) -> None:
+        """Book a forward that ran ``part``."""
+        self.cache.record(part, self.sequence.tokens)
+        self.done += len(part.tokens)
+        for layer, states in result.hidden.items():
+            self._hidden.setdefault(layer, []).append(states)
+        if self.done == len(self.forward.tokens) and len(part.tree) == len(self.forward.tree):
+            if self.forward.model == TARGET:
+                self.sequence.scored(self.forward.tree)
+            layers = self.cache.backend.config.layers
+            hidden = {
+                layer: np.concatenate(self._hidden[layer % layers]) for layer in self.forward.hidden
+            }
+            self.reply = Reply(result.logits, hidden)
+
+
+class Live:
+    """One request that was given to the engine."""
+
+    def __init__(
+        self, request: GenerationRequest, sequence: LiveSequence, new_text: NewTextStream | None
+    ) -> None:
+        self.request, self.sequence = request, sequence
+        self._new_text = new_text
+        self._generator = request.decoder().decode(sequence)
+        self._waiting: list[Call | Apply] = []
+        self._answers: list[Any] = []
+        self._as_list = False
+        self._idle = 0
+        self.children: list[LiveSequence] = []
+        self.reserved = 0
+
+    @property
+    def calls(self) -> list[Call]:
+        return [call for call in self._waiting if isinstance(call, Call) and call.reply is None]
+
+    @property
+    def applies(self) -> list[Apply]:
+        return [
+            call
+            for call, answer in zip(self._waiting, self._answers, strict=True)
+            if isinstance(call, Apply) and answer is None
+        ]
+
+    def start(self) -> None:
+        self.sequence.admit()
+        self._resume(None)
+
+    def answer(self, apply: Apply, outputs: NDArray[Any]) -> None:
+        self._answers[self._waiting.index(apply)] = outputs
+
+    def advance(self) -> bool:
+        """Resume the method if everything it waits for has arrived; True if it ran."""
+        answers = [
+            call.reply if isinstance(call, Call) else answer
+            for call, answer in zip(self._waiting, self._answers, strict=True)
+        ]
+        if self.sequence.finished or any(answer is None for answer in answers):
+            return False
+        self._resume(answers if self._as_list else answers[0])
+        return True
+
+    def close(self) -> None:
+        self._generator.close()
+        self._waiting, self._answers = [], []
+        for child in self.children:
+            child.release()
+
+    def _resume(self, answer: Any) -> None:
+        started = time.perf_counter()
+        committed = len(self.sequence.trace)
+        try:
+            asked = self._generator.send(answer)
+            while isinstance(asked, Fork):
+                asked = self._generator.send(self._fork(asked.count))
+        except StopIteration:
+            if not self.sequence.finished:
+                raise DecoderError("the decoder ended before the sequence was finished") from None
+            asked = []
+        self._idle = 0 if len(self.sequence.trace) > committed else self._idle + 1
+        if self._idle > MAX_IDLE_CALLS:
+            raise DecoderError(f"the decoder made {MAX_IDLE_CALLS} requests without a commit")
+        self._as_list = isinstance(asked, list)
+        requests = asked if isinstance(asked, list) else [asked]
+        if not requests and not self.sequence.finished:
+            raise DecoderError("the decoder asked for nothing")
+        self._waiting = [self._call(request) for request in requests]
+        self._answers = [None] * len(self._waiting)
+        self._check_conflicts()
+        self.sequence.timer.decoder += time.perf_counter() - started
+
+    def _call(self, request: DecoderRequest) -> Call | Apply:
+        if isinstance(request, Apply):
+            return request
+        if not isinstance(request, Forward):
+            raise DecoderError(f"a decoder cannot yield {type(request).__name__} here")
+        sequence = request.on or self.sequence
+        if sequence is not self.sequence and sequence not in self.children:
+            raise DecoderError("a forward may concern its own sequence or a fork of it only")
+        assert isinstance(sequence, LiveSequence)
+        return Call(request, sequence, self)
+
+    def _check_conflicts(self) -> None:
+        """Two concurrent forwards must not write the same cache."""
+        writers = [
+            id(call.cache)
+            for call in self._waiting
+            if isinstance(call, Call) and call.forward.store is not Store.NONE
+        ]
+        if len(set(writers)) < len(writers):
+            raise DecoderError("concurrent forwards of one sequence and model must not store")
+
+    def _fork(self, count: int) -> Sequence[LiveSequence]:
+        if not 1 <= count <= 64:
+            raise DecoderError(f"a sequence can be forked 1 to 64 times, not {count}")
+        children = []
+        for _ in range(count):
+            stream = self._new_text() if self._new_text else None
+            children.append(self.sequence.fork(Text(stream, self.sequence.params.stop)))
+        self.children += children
+        return children

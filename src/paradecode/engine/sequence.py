@@ -1,0 +1,270 @@
+"""A live request: its tokens, its caches, when it ends, and what it reports."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.errors import DecoderError
+from paradecode.core.request import TARGET
+from paradecode.core.sampling import Sampler, SamplingParams
+from paradecode.core.sequence import Sequence as SequenceProtocol
+from paradecode.core.sequence import Verdict
+from paradecode.core.trace import Stats, Step
+from paradecode.core.tree import EMPTY, TokenTree
+from paradecode.engine.cache import Cache
+from paradecode.engine.text import Text
+
+
+@dataclass(frozen=True)
+class TokenLogprob:
+    """Log-probability of one output token, and of the most likely ones at its position.
+
+    The model's own distribution at temperature 1, before penalties and bias.
+    """
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
+@dataclass
+class Timer:
+    """Wall seconds by who spent them."""
+
+    target: float = 0.0
+    other: float = 0.0
+    decoder: float = 0.0
+
+
+@dataclass
+class Draft:
+    """What the target scored since the last commit."""
+
+    tree: TokenTree = EMPTY
+    drafted: int = 0
+
+
+class LiveSequence:
+    """The engine's side of :class:`paradecode.core.sequence.Sequence`.
+
+    Args:
+        prompt: int32 [p], at least one token.
+        params: of this output (``n`` is 1 and ``seed`` is set).
+        stop_ids: token ids that end the output.
+        context: the model's context length.
+        text: where output tokens become text.
+        open_cache: makes the cache of a model by name; raises DecoderError for unknown names.
+    """
+
+    def __init__(
+        self,
+        prompt: NDArray[np.int32],
+        params: SamplingParams,
+        stop_ids: Sequence[int],
+        context: int,
+        text: Text,
+        open_cache: Callable[[str], Cache],
+    ) -> None:
+        self.params, self.prompt_length, self.context = params, len(prompt), context
+        self.sampler = Sampler(params, prompt, stop_ids)
+        self.text = text
+        self.caches: dict[str, Cache] = {}
+        self._open_cache = open_cache
+        self._stops = frozenset(stop_ids)
+        self._buffer = np.empty(len(prompt) + 64, np.int32)
+        self._buffer[: len(prompt)] = prompt
+        self._length = len(prompt)
+        self.finish_reason: str | None = None
+        self.error: Exception | None = None
+        self.logprobs: list[TokenLogprob] = []
+        self.trace: list[Step] = []
+        self.timer, self.draft = Timer(), Draft()
+        self.forwards = 0
+        self.cached_tokens = 0
+        self.arrived = self.admitted = time.perf_counter()
+        self._last_commit = self.ended = self.arrived
+        self._taken = 0
+
+    # What decoders see.
+
+    @property
+    def tokens(self) -> NDArray[np.int32]:
+        view = self._buffer[: self._length]
+        view.flags.writeable = False
+        return view
+
+    @property
+    def pending(self) -> NDArray[np.int32]:
+        return self.pending_for(TARGET)
+
+    def pending_for(self, model: str = TARGET) -> NDArray[np.int32]:
+        return self.tokens[self.cache(model).length :]
+
+    @property
+    def room(self) -> int:
+        generated = self._length - self.prompt_length
+        return min(self.params.max_tokens - generated, self.context - self._length)
+
+    @property
+    def finished(self) -> bool:
+        return self.finish_reason is not None
+
+    def commit(self, verdict: Verdict) -> None:
+        if self.finished:
+            raise DecoderError("tokens were committed to a sequence that has finished")
+        if not verdict.tokens or len(verdict.tokens) != len(verdict.rows):
+            raise DecoderError("a commit needs at least one token, and one logits row for each")
+        kept = self._append(verdict.tokens)
+        if self.params.logprobs is not None:
+            self._report(verdict, kept)
+        committed = self.tokens[self._length - kept :]
+        self.sampler.advance(committed.tolist())
+        accepted = 0
+        for name, cache in self.caches.items():
+            rows = cache.settle(committed, self.tokens)
+            if name == TARGET:
+                accepted = rows
+        self._log(committed, accepted)
+
+    def adopt(self, child: SequenceProtocol) -> None:
+        if not isinstance(child, LiveSequence):
+            raise DecoderError("only a fork of this sequence can be adopted")
+        self._buffer, self._length = child._buffer.copy(), child._length
+        self.sampler, self.text = child.sampler, child.text
+        self.finish_reason = child.finish_reason
+        self.logprobs, self.trace = child.logprobs, child.trace
+        self.caches, child.caches = child.caches, self.caches
+
+    # What the engine does.
+
+    def cache(self, model: str) -> Cache:
+        if model not in self.caches:
+            self.caches[model] = self._open_cache(model)
+            # At least one prompt token stays pending: its logits are needed.
+            reused = self.caches[model].reuse(self.tokens[: self._length - 1])
+            if model == TARGET:
+                self.cached_tokens = reused
+        return self.caches[model]
+
+    def fork(self, text: Text) -> LiveSequence:
+        """A child with the same tokens, whose caches share this one's pages."""
+        child = LiveSequence(
+            self.tokens[: self.prompt_length], self.params, tuple(self._stops), self.context,
+            text, self._open_cache,
+        )  # fmt: skip
+        child.caches = {name: cache.fork() for name, cache in self.caches.items()}
+        for token in self.tokens[self.prompt_length :].tolist():
+            child._append([token])
+            child.sampler.advance([token])
+        return child
+
+    def finish(self, reason: str, error: Exception | None = None) -> None:
+        """End the request (once); pages go back at once."""
+        if self.finish_reason is None:
+            self.finish_reason, self.error = reason, error
+            self.text.finish()
+        self.ended = time.perf_counter()
+        self.release()
+
+    def release(self) -> None:
+        for cache in self.caches.values():
+            cache.release()
+        self.caches.clear()
+
+    def scored(self, tree: TokenTree) -> None:
+        """Count a target forward, and the draft it scored."""
+        self.forwards += 1
+        self.draft = Draft(tree, self.draft.drafted + len(tree))
+
+    def take_text(self) -> str:
+        """Text that became certain since the last call."""
+        return self.text.take(self.finished)
+
+    def take_tokens(self) -> list[int]:
+        """Output tokens committed since the last call."""
+        output = self.output
+        taken, self._taken = output[self._taken :], len(output)
+        return taken
+
+    @property
+    def output(self) -> list[int]:
+        return self.tokens[self.prompt_length :].tolist()
+
+    @property
+    def stats(self) -> Stats:
+        first = self.trace[0] if self.trace else None
+        drafts = [step for step in self.trace if step.drafted]
+        deepest = max((step.accepted for step in drafts), default=0)
+        prefill = first.seconds if first else 0.0
+        return Stats(
+            forwards=self.forwards,
+            generated=self._length - self.prompt_length,
+            drafts=len(drafts),
+            drafted=sum(step.drafted for step in drafts),
+            accepted=sum(step.accepted for step in drafts),
+            accepted_per_position=tuple(
+                sum(step.accepted > depth for step in drafts) for depth in range(deepest)
+            ),
+            prompt_tokens=self.prompt_length,
+            cached_tokens=self.cached_tokens,
+            queue_seconds=self.admitted - self.arrived,
+            prefill_seconds=prefill,
+            decode_seconds=max(0.0, self._last_commit - self.admitted - prefill),
+            first_tokens=len(first.tokens) if first else 0,
+            target_seconds=self.timer.target,
+            other_model_seconds=self.timer.other,
+            decoder_seconds=self.timer.decoder,
+        )
+
+    def admit(self) -> None:
+        self.admitted = self._last_commit = time.perf_counter()
+
+    # Details of a commit.
+
+    def _append(self, tokens: Sequence[int]) -> int:
+        """Append tokens up to the first that ends the output; returns how many."""
+        for count, token in enumerate(tokens, 1):
+            if self._length == len(self._buffer):
+                self._buffer = np.resize(self._buffer, 2 * len(self._buffer))
+            self._buffer[self._length] = token
+            self._length += 1
+            if token in self._stops or self.text.push(token):
+                self.finish_reason = "stop"
+            elif self.room <= 0:
+                self.finish_reason = "length"
+            if self.finish_reason is not None:
+                self.text.finish()
+                return count
+        return len(tokens)
+
+    def _report(self, verdict: Verdict, kept: int) -> None:
+        count = self.params.logprobs or 0
+        logits = verdict.logits.select(verdict.rows[:kept])
+        chosen = logits.log_probability(np.array(verdict.tokens[:kept], np.int32)[:, None])
+        ids, _ = logits.top_k(max(count, 1))
+        values = logits.log_probability(ids)
+        for row in range(kept):
+            top = zip(ids[row, :count].tolist(), values[row, :count].tolist(), strict=True)
+            self.logprobs.append(
+                TokenLogprob(verdict.tokens[row], float(chosen[row, 0]), tuple(top))
+            )
+
+    def _log(self, committed: NDArray[np.int32], accepted: int) -> None:
+        now = time.perf_counter()
+        self.trace.append(
+            Step(
+                forward=self.forwards,
+                tokens=tuple(committed.tolist()),
+                accepted=accepted,
+                drafted=self.draft.drafted,
+                tree=self.draft.tree,
+                seconds=now - self._last_commit,
+            )
+        )
+        self._last_commit = now
+        self.draft = Draft()
