@@ -1,0 +1,59 @@
+"""The machines that run forwards, by name."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+
+from paradecode.backends.interface import Backend
+from paradecode.core.errors import BackendError, InvalidInput
+from paradecode.models.config import ModelConfig
+from paradecode.models.weights import Weights
+
+BACKENDS = ("native", "torch")
+
+
+def open_backend(
+    name: str,
+    config: ModelConfig,
+    weights: Weights,
+    *,
+    dtype: str = "auto",
+    device: str = "cpu",
+    threads: int | None = None,
+) -> Backend:
+    """Load a model into a backend.
+
+    Args:
+        name: ``native`` (CPU), ``torch`` (CPU or CUDA), or ``auto``: native where it was built and
+            the device is the CPU, torch otherwise.
+        dtype: of the weights, as the backend names them; ``auto`` keeps what the file has
+            (native) or takes fp32 on CPU and bf16 on CUDA (torch).
+        device: ``cpu``, ``cuda`` or ``cuda:N``.
+        threads: CPU threads; None lets the backend choose.
+
+    Raises:
+        InvalidInput: for an unknown name, dtype or device.
+        InvalidModel: if the weights do not fit the configuration.
+        BackendError: if the backend is not installed.
+    """
+    if name not in ("auto", *BACKENDS):
+        raise InvalidInput("backend", name, f"use auto or one of {', '.join(BACKENDS)}")
+    if threads is not None and not 1 <= threads <= 1024:
+        raise InvalidInput("threads", threads, "give a whole number from 1 to 1024")
+    native = find_spec("paradecode.backends.native._core") is not None
+    if name == "native" or (name == "auto" and device == "cpu" and native):
+        if not native:
+            raise BackendError("the native core was not built; reinstall paradecode or use torch")
+        if device != "cpu":
+            raise InvalidInput("device", device, "the native backend runs on cpu; use torch")
+        from paradecode.backends.native.backend import NativeBackend
+
+        return NativeBackend(config, weights, dtype=dtype, threads=threads)
+    if find_spec("torch") is None:
+        raise BackendError("PyTorch is not installed; pip install 'paradecode[torch]'")
+    # A spinning OpenMP thread beside one busy neighbour slows a forward down a hundredfold.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    from paradecode.backends.torch.backend import TorchBackend
+
+    return TorchBackend(config, weights, dtype=dtype, device=device, threads=threads)

@@ -123,10 +123,10 @@ def check_spans(config: ModelConfig, reserved: int, spans: Sequence[Span]) -> No
 
 
 def _check_span(config: ModelConfig, reserved: int, span: Span) -> None:
-    rows, tail = len(span.positions), len(span.tail)
+    rows, tail = span.positions.size, span.tail.size
     if rows == 0:
         raise InvalidInput("positions", 0, "give at least one row")
-    capacity = len(span.pages) * PAGE
+    capacity = span.pages.size * PAGE
     _within("pages", span.pages, 0, reserved)
     _within("positions", span.positions, 0, config.context_length)
     _within("slots", span.slots, -1, capacity, rows)

@@ -17,7 +17,10 @@ class InvalidInput(ParadecodeError, ValueError):
     """
 
     def __init__(self, field: str, value: object, fix: str) -> None:
-        shown = repr(value)
+        try:
+            shown = repr(value)
+        except (ValueError, RecursionError):  # Thousands of digits, or of nested lists.
+            shown = f"this {type(value).__name__}"
         if len(shown) > 80:
             shown = shown[:77] + "..."
         super().__init__(f"{field}: {shown} is not usable; {fix}")

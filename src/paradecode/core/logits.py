@@ -199,6 +199,8 @@ def _best(row: NDArray[np.floating], k: int) -> NDArray[np.int64]:
     # The k-th value may be tied with values outside the partition: take all that reach it.
     threshold = np.partition(row, len(row) - k)[len(row) - k]
     candidates = np.flatnonzero(row >= threshold)
+    if len(candidates) < k:
+        raise BackendError("the model returned logits that are NaN")
     return candidates[np.argsort(-row[candidates], kind="stable")][:k]
 
 

@@ -27,6 +27,8 @@ MAX_STOPS = 16
 MAX_STOP_LENGTH = 1024
 MAX_LOGIT_BIAS = 1024
 MAX_TOKENS = 1 << 20
+MIN_TEMPERATURE = 1e-5
+"""Below it logits divided by the temperature may overflow, and the draw is greedy anyway."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class SamplingParams:
     Attributes:
         max_tokens: upper bound on generated tokens; the context length bounds it as well.
         min_tokens: EOS and stop tokens are banned until this many tokens were generated.
-        temperature: 0 is greedy.
+        temperature: 0 is greedy, and so is all that is below 1e-5.
         top_k: 0 keeps all tokens (-1 is accepted for the same).
         top_p: nucleus mass, in (0, 1].
         min_p: least probability relative to the best token, in [0, 1].
@@ -80,6 +82,8 @@ class SamplingParams:
         if self.min_tokens > self.max_tokens:
             raise InvalidInput("min_tokens", self.min_tokens, "give at most max_tokens")
         _number("temperature", self.temperature, 0.0, 100.0)
+        if self.temperature < MIN_TEMPERATURE:
+            object.__setattr__(self, "temperature", 0.0)
         _integer("top_k", self.top_k, -1, 1 << 31)
         object.__setattr__(self, "top_k", max(self.top_k, 0))
         _number("top_p", self.top_p, 0.0, 1.0)
@@ -92,6 +96,7 @@ class SamplingParams:
         _integer("n", self.n, 1, MAX_N)
         if self.seed is not None:
             _integer("seed", self.seed, -(1 << 63), MASK64)
+            object.__setattr__(self, "seed", int(self.seed))  # NumPy's integers overflow.
         if self.logprobs is not None:
             _integer("logprobs", self.logprobs, 0, MAX_TOP_LOGPROBS)
         if not isinstance(self.ignore_eos, bool):
@@ -260,5 +265,5 @@ def _integer(name: str, value: object, low: int, high: int) -> None:
 def _number(name: str, value: object, low: float, high: float) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float, np.floating, np.integer)):
         raise InvalidInput(name, value, "give a number")
-    if not (math.isfinite(value) and low <= value <= high):
+    if not low <= value <= high:  # False for NaN; exact for whole numbers of any size.
         raise InvalidInput(name, value, f"give a number from {low:g} to {high:g}")

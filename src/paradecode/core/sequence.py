@@ -59,6 +59,15 @@ class Sequence(Protocol):
         """How many more tokens this sequence may commit (``max_tokens`` and context)."""
         ...
 
+    @property
+    def neighbours(self) -> int:
+        """How many other sequences share the engine's steps at present."""
+        ...
+
+    def step_seconds(self, rows: int) -> float | None:
+        """What a step takes in which this sequence has ``rows`` rows; None when not measured."""
+        ...
+
     def commit(self, verdict: Verdict) -> None:
         """Append tokens, cutting at the first stop; decides ``finished``; settles the cache."""
         ...

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import difflib
 import json
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, fields
 from dataclasses import field as dataclass_field
@@ -51,7 +50,7 @@ class Parameter:
         fix = f"give {kind} from {self.low:g} to {self.high:g}"
         if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
             raise InvalidInput(where, value, fix)
-        if not math.isfinite(value) or not self.low <= value <= self.high:  # type: ignore[operator]
+        if not self.low <= value <= self.high:  # type: ignore[operator]  # False for NaN, too.
             raise InvalidInput(where, value, fix)
         return value if whole else float(value)
 
@@ -222,7 +221,7 @@ def _split(text: str) -> tuple[str, dict[str, Any]]:
         if not isinstance(call, ast.Call) or call.args or not isinstance(call.func, ast.Name):
             raise ValueError
         return name, {_key(word): _value(word.value) for word in call.keywords}
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         raise InvalidInput("decoder", text, "write name(key=value, key=value)") from None
 
 

@@ -13,11 +13,12 @@ from paradecode.core.errors import CapacityError, DecoderError, InvalidInput
 from paradecode.core.noise import MASK64, mix
 from paradecode.core.request import TARGET, Apply, Forward
 from paradecode.engine.cache import Cache
+from paradecode.engine.cost import CostCurve
 from paradecode.engine.live import Call, Live
 from paradecode.engine.pages import PagePool, first_key
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.scheduler import Queue, share_out
-from paradecode.engine.sequence import LiveSequence
+from paradecode.engine.sequence import LiveSequence, Load
 from paradecode.engine.text import NewTextStream, Text
 
 
@@ -58,6 +59,7 @@ class Engine:
         models: backends by name; ``target`` is the one whose distribution the output follows.
         limits: sizes.
         new_text: makes a detokeniser for one output; without it there is no text and no stop text.
+        curve: what a target forward costs here; methods without it verify all they draft.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class Engine:
         models: Mapping[str, Backend],
         limits: Limits | None = None,
         new_text: NewTextStream | None = None,
+        curve: CostCurve | None = None,
     ) -> None:
         self.models, self.limits = dict(models), limits or Limits()
         self.config = self.models[TARGET].config
@@ -76,6 +79,7 @@ class Engine:
         self.queue = Queue()
         self.running: list[Live] = []
         self._reserved = 0
+        self.load = Load(curve)
         self.forwards = 0
         self._unseeded = mix(time.time_ns() & MASK64)
 
@@ -171,6 +175,7 @@ class Engine:
             self.config.context_length,
             text,
             lambda model: self._open_cache(model, request.salt),
+            self.load,
         )
 
     def _open_cache(self, model: str, salt: str) -> Cache:
@@ -234,6 +239,9 @@ class Engine:
             results = [_alone(backend, span) for _, _, span in planned]
         self.forwards += 1
         seconds = time.perf_counter() - started
+        if planned[0][0].forward.model == TARGET:
+            self.load.sequences = len(planned)
+            self.load.rows = sum(len(span.positions) for _, _, span in planned)
         for (call, part, _), result in zip(planned, results, strict=True):
             if isinstance(result, Exception):
                 self._end(call.live, "error", result)

@@ -17,6 +17,7 @@ from paradecode.core.sequence import Verdict
 from paradecode.core.trace import Stats, Step
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.engine.cache import Cache
+from paradecode.engine.cost import CostCurve
 from paradecode.engine.text import Text
 
 
@@ -42,6 +43,22 @@ class Timer:
 
 
 @dataclass
+class Load:
+    """What the engine's target steps hold at present, and what they cost.
+
+    Attributes:
+        curve: measured cost of a forward, or None.
+        overhead: seconds of a step outside of forwards.
+        sequences, rows: of the last target forward.
+    """
+
+    curve: CostCurve | None = None
+    overhead: float = 2e-4
+    sequences: int = 1
+    rows: int = 1
+
+
+@dataclass
 class Draft:
     """What the target scored since the last commit."""
 
@@ -59,6 +76,7 @@ class LiveSequence:
         context: the model's context length.
         text: where output tokens become text.
         open_cache: makes the cache of a model by name; raises DecoderError for unknown names.
+        load: what the engine's steps hold at present, for methods that weigh their cost.
     """
 
     def __init__(
@@ -69,12 +87,13 @@ class LiveSequence:
         context: int,
         text: Text,
         open_cache: Callable[[str], Cache],
+        load: Load | None = None,
     ) -> None:
         self.params, self.prompt_length, self.context = params, len(prompt), context
         self.sampler = Sampler(params, prompt, stop_ids)
         self.text = text
         self.caches: dict[str, Cache] = {}
-        self._open_cache = open_cache
+        self._open_cache, self._load, self._last_rows = open_cache, load, 1
         self._stops = frozenset(stop_ids)
         self._buffer = np.empty(len(prompt) + 64, np.int32)
         self._buffer[: len(prompt)] = prompt
@@ -113,6 +132,16 @@ class LiveSequence:
     @property
     def finished(self) -> bool:
         return self.finish_reason is not None
+
+    @property
+    def neighbours(self) -> int:
+        return self._load.sequences - 1 if self._load else 0
+
+    def step_seconds(self, rows: int) -> float | None:
+        if self._load is None or self._load.curve is None:
+            return None
+        others = max(0, self._load.rows - self._last_rows)
+        return self._load.curve.at(others + rows, self._length) + self._load.overhead
 
     def commit(self, verdict: Verdict) -> None:
         if self.finished:
@@ -155,7 +184,7 @@ class LiveSequence:
         """A child with the same tokens, whose caches share this one's pages."""
         child = LiveSequence(
             self.tokens[: self.prompt_length], self.params, tuple(self._stops), self.context,
-            text, self._open_cache,
+            text, self._open_cache, self._load,
         )  # fmt: skip
         child.caches = {name: cache.fork() for name, cache in self.caches.items()}
         for token in self.tokens[self.prompt_length :].tolist():
@@ -179,6 +208,7 @@ class LiveSequence:
     def scored(self, tree: TokenTree) -> None:
         """Count a target forward, and the draft it scored."""
         self.forwards += 1
+        self._last_rows = 1 + len(tree)
         self.draft = Draft(tree, self.draft.drafted + len(tree))
 
     def take_text(self) -> str:

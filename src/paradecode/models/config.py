@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
 
 from paradecode.core.errors import InvalidModel
 
@@ -18,6 +22,8 @@ class Rope:
         factor, low_freq_factor, high_freq_factor, original_context: of the scaling in use.
         attention_factor: cosines and sines are multiplied by it (yarn).
         beta_fast, beta_slow: yarn's correction range, in rotations.
+        factors: one divisor per rotated pair, or empty. GGUF files store the llama3 scaling in
+            this finished form; it replaces ``scaling``.
     """
 
     theta: float = 10000.0
@@ -30,6 +36,60 @@ class Rope:
     attention_factor: float = 1.0
     beta_fast: float = 32.0
     beta_slow: float = 1.0
+    factors: tuple[float, ...] = ()
+
+    def inverse_frequencies(self) -> NDArray[np.float64]:
+        """Angle per position of each rotated pair, all scaling applied: float64 [dim / 2].
+
+        The angle of pair i at position p is ``p * inverse_frequencies()[i]``; cosines and sines
+        are then multiplied by ``attention_factor``.
+        """
+        base = self.theta ** -(np.arange(0, self.dim, 2, dtype=np.float64) / self.dim)
+        if self.factors:
+            return base / np.asarray(self.factors)
+        if self.scaling == "linear":
+            return base / self.factor
+        if self.scaling == "llama3":
+            rotations = self.original_context * base / (2 * np.pi)
+            span = self.high_freq_factor - self.low_freq_factor
+            keep = np.clip((rotations - self.low_freq_factor) / span, 0, 1)
+            return keep * base + (1 - keep) * base / self.factor
+        if self.scaling == "yarn":
+            low = max(math.floor(self._pair_of(self.beta_fast)), 0)
+            high = min(math.ceil(self._pair_of(self.beta_slow)), self.dim - 1)
+            ramp = (np.arange(self.dim // 2) - low) / max(high - low, 0.001)
+            stretch = np.clip(ramp, 0, 1)
+            return (1 - stretch) * base + stretch * base / self.factor
+        return base
+
+    def _pair_of(self, rotations: float) -> float:
+        """The (fractional) pair that turns this often within the original context."""
+        turns = self.original_context / (rotations * 2 * math.pi)
+        return self.dim * math.log(turns) / (2 * math.log(self.theta))
+
+    def check(self) -> None:
+        """Raise InvalidModel if a number is out of range (NaN and infinity included)."""
+        if self.scaling not in ("none", "linear", "llama3", "yarn"):
+            raise InvalidModel("rope.scaling", self.scaling, "use none, linear, llama3 or yarn")
+        positive = {
+            "theta": self.theta, "factor": self.factor, "original_context": self.original_context,
+            "attention_factor": self.attention_factor, "beta_fast": self.beta_fast,
+            "beta_slow": self.beta_slow, "low_freq_factor": self.low_freq_factor,
+            "high_freq_factor": self.high_freq_factor,
+        }  # fmt: skip
+        for name, value in positive.items():
+            if not 1e-12 < value < 1e12:
+                raise InvalidModel(f"rope.{name}", value, "give a positive number")
+        if self.scaling == "yarn" and self.theta <= 1:
+            raise InvalidModel("rope.theta", self.theta, "yarn needs a base above 1")
+        if self.scaling == "llama3" and self.high_freq_factor <= self.low_freq_factor:
+            raise InvalidModel(
+                "rope.high_freq_factor", self.high_freq_factor, "it must exceed low_freq_factor"
+            )
+        if self.factors and len(self.factors) != self.dim // 2:
+            raise InvalidModel("rope.factors", len(self.factors), f"give {self.dim // 2} factors")
+        if not all(1e-12 < factor < 1e12 for factor in self.factors):
+            raise InvalidModel("rope.factors", self.factors, "give positive numbers")
 
 
 @dataclass(frozen=True)
@@ -47,7 +107,7 @@ class ModelConfig:
         qkv_bias, output_bias, mlp_bias: which projections have a bias.
         qk_norm: RMSNorm over each head of queries and keys (Qwen3).
         sliding_window: each row sees only this many positions, itself included; 0 is off.
-        attention: ``causal``, ``full`` or ``block`` (masked-diffusion models), with ``block_length``.
+        attention: ``causal``, ``full`` or ``block`` (masked diffusion; see ``block_length``).
         mask_token: id of the mask of a diffusion model, or None.
         shift: a diffusion model whose logits at i predict token i + 1.
         bos_token: id or None; ``add_bos`` says whether prompts start with it.
@@ -96,14 +156,21 @@ class ModelConfig:
             raise InvalidModel(
                 "rope.dim", self.rope.dim, f"give an even number up to head_dim ({self.head_dim})"
             )
-        if not (0 < self.norm_eps < 1) or not (0 < self.rope.theta < 1e12):
-            raise InvalidModel(
-                "norm_eps, rope.theta", (self.norm_eps, self.rope.theta), "give positive numbers"
-            )
-        if self.rope.scaling not in ("none", "linear", "llama3", "yarn"):
-            raise InvalidModel(
-                "rope.scaling", self.rope.scaling, "use none, linear, llama3 or yarn"
-            )
+        if not 0 < self.norm_eps < 1:
+            raise InvalidModel("norm_eps", self.norm_eps, "give a number between 0 and 1")
+        self.rope.check()
+        if self.attention not in ("causal", "full", "block"):
+            raise InvalidModel("attention", self.attention, "use causal, full or block")
+        if not 0 <= self.sliding_window <= 1 << 24:
+            raise InvalidModel("sliding_window", self.sliding_window, "give 0 (off) or a length")
+        named = (*self.eos_tokens, self.bos_token, self.mask_token)
+        for token in named:
+            if token is not None and not 0 <= token < self.vocab_size:
+                raise InvalidModel(
+                    "eos_tokens, bos_token, mask_token",
+                    token,
+                    f"the vocabulary has ids 0 to {self.vocab_size - 1}",
+                )
 
     def tensors(self) -> dict[str, tuple[int, ...]]:
         """Canonical name -> shape of every weight this architecture has, rows first.

@@ -1,0 +1,1 @@
+"""The native CPU backend: a C++ core (``csrc/``) and its thin binding."""

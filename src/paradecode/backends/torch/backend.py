@@ -13,7 +13,7 @@ from torch import Tensor
 from paradecode.backends.interface import PAGE, Span, SpanResult, check_spans
 from paradecode.backends.torch.logits import TorchLogits
 from paradecode.backends.torch.model import Transformer, attention, pack
-from paradecode.core.errors import BackendError, InvalidInput
+from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import ArrayLogits, Logits
 from paradecode.models.config import ModelConfig
 from paradecode.models.weights import Weights, check_weights
@@ -167,4 +167,4 @@ class _View:
         self.kept = torch.from_numpy(kept).to(device)
         self.seen = torch.from_numpy(seen).to(device)
         if not seen.any(axis=1).all():
-            raise BackendError("a row of the forward sees nothing, not even itself")
+            raise InvalidInput("mask", "a row that sees nothing", "let each row see itself")

@@ -45,6 +45,8 @@ class TorchLogits:
     def top_k(self, k: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         k = min(k, self.shape[1])
         values, ids = torch.sort(self.values, dim=1, descending=True, stable=True)
+        if values[:, :1].isnan().any():  # NaN is the greatest to torch.sort.
+            raise BackendError("the model returned logits that are NaN")
         return ids[:, :k].int().cpu().numpy(), values[:, :k].float().cpu().numpy()
 
     def gather(self, ids: NDArray[np.integer]) -> NDArray[np.float32]:

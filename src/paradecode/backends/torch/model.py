@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from paradecode.models.config import ModelConfig, Rope
+from paradecode.models.config import ModelConfig
 from paradecode.models.weights import Weights
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
@@ -32,10 +31,10 @@ class Transformer:
         self.config, self.dtype, self.device = config, dtype, device
         self.wide = torch.float64 if dtype == torch.float64 else torch.float32
         self.w = {
-            name: torch.from_numpy(weights[name].float32()).to(device=device, dtype=dtype)
+            name: torch.tensor(weights[name].float32(), device=device, dtype=dtype)
             for name in config.tensors()
         }
-        self.frequencies = rope_frequencies(config.rope).to(device)
+        self.frequencies = torch.from_numpy(config.rope.inverse_frequencies()).to(device)
 
     def embed(self, tokens: Tensor) -> Tensor:
         """int64 [N] -> [N, D]."""
@@ -98,46 +97,6 @@ def attention(q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> Tensor:
         attn_mask=seen[None, None],
         enable_gqa=True,
     )[0].transpose(0, 1)
-
-
-def rope_frequencies(rope: Rope) -> Tensor:
-    """float64 [rope.dim / 2]: radians per position of each pair, scaling applied."""
-    half = torch.arange(0, rope.dim, 2, dtype=torch.float64) / rope.dim
-    frequencies = 1.0 / rope.theta**half
-    if rope.scaling == "linear":
-        return frequencies / rope.factor
-    if rope.scaling == "llama3":
-        return _llama3(frequencies, rope)
-    if rope.scaling == "yarn":
-        return _yarn(frequencies, rope)
-    return frequencies
-
-
-def _llama3(frequencies: Tensor, rope: Rope) -> Tensor:
-    """Long wavelengths are divided by the factor, short ones kept, those between blended."""
-    wavelength = 2 * math.pi / frequencies
-    low = rope.original_context / rope.low_freq_factor
-    high = rope.original_context / rope.high_freq_factor
-    blend = (rope.original_context / wavelength - rope.low_freq_factor) / (
-        rope.high_freq_factor - rope.low_freq_factor
-    )
-    between = (1 - blend) * frequencies / rope.factor + blend * frequencies
-    scaled = torch.where(wavelength > low, frequencies / rope.factor, between)
-    return torch.where(wavelength < high, frequencies, scaled)
-
-
-def _yarn(frequencies: Tensor, rope: Rope) -> Tensor:
-    """YaRN (Peng et al. 2023, arXiv 2309.00071): a linear ramp over dimensions."""
-
-    def dimension(rotations: float) -> float:
-        span = rope.original_context / (rotations * 2 * math.pi)
-        return rope.dim * math.log(span) / (2 * math.log(rope.theta))
-
-    low = max(math.floor(dimension(rope.beta_fast)), 0)
-    high = min(math.ceil(dimension(rope.beta_slow)), rope.dim - 1)
-    ramp = (torch.arange(rope.dim // 2, dtype=torch.float64) - low) / max(high - low, 0.001)
-    keep = 1 - ramp.clamp(0, 1)
-    return frequencies / rope.factor * (1 - keep) + frequencies * keep
 
 
 def pack(parts: Sequence[Tensor]) -> Tensor:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from paradecode.core.decoder import Decoder
-from paradecode.decoders.autoregressive.budget import Fixed
+from paradecode.decoders.autoregressive.budget import BUDGETS
 from paradecode.decoders.autoregressive.loop import DraftVerify
 from paradecode.decoders.autoregressive.verify import VERIFIERS
 from paradecode.decoders.registry import Method, choice, parameter, parameters_of, register
@@ -21,6 +21,7 @@ class LoopSettings:
     """What every draft-and-verify method lets users set."""
 
     num_speculative_tokens: int = parameter(8, 0, MAX_DRAFT, "most draft tokens in one forward")
+    budget: str = choice("auto", tuple(BUDGETS), "auto verifies what pays, fixed all")
     verifier: str = choice("coupled", tuple(VERIFIERS), "rule that accepts draft tokens")
 
 
@@ -48,7 +49,7 @@ def drafter(
         def build(**settings: Any) -> Decoder:
             mine = {p.name: settings[p.name] for p in own if p.name in settings}
             loop = LoopSettings(**{key: v for key, v in settings.items() if key not in mine})
-            budget = Fixed(loop.num_speculative_tokens)
+            budget = BUDGETS[loop.budget](loop.num_speculative_tokens)
             return DraftVerify(cls(**mine), budget, VERIFIERS[loop.verifier])
 
         register(

@@ -1,0 +1,175 @@
+"""The native backend: one loaded model on this machine's CPU cores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.backends.interface import Span, SpanResult
+from paradecode.backends.native import _core
+from paradecode.backends.native.logits import NativeLogits
+from paradecode.backends.native.machine import default_threads
+from paradecode.backends.native.rope import inverse_frequencies
+from paradecode.core.errors import BackendError, InvalidInput
+from paradecode.models.config import ModelConfig
+from paradecode.models.weights import Kind, Tensor, Weights, check_weights
+
+Q4, Q8, BF16, F16, F32 = range(5)
+"""Formats of packed weights (Format in types.hpp)."""
+
+FORMATS = {"q4": Q4, "q8": Q8, "bf16": BF16, "f16": F16, "f32": F32}
+
+SOURCES = {
+    Kind.F32: 0, Kind.F16: 1, Kind.BF16: 2, Kind.Q4_0: 3, Kind.Q4_1: 4, Kind.Q8_0: 5, Kind.Q4_K: 6,
+}  # fmt: skip
+"""Storage that the core reads itself (Source in pack.hpp)."""
+
+AUTOMATIC = {
+    Kind.Q4_0: Q4, Kind.Q4_1: Q4, Kind.Q4_K: Q4, Kind.BF16: BF16, Kind.F16: F16, Kind.F32: F32,
+}  # fmt: skip
+"""Format that each storage keeps by default; the others (5 to 8 bits) become 8-bit."""
+
+ROWS_AT_A_TIME = 4096
+
+
+class NativeBackend:
+    """Runs forwards of one model.
+
+    A row's result depends on what it sees and on nothing else: not on the other rows of the
+    forward, the slots, the number of threads, or the instruction set.
+
+    Args:
+        config: the architecture.
+        weights: one tensor for each name of ``config.tensors()``.
+        dtype: ``auto`` keeps the precision of the checkpoint (4-bit blocks stay 4-bit, other
+            quantised kinds become 8-bit, floats stay as they are); ``q4``, ``q8``, ``bf16``,
+            ``f16`` or ``f32`` convert every matrix.
+        kv_dtype: ``f16`` or ``f32``, for keys and values.
+        threads: how many threads work on a forward, the calling one included; default: the cores
+            this process may use.
+
+    Raises:
+        InvalidInput: if an argument is not one of the above or PARADECODE_ISA cannot be met.
+        InvalidModel: if a tensor is missing or has another shape than the configuration implies.
+    """
+
+    name = "native"
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: Weights,
+        *,
+        dtype: str = "auto",
+        kv_dtype: str = "f16",
+        threads: int | None = None,
+    ) -> None:
+        if dtype != "auto" and dtype not in FORMATS:
+            raise InvalidInput("dtype", dtype, f"use auto, {', '.join(FORMATS)}")
+        if kv_dtype not in ("f16", "f32"):
+            raise InvalidInput("kv_dtype", kv_dtype, "use f16 or f32")
+        check_weights(config, weights)
+        self.config = config
+        self._all_layers = list(range(config.layers))
+        self._core: _core.Model | None = _core.Model(
+            vocab_size=config.vocab_size,
+            hidden_size=config.hidden_size,
+            layers=config.layers,
+            heads=config.heads,
+            kv_heads=config.kv_heads,
+            head_dim=config.head_dim,
+            intermediate_size=config.intermediate_size,
+            context_length=config.context_length,
+            sliding_window=config.sliding_window,
+            norm_epsilon=config.norm_eps,
+            rope_attention=config.rope.attention_factor,
+            inverse_frequencies=inverse_frequencies(config.rope).tolist(),
+            half_cache=kv_dtype == "f16",
+            threads=default_threads() if threads is None else threads,
+        )
+        self._load(weights, dtype)
+
+    def _load(self, weights: Weights, dtype: str) -> None:
+        core = self._model()
+        shapes = self.config.tensors()
+        matrices = [name for name, shape in shapes.items() if len(shape) == 2]
+        for name in matrices:
+            kind = weights[name].kind
+            core.set_format(name, AUTOMATIC.get(kind, Q8) if dtype == "auto" else FORMATS[dtype])
+        for name in shapes:
+            if name in matrices:
+                for first, source, rows in _pieces(weights[name]):
+                    core.fill(name, first, source, rows)
+            else:
+                core.set_vector(name, np.ascontiguousarray(weights[name].float32()))
+        core.finish_loading(self.config.tied_head)
+
+    def _model(self) -> _core.Model:
+        if self._core is None:
+            raise BackendError("the backend is closed; make a new one")
+        return self._core
+
+    @property
+    def instruction_set(self) -> tuple[str, str]:
+        """The kernels in use (avx512, avxvnni, avx2 or portable), and why they were chosen."""
+        name, reason = self._model().isa
+        return name, reason
+
+    @property
+    def threads(self) -> int:
+        return self._model().threads
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of weights that a forward of all layers reads."""
+        return self._model().weight_bytes
+
+    def reserve(self, pages: int) -> None:
+        self._model().reserve(pages)
+
+    def forward(self, spans: Sequence[Span]) -> list[SpanResult]:
+        core = self._model()
+        if not spans:
+            return []
+        layers = spans[0].layers
+        for span in spans:
+            if span.layers != layers:
+                raise InvalidInput("layers", span.layers, "give all spans the same layers")
+        results = core.forward(spans, self._all_layers if layers is None else list(layers))
+        return [SpanResult(NativeLogits(rows), hidden) for rows, hidden in results]
+
+    def copy(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> None:
+        self._model().copy(
+            np.ascontiguousarray(source, np.int64), np.ascontiguousarray(target, np.int64)
+        )
+
+    def apply(
+        self, module: Callable[[NDArray[Any]], NDArray[Any]], inputs: NDArray[Any]
+    ) -> NDArray[Any]:
+        return module(inputs)
+
+    def close(self) -> None:
+        self._core = None
+
+
+def _pieces(tensor: Tensor) -> Iterator[tuple[int, int, NDArray[np.uint8]]]:
+    """The rows of a matrix in pieces: (first row, source, uint8 [rows, bytes per row])."""
+    count, columns = tensor.shape
+    native = tensor.kind in SOURCES
+    data = np.ascontiguousarray(tensor.data)
+    if tensor.kind in (Kind.F32, Kind.F16, Kind.BF16):
+        data = data.reshape(count, columns)
+    for first in range(0, count, ROWS_AT_A_TIME):
+        last = min(count, first + ROWS_AT_A_TIME)
+        piece = data[first:last]
+        if native:
+            if tensor.kind == Kind.F32:
+                piece = np.ascontiguousarray(piece, np.float32)
+            yield first, SOURCES[tensor.kind], piece.view(np.uint8).reshape(last - first, -1)
+        else:
+            values = Tensor(piece, (last - first, columns), tensor.kind).float32()
+            rows = np.ascontiguousarray(values, np.float32)
+            yield first, SOURCES[Kind.F32], rows.view(np.uint8)

@@ -1,0 +1,32 @@
+"""How many threads this process may use."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+
+def default_threads() -> int:
+    """Cores this process may run on, cut to the CPU quota of its control group."""
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    quota = _quota(Path("/sys/fs/cgroup"))
+    return max(1, cores if quota is None else min(cores, math.ceil(quota)))
+
+
+def _quota(root: Path) -> float | None:
+    """Cores' worth of time that the control group allows, or None where there is no limit."""
+    try:
+        limit, period = (root / "cpu.max").read_text().split()
+        return None if limit == "max" else int(limit) / int(period)
+    except (OSError, ValueError):
+        pass
+    try:
+        limit = (root / "cpu/cpu.cfs_quota_us").read_text()
+        period = (root / "cpu/cpu.cfs_period_us").read_text()
+        return int(limit) / int(period) if int(limit) > 0 else None
+    except (OSError, ValueError, ZeroDivisionError):
+        return None

@@ -1,0 +1,142 @@
+"""t(K): what a forward of K rows costs on this machine, measured and remembered."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+
+from paradecode.backends.interface import PAGE, Backend, Span
+
+QUICK_ROWS, QUICK_CONTEXTS, QUICK_REPEATS = (1, 2, 4, 8, 16, 32), (256,), 3
+FULL_ROWS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64)
+FULL_CONTEXTS, FULL_REPEATS = (64, 300, 1500), 15
+
+
+@dataclass(frozen=True)
+class CostCurve:
+    """Seconds of a forward against its rows and the context they see.
+
+    Attributes:
+        rows, contexts: ascending grid.
+        seconds: medians, one list of row times for each context.
+    """
+
+    rows: tuple[int, ...]
+    contexts: tuple[int, ...]
+    seconds: tuple[tuple[float, ...], ...]
+
+    def at(self, rows: int, context: int) -> float:
+        """Seconds, interpolated on the grid and extended in a straight line beyond it."""
+        columns = [_line(rows, self.rows, column) for column in self.seconds]
+        return columns[0] if len(columns) == 1 else _line(context, self.contexts, columns)
+
+
+def _line(x: float, xs: Sequence[float], ys: Sequence[float]) -> float:
+    """Piecewise linear; beyond the last point with the last slope, never below the first value."""
+    if x <= xs[-1] or len(xs) == 1:
+        return float(np.interp(x, xs, ys))
+    slope = max(0.0, (ys[-1] - ys[-2]) / (xs[-1] - xs[-2]))
+    return ys[-1] + slope * (x - xs[-1])
+
+
+def measure(
+    backend: Backend,
+    pages: int,
+    rows: Sequence[int] = FULL_ROWS,
+    contexts: Sequence[int] = FULL_CONTEXTS,
+    repeats: int = FULL_REPEATS,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> CostCurve:
+    """Time forwards of one sequence; overwrites the backend's K/V, so call it while idle.
+
+    Args:
+        pages: how many pages the backend has reserved.
+        rows, contexts: the grid; what does not fit into the context or the pages is left out.
+        repeats: the sizes are interleaved this many times and their medians kept.
+    """
+    config = backend.config
+    room = min(config.context_length, pages * PAGE)
+    rows = [k for k in rows if k <= room // 2] or [1]
+    contexts = [c for c in contexts if c + max(rows) <= room] or [max(0, room - max(rows))]
+    times: dict[tuple[int, int], list[float]] = {(c, k): [] for c in contexts for k in rows}
+    backend.forward([_span(config.vocab_size, max(rows), 0)])
+    for turn in range(repeats):
+        for context, count in times:
+            span = _span(config.vocab_size, count, context)
+            started = time.perf_counter()
+            backend.forward([span])[0].logits.argmax()
+            times[context, count].append(time.perf_counter() - started)
+        progress(turn + 1, repeats)
+    seconds = []
+    for context in contexts:
+        medians = [statistics.median(times[context, count]) for count in rows]
+        # More rows never cost less; where the clock says so it was noise.
+        seconds.append(tuple(np.maximum.accumulate(medians).tolist()))
+    return CostCurve(tuple(rows), tuple(contexts), tuple(seconds))
+
+
+def obtain(backend: Backend, pages: int) -> CostCurve:
+    """The remembered curve of this model and machine, or a quick one, measured now."""
+    return load(backend) or measure(backend, pages, QUICK_ROWS, QUICK_CONTEXTS, QUICK_REPEATS)
+
+
+def load(backend: Backend) -> CostCurve | None:
+    """The curve that ``save`` stored, or None; a damaged file counts as none."""
+    try:
+        record = json.loads(_path(backend).read_text("utf-8"))
+        rows = tuple(int(k) for k in record["rows"])
+        contexts = tuple(int(c) for c in record["contexts"])
+        seconds = tuple(tuple(float(t) for t in column) for column in record["seconds"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    shaped = len(seconds) == len(contexts) > 0 and all(len(s) == len(rows) > 0 for s in seconds)
+    sound = shaped and all(0 < t < 1e4 for column in seconds for t in column)
+    ordered = sorted(set(rows)) == list(rows) and sorted(set(contexts)) == list(contexts)
+    return CostCurve(rows, contexts, seconds) if sound and ordered else None
+
+
+def save(backend: Backend, curve: CostCurve) -> Path:
+    """Remember a curve for this model, backend and machine."""
+    path = _path(backend)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"backend": backend.name, **asdict(curve)}), "utf-8")
+    return path
+
+
+def _path(backend: Backend) -> Path:
+    machine = (platform.machine(), _processor(), os.cpu_count(), backend.name)
+    key = blake2b(repr((machine, backend.config)).encode(), digest_size=8).hexdigest()
+    root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(root) / "paradecode" / "costs" / f"{key}.json"
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith(("model name", "CPU part")):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor()
+
+
+def _span(vocabulary: int, count: int, context: int) -> Span:
+    """``count`` rows behind ``context`` slots, all rows through the head, as a verification is."""
+    slots = np.arange(context, context + count, dtype=np.int32)
+    return Span(
+        pages=np.arange(-(-(context + count) // PAGE), dtype=np.int32),
+        tokens=(np.arange(count, dtype=np.int32) * 7919) % vocabulary,
+        positions=slots,
+        slots=slots,
+        context=context,
+        logits=np.arange(count, dtype=np.int32),
+    )

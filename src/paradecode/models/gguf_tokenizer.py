@@ -1,0 +1,177 @@
+"""Build the tokenizer that a GGUF file describes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import Tokenizer as Backend
+
+from paradecode.core.errors import InvalidModel
+from paradecode.models.gguf_header import DAMAGED, Header
+from paradecode.models.tokenizer import Tokenizer
+
+MAX_PIECE = 128
+_UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4
+
+# Control tokens that end a turn or a text in the families we read, whether or not the file's
+# eos_token_id names them.
+END_OF_TURN = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>")
+
+_QWEN2 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_LLAMA3 = _QWEN2.replace(r"|\p{N}|", r"|\p{N}{1,3}|")
+
+
+def _split(pattern: str) -> Any:
+    return pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(pattern), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+
+
+def _gpt2() -> Any:
+    return pre_tokenizers.ByteLevel(add_prefix_space=False)
+
+
+def _smollm() -> Any:
+    return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), _gpt2()])
+
+
+PRE_TOKENIZERS: dict[str, Callable[[], Any]] = {
+    "default": _gpt2,
+    "gpt-2": _gpt2,
+    "smollm": _smollm,
+    "qwen2": lambda: _split(_QWEN2),
+    "llama-bpe": lambda: _split(_LLAMA3),
+}
+PRE_TOKENIZERS |= {
+    "deepseek-r1-qwen": PRE_TOKENIZERS["qwen2"],
+    "llama3": PRE_TOKENIZERS["llama-bpe"],
+    "llama-v3": PRE_TOKENIZERS["llama-bpe"],
+}
+
+
+def tokenizer_from_header(header: Header) -> Tokenizer:
+    """The tokenizer in a GGUF file's metadata.
+
+    Raises:
+        InvalidModel: unknown kind or pre-tokenizer, or contents that contradict each other.
+    """
+    tokens = _strings(header, "tokenizer.ggml.tokens")
+    ids = {token: index for index, token in enumerate(tokens)}
+    if not tokens or len(ids) != len(tokens):
+        raise InvalidModel("tokenizer.ggml.tokens", len(tokens), "tokens must exist and differ")
+    types = _array(header, "tokenizer.ggml.token_type", len(tokens), 1)
+    model = header.text("tokenizer.ggml.model")
+    builders = {"gpt2": _byte_level, "llama": _sentencepiece}
+    if model not in builders:
+        raise InvalidModel("tokenizer.ggml.model", model, f"use {' or '.join(builders)}")
+    try:
+        backend = builders[model](header, ids, types)
+        for kind, special in ((_CONTROL, True), (_USER_DEFINED, False)):
+            # An empty token would match everywhere.
+            added = [tokens[index] for index in np.flatnonzero(types == kind) if tokens[index]]
+            add = backend.add_special_tokens if special else backend.add_tokens
+            add([AddedToken(token, special=special, normalized=False) for token in added])
+    except InvalidModel:
+        raise
+    except Exception as error:  # the library raises bare Exceptions
+        raise InvalidModel("tokenizer.ggml", str(error), DAMAGED) from None
+    bos, eos = _token_id(header, "bos", tokens), _token_id(header, "eos", tokens)
+    add_bos = header.flag("tokenizer.ggml.add_bos_token", model == "llama") and bos is not None
+    if add_bos:
+        backend.post_processor = processors.TemplateProcessing(
+            single="BOS $A",
+            special_tokens=[{"id": "BOS", "ids": [bos], "tokens": [tokens[bos or 0]]}],
+        )
+    named = (_token_id(header, name, tokens) for name in ("eos", "eot", "eom"))
+    ends = {index for index in named if index is not None}
+    ends |= {ids[token] for token in END_OF_TURN if token in ids and types[ids[token]] == _CONTROL}
+    return Tokenizer(backend, bos, eos, add_bos, sorted(ends))
+
+
+def _byte_level(header: Header, ids: dict[str, int], types: np.ndarray) -> Any:
+    pre = header.text("tokenizer.ggml.pre", "default")
+    if pre not in PRE_TOKENIZERS:
+        raise InvalidModel("tokenizer.ggml.pre", pre, f"use one of {', '.join(PRE_TOKENIZERS)}")
+    pairs = [merge.partition(" ") for merge in _strings(header, "tokenizer.ggml.merges")]
+    merges = [(left, right) for left, _, right in pairs]
+    whole_words = PRE_TOKENIZERS[pre] is PRE_TOKENIZERS["llama-bpe"]
+    backend = Backend(models.BPE(vocab=ids, merges=merges, ignore_merges=whole_words))
+    if PRE_TOKENIZERS[pre] is PRE_TOKENIZERS["qwen2"]:
+        backend.normalizer = normalizers.NFC()
+    backend.pre_tokenizer = PRE_TOKENIZERS[pre]()
+    backend.decoder = decoders.ByteLevel()
+    return backend
+
+
+def _sentencepiece(header: Header, ids: dict[str, int], types: np.ndarray) -> Any:
+    scores = _array(header, "tokenizer.ggml.scores", len(ids), 0)
+    if not np.isfinite(scores.astype(np.float64)).all():
+        raise InvalidModel("tokenizer.ggml.scores", "NaN or infinity", DAMAGED)
+    unknown = next((token for token, index in ids.items() if types[index] == _UNKNOWN), None)
+    backend = Backend(
+        models.BPE(
+            vocab=ids,
+            merges=_merges(ids, types, scores),
+            unk_token=unknown,
+            fuse_unk=True,
+            byte_fallback=True,
+        )
+    )
+    prefix = header.flag("tokenizer.ggml.add_space_prefix", True)
+    steps = [normalizers.Prepend("▁")] if prefix else []
+    backend.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", "▁")])
+    strip = [decoders.Strip(" ", 1, 0)] if prefix else []
+    backend.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), *strip]
+    )
+    return backend
+
+
+def _merges(ids: dict[str, int], types: np.ndarray, scores: np.ndarray) -> list[tuple[str, str]]:
+    """SentencePiece joins the neighbours whose union scores best; BPE wants the joins in order."""
+    normal = {token for token, index in ids.items() if types[index] in (1, _USER_DEFINED)}
+    merges = []
+    for token in normal:
+        if len(token) > MAX_PIECE:
+            raise InvalidModel("tokenizer.ggml.tokens", token, f"pieces have up to {MAX_PIECE}")
+        for cut in range(1, len(token)):
+            left, right = token[:cut], token[cut:]
+            if left in normal and right in normal:
+                merges.append((-float(scores[ids[token]]), ids[left], ids[right], left, right))
+    return [(left, right) for *_, left, right in sorted(merges)]
+
+
+def _strings(header: Header, key: str) -> list[str]:
+    value = header.fields.get(key)
+    if not isinstance(value, list):
+        raise InvalidModel(key, value, "the file must hold a list of strings here")
+    return value
+
+
+def _array(header: Header, key: str, length: int, default: int) -> np.ndarray:
+    value = header.fields.get(key)
+    if value is None:
+        return np.full(length, default)
+    if not isinstance(value, np.ndarray) or len(value) != length:
+        raise InvalidModel(key, value, f"the file must hold {length} numbers here")
+    return value
+
+
+def _token_id(header: Header, name: str, tokens: list[str]) -> int | None:
+    key = f"tokenizer.ggml.{name}_token_id"
+    index = header.integer(key)
+    # Files write -1 (as unsigned, 2**32 - 1) for "none".
+    if index is None or index in (-1, (1 << 32) - 1):
+        return None
+    if not 0 <= index < len(tokens):
+        raise InvalidModel(key, index, f"the vocabulary has {len(tokens)} tokens")
+    return index

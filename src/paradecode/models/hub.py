@@ -1,0 +1,53 @@
+"""Fetch a model of the hub by name; the only place that may use the network for weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from paradecode.core.errors import InvalidModel
+
+_TEXTS = ["*.json", "*.jinja"]
+
+
+def download(name: str) -> Path:
+    """The folder with the files of a hub model, from the hub's cache or the network.
+
+    Safetensors are preferred; otherwise one GGUF file. Never pickles, never code. HF_HUB_OFFLINE,
+    HF_HOME, HF_TOKEN and HF_ENDPOINT work as usual.
+
+    Args:
+        name: ``org/name``, or ``org/name:part`` for the GGUF file whose name contains ``part``.
+
+    Raises:
+        InvalidModel: no package, no network, no such model, or several GGUF files to choose from.
+    """
+    try:
+        import huggingface_hub
+    except ImportError:
+        raise InvalidModel("model", name, "install it: pip install 'paradecode[hub]'") from None
+    repository, _, part = name.partition(":")
+    try:
+        if not part:
+            folder = Path(
+                huggingface_hub.snapshot_download(
+                    repository, allow_patterns=["*.safetensors", *_TEXTS]
+                )
+            )
+            if any(folder.glob("*.safetensors")):
+                return folder
+            files = [str(f) for f in huggingface_hub.list_repo_files(repository)]
+            found = [f for f in files if f.endswith(".gguf")]
+            if len(found) != 1:
+                fix = f"choose one of {', '.join(found)[:400]}, as {repository}:PART_OF_THE_NAME"
+                raise InvalidModel("model", name, fix if found else "it has no usable weights")
+            part = found[0].removesuffix(".gguf")
+        return Path(
+            huggingface_hub.snapshot_download(repository, allow_patterns=[f"*{part}*.gguf"])
+        )
+    except InvalidModel:
+        raise
+    except Exception as error:  # the library raises many kinds; none tells users what to do
+        reason = str(error).strip().partition("\n")[0][:300] or type(error).__name__
+        raise InvalidModel(
+            "model", name, f"the hub did not give it (check name and network): {reason}"
+        ) from None

@@ -1,0 +1,295 @@
+"""Read a folder as transformers writes it: config.json, tokenizer.json, safetensors."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from paradecode.core.errors import InvalidModel
+from paradecode.models.chat import find_template
+from paradecode.models.checkpoint import Checkpoint
+from paradecode.models.config import ModelConfig, Rope
+from paradecode.models.folder_tokenizer import read_tokenizer
+from paradecode.models.jsonfile import read_json
+from paradecode.models.weights import Kind, Tensor, Weights, check_weights
+
+ARCHITECTURES = {
+    "LlamaForCausalLM": "llama", "MistralForCausalLM": "mistral", "Qwen2ForCausalLM": "qwen2",
+    "Qwen3ForCausalLM": "qwen3",
+}  # fmt: skip
+# Values that transformers leaves out of config.json because they are the family's defaults.
+_DEFAULTS: dict[str, dict[str, int]] = {
+    "llama": {"max_position_embeddings": 2048},
+    "mistral": {"max_position_embeddings": 131072, "num_key_value_heads": 8},
+    "qwen2": {"max_position_embeddings": 32768},
+    "qwen3": {"max_position_embeddings": 32768, "head_dim": 128},
+}
+_KINDS = {"F32": (Kind.F32, "<f4"), "F16": (Kind.F16, "<f2"), "BF16": (Kind.BF16, "<u2")}
+_NAMES = {
+    "model.embed_tokens.weight": "embed", "model.norm.weight": "norm", "lm_head.weight": "head",
+}  # fmt: skip
+_LAYER = re.compile(r"model\.layers\.(\d{1,5})\.(.+)")
+_LAYER_NAMES = {
+    "input_layernorm.weight": "attn_norm", "post_attention_layernorm.weight": "mlp_norm",
+    "self_attn.q_norm.weight": "q_norm", "self_attn.k_norm.weight": "k_norm",
+}  # fmt: skip
+_MODULES = {
+    "self_attn.q_proj": "q", "self_attn.k_proj": "k", "self_attn.v_proj": "v",
+    "self_attn.o_proj": "o", "mlp.gate_proj": "gate", "mlp.up_proj": "up", "mlp.down_proj": "down",
+}  # fmt: skip
+for _module, _name in _MODULES.items():
+    _LAYER_NAMES |= {f"{_module}.weight": _name, f"{_module}.bias": f"{_name}.bias"}
+
+
+def read_folder(path: str | Path) -> Checkpoint:
+    """Read a model with its tokenizer from a folder; the weights are memory-mapped.
+
+    Raises:
+        InvalidModel: a file is missing or damaged, or the architecture, a dtype or the tokenizer
+            is not known; the message names which.
+    """
+    folder = Path(path)
+    config, weights = read_weights(folder)
+    tokenizer, template = read_tokenizer(folder)
+    if tokenizer.vocab_size > config.vocab_size:
+        raise InvalidModel(
+            "tokenizer.json", tokenizer.vocab_size, f"config.json has {config.vocab_size} tokens"
+        )
+    config = replace(
+        config,
+        bos_token=config.bos_token if tokenizer.bos is None else tokenizer.bos,
+        add_bos=tokenizer.add_bos,
+        eos_tokens=tuple(sorted({*config.eos_tokens, *tokenizer.eos_tokens})),
+    )
+    return Checkpoint(config, weights, tokenizer, find_template(template, tokenizer), str(folder))
+
+
+def read_weights(path: str | Path) -> tuple[ModelConfig, Weights]:
+    """The model alone, for folders without a tokenizer. Errors as ``read_folder``."""
+    folder = Path(path)
+    config = _config(folder, read_json(folder / "config.json"))
+    weights: dict[str, Tensor] = {}
+    for file in _shards(folder):
+        for stored, tensor in _tensors(file):
+            name = _canonical(stored, config)
+            if name is None:
+                continue
+            if name in weights:
+                raise InvalidModel(stored, "twice", "each tensor may be in one shard only")
+            weights[name] = tensor
+    unknown = sorted(weights.keys() - config.tensors().keys())
+    if unknown:
+        raise InvalidModel(unknown[0], "tensor", "config.json does not imply it; get good files")
+    check_weights(config, weights)
+    return config, weights
+
+
+def _config(folder: Path, raw: dict[str, Any]) -> ModelConfig:
+    named = raw.get("architectures")
+    known = named[0] if isinstance(named, list) and named and isinstance(named[0], str) else named
+    if not isinstance(known, str) or known not in ARCHITECTURES:
+        raise InvalidModel("architectures", named, f"use one of {', '.join(ARCHITECTURES)}")
+    family = ARCHITECTURES[known]
+    values = {**_DEFAULTS[family], **{k: v for k, v in raw.items() if v is not None}}
+    if values.get("hidden_act", "silu") != "silu":
+        raise InvalidModel("hidden_act", values["hidden_act"], "only silu is known")
+    if "quantization_config" in values:
+        raise InvalidModel(
+            "quantization_config", "set", "use the original F16 or BF16 weights, or a GGUF file"
+        )
+    heads = _whole(values, "num_attention_heads")
+    head_dim = _whole(values, "head_dim", _whole(values, "hidden_size") // max(heads, 1))
+    biased = _flag(values, "attention_bias") and family in ("llama", "qwen3")
+    generation = folder / "generation_config.json"
+    ends = _ids(values, "eos_token_id")
+    if generation.is_file():
+        ends |= _ids(read_json(generation), "eos_token_id")
+    return ModelConfig(
+        name=folder.resolve().name,
+        architecture=family,
+        vocab_size=_whole(values, "vocab_size"),
+        hidden_size=_whole(values, "hidden_size"),
+        layers=_whole(values, "num_hidden_layers"),
+        heads=heads,
+        kv_heads=_whole(values, "num_key_value_heads", heads),
+        head_dim=head_dim,
+        intermediate_size=_whole(values, "intermediate_size"),
+        context_length=_whole(values, "max_position_embeddings"),
+        norm_eps=_number(values, "rms_norm_eps", 1e-6),
+        rope=_rope(values, head_dim),
+        tied_head=_flag(values, "tie_word_embeddings"),
+        qkv_bias=biased or family == "qwen2",
+        output_bias=biased,
+        mlp_bias=family == "llama" and _flag(values, "mlp_bias"),
+        qk_norm=family == "qwen3",
+        sliding_window=_sliding_window(family, values),
+        bos_token=min(_ids(values, "bos_token_id"), default=None),
+        eos_tokens=tuple(sorted(ends)),
+    )
+
+
+def _sliding_window(family: str, values: Mapping[str, Any]) -> int:
+    """The window all layers share, or 0."""
+    window = _whole(values, "sliding_window", 4096 if family == "mistral" else 0)
+    on = family == "mistral" or (family != "llama" and _flag(values, "use_sliding_window"))
+    if not on or window == 0:
+        return 0
+    layers = _whole(values, "num_hidden_layers")
+    kinds = values.get("layer_types")
+    if isinstance(kinds, list) and kinds:
+        sliding = sum(kind == "sliding_attention" for kind in kinds)
+        layers = len(kinds)
+    else:
+        full = 0 if family == "mistral" else _whole(values, "max_window_layers", 28)
+        sliding = max(layers - full, 0)
+    if 0 < sliding < layers:
+        raise InvalidModel("layer_types", "mixed", "all layers must share one attention window")
+    return window if sliding else 0
+
+
+def _rope(values: Mapping[str, Any], head_dim: int) -> Rope:
+    """Rotary parameters in the old (rope_theta, rope_scaling) or new (rope_parameters) style."""
+    scaling = values.get("rope_parameters", values.get("rope_scaling", {}))
+    if not isinstance(scaling, dict):
+        raise InvalidModel("rope_parameters", scaling, "it must be a JSON object")
+    scaling = {**values, **{key: value for key, value in scaling.items() if value is not None}}
+    kind = scaling.get("rope_type", scaling.get("type", "default"))
+    partial = _number(scaling, "partial_rotary_factor", 1.0)
+    rope = Rope(
+        theta=_number(scaling, "rope_theta", 10000.0),
+        dim=int(head_dim * partial) if 0 < partial <= 1 else 0,
+    )
+    if kind == "default":
+        return rope
+    if kind not in ("linear", "llama3", "yarn"):
+        raise InvalidModel("rope_type", kind, "use default, linear, llama3 or yarn")
+    factor = _number(scaling, "factor", 0.0)
+    rope = replace(rope, scaling=kind, factor=factor)
+    if kind == "linear":
+        return rope
+    context = _whole(values, "max_position_embeddings")
+    rope = replace(
+        rope, original_context=_whole(scaling, "original_max_position_embeddings", context)
+    )
+    if kind == "llama3":
+        return replace(
+            rope,
+            low_freq_factor=_number(scaling, "low_freq_factor", 1.0),
+            high_freq_factor=_number(scaling, "high_freq_factor", 4.0),
+        )
+    if scaling.get("truncate", True) is not True:
+        raise InvalidModel("truncate", scaling["truncate"], "yarn is known with truncation only")
+    return replace(
+        rope,
+        attention_factor=_yarn_attention(scaling, factor),
+        beta_fast=_number(scaling, "beta_fast", 32.0),
+        beta_slow=_number(scaling, "beta_slow", 1.0),
+    )
+
+
+def _yarn_attention(scaling: Mapping[str, Any], factor: float) -> float:
+    def gain(scale: float) -> float:
+        return 0.1 * scale * math.log(factor) + 1 if factor > 1 else 1.0
+
+    if "attention_factor" in scaling:
+        return _number(scaling, "attention_factor", 1.0)
+    above, below = (_number(scaling, key, 0.0) for key in ("mscale", "mscale_all_dim"))
+    return gain(above) / gain(below) if above > 0 and below > 0 else gain(1.0)
+
+
+def _whole(values: Mapping[str, Any], key: str, default: int | None = None) -> int:
+    value = values.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidModel(key, value, "config.json must give a whole number")
+    return value
+
+
+def _number(values: Mapping[str, Any], key: str, default: float) -> float:
+    value = values.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < 1e15:
+        raise InvalidModel(key, value, "config.json must give a finite number")
+    return float(value)
+
+
+def _flag(values: Mapping[str, Any], key: str) -> bool:
+    value = values.get(key, False)
+    if not isinstance(value, bool):
+        raise InvalidModel(key, value, "config.json must give true or false")
+    return value
+
+
+def _ids(values: Mapping[str, Any], key: str) -> set[int]:
+    """Token ids given as a number, a list or not at all."""
+    value = values.get(key)
+    ids = value if isinstance(value, list) else [] if value is None else [value]
+    return {_whole({key: index}, key) for index in ids}
+
+
+def _shards(folder: Path) -> list[Path]:
+    """The safetensors files of the model, in order."""
+    index = folder / "model.safetensors.index.json"
+    if (folder / "model.safetensors").is_file():
+        return [folder / "model.safetensors"]
+    if not index.is_file():
+        pickles = any(folder.glob("*.bin")) or any(folder.glob("*.pt*"))
+        fix = "pickles can run code; convert it to safetensors" if pickles else "it is missing"
+        raise InvalidModel("model", str(folder / "model.safetensors"), fix)
+    names = read_json(index).get("weight_map")
+    if not isinstance(names, dict) or not names:
+        raise InvalidModel("weight_map", names, "the index must map tensors to files")
+    for name in names.values():
+        # Only files of this folder: the index comes from outside.
+        if not isinstance(name, str) or not re.fullmatch(r"[\w-][\w.-]*\.safetensors", name):
+            raise InvalidModel("weight_map", name, "shards must be .safetensors of this folder")
+    return [folder / name for name in sorted(set(names.values()))]
+
+
+def _tensors(path: Path) -> list[tuple[str, Tensor]]:
+    """Memory-mapped tensors of one file."""
+    try:
+        if not path.is_file():
+            raise InvalidModel("model", str(path), "the file is missing; get a complete folder")
+        # The library checks the header against the file. Its NumPy reader has no BF16 and copies,
+        # so the arrays are made here, on the offsets it has checked.
+        with safe_open(path, "numpy"):
+            pass
+        data = np.memmap(path, np.uint8, "r")
+        start = 8 + int(data[:8].view("<u8")[0])
+        header = json.loads(bytes(data[8:start]))
+    except (OSError, SafetensorError, RecursionError) as error:
+        raise InvalidModel("model", str(path), f"the file is damaged: {error}") from None
+    except InvalidModel:
+        raise
+    except ValueError as error:
+        raise InvalidModel("model", str(path), f"the file is damaged: {error}") from None
+    header.pop("__metadata__", None)
+    tensors = []
+    for name, entry in header.items():
+        if entry["dtype"] not in _KINDS:
+            raise InvalidModel(name, entry["dtype"], "convert it to F32, F16 or BF16")
+        kind, dtype = _KINDS[entry["dtype"]]
+        shape = tuple(entry["shape"])
+        begin, end = (start + offset for offset in entry["data_offsets"])
+        raw = np.asarray(data[begin:end])
+        tensors.append((name, Tensor(raw.view(dtype).reshape(shape), shape, kind)))
+    return tensors
+
+
+def _canonical(stored: str, config: ModelConfig) -> str | None:
+    """Canonical name of a tensor; None for what is not a weight of its own."""
+    if stored.endswith("rotary_emb.inv_freq") or (stored == "lm_head.weight" and config.tied_head):
+        return None
+    if stored in _NAMES:
+        return _NAMES[stored]
+    match = _LAYER.fullmatch(stored)
+    if match is None or match[2] not in _LAYER_NAMES:
+        raise InvalidModel(stored, "tensor", "this model needs an operation that is not known")
+    return f"layers.{int(match[1])}.{_LAYER_NAMES[match[2]]}"

@@ -1,0 +1,113 @@
+"""Text to token ids and back, on the ``tokenizers`` library."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tokenizers import Tokenizer as Backend
+
+from paradecode.core.errors import InvalidInput
+from paradecode.models.text_stream import Pieces, TextStream, pieces_of
+
+MAX_TEXT = 1 << 24
+
+
+class Tokenizer:
+    """A tokenizer whose control tokens can be switched off for text from outside.
+
+    Args:
+        backend: the library's tokenizer.
+        bos, eos: ids or None.
+        add_bos: prompts start with ``bos``.
+        eos_tokens: every id that ends a text; ``(eos,)`` when not given.
+
+    Attributes:
+        vocab_size: number of ids, added tokens included.
+        bos, eos, add_bos, eos_tokens: as given.
+        control: control token text -> id.
+
+    Raises:
+        InvalidModel: a kind of decoder that is not known.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        bos: int | None = None,
+        eos: int | None = None,
+        add_bos: bool = False,
+        eos_tokens: Sequence[int] | None = None,
+    ) -> None:
+        self._backend: Any = backend
+        self._literal: Any = None
+        self._lock = threading.Lock()
+        self.bos, self.eos, self.add_bos = bos, eos, add_bos
+        self.eos_tokens = tuple(eos_tokens or (() if eos is None else (eos,)))
+        added = backend.get_added_tokens_decoder()
+        self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
+        self.control = {token.content: index for index, token in added.items() if token.special}
+        self._control_ids = frozenset(self.control.values())
+        self._pieces: Pieces = pieces_of(backend)
+
+    def encode(self, text: str, special: bool = True, parse_special: bool = True) -> list[int]:
+        """Token ids of ``text``.
+
+        Args:
+            text: at most MAX_TEXT characters.
+            special: add what the model wants around a prompt (the bos token).
+            parse_special: read "<|im_end|>" and the like as control tokens. Switch it off for
+                text from users, who could otherwise end their turn and speak as someone else.
+
+        Raises:
+            InvalidInput: too long, or not valid Unicode (lone surrogates).
+        """
+        if not isinstance(text, str):
+            raise InvalidInput("text", text, "give a string")
+        if len(text) > MAX_TEXT:
+            raise InvalidInput("text", f"{len(text)} characters", f"give at most {MAX_TEXT}")
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise InvalidInput(
+                "text", text[error.start : error.end], "remove the lone surrogate"
+            ) from None
+        backend: Any = self._backend if parse_special else self._literal_backend()
+        ids: list[int] = backend.encode(text, add_special_tokens=special).ids
+        return ids
+
+    def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
+        """Text of token ids; bytes that are not UTF-8 become U+FFFD, unknown ids nothing."""
+        known = [index for index in ids if 0 <= index < 1 << 32]
+        text: str = self._backend.decode(known, skip_special_tokens=skip_special)
+        return text
+
+    def token(self, index: int) -> str:
+        """The token as the vocabulary writes it; empty for an unused id."""
+        if not 0 <= index < 1 << 32:
+            return ""
+        return self._backend.id_to_token(index) or ""
+
+    def token_id(self, token: str) -> int | None:
+        """The id of a token as the vocabulary writes it, or None."""
+        index: int | None = self._backend.token_to_id(token)
+        return index
+
+    def is_control(self, index: int) -> bool:
+        """Whether the id is a control token (bos, end of turn, ...), which is not text."""
+        return index in self._control_ids
+
+    def stream(self, skip_special: bool = True) -> TextStream:
+        """A detokeniser for tokens that come one at a time."""
+        hidden = self._control_ids if skip_special else frozenset()
+        return TextStream(self._pieces, self.token, hidden)
+
+    def _literal_backend(self) -> Any:
+        # A second copy rather than a switch thrown back and forth: other threads may be encoding.
+        with self._lock:
+            if self._literal is None:
+                literal = Backend.from_str(self._backend.to_str())
+                literal.encode_special_tokens = True
+                self._literal = literal
+            return self._literal

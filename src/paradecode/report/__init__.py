@@ -1,0 +1,1 @@
+"""What people look at: coloured text in the terminal, tables, pages."""

@@ -1,0 +1,73 @@
+"""The machine-readable forms of a completion and of the registry; their fields are a contract."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paradecode.decoders.registry import Method
+from paradecode.llm import Completion
+
+
+def completion_record(
+    completion: Completion, model: str, decoder: str, backend: str
+) -> dict[str, Any]:
+    """What ``paradecode generate --json`` prints for one output."""
+    stats = completion.stats
+    record: dict[str, Any] = {
+        "text": completion.text,
+        "token_ids": completion.token_ids,
+        "finish_reason": completion.finish_reason,
+        "model": model,
+        "decoder": decoder,
+        "backend": backend,
+        "stats": {
+            "forwards": stats.forwards,
+            "generated": stats.generated,
+            "drafts": stats.drafts,
+            "drafted": stats.drafted,
+            "accepted": stats.accepted,
+            "mean_acceptance_length": stats.mean_acceptance_length,
+            "accepted_per_position": list(stats.accepted_per_position),
+            "prompt_tokens": stats.prompt_tokens,
+            "cached_tokens": stats.cached_tokens,
+            "prefill_seconds": stats.prefill_seconds,
+            "decode_seconds": stats.decode_seconds,
+            "target_seconds": stats.target_seconds,
+            "decoder_seconds": stats.decoder_seconds,
+            "tokens_per_second": stats.tokens_per_second,
+        },
+    }
+    if completion.error is not None:
+        record["error"] = str(completion.error)
+    if completion.logprobs is not None:
+        record["logprobs"] = [
+            {"token": entry.token, "logprob": entry.logprob, "top": dict(entry.top)}
+            for entry in completion.logprobs
+        ]
+    return record
+
+
+def method_record(method: Method) -> dict[str, Any]:
+    """One entry of ``paradecode methods --json``."""
+    return {
+        "name": method.name,
+        "family": method.family,
+        "guarantee": method.guarantee,
+        "training": method.training,
+        "paper": method.paper,
+        "arxiv": method.arxiv,
+        "url": method.url,
+        "summary": method.summary,
+        "aliases": list(method.aliases),
+        "parameters": [
+            {
+                "name": parameter.name,
+                "default": parameter.default,
+                "low": parameter.low,
+                "high": parameter.high,
+                "choices": list(parameter.choices),
+                "help": parameter.help,
+            }
+            for parameter in method.parameters
+        ],
+    }

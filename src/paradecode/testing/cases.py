@@ -1,0 +1,277 @@
+"""What every method has to survive. A case is a function of a :class:`Run`; its docstring says what.
+
+To add one, write a function and decorate it with ``@case``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from paradecode.core.sampling import SamplingParams
+from paradecode.engine.engine import Engine
+from paradecode.engine.sequence import LiveSequence
+from paradecode.testing.harness import Job, Run, limits_of
+
+Case = Callable[[Run], None]
+CASES: dict[str, Case] = {}
+
+LOOP = (5, 6, 7, 8, 9) * 4
+"""Repeats itself, so that drafters find what to copy."""
+PAIR = (11, 12) * 7 + (11,)
+LONG = tuple(4 + (3 * i * i + i) % 24 for i in range(37))
+"""More than two pages of K/V, without a pattern."""
+MIXED = LONG[:9] + LOOP + LONG[3:12] + (5, 6)
+PROMPTS = (LOOP, PAIR, (7,), LONG, MIXED)
+
+
+def case(function: Case) -> Case:
+    CASES[function.__name__.replace("_", "-")] = function
+    return function
+
+
+def ask(max_tokens: int = 12, **values: object) -> SamplingParams:
+    return SamplingParams.from_mapping({"max_tokens": max_tokens, **values})
+
+
+def variety(run: Run) -> list[Job]:
+    """Sixteen requests that differ in prompt and in every sampling parameter."""
+    eos = run.eos
+    params = [
+        ask(),
+        ask(temperature=0.8, seed=1),
+        ask(temperature=1.0, seed=2),
+        ask(temperature=0.8, top_k=5, seed=3),
+        ask(temperature=1.0, top_p=0.8, seed=4),
+        ask(temperature=1.0, min_p=0.05, seed=5),
+        ask(temperature=0.8, top_k=20, top_p=0.9, min_p=0.02, seed=-6),
+        ask(repetition_penalty=1.3, logprobs=3),
+        ask(presence_penalty=1.5),
+        ask(frequency_penalty=0.7, temperature=0.8, seed=7),
+        ask(temperature=1.0, seed=8, repetition_penalty=0.8, logprobs=0),
+        ask(logit_bias={6: -1000.0, 8: 4.0}),
+        ask(logit_bias={eos: 1000.0}, min_tokens=5),
+        ask(logit_bias={eos: 3.0}, ignore_eos=True, logprobs=2),
+        ask(stop_token_ids=(9,), min_tokens=2),
+        ask(max_tokens=40),
+    ]
+    return [Job(PROMPTS[i % len(PROMPTS)], each) for i, each in enumerate(params)]
+
+
+@case
+def one_at_a_time(run: Run) -> None:
+    """Every sampling parameter, without company."""
+    run.serve(variety(run), limits_of(batch=1))
+
+
+@case
+def batch_of_4(run: Run) -> None:
+    """The same in company that changes as requests end and others are admitted."""
+    run.serve(variety(run), limits_of(batch=4))
+
+
+@case
+def batch_of_16(run: Run) -> None:
+    """The same, all at once."""
+    run.serve(variety(run))
+
+
+@case
+def mixed_methods(run: Run) -> None:
+    """Every other request of the batch is decoded plainly."""
+    jobs = variety(run)
+    run.serve([replace(job, plain=i % 2 == 0) for i, job in enumerate(jobs)])
+    run.serve([replace(job, plain=i % 2 == 1) for i, job in enumerate(jobs)])
+
+
+@case
+def chunks_of_1(run: Run) -> None:
+    """A step has room for one row: prompts arrive token by token, drafts one after the other."""
+    run.serve(variety(run)[::3], limits_of(batch=4, step_tokens=1))
+
+
+@case
+def chunks_of_3(run: Run) -> None:
+    """Prompts are cut into threes."""
+    run.serve(variety(run)[::2], limits_of(batch=4, step_tokens=3))
+
+
+@case
+def chunks_of_7(run: Run) -> None:
+    """Prompts are cut into sevens, and share steps with drafts."""
+    run.serve(variety(run)[1::2], limits_of(batch=8, step_tokens=7))
+
+
+@case
+def prefix_cache(run: Run) -> None:
+    """The same requests again: long prompts come from the cache, and nothing else changes."""
+    jobs = variety(run)
+    engine = run.engine()
+    run.serve(jobs, engine=engine)
+    for job, sequence in zip(jobs, run.serve(jobs, engine=engine)):
+        if len(job.prompt) > 32 and run.config.attention == "causal":
+            run.require(sequence.cached_tokens >= 32, "a second run found no prefix in the cache")
+    longer = [Job((*job.prompt, 6, 7), job.params) for job in jobs if len(job.prompt) > 16]
+    run.serve(longer, engine=engine)
+
+
+@case
+def no_prefix_cache(run: Run) -> None:
+    """The cache is off: the same requests again, from nothing."""
+    jobs, engine = variety(run)[::3], run.engine(limits_of(prefix_cache=False))
+    run.serve(jobs, engine=engine)
+    for sequence in run.serve(jobs, engine=engine):
+        run.require(sequence.cached_tokens == 0, "tokens were cached although the cache is off")
+
+
+@case
+def tenants(run: Run) -> None:
+    """Requests under different salts never share a page, even of one and the same prompt."""
+    engine = run.engine()
+    for salt in ("", "a", "b"):
+        jobs = [Job(LONG, ask(), salt), Job(MIXED, ask(temperature=0.8, seed=5), salt)]
+        for sequence in run.serve(jobs, engine=engine):
+            run.require(
+                sequence.cached_tokens == 0, f"tenant {salt!r} was given another tenant's pages"
+            )
+
+
+@case
+def little_memory(run: Run) -> None:
+    """Pages are so few that requests wait for one another and cached prefixes are recycled."""
+    run.serve(variety(run), limits_of(batch=8, kv_tokens=512))
+
+
+@case
+def cancelled_neighbour(run: Run) -> None:
+    """Requests are cancelled at all stages; the others do not notice."""
+
+    def cancel(engine: Engine, sequences: list[LiveSequence], step: int) -> None:
+        if step < 8 and 2 * step < len(sequences):
+            engine.cancel(sequences[2 * step])
+
+    run.serve(variety(run), limits_of(batch=6, step_tokens=24), before=cancel)
+
+
+@case
+def stop_strings(run: Run) -> None:
+    """Stop strings that end at each position of the text, inside accepted drafts too."""
+    jobs = []
+    for prompt in (LOOP, PAIR, MIXED):
+        params = ask(24, ignore_eos=True)
+        text = run.expected(prompt, params).text
+        for at in (1, 2, 5, 9, 14):
+            jobs.append(Job(prompt, replace(params, stop=("0", text[at : at + 3], text[at + 1 :]))))
+            jobs.append(Job(prompt, replace(params, stop=text[at])))
+    run.serve(jobs)
+
+
+@case
+def stop_tokens(run: Run) -> None:
+    """Stop tokens at each position of the text, inside accepted drafts too."""
+    jobs = []
+    for prompt in (LOOP, PAIR, MIXED):
+        params = ask(24, ignore_eos=True)
+        tokens = run.expected(prompt, params).tokens
+        for at in (0, 1, 4, 9, 15):
+            stops = replace(params, stop_token_ids=(tokens[at],))
+            jobs += [Job(prompt, stops), Job(prompt, replace(stops, min_tokens=at + 2))]
+    run.serve(jobs)
+
+
+@case
+def end_of_text(run: Run) -> None:
+    """EOS is likely, and part of the prompt's pattern, so that drafts contain it."""
+    loop = (5, 6, run.eos, 8) * 4
+    jobs = []
+    for push in (2.0, 5.0, 30.0, 1000.0):
+        for values in ({}, {"min_tokens": 6}, {"ignore_eos": True}, {"temperature": 1.0}):
+            params = ask(logit_bias={run.eos: push}, seed=3, **values)
+            jobs.append(Job((*loop, 5, 6), params))
+    run.serve(jobs)
+
+
+@case
+def max_tokens(run: Run) -> None:
+    """Outputs of one, two and three tokens."""
+    run.serve([Job(prompt, ask(n, seed=1)) for n in (1, 2, 3) for prompt in PROMPTS])
+
+
+@case
+def context_end(run: Run) -> None:
+    """Texts that run into the end of the context, at every distance from it."""
+    room = run.config.context_length
+    jobs = [
+        Job((LOOP * room)[: room - left], ask(64, ignore_eos=True, temperature=t, seed=4))
+        for left in (1, 2, 3, 7, 20)
+        for t in (0.0, 0.8)
+    ]
+    run.serve(jobs)
+
+
+@case
+def penalties(run: Run) -> None:
+    """Penalties that count along the draft, on texts that repeat themselves."""
+    jobs = []
+    for prompt in (LOOP, PAIR):
+        for values in (
+            {"repetition_penalty": 1.5},
+            {"repetition_penalty": 0.5},
+            {"presence_penalty": 4.0},
+            {"presence_penalty": -2.0, "frequency_penalty": 2.5},
+            {"frequency_penalty": 1.7, "repetition_penalty": 1.1},
+        ):
+            for temperature in (0.0, 0.8):
+                params = ask(20, temperature=temperature, seed=9, ignore_eos=True, **values)
+                jobs.append(Job(prompt, params))
+    run.serve(jobs)
+
+
+@case
+def bans(run: Run) -> None:
+    """Biases that ban the expected token, or force one token again and again."""
+    jobs = []
+    for prompt in (LOOP, PAIR):
+        first = run.expected(prompt, ask()).tokens[0]
+        for bias in ({first: -1000.0}, {first: 1000.0}, {10: 6.0, 11: 6.0}, {first: 0.5, 5: -2.0}):
+            for temperature in (0.0, 1.0):
+                jobs.append(Job(prompt, ask(logit_bias=bias, temperature=temperature, seed=2)))
+    run.serve(jobs)
+
+
+@case
+def log_probabilities(run: Run) -> None:
+    """Log-probabilities are the model's own, whatever was drafted, biased or cut off."""
+    jobs = []
+    for prompt in PROMPTS:
+        for count, values in (
+            (0, {}), (1, {"temperature": 0.8}), (5, {"repetition_penalty": 1.4}),
+            (20, {"logit_bias": {6: 5.0}}), (2, {"stop_token_ids": (7, 12)}),
+        ):  # fmt: skip
+            jobs.append(Job(prompt, ask(logprobs=count, seed=11, **values)))
+    run.serve(jobs)
+
+
+@case
+def several_choices(run: Run) -> None:
+    """The outputs of one prompt: seeds of their own, the first one the request's."""
+    jobs = []
+    for prompt in (LOOP, LONG):
+        params = ask(temperature=1.0, seed=42, n=4)
+        jobs += [Job(prompt, params.for_choice(i)) for i in range(params.n)]
+        run.require(jobs[-4].params.seed == 42, "the first choice lost the request's seed")
+    run.serve(jobs)
+
+
+@case
+def drafts_are_accepted(run: Run) -> None:
+    """On repetitive text drafts are accepted: otherwise nothing above was put to the test."""
+    jobs = [Job(prompt, ask(60, ignore_eos=True)) for prompt in (LOOP, PAIR, MIXED)]
+    sequences = run.serve(jobs)
+    if not (run.subject.drafts and run.bench.kind.predictable):
+        return
+    accepted = sum(sequence.stats.accepted for sequence in sequences)
+    forwards = sum(sequence.stats.forwards for sequence in sequences)
+    generated = sum(sequence.stats.generated for sequence in sequences)
+    run.require(accepted >= 10, f"only {accepted} draft tokens were accepted in {generated}")
+    run.require(forwards < generated, f"{forwards} forwards for {generated} tokens: no gain")

@@ -1,0 +1,146 @@
+"""The conformance suite: every promise that a decoding method makes, put to the test.
+
+    from paradecode.testing.conformance import check
+    check("prompt-lookup(max_ngram=4)")          # a registered method
+    check(MyDecoder)                             # anything that makes a decoder
+
+A method that promises ``exact`` must give, token by token, what plain decoding gives, in any batch,
+with any neighbours, prompt chunks, cached prefixes, penalties, stops and seeds. The others must
+keep the structural promises: bounds, stops, counts, and every page given back.
+
+In pytest, parametrise over :func:`cases` to see each case by name:
+
+    @pytest.mark.parametrize("case", cases("prompt-lookup"), ids=str)
+    def test_method(case):
+        case.run()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from paradecode.core.decoder import Guarantee
+from paradecode.core.errors import InvalidInput
+from paradecode.decoders.registry import METHODS, Method, Spec, methods, parse
+from paradecode.testing.cases import CASES
+from paradecode.testing.harness import Bench, ConformanceFailure, DecoderFactory, Run, Subject
+from paradecode.testing.machines import KINDS, BackendFactory, Kind, oracle_backends
+
+__all__ = ["METHODS", "ConformanceCase", "ConformanceFailure", "cases", "check", "specs"]
+
+_BENCHES: dict[tuple[Kind, BackendFactory], Bench] = {}
+
+
+@dataclass(frozen=True)
+class ConformanceCase:
+    """One case for one method on one model."""
+
+    name: str
+    kind: Kind
+    subject: Subject
+    factory: BackendFactory = field(repr=False)
+
+    def __str__(self) -> str:
+        return f"{self.subject.name}-{self.kind.name}-{self.name}"
+
+    def run(self) -> None:
+        """Raise ConformanceFailure unless the method passes."""
+        CASES[self.name](Run(self.name, self.subject, _bench(self.kind, self.factory)))
+
+
+def check(
+    spec: str | Spec | DecoderFactory,
+    backend_factory: BackendFactory = oracle_backends,
+    *,
+    guarantee: Guarantee = "exact",
+    family: str = "autoregressive",
+    kinds: Sequence[str] | None = None,
+    only: Iterable[str] | None = None,
+) -> None:
+    """Run a method through all cases.
+
+    Args:
+        spec: a registered method with its settings, or anything that makes a decoder when called.
+        backend_factory: makes the models; by default the toy, and torch in fp64.
+        guarantee, family: of a decoder that is not registered.
+        kinds, only: names of the models and of the cases to use; all by default.
+
+    Raises:
+        ConformanceFailure: naming the case, the request, and the first token that is wrong.
+    """
+    for each in cases(
+        spec, backend_factory, guarantee=guarantee, family=family, kinds=kinds, only=only
+    ):
+        each.run()
+
+
+def cases(
+    spec: str | Spec | DecoderFactory,
+    backend_factory: BackendFactory = oracle_backends,
+    *,
+    guarantee: Guarantee = "exact",
+    family: str = "autoregressive",
+    kinds: Sequence[str] | None = None,
+    only: Iterable[str] | None = None,
+) -> list[ConformanceCase]:
+    """The cases of :func:`check`, one by one."""
+    subject, family = _subject(spec, guarantee, family)
+    chosen = [kind for kind in KINDS if kind.family == family and kind.name in (kinds or _NAMES)]
+    names = list(CASES if only is None else only)
+    for name in (*names, *(kinds or ())):
+        if name not in CASES and name not in _NAMES:
+            raise InvalidInput("case or kind", name, f"use one of {', '.join([*CASES, *_NAMES])}")
+    return [
+        ConformanceCase(name, kind, subject, backend_factory) for kind in chosen for name in names
+    ]
+
+
+def specs(names: Iterable[str] | None = None) -> list[Spec]:
+    """Every registered method that runs without training: as it comes, and at its extremes."""
+    found = []
+    for name in sorted(methods() if names is None else names):
+        method = methods()[name]
+        if method.training == "none":
+            found += _extremes(method)
+    return found
+
+
+def _extremes(method: Method) -> list[Spec]:
+    numbers = [p for p in method.parameters if not isinstance(p.default, (bool, str))]
+    wanted: list[dict[str, Any]] = [
+        {},
+        {p.name: type(p.default)(p.low) for p in numbers},
+        {p.name: type(p.default)(p.high) for p in numbers},
+        {p.name: 1 for p in numbers if p.name == "num_speculative_tokens"},
+    ]
+    found: dict[str, Spec] = {}
+    for settings in wanted:
+        try:
+            spec = parse({"method": method.name, **settings})
+        except InvalidInput:
+            continue  # The extremes contradict one another.
+        found.setdefault(str(spec), spec)
+    return list(found.values())
+
+
+def _subject(
+    spec: str | Spec | DecoderFactory, guarantee: Guarantee, family: str
+) -> tuple[Subject, str]:
+    if isinstance(spec, (str, Spec)):
+        known = parse(spec)
+        drafts = known.method.name != "greedy" and not known.settings
+        subject = Subject(str(known), known, known.method.guarantee, drafts)
+        return subject, known.method.family
+    name = getattr(spec, "__name__", type(spec).__name__)
+    return Subject(name, spec, guarantee), family
+
+
+def _bench(kind: Kind, factory: BackendFactory) -> Bench:
+    if (kind, factory) not in _BENCHES:
+        _BENCHES[kind, factory] = Bench(kind, factory)
+    return _BENCHES[kind, factory]
+
+
+_NAMES = tuple(kind.name for kind in KINDS)

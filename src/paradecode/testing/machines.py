@@ -1,0 +1,85 @@
+"""The models that the suite decodes with: tiny, random, and nothing like one another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+
+from paradecode.backends import open_backend
+from paradecode.backends.interface import Backend
+from paradecode.core.request import TARGET
+from paradecode.models.config import ModelConfig
+from paradecode.models.tiny import tiny_checkpoint
+from paradecode.models.weights import Tensor, Weights
+from paradecode.testing.toy import ToyBackend, toy_config
+
+DRAFT = "draft"
+"""Name of the small model that a method may bring."""
+
+CONTEXT = 128
+"""Context length of every model here: short, so that texts reach its end."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One target model.
+
+    Attributes:
+        name: what a failure is reported under.
+        family: of the methods it serves.
+        architecture, near_tie: of a tiny random transformer; an empty architecture is the toy.
+    """
+
+    name: str
+    family: str = "autoregressive"
+    architecture: str = ""
+    near_tie: bool = False
+
+    @property
+    def predictable(self) -> bool:
+        """Whether its texts repeat themselves, so that every drafter must find something."""
+        return self.architecture == "" and self.family == "autoregressive"
+
+
+KINDS = (
+    Kind("toy"),
+    Kind("llama", architecture="llama"),
+    Kind("qwen2", architecture="qwen2"),
+    Kind("qwen3-near-tie", architecture="qwen3", near_tie=True),
+    Kind("mistral-window", architecture="mistral"),
+    Kind("toy-masked", family="diffusion"),
+)
+
+BackendFactory = Callable[[Kind], Mapping[str, Backend]]
+"""Makes fresh models by name: ``target``, and ``draft`` for methods that bring a small model."""
+
+
+def oracle_backends(kind: Kind) -> Mapping[str, Backend]:
+    """The toy, or the torch backend in fp64: arithmetic in which a batch changes no token."""
+    if not kind.architecture:
+        attention = "full" if kind.family == "diffusion" else "causal"
+        config = toy_config(context_length=CONTEXT, attention=attention)
+        return {TARGET: ToyBackend(config), DRAFT: ToyBackend(config, seed=1)}
+    return {
+        TARGET: open_backend("torch", *checkpoint(kind), dtype="fp64", threads=1),
+        DRAFT: open_backend("torch", *checkpoint(kind, blur=0.05), dtype="fp64", threads=1),
+    }
+
+
+@cache
+def checkpoint(kind: Kind, blur: float = 0.0) -> tuple[ModelConfig, Weights]:
+    """A tiny random model; ``blur`` adds relative noise, for a draft model that often agrees."""
+    config, weights = tiny_checkpoint(kind.architecture, near_tie=kind.near_tie)
+    config = replace(config, context_length=CONTEXT)
+    if not blur:
+        return config, weights
+    random = np.random.default_rng(1)
+    noisy = {}
+    for name in config.tensors():
+        values = weights[name].float32()
+        noise = random.standard_normal(values.shape, np.float32)
+        noisy[name] = Tensor(values * (1 + np.float32(blur) * noise), values.shape)
+    return config, noisy

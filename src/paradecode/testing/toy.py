@@ -1,0 +1,202 @@
+"""A model made of hashes: whatever a row wrongly sees, or fails to see, changes its logits.
+
+It has the anatomy of a transformer (embedding, layers that store one value per slot and position,
+visibility, a residual stream, a head), but "attention" is a sum of 64-bit hashes. A wrong mask,
+slot, position, page, copy or layer therefore gives other logits with near certainty, where a real
+model might change by too little to notice. It is also a hundred times faster than one.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.backends.interface import PAGE, Span, SpanResult, check_spans
+from paradecode.core.logits import ArrayLogits
+from paradecode.core.noise import GOLDEN
+from paradecode.models.config import ModelConfig, Rope
+
+Hashes = NDArray[np.uint64]
+WIDTH = 5
+"""Hidden size: four 16-bit pieces of the hash, and the token; all exact in float32."""
+
+
+def toy_config(
+    vocab_size: int = 29, context_length: int = 160, attention: str = "causal"
+) -> ModelConfig:
+    """Shapes of a toy model; with ``full`` attention the last token is its mask."""
+    return ModelConfig(
+        name="toy",
+        architecture="toy",
+        vocab_size=vocab_size,
+        hidden_size=WIDTH,
+        layers=2,
+        heads=1,
+        kv_heads=1,
+        head_dim=2,
+        intermediate_size=1,
+        context_length=context_length,
+        rope=Rope(dim=2),
+        attention=attention,
+        mask_token=None if attention == "causal" else vocab_size - 1,
+        eos_tokens=(3,),
+    )
+
+
+class ToyBackend:
+    """Implements :class:`paradecode.backends.interface.Backend` in NumPy, without weights.
+
+    Args:
+        config: from :func:`toy_config`.
+        seed: of the hashes. Two seeds agree on most tokens (see :meth:`head`), so that one can
+            draft for the other.
+        surprise: how often (in 1024) the next token is not the usual successor of the last one.
+    """
+
+    def __init__(
+        self, config: ModelConfig | None = None, seed: int = 0, surprise: int = 200
+    ) -> None:
+        self.name = "toy"
+        self.config = config or toy_config()
+        self.seed, self.surprise = seed, surprise
+        self.pages = 0
+        self.values = np.empty((self.config.layers, 0), np.uint64)
+
+    def reserve(self, pages: int) -> None:
+        self.pages = pages
+        garbage = np.arange(self.config.layers * pages * PAGE, dtype=np.uint64)
+        self.values = mix(garbage + np.uint64(77)).reshape(self.config.layers, -1)
+
+    def forward(self, spans: Sequence[Span]) -> list[SpanResult]:
+        check_spans(self.config, self.pages, spans)
+        return [self._one(span) for span in spans]
+
+    def copy(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> None:
+        self.values[:, target] = self.values[:, source]
+
+    def apply(
+        self, module: Callable[[NDArray[Any]], NDArray[Any]], inputs: NDArray[Any]
+    ) -> NDArray[Any]:
+        return module(inputs)
+
+    def close(self) -> None:
+        self.values = np.empty((self.config.layers, 0), np.uint64)
+        self.pages = 0
+
+    def embed(self, tokens: NDArray[np.integer]) -> NDArray[np.float32]:
+        """float32 [K, WIDTH]: what a span may carry as ``embeddings`` in place of tokens."""
+        return _pack(mix(tokens.astype(np.uint64) + np.uint64(self.seed << 20)), tokens)
+
+    def head(self, states: Hashes, tokens: NDArray[np.integer]) -> NDArray[np.float64]:
+        """float64 [R, V]: mostly the successor of the last token; else what the hash says."""
+        ids = np.arange(self.config.vocab_size, dtype=np.uint64)
+        noise = mix(states[:, None] + ids[None, :] * np.uint64(GOLDEN))
+        logits = (noise >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        usual = np.flatnonzero(states % np.uint64(1024) >= np.uint64(self.surprise))
+        logits[usual, successor(tokens[usual], self.config.vocab_size)] += 6.0
+        return logits
+
+    def plain_logits(self, tokens: NDArray[np.integer]) -> NDArray[np.float64]:
+        """float64 [V]: what follows ``tokens``, straight from the definition, without a cache."""
+        x, last = _unpack(self.embed(tokens))
+        positions = np.arange(len(tokens))
+        for layer in range(self.config.layers):
+            x = mix(x + np.cumsum(_value(x, positions, layer), dtype=np.uint64))
+        return self.head(x[-1:], last[-1:])[0]
+
+    def _one(self, span: Span) -> SpanResult:
+        given = span.resume if span.resume is not None else span.embeddings
+        x, tokens = _unpack(given if given is not None else self.embed(span.tokens))
+        rows, tail = len(x), len(span.tail)
+        mask = np.tri(rows, dtype=bool) if span.mask is None else span.mask[:, tail:]
+        seen_tail = np.ones((rows, tail), bool) if span.mask is None else span.mask[:, :tail]
+        base = np.arange(span.context) if span.visible is None else span.visible
+        stored = np.flatnonzero(span.slots >= 0)
+        hidden: dict[int, NDArray[np.float32]] = {}
+        for layer in span.layers if span.layers is not None else range(self.config.layers):
+            new = _value(x, span.positions, layer)
+            cached = self.values[layer]
+            seen = (
+                cached[_physical(span, base)].sum(dtype=np.uint64)
+                + (seen_tail * cached[_physical(span, span.tail)]).sum(1, dtype=np.uint64)
+                + (mask * new).sum(1, dtype=np.uint64)
+            )
+            cached[_physical(span, span.slots[stored])] = new[stored]
+            x = mix(x + seen)
+            if layer in span.hidden:
+                hidden[layer] = _pack(x, tokens)
+        wanted = span.logits
+        return SpanResult(ArrayLogits(self.head(x[wanted], tokens[wanted])), hidden)
+
+
+def successor(tokens: NDArray[np.integer], vocab_size: int) -> NDArray[np.int64]:
+    """int64: the token that usually follows; short cycles, so that texts repeat themselves."""
+    ids = tokens.astype(np.int64)
+    inside = ids // 5 * 5 + (ids + 1) % 5
+    return np.where(inside < vocab_size, inside, ids // 5 * 5)
+
+
+class ToyText:
+    """A detokeniser: each token is a letter, and every letter is held back by one token."""
+
+    def __init__(self) -> None:
+        self._held = ""
+
+    def push(self, token: int) -> str:
+        piece, self._held = self._held, letter(token)
+        return piece
+
+    def flush(self) -> str:
+        piece, self._held = self._held, ""
+        return piece
+
+
+class LetterText:
+    """A detokeniser: each token is a letter at once."""
+
+    def push(self, token: int) -> str:
+        return letter(token)
+
+    def flush(self) -> str:
+        return ""
+
+
+def letter(token: int) -> str:
+    return string.ascii_letters[token % len(string.ascii_letters)]
+
+
+def mix(values: Hashes) -> Hashes:
+    """SplitMix64's finaliser, elementwise."""
+    with np.errstate(over="ignore"):
+        z = values + np.uint64(GOLDEN)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))
+
+
+def _value(x: Hashes, positions: NDArray[np.integer], layer: int) -> Hashes:
+    """What one layer stores for rows with residual ``x`` at ``positions``."""
+    return mix(mix(x + np.uint64(layer)) + positions.astype(np.uint64))
+
+
+def _physical(span: Span, slots: NDArray[np.integer]) -> NDArray[np.int64]:
+    if len(slots) == 0:
+        return np.empty(0, np.int64)
+    wide = slots.astype(np.int64)
+    return span.pages.astype(np.int64)[wide // PAGE] * PAGE + wide % PAGE
+
+
+def _pack(states: Hashes, tokens: NDArray[np.integer]) -> NDArray[np.float32]:
+    shifts = np.array([0, 16, 32, 48], np.uint64)
+    pieces = (states[:, None] >> shifts) & np.uint64(0xFFFF)
+    return np.concatenate([pieces, tokens.astype(np.uint64)[:, None]], axis=1).astype(np.float32)
+
+
+def _unpack(hidden: NDArray[np.float32]) -> tuple[Hashes, NDArray[np.int64]]:
+    shifts = np.array([0, 16, 32, 48], np.uint64)
+    states = (hidden[:, :4].astype(np.uint64) << shifts).sum(axis=1, dtype=np.uint64)
+    return states, hidden[:, 4].astype(np.int64)

@@ -1,0 +1,120 @@
+"""The command line as a program sees it: its JSON, its errors, its exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+RUN = [sys.executable, "-c", "from paradecode.cli import main; main()"]
+
+
+def paradecode(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*RUN, *arguments], input=stdin, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def test_generate_json_contract() -> None:
+    run = paradecode("generate", "Say yes.", "--max-tokens", "6", "--json", "--decoder", "greedy")
+    record = json.loads(run.stdout)
+    assert {
+        "text", "token_ids", "finish_reason", "model", "decoder", "backend", "stats",
+    } <= record.keys()  # fmt: skip
+    assert {
+        "forwards", "generated", "drafted", "accepted", "mean_acceptance_length",
+        "prefill_seconds", "decode_seconds", "tokens_per_second",
+    } <= record["stats"].keys()  # fmt: skip
+    assert record["stats"]["generated"] == len(record["token_ids"]) <= 6
+    assert record["decoder"] == "greedy"
+    assert record["model"] == "smollm2-135m-instruct"
+
+
+def test_prompts_file(tmp_path: Path) -> None:
+    lines = [
+        {"id": "a", "group": "chat", "turns": ["Hello", "And again?"], "max_tokens": 4},
+        {"id": "b", "group": "qa", "turns": ["What is 1 + 1?"], "max_tokens": 3},
+    ]
+    path = tmp_path / "prompts.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)), "utf-8")
+    run = paradecode("generate", "--prompts", str(path), "--json")
+    records = [json.loads(line) for line in run.stdout.splitlines()]
+    assert [(r["id"], r["group"], r["turn"]) for r in records] == [
+        ("a", "chat", 0), ("a", "chat", 1), ("b", "qa", 0),
+    ]  # fmt: skip
+    assert [r["stats"]["generated"] for r in records] == [4, 4, 3]
+
+
+def test_methods_json_contract() -> None:
+    methods = json.loads(paradecode("methods", "--json").stdout)
+    assert {"greedy", "prompt-lookup"} <= {method["name"] for method in methods}
+    for method in methods:
+        assert {"name", "family", "guarantee", "training", "paper", "arxiv"} <= method.keys()
+        assert method["guarantee"] in ("exact", "distribution", "lossy")
+
+
+def test_models_json() -> None:
+    (default,) = [
+        m for m in json.loads(paradecode("models", "--json").stdout)
+        if m["name"] == "smollm2-135m-instruct"
+    ]  # fmt: skip
+    assert default["licence"] == "Apache-2.0"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["generate", "hi", "--temperature", "nan"], "temperature"),
+        (["generate", "hi", "--max-tokens", "0"], "max_tokens"),
+        (["generate", "hi", "--decoder", "no-such"], "decoder"),
+        (["generate", "hi", "--decoder", "ngram(max_ngram=0)"], "max_ngram"),
+        (["generate", "hi", "--speculative-config", "{"], "decoder"),
+        (["generate", "hi", "--model", "no-such-model"], "model"),
+        (["generate", "hi", "--model", "missing.gguf"], "model"),
+        (["generate", "hi", "--backend", "abacus"], "backend"),
+        (["generate", "hi", "--threads", "0"], "threads"),
+        (["generate"], "PROMPT"),
+        (["generate", "--prompts", "missing.jsonl"], "--prompts"),
+    ],
+)
+def test_errors_are_one_line_that_names_the_field(arguments: list[str], named: str) -> None:
+    run = paradecode(*arguments)
+    assert run.returncode == 2
+    assert named in run.stderr
+    assert "Traceback" not in run.stderr
+    assert len(run.stderr.strip().splitlines()) == 1
+
+
+def test_bad_line_of_a_prompts_file(tmp_path: Path) -> None:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text('{"turns": ["fine"]}\n{"turns": 7}', "utf-8")
+    run = paradecode("generate", "--prompts", str(path))
+    assert run.returncode == 2
+    assert "line 2" in run.stderr
+
+
+def test_control_c_is_clean() -> None:
+    process = subprocess.Popen(
+        [*RUN, "generate", "Count to a thousand.", "--max-tokens", "4000"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip
+    assert process.stdout is not None
+    process.stdout.read(1)  # The first text: the model is loaded and decoding.
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in stderr
+
+
+def test_chat_holds_a_conversation() -> None:
+    run = paradecode("chat", "--max-tokens", "8", "--temperature", "0", stdin="Hello\nAnd you?\n\n")
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.count("tokens/s") == 2

@@ -1,0 +1,60 @@
+"""Every command and every program that the README and CONTRIBUTING show is run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = ("README.md", "CONTRIBUTING.md")
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / page).read_text("utf-8"), re.DOTALL)
+
+
+def commands() -> list[str]:
+    lines = [
+        line for page in PAGES for block in blocks(page, "bash") for line in block.splitlines()
+    ]
+    return [line.partition("#")[0].strip() for line in lines if line.strip()]
+
+
+def test_make_targets_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    named = {command.split()[1] for command in commands() if command.startswith("make ")}
+    assert named
+    assert named <= targets
+
+
+@pytest.mark.parametrize("command", [c for c in commands() if "paradecode" in c])
+def test_command(command: str) -> None:
+    program, *arguments = shlex.split(command)
+    assert program == ".venv/bin/paradecode"
+    run = subprocess.run(
+        [sys.executable, "-c", "from paradecode.cli import main; main()", *arguments],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.strip()
+
+
+def test_no_other_command_is_shown() -> None:
+    assert all(command.startswith(("make ", ".venv/bin/paradecode ")) for command in commands())
+
+
+def test_readme_program(capsys: pytest.CaptureFixture[str]) -> None:
+    (program,) = blocks("README.md", "python")
+    exec(compile(program, "README.md", "exec"), {})
+    assert "forwards for" in capsys.readouterr().out
+
+
+def test_contributing_program() -> None:
+    method, check = blocks("CONTRIBUTING.md", "python")
+    exec(compile(method, "CONTRIBUTING.md", "exec"), {"__name__": "contributing"})
+    exec(compile(check, "CONTRIBUTING.md", "exec"), {})

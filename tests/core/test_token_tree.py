@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paradecode.core.errors import DecoderError
+from paradecode.core.tree import EMPTY, ROOT, TokenTree
+
+
+@st.composite
+def trees(draw: st.DrawFn, max_size: int = 12) -> TokenTree:
+    size = draw(st.integers(0, max_size))
+    parents = [draw(st.integers(ROOT, node - 1)) for node in range(size)]
+    tokens = draw(st.lists(st.integers(0, 3), min_size=size, max_size=size))
+    estimates = draw(st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=size, max_size=size))
+    return TokenTree(np.array(tokens, np.int32), np.array(parents, np.int32), np.array(estimates))
+
+
+def path(tree: TokenTree, node: int) -> list[int]:
+    """Nodes from depth 1 to ``node``."""
+    nodes: list[int] = []
+    while node != ROOT:
+        nodes.insert(0, node)
+        node = int(tree.parents[node])
+    return nodes
+
+
+def words(tree: TokenTree) -> list[tuple[int, ...]]:
+    """The token path of each node: what a tree means, whatever its numbering."""
+    return [tuple(tree.tokens[path(tree, node)].tolist()) for node in range(len(tree))]
+
+
+def test_chain():
+    tree = TokenTree.chain([5, 6, 7], [0.5, 0.5, 1.0])
+    assert tree.is_chain
+    assert tree.parents.tolist() == [-1, 0, 1]
+    assert tree.depths.tolist() == [1, 2, 3]
+    assert tree.visibility.tolist() == np.tri(3, dtype=bool).tolist()
+    assert tree.reach.tolist() == [0.5, 0.25, 0.25]
+    assert TokenTree.chain([1, 2]).estimates.tolist() == [1, 1]
+
+
+def test_two_branches():
+    #   root -> 0 -> 2
+    #        -> 1
+    tree = TokenTree(np.array([8, 9, 8]), np.array([-1, -1, 0]))
+    assert not tree.is_chain
+    assert tree.depths.tolist() == [1, 1, 2]
+    assert tree.visibility.tolist() == [[True, False, False], [False, True, False],
+                                        [True, False, True]]  # fmt: skip
+    assert tree.child(ROOT, 8) == 0
+    assert tree.child(ROOT, 9) == 1
+    assert tree.child(0, 8) == 2
+    assert tree.child(0, 9) is None
+    assert tree.child(1, 8) is None
+
+
+def test_first_of_equal_siblings_is_the_child():
+    tree = TokenTree(np.array([4, 4, 4]), np.array([-1, -1, 0]))
+    assert tree.child(ROOT, 4) == 0
+
+
+def test_empty_tree():
+    assert len(EMPTY) == 0
+    assert EMPTY.is_chain
+    assert EMPTY.visibility.shape == (0, 0)
+    assert EMPTY.child(ROOT, 0) is None
+    assert len(EMPTY.clip(0)) == len(EMPTY.best(3)) == len(EMPTY.select(np.zeros(0, bool))) == 0
+
+
+@pytest.mark.parametrize(
+    ("tokens", "parents", "estimates"),
+    [
+        ([1, 2], [1, 0], None),  # a cycle
+        ([1], [0], None),  # its own parent
+        ([1, 2], [-1, 2], None),  # a parent that does not exist
+        ([1, 2], [-2, 0], None),  # below the root
+        ([1, 2], [1, -1], None),  # a child before its parent
+        ([1, 2], [-1], None),
+        ([1], [-1, 0], None),
+        ([[1, 2]], [[-1, 0]], None),
+        ([1, 2], [-1, 0], [1.0]),
+        ([1, 2], [-1, 0], []),
+        ([1], [-1], [[1.0]]),
+    ],
+)
+def test_malformed_trees_are_refused(tokens, parents, estimates):
+    extra = () if estimates is None else (np.array(estimates, np.float32),)
+    with pytest.raises(DecoderError, match="token tree"):
+        TokenTree(np.array(tokens), np.array(parents), *extra)
+
+
+@given(trees())
+def test_derived_arrays_follow_the_paths(tree):
+    for node in range(len(tree)):
+        nodes = path(tree, node)
+        assert tree.depths[node] == len(nodes)
+        assert np.flatnonzero(tree.visibility[node]).tolist() == nodes
+        assert tree.reach[node] == np.prod(tree.estimates[nodes])
+    chain = all(tree.parents[node] == node - 1 for node in range(len(tree)))
+    assert tree.is_chain == chain
+
+
+@given(trees(), st.data())
+def test_select_is_closed_under_ancestors(tree, data):
+    marks = np.array([data.draw(st.booleans()) for _ in range(len(tree))], bool)
+    before = marks.copy()
+    kept = [n for n in range(len(tree)) if all(marks[path(tree, n)])]
+    part = tree.select(marks)
+    assert words(part) == [words(tree)[n] for n in kept]
+    assert part.estimates.tolist() == tree.estimates[kept].tolist()
+    assert (marks == before).all()
+
+
+@given(trees(), st.integers(0, 6))
+def test_clip_keeps_exactly_the_shallow_nodes(tree, depth):
+    assert words(tree.clip(depth)) == [word for word in words(tree) if len(word) <= depth]
+
+
+@given(trees(), st.integers(-1, 14))
+def test_best_keeps_the_most_likely(tree, count):
+    best = tree.best(count)
+    assert len(best) == min(max(count, 0), len(tree))  # Parents are never less likely.
+    top = sorted(tree.reach.tolist(), reverse=True)[: len(best)]
+    assert sorted(best.reach.tolist(), reverse=True) == top
+
+
+@given(trees())
+def test_child_finds_every_first_node(tree):
+    seen = set()
+    for node in range(len(tree)):
+        edge = (int(tree.parents[node]), int(tree.tokens[node]))
+        if edge not in seen:
+            assert tree.child(*edge) == node
+        seen.add(edge)

@@ -1,0 +1,159 @@
+"""A span that is out of range is refused with the name of the field, and nothing is stored."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from naive import random_weights, tiny_config
+
+torch = pytest.importorskip("torch")
+
+from paradecode.backends.interface import PAGE, Span, check_spans  # noqa: E402
+from paradecode.backends.torch.backend import TorchBackend  # noqa: E402
+from paradecode.core.errors import InvalidInput  # noqa: E402
+
+CONFIG = tiny_config()
+PAGES = 4
+CAPACITY = 2 * PAGE
+BACKEND = TorchBackend(CONFIG, random_weights(CONFIG), dtype="fp64")
+BACKEND.reserve(PAGES)
+for cache in (*BACKEND.keys, *BACKEND.values):
+    cache.fill_(0.5)
+
+
+def ints(*values: int) -> np.ndarray:
+    return np.array(values, np.int32)
+
+
+def good() -> Span:
+    """Three rows behind five cached slots and two tail slots."""
+    return Span(
+        pages=ints(3, 1),
+        tokens=ints(1, 2, 3),
+        positions=ints(7, 8, 8),
+        slots=ints(7, 8, -1),
+        context=5,
+        logits=ints(0, 2),
+        tail=ints(5, 6),
+        tail_positions=ints(5, 6),
+        mask=np.array([[1, 0, 1, 0, 0], [1, 1, 1, 1, 0], [0, 0, 0, 1, 1]], bool),
+        hidden=(0, 2),
+    )
+
+
+D = CONFIG.hidden_size
+BAD = [
+    ("pages", ints(3, PAGES)), ("pages", ints(-1, 1)), ("pages", np.zeros((1, 2), np.int32)),
+    ("pages", np.array([0.0, 1.0])),
+    ("positions", ints()), ("positions", ints(7, 8, -1)), ("positions", np.array(3)),
+    ("positions", ints(7, 8, CONFIG.context_length)), ("positions", ints(7, 8, 9)[None]),
+    ("positions", np.array([7.0, 8.0, 9.0])), ("positions", np.array([7, 8, 1 << 40])),
+    ("tokens", ints(1, 2)), ("tokens", ints(1, 2, 3, 4)), ("tokens", ints(1, 2, -1)),
+    ("tokens", ints(1, 2, CONFIG.vocab_size)), ("tokens", np.array([1.0, 2.0, 3.0])),
+    ("tokens", np.array(["a", "b", "c"])),
+    ("slots", ints(7, 8)), ("slots", ints(7, 8, CAPACITY)), ("slots", ints(7, 8, -2)),
+    ("slots", ints(7, 8, 7)), ("slots", np.array([7.0, 8.0, 9.0])),
+    ("context", -1), ("context", CAPACITY + 1),
+    ("logits", ints(0, 3)), ("logits", ints(-1)), ("logits", np.array([0.5])),
+    ("logits", np.array(1)),
+    ("visible", ints(0, CAPACITY)), ("visible", ints(-1)), ("visible", np.zeros((2, 2), np.int32)),
+    ("visible", np.array([True])),
+    ("tail", ints(5, CAPACITY)), ("tail", ints(-1, 5)), ("tail", np.array(5)),
+    ("tail_positions", ints(5)), ("tail_positions", ints(5, CONFIG.context_length)),
+    ("tail_positions", ints(5, -1)),
+    ("mask", np.ones((3, 3), bool)), ("mask", np.ones((2, 5), bool)), ("mask", np.ones(5, bool)),
+    ("mask", np.ones((3, 5), np.uint8)), ("mask", np.array(True)),
+    ("hidden", (CONFIG.layers,)), ("hidden", (-1,)),
+    ("layers", (CONFIG.layers,)), ("layers", (0, -1)),
+    ("embeddings", np.zeros((3, D + 1), np.float32)), ("embeddings", np.zeros((2, D), np.float32)),
+    ("embeddings", np.zeros(D, np.float32)), ("embeddings", np.array(0.0, np.float32)),
+]  # fmt: skip
+
+
+def test_the_good_span_is_good():
+    check_spans(CONFIG, PAGES, [good()])
+    result = BACKEND.forward([good(), good()])[1]
+    assert result.logits.shape == (2, CONFIG.vocab_size)
+    assert set(result.hidden) == {0, 2}
+
+
+@pytest.mark.parametrize(("name", "value"), BAD, ids=lambda x: x if isinstance(x, str) else None)
+def test_bad_fields_are_named_and_nothing_is_stored(name, value):
+    span = replace(good(), **{name: value})
+    before = [cache.clone() for cache in (*BACKEND.keys, *BACKEND.values)]
+    with pytest.raises(InvalidInput) as caught:
+        BACKEND.forward([good(), span])
+    assert caught.value.field == name
+    after = (*BACKEND.keys, *BACKEND.values)
+    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+def test_resume_has_the_shape_of_embeddings():
+    with pytest.raises(InvalidInput):
+        BACKEND.forward([replace(good(), resume=np.zeros((3, D - 1), np.float32))])
+
+
+def test_tokens_are_not_read_where_embeddings_are_given():
+    span = replace(good(), tokens=ints(), embeddings=np.ones((3, D), np.float32))
+    assert BACKEND.forward([span])[0].logits.shape[0] == 2
+
+
+def test_spans_and_their_layers():
+    with pytest.raises(InvalidInput, match="spans"):
+        BACKEND.forward([])
+    with pytest.raises(InvalidInput, match="layers"):
+        BACKEND.forward([good(), replace(good(), layers=(0,), hidden=())])
+
+
+def test_every_array_field_is_covered():
+    assert {name for name, _ in BAD} == {f.name for f in fields(Span)} - {"resume"}
+
+
+numbers = st.one_of(
+    st.integers(-3, 12), st.integers(CAPACITY - 2, CAPACITY + 2),
+    st.sampled_from([255, 256, 1 << 31, -(1 << 31), 1 << 62]),
+)  # fmt: skip
+kinds = st.sampled_from([np.int32, np.int64, np.int16, np.uint32, np.float32, np.bool_])
+
+
+@st.composite
+def vectors(draw: st.DrawFn) -> np.ndarray:
+    shape = draw(st.sampled_from([(), (0,), (1,), (2,), (3,), (4,), (1, 3), (3, 1), (0, 3)]))
+    flat = [draw(numbers) for _ in range(int(np.prod(shape)))]
+    return np.array(flat, np.int64).astype(draw(kinds)).reshape(shape)
+
+
+@st.composite
+def matrices(draw: st.DrawFn) -> np.ndarray:
+    shape = draw(st.sampled_from([(), (3,), (3, 5), (3, 3), (2, 5), (3, D), (2, D), (3, D, 1)]))
+    return np.full(shape, draw(st.sampled_from([0, 1])), draw(kinds))
+
+
+LAYER_LISTS = st.lists(st.integers(-1, CONFIG.layers), max_size=3).map(tuple)
+CORRUPTIONS = {
+    **dict.fromkeys(["pages", "tokens", "positions", "slots", "logits", "visible", "tail",
+                     "tail_positions"], vectors()),
+    "context": st.integers(-2, CAPACITY + 2),
+    "mask": st.one_of(st.none(), matrices()),
+    "hidden": LAYER_LISTS,
+    "layers": st.one_of(st.none(), LAYER_LISTS),
+    "embeddings": st.one_of(st.none(), matrices()),
+    "resume": st.one_of(st.none(), matrices()),
+}  # fmt: skip
+
+
+@settings(max_examples=400)
+@given(st.data())
+def test_any_corruption_is_refused_or_runs(data):
+    names = data.draw(st.lists(st.sampled_from(sorted(CORRUPTIONS)), min_size=1, max_size=3))
+    span = replace(good(), **{name: data.draw(CORRUPTIONS[name], label=name) for name in names})
+    try:
+        result = BACKEND.forward([span])[0]
+    except InvalidInput as error:
+        assert error.field in {f.name for f in fields(Span)}  # noqa: PT017
+    else:
+        assert result.logits.shape == (len(span.logits), CONFIG.vocab_size)
