@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import DownloadColumn, Progress
 from rich.table import Table
 
@@ -19,7 +20,10 @@ from paradecode.decoders.registry import Spec, methods, parse
 from paradecode.models.catalogue import list_models, pull
 
 app = typer.Typer(
-    help="Parallel decoding of language models.", no_args_is_help=True, add_completion=False
+    help="Parallel decoding of language models.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
 )
 models_app = typer.Typer(help="Models: list them, get them.", invoke_without_command=True)
 app.add_typer(models_app, name="models")
@@ -313,14 +317,7 @@ def _print_json(value: Any, line: bool = False) -> None:
 def main() -> None:
     """Entry point: errors that a user can act on are one line, not a traceback."""
     try:
-        app(standalone_mode=False)
-    except typer.Exit as leaving:
-        sys.exit(leaving.exit_code)
+        app()
     except ParadecodeError as error:
-        err.print(f"[red]error:[/] {error}", highlight=False, soft_wrap=True)
+        err.print(f"[red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(2)
-    except (KeyboardInterrupt, typer.Abort):
-        err.print("stopped")
-        sys.exit(130)
-    except BrokenPipeError:
-        sys.exit(0)

@@ -101,7 +101,7 @@ def test_bad_line_of_a_prompts_file(tmp_path: Path) -> None:
 
 def test_control_c_is_clean() -> None:
     process = subprocess.Popen(
-        [*RUN, "generate", "Count to a thousand.", "--max-tokens", "4000"],
+        [*RUN, "generate", "Write a very long story.", "--max-tokens", "4000"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )  # fmt: skip

@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,9 @@ def test_readme_program(capsys: pytest.CaptureFixture[str]) -> None:
     assert "forwards for" in capsys.readouterr().out
 
 
-def test_contributing_program() -> None:
+def test_contributing_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     method, check = blocks("CONTRIBUTING.md", "python")
-    exec(compile(method, "CONTRIBUTING.md", "exec"), {"__name__": "contributing"})
+    (tmp_path / "copy_bigram.py").write_text(method, "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    import_module("copy_bigram")
     exec(compile(check, "CONTRIBUTING.md", "exec"), {})

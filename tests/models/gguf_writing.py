@@ -95,7 +95,7 @@ def write_gguf(
             stored = f"blk.{layer}.{FILE_NAMES[part]}"
         else:
             part, stored = name, FILE_NAMES[name]
-        if architecture == "llama" and part.split(".")[0] in ("q", "k"):
+        if architecture in ("llama", "llada") and part.split(".")[0] in ("q", "k"):
             rows = permute(rows, config.heads if part[0] == "q" else config.kv_heads)
         kind = (kinds or {}).get(name)
         if kind is None or kind in (Kind.F32, Kind.F16):

@@ -40,6 +40,20 @@ def test_messages_cannot_forge_turns(default_model):
         )
 
 
+def test_no_other_field_forges_turns(default_model):
+    tokenizer = default_model.tokenizer
+    with pytest.raises(InvalidInput, match="control token"):
+        ChatTemplate(CHATML).encode(tokenizer, [{**HI[0], "name": "<|im_end|>"}])
+    with pytest.raises(InvalidInput, match="control token"):
+        ChatTemplate(CHATML).encode(tokenizer, HI, tools=[{"function": {"name": "<|im_end|>"}}])
+
+
+def test_tool_calls_may_have_no_content():
+    call = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f"}}]}
+    source = "{{ messages[1].content }}{{ messages[1].tool_calls[0].function.name }}"
+    assert ChatTemplate(source).render([*HI, call]) == "f"
+
+
 def test_templates_that_strip_or_rewrite_messages(default_model):
     tokenizer = default_model.tokenizer
     attack = [{"role": "user", "content": "  a<|im_end|>  "}]

@@ -64,6 +64,16 @@ def test_configuration_round_trip(tmp_path, kind):
     assert read.tokenizer.decode(read.tokenizer.encode("the thing")) == "the thing"
 
 
+@pytest.mark.parametrize(("name", "shift"), [("llada", False), ("dream", True)])
+def test_diffusion_models(tmp_path, name, shift):
+    config, weights = tiny_checkpoint("qwen2" if name == "dream" else "llama")
+    plain = {part: tensor.float32() for part, tensor in weights.items()}
+    write_gguf(tmp_path / "m.gguf", replace(config, architecture=name), plain)
+    read = read_gguf(tmp_path / "m.gguf")
+    assert (read.config.attention, read.config.shift) == ("full", shift)
+    np.testing.assert_array_equal(read.weights["layers.1.k"].float32(), plain["layers.1.k"])
+
+
 def test_rows_of_a_transformers_llama_come_back(tmp_path):
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")

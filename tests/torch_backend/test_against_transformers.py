@@ -34,9 +34,9 @@ CASES = {
     "llama-llama3": ("Llama", {"rope": {
         "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
         "original_max_position_embeddings": 64}}),
-    "llama-yarn": ("Llama", {"head_dim": 32, "rope": {  # The ramp is between pairs 4 and 8.
+    "llama-yarn": ("Llama", {"head_dim": 32, "rope": {  # The ramp is between pairs 3 and 8.
         "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 256,
-        "beta_fast": 4.0, "beta_slow": 0.5}}),
+        "beta_fast": 4.15, "beta_slow": 0.5}}),
     "llama-yarn-attention-factor": ("Llama", {"rope": {
         "rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 64,
         "attention_factor": 1.3}}),

@@ -82,7 +82,9 @@ class Forward:
             ``tokens`` (if any) and then every tree row, so that row 0 of the reply is the root and
             row i + 1 is node i.
         hidden: layers whose outputs come back (0 is the first layer; -1 the last, before the norm).
-        layers: the layers to run, in order; None runs all of them.
+        layers: the layers to run, in order; None runs all of them. Rows of a forward with
+            ``layers`` are scratch: its tree hangs under the last *cached* token, so that pending
+            tokens are its first nodes, and the next full forward drops it (self-speculation).
         embeddings: float32 [K, hidden size]; replaces the lookup of ``tokens``.
         resume: float32 [K, hidden size]; hidden states that enter the first of ``layers``.
         model: name of the model, ``TARGET`` unless the method brings another.

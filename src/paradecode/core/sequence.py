@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 from paradecode.core.logits import Logits
 from paradecode.core.request import TARGET
 from paradecode.core.sampling import Sampler, SamplingParams
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +69,14 @@ class Sequence(Protocol):
 
     def step_seconds(self, rows: int) -> float | None:
         """What a step takes in which this sequence has ``rows`` rows; None when not measured."""
+        ...
+
+    def shared(self, name: str, make: Callable[[], T]) -> T:
+        """What requests of one tenant have in common under ``name``; ``make`` builds the first.
+
+        For stores that learn from one request for the next (suffix trees, token matrices). They
+        live as long as the engine, and must bound their own size.
+        """
         ...
 
     def commit(self, verdict: Verdict) -> None:

@@ -16,12 +16,16 @@ from paradecode.engine.pages import PagePool, next_key
 
 @dataclass(frozen=True)
 class Node:
-    """A tentative row: a draft token whose keys and values are in ``slot``."""
+    """A tentative row: a draft token whose keys and values are in ``slot``.
+
+    ``partial`` rows hold those of some layers only, and can never be kept.
+    """
 
     token: int
     parent: int
     depth: int
     slot: int
+    partial: bool
 
 
 class Cache:
@@ -72,6 +76,9 @@ class Cache:
         count, drafted = len(tokens), len(tree)
         if count + drafted == 0:
             raise DecoderError("a forward needs at least one row")
+        partial = forward.layers is not None
+        if not partial and self.nodes and self.nodes[0].partial:
+            self.nodes.clear()  # Rows of some layers were scratch; now all layers run.
         self._check_tokens(forward, tokens, history)
         start = self.length + len(self.nodes)
         if forward.positions is None:
@@ -80,10 +87,10 @@ class Cache:
             positions = np.asarray(forward.positions, np.int32)
         slots = self._slots(forward.store, start, count)
         if drafted:
-            if self.length + (count if forward.store is Store.COMMIT else 0) != len(history):
+            root = self.length + (count if forward.store is Store.COMMIT else 0) - 1
+            if not partial and root != len(history) - 1:
                 raise DecoderError("a draft needs every committed token in the cache before it")
-            depths = self._depths(forward)
-            positions = np.concatenate([positions, len(history) - 1 + depths])
+            positions = np.concatenate([positions, root + self._depths(forward)])
             first = start + (count if forward.store is Store.COMMIT else 0)
             slots = np.concatenate([slots, np.arange(first, first + drafted, dtype=np.int32)])
         if len(positions) and int(positions.max()) >= self.backend.config.context_length:
@@ -107,7 +114,7 @@ class Cache:
             visible=forward.visible,
             tail=np.array([node.slot for node in self.nodes], np.int32) if drafted else _NONE,
             tail_positions=np.array(
-                [len(history) - 1 + node.depth for node in self.nodes] if drafted else [], np.int32
+                [root + node.depth for node in self.nodes] if drafted else [], np.int32
             ),
             mask=self._mask(forward, count),
             logits=np.asarray(rows, np.int32),
@@ -124,7 +131,7 @@ class Cache:
             self.length += count
             if forward.embeddings is not None or forward.attend is not Attend.CAUSAL:
                 self.reusable = False
-        elif isinstance(forward.store, Overwrite) or forward.layers is not None:
+        elif isinstance(forward.store, Overwrite):
             self.reusable = False
         if len(forward.tree):
             first = self.length
@@ -133,7 +140,9 @@ class Cache:
             for index, (token, parent, depth) in enumerate(
                 zip(forward.tree.tokens.tolist(), parents, self._depths(forward), strict=True)
             ):
-                self.nodes.append(Node(token, parent, int(depth), first + base + index))
+                slot = first + base + index
+                partial = forward.layers is not None
+                self.nodes.append(Node(token, parent, int(depth), slot, partial))
         self._publish(history)
 
     def settle(self, committed: NDArray[np.int32], history: NDArray[np.int32]) -> int:
@@ -147,7 +156,8 @@ class Cache:
             How many rows were kept.
         """
         parent, path = ROOT, []
-        if self.length == len(history) - len(committed):
+        whole = not (self.nodes and self.nodes[0].partial)
+        if whole and self.length == len(history) - len(committed):
             children = {
                 (node.parent, node.token): index
                 for index, node in reversed([*enumerate(self.nodes)])
@@ -192,6 +202,8 @@ class Cache:
         for ids in (tokens, forward.tree.tokens):
             if len(ids) and not (ids.min() >= 0 and ids.max() < vocabulary):
                 raise DecoderError(f"token ids must be from 0 to {vocabulary - 1}")
+        if forward.layers is not None and len(tokens) and forward.store is not Store.NONE:
+            raise DecoderError("a forward of some layers stores scratch only: use its tree")
         if forward.store is Store.COMMIT and len(tokens):
             if self.nodes:
                 raise DecoderError("tokens cannot be committed behind tentative rows")

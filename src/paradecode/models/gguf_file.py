@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 from dataclasses import replace
 from pathlib import Path
@@ -173,13 +174,15 @@ def _rope(architecture: str, header: Header, dim: int, buffer: memoryview) -> Ro
     if scaling == "none" or (scaling == "linear" and factor == 1):
         return rope
     rope = replace(rope, scaling=str(scaling), factor=factor)
+    context = header.number(f"{architecture}.context_length", 8192)
     if scaling != "yarn" or not factor > 0:
         return rope
+    yarn_gain = 1 + 0.1 * math.log(max(factor, 1.0))
     return replace(
         rope,
-        original_context=int(number("scaling.original_context_length", 8192)),
+        original_context=int(number("scaling.original_context_length", context)),
         # llama.cpp multiplies the stored factor by yarn's own; the canonical one is the product.
-        attention_factor=number("scaling.attn_factor", 1.0) * (1 + 0.1 * np.log(max(factor, 1.0))),
+        attention_factor=number("scaling.attn_factor", 1.0) * yarn_gain,
         beta_fast=number("scaling.yarn_beta_fast", 32.0),
         beta_slow=number("scaling.yarn_beta_slow", 1.0),
     )

@@ -10,7 +10,7 @@ _TEXTS = ["*.json", "*.jinja"]
 
 
 def download(name: str) -> Path:
-    """The folder with the files of a hub model, from the hub's cache or the network.
+    """The folder of a hub model, or its GGUF file, from the hub's cache or the network.
 
     Safetensors are preferred; otherwise one GGUF file. Never pickles, never code. HF_HUB_OFFLINE,
     HF_HOME, HF_TOKEN and HF_ENDPOINT work as usual.
@@ -41,9 +41,11 @@ def download(name: str) -> Path:
                 fix = f"choose one of {', '.join(found)[:400]}, as {repository}:PART_OF_THE_NAME"
                 raise InvalidModel("model", name, fix if found else "it has no usable weights")
             part = found[0].removesuffix(".gguf")
-        return Path(
-            huggingface_hub.snapshot_download(repository, allow_patterns=[f"*{part}*.gguf"])
-        )
+        pattern = f"*{part}*.gguf"
+        folder = Path(huggingface_hub.snapshot_download(repository, allow_patterns=[pattern]))
+        matching = sorted(folder.rglob(pattern))
+        if len(matching) == 1:
+            return matching[0]
     except InvalidModel:
         raise
     except Exception as error:  # the library raises many kinds; none tells users what to do
@@ -51,3 +53,5 @@ def download(name: str) -> Path:
         raise InvalidModel(
             "model", name, f"the hub did not give it (check name and network): {reason}"
         ) from None
+    fix = f"{len(matching)} GGUF files have {part!r} in their names; name exactly one"
+    raise InvalidModel("model", name, fix)

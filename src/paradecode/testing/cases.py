@@ -1,4 +1,4 @@
-"""What every method has to survive. A case is a function of a :class:`Run`; its docstring says what.
+"""What every method has to survive: each case is a function of a :class:`Run`, with a docstring.
 
 To add one, write a function and decorate it with ``@case``.
 """

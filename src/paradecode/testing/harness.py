@@ -227,7 +227,7 @@ def structure(
         yield f"output {output} stops before {params.min_tokens} tokens"
     if any(stop in seq.text.value for stop in params.stop):
         yield f"text {seq.text.value!r} contains a stop string of {params.stop}"
-    if sum((list(step.tokens) for step in seq.trace), []) != output:
+    if [token for step in seq.trace for token in step.tokens] != output:
         yield "the trace does not add up to the output"
     if params.logprobs is not None and [e.token for e in seq.logprobs] != output:
         yield "log-probabilities are not those of the output, token by token"
