@@ -11,16 +11,14 @@ from dataclasses import field as dataclass_field
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
+from pkgutil import walk_packages
 from typing import Any
 
+from paradecode import decoders
 from paradecode.core.decoder import Decoder, Guarantee
 from paradecode.core.errors import InvalidInput
 
 MAX_SPEC = 4096
-BUILT_IN = (
-    "paradecode.decoders.autoregressive.plain",
-    "paradecode.decoders.autoregressive.drafters.prompt_lookup",
-)
 
 
 @dataclass(frozen=True)
@@ -194,8 +192,9 @@ def methods() -> Mapping[str, Method]:
 
 @cache
 def _load() -> None:
-    for module in BUILT_IN:
-        import_module(module)
+    folder = decoders.__path__
+    for module in walk_packages(folder, decoders.__name__ + "."):
+        import_module(module.name)
     for entry in entry_points(group="paradecode.decoders"):
         entry.load()
 
