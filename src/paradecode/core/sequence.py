@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from paradecode.core.logits import Logits
 from paradecode.core.request import TARGET
 from paradecode.core.sampling import Sampler, SamplingParams
+from paradecode.core.vocabulary import Vocabulary
 
 T = TypeVar("T")
 
@@ -31,12 +32,29 @@ class Verdict:
     logits: Logits
 
 
+@dataclass(frozen=True)
+class ModelFacts:
+    """What a method may know of a model.
+
+    Attributes:
+        layers, hidden_size, vocab_size: its sizes.
+        vocabulary: how its tokens correspond to the target's; None when they are the same.
+    """
+
+    layers: int
+    hidden_size: int
+    vocab_size: int
+    vocabulary: Vocabulary | None = None
+
+
 class Sequence(Protocol):
     """One live request."""
 
     params: SamplingParams
     sampler: Sampler
     prompt_length: int
+    prediction: NDArray[np.int32] | None
+    """int32: what the caller expects the output to be, if that was said."""
 
     @property
     def finished(self) -> bool:
@@ -54,7 +72,15 @@ class Sequence(Protocol):
         ...
 
     def pending_for(self, model: str = TARGET) -> NDArray[np.int32]:
-        """The same for another model of the method."""
+        """The same for another model of the method, in that model's own token ids."""
+        ...
+
+    def about(self, model: str = TARGET) -> ModelFacts:
+        """Sizes of a model; raises DecoderError if there is none of that name."""
+        ...
+
+    def room_for(self, model: str) -> int:
+        """How many tokens may still follow the committed ones in another model's cache."""
         ...
 
     @property
@@ -67,7 +93,7 @@ class Sequence(Protocol):
         """How many other sequences share the engine's steps at present."""
         ...
 
-    def step_seconds(self, rows: int) -> float | None:
+    def step_seconds(self, rows: int, model: str = TARGET) -> float | None:
         """What a step takes in which this sequence has ``rows`` rows; None when not measured."""
         ...
 

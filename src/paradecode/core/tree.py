@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
 from functools import cached_property
 
 import numpy as np
@@ -18,6 +19,59 @@ ROOT = -1
 _NO_OPINION = np.empty(0, np.float32)
 
 
+class Mode(Enum):
+    """How the children of one node came about."""
+
+    DET = "det"
+    """Chosen by a rule; to a verifier each child is certain (its q is one-hot)."""
+    IID = "iid"
+    """Drawn one after another from q, each from the whole of it; equal children may occur."""
+    SWOR = "swor"
+    """Drawn one after another from q without replacement; children are distinct."""
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """What the children of a node were drawn from; the order of the nodes is the drawing order.
+
+    Attributes:
+        mode: IID or SWOR.
+        ids: int32 [n], the tokens that q can give, ascending.
+        probabilities: float64 [n], their probabilities: the very numbers the draw has used.
+        order: tokens in the order they were drawn, equal ones repeated, when equal children share
+            one node; None when every draw has a node of its own.
+    """
+
+    mode: Mode
+    ids: NDArray[np.int32]
+    probabilities: NDArray[np.float64]
+    order: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        ids = np.asarray(self.ids, np.int32)
+        q = np.asarray(self.probabilities, np.float64)
+        if ids.shape != q.shape or ids.ndim != 1 or not (q >= 0).all() or not 0 < q.sum() < np.inf:
+            raise DecoderError("drawn children: q needs one finite weight >= 0 for each token id")
+        if len(ids) > 1 and not (ids[1:] > ids[:-1]).all():
+            raise DecoderError("drawn children: the token ids of q must be distinct and ascending")
+        if self.mode is Mode.DET:
+            raise DecoderError("drawn children: leave nodes that were not drawn out of ``drawn``")
+        object.__setattr__(self, "ids", ids)
+        object.__setattr__(self, "probabilities", q / q.sum())
+
+    def row(self, vocabulary: int) -> NDArray[np.float64]:
+        """float64 [vocabulary]: q, zeros included."""
+        row = np.zeros(vocabulary)
+        row[self.ids] = self.probabilities
+        return row
+
+    def of(self, token: int) -> float:
+        """q of one token."""
+        place = int(np.searchsorted(self.ids, token))
+        known = place < len(self.ids) and self.ids[place] == token
+        return float(self.probabilities[place]) if known else 0.0
+
+
 @dataclass(frozen=True, eq=False)
 class TokenTree:
     """Candidate continuations of a sequence; a chain is a tree of width one.
@@ -29,7 +83,17 @@ class TokenTree:
         tokens: int32 [M], the token of each node.
         parents: int32 [M], index of each node's parent, or ``ROOT``.
         estimates: float32 [M], the drafter's probability that a node is accepted *given that its
-            parent is*; ones when the drafter has no opinion.
+            parent is*; ones when the drafter has no opinion. Never to be confused with q.
+        drawn: for nodes (or ``ROOT``) whose children were sampled, what they were drawn from. All
+            others are DET. A verifier that tests p / q relies on three things: the nodes are in the
+            order they were drawn in; nothing that was drawn has been left out; and what was decided
+            on the way (where to draw next, whether a node is drawn or DET, when to stop) did not
+            depend on draws that came later. A tree for which this does not hold must not carry
+            ``drawn``: then it is verified as it stands, which is exact for any tree.
+
+    Surgery keeps the promise: :meth:`clip` and :meth:`first` cut by depth and in drawing order;
+    :meth:`select` and :meth:`best` may look at what was drawn, so they return a tree without
+    ``drawn`` (even when they drop nothing: not dropping is a choice as well).
 
     Raises:
         DecoderError: if shapes differ, or a parent does not come before its child (which also
@@ -39,10 +103,10 @@ class TokenTree:
     tokens: NDArray[np.int32]
     parents: NDArray[np.int32]
     estimates: NDArray[np.float32] = field(default_factory=lambda: _NO_OPINION)
+    drawn: Mapping[int, Drawn] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        tokens = np.ascontiguousarray(self.tokens, dtype=np.int32)
-        parents = np.ascontiguousarray(self.parents, dtype=np.int32)
+        tokens, parents = _int32("tokens", self.tokens), _int32("parents", self.parents)
         estimates = (
             np.ones(len(tokens), np.float32)
             if self.estimates is _NO_OPINION
@@ -58,6 +122,9 @@ class TokenTree:
                 f"token tree: parents {parents.tolist()} are not in order; "
                 "every parent must be -1 (root) or come before its child"
             )
+        for node in self.drawn:
+            if not ROOT <= node < len(tokens):
+                raise DecoderError(f"token tree: children were drawn for node {node}, not in it")
         object.__setattr__(self, "tokens", tokens)
         object.__setattr__(self, "parents", parents)
         object.__setattr__(self, "estimates", estimates)
@@ -122,29 +189,93 @@ class TokenTree:
         """The first child of ``node`` (or of ``ROOT``) that carries ``token``, if there is one."""
         return self._children.get((node, token))
 
+    @cached_property
+    def _offspring(self) -> dict[int, list[int]]:
+        offspring: dict[int, list[int]] = {}
+        for node, parent in enumerate(self.parents.tolist()):
+            offspring.setdefault(parent, []).append(node)
+        return offspring
+
+    def children(self, node: int) -> list[int]:
+        """Children of ``node`` (or of ``ROOT``) in drawing order.
+
+        Where equal draws share a node, it is listed as often as it was drawn.
+        """
+        drawn = self.drawn.get(node)
+        if drawn is not None and drawn.order is not None:
+            return [self._children[node, token] for token in drawn.order]
+        return self._offspring.get(node, [])
+
+    def mode(self, node: int) -> Mode:
+        """How the children of ``node`` came about."""
+        drawn = self.drawn.get(node)
+        return Mode.DET if drawn is None else drawn.mode
+
+    @property
+    def sampled(self) -> bool:
+        """Whether any node's children were drawn from a distribution."""
+        return bool(self.drawn)
+
+    def determined(self) -> TokenTree:
+        """The same nodes, every one of them DET: exact to verify whatever was done to the tree."""
+        return replace(self, drawn={}) if self.drawn else self
+
     def select(self, nodes: NDArray[np.bool_]) -> TokenTree:
-        """The subtree of the marked nodes (bool [M]); a node survives only with its ancestors."""
+        """The subtree of the marked nodes (bool [M]); a node survives only with its ancestors.
+
+        The marks may depend on what was drawn, so the result is :meth:`determined`.
+        """
+        return self.determined()._take(nodes)
+
+    def first(self, count: int) -> TokenTree:
+        """The ``count`` nodes that were drawn first; legal when ``count`` did not depend on them.
+
+        Where equal draws share a node, their places in the order are lost: the result is DET.
+        """
+        pooled = any(drawn.order is not None for drawn in self.drawn.values())
+        tree = self.determined() if pooled else self
+        return tree if len(tree) <= count else tree._take(np.arange(len(tree)) < count)
+
+    def clip(self, depth: int) -> TokenTree:
+        """The nodes that are at most ``depth`` tokens below the root."""
+        if len(self) == 0 or int(self.depths.max()) <= depth:
+            return self
+        return self._take(self.depths <= depth)
+
+    def best(self, count: int) -> TokenTree:
+        """The ``count`` nodes most likely to be accepted, ancestors included; ties by order.
+
+        Ranking looks at what was drawn, so the result is :meth:`determined`.
+        """
+        tree = self.determined()
+        if len(tree) <= count:
+            return tree
+        keep = np.zeros(len(tree), bool)
+        keep[np.argsort(-tree.reach, kind="stable")[: max(count, 0)]] = True
+        return tree._take(keep)
+
+    def _take(self, nodes: NDArray[np.bool_]) -> TokenTree:
         keep = nodes.copy()
         for node, parent in enumerate(self.parents):
             if parent != ROOT and not keep[parent]:
                 keep[node] = False
         renumber = np.full(len(self) + 1, ROOT, np.int32)
         renumber[:-1][keep] = np.arange(int(keep.sum()))
-        return TokenTree(self.tokens[keep], renumber[self.parents[keep]], self.estimates[keep])
+        parents = renumber[self.parents[keep]]
+        internal = set(parents.tolist())
+        kept = {ROOT, *np.flatnonzero(keep).tolist()}
+        places = ((node, int(renumber[node]), drawn) for node, drawn in self.drawn.items())
+        drawn = {new: drawn for node, new, drawn in places if node in kept and new in internal}
+        return TokenTree(self.tokens[keep], parents, self.estimates[keep], drawn)
 
-    def clip(self, depth: int) -> TokenTree:
-        """The nodes that are at most ``depth`` tokens below the root."""
-        if len(self) == 0 or int(self.depths.max()) <= depth:
-            return self
-        return self.select(self.depths <= depth)
 
-    def best(self, count: int) -> TokenTree:
-        """The ``count`` nodes most likely to be accepted, ancestors included; ties by order."""
-        if len(self) <= count:
-            return self
-        keep = np.zeros(len(self), bool)
-        keep[np.argsort(-self.reach, kind="stable")[: max(count, 0)]] = True
-        return self.select(keep)
+def _int32(name: str, values: object) -> NDArray[np.int32]:
+    array = np.asarray(values)
+    if array.dtype == np.int32 or array.size == 0:
+        return np.ascontiguousarray(array, np.int32)
+    if array.dtype.kind not in "iu" or array.min() < -(1 << 31) or array.max() >= 1 << 31:
+        raise DecoderError(f"token tree: {name} must be whole numbers of 32 bits")
+    return np.ascontiguousarray(array, np.int32)
 
 
 EMPTY = TokenTree.chain([])

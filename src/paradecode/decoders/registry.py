@@ -15,7 +15,7 @@ from pkgutil import walk_packages
 from typing import Any
 
 from paradecode import decoders
-from paradecode.core.decoder import Decoder, Guarantee
+from paradecode.core.decoder import Decoder, Guarantee, weakest
 from paradecode.core.errors import InvalidInput
 
 MAX_SPEC = 4096
@@ -23,7 +23,11 @@ MAX_SPEC = 4096
 
 @dataclass(frozen=True)
 class Parameter:
-    """One setting of a method: its default, its bounds (numbers) or choices (texts), what it is."""
+    """One setting of a method: its default, its bounds (numbers) or choices (texts), what it is.
+
+    ``local`` ones name a file of this machine: code and command lines may set them, a server must
+    not take them from a request.
+    """
 
     name: str
     default: Any
@@ -31,6 +35,7 @@ class Parameter:
     high: float | None
     choices: tuple[str, ...]
     help: str
+    local: bool = False
 
     def check(self, method: str, value: Any) -> Any:
         """The value, converted; raises InvalidInput if it does not fit."""
@@ -38,6 +43,10 @@ class Parameter:
         if isinstance(self.default, bool):
             if not isinstance(value, bool):
                 raise InvalidInput(where, value, "give true or false")
+            return value
+        if self.local:
+            if not isinstance(value, str) or len(value) > MAX_SPEC or "\0" in value:
+                raise InvalidInput(where, value, "give the path of a file")
             return value
         if isinstance(self.default, str):
             if value not in self.choices:
@@ -63,6 +72,11 @@ def choice(default: str, choices: tuple[str, ...], help: str) -> Any:
     return dataclass_field(default=default, metadata={"choices": choices, "help": help})
 
 
+def local_path(help: str) -> Any:
+    """A file of this machine, empty for none; see :class:`Parameter`."""
+    return dataclass_field(default="", metadata={"local": True, "help": help})
+
+
 @dataclass(frozen=True)
 class Method:
     """An entry of the registry.
@@ -78,6 +92,8 @@ class Method:
         aliases: other names, of other engines.
         names: other engines' parameter names -> ours.
         build: keyword settings -> decoder.
+        models: names of the models it needs beside the target (``draft``).
+        under: what is left of the guarantee under some settings; None if they do not matter.
     """
 
     name: str
@@ -92,6 +108,8 @@ class Method:
     aliases: tuple[str, ...]
     names: Mapping[str, str]
     build: Callable[..., Decoder]
+    models: tuple[str, ...] = ()
+    under: Callable[[Mapping[str, Any]], Guarantee] | None = None
 
 
 METHODS: dict[str, Method] = {}
@@ -117,29 +135,53 @@ def _parameter(entry: Field[Any]) -> Parameter:
     meta = entry.metadata
     return Parameter(
         entry.name, entry.default, meta.get("low"), meta.get("high"),
-        meta.get("choices", ()), meta["help"],
+        meta.get("choices", ()), meta["help"], meta.get("local", False),
     )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Spec:
-    """A method with checked settings; calling it builds a fresh decoder for one request."""
+    """A method with checked settings; calling it builds a fresh decoder for one request.
+
+    Attributes:
+        draft_model: the small model that the spec names for a method that needs one.
+    """
 
     method: Method
     settings: Mapping[str, Any]
+    draft_model: str | None = dataclass_field(default=None, kw_only=True)
 
     def __call__(self) -> Decoder:
         return self.method.build(**self.settings)
 
+    @property
+    def guarantee(self) -> Guarantee:
+        """The method's guarantee, as far as the settings leave it."""
+        under = self.method.under
+        return weakest(self.method.guarantee, under(self.settings) if under else "exact")
+
     def __str__(self) -> str:
-        inside = ",".join(f"{name}={value}" for name, value in self.settings.items())
-        return f"{self.method.name}({inside})" if inside else self.method.name
+        return written(self.method.name, self.settings)
 
 
-def parse(spec: str | Mapping[str, Any] | Spec | None) -> Spec:
+def written(name: str, settings: Mapping[str, Any]) -> str:
+    """``name(key=value,...)``, as :func:`parse` reads it."""
+    inside = ",".join(f"{key}={_written(value)}" for key, value in settings.items())
+    return f"{name}({inside})" if inside else name
+
+
+def _written(value: Any) -> str:
+    return repr(value) if isinstance(value, str) and not value.isidentifier() else str(value)
+
+
+def parse(spec: str | Mapping[str, Any] | Spec | None, trusted: bool = True) -> Spec:
     """Read ``name``, ``name(key=value, ...)``, a JSON object, or a mapping with ``method``.
 
-    None, ``none`` and ``""`` are plain decoding.
+    ``a(x=1)+b`` is one method made of two drafters; in a mapping ``method`` may also be a list of
+    them. None, ``none`` and ``""`` are plain decoding.
+
+    Args:
+        trusted: False for a spec that came over a network: it may not name files of this machine.
 
     Raises:
         InvalidInput: naming the method or the setting that is not understood.
@@ -147,18 +189,30 @@ def parse(spec: str | Mapping[str, Any] | Spec | None) -> Spec:
     if isinstance(spec, Spec):
         return spec
     if isinstance(spec, str):
-        name, given = _split(spec)
+        parts = _parts(spec)
+        name, given = _split(spec) if len(parts) == 1 else (spec, {})
     elif isinstance(spec, Mapping):
         given = dict(spec)
         name = given.pop("method", None)
+        if isinstance(name, (list, tuple)) and all(isinstance(part, str) for part in name):
+            name = "+".join(name)
         if not isinstance(name, str):
             raise InvalidInput("method", name, f"name one of {', '.join(sorted(methods()))}")
     elif spec is None:
         name, given = "greedy", {}
     else:
         raise InvalidInput("decoder", spec, "give a text such as 'prompt-lookup(max_ngram=3)'")
+    parts = _parts(name)
+    if len(parts) > 1:
+        # Imported here: it needs this module, as every method does.
+        from paradecode.decoders.autoregressive.fuse import fusion
+
+        return fusion([_split(part) for part in parts], given, trusted)
     method = find(name)
     known = {entry.name: entry for entry in method.parameters}
+    draft_model = given.pop("model", None) if "draft" in method.models else None
+    if not isinstance(draft_model, (str, type(None))):
+        raise InvalidInput(f"{method.name}.model", draft_model, "name a model as a text")
     settings = {}
     for key, value in given.items():
         own = method.names.get(key, key)
@@ -166,9 +220,11 @@ def parse(spec: str | Mapping[str, Any] | Spec | None) -> Spec:
             raise InvalidInput(
                 f"{method.name} setting", key, f"use one of {', '.join(known) or '(none)'}"
             )
+        if known[own].local and not trusted:
+            raise InvalidInput(f"{method.name}.{own}", value, "set it where the server is started")
         settings[own] = known[own].check(method.name, value)
     method.build(**settings)  # Rules between settings are the method's own to check.
-    return Spec(method, settings)
+    return Spec(method, settings, draft_model=draft_model)
 
 
 def find(name: str) -> Method:
@@ -199,6 +255,25 @@ def _load() -> None:
         entry.load()
 
 
+def _parts(text: str) -> list[str]:
+    """The text cut at each ``+`` outside of brackets and quotes; a JSON object stays whole."""
+    if len(text) > MAX_SPEC or text.lstrip().startswith("{"):
+        return [text]
+    parts, depth, quote = [""], 0, ""
+    for letter in text:
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"":
+            quote = letter
+        else:
+            depth += (letter in "([") - (letter in ")]")
+        if letter == "+" and not quote and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return parts
+
+
 def _split(text: str) -> tuple[str, dict[str, Any]]:
     if len(text) > MAX_SPEC:
         raise InvalidInput("decoder", text, f"give at most {MAX_SPEC} characters")
@@ -209,6 +284,8 @@ def _split(text: str) -> tuple[str, dict[str, Any]]:
         except (ValueError, RecursionError):
             raise InvalidInput("decoder", text, "this is not valid JSON") from None
         name = given.pop("method", None)
+        if isinstance(name, list) and all(isinstance(part, str) for part in name):
+            name = "+".join(name)
         if not isinstance(name, str):
             raise InvalidInput("method", name, "give the method's name as a text")
         return name, given

@@ -38,13 +38,18 @@ class Cache:
     Args:
         backend, pool: the model and its pages.
         key: prefix key before the first page (salt and model).
+        scratch: the most tentative rows.
+
+    Attributes:
+        layers: those that every committed row holds; None for all.
     """
 
-    def __init__(self, backend: Backend, pool: PagePool, key: bytes) -> None:
-        self.backend, self.pool = backend, pool
+    def __init__(self, backend: Backend, pool: PagePool, key: bytes, scratch: int) -> None:
+        self.backend, self.pool, self.scratch = backend, pool, scratch
         self.pages: list[int] = []
         self.length = 0
         self.nodes: list[Node] = []
+        self.layers: set[int] | None = None
         self._keys = [key]
         # Only causal forwards of real tokens give K/V that another request may reuse.
         self.reusable = backend.config.attention == "causal"
@@ -87,6 +92,11 @@ class Cache:
             positions = np.asarray(forward.positions, np.int32)
         slots = self._slots(forward.store, start, count)
         if drafted:
+            if len(self.nodes) + drafted > self.scratch:
+                raise DecoderError(
+                    f"{len(self.nodes) + drafted} draft tokens, but draft_tokens sets aside "
+                    f"{self.scratch}; draft less or raise it"
+                )
             root = self.length + (count if forward.store is Store.COMMIT else 0) - 1
             if not partial and root != len(history) - 1:
                 raise DecoderError("a draft needs every committed token in the cache before it")
@@ -105,18 +115,20 @@ class Cache:
         if rows is None:  # The root, then the nodes.
             rows = np.arange(max(count - 1, 0), count + drafted, dtype=np.int32)
         layers = self.backend.config.layers
+        if not all(-layers <= layer < layers for layer in forward.hidden):
+            raise DecoderError(f"hidden layers {forward.hidden}: the model has {layers}")
         return Span(
             pages=np.array(self.pages, np.int32),
             tokens=np.concatenate([tokens, tree.tokens]),
             positions=positions,
             slots=slots,
             context=self.length,
-            visible=forward.visible,
+            visible=self._visible(forward),
             tail=np.array([node.slot for node in self.nodes], np.int32) if drafted else _NONE,
             tail_positions=np.array(
                 [root + node.depth for node in self.nodes] if drafted else [], np.int32
             ),
-            mask=self._mask(forward, count),
+            mask=self._mask(forward, positions[:count]),
             logits=np.asarray(rows, np.int32),
             hidden=tuple(layer % layers for layer in forward.hidden),
             layers=forward.layers,
@@ -129,7 +141,11 @@ class Cache:
         count = len(forward.tokens)
         if forward.store is Store.COMMIT:
             self.length += count
-            if forward.embeddings is not None or forward.attend is not Attend.CAUSAL:
+            changed = (forward.embeddings, forward.resume, forward.visible, forward.positions)
+            if forward.attend is not Attend.CAUSAL or any(part is not None for part in changed):
+                self.reusable = False
+            if forward.layers is not None and count:
+                self.layers = (self.layers or self._layers(forward)) & self._layers(forward)
                 self.reusable = False
         elif isinstance(forward.store, Overwrite):
             self.reusable = False
@@ -176,15 +192,17 @@ class Cache:
             source, target = zip(*moves, strict=True)
             self.backend.copy(self._physical(source), self._physical(target))
         self.nodes.clear()
-        self.length += len(path)
+        # The newest token stays pending even if its row is there: its logits are needed next.
+        self.length = min(self.length + len(path), len(history) - 1)
         self._publish(history)
         return len(path)
 
     def fork(self) -> Cache:
         """A copy that shares every page; a page is duplicated when one of the two writes to it."""
-        twin = Cache(self.backend, self.pool, self._keys[0])
+        twin = Cache(self.backend, self.pool, self._keys[0], self.scratch)
         twin.pages = [self.pool.share(page) for page in self.pages]
         twin.length, twin.reusable, twin._keys = self.length, self.reusable, list(self._keys)
+        twin.layers = self.layers
         return twin
 
     def release(self) -> None:
@@ -202,8 +220,10 @@ class Cache:
         for ids in (tokens, forward.tree.tokens):
             if len(ids) and not (ids.min() >= 0 and ids.max() < vocabulary):
                 raise DecoderError(f"token ids must be from 0 to {vocabulary - 1}")
-        if forward.layers is not None and len(tokens) and forward.store is not Store.NONE:
-            raise DecoderError("a forward of some layers stores scratch only: use its tree")
+        if self.layers is not None and not self.layers.issuperset(self._layers(forward)):
+            raise DecoderError(
+                f"committed rows hold layers {sorted(self.layers)} only; the others cannot run"
+            )
         if forward.store is Store.COMMIT and len(tokens):
             if self.nodes:
                 raise DecoderError("tokens cannot be committed behind tentative rows")
@@ -214,6 +234,17 @@ class Cache:
                     f"rows at {self.length} must be the sequence's own tokens "
                     f"{expected.tolist()}, not {tokens.tolist()}"
                 )
+
+    def _layers(self, forward: Forward) -> set[int]:
+        return set(range(self.backend.config.layers) if forward.layers is None else forward.layers)
+
+    def _visible(self, forward: Forward) -> NDArray[np.int32] | None:
+        """The cached slots that the rows see, if not all; rows that replace slots see the new."""
+        if not isinstance(forward.store, Overwrite):
+            return forward.visible
+        cached = np.arange(self.length, dtype=np.int32)
+        seen = cached if forward.visible is None else forward.visible
+        return seen[~np.isin(seen, forward.store.slots)]
 
     def _slots(self, store: Store | Overwrite, start: int, count: int) -> NDArray[np.int32]:
         if isinstance(store, Overwrite):
@@ -245,17 +276,17 @@ class Cache:
             depths.append(1 if parent == ROOT else depths[parent] + 1)
         return np.array(depths[base:], np.int32)
 
-    def _mask(self, forward: Forward, count: int) -> NDArray[np.bool_] | None:
+    def _mask(self, forward: Forward, at: NDArray[np.int32]) -> NDArray[np.bool_] | None:
         """bool [K + M, T + K + M]; None where the span's causal default says the same."""
         tree, attend, tail = forward.tree, forward.attend, len(self.nodes)
-        drafted = len(tree)
+        count, drafted = len(at), len(tree)
         causal = attend is Attend.CAUSAL
         if causal and (drafted == 0 or (tree.is_chain and tail == 0)):
             return None
         rows = count + drafted
         width = tail if drafted else 0
         mask = np.zeros((rows, width + rows), bool)
-        mask[:count, width : width + count] = _among(attend, count, self.length)
+        mask[:count, width : width + count] = _among(attend, at)
         if drafted:
             mask[count:, width : width + count] = True
             mask[count:, width + count :] = np.eye(drafted, dtype=bool)
@@ -304,11 +335,12 @@ def _path(nodes: list[Node], index: int) -> list[int]:
 
 
 def _among(
-    attend: Attend | BlockCausal | NDArray[np.bool_], count: int, start: int
+    attend: Attend | BlockCausal | NDArray[np.bool_], positions: NDArray[np.int32]
 ) -> NDArray[np.bool_]:
-    """bool [count, count]: which of the forward's own rows see one another."""
+    """bool [K, K]: which of the forward's own rows, at ``positions`` [K], see one another."""
+    count = len(positions)
     if isinstance(attend, BlockCausal):
-        blocks = np.arange(start, start + count) // attend.size
+        blocks = positions // attend.size
         return blocks[:, None] >= blocks[None, :]
     if isinstance(attend, np.ndarray):
         if attend.shape != (count, count) or attend.dtype != np.bool_:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -27,7 +26,7 @@ class CostCurve:
 
     Attributes:
         rows, contexts: ascending grid.
-        seconds: medians, one list of row times for each context.
+        seconds: one list of row times for each context.
     """
 
     rows: tuple[int, ...]
@@ -61,7 +60,7 @@ def measure(
     Args:
         pages: how many pages the backend has reserved.
         rows, contexts: the grid; what does not fit into the context or the pages is left out.
-        repeats: the sizes are interleaved this many times and their medians kept.
+        repeats: the sizes are interleaved this many times and their lower quartiles kept.
     """
     config = backend.config
     room = min(config.context_length, pages * PAGE)
@@ -78,9 +77,10 @@ def measure(
         progress(turn + 1, repeats)
     seconds = []
     for context in contexts:
-        medians = [statistics.median(times[context, count]) for count in rows]
-        # More rows never cost less; where the clock says so it was noise.
-        seconds.append(tuple(np.maximum.accumulate(medians).tolist()))
+        # Neighbours on the machine only ever add time: the lower quartile is closer to the truth
+        # than the median. More rows never cost less; where the clock says so the fewer were slowed.
+        typical = [float(np.quantile(times[context, count], 0.25)) for count in rows]
+        seconds.append(tuple(np.minimum.accumulate(typical[::-1])[::-1].tolist()))
     return CostCurve(tuple(rows), tuple(contexts), tuple(seconds))
 
 
@@ -113,13 +113,14 @@ def save(backend: Backend, curve: CostCurve) -> Path:
 
 
 def _path(backend: Backend) -> Path:
-    machine = (platform.machine(), _processor(), os.cpu_count(), backend.name)
+    machine = (platform.machine(), processor(), os.cpu_count(), backend.name)
     key = blake2b(repr((machine, backend.config)).encode(), digest_size=8).hexdigest()
     root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(root) / "paradecode" / "costs" / f"{key}.json"
 
 
-def _processor() -> str:
+def processor() -> str:
+    """The processor's name as the system gives it."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith(("model name", "CPU part")):

@@ -6,14 +6,17 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paradecode.backends.interface import PAGE, Backend, Span, SpanResult
 from paradecode.core.errors import CapacityError, DecoderError, InvalidInput
 from paradecode.core.noise import MASK64, mix
 from paradecode.core.request import TARGET, Apply, Forward
+from paradecode.core.vocabulary import Vocabulary
 from paradecode.engine.cache import Cache
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.live import Call, Live
@@ -65,6 +68,7 @@ class Engine:
         limits: sizes.
         new_text: makes a detokeniser for one output; without it there is no text and no stop text.
         curve: what a target forward costs here; methods without it verify all they draft.
+        vocabularies: of the models whose tokens are not the target's.
     """
 
     def __init__(
@@ -73,7 +77,9 @@ class Engine:
         limits: Limits | None = None,
         new_text: NewTextStream | None = None,
         curve: CostCurve | None = None,
+        vocabularies: Mapping[str, Vocabulary] | None = None,
     ) -> None:
+        self._vocabularies = dict(vocabularies or {})
         self.models, self.limits = dict(models), limits or Limits()
         self.config = self.models[TARGET].config
         self._new_text = new_text
@@ -115,8 +121,8 @@ class Engine:
         self._admit(changed)
         calls = [call for live in self.running for call in live.calls]
         for forwards in _by_model_and_layers(calls):
-            self._run(share_out(forwards, self.limits.step_tokens))
-        self._apply()
+            self._run(share_out(forwards, self.limits.step_tokens), changed)
+        self._apply(changed)
         for live in list(self.running):
             self._advance(live, changed)
         return changed
@@ -174,7 +180,7 @@ class Engine:
             params = replace(params, seed=self._unseeded)
         eos = () if params.ignore_eos else self.config.eos_tokens
         text = Text(self._new_text() if self._new_text else None, params.stop)
-        return LiveSequence(
+        sequence = LiveSequence(
             prompt.astype(np.int32),
             params,
             tuple({*eos, *params.stop_token_ids}),
@@ -183,7 +189,23 @@ class Engine:
             lambda model: self._open_cache(model, request.salt),
             self.load,
             self._stores_of(request.salt),
+            self._vocabularies,
+            # One page of the reservation is for copies; draft rows come behind the tokens.
+            (self._pages_needed(request) - 1) * PAGE - self.limits.draft_tokens,
         )
+        sequence.prediction = self._prediction(request.prediction)
+        return sequence
+
+    def _prediction(self, prediction: NDArray[np.int32] | None) -> NDArray[np.int32] | None:
+        if prediction is None:
+            return None
+        ids, top = np.asarray(prediction), self.config.vocab_size
+        if ids.ndim != 1 or (len(ids) and ids.dtype.kind not in "iu"):
+            raise InvalidInput("prediction", ids.shape, "give a list of token ids")
+        if len(ids) and not (ids.min() >= 0 and ids.max() < top):
+            raise InvalidInput("prediction", int(ids.max()), f"token ids go up to {top - 1}")
+        # No output is longer than the context.
+        return ids[: self.config.context_length].astype(np.int32)
 
     def _stores_of(self, salt: str) -> dict[str, Any]:
         """The tenant's shared stores; the tenant that was quiet longest is forgotten."""
@@ -195,8 +217,12 @@ class Engine:
 
     def _open_cache(self, model: str, salt: str) -> Cache:
         if model not in self.models:
-            raise DecoderError(f"the decoder asked for an unknown model {model!r}")
-        cache = Cache(self.models[model], self.pools[model], first_key(salt, model))
+            raise DecoderError(
+                f"the method needs a model {model!r}, which was not loaded; give {model}_model"
+            )
+        cache = Cache(
+            self.models[model], self.pools[model], first_key(salt, model), self.limits.draft_tokens
+        )
         cache.reusable = cache.reusable and self.limits.prefix_cache
         return cache
 
@@ -231,18 +257,23 @@ class Engine:
         try:
             action()
         except Exception as error:
-            self._end(live, "error", error)
-            changed.append(live.sequence)
+            self._fail(live, error, changed)
 
-    def _run(self, batch: Sequence[tuple[Call, int]]) -> None:
+    def _fail(self, live: Live, error: Exception, changed: list[LiveSequence]) -> None:
+        self._end(live, "error", error)
+        changed.append(live.sequence)
+
+    def _run(self, batch: Sequence[tuple[Call, int]], changed: list[LiveSequence]) -> None:
         planned = []
         for call, rows in batch:
-            part = call.part(rows)
+            if call.live.sequence.finished:  # Another call of the same request has failed.
+                continue
             try:
+                part = call.part(rows)
                 planned.append((call, part, call.plan(part)))
             except Exception as error:
-                self._end(call.live, "error", error)
-        planned = [entry for entry in planned if not entry[0].sequence.finished]
+                self._fail(call.live, error, changed)
+        planned = [entry for entry in planned if not entry[0].live.sequence.finished]
         if not planned:
             return
         backend = planned[0][0].cache.backend
@@ -254,39 +285,53 @@ class Engine:
             results = [_alone(backend, span) for _, _, span in planned]
         self.forwards += 1
         seconds = time.perf_counter() - started
-        if planned[0][0].forward.model == TARGET:
+        if not planned[0][0].drafts:
             self.load.sequences = len(planned)
             self.load.rows = sum(len(span.positions) for _, _, span in planned)
         for (call, part, _), result in zip(planned, results, strict=True):
+            if call.live.sequence.finished:
+                continue
             if isinstance(result, Exception):
-                self._end(call.live, "error", result)
+                self._fail(call.live, result, changed)
                 continue
             timer = call.live.sequence.timer
-            if call.forward.model == TARGET:
+            if not call.drafts:
                 timer.target += seconds
             else:
                 timer.other += seconds
-            call.receive(part, result)
+            try:
+                call.receive(part, result)
+            except Exception as error:
+                self._fail(call.live, error, changed)
 
-    def _apply(self) -> None:
+    def _apply(self, changed: list[LiveSequence]) -> None:
         """Run small modules, stacking the inputs of all sequences that use the same one."""
-        groups: dict[int, list[tuple[Live, Apply]]] = {}
+        groups: dict[object, list[tuple[Live, Apply]]] = {}
         for live in self.running:
             for apply in live.applies:
-                groups.setdefault(id(apply.module), []).append((live, apply))
+                alike = (id(apply.module), apply.inputs.shape[1:], apply.inputs.dtype)
+                groups.setdefault(alike, []).append((live, apply))
         for group in groups.values():
-            inputs = np.concatenate([apply.inputs for _, apply in group])
             ends = np.cumsum([len(apply.inputs) for _, apply in group])[:-1]
             try:
-                outputs = self.models[TARGET].apply(group[0][1].module, inputs)
-                if len(outputs) != len(inputs):
-                    raise DecoderError("a module must return one row for each input row")
-            except Exception as error:
-                for live, _ in group:
-                    self._end(live, "error", error)
+                outputs = self._module(group[0][1], [apply.inputs for _, apply in group])
+            except Exception:
+                for live, apply in group:  # One bad input must not cost its neighbours theirs.
+                    if not live.sequence.finished:
+                        self._guard(live, partial(self._answer_alone, live, apply), changed)
                 continue
             for (live, apply), rows in zip(group, np.split(outputs, ends), strict=True):
                 live.answer(apply, rows)
+
+    def _answer_alone(self, live: Live, apply: Apply) -> None:
+        live.answer(apply, self._module(apply, [apply.inputs]))
+
+    def _module(self, apply: Apply, inputs: list[NDArray[Any]]) -> NDArray[Any]:
+        rows = np.concatenate(inputs)
+        outputs = self.models[TARGET].apply(apply.module, rows)
+        if len(outputs) != len(rows):
+            raise DecoderError("a module must return one row for each input row")
+        return outputs
 
     def _expire(self) -> list[LiveSequence]:
         expired, now = [], time.perf_counter()

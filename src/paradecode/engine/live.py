@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -14,10 +15,13 @@ from paradecode.backends.interface import Span, SpanResult
 from paradecode.core.errors import DecoderError
 from paradecode.core.request import TARGET, Apply, Attend, Fork, Forward, Reply, Store
 from paradecode.core.request import Request as DecoderRequest
-from paradecode.core.tree import EMPTY
+from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.engine.text import NewTextStream, Text
+
+MAX_FORKS = 64
+"""Children of one fork, and forks in a row without another request."""
 
 MAX_IDLE_CALLS = 4096
 """Requests a decoder may make without committing a token before it counts as stuck."""
@@ -30,12 +34,20 @@ class Call:
         self.forward, self.sequence, self.live = forward, sequence, live
         self.cache = sequence.cache(forward.model)
         self.done = 0
+        self.waited = 0
         self.reply: Reply | None = None
         self._hidden: dict[int, list[NDArray[np.float32]]] = {}
 
     @property
     def rows(self) -> int:
         return len(self.forward.tokens) - self.done + len(self.forward.tree)
+
+    @property
+    def drafts(self) -> bool:
+        """Whether this serves a draft only: another model, or some layers that store nothing."""
+        f = self.forward
+        partial = f.layers is not None and not (len(f.tokens) and f.store is Store.COMMIT)
+        return f.model != TARGET or partial
 
     @property
     def divisible(self) -> bool:
@@ -67,16 +79,16 @@ class Call:
         )
 
     def plan(self, part: Forward) -> Span:
-        return self.cache.plan(part, self.sequence.tokens)
+        return self.cache.plan(part, self.sequence.tokens_for(part.model))
 
     def receive(self, part: Forward, result: SpanResult) -> None:
         """Book a forward that ran ``part``."""
-        self.cache.record(part, self.sequence.tokens)
+        self.cache.record(part, self.sequence.tokens_for(part.model))
         self.done += len(part.tokens)
         for layer, states in result.hidden.items():
             self._hidden.setdefault(layer, []).append(states)
         if self.done == len(self.forward.tokens) and len(part.tree) == len(self.forward.tree):
-            if self.forward.model == TARGET:
+            if not self.drafts:
                 self.sequence.scored(self.forward.tree)
             layers = self.cache.backend.config.layers
             hidden = {
@@ -118,7 +130,10 @@ class Live:
         self._resume(None)
 
     def answer(self, apply: Apply, outputs: NDArray[Any]) -> None:
-        self._answers[self._waiting.index(apply)] = outputs
+        for index, waiting in enumerate(self._waiting):
+            if waiting is apply and self._answers[index] is None:
+                self._answers[index] = outputs
+                return
 
     def advance(self) -> bool:
         """Resume the method if everything it waits for has arrived; True if it ran."""
@@ -132,8 +147,10 @@ class Live:
         return True
 
     def close(self) -> None:
-        self._generator.close()
         self._waiting, self._answers = [], []
+        # A method that resists its end (it raises, or yields once more) has nothing left to say.
+        with suppress(Exception):
+            self._generator.close()
         for child in self.children:
             child.release()
 
@@ -142,7 +159,11 @@ class Live:
         committed = len(self.sequence.trace)
         try:
             asked = self._generator.send(answer)
+            forks = 0
             while isinstance(asked, Fork):
+                forks += 1
+                if forks > MAX_FORKS:
+                    raise DecoderError(f"the decoder forked {MAX_FORKS} times in a row")
                 asked = self._generator.send(self._fork(asked.count))
         except StopIteration:
             if not self.sequence.finished:
@@ -162,14 +183,14 @@ class Live:
 
     def _call(self, request: DecoderRequest) -> Call | Apply:
         if isinstance(request, Apply):
-            return request
+            return replace(request, inputs=_rows(request.inputs))
         if not isinstance(request, Forward):
             raise DecoderError(f"a decoder cannot yield {type(request).__name__} here")
         sequence = request.on or self.sequence
         if sequence is not self.sequence and sequence not in self.children:
             raise DecoderError("a forward may concern its own sequence or a fork of it only")
         assert isinstance(sequence, LiveSequence)
-        return Call(request, sequence, self)
+        return Call(_checked(request), sequence, self)
 
     def _check_conflicts(self) -> None:
         """Two concurrent forwards must not write the same cache."""
@@ -182,11 +203,29 @@ class Live:
             raise DecoderError("concurrent forwards of one sequence and model must not store")
 
     def _fork(self, count: int) -> Sequence[LiveSequence]:
-        if not 1 <= count <= 64:
-            raise DecoderError(f"a sequence can be forked 1 to 64 times, not {count}")
+        if not 1 <= count <= MAX_FORKS:
+            raise DecoderError(f"a sequence can be forked 1 to {MAX_FORKS} times, not {count}")
         children = []
         for _ in range(count):
             stream = self._new_text() if self._new_text else None
             children.append(self.sequence.fork(Text(stream, self.sequence.params.stop)))
         self.children += children
         return children
+
+
+def _checked(forward: Forward) -> Forward:
+    """The forward with its parts in the types that the engine relies on."""
+    tokens = np.asarray(forward.tokens)
+    if tokens.ndim != 1 or (len(tokens) and tokens.dtype.kind not in "iu"):
+        raise DecoderError(f"tokens must be a vector of token ids, not {forward.tokens!r}")
+    if not isinstance(forward.tree, TokenTree):
+        raise DecoderError(f"tree must be a TokenTree, not {type(forward.tree).__name__}")
+    layers = None if forward.layers is None else tuple(forward.layers)
+    return replace(forward, tokens=tokens, layers=layers, hidden=tuple(forward.hidden))
+
+
+def _rows(inputs: NDArray[Any]) -> NDArray[Any]:
+    inputs = np.asarray(inputs)
+    if inputs.ndim == 0:
+        raise DecoderError("the inputs of a module need a first axis")
+    return inputs

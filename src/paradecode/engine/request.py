@@ -22,6 +22,7 @@ class GenerationRequest:
         params: with ``n`` 1.
         priority: smaller goes first; equal ones in order of arrival.
         deadline: seconds from arrival after which the request ends with what it has.
+        prediction: int32, what the output will probably be, for methods that can use it.
         salt: tenant; prompts are shared in the prefix cache only under the same salt.
     """
 
@@ -31,3 +32,4 @@ class GenerationRequest:
     priority: int = 0
     deadline: float | None = None
     salt: str = ""
+    prediction: NDArray[np.int32] | None = None

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from paradecode.engine.live import Call, Live
 
 
+PATIENCE = 8
+"""Steps after which a prompt that found no room goes before the drafts of running sequences."""
+
+
 class Queue:
     """Requests that wait for admission, by priority, then by arrival."""
 
@@ -42,17 +46,26 @@ def share_out(calls: Iterable[Call], budget: int) -> list[tuple[Call, int]]:
     """Which calls run in this forward, and how many of their rows (SARATHI, arXiv 2308.16369).
 
     Steps of running sequences come first and whole: they are few rows and somebody waits for each.
-    What is left of the budget goes to prompts, which can be cut. At least one call always runs.
+    What is left of the budget goes to prompts, which can be cut. At least one call always runs,
+    and those that were left out before come first, so that nobody waits for ever.
     """
     chosen: list[tuple[Call, int]] = []
     left = budget
-    for call in sorted(calls, key=lambda call: call.divisible):
+    for call in sorted(calls, key=_turn):
         if call.rows <= left or not (chosen or call.divisible):
             rows = call.rows
         elif call.divisible and (left > 0 or not chosen):
             rows = max(left, 1)
         else:
+            call.waited += 1
             continue
+        call.waited = 0
         chosen.append((call, rows))
         left -= rows
     return chosen
+
+
+def _turn(call: Call) -> tuple[bool, int]:
+    if call.divisible and call.waited < PATIENCE:
+        return True, 0
+    return False, -call.waited

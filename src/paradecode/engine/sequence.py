@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from paradecode.core.errors import DecoderError
 from paradecode.core.request import TARGET
 from paradecode.core.sampling import Sampler, SamplingParams
+from paradecode.core.sequence import ModelFacts, Verdict
 from paradecode.core.sequence import Sequence as SequenceProtocol
-from paradecode.core.sequence import Verdict
 from paradecode.core.trace import Stats, Step
 from paradecode.core.tree import EMPTY, TokenTree
+from paradecode.core.vocabulary import Vocabulary
 from paradecode.engine.cache import Cache
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.text import Text
@@ -51,11 +52,13 @@ class Load:
 
     Attributes:
         curve: measured cost of a forward, or None.
+        others: the same for the other models.
         overhead: seconds of a step outside of forwards.
         sequences, rows: of the last target forward.
     """
 
     curve: CostCurve | None = None
+    others: dict[str, CostCurve] = field(default_factory=dict)
     overhead: float = 2e-4
     sequences: int = 1
     rows: int = 1
@@ -81,6 +84,8 @@ class LiveSequence:
         open_cache: makes the cache of a model by name; raises DecoderError for unknown names.
         load: what the engine's steps hold at present, for methods that weigh their cost.
         stores: what the requests of this one's tenant share.
+        vocabularies: of the models whose tokens are not the target's.
+        reserved: slots set aside in each model's K/V memory; None sets no bound.
     """
 
     def __init__(
@@ -93,13 +98,20 @@ class LiveSequence:
         open_cache: Callable[[str], Cache],
         load: Load | None = None,
         stores: dict[str, Any] | None = None,
+        vocabularies: Mapping[str, Vocabulary] | None = None,
+        reserved: int | None = None,
     ) -> None:
         self.params, self.prompt_length, self.context = params, len(prompt), context
+        self.prediction: NDArray[np.int32] | None = None
         self.sampler = Sampler(params, prompt, stop_ids)
         self.text = text
         self.caches: dict[str, Cache] = {}
         self._open_cache, self._load, self._last_rows = open_cache, load, 1
         self._stores = {} if stores is None else stores
+        self._translations = {
+            name: _Translation(vocabulary) for name, vocabulary in (vocabularies or {}).items()
+        }
+        self._reserved = reserved
         self._stops = frozenset(stop_ids)
         self._buffer = np.empty(len(prompt) + 64, np.int32)
         self._buffer[: len(prompt)] = prompt
@@ -111,6 +123,7 @@ class LiveSequence:
         self.timer, self.draft = Timer(), Draft()
         self.forwards = 0
         self.cached_tokens = 0
+        self._released = False
         self.arrived = self.admitted = time.perf_counter()
         self._last_commit = self.ended = self.arrived
         self._taken = 0
@@ -128,7 +141,23 @@ class LiveSequence:
         return self.pending_for(TARGET)
 
     def pending_for(self, model: str = TARGET) -> NDArray[np.int32]:
-        return self.tokens[self.cache(model).length :]
+        return self.tokens_for(model)[self.cache(model).length :]
+
+    def about(self, model: str = TARGET) -> ModelFacts:
+        config = self.cache(model).backend.config
+        translation = self._translations.get(model)
+        return ModelFacts(
+            config.layers,
+            config.hidden_size,
+            config.vocab_size,
+            translation.vocabulary if translation else None,
+        )
+
+    def room_for(self, model: str) -> int:
+        context = self.cache(model).backend.config.context_length
+        if self._reserved is not None:
+            context = min(context, self._reserved)
+        return context - len(self.tokens_for(model))
 
     @property
     def room(self) -> int:
@@ -143,8 +172,13 @@ class LiveSequence:
     def neighbours(self) -> int:
         return self._load.sequences - 1 if self._load else 0
 
-    def step_seconds(self, rows: int) -> float | None:
-        if self._load is None or self._load.curve is None:
+    def step_seconds(self, rows: int, model: str = TARGET) -> float | None:
+        if self._load is None:
+            return None
+        if model != TARGET:
+            other = self._load.others.get(model)
+            return other.at(rows, self._length) + self._load.overhead if other else None
+        if self._load.curve is None:
             return None
         others = max(0, self._load.rows - self._last_rows)
         return self._load.curve.at(others + rows, self._length) + self._load.overhead
@@ -167,7 +201,9 @@ class LiveSequence:
         self.sampler.advance(committed.tolist())
         accepted = 0
         for name, cache in self.caches.items():
-            rows = cache.settle(committed, self.tokens)
+            history = self.tokens_for(name)
+            count = len(committed) if name == TARGET else self._spelled(name, committed)
+            rows = cache.settle(history[len(history) - count :], history)
             if name == TARGET:
                 accepted = rows
         self._log(committed, accepted)
@@ -176,7 +212,9 @@ class LiveSequence:
         if not isinstance(child, LiveSequence):
             raise DecoderError("only a fork of this sequence can be adopted")
         self._buffer, self._length = child._buffer.copy(), child._length
+        child.text.follow(self.text)
         self.sampler, self.text = child.sampler, child.text
+        self.forwards = max(self.forwards, child.forwards)
         self.finish_reason = child.finish_reason
         self.logprobs, self.trace = child.logprobs, child.trace
         self.caches, child.caches = child.caches, self.caches
@@ -185,23 +223,39 @@ class LiveSequence:
 
     def cache(self, model: str) -> Cache:
         if model not in self.caches:
+            if self._released:
+                raise DecoderError("the sequence has ended; it holds no keys and values any more")
             self.caches[model] = self._open_cache(model)
             # At least one prompt token stays pending: its logits are needed.
-            reused = self.caches[model].reuse(self.tokens[: self._length - 1])
+            reused = self.caches[model].reuse(self.tokens_for(model)[:-1])
             if model == TARGET:
                 self.cached_tokens = reused
         return self.caches[model]
+
+    def tokens_for(self, model: str) -> NDArray[np.int32]:
+        """int32: prompt and output so far in a model's own token ids."""
+        translation = self._translations.get(model)
+        return self.tokens if translation is None else translation.follow(self.tokens)
+
+    def _spelled(self, model: str, tokens: NDArray[np.int32]) -> int:
+        """How many tokens of a model spell ``tokens``."""
+        translation = self._translations.get(model)
+        return len(tokens) if translation is None else translation.length(tokens)
 
     def fork(self, text: Text) -> LiveSequence:
         """A child with the same tokens, whose caches share this one's pages."""
         child = LiveSequence(
             self.tokens[: self.prompt_length], self.params, tuple(self._stops), self.context,
             text, self._open_cache, self._load, self._stores,
+            {name: entry.vocabulary for name, entry in self._translations.items()}, self._reserved,
         )  # fmt: skip
+        child.prediction = self.prediction
         child.caches = {name: cache.fork() for name, cache in self.caches.items()}
         for token in self.tokens[self.prompt_length :].tolist():
             child._append([token])
             child.sampler.advance([token])
+        child.logprobs, child.trace = list(self.logprobs), list(self.trace)
+        child.forwards = self.forwards
         return child
 
     def finish(self, reason: str, error: Exception | None = None) -> None:
@@ -213,6 +267,7 @@ class LiveSequence:
         self.release()
 
     def release(self) -> None:
+        self._released = True
         for cache in self.caches.values():
             cache.release()
         self.caches.clear()
@@ -310,3 +365,24 @@ class LiveSequence:
         )
         self._last_commit = now
         self.draft = Draft()
+
+
+class _Translation:
+    """A sequence's tokens in another model's spelling, kept up to date."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
+        self._read = 0
+        self._tokens = np.empty(0, np.int32)
+
+    def follow(self, tokens: NDArray[np.int32]) -> NDArray[np.int32]:
+        if len(tokens) > self._read:
+            new = self.vocabulary.translate(tokens[self._read :])
+            self._tokens = np.concatenate([self._tokens, new])
+            self._tokens.flags.writeable = False
+            self._read = len(tokens)
+        return self._tokens
+
+    def length(self, tokens: NDArray[np.int32]) -> int:
+        starts = self.vocabulary.starts
+        return int((starts[tokens + 1] - starts[tokens]).sum())

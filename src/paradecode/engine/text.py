@@ -30,6 +30,7 @@ class Text:
         self._longest = max((len(stop) for stop in stops), default=0)
         self.value = ""
         self._sent = 0
+        self._stopped = False
 
     def push(self, token: int) -> bool:
         """Add a token; True if a stop string is now complete (and cut off)."""
@@ -37,8 +38,12 @@ class Text:
 
     def finish(self) -> None:
         """Add what the detokeniser held back."""
-        if self._stream is not None:
+        if self._stream is not None and not self._stopped:
             self._add(self._stream.flush())
+
+    def follow(self, other: Text) -> None:
+        """Go on where ``other`` was taken from, so that nothing is shown twice."""
+        self._sent = other._sent
 
     def _add(self, piece: str) -> bool:
         searched = max(0, len(self.value) - self._longest + 1)
@@ -46,6 +51,7 @@ class Text:
         found = [at for stop in self._stops if (at := self.value.find(stop, searched)) >= 0]
         if found:
             self.value = self.value[: min(found)]
+            self._stopped = True
         return bool(found)
 
     def take(self, finished: bool) -> str:

@@ -60,7 +60,7 @@ def pieces_of(backend: Any) -> Pieces:
     steps = _steps(json.loads(backend.decoder.__getstate__())) if backend.decoder else []
     kinds = [step["type"] for step in steps]
     if kinds and set(kinds) <= {"ByteLevel", "Fuse"}:
-        return _ByteLevelRun
+        return ByteLevelRun
     if kinds and set(kinds) <= {"Replace", "ByteFallback", "Fuse", "Strip"}:
         marks = [s["pattern"].get("String") for s in steps if s["type"] == "Replace"]
         strips = [(s["content"], s["start"], s["stop"]) for s in steps if s["type"] == "Strip"]
@@ -87,7 +87,7 @@ def byte_characters() -> dict[str, int]:
 _BYTES = byte_characters()
 
 
-class _ByteLevelRun:
+class ByteLevelRun:
     """Every piece is bytes; characters are complete when UTF-8 says so."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from tokenizers import Tokenizer as Backend
 
 from paradecode.core.errors import InvalidInput
-from paradecode.models.text_stream import Pieces, TextStream, pieces_of
+from paradecode.models.text_stream import ByteLevelRun, Pieces, TextStream, pieces_of
 
 MAX_TEXT = 1 << 24
 
@@ -27,6 +27,7 @@ class Tokenizer:
         vocab_size: number of ids, added tokens included.
         bos, eos, add_bos, eos_tokens: as given.
         control: control token text -> id.
+        byte_level: tokens are written with GPT-2's character for each byte.
 
     Raises:
         InvalidModel: a kind of decoder that is not known.
@@ -50,6 +51,7 @@ class Tokenizer:
         self.control = {token.content: index for index, token in added.items() if token.special}
         self._control_ids = frozenset(self.control.values())
         self._pieces: Pieces = pieces_of(backend)
+        self.byte_level = self._pieces is ByteLevelRun
 
     def encode(self, text: str, special: bool = True, parse_special: bool = True) -> list[int]:
         """Token ids of ``text``.

@@ -34,7 +34,7 @@ PROMPTS = {
         f'Rewrite this code so that the greeting is "Good morning" in place of "Hello":\n\n{CODE}'
     ),
     "extract from this text": (
-        f"Copy the two sentences of this text that speak about ships or money:\n\n{ARTICLE}"
+        f"Quote the sentences of this text that contain a number:\n\n{ARTICLE}"
     ),
 }
 

@@ -23,12 +23,12 @@ from typing import Any
 
 from paradecode.core.decoder import Guarantee
 from paradecode.core.errors import InvalidInput
-from paradecode.decoders.registry import METHODS, Method, Spec, methods, parse
+from paradecode.decoders.registry import Method, Spec, methods, parse
 from paradecode.testing.cases import CASES
 from paradecode.testing.harness import Bench, ConformanceFailure, DecoderFactory, Run, Subject
 from paradecode.testing.machines import KINDS, BackendFactory, Kind, oracle_backends
 
-__all__ = ["METHODS", "ConformanceCase", "ConformanceFailure", "cases", "check", "specs"]
+__all__ = ["ConformanceCase", "ConformanceFailure", "cases", "check", "specs"]
 
 _BENCHES: dict[tuple[Kind, BackendFactory], Bench] = {}
 
@@ -130,8 +130,9 @@ def _subject(
 ) -> tuple[Subject, str]:
     if isinstance(spec, (str, Spec)):
         known = parse(spec)
-        drafts = known.method.name != "greedy" and not known.settings
-        subject = Subject(str(known), known, known.method.guarantee, drafts)
+        setting = {parameter.name for parameter in known.method.parameters}
+        drafts = "num_speculative_tokens" in setting and not known.settings
+        subject = Subject(str(known), known, known.guarantee, drafts)
         return subject, known.method.family
     name = getattr(spec, "__name__", type(spec).__name__)
     return Subject(name, spec, guarantee), family

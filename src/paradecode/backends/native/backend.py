@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.backends.interface import Span, SpanResult
-from paradecode.backends.native import _core
+from paradecode.backends.native._core import Model
 from paradecode.backends.native.logits import NativeLogits
 from paradecode.backends.native.machine import default_threads
-from paradecode.backends.native.rope import inverse_frequencies
 from paradecode.core.errors import BackendError, InvalidInput
 from paradecode.models.config import ModelConfig
 from paradecode.models.weights import Kind, Tensor, Weights, check_weights
@@ -74,7 +73,7 @@ class NativeBackend:
         check_weights(config, weights)
         self.config = config
         self._all_layers = list(range(config.layers))
-        self._core: _core.Model | None = _core.Model(
+        self._core: Model | None = Model(
             vocab_size=config.vocab_size,
             hidden_size=config.hidden_size,
             layers=config.layers,
@@ -86,7 +85,7 @@ class NativeBackend:
             sliding_window=config.sliding_window,
             norm_epsilon=config.norm_eps,
             rope_attention=config.rope.attention_factor,
-            inverse_frequencies=inverse_frequencies(config.rope).tolist(),
+            inverse_frequencies=config.rope.inverse_frequencies().tolist(),
             half_cache=kv_dtype == "f16",
             threads=default_threads() if threads is None else threads,
         )
@@ -107,7 +106,7 @@ class NativeBackend:
                 core.set_vector(name, np.ascontiguousarray(weights[name].float32()))
         core.finish_loading(self.config.tied_head)
 
-    def _model(self) -> _core.Model:
+    def _model(self) -> Model:
         if self._core is None:
             raise BackendError("the backend is closed; make a new one")
         return self._core
@@ -133,7 +132,7 @@ class NativeBackend:
     def forward(self, spans: Sequence[Span]) -> list[SpanResult]:
         core = self._model()
         if not spans:
-            return []
+            raise InvalidInput("spans", 0, "give at least one span")
         layers = spans[0].layers
         for span in spans:
             if span.layers != layers:

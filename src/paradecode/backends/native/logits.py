@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.backends.native import _core
+from paradecode.backends.native._core import LogitRows, logits_from
 from paradecode.core.logits import Bias, Warp
 
 
@@ -16,13 +16,13 @@ class NativeLogits:
 
     __slots__ = ("_rows",)
 
-    def __init__(self, rows: _core.LogitRows) -> None:
+    def __init__(self, rows: LogitRows) -> None:
         self._rows = rows
 
     @classmethod
     def from_array(cls, values: NDArray[np.floating]) -> NativeLogits:
         """A copy of an array [R, V] as native logits."""
-        return cls(_core.logits_from(np.ascontiguousarray(values, np.float32)))
+        return cls(logits_from(np.ascontiguousarray(values, np.float32)))
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from paradecode.core.decoder import Steps
 from paradecode.core.request import Forward, Reply, Request
@@ -29,16 +29,35 @@ class Drafter(Protocol):
         ...
 
 
+@runtime_checkable
+class Grower(Protocol):
+    """A drafter that pays for each level of its tree: it is given the loop's budget to consult."""
+
+    budget: Budget
+
+
 @dataclass
 class DraftVerify:
     """Draft, verify, commit, until the sequence is finished.
 
-    The first forward carries the whole prompt and may already carry a draft.
+    The first forward carries the whole prompt and may already carry a draft. A drafter that has an
+    attribute ``hidden`` (layers) finds those hidden states in the replies it observes.
+
+    Attributes:
+        reads_draws: the verifier tests p against the q that nodes were drawn from, so a budget must
+            not cut a sampled tree by what was drawn. Otherwise it may, and is given leave to.
     """
 
     drafter: Drafter
     budget: Budget
     verify: Verifier = coupled
+    reads_draws: bool = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.drafter, Grower):
+            self.drafter.budget = self.budget
+        if hasattr(self.drafter, "reads_draws"):  # It can draw children from q as well.
+            self.drafter.reads_draws = self.reads_draws
 
     def decode(self, seq: Sequence) -> Steps:
         while not seq.finished:
@@ -47,8 +66,14 @@ class DraftVerify:
             tree = EMPTY
             if limit > 0:
                 tree = yield from self.drafter.propose(seq, limit)
-                tree = self.budget.cut(seq, tree.clip(seq.room - 1))
-            reply = yield Forward(seq.pending, tree=tree)
+                tree = tree.clip(seq.room - 1)
+                # A drafter says ``whole`` where rows that seem to be worth nothing feed it.
+                if not getattr(self.drafter, "whole", False):
+                    tree = self.budget.cut(seq, tree if self.reads_draws else tree.determined())
+            # The trace keeps the forward's tree: not the rows of q with it.
+            reply = yield Forward(
+                seq.pending, tree=tree.determined(), hidden=getattr(self.drafter, "hidden", ())
+            )
             verdict = self.verify(seq, tree, reply)
             self.drafter.observe(seq, tree, reply, verdict)
             self.budget.observe(tree, verdict)

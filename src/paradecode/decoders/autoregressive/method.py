@@ -4,16 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
-from paradecode.core.decoder import Decoder
-from paradecode.decoders.autoregressive.budget import BUDGETS
-from paradecode.decoders.autoregressive.loop import DraftVerify
+from paradecode.core.decoder import Decoder, Guarantee
+from paradecode.core.errors import InvalidInput
+from paradecode.decoders.autoregressive.budget import BUDGETS, SpecDecPP
+from paradecode.decoders.autoregressive.budget.acceptance_head import AcceptanceHead
+from paradecode.decoders.autoregressive.loop import Drafter, DraftVerify
 from paradecode.decoders.autoregressive.verify import VERIFIERS
-from paradecode.decoders.registry import Method, choice, parameter, parameters_of, register
+from paradecode.decoders.registry import (
+    Method,
+    choice,
+    local_path,
+    parameter,
+    parameters_of,
+    register,
+)
 
 Class = TypeVar("Class", bound=type)
 MAX_DRAFT = 64
+VERIFIER = "coupled"
 
 
 @dataclass
@@ -22,7 +33,9 @@ class LoopSettings:
 
     num_speculative_tokens: int = parameter(8, 0, MAX_DRAFT, "most draft tokens in one forward")
     budget: str = choice("auto", tuple(BUDGETS), "auto verifies what pays, fixed all")
-    verifier: str = choice("coupled", tuple(VERIFIERS), "rule that accepts draft tokens")
+    threshold: float = parameter(0.4, 0.0, 1.0, "confidence: least sure; specdec++: most risk")
+    acceptance_head: str = local_path("trained head for the budget specdec++")
+    verifier: str = choice(VERIFIER, tuple(VERIFIERS), "rule that accepts draft tokens")
 
 
 def drafter(
@@ -34,6 +47,7 @@ def drafter(
     training: str = "none",
     aliases: tuple[str, ...] = (),
     names: Mapping[str, str] | None = None,
+    models: tuple[str, ...] = (),
 ) -> Callable[[Class], Class]:
     """Class decorator: make a :class:`Drafter` dataclass available as the method ``name``.
 
@@ -41,6 +55,7 @@ def drafter(
         paper, arxiv, url: where the method comes from.
         training: what has to be trained first.
         aliases: other names for the method; ``names`` maps other engines' settings to ours.
+        models: names of the models that it needs beside the target.
     """
 
     def add(cls: Class) -> Class:
@@ -49,8 +64,7 @@ def drafter(
         def build(**settings: Any) -> Decoder:
             mine = {p.name: settings[p.name] for p in own if p.name in settings}
             loop = LoopSettings(**{key: v for key, v in settings.items() if key not in mine})
-            budget = BUDGETS[loop.budget](loop.num_speculative_tokens)
-            return DraftVerify(cls(**mine), budget, VERIFIERS[loop.verifier])
+            return assemble(cls(**mine), loop)
 
         register(
             Method(
@@ -66,8 +80,27 @@ def drafter(
                 aliases=aliases,
                 names=names or {},
                 build=build,
+                models=models,
+                under=guarantee_under,
             )
         )
         return cls
 
     return add
+
+
+def assemble(drafter: Drafter, loop: LoopSettings) -> DraftVerify:
+    """A drafter with the loop's other parts."""
+    budget = BUDGETS[loop.budget](loop.num_speculative_tokens, loop.threshold)
+    if loop.acceptance_head:
+        if not isinstance(budget, SpecDecPP):
+            raise InvalidInput("acceptance_head", loop.budget, "use it with budget='specdec++'")
+        budget.head = AcceptanceHead.load(Path(loop.acceptance_head))
+    verifier = VERIFIERS[loop.verifier]
+    if loop.verifier == VERIFIER and hasattr(drafter, "shares_noise"):
+        drafter.shares_noise = True  # Only this verifier lets a draft look at the target's noise.
+    return DraftVerify(drafter, budget, verifier, verifier.reads_draws)
+
+
+def guarantee_under(settings: Mapping[str, Any]) -> Guarantee:
+    return VERIFIERS[settings.get("verifier", VERIFIER)].guarantee

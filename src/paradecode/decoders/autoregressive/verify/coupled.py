@@ -1,9 +1,10 @@
-"""Verifiers: which draft tokens stay, and which token follows them."""
+"""Coupled verification: the draft is compared with the tokens that plain decoding emits."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from paradecode.core.errors import InvalidInput
 from paradecode.core.request import Reply
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import ROOT, TokenTree
@@ -34,4 +35,10 @@ def coupled(seq: Sequence, tree: TokenTree, reply: Reply) -> Verdict:
     return Verdict(tokens, rows, logits)
 
 
-VERIFIERS: dict[str, Verifier] = {"coupled": coupled}
+def greedy(seq: Sequence, tree: TokenTree, reply: Reply) -> Verdict:
+    """Accept what equals the argmax (Stern et al. 2018, arXiv 1811.03115); temperature 0 only."""
+    if seq.sampler.warp.temperature > 0.0:
+        raise InvalidInput(
+            "verifier", "greedy", "use coupled or another sampling verifier at temperature > 0"
+        )
+    return coupled(seq, tree, reply)

@@ -1,0 +1,112 @@
+"""Does the automatic budget ever cost speed? A hopeless drafter and a good one, batch 1 to 8.
+
+    python bench/never_slower.py [--rounds 5] [--max-tokens 96] [--out FILE.json]
+
+``hopeless`` drafts random tokens and claims that they are good. ``prompt-lookup`` runs on prompts
+that copy, under the automatic budget and under every fixed one. All settings of a batch size run
+interleaved; the figure is the median over rounds of the ratio to plain decoding (hopeless) or to
+the best fixed setting (good).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from paradecode import LLM, SamplingParams
+from paradecode.core.tree import TokenTree
+from paradecode.decoders.autoregressive.method import drafter
+
+FIXED = (0, 2, 4, 6, 8, 12, 16)
+COPYING = ("edit", "extraction", "summary", "agent")
+
+
+@drafter("hopeless", paper="none: a control")
+@dataclass
+class Hopeless:
+    """Random tokens, presented as certain."""
+
+    def propose(self, seq, limit):
+        noise = np.random.default_rng(len(seq.tokens)).integers(100, 40_000, limit)
+        return TokenTree.chain(noise.astype(np.int32), [0.9] * limit)
+        yield
+
+    def observe(self, seq, tree, reply, verdict):
+        pass
+
+
+def speed(llm: LLM, prompts: list[list[int]], decoder: str, params: SamplingParams) -> float:
+    """Output tokens per second of one batch."""
+    started = time.perf_counter()
+    outputs = llm.generate(prompts, params, decoder=decoder)
+    return sum(c.stats.generated for c in outputs) / (time.perf_counter() - started)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--max-tokens", type=int, default=96)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    lines = files("paradecode.bench").joinpath("prompts.jsonl").read_text("utf-8").splitlines()
+    records = [json.loads(line) for line in lines]
+    params = SamplingParams(max_tokens=options.max_tokens, min_tokens=options.max_tokens)
+    hopeless, good = "hopeless(num_speculative_tokens=8)", "prompt-lookup"
+    fixed = [f"{good}(budget=fixed,num_speculative_tokens={k})" for k in FIXED]
+    settings = ["greedy", hopeless, good, *fixed]
+    table = Table("batch", "hopeless / plain", "good / best fixed", "best fixed", "good / plain")
+    rows = []
+    with LLM() as llm, Progress(console=Console(stderr=True)) as progress:
+        chat = [
+            llm.chat_tokens([{"role": "user", "content": r["turns"][0]}])
+            for r in records
+            if r["group"] in COPYING
+        ]
+        task = progress.add_task("rounds", total=4 * options.rounds * len(settings))
+        for batch in (1, 2, 4, 8):
+            speeds: dict[str, list[float]] = {setting: [] for setting in settings}
+            for turn in range(options.rounds):
+                first = turn * batch % len(chat)
+                prompts = (chat + chat)[first : first + batch]
+                llm.generate(prompts, max_tokens=1)  # All settings find the prompts cached.
+                for setting in np.random.default_rng(turn).permutation(settings).tolist():
+                    speeds[setting].append(speed(llm, prompts, setting, params))
+                    progress.advance(task)
+            typical = {setting: statistics.median(speeds[setting]) for setting in fixed}
+            best = max(typical, key=lambda setting: typical[setting])
+
+            def ratio(a: str, b: str, speeds: dict[str, list[float]] = speeds) -> float:
+                return statistics.median(x / y for x, y in zip(speeds[a], speeds[b], strict=True))
+
+            rows.append(
+                {
+                    "batch": batch,
+                    "hopeless_over_plain": ratio(hopeless, "greedy"),
+                    "good_over_best_fixed": ratio(good, best),
+                    "best_fixed": best,
+                    "good_over_plain": ratio(good, "greedy"),
+                    "tokens_per_second": speeds,
+                }
+            )
+            row = rows[-1]
+            table.add_row(
+                str(batch), f"{row['hopeless_over_plain']:.3f}",
+                f"{row['good_over_best_fixed']:.3f}", best, f"{row['good_over_plain']:.2f}",
+            )  # fmt: skip
+    Console().print(table)
+    if options.out:
+        options.out.write_text(json.dumps(rows, indent=2) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Peer engines, each in an environment of its own, measured beside Paradecode."""

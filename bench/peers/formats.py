@@ -1,0 +1,158 @@
+"""The same weights in every peer's format: made once from the dequantised default model."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from gguf import GGMLQuantizationType as Kind
+from gguf import GGUFReader, GGUFValueType, GGUFWriter
+from gguf.quants import dequantize, quantize
+
+from paradecode.models.checkpoint import Checkpoint
+from paradecode.models.gguf_file import read_gguf
+
+GGUF_KINDS = {"q4_0": Kind.Q4_0, "q8_0": Kind.Q8_0}
+_HF_LAYER = {
+    "attn_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm",
+    "q": "self_attn.q_proj", "k": "self_attn.k_proj", "v": "self_attn.v_proj",
+    "o": "self_attn.o_proj", "gate": "mlp.gate_proj", "up": "mlp.up_proj", "down": "mlp.down_proj",
+}  # fmt: skip
+_HF_NAMES = {"embed": "model.embed_tokens", "norm": "model.norm", "head": "lm_head"}
+EXPORT = Path(__file__).with_name("workers") / "export_openvino.py"
+
+
+class FormatError(Exception):
+    """A conversion that did not work; the message is the reason in the results."""
+
+
+class Formats:
+    """Files of one model by format name.
+
+    Args:
+        source: the GGUF file everything is made from.
+        folder: where conversions are kept.
+        exporter: installs, if need be, what exports to OpenVINO, and returns its Python.
+    """
+
+    def __init__(
+        self, source: Path, folder: Path, exporter: Callable[[], Path] | None = None
+    ) -> None:
+        self.source = source
+        self.folder = folder / f"{source.stem}-{source.stat().st_size}"
+        self._exporter = exporter
+
+    def path(self, name: str) -> Path:
+        """The file or folder of a format, made at first use.
+
+        Raises:
+            FormatError: unknown, or the conversion failed.
+        """
+        if name == "source":
+            return self.source
+        target = self.folder / (f"{name}.gguf" if name in GGUF_KINDS else name)
+        if target.exists():
+            return target
+        self.folder.mkdir(parents=True, exist_ok=True)
+        partial = target.with_name(target.name + ".partial")
+        _remove(partial)
+        if name in GGUF_KINDS:
+            requantise(self.source, partial, GGUF_KINDS[name])
+        elif name == "safetensors":
+            write_transformers_folder(read_gguf(self.source), partial)
+        elif name in ("openvino-int4", "openvino-int8"):
+            self._export(partial, 4 if name.endswith("4") else 8)
+        else:
+            raise FormatError(f"unknown format {name}")
+        partial.rename(target)
+        return target
+
+    def _export(self, target: Path, bits: int) -> None:
+        if self._exporter is None:
+            raise FormatError("nothing is installed that exports to OpenVINO")
+        source = self.path("safetensors")
+        command = [str(self._exporter()), str(EXPORT), str(source), str(target), str(bits)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=1800)
+        if done.returncode != 0:
+            lines = done.stderr.strip().splitlines() or ["no message"]
+            raise FormatError(f"OpenVINO export: {lines[-1]}")
+
+
+def requantise(source: Path, target: Path, kind: Kind) -> None:
+    """Copy a GGUF file with its 4-bit matrices in another kind; the rest stays as it is."""
+    reader = GGUFReader(source)
+    writer = GGUFWriter(target, _text(reader, "general.architecture"))
+    for field in reader.fields.values():
+        if field.name.startswith("GGUF.") or field.name == "general.architecture":
+            continue
+        item = field.types[-1] if field.types[0] == GGUFValueType.ARRAY else None
+        writer.add_key_value(field.name, field.contents(), field.types[0], sub_type=item)
+    for tensor in reader.tensors:
+        data = np.asarray(tensor.data)
+        if tensor.tensor_type == Kind.Q4_1:
+            data = quantize(dequantize(data, tensor.tensor_type), kind)
+            writer.add_tensor(tensor.name, data, raw_dtype=kind)
+        else:
+            writer.add_tensor(tensor.name, data, raw_dtype=tensor.tensor_type)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def write_transformers_folder(model: Checkpoint, target: Path) -> None:
+    """float32 safetensors and a configuration, as transformers and vLLM read them."""
+    from safetensors.numpy import save_file
+
+    config = model.config
+    if config.architecture != "llama" or config.rope.scaling != "none" or config.rope.factors:
+        raise FormatError(f"only plain Llama models are written, not {config.architecture}")
+    target.mkdir()
+    tensors = {_hf_name(name): tensor.float32() for name, tensor in model.weights.items()}
+    save_file(tensors, target / "model.safetensors", metadata={"format": "pt"})
+    described = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.hidden_size,
+        "intermediate_size": config.intermediate_size,
+        "num_hidden_layers": config.layers,
+        "num_attention_heads": config.heads,
+        "num_key_value_heads": config.kv_heads,
+        "head_dim": config.head_dim,
+        "max_position_embeddings": config.context_length,
+        "rms_norm_eps": config.norm_eps,
+        "rope_theta": config.rope.theta,
+        "hidden_act": "silu",
+        "attention_bias": config.qkv_bias,
+        "mlp_bias": config.mlp_bias,
+        "tie_word_embeddings": config.tied_head,
+        "bos_token_id": config.bos_token,
+        "eos_token_id": max(config.eos_tokens),
+        "torch_dtype": "float32",
+    }
+    (target / "config.json").write_text(json.dumps(described, indent=2), "utf-8")
+
+
+def _hf_name(name: str) -> str:
+    if name in _HF_NAMES:
+        return _HF_NAMES[name] + ".weight"
+    _, layer, part = name.split(".", 2)
+    part, _, suffix = part.partition(".")
+    return f"model.layers.{layer}.{_HF_LAYER[part]}.{suffix or 'weight'}"
+
+
+def _text(reader: GGUFReader, name: str) -> str:
+    field = reader.get_field(name)
+    return str(field.contents()) if field else ""
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

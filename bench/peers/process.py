@@ -1,0 +1,180 @@
+"""A worker process: asked one thing at a time, stopped in between, killed for certain."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+WORKERS = Path(__file__).with_name("workers")
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class WorkerError(Exception):
+    """The worker answered with an error, or not at all. ``ended``: it is gone."""
+
+    def __init__(self, reason: str, ended: bool = False) -> None:
+        super().__init__(reason)
+        self.ended = ended
+
+
+class Worker:
+    """A peer in its own environment, own process group and own session.
+
+    Between requests the whole group is stopped (SIGSTOP): a peer whose threads spin while they
+    wait would otherwise slow down whoever is measured next.
+
+    Args:
+        python: of the peer's environment.
+        script: name of a file in ``workers``.
+        log: where its stderr goes.
+        variables: environment variables besides the inherited ones.
+        urgent: ask for a higher scheduling priority, where that is allowed.
+    """
+
+    def __init__(
+        self,
+        python: Path,
+        script: str,
+        log: Path,
+        variables: Mapping[str, str],
+        urgent: bool = False,
+    ) -> None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self._log = log
+        with log.open("wb") as errors:
+            self._process = subprocess.Popen(
+                [str(python), str(WORKERS / script)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env={**os.environ, **variables},
+                start_new_session=True,
+            )
+        self._buffer = b""
+        self._peak = 0
+        if urgent:
+            _raise_priority(self._process.pid)
+
+    def ask(self, request: Mapping[str, Any], timeout: float) -> dict[str, Any]:
+        """Wake the worker, ask, wait for the answer, stop it again.
+
+        Raises:
+            WorkerError: it reports an error; or it is too slow or has ended, and is gone then.
+        """
+        self._signal(signal.SIGCONT)
+        try:
+            assert self._process.stdin is not None
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.flush()
+            answer = json.loads(self._line(timeout))
+        except (OSError, ValueError) as error:
+            self.kill()
+            raise WorkerError(f"worker ended: {_last_line(self._log) or error}", True) from None
+        self._signal(signal.SIGSTOP)
+        if "error" in answer:
+            raise WorkerError(answer["error"])
+        return dict(answer)
+
+    def cpu_seconds(self) -> float:
+        """Processor time of the group so far."""
+        return sum(_times(pid) for pid in _members(self._process.pid))
+
+    def peak_bytes(self) -> int | None:
+        """Most resident memory so far, summed over the group (an upper bound if it has several)."""
+        found = [_peak(pid) for pid in _members(self._process.pid)]
+        self._peak = max(self._peak, sum(found))
+        return self._peak or None
+
+    def kill(self) -> None:
+        """End the group; harmless when it has ended."""
+        self._signal(signal.SIGKILL)
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                try:
+                    stream.close()
+                except OSError:
+                    continue
+
+    def _line(self, timeout: float) -> bytes:
+        assert self._process.stdout is not None
+        descriptor, end = self._process.stdout.fileno(), time.monotonic() + timeout
+        while b"\n" not in self._buffer:
+            ready, _, _ = select.select([descriptor], [], [], max(end - time.monotonic(), 0))
+            if not ready:
+                self.kill()
+                raise WorkerError(f"no answer after {timeout:.0f} s", True)
+            part = os.read(descriptor, 1 << 16)
+            if not part:
+                raise OSError("it closed its output")
+            self._buffer += part
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line
+
+    def _signal(self, number: int) -> None:
+        try:
+            os.killpg(self._process.pid, number)
+        except ProcessLookupError:
+            return
+
+
+def busy_seconds() -> float | None:
+    """Processor time that all processes of this machine have used since it started (Linux)."""
+    try:
+        fields = Path("/proc/stat").read_text("utf-8").split("\n", 1)[0].split()[1:]
+    except OSError:
+        return None
+    user, nice, system, _, _, irq, softirq, steal = map(int, fields[:8])
+    return (user + nice + system + irq + softirq + steal) / TICKS
+
+
+def _members(group: int) -> list[int]:
+    """Processes of a group."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        fields = _stat(int(entry.name))
+        if fields and int(fields[2]) == group:
+            found.append(int(entry.name))
+    return found
+
+
+def _stat(pid: int) -> list[str]:
+    """Fields of /proc/PID/stat from the state on; empty when the process is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def _times(pid: int) -> float:
+    fields = _stat(pid)
+    return (int(fields[11]) + int(fields[12])) / TICKS if fields else 0.0
+
+
+def _peak(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text("utf-8").splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+
+
+def _raise_priority(pid: int) -> None:
+    """The session's scheduling group as well: with such groups nice alone does nothing."""
+    try:
+        os.setpriority(os.PRIO_PROCESS, pid, -10)
+        Path(f"/proc/{pid}/autogroup").write_text("-10", "utf-8")
+    except OSError:
+        return
+
+
+def _last_line(log: Path) -> str:
+    lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines()]
+    return ([line for line in lines if line] or [""])[-1][:300]

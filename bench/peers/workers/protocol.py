@@ -1,0 +1,112 @@
+"""How a worker talks: JSON lines on stdin and stdout. Standard library only: every peer's own
+environment imports this file.
+
+{"load": {...}}                                    -> {"seconds", "versions"}
+{"prompt_token_ids", "max_tokens", "stop_token_ids"} -> {"token_ids", "first_tokens",
+                                                        "prefill_seconds", "decode_seconds",
+                                                        "stopped"}
+Whatever goes wrong                                -> {"error"}
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+Settings = dict[str, Any]
+Generate = Callable[[list[int], int, list[int]], "Reply"]
+"""(prompt_token_ids, max_tokens, stop_token_ids) -> Reply."""
+
+
+@dataclass
+class Reply:
+    """One output. ``stopped``: the engine met a stop token (which it may have left out)."""
+
+    token_ids: list[int]
+    prefill_seconds: float
+    decode_seconds: float
+    first_tokens: int = 1
+    stopped: bool = False
+
+
+class Stopwatch:
+    """Times of one generation: call ``first`` when the first tokens are there."""
+
+    def __init__(self) -> None:
+        self._start = time.perf_counter()
+        self._first: float | None = None
+        self.first_tokens = 0
+
+    def first(self, tokens: int = 1) -> None:
+        if self._first is None:
+            self._first = time.perf_counter()
+            self.first_tokens = tokens
+
+    def reply(self, token_ids: Iterable[int], stopped: bool = False) -> Reply:
+        end = time.perf_counter()
+        first = end if self._first is None else self._first
+        return Reply(list(token_ids), first - self._start, end - first, self.first_tokens, stopped)
+
+
+def serve(load: Callable[[Settings], Generate], packages: Sequence[str]) -> None:
+    """Answer requests until stdin closes.
+
+    Args:
+        load: opens the engine.
+        packages: distributions whose versions are reported.
+    """
+    _die_with_parent()
+    # Native libraries print to file descriptor 1: give them the log, keep the answers apart.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    generate: Generate | None = None
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            if "load" in request:
+                start = time.perf_counter()
+                generate = load(request["load"])
+                seconds = time.perf_counter() - start
+                answer = {"seconds": seconds, "versions": _versions(packages)}
+            else:
+                assert generate is not None, "load comes first"
+                answer = asdict(
+                    generate(
+                        request["prompt_token_ids"],
+                        request["max_tokens"],
+                        request["stop_token_ids"],
+                    )
+                )
+        except Exception as error:
+            import traceback
+
+            traceback.print_exc()
+            answer = {"error": f"{type(error).__name__}: {error}"[:500]}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+def _versions(packages: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for package in packages:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _die_with_parent() -> None:
+    """A harness that is killed must not leave workers behind (Linux)."""
+    try:
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+    except (AttributeError, OSError):
+        return

@@ -1,0 +1,498 @@
+// The Python face of the core: turns NumPy arrays into checked pointers, and C++ errors into the
+// exceptions of paradecode.core.errors.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstring>
+
+#include "errors.hpp"
+#include "machine.hpp"
+#include "model.hpp"
+
+namespace nb = nanobind;
+
+namespace paradecode {
+namespace {
+
+// The characters that the buffer protocol uses for a type.
+template <class T>
+constexpr const char* kCodes = "";
+template <>
+constexpr const char* kCodes<std::int32_t> = "i";
+template <>
+constexpr const char* kCodes<std::int64_t> = "lq";
+template <>
+constexpr const char* kCodes<std::uint64_t> = "LQ";
+template <>
+constexpr const char* kCodes<float> = "f";
+template <>
+constexpr const char* kCodes<std::uint8_t> = "?B";
+
+template <class T>
+constexpr const char* kNames = "";
+template <>
+constexpr const char* kNames<std::int32_t> = "int32";
+template <>
+constexpr const char* kNames<std::int64_t> = "int64";
+template <>
+constexpr const char* kNames<std::uint64_t> = "uint64";
+template <>
+constexpr const char* kNames<float> = "float32";
+template <>
+constexpr const char* kNames<std::uint8_t> = "bool (or uint8)";
+
+// A read-only, C-contiguous view of an array, of the wanted type and shape.
+template <class T>
+class View {
+ public:
+  View() = default;
+  View(nb::handle object, const std::string& field, int dimensions) {
+    constexpr int kind = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT;
+    if (PyObject_GetBuffer(object.ptr(), &buffer_, kind) != 0) {
+      PyErr_Clear();
+      if (!nb::hasattr(object, "copy")) reject(field, dimensions);
+      const nb::object packed = object.attr("copy")();  // a slice or a transposed array
+      if (PyObject_GetBuffer(packed.ptr(), &buffer_, kind) != 0) {
+        PyErr_Clear();
+        reject(field, dimensions);
+      }
+    }
+    held_ = true;
+    const char* format = buffer_.format == nullptr ? "B" : buffer_.format;
+    if (*format == '=' || *format == '<' || *format == '@') ++format;
+    const bool type_fits = std::strlen(format) == 1 &&
+                           std::strchr(kCodes<T>, *format) != nullptr &&
+                           buffer_.itemsize == static_cast<Py_ssize_t>(sizeof(T));
+    if (!type_fits || buffer_.ndim != dimensions) reject(field, dimensions);
+  }
+  ~View() {
+    if (held_) PyBuffer_Release(&buffer_);
+  }
+  View(View&& other) noexcept : buffer_(other.buffer_), held_(std::exchange(other.held_, false)) {}
+  View& operator=(View&& other) noexcept {
+    std::swap(buffer_, other.buffer_);
+    std::swap(held_, other.held_);
+    return *this;
+  }
+
+  explicit operator bool() const { return held_; }
+  const T* data() const { return held_ ? static_cast<const T*>(buffer_.buf) : nullptr; }
+  std::int64_t size(int axis = 0) const { return held_ ? buffer_.shape[axis] : 0; }
+
+  // Throws unless the array has these lengths.
+  void expect(const std::string& field, std::initializer_list<std::int64_t> shape) const {
+    std::string have;
+    std::string want;
+    bool same = true;
+    int axis = 0;
+    for (const std::int64_t length : shape) {
+      same = same && size(axis) == length;
+      have += (axis == 0 ? "" : ", ") + std::to_string(size(axis));
+      want += (axis == 0 ? "" : ", ") + std::to_string(length);
+      ++axis;
+    }
+    if (!same) throw InvalidInput(field, "shape (" + have + ")", "give shape (" + want + ")");
+  }
+
+ private:
+  [[noreturn]] void reject(const std::string& field, int dimensions) {
+    if (held_) PyBuffer_Release(&buffer_);
+    held_ = false;
+    throw InvalidInput(field, std::monostate(),
+                       std::string("give a NumPy array of ") + kNames<T> + " with " +
+                           std::to_string(dimensions) + " dimension(s)");
+  }
+
+  Py_buffer buffer_{};
+  bool held_ = false;
+};
+
+// Attribute names of Span, made once.
+struct SpanNames {
+  PyObject* pages = PyUnicode_InternFromString("pages");
+  PyObject* tokens = PyUnicode_InternFromString("tokens");
+  PyObject* positions = PyUnicode_InternFromString("positions");
+  PyObject* slots = PyUnicode_InternFromString("slots");
+  PyObject* context = PyUnicode_InternFromString("context");
+  PyObject* logits = PyUnicode_InternFromString("logits");
+  PyObject* visible = PyUnicode_InternFromString("visible");
+  PyObject* tail = PyUnicode_InternFromString("tail");
+  PyObject* tail_positions = PyUnicode_InternFromString("tail_positions");
+  PyObject* mask = PyUnicode_InternFromString("mask");
+  PyObject* hidden = PyUnicode_InternFromString("hidden");
+  PyObject* embeddings = PyUnicode_InternFromString("embeddings");
+  PyObject* resume = PyUnicode_InternFromString("resume");
+};
+
+nb::object attribute(nb::handle object, PyObject* name) {
+  PyObject* found = PyObject_GetAttr(object.ptr(), name);
+  if (found == nullptr) throw nb::python_error();
+  return nb::steal(found);
+}
+
+// The arrays of one Span, held while the forward reads them.
+struct SpanArrays {
+  View<std::int32_t> pages, tokens, positions, slots, logits, visible, tail, tail_positions;
+  View<std::uint8_t> mask;
+  View<float> embeddings, resume;
+  SpanInput input;
+
+  SpanArrays(nb::handle span, std::size_t index, const ModelShape& shape) {
+    static const SpanNames names;
+    const std::string where = "spans[" + std::to_string(index) + "].";
+    const auto vector = [&](PyObject* name, const char* field) {
+      return View<std::int32_t>(attribute(span, name), where + field, 1);
+    };
+    pages = vector(names.pages, "pages");
+    positions = vector(names.positions, "positions");
+    slots = vector(names.slots, "slots");
+    logits = vector(names.logits, "logits");
+    tail = vector(names.tail, "tail");
+    tail_positions = vector(names.tail_positions, "tail_positions");
+    if (const nb::object list = attribute(span, names.visible); !list.is_none())
+      visible = View<std::int32_t>(list, where + "visible", 1);
+    if (const nb::object rows = attribute(span, names.mask); !rows.is_none())
+      mask = View<std::uint8_t>(rows, where + "mask", 2);
+    if (const nb::object rows = attribute(span, names.embeddings); !rows.is_none())
+      embeddings = View<float>(rows, where + "embeddings", 2);
+    if (const nb::object rows = attribute(span, names.resume); !rows.is_none())
+      resume = View<float>(rows, where + "resume", 2);
+    const std::int64_t rows = positions.size();
+    if (embeddings && resume)
+      throw InvalidInput(where + "resume", "both embeddings and resume",
+                         "give one kind of input");
+    if (!embeddings && !resume) {
+      tokens = vector(names.tokens, "tokens");
+      tokens.expect(where + "tokens", {rows});
+    }
+    slots.expect(where + "slots", {rows});
+    tail_positions.expect(where + "tail_positions", {tail.size()});
+    if (mask) mask.expect(where + "mask", {rows, tail.size() + rows});
+    if (embeddings) embeddings.expect(where + "embeddings", {rows, shape.hidden_size});
+    if (resume) resume.expect(where + "resume", {rows, shape.hidden_size});
+    input = {.pages = pages.data(),
+             .page_count = pages.size(),
+             .tokens = tokens.data(),
+             .positions = positions.data(),
+             .slots = slots.data(),
+             .rows = rows,
+             .context = nb::cast<std::int64_t>(attribute(span, names.context)),
+             .visible = visible.data(),
+             .visible_count = visible.size(),
+             .tail = tail.data(),
+             .tail_positions = tail_positions.data(),
+             .tail_count = tail.size(),
+             .mask = mask.data(),
+             .logits = logits.data(),
+             .logit_count = logits.size(),
+             .hidden = nb::cast<std::vector<int>>(attribute(span, names.hidden)),
+             .embeddings = embeddings.data(),
+             .resume = resume.data()};
+    static const std::int32_t none = 0;
+    if (visible && visible.data() == nullptr) input.visible = &none;  // empty, but given
+  }
+};
+
+template <class T>
+using Array1 = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
+template <class T>
+using Array2 = nb::ndarray<nb::numpy, T, nb::ndim<2>>;
+
+// A fresh NumPy array and the memory to fill.
+template <class T>
+std::pair<Array1<T>, T*> make_array(std::int64_t size) {
+  auto* data = new T[static_cast<std::size_t>(size)];
+  nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<T*>(p); });
+  return {Array1<T>(data, {static_cast<std::size_t>(size)}, owner), data};
+}
+
+template <class T>
+std::pair<Array2<T>, T*> make_array(std::int64_t rows, std::int64_t columns) {
+  auto* data = new T[static_cast<std::size_t>(rows * columns)];
+  nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<T*>(p); });
+  return {Array2<T>(data, {static_cast<std::size_t>(rows), static_cast<std::size_t>(columns)},
+                    owner),
+          data};
+}
+
+Array2<float> hidden_array(std::vector<float>&& values, std::int64_t columns) {
+  auto* kept = new std::vector<float>(std::move(values));
+  nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<float>*>(p); });
+  const std::size_t rows = kept->size() / static_cast<std::size_t>(columns);
+  return Array2<float>(kept->data(), {rows, static_cast<std::size_t>(columns)}, owner);
+}
+
+// One (LogitRows, {layer: hidden}) for each span.
+nb::list forward(Model& model, nb::sequence spans, const std::vector<int>& layers) {
+  std::vector<SpanArrays> arrays;
+  std::vector<SpanInput> inputs;
+  arrays.reserve(nb::len(spans));
+  for (nb::handle span : spans) {
+    arrays.emplace_back(span, arrays.size(), model.shape());
+    inputs.push_back(arrays.back().input);
+  }
+  ForwardResult result;
+  {
+    nb::gil_scoped_release release;
+    result = model.forward(inputs, layers);
+  }
+  nb::list out;
+  std::int64_t row = 0;
+  std::size_t next_hidden = 0;
+  for (const SpanInput& input : inputs) {
+    std::vector<std::int64_t> rows(static_cast<std::size_t>(input.logit_count));
+    for (auto& index : rows) index = row++;
+    nb::dict hidden;
+    for (const int layer : input.hidden)
+      hidden[nb::int_(layer)] =
+          hidden_array(std::move(result.hidden[next_hidden++]), model.shape().hidden_size);
+    out.append(nb::make_tuple(
+        inputs.size() == 1 ? result.logits : result.logits->select(rows.data(), input.logit_count),
+        hidden));
+  }
+  return out;
+}
+
+void copy_slots(Model& model, nb::handle source, nb::handle target) {
+  const View<std::int64_t> from(source, "source", 1);
+  const View<std::int64_t> to(target, "target", 1);
+  to.expect("target", {from.size()});
+  nb::gil_scoped_release release;
+  model.copy(from.data(), to.data(), from.size());
+}
+
+void fill(Model& model, const std::string& tensor, std::int64_t first_row, int source,
+          nb::handle rows) {
+  const View<std::uint8_t> data(rows, tensor, 2);
+  if (source < 0 || source > static_cast<int>(Source::Q4_K))
+    throw InvalidInput("source", std::int64_t{source}, "use a kind of the Source enumeration");
+  nb::gil_scoped_release release;
+  model.fill(tensor, first_row, data.size(0), static_cast<Source>(source), data.data(),
+             data.size(1));
+}
+
+void set_vector(Model& model, const std::string& tensor, nb::handle values) {
+  const View<float> data(values, tensor, 1);
+  model.set_vector(tensor, data.data(), data.size());
+}
+
+void check_ids(const View<std::int64_t>& ids, const LogitRows& logits) {
+  ids.expect("ids", {logits.rows(), ids.size(1)});
+  for (std::int64_t i = 0; i < ids.size(0) * ids.size(1); ++i)
+    if (ids.data()[i] < 0 || ids.data()[i] >= logits.vocab_size())
+      throw InvalidInput("ids", ids.data()[i],
+                         "give token ids below " + std::to_string(logits.vocab_size()));
+}
+
+Array2<float> gather(const LogitRows& logits, nb::handle ids) {
+  const View<std::int64_t> wanted(ids, "ids", 2);
+  check_ids(wanted, logits);
+  auto [array, out] = make_array<float>(logits.rows(), wanted.size(1));
+  for (int r = 0; r < logits.rows(); ++r)
+    for (std::int64_t i = 0; i < wanted.size(1); ++i)
+      out[r * wanted.size(1) + i] = logits.row(r)[wanted.data()[r * wanted.size(1) + i]];
+  return array;
+}
+
+// biases: for each row None or (int32 ids, float32 additions).
+std::shared_ptr<LogitRows> with_bias(const LogitRows& logits, nb::sequence biases) {
+  std::vector<std::int64_t> all(static_cast<std::size_t>(logits.rows()));
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::int64_t>(i);
+  if (nb::len(biases) != all.size())
+    throw InvalidInput("biases", static_cast<std::int64_t>(nb::len(biases)),
+                       "give one entry for each of the " + std::to_string(all.size()) + " rows");
+  auto out = logits.select(all.data(), logits.rows());
+  int row = 0;
+  for (nb::handle bias : biases) {
+    if (!bias.is_none()) {
+      const View<std::int32_t> ids(bias[0], "bias ids", 1);
+      const View<float> added(bias[1], "bias values", 1);
+      added.expect("bias values", {ids.size()});
+      out->own(row);
+      for (std::int64_t i = 0; i < ids.size(); ++i) {
+        if (ids.data()[i] < 0 || ids.data()[i] >= logits.vocab_size())
+          throw InvalidInput("bias ids", std::int64_t{ids.data()[i]},
+                             "give token ids below " + std::to_string(logits.vocab_size()));
+        // From the old row, as NumPy does for an id that is named twice.
+        out->writable(row)[ids.data()[i]] = logits.row(row)[ids.data()[i]] + added.data()[i];
+      }
+    }
+    ++row;
+  }
+  return out;
+}
+
+// Runs `each(row)` for every row without the GIL and returns the results as an array.
+template <class T, class Each>
+Array1<T> per_row(const LogitRows& logits, Each each) {
+  auto [array, out] = make_array<T>(logits.rows());
+  nb::gil_scoped_release release;
+  for (int r = 0; r < logits.rows(); ++r) out[r] = each(r);
+  return array;
+}
+
+Warp make_warp(double temperature, std::int64_t top_k, double top_p, double min_p) {
+  if (!(temperature >= 0))
+    throw InvalidInput("temperature", std::monostate(), "give a number of at least 0");
+  return {temperature, top_k, top_p, min_p};
+}
+
+void raise_as(const char* name, nb::object arguments) {
+  const nb::object type = nb::module_::import_("paradecode.core.errors").attr(name);
+  const nb::object error = type(*arguments);
+  PyErr_SetObject(type.ptr(), error.ptr());
+}
+
+void translate(const std::exception_ptr& error, void*) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const InvalidInput& e) {
+    nb::object value = nb::none();
+    if (const auto* number = std::get_if<std::int64_t>(&e.value)) value = nb::int_(*number);
+    if (const auto* text = std::get_if<std::string>(&e.value)) value = nb::cast(*text);
+    raise_as("InvalidInput", nb::make_tuple(e.field, value, e.fix));
+  } catch (const BackendError& e) {
+    raise_as("BackendError", nb::make_tuple(std::string(e.what())));
+  }
+}
+
+}  // namespace
+
+NB_MODULE(_core, m) {
+  nb::register_exception_translator(translate);
+
+  m.def("available_isas", available_isas);
+  m.def("chosen_isa", [] {
+    const IsaChoice choice = choose_isa();
+    return std::make_pair(std::string(choice.kernels->name), choice.reason);
+  });
+  m.def("read_bandwidth", read_bandwidth, nb::arg("bytes"), nb::arg("threads"),
+        nb::call_guard<nb::gil_scoped_release>());
+  m.def("dot_peak", dot_peak, nb::arg("threads"), nb::call_guard<nb::gil_scoped_release>());
+
+  nb::class_<LogitRows>(m, "LogitRows")
+      .def_prop_ro("shape",
+                   [](const LogitRows& l) { return std::make_pair(l.rows(), l.vocab_size()); })
+      .def("select",
+           [](const LogitRows& l, const std::vector<std::int64_t>& rows) {
+             return l.select(rows.data(), static_cast<std::int64_t>(rows.size()));
+           })
+      .def("with_bias", with_bias)
+      .def("argmax",
+           [](const LogitRows& l) {
+             return per_row<std::int32_t>(l, [&](int r) { return l.argmax(r); });
+           })
+      .def("top_k",
+           [](const LogitRows& l, std::int64_t k) {
+             if (k < 0) throw InvalidInput("k", k, "give a number of at least 0");
+             k = std::min<std::int64_t>(k, l.vocab_size());
+             auto [ids, id] = make_array<std::int32_t>(l.rows(), k);
+             auto [values, value] = make_array<float>(l.rows(), k);
+             if (k > 0) {
+               nb::gil_scoped_release release;
+               for (int r = 0; r < l.rows(); ++r) l.top_k(r, k, id + r * k, value + r * k);
+             }
+             return nb::make_tuple(ids, values);
+           })
+      .def("gather", gather)
+      .def("log_normalizer",
+           [](const LogitRows& l) {
+             return per_row<double>(l, [&](int r) { return l.log_normalizer(r); });
+           })
+      .def("entropy",
+           [](const LogitRows& l) {
+             return per_row<double>(l, [&](int r) { return l.entropy(r); });
+           })
+      .def("margin",
+           [](const LogitRows& l) {
+             return per_row<double>(l, [&](int r) { return l.margin(r); });
+           })
+      .def("sample",
+           [](const LogitRows& l, double temperature, std::int64_t top_k, double top_p,
+              double min_p, const std::vector<std::uint64_t>& keys) {
+             const Warp warp = make_warp(temperature, top_k, top_p, min_p);
+             if (keys.size() != static_cast<std::size_t>(l.rows()))
+               throw InvalidInput("keys", static_cast<std::int64_t>(keys.size()),
+                                  "give one key a row");
+             return per_row<std::int32_t>(l, [&](int r) {
+               return l.sample(r, warp, keys[static_cast<std::size_t>(r)]);
+             });
+           })
+      .def("probabilities",
+           [](const LogitRows& l, double temperature, std::int64_t top_k, double top_p,
+              double min_p) {
+             const Warp warp = make_warp(temperature, top_k, top_p, min_p);
+             auto [array, out] = make_array<double>(l.rows(), l.vocab_size());
+             nb::gil_scoped_release release;
+             for (int r = 0; r < l.rows(); ++r)
+               l.probabilities(r, warp, out + std::int64_t{r} * l.vocab_size());
+             return array;
+           })
+      .def("numpy", [](const LogitRows& l) {
+        auto [array, out] = make_array<float>(l.rows(), l.vocab_size());
+        for (int r = 0; r < l.rows(); ++r)
+          std::memcpy(out + std::int64_t{r} * l.vocab_size(), l.row(r),
+                      static_cast<std::size_t>(l.vocab_size()) * sizeof(float));
+        return array;
+      });
+  m.def("logits_from", [](nb::handle values) {
+    const View<float> rows(values, "values", 2);
+    const auto count = static_cast<int>(rows.size(0));
+    const auto vocab = static_cast<int>(rows.size(1));
+    auto out = std::make_shared<LogitRows>(std::make_shared<LogitStore>(), *choose_isa().kernels,
+                                           count, vocab);
+    for (int r = 0; r < count; ++r) {
+      float* row = out->writable(r);
+      std::memcpy(row, rows.data() + std::int64_t{r} * vocab,
+                  static_cast<std::size_t>(vocab) * sizeof(float));
+      std::fill(row + vocab, row + LogitRows::stride_for(vocab), -INFINITY);
+    }
+    return out;
+  });
+
+  nb::class_<Model>(m, "Model")
+      .def("__init__",
+           [](Model* self, int vocab_size, int hidden_size, int layers, int heads, int kv_heads,
+              int head_dim, int intermediate_size, int context_length, int sliding_window,
+              float norm_epsilon, float rope_attention, std::vector<float> inverse_frequencies,
+              bool half_cache, int threads) {
+             if (threads < 1 || threads > 1024)
+               throw InvalidInput("threads", std::int64_t{threads}, "use 1 to 1024 threads");
+             const ModelShape shape{vocab_size,        hidden_size,    layers,
+                                    heads,             kv_heads,       head_dim,
+                                    intermediate_size, context_length, sliding_window,
+                                    norm_epsilon,      rope_attention, std::move(inverse_frequencies)};
+             new (self) Model(shape, half_cache, threads);
+           },
+           nb::kw_only(), nb::arg("vocab_size"), nb::arg("hidden_size"), nb::arg("layers"),
+           nb::arg("heads"), nb::arg("kv_heads"), nb::arg("head_dim"),
+           nb::arg("intermediate_size"), nb::arg("context_length"), nb::arg("sliding_window"),
+           nb::arg("norm_epsilon"), nb::arg("rope_attention"), nb::arg("inverse_frequencies"),
+           nb::arg("half_cache"), nb::arg("threads"))
+      .def("set_format",
+           [](Model& model, const std::string& tensor, int format) {
+             if (format < 0 || format > static_cast<int>(Format::F32))
+               throw InvalidInput("format", std::int64_t{format}, "use a Format");
+             model.set_format(tensor, static_cast<Format>(format));
+           })
+      .def("fill", fill)
+      .def("set_vector", set_vector)
+      .def("finish_loading", &Model::finish_loading)
+      .def("reserve", &Model::reserve, nb::call_guard<nb::gil_scoped_release>())
+      .def("forward", forward)
+      .def("copy", copy_slots)
+      .def_prop_ro("threads", &Model::threads)
+      .def_prop_ro("weight_bytes", &Model::weight_bytes)
+      .def_prop_ro("cache_bytes", &Model::cache_bytes)
+      .def_prop_ro("isa", [](const Model& model) {
+        return std::make_pair(std::string(model.isa().kernels->name), model.isa().reason);
+      });
+}
+
+}  // namespace paradecode

@@ -1,0 +1,114 @@
+// Norm, activation quantiser and SwiGLU over `Simd`, the sixteen lanes of the translation unit.
+#pragma once
+
+#include <bit>
+#include <cmath>
+
+#include "types.hpp"
+
+namespace paradecode {
+namespace {
+
+// The sum and maximum of sixteen lanes in one fixed order.
+inline float sum_lanes(Simd::F value) {
+  float v[kLanes];
+  Simd::store(v, value);
+  for (int width = kLanes / 2; width > 0; width /= 2)
+    for (int i = 0; i < width; ++i) v[i] += v[i + width];
+  return v[0];
+}
+
+inline float max_lanes(Simd::F value) {
+  float v[kLanes];
+  Simd::store(v, value);
+  float best = v[0];
+  for (int i = 1; i < kLanes; ++i) best = v[i] > best ? v[i] : best;
+  return best;
+}
+
+// Adding this rounds a float to the nearest even integer and leaves that in the low bits.
+inline constexpr float kRounder = 12582912.0F;
+
+// e^x to about 1 ulp: x = n ln 2 + r, a polynomial in r, and n added to the exponent.
+inline Simd::F exp_lanes(Simd::F x) {
+  // A NaN must be the second operand to survive the comparisons.
+  x = Simd::max(Simd::all(-87.3F), Simd::min(Simd::all(88.3F), x));
+  const Simd::F shifted = Simd::fma(x, Simd::all(1.44269504F), Simd::all(kRounder));
+  const Simd::F n = Simd::sub(shifted, Simd::all(kRounder));
+  Simd::F r = Simd::fma(n, Simd::all(-0.693145752F), x);
+  r = Simd::fma(n, Simd::all(-1.42860677e-6F), r);
+  Simd::F p = Simd::all(1.98756912e-4F);
+  p = Simd::fma(p, r, Simd::all(1.39819994e-3F));
+  p = Simd::fma(p, r, Simd::all(8.33345186e-3F));
+  p = Simd::fma(p, r, Simd::all(4.16657962e-2F));
+  p = Simd::fma(p, r, Simd::all(1.66666657e-1F));
+  p = Simd::fma(p, r, Simd::all(0.5F));
+  p = Simd::fma(Simd::mul(p, r), r, Simd::add(r, Simd::all(1.0F)));
+  const Simd::I power =
+      Simd::shift_left<23>(Simd::int_add(Simd::bits(shifted), Simd::int_all(127)));
+  return Simd::mul(p, Simd::from_bits(power));
+}
+
+inline void rms_norm(const float* values, const float* weight, int size, int padded, float epsilon,
+                     float* out) {
+  Simd::F squares = Simd::zero();
+  for (int i = 0; i < padded; i += kLanes) {
+    const Simd::F x = Simd::load(values + i);
+    squares = Simd::fma(x, x, squares);
+  }
+  const float mean = sum_lanes(squares) / static_cast<float>(size);
+  const Simd::F scale = Simd::all(1.0F / std::sqrt(mean + epsilon));
+  for (int i = 0; i < padded; i += kLanes)
+    Simd::store(out + i, Simd::mul(Simd::mul(Simd::load(values + i), scale),
+                                   Simd::load(weight + i)));
+}
+
+inline void swiglu(float* gate, const float* up, int count) {
+  for (int i = 0; i < count; i += kLanes) {
+    const Simd::F g = Simd::load(gate + i);
+    const Simd::F e = exp_lanes(Simd::sub(Simd::zero(), g));
+    const Simd::F silu = Simd::div(g, Simd::add(Simd::all(1.0F), e));
+    Simd::store(gate + i, Simd::mul(silu, Simd::load(up + i)));
+  }
+}
+
+// Rounds groups of 32 values to signed bytes times (largest magnitude / 127).
+inline void quantise(const float* values, int group, int groups, int row,
+                     const Activations& out) {
+  const Simd::I magnitude_bits = Simd::int_all(0x7FFFFFFF);
+  for (int g = group; g < group + groups; ++g, values += kGroup) {
+    const Simd::F low = Simd::load(values);
+    const Simd::F high = Simd::load(values + kLanes);
+    // As integers, magnitudes order like floats and a NaN is above them all.
+    std::int32_t lanes[kLanes];
+    Simd::int_store(lanes, Simd::int_max(Simd::int_and(Simd::bits(low), magnitude_bits),
+                                         Simd::int_and(Simd::bits(high), magnitude_bits)));
+    std::int32_t top = lanes[0];
+    for (int i = 1; i < kLanes; ++i) top = lanes[i] > top ? lanes[i] : top;
+    const float largest = std::bit_cast<float>(top);
+    const bool tiny = largest < 1e-30F;  // its inverse could overflow
+    const float scale = tiny ? 0.0F : largest * (1.0F / 127.0F);
+    const Simd::F inverse = Simd::all(tiny ? 0.0F : 127.0F / largest);
+    const Simd::F rounder = Simd::all(kRounder);
+    const Simd::I a = Simd::bits(Simd::fma(low, inverse, rounder));
+    const Simd::I b = Simd::bits(Simd::fma(high, inverse, rounder));
+    const std::int64_t at = out.entry(row, g);
+    Simd::store_low_bytes(out.words + 8 * at, a);
+    Simd::store_low_bytes(out.words + 8 * at + 4, b);
+    Simd::int_store(lanes,
+                    Simd::int_add(Simd::shift_right<24>(Simd::shift_left<24>(a)),
+                                  Simd::shift_right<24>(Simd::shift_left<24>(b))));
+    std::int32_t sum = 0;
+    for (int i = 0; i < kLanes; ++i) sum += lanes[i];
+    out.scales[at] = scale;
+    out.sums[at] = scale * static_cast<float>(sum);
+    out.corrections[at] = -128 * sum;
+  }
+}
+
+inline void to_f16(const float* values, std::uint16_t* out, int count) {
+  for (int i = 0; i < count; i += kLanes) Simd::store_f16(out + i, Simd::load(values + i));
+}
+
+}  // namespace
+}  // namespace paradecode

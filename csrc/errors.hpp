@@ -1,0 +1,34 @@
+// Errors that the binding turns into the exceptions of paradecode.core.errors.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <variant>
+
+namespace paradecode {
+
+class InvalidInput : public std::exception {
+ public:
+  using Value = std::variant<std::monostate, std::int64_t, std::string>;
+  InvalidInput(std::string field_name, Value bad, std::string what_to_do)
+      : field(std::move(field_name)), value(std::move(bad)), fix(std::move(what_to_do)) {
+    message_ = field + ": " + fix;
+  }
+  const char* what() const noexcept override { return message_.c_str(); }
+
+  std::string field;
+  Value value;
+  std::string fix;
+
+ private:
+  std::string message_;
+};
+
+class BackendError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+}  // namespace paradecode

@@ -1,0 +1,383 @@
+#include "forward.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace paradecode {
+namespace {
+
+// Rows that a chunk of a matrix product covers: their inputs stay in the first-level cache while
+// the weights pass by.
+constexpr int kRowBlock = 64;
+// Up to this many rows, every member prepares its own inputs: cheaper than one more phase.
+constexpr int kPrivateRows = 4;
+// Chunks of a matrix product that each member starts with.
+constexpr int kShare = 4;
+// At most: preparation and product of queries/keys/values, output, gate/up; attention; down; and
+// a layer's hidden states. Besides: the first rows, preparation and product of the head.
+constexpr int kLayerPhases = 9;
+constexpr int kOtherPhases = 3;
+
+int round_up(int value, int unit) { return (value + unit - 1) / unit * unit; }
+int blocks_of(int rows) { return (rows + kRowBlock - 1) / kRowBlock; }
+std::size_t count(std::int64_t a, std::int64_t b) { return static_cast<std::size_t>(a * b); }
+
+// How many panels (or other units) a chunk takes.
+int chunk_units(int units, int threads) { return std::max(1, units / (threads * kShare)); }
+
+}  // namespace
+
+const Activations& InputBuffer::shape(std::int64_t rows, int width) {
+  rows = (rows + kRowGroup - 1) / kRowGroup * kRowGroup;
+  view_.width = width;
+  view_.values = values_.need(count(rows, width));
+  view_.words = words_.need(count(rows, width / 4));
+  view_.scales = scales_.need(count(rows, width / kGroup));
+  view_.sums = sums_.need(count(rows, width / kGroup));
+  view_.corrections = corrections_.need(count(rows, width / kGroup));
+  return view_;
+}
+
+Forward::Needs Forward::needs(std::initializer_list<Format> formats) {
+  Needs out;
+  for (const Format format : formats) (is_integer(format) ? out.integers : out.floats) = true;
+  return out;
+}
+
+Forward::Forward(Model& model, Model::Workspace& workspace, const Plan& plan,
+                 const std::vector<SpanInput>& spans, const std::vector<int>& layers)
+    : model_(model), space_(workspace), plan_(plan), inputs_(spans), layers_(layers),
+      kernels_(*model.isa_.kernels), shape_(model.shape_),
+      width_(round_up(shape_.hidden_size, kGroup)),
+      attended_width_(round_up(shape_.heads * shape_.head_dim, kGroup)),
+      inner_width_(round_up(shape_.intermediate_size, kGroup)),
+      dim_(model.cache_.padded_dim()),
+      pairs_(static_cast<int>(shape_.inverse_frequencies.size())),
+      score_stride_(round_up(plan.longest + 2 * kLanes, kLanes)) {}
+
+ForwardResult Forward::run() {
+  const int rows = plan_.rows;
+  states_ = space_.states.need(count(rows, width_));
+  queries_ = space_.queries.need(count(rows, shape_.heads * dim_));
+  attended_ = space_.attended.need(count(rows, attended_width_));
+  rotations_ = space_.rotations.need(count(rows, 2 * pairs_));
+  inner_ = space_.inner.shape(rows, inner_width_);
+  const auto logit_rows = static_cast<int>(plan_.logit_rows.size());
+  const int widest = std::max(width_, attended_width_);
+  space_.input.shape(std::max(rows, logit_rows), widest);
+  for (auto& member : space_.members) {
+    member.input.shape(kPrivateRows, widest);
+    member.row.need(count(1, widest));
+    member.tile.need(count(2 * kRowBlock, std::max(dim_, 2 * kLanes)));
+    member.scores.need(count(kMaxQueries, score_stride_));
+  }
+  model_.cache_.need_scratch(plan_.scratch_pages);
+  plan_tiles();
+  result_.logits = std::make_shared<LogitRows>(model_.logit_store_, kernels_, logit_rows,
+                                               shape_.vocab_size);
+  for (std::size_t i = 0; i < inputs_.size(); ++i)
+    for (std::size_t k = 0; k < inputs_[i].hidden.size(); ++k)
+      result_.hidden.emplace_back(count(plan_.spans[i].rows, shape_.hidden_size));
+  if (rows > 0) {
+    const int phases = kOtherPhases + kLayerPhases * static_cast<int>(layers_.size());
+    model_.team_->run(
+        phases,
+        [](void* self, Member& member) { static_cast<Forward*>(self)->work(member); }, this);
+  }
+  return std::move(result_);
+}
+
+void Forward::plan_tiles() {
+  const int group = shape_.heads / shape_.kv_heads;
+  const int splits = (group + kMaxQueries - 1) / kMaxQueries;
+  const int most_heads = (group + splits - 1) / splits;
+  const int most_rows = kMaxQueries / most_heads;
+  for (std::size_t i = 0; i < plan_.spans.size(); ++i)
+    for (int kv = 0; kv < shape_.kv_heads; ++kv)
+      for (int row = 0; row < plan_.spans[i].rows; row += most_rows)
+        for (int head = 0; head < group; head += most_heads)
+          tiles_.push_back({static_cast<int>(i), row,
+                            std::min(most_rows, plan_.spans[i].rows - row), kv,
+                            kv * group + head, std::min(most_heads, group - head)});
+}
+
+template <class Fill, class Work>
+void Forward::with_input(Member& member, int rows, int width, Needs needs, Fill fill, int chunks,
+                         Work work) {
+  auto& own = space_.members[static_cast<std::size_t>(member.index())];
+  const auto prepare = [&](const Activations& input, int row) {
+    const float* values = fill(row, own.row.data());
+    if (needs.integers) kernels_.quantise(values, 0, width / kGroup, row, input);
+    if (needs.floats)
+      for (int k = 0; k < width; ++k) input.values[input.value(row, k)] = values[k];
+  };
+  if (rows <= kPrivateRows) {
+    const Activations input = own.input.shape(rows, width);
+    member.phase(
+        chunks,
+        [&] {
+          for (int row = 0; row < rows; ++row) prepare(input, row);
+        },
+        [&](int chunk) { work(chunk, input); });
+    return;
+  }
+  Activations input = space_.input.view();
+  input.width = width;
+  const int step = std::max(1, std::min(kRowGroup, rows / 8));
+  member.phase((rows + step - 1) / step, [&](int chunk) {
+    for (int row = chunk * step; row < std::min(rows, (chunk + 1) * step); ++row)
+      prepare(input, row);
+  });
+  member.phase(chunks, [&](int chunk) { work(chunk, input); });
+}
+
+void Forward::begin_row(int row) {
+  const auto span = std::upper_bound(plan_.spans.begin(), plan_.spans.end(), row,
+                                     [](int at, const SpanPlan& plan) {
+                                       return at < plan.first_row;
+                                     }) - 1;
+  const SpanInput& input = inputs_[static_cast<std::size_t>(span - plan_.spans.begin())];
+  const std::int64_t k = row - span->first_row;
+  float* state = states_ + std::int64_t{row} * width_;
+  const float* given = input.resume != nullptr ? input.resume : input.embeddings;
+  const auto hidden = static_cast<std::size_t>(shape_.hidden_size);
+  if (given != nullptr)
+    std::memcpy(state, given + k * shape_.hidden_size, hidden * sizeof(float));
+  else
+    unpack_row(model_.embed_, input.tokens[k], state);
+  std::fill(state + hidden, state + width_, 0.0F);
+  const int attended = shape_.heads * shape_.head_dim;
+  float* out = attended_ + std::int64_t{row} * attended_width_;
+  std::fill(out + attended, out + attended_width_, 0.0F);
+  float* rotation = rotations_ + std::int64_t{row} * 2 * pairs_;
+  const auto position = static_cast<float>(input.positions[k]);
+  for (int i = 0; i < pairs_; ++i) {
+    const float angle = position * shape_.inverse_frequencies[static_cast<std::size_t>(i)];
+    rotation[i] = std::cos(angle) * shape_.rope_attention;
+    rotation[pairs_ + i] = std::sin(angle) * shape_.rope_attention;
+  }
+}
+
+void Forward::work(Member& member) {
+  member.phase(plan_.rows, [&](int row) { begin_row(row); });
+  for (const int index : layers_) {
+    layer(member, index);
+    bool wanted = false;
+    for (const SpanInput& input : inputs_)
+      wanted |= std::find(input.hidden.begin(), input.hidden.end(), index) != input.hidden.end();
+    if (wanted) member.phase(1, [&](int) { keep_hidden(index); });
+  }
+  if (!plan_.logit_rows.empty()) head(member);
+}
+
+void Forward::layer(Member& member, int index) {
+  const LayerWeights& w = model_.layers_[static_cast<std::size_t>(index)];
+  auto& own = space_.members[static_cast<std::size_t>(member.index())];
+  const int rows = plan_.rows;
+  const int blocks = blocks_of(rows);
+  const auto block_rows = [&](int block) { return std::min(kRowBlock, rows - block * kRowBlock); };
+  const auto state = [&](int row) { return states_ + std::int64_t{row} * width_; };
+  const auto normed = [&](const float* weight) {
+    return [&, weight](int row, float* out) {
+      kernels_.rms_norm(state(row), weight, shape_.hidden_size, width_, shape_.norm_epsilon, out);
+      return out;
+    };
+  };
+
+  const int units = shape_.heads + 2 * shape_.kv_heads;
+  with_input(member, rows, width_, needs({w.q.format, w.k.format, w.v.format}), normed(w.attn_norm), units * blocks,
+             [&](int chunk, const Activations& input) {
+               const int block = chunk / units;
+               project_head(chunk % units, block * kRowBlock, block_rows(block), input, index,
+                            own.tile.data());
+             });
+
+  member.phase(static_cast<int>(tiles_.size()), [&](int chunk) {
+    attend(tiles_[static_cast<std::size_t>(chunk)], index, own.scores.data());
+  });
+
+  const auto residual = [&](const Matrix& weight, const float* bias, int step) {
+    return [&, bias, step](int chunk, const Activations& input) {
+      const int steps = (weight.panels + step - 1) / step;
+      const int panel = chunk % steps * step;
+      const int block = chunk / steps;
+      kernels_.matmul(weight, panel, std::min(step, weight.panels - panel), input,
+                      block * kRowBlock, block_rows(block),
+                      state(block * kRowBlock) + panel * kLanes, width_,
+                      bias == nullptr ? nullptr : bias + panel * kLanes, true);
+    };
+  };
+  const int threads = model_.team_->size();
+  const int o_step = chunk_units(w.o.panels, threads);
+  with_input(
+      member, rows, attended_width_, needs({w.o.format}),
+      [&](int row, float*) { return attended_ + std::int64_t{row} * attended_width_; },
+      (w.o.panels + o_step - 1) / o_step * blocks, residual(w.o, w.o_bias, o_step));
+
+  const int pairs = inner_width_ / kGroup;
+  const int pair_step = chunk_units(pairs, threads);
+  const int pair_steps = (pairs + pair_step - 1) / pair_step;
+  with_input(member, rows, width_, needs({w.gate.format, w.up.format}),
+             normed(w.mlp_norm), pair_steps * blocks, [&](int chunk, const Activations& input) {
+               const int pair = chunk % pair_steps * pair_step;
+               const int block = chunk / pair_steps;
+               inner_chunk(w, input, pair, std::min(pair_step, pairs - pair), block * kRowBlock,
+                           block_rows(block), own.tile.data());
+             });
+
+  const int down_step = chunk_units(w.down.panels, threads);
+  const auto down = residual(w.down, w.down_bias, down_step);
+  member.phase((w.down.panels + down_step - 1) / down_step * blocks,
+               [&](int chunk) { down(chunk, inner_); });
+}
+
+// Projects one head of queries, keys or values, and brings it where attention reads it.
+void Forward::project_head(int unit, int row, int rows, const Activations& input, int layer,
+                           float* scratch) {
+  const LayerWeights& w = model_.layers_[static_cast<std::size_t>(layer)];
+  const int panels = dim_ / kLanes;
+  const auto bias_of = [&](const float* bias, int head) {
+    return bias == nullptr ? nullptr : bias + head * dim_;
+  };
+  if (unit < shape_.heads) {
+    const std::int64_t stride = std::int64_t{shape_.heads} * dim_;
+    float* out = queries_ + row * stride + unit * dim_;
+    kernels_.matmul(w.q, unit * panels, panels, input, row, rows, out, stride,
+                    bias_of(w.q_bias, unit), false);
+    const float scale = 1.0F / std::sqrt(static_cast<float>(shape_.head_dim));
+    for (int r = 0; r < rows; ++r) {
+      float* query = out + r * stride;
+      rotate(query, row + r, w.q_norm);
+      for (int d = 0; d < dim_; ++d) query[d] *= scale;
+    }
+    return;
+  }
+  const bool is_key = unit < shape_.heads + shape_.kv_heads;
+  const int head = (unit - shape_.heads) % shape_.kv_heads;
+  const Matrix& weight = is_key ? w.k : w.v;
+  kernels_.matmul(weight, head * panels, panels, input, row, rows, scratch, dim_,
+                  bias_of(is_key ? w.k_bias : w.v_bias, head), false);
+  for (int r = 0; r < rows; ++r) {
+    float* values = scratch + std::int64_t{r} * dim_;
+    const Slot& slot = plan_.slots[static_cast<std::size_t>(row + r)];
+    if (is_key) {
+      rotate(values, row + r, w.k_norm);
+      model_.cache_.put_key(slot, layer, head, values, kernels_);
+    } else {
+      model_.cache_.put_value(slot, layer, head, values, kernels_);
+    }
+  }
+}
+
+void Forward::rotate(float* head, int row, const float* norm) const {
+  if (norm != nullptr)
+    kernels_.rms_norm(head, norm, shape_.head_dim, dim_, shape_.norm_epsilon, head);
+  const float* cosines = rotations_ + std::int64_t{row} * 2 * pairs_;
+  const float* sines = cosines + pairs_;
+  for (int i = 0; i < pairs_; ++i) {
+    const float low = head[i];
+    const float high = head[i + pairs_];
+    head[i] = low * cosines[i] - high * sines[i];
+    head[i + pairs_] = high * cosines[i] + low * sines[i];
+  }
+}
+
+void Forward::attend(const Tile& tile, int layer, float* scores) {
+  const SpanPlan& span = plan_.spans[static_cast<std::size_t>(tile.span)];
+  AttentionTile out;
+  out.span = &span.view;
+  out.head_dim = shape_.head_dim;
+  out.padded_dim = dim_;
+  out.scores = scores;
+  out.score_stride = score_stride_;
+  for (int scratch = 0; scratch < 2; ++scratch) {
+    out.keys[scratch] = model_.cache_.keys(scratch == 1, layer, tile.kv_head);
+    out.values[scratch] = model_.cache_.values(scratch == 1, layer, tile.kv_head);
+  }
+  for (int r = 0; r < tile.rows; ++r)
+    for (int h = 0; h < tile.heads; ++h) {
+      const std::int64_t row = span.first_row + tile.row + r;
+      const int head = tile.head + h;
+      out.row[out.count] = tile.row + r;
+      out.query[out.count] = queries_ + row * shape_.heads * dim_ + head * dim_;
+      out.out[out.count] = attended_ + row * attended_width_ + head * shape_.head_dim;
+      ++out.count;
+    }
+  if (model_.cache_.half())
+    kernels_.attention_f16(out);
+  else
+    kernels_.attention_f32(out);
+}
+
+// Gate and up for groups of 32 outputs, and their product as the input of the down projection.
+void Forward::inner_chunk(const LayerWeights& w, const Activations& input, int pair, int pairs,
+                          int row, int rows, float* scratch) {
+  float* gate = scratch;
+  float* up = scratch + std::int64_t{kRowBlock} * kGroup;
+  const auto bias_of = [](const float* bias, int at) {
+    return bias == nullptr ? nullptr : bias + at * kGroup;
+  };
+  for (int at = pair; at < pair + pairs; ++at) {
+    kernels_.matmul(w.gate, 2 * at, 2, input, row, rows, gate, kGroup, bias_of(w.gate_bias, at),
+                    false);
+    kernels_.matmul(w.up, 2 * at, 2, input, row, rows, up, kGroup, bias_of(w.up_bias, at), false);
+    kernels_.swiglu(gate, up, rows * kGroup);
+    for (int r = 0; r < rows; ++r) {
+      const float* values = gate + r * kGroup;
+      if (is_integer(w.down.format))
+        kernels_.quantise(values, at, 1, row + r, inner_);
+      else
+        for (int k = 0; k < kGroup; ++k)
+          inner_.values[inner_.value(row + r, at * kGroup + k)] = values[k];
+    }
+  }
+}
+
+void Forward::keep_hidden(int layer) {
+  std::size_t out = 0;
+  for (std::size_t i = 0; i < inputs_.size(); ++i)
+    for (const int wanted : inputs_[i].hidden) {
+      float* to = result_.hidden[out++].data();
+      if (wanted != layer) continue;
+      for (int r = 0; r < plan_.spans[i].rows; ++r)
+        std::memcpy(to + std::int64_t{r} * shape_.hidden_size,
+                    states_ + std::int64_t{plan_.spans[i].first_row + r} * width_,
+                    static_cast<std::size_t>(shape_.hidden_size) * sizeof(float));
+    }
+}
+
+void Forward::head(Member& member) {
+  const Matrix& weight = model_.head_;
+  const auto rows = static_cast<int>(plan_.logit_rows.size());
+  const int blocks = blocks_of(rows);
+  const int step = std::max(1, weight.panels / (model_.team_->size() * 4 * kShare));
+  const int steps = (weight.panels + step - 1) / step;
+  const std::int64_t stride = LogitRows::stride_for(shape_.vocab_size);
+  with_input(
+      member, rows, width_, needs({weight.format}),
+      [&](int row, float* out) {
+        const std::int64_t from = plan_.logit_rows[static_cast<std::size_t>(row)];
+        kernels_.rms_norm(states_ + from * width_, model_.norm_, shape_.hidden_size, width_,
+                          shape_.norm_epsilon, out);
+        return out;
+      },
+      steps * blocks, [&](int chunk, const Activations& input) {
+        const int panel = chunk % steps * step;
+        const int row = chunk / steps * kRowBlock;
+        const int last = std::min(rows, row + kRowBlock);
+        kernels_.matmul(weight, panel, std::min(step, weight.panels - panel), input, row,
+                        last - row, result_.logits->writable(row) + panel * kLanes, stride,
+                        nullptr, false);
+        // What lies beyond the vocabulary is the padding of this chunk's panels, or of the row.
+        const std::int64_t end =
+            panel + step < weight.panels ? std::int64_t{panel + step} * kLanes : stride;
+        const std::int64_t begin = std::max<std::int64_t>(shape_.vocab_size, panel * kLanes);
+        if (begin < end)
+          for (int r = row; r < last; ++r)
+            std::fill(result_.logits->writable(r) + begin, result_.logits->writable(r) + end,
+                      -INFINITY);
+      });
+}
+
+}  // namespace paradecode

@@ -1,0 +1,108 @@
+// One forward pass over a plan.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "memory.hpp"
+#include "model.hpp"
+#include "plan.hpp"
+#include "team.hpp"
+
+namespace paradecode {
+
+// Rows that enter a matrix product, in whichever of the two forms its weights need.
+class InputBuffer {
+ public:
+  // `width` is a multiple of 32.
+  const Activations& shape(std::int64_t rows, int width);
+  const Activations& view() const { return view_; }
+
+ private:
+  Activations view_;
+  Buffer<float> values_;
+  Buffer<std::int32_t> words_;
+  Buffer<float> scales_;
+  Buffer<float> sums_;
+  Buffer<std::int32_t> corrections_;
+};
+
+// Memory of a forward, kept for the next one.
+struct Model::Workspace {
+  struct Member {
+    InputBuffer input;
+    Buffer<float> row;
+    Buffer<float> tile;
+    Buffer<float> scores;
+  };
+  Buffer<float> states;     // the residual stream [rows, padded hidden]
+  Buffer<float> queries;    // [rows, heads * padded head_dim]
+  Buffer<float> attended;   // [rows, padded heads * head_dim]
+  Buffer<float> rotations;  // [rows, pairs cosines, pairs sines]
+  InputBuffer input;
+  InputBuffer inner;  // of the down projection
+  std::vector<Member> members;
+};
+
+class Forward {
+ public:
+  Forward(Model& model, Model::Workspace& workspace, const Plan& plan,
+          const std::vector<SpanInput>& spans, const std::vector<int>& layers);
+  ForwardResult run();
+
+ private:
+  // Query heads [head, head + heads) of rows [row, row + rows) of a span.
+  struct Tile {
+    int span, row, rows, kv_head, head, heads;
+  };
+
+  void plan_tiles();
+  void work(Member& member);
+  void begin_row(int row);
+  void layer(Member& member, int index);
+  void project_head(int unit, int row, int rows, const Activations& input, int layer,
+                    float* scratch);
+  void rotate(float* head, int row, const float* norm) const;
+  void attend(const Tile& tile, int layer, float* scores);
+  void inner_chunk(const LayerWeights& weights, const Activations& input, int pair, int pairs,
+                   int row, int rows, float* scratch);
+  void keep_hidden(int layer);
+  void head(Member& member);
+
+  // Which forms of its input a product needs.
+  struct Needs {
+    bool integers = false;
+    bool floats = false;
+  };
+  static Needs needs(std::initializer_list<Format> formats);
+
+  // Runs work(chunk, input) over `chunks`, where `input` holds `rows` prepared rows: fill(row,
+  // out) writes a row as float32 into out, or returns where it already is.
+  template <class Fill, class Work>
+  void with_input(Member& member, int rows, int width, Needs needs, Fill fill, int chunks,
+                  Work work);
+
+  Model& model_;
+  Model::Workspace& space_;
+  const Plan& plan_;
+  const std::vector<SpanInput>& inputs_;
+  const std::vector<int>& layers_;
+  const Kernels& kernels_;
+  const ModelShape& shape_;
+
+  int width_;           // padded hidden size
+  int attended_width_;  // padded heads * head_dim
+  int inner_width_;     // padded intermediate size
+  int dim_;             // padded head_dim
+  int pairs_;           // rotated pairs of a head
+  std::int64_t score_stride_;
+  std::vector<Tile> tiles_;
+  float* states_ = nullptr;
+  float* queries_ = nullptr;
+  float* attended_ = nullptr;
+  float* rotations_ = nullptr;
+  Activations inner_;
+  ForwardResult result_;
+};
+
+}  // namespace paradecode

@@ -1,0 +1,80 @@
+#include "isa.hpp"
+
+#include <cstdlib>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#include "errors.hpp"
+
+namespace paradecode {
+namespace {
+
+struct Candidate {
+  const Kernels& (*kernels)();
+  bool (*runs_here)();
+  const char* needs;
+};
+
+#if defined(__x86_64__)
+bool has_avx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __builtin_cpu_supports("f16c");
+}
+
+bool has_avxvnni() {
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  return has_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a >> 4 & 1U) != 0;
+}
+
+bool has_avx512() {
+  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("avx512vnni");
+}
+#endif
+
+constexpr Candidate kCandidates[] = {
+#if defined(__x86_64__)
+    {avx512_kernels, has_avx512, "AVX512 F, BW, DQ, VL and VNNI"},
+    {avxvnni_kernels, has_avxvnni, "AVX2, FMA, F16C and AVX-VNNI"},
+    {avx2_kernels, has_avx2, "AVX2, FMA and F16C"},
+#endif
+    {portable_kernels, [] { return true; }, "nothing"},
+};
+
+}  // namespace
+
+IsaChoice choose_isa() {
+  const char* wanted = std::getenv("PARADECODE_ISA");
+  const bool named = wanted != nullptr && *wanted != '\0';
+  for (const Candidate& candidate : kCandidates) {
+    const Kernels& kernels = candidate.kernels();
+    if (named) {
+      if (std::string(wanted) != kernels.name) continue;
+      if (!candidate.runs_here())
+        throw InvalidInput("PARADECODE_ISA", std::string(wanted),
+                           std::string("this processor lacks ") + candidate.needs +
+                               "; unset the variable");
+      return {&kernels, "PARADECODE_ISA names it"};
+    }
+    if (candidate.runs_here())
+      return {&kernels, std::string("the first of avx512, avxvnni, avx2, portable that this "
+                                    "processor has; needs ") + candidate.needs};
+  }
+  throw InvalidInput("PARADECODE_ISA", std::string(wanted == nullptr ? "" : wanted),
+                     "use avx512, avxvnni, avx2 or portable");
+}
+
+std::vector<std::string> available_isas() {
+  std::vector<std::string> out;
+  for (const Candidate& candidate : kCandidates)
+    if (candidate.runs_here()) out.emplace_back(candidate.kernels().name);
+  return out;
+}
+
+}  // namespace paradecode

@@ -1,0 +1,49 @@
+// Loops that do nothing but what bounds a forward: read memory, and multiply bytes.
+#pragma once
+
+#include "types.hpp"
+
+namespace paradecode {
+namespace {
+
+// Reads `bytes` (a multiple of 512) and returns something that depends on all of them.
+inline std::int32_t read_all(const std::uint8_t* data, std::int64_t bytes) {
+  Simd::I sums[8];
+  for (auto& sum : sums) sum = Simd::int_zero();
+  for (std::int64_t at = 0; at < bytes; at += 512) {
+    for (int i = 0; i < 8; ++i)
+      sums[i] = Simd::int_add(
+          sums[i], Simd::int_load(reinterpret_cast<const std::int32_t*>(data + at + 64 * i)));
+  }
+  for (int i = 1; i < 8; ++i) sums[0] = Simd::int_add(sums[0], sums[i]);
+  std::int32_t lanes[kLanes];
+  Simd::int_store(lanes, sums[0]);
+  std::int32_t out = 0;
+  for (const std::int32_t lane : lanes) out ^= lane;
+  return out;
+}
+
+// Products that one step of `multiply` makes.
+inline constexpr int kDotProducts = 12 * 64;
+
+// `steps` times twelve independent dots of 64 bytes, out of registers.
+inline std::int32_t multiply(std::int64_t steps) {
+  std::uint8_t raw[64];
+  for (int i = 0; i < 64; ++i) raw[i] = static_cast<std::uint8_t>(i % 16);
+  const Simd::Bytes weight = Simd::load_bytes(raw);
+  Simd::I sums[12];
+  for (auto& sum : sums) sum = Simd::int_zero();
+  for (std::int64_t step = 0; step < steps; ++step) {
+    // Changing operands keep the compiler from doing the sum in one go.
+    const auto word = static_cast<std::int32_t>(step & 0x01010101);
+#pragma GCC unroll 12
+    for (int i = 0; i < 12; ++i) sums[i] = Simd::dot_nibbles(sums[i], weight, word);
+  }
+  std::int32_t lanes[kLanes];
+  for (int i = 1; i < 12; ++i) sums[0] = Simd::int_add(sums[0], sums[i]);
+  Simd::int_store(lanes, sums[0]);
+  return lanes[0];
+}
+
+}  // namespace
+}  // namespace paradecode

@@ -1,0 +1,338 @@
+#include "logits.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <numeric>
+
+#include "errors.hpp"
+
+namespace paradecode {
+namespace {
+
+constexpr std::size_t kKeptMappings = 8;
+constexpr std::int64_t kBlock = 64;      // of Kernels::block_best
+constexpr std::int64_t kNoiseStep = 4096;  // tokens between two looks at the best sample so far
+
+// Scratch of one thread. `order` holds token ids, `scaled` their logits over the temperature.
+struct Scratch {
+  std::vector<std::int32_t> order;
+  std::vector<double> scaled;
+  std::vector<float> blocks;
+};
+
+Scratch& scratch() {
+  thread_local Scratch mine;
+  return mine;
+}
+
+// noise.gumbel of one token.
+double gumbel(std::uint64_t key, std::int32_t id) {
+  std::uint64_t z = key + (static_cast<std::uint64_t>(id) + 1) * 0x9E3779B97F4A7C15ULL;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
+  z ^= z >> 31;
+  const double uniform = (static_cast<double>(z >> 32) + 0.5) * 0x1p-32;
+  return -std::log(-std::log(uniform));
+}
+
+}  // namespace
+
+std::shared_ptr<float> LogitStore::take(std::size_t count) {
+  const std::size_t bytes = count * sizeof(float);
+  auto mapping = std::make_shared<Mapping>();
+  {
+    const std::lock_guard lock(mutex_);
+    const auto fits = std::find_if(free_.begin(), free_.end(),
+                                   [&](const Mapping& m) { return m.bytes() >= bytes; });
+    if (fits != free_.end()) {
+      *mapping = std::move(*fits);
+      free_.erase(fits);
+    }
+  }
+  if (mapping->data() == nullptr) *mapping = Mapping(bytes);
+  auto* data = reinterpret_cast<float*>(mapping->data());
+  return {data, [self = shared_from_this(), mapping](float*) { self->give(std::move(*mapping)); }};
+}
+
+void LogitStore::give(Mapping mapping) {
+  const std::lock_guard lock(mutex_);
+  free_.push_back(std::move(mapping));
+  std::sort(free_.begin(), free_.end(),
+            [](const Mapping& a, const Mapping& b) { return a.bytes() < b.bytes(); });
+  if (free_.size() > kKeptMappings) free_.erase(free_.begin());
+}
+
+LogitRows::LogitRows(std::shared_ptr<LogitStore> store, const Kernels& kernels, int rows,
+                     int vocab_size)
+    : LogitRows(std::move(store), kernels, vocab_size) {
+  if (rows == 0) return;
+  const auto memory = store_->take(static_cast<std::size_t>(rows * stride()));
+  for (int r = 0; r < rows; ++r) rows_.emplace_back(memory, memory.get() + r * stride());
+}
+
+std::shared_ptr<LogitRows> LogitRows::select(const std::int64_t* rows, std::int64_t count) const {
+  std::shared_ptr<LogitRows> out(new LogitRows(store_, *kernels_, vocab_size_));
+  out->rows_.reserve(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t at = rows[i] < 0 ? rows[i] + this->rows() : rows[i];
+    if (at < 0 || at >= this->rows())
+      throw InvalidInput("rows", rows[i],
+                         "there are " + std::to_string(this->rows()) + " rows of logits");
+    out->rows_.push_back(rows_[static_cast<std::size_t>(at)]);
+  }
+  return out;
+}
+
+void LogitRows::own(int index) {
+  auto& row = rows_[static_cast<std::size_t>(index)];
+  auto copy = store_->take(static_cast<std::size_t>(stride()));
+  std::memcpy(copy.get(), row.get(), static_cast<std::size_t>(stride()) * sizeof(float));
+  row = std::move(copy);
+}
+
+std::int32_t LogitRows::argmax(int index) const {
+  float value = 0;
+  std::int64_t best = 0;
+  bool nan = false;
+  kernels_->best(row(index), stride(), &value, &best, &nan);
+  if (nan || !std::isfinite(value))
+    throw BackendError("the model returned logits that are NaN or infinite");
+  return static_cast<std::int32_t>(best);
+}
+
+// Puts the ids of the k best values (and perhaps others) into the scratch; returns how many.
+std::int64_t LogitRows::select_best(const float* row, std::int64_t k) const {
+  Scratch& s = scratch();
+  s.order.resize(static_cast<std::size_t>(stride()));
+  // k blocks have a maximum of at least the k-th best maximum, so k values reach it.
+  const std::int64_t blocks = stride() / kBlock;
+  float threshold = -INFINITY;
+  if (k <= blocks) {
+    s.blocks.resize(static_cast<std::size_t>(blocks));
+    kernels_->block_best(row, blocks, s.blocks.data());
+    for (float& top : s.blocks)
+      if (std::isnan(top)) top = -INFINITY;
+    const auto kth = s.blocks.begin() + (k - 1);
+    std::nth_element(s.blocks.begin(), kth, s.blocks.end(), std::greater<>());
+    threshold = *kth;
+  }
+  std::int64_t count = kernels_->collect(row, stride(), threshold, s.order.data());
+  while (count > 0 && s.order[static_cast<std::size_t>(count - 1)] >= vocab_size_) --count;
+  if (count < k)  // NaN is never collected
+    for (std::int32_t id = 0; id < vocab_size_; ++id)
+      if (std::isnan(row[id])) s.order[static_cast<std::size_t>(count++)] = id;
+  return count;
+}
+
+// Orders the first `count` ids of the scratch so that the k best come first, ties by id.
+void LogitRows::order_best(const float* row, std::int64_t count, std::int64_t k) const {
+  Scratch& s = scratch();
+  const auto better = [row](std::int32_t a, std::int32_t b) {
+    const float x = std::isnan(row[a]) ? -INFINITY : row[a];
+    const float y = std::isnan(row[b]) ? -INFINITY : row[b];
+    return x > y || (x == y && a < b);
+  };
+  const auto begin = s.order.begin();
+  std::partial_sort(begin, begin + std::min(k, count), begin + count, better);
+}
+
+void LogitRows::top_k(int index, std::int64_t k, std::int32_t* ids, float* values) const {
+  const float* logits = row(index);
+  order_best(logits, select_best(logits, k), k);
+  for (std::int64_t i = 0; i < k; ++i) {
+    ids[i] = scratch().order[static_cast<std::size_t>(i)];
+    values[i] = logits[ids[i]];
+  }
+}
+
+double LogitRows::log_normalizer(int index) const {
+  float top = 0;
+  std::int64_t best = 0;
+  bool nan = false;
+  kernels_->best(row(index), stride(), &top, &best, &nan);
+  if (nan) return NAN;
+  double mass = 0;
+  double moment = 0;
+  kernels_->exp_sums(row(index), stride(), top, 1.0, &mass, &moment);
+  return static_cast<double>(top) + std::log(mass);
+}
+
+double LogitRows::entropy(int index) const {
+  float top = 0;
+  std::int64_t best = 0;
+  bool nan = false;
+  kernels_->best(row(index), stride(), &top, &best, &nan);
+  if (nan) return NAN;
+  double mass = 0;
+  double moment = 0;
+  kernels_->exp_sums(row(index), stride(), top, 1.0, &mass, &moment);
+  return std::log(mass) - moment / mass;
+}
+
+double LogitRows::margin(int index) const {
+  std::int32_t ids[2];
+  float values[2];
+  const std::int64_t k = std::min(2, vocab_size_);
+  top_k(index, k, ids, values);
+  const double normalizer = log_normalizer(index);
+  const double first = std::exp(values[0] - normalizer);
+  return k == 1 ? first : first - std::exp(values[1] - normalizer);
+}
+
+// The tokens that survive the warp, ascending, with their scaled logits, in the scratch.
+std::int64_t LogitRows::keep(int index, const Warp& warp) const {
+  Scratch& s = scratch();
+  const float* logits = row(index);
+  const double temperature = warp.temperature;
+  const auto scale = [&](std::int32_t id) { return static_cast<double>(logits[id]) / temperature; };
+  const auto drop_infinite = [&](std::int64_t count) {
+    const auto end = std::remove_if(s.order.begin(), s.order.begin() + count,
+                                    [&](std::int32_t id) { return !std::isfinite(scale(id)); });
+    return static_cast<std::int64_t>(end - s.order.begin());
+  };
+  // How many of the first `count` ids, best first, reach the mass top_p; 0 when they do not.
+  const auto nucleus = [&](std::int64_t count, double total) {
+    const double top = scale(s.order[0]);
+    double mass = 0;
+    for (std::int64_t i = 0; i < count; ++i) {
+      mass += std::exp(scale(s.order[static_cast<std::size_t>(i)]) - top);
+      if (mass / total >= warp.top_p) return i + 1;
+    }
+    return std::int64_t{0};
+  };
+
+  float largest = 0;
+  std::int64_t best = 0;
+  bool nan = false;
+  kernels_->best(logits, stride(), &largest, &best, &nan);
+  const double top = static_cast<double>(largest) / temperature;
+  if (!std::isfinite(largest) || nan)
+    throw BackendError("the model returned logits that are NaN or infinite");
+  std::int64_t count = 0;
+  if (warp.top_k > 0 && warp.top_k < vocab_size_) {
+    count = select_best(logits, warp.top_k);
+    order_best(logits, count, warp.top_k);
+    count = drop_infinite(std::min(count, warp.top_k));
+    if (warp.top_p < 1) {
+      double total = 0;
+      for (std::int64_t i = 0; i < count; ++i)
+        total += std::exp(scale(s.order[static_cast<std::size_t>(i)]) - top);
+      if (const std::int64_t reached = nucleus(count, total); reached > 0) count = reached;
+    }
+  } else if (warp.top_p < 1) {
+    double total = 0;
+    double moment = 0;
+    kernels_->exp_sums(logits, stride(), top, temperature, &total, &moment);
+    for (std::int64_t k = 64;; k *= 8) {  // ordering the whole vocabulary is seldom needed
+      k = std::min<std::int64_t>(k, vocab_size_);
+      count = select_best(logits, k);
+      order_best(logits, count, k);
+      count = drop_infinite(std::min(count, k));
+      const std::int64_t reached = nucleus(count, total);
+      if (reached > 0) count = reached;
+      if (reached > 0 || k == vocab_size_) break;
+    }
+  } else {
+    double threshold = -INFINITY;
+    if (warp.min_p > 0) {  // a little low: the exact test follows
+      threshold = (top + std::log(warp.min_p)) * temperature;
+      threshold -= 1e-6 * (std::fabs(threshold) + 1);
+    }
+    s.order.resize(static_cast<std::size_t>(stride()));
+    count = drop_infinite(
+        kernels_->collect(logits, stride(), static_cast<float>(threshold), s.order.data()));
+  }
+  if (warp.min_p > 0) {
+    const double floor = top + std::log(warp.min_p);
+    const auto end = std::remove_if(s.order.begin(), s.order.begin() + count,
+                                    [&](std::int32_t id) { return !(scale(id) >= floor); });
+    count = end - s.order.begin();
+  }
+  std::sort(s.order.begin(), s.order.begin() + count);
+  s.scaled.resize(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < s.scaled.size(); ++i) s.scaled[i] = scale(s.order[i]);
+  return count;
+}
+
+// Coupled sampling over the whole vocabulary: noise is computed for those tokens only that can
+// beat the best one so far.
+std::int32_t LogitRows::sample_all(const float* logits, double temperature,
+                                   std::uint64_t key) const {
+  float largest = 0;
+  std::int64_t first = 0;
+  bool nan = false;
+  kernels_->best(logits, stride(), &largest, &first, &nan);
+  if (nan || !std::isfinite(largest))
+    throw BackendError("the model returned logits that are NaN or infinite");
+  const double top = static_cast<double>(largest) / temperature;
+  // float32 arithmetic in the search: what it may be wrong by.
+  const double slack = 2e-3 + 1e-6 * (std::fabs(top) + 64);
+  const auto inverse = static_cast<float>(1.0 / temperature);
+  const bool narrow = std::isfinite(inverse) && std::fabs(top) < 1e6;
+
+  double best = -INFINITY;
+  std::int32_t chosen = static_cast<std::int32_t>(first);
+  double floor = top + gumbel(key, chosen);
+  Scratch& s = scratch();
+  s.order.resize(kNoiseStep);
+  for (std::int64_t begin = 0; begin < stride(); begin += kNoiseStep) {
+    const std::int64_t end = std::min(stride(), begin + kNoiseStep);
+    std::int64_t count = end - begin;
+    if (narrow)
+      count = kernels_->noisy_candidates(logits, begin, end, inverse,
+                                         static_cast<float>(floor - slack), key, s.order.data());
+    else
+      std::iota(s.order.begin(), s.order.begin() + count, static_cast<std::int32_t>(begin));
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int32_t id = s.order[static_cast<std::size_t>(i)];
+      const double scaled = static_cast<double>(logits[id]) / temperature;
+      if (!std::isfinite(scaled) || scaled + 22.9 < floor) continue;
+      const double value = scaled + gumbel(key, id);
+      if (value > best) {
+        best = value;
+        chosen = id;
+        floor = std::max(floor, best);
+      }
+    }
+  }
+  return chosen;
+}
+
+std::int32_t LogitRows::sample(int index, const Warp& warp, std::uint64_t key) const {
+  const std::int32_t greedy = argmax(index);
+  if (warp.temperature == 0) return greedy;
+  if (!warp.filters()) return sample_all(row(index), warp.temperature, key);
+  const std::int64_t count = keep(index, warp);
+  const Scratch& s = scratch();
+  double best = -INFINITY;
+  std::int32_t chosen = greedy;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+    const double value = s.scaled[i] + gumbel(key, s.order[i]);
+    if (value > best) {
+      best = value;
+      chosen = s.order[i];
+    }
+  }
+  return chosen;
+}
+
+void LogitRows::probabilities(int index, const Warp& warp, double* out) const {
+  std::fill(out, out + vocab_size_, 0.0);
+  if (warp.temperature == 0) {
+    out[argmax(index)] = 1.0;
+    return;
+  }
+  const std::int64_t count = keep(index, warp);
+  const Scratch& s = scratch();
+  const double top = *std::max_element(s.scaled.begin(), s.scaled.begin() + count);
+  double total = 0;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+    out[s.order[i]] = std::exp(s.scaled[i] - top);
+    total += out[s.order[i]];
+  }
+  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) out[s.order[i]] /= total;
+}
+
+}  // namespace paradecode

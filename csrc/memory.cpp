@@ -1,0 +1,55 @@
+#include "memory.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <new>
+
+namespace paradecode {
+namespace {
+constexpr std::size_t kChunk = std::size_t{64} << 20;
+constexpr std::size_t kSmallPage = 4096;
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+// Beyond the end of every mapping, so that kernels may prefetch and load whole vectors there.
+constexpr std::size_t kSlack = 8192;
+}  // namespace
+
+Mapping::Mapping(std::size_t bytes) {
+  const std::size_t unit = bytes >= kHugePage ? kHugePage : kSmallPage;
+  bytes_ = (bytes + kSlack + unit - 1) / unit * unit;
+  // Too large a mapping by one unit, trimmed so that it starts on a huge page.
+  const std::size_t request = bytes_ + (unit == kHugePage ? kHugePage : 0);
+  void* raw = mmap(nullptr, request, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (raw == MAP_FAILED) throw std::bad_alloc();
+  auto* start = static_cast<std::uint8_t*>(raw);
+  data_ = start;
+  if (request != bytes_) {
+    const auto address = reinterpret_cast<std::uintptr_t>(raw);
+    const std::size_t skip = (kHugePage - address % kHugePage) % kHugePage;
+    if (skip != 0) munmap(start, skip);
+    data_ = start + skip;
+    const std::size_t rest = request - skip - bytes_;
+    if (rest != 0) munmap(data_ + bytes_, rest);
+#ifdef MADV_HUGEPAGE
+    madvise(data_, bytes_, MADV_HUGEPAGE);
+#endif
+  }
+}
+
+Mapping::~Mapping() {
+  if (data_ != nullptr) munmap(data_, bytes_);
+}
+
+std::uint8_t* Arena::take(std::size_t bytes) {
+  bytes = (bytes + kSmallPage - 1) / kSmallPage * kSmallPage;
+  if (chunks_.empty() || used_ + bytes > chunks_.back().bytes() - kSlack) {
+    chunks_.emplace_back(std::max(bytes, kChunk));
+    used_ = 0;
+  }
+  std::uint8_t* out = chunks_.back().data() + used_;
+  used_ += bytes;
+  return out;
+}
+
+}  // namespace paradecode

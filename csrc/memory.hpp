@@ -1,0 +1,59 @@
+// Page-aligned memory that the system provides lazily, in huge pages where it can.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace paradecode {
+
+// Zeroed memory of its own mapping.
+class Mapping {
+ public:
+  Mapping() = default;
+  explicit Mapping(std::size_t bytes);
+  ~Mapping();
+  Mapping(Mapping&& other) noexcept { *this = std::move(other); }
+  Mapping& operator=(Mapping&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+
+  std::uint8_t* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  std::uint8_t* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+// Hands out pieces of large mappings; everything is freed together.
+class Arena {
+ public:
+  std::uint8_t* take(std::size_t bytes);
+
+ private:
+  std::vector<Mapping> chunks_;
+  std::size_t used_ = 0;
+};
+
+// A buffer that only grows; contents are lost when it does.
+template <class T>
+class Buffer {
+ public:
+  T* need(std::size_t count) {
+    const std::size_t bytes = count * sizeof(T);
+    if (bytes > mapping_.bytes()) mapping_ = Mapping(bytes + bytes / 4);
+    return data();
+  }
+  T* data() const { return reinterpret_cast<T*>(mapping_.data()); }
+
+ private:
+  Mapping mapping_;
+};
+
+}  // namespace paradecode

@@ -1,0 +1,209 @@
+#include "model.hpp"
+
+#include <cmath>
+#include <cstring>
+
+#include "errors.hpp"
+#include "forward.hpp"
+
+namespace paradecode {
+namespace {
+
+int round_up(int value, int unit) { return (value + unit - 1) / unit * unit; }
+
+// "layers.12.q.bias" -> 12 and "q.bias"; other names -> -1 and themselves.
+int split_layer(const std::string& tensor, std::string& rest) {
+  rest = tensor;
+  if (tensor.rfind("layers.", 0) != 0) return -1;
+  const std::size_t dot = tensor.find('.', 7);
+  if (dot == std::string::npos) return -1;
+  rest = tensor.substr(dot + 1);
+  return std::stoi(tensor.substr(7, dot - 7));
+}
+
+}  // namespace
+
+Model::Model(ModelShape shape, bool half_cache, int threads)
+    : shape_(std::move(shape)),
+      isa_(choose_isa()),
+      team_(Team::of(threads)),
+      cache_(shape_.layers, shape_.kv_heads, shape_.head_dim, half_cache),
+      layers_(static_cast<std::size_t>(shape_.layers)),
+      workspace_(std::make_shared<Workspace>()),
+      logit_store_(std::make_shared<LogitStore>()) {
+  workspace_->members.resize(static_cast<std::size_t>(threads));
+}
+
+Matrix* Model::find_matrix(const std::string& tensor) {
+  std::string name;
+  const int index = split_layer(tensor, name);
+  if (index < 0) {
+    if (name == "embed") return &embed_;
+    return name == "head" ? &head_ : nullptr;
+  }
+  LayerWeights& layer = layers_.at(static_cast<std::size_t>(index));
+  if (name == "q") return &layer.q;
+  if (name == "k") return &layer.k;
+  if (name == "v") return &layer.v;
+  if (name == "o") return &layer.o;
+  if (name == "gate") return &layer.gate;
+  if (name == "up") return &layer.up;
+  if (name == "down") return &layer.down;
+  return nullptr;
+}
+
+// Rows of these are heads, each padded to a multiple of 16.
+bool Model::padded_heads(const std::string& tensor) const {
+  std::string name;
+  if (split_layer(tensor, name) < 0) return false;
+  return name[0] == 'q' || name[0] == 'k' || name[0] == 'v';
+}
+
+void Model::set_format(const std::string& tensor, Format format) {
+  Matrix* matrix = find_matrix(tensor);
+  if (matrix == nullptr) throw InvalidInput("weights", tensor, "no matrix has this name");
+  std::string name;
+  const int index = split_layer(tensor, name);
+  const int hidden = shape_.hidden_size;
+  const int inner = shape_.intermediate_size;
+  if (index < 0) {
+    *matrix = make_matrix(arena_, format, shape_.vocab_size, hidden);
+  } else if (name == "gate") {
+    matrix->format = format;  // placed together with `up`
+  } else if (name == "up") {
+    Matrix& gate = layers_[static_cast<std::size_t>(index)].gate;
+    if (gate.format == format) {
+      make_interleaved(arena_, format, inner, hidden, gate, *matrix);
+    } else {
+      gate = make_matrix(arena_, gate.format, inner, hidden);
+      *matrix = make_matrix(arena_, format, inner, hidden);
+    }
+  } else if (name == "down") {
+    *matrix = make_matrix(arena_, format, hidden, inner);
+  } else if (name == "o") {
+    *matrix = make_matrix(arena_, format, hidden, shape_.heads * shape_.head_dim);
+  } else {
+    const int heads = name == "q" ? shape_.heads : shape_.kv_heads;
+    *matrix = make_matrix(arena_, format, heads * cache_.padded_dim(), hidden);
+  }
+}
+
+void Model::fill(const std::string& tensor, std::int64_t first_row, std::int64_t rows,
+                 Source source, const std::uint8_t* data, std::int64_t row_bytes) {
+  Matrix* matrix = find_matrix(tensor);
+  if (matrix == nullptr || matrix->data == nullptr)
+    throw InvalidInput("weights", tensor, "give the matrix a format first");
+  const bool padded = padded_heads(tensor);
+  const int dim = shape_.head_dim;
+  const std::int64_t limit = padded ? matrix->rows / cache_.padded_dim() * dim : matrix->rows;
+  const int block = source == Source::Q4_K ? 256 : kGroup;
+  const bool blocks_fit = source == Source::F32 || source == Source::F16 ||
+                          source == Source::BF16 || matrix->cols % block == 0;
+  if (first_row < 0 || rows < 0 || first_row + rows > limit || !blocks_fit ||
+      row_bytes != static_cast<std::int64_t>(source_row_bytes(source, matrix->cols)))
+    throw InvalidInput("weights", tensor, "give rows of the shape that the configuration implies");
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const int row = static_cast<int>(first_row + i);
+    const int target = padded ? row / dim * cache_.padded_dim() + row % dim : row;
+    pack_row(*matrix, target, source, data + i * row_bytes);
+  }
+}
+
+void Model::set_vector(const std::string& tensor, const float* values, std::int64_t count) {
+  std::string name;
+  const int index = split_layer(tensor, name);
+  float** place = nullptr;
+  std::int64_t size = shape_.hidden_size;
+  if (index < 0) {
+    if (name == "norm") place = &norm_;
+  } else {
+    LayerWeights& layer = layers_.at(static_cast<std::size_t>(index));
+    struct Entry {
+      const char* name;
+      float** place;
+      std::int64_t size;
+    };
+    const std::int64_t keys = std::int64_t{shape_.kv_heads} * shape_.head_dim;
+    const Entry entries[] = {
+        {"attn_norm", &layer.attn_norm, shape_.hidden_size},
+        {"mlp_norm", &layer.mlp_norm, shape_.hidden_size},
+        {"q.bias", &layer.q_bias, std::int64_t{shape_.heads} * shape_.head_dim},
+        {"k.bias", &layer.k_bias, keys},
+        {"v.bias", &layer.v_bias, keys},
+        {"o.bias", &layer.o_bias, shape_.hidden_size},
+        {"gate.bias", &layer.gate_bias, shape_.intermediate_size},
+        {"up.bias", &layer.up_bias, shape_.intermediate_size},
+        {"down.bias", &layer.down_bias, shape_.hidden_size},
+        {"q_norm", &layer.q_norm, shape_.head_dim},
+        {"k_norm", &layer.k_norm, shape_.head_dim},
+    };
+    for (const Entry& entry : entries)
+      if (name == entry.name) {
+        place = entry.place;
+        size = entry.size;
+      }
+  }
+  if (place == nullptr || count != size)
+    throw InvalidInput("weights", tensor, "give a vector that the configuration implies");
+  const int padded_dim = cache_.padded_dim();
+  const bool heads = padded_heads(tensor) && count > 1;
+  const int dim = shape_.head_dim;
+  const std::int64_t padded = heads ? count / dim * padded_dim : count;
+  *place = reinterpret_cast<float*>(
+      arena_.take(static_cast<std::size_t>(round_up(static_cast<int>(padded), 2 * kLanes)) * 4));
+  for (std::int64_t i = 0; i < count; ++i)
+    (*place)[heads ? i / dim * padded_dim + i % dim : i] = values[i];
+}
+
+void Model::finish_loading(bool tied_head) {
+  if (tied_head) head_ = embed_;
+  loaded_ = true;
+}
+
+std::size_t Model::weight_bytes() const {
+  const auto size = [](const Matrix& m) {
+    return static_cast<std::size_t>(m.panels) * m.panel_bytes;
+  };
+  std::size_t total = size(head_);
+  for (const LayerWeights& layer : layers_)
+    for (const Matrix* m : {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up,
+                            &layer.down})
+      total += size(*m);
+  return total;
+}
+
+void Model::reserve(std::int64_t pages) {
+  const std::lock_guard lock(busy_);
+  if (pages < 1 || pages > (std::int64_t{1} << 26))
+    throw InvalidInput("pages", pages, "reserve from 1 to 2^26 pages");
+  cache_.reserve(pages);
+}
+
+void Model::copy(const std::int64_t* source, const std::int64_t* target, std::int64_t count) {
+  const std::lock_guard lock(busy_);
+  const std::int64_t limit = cache_.pages() * kPage;
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (source[i] < 0 || source[i] >= limit)
+      throw InvalidInput("source", source[i], "name a slot of a reserved page");
+    if (target[i] < 0 || target[i] >= limit)
+      throw InvalidInput("target", target[i], "name a slot of a reserved page");
+  }
+  cache_.copy(source, target, count);
+}
+
+ForwardResult Model::forward(const std::vector<SpanInput>& spans, const std::vector<int>& layers) {
+  team_->check_process();
+  const std::lock_guard lock(busy_);
+  if (!loaded_) throw BackendError("the model's weights are not loaded yet");
+  for (const int layer : layers)
+    if (layer < 0 || layer >= shape_.layers)
+      throw InvalidInput("layers", layer,
+                         "name layers from 0 to " + std::to_string(shape_.layers - 1));
+  const PlanLimits limits{shape_.vocab_size, shape_.context_length, shape_.layers,
+                          shape_.sliding_window, cache_.pages()};
+  const Plan plan(spans, layers, limits);
+  Forward forward(*this, *workspace_, plan, spans, layers);
+  return forward.run();
+}
+
+}  // namespace paradecode

@@ -1,0 +1,102 @@
+// A loaded model and its forward pass.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "cache.hpp"
+#include "isa.hpp"
+#include "logits.hpp"
+#include "memory.hpp"
+#include "pack.hpp"
+#include "plan.hpp"
+#include "team.hpp"
+#include "types.hpp"
+
+namespace paradecode {
+
+// The facts of ModelConfig that the arithmetic needs.
+struct ModelShape {
+  int vocab_size = 0;
+  int hidden_size = 0;
+  int layers = 0;
+  int heads = 0;
+  int kv_heads = 0;
+  int head_dim = 0;
+  int intermediate_size = 0;
+  int context_length = 0;
+  int sliding_window = 0;
+  float norm_epsilon = 1e-5F;
+  float rope_attention = 1.0F;             // factor of cosines and sines
+  std::vector<float> inverse_frequencies;  // one for each rotated pair
+};
+
+struct LayerWeights {
+  Matrix q, k, v, o, gate, up, down;
+  // Null where the architecture has none.
+  float* attn_norm = nullptr;
+  float* mlp_norm = nullptr;
+  float* q_bias = nullptr;
+  float* k_bias = nullptr;
+  float* v_bias = nullptr;
+  float* o_bias = nullptr;
+  float* gate_bias = nullptr;
+  float* up_bias = nullptr;
+  float* down_bias = nullptr;
+  float* q_norm = nullptr;
+  float* k_norm = nullptr;
+};
+
+struct ForwardResult {
+  std::shared_ptr<LogitRows> logits;            // of all spans, in their order
+  std::vector<std::vector<float>> hidden;       // span after span, layer after layer: [rows, D]
+};
+
+class Model {
+ public:
+  Model(ModelShape shape, bool half_cache, int threads);
+
+  // Loading. Tensors are named as in ModelConfig.tensors; vectors are always float32.
+  void set_format(const std::string& tensor, Format format);
+  void fill(const std::string& tensor, std::int64_t first_row, std::int64_t rows, Source source,
+            const std::uint8_t* data, std::int64_t row_bytes);
+  void set_vector(const std::string& tensor, const float* values, std::int64_t count);
+  void finish_loading(bool tied_head);
+
+  void reserve(std::int64_t pages);
+  ForwardResult forward(const std::vector<SpanInput>& spans, const std::vector<int>& layers);
+  void copy(const std::int64_t* source, const std::int64_t* target, std::int64_t count);
+
+  const ModelShape& shape() const { return shape_; }
+  const IsaChoice& isa() const { return isa_; }
+  int threads() const { return team_->size(); }
+  std::size_t cache_bytes() const { return cache_.bytes(); }
+  // Bytes of weights that one forward reads.
+  std::size_t weight_bytes() const;
+
+ private:
+  friend class Forward;
+  Matrix* find_matrix(const std::string& tensor);
+  bool padded_heads(const std::string& tensor) const;
+
+  ModelShape shape_;
+  IsaChoice isa_;
+  std::shared_ptr<Team> team_;
+  Arena arena_;
+  Cache cache_;
+  std::vector<LayerWeights> layers_;
+  Matrix embed_;
+  Matrix head_;
+  float* norm_ = nullptr;
+  bool loaded_ = false;
+
+  std::mutex busy_;  // one forward or copy at a time
+  struct Workspace;
+  std::shared_ptr<Workspace> workspace_;
+  std::shared_ptr<LogitStore> logit_store_;
+};
+
+}  // namespace paradecode

@@ -1,0 +1,78 @@
+// What a packed forward was asked for, checked, and turned into lists that the kernels walk.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "types.hpp"
+
+namespace paradecode {
+
+// One span as it came; the pointers belong to the caller. See interface.Span for the meaning.
+struct SpanInput {
+  const std::int32_t* pages = nullptr;
+  std::int64_t page_count = 0;
+  const std::int32_t* tokens = nullptr;
+  const std::int32_t* positions = nullptr;
+  const std::int32_t* slots = nullptr;
+  std::int64_t rows = 0;
+  std::int64_t context = 0;
+  const std::int32_t* visible = nullptr;  // or null: range(context)
+  std::int64_t visible_count = 0;
+  const std::int32_t* tail = nullptr;
+  const std::int32_t* tail_positions = nullptr;
+  std::int64_t tail_count = 0;
+  const std::uint8_t* mask = nullptr;  // or null: causal
+  const std::int32_t* logits = nullptr;
+  std::int64_t logit_count = 0;
+  std::vector<int> hidden;
+  const float* embeddings = nullptr;
+  const float* resume = nullptr;
+};
+
+struct PlanLimits {
+  int vocab_size = 0;
+  int context_length = 0;
+  int layers = 0;
+  int sliding_window = 0;
+  std::int64_t pages = 0;
+};
+
+// Where the key and value of a new row go.
+struct Slot {
+  std::int32_t page = 0;
+  std::uint8_t row = 0;
+  bool scratch = false;
+};
+
+struct SpanPlan {
+  int first_row = 0;  // in the packed forward
+  int rows = 0;
+  SpanView view;
+  std::int32_t longest = 0;  // scores that a query of this span needs
+
+  std::vector<Run> prefix;
+  std::vector<Run> extra;
+  std::vector<RowView> row_views;
+  std::vector<std::int32_t> lists;
+};
+
+class Plan {
+ public:
+  // Throws InvalidInput when anything is out of range.
+  Plan(const std::vector<SpanInput>& inputs, const std::vector<int>& layers,
+       const PlanLimits& limits);
+  Plan(const Plan&) = delete;
+  Plan& operator=(const Plan&) = delete;
+
+  int rows = 0;
+  int scratch_pages = 0;
+  std::int32_t longest = 0;
+  std::vector<SpanPlan> spans;
+  std::vector<Slot> slots;              // of each packed row
+  std::vector<std::int32_t> positions;  // of each packed row
+  std::vector<std::int32_t> logit_rows;  // packed rows that go through the head, span after span
+};
+
+}  // namespace paradecode

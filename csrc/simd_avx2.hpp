@@ -1,0 +1,148 @@
+// Sixteen lanes as two AVX2 vectors, with FMA and F16C; AVX-VNNI dots where the including
+// translation unit is compiled for them.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+
+namespace paradecode {
+namespace {
+
+struct Simd {
+  struct F {
+    __m256 a, b;
+  };
+  struct I {
+    __m256i a, b;
+  };
+  using Bytes = I;
+  static constexpr int kMaxRows = 4;
+
+  static F load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+  static void store(float* p, F v) {
+    _mm256_storeu_ps(p, v.a);
+    _mm256_storeu_ps(p + 8, v.b);
+  }
+  static __m128i half(const std::uint16_t* p) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  }
+  static F load_f16(const std::uint16_t* p) {
+    return {_mm256_cvtph_ps(half(p)), _mm256_cvtph_ps(half(p + 8))};
+  }
+  static __m256 widen(__m128i raw) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(raw), 16));
+  }
+  static F load_bf16(const std::uint16_t* p) { return {widen(half(p)), widen(half(p + 8))}; }
+  static void store_f16(std::uint16_t* p, F v) {
+    constexpr int mode = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(v.a, mode));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 8), _mm256_cvtps_ph(v.b, mode));
+  }
+  static F zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+  static F all(float v) { return {_mm256_set1_ps(v), _mm256_set1_ps(v)}; }
+  static F add(F x, F y) { return {_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)}; }
+  static F sub(F x, F y) { return {_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)}; }
+  static F mul(F x, F y) { return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)}; }
+  static F div(F x, F y) { return {_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)}; }
+  static F fma(F x, F y, F z) {
+    return {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};
+  }
+  static F max(F x, F y) { return {_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)}; }
+  static F min(F x, F y) { return {_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)}; }
+  template <int C>
+  static std::uint32_t compare(F x, F y) {
+    return static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(x.a, y.a, C))) |
+           static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(x.b, y.b, C))) << 8;
+  }
+  static std::uint32_t at_least(F x, F y) { return compare<_CMP_GE_OQ>(x, y); }
+  static std::uint32_t greater(F x, F y) { return compare<_CMP_GT_OQ>(x, y); }
+  static std::uint32_t is_nan(F x) { return compare<_CMP_UNORD_Q>(x, x); }
+
+  static I int_zero() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
+  static I int_all(std::int32_t v) { return {_mm256_set1_epi32(v), _mm256_set1_epi32(v)}; }
+  static I int_add(I x, I y) { return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)}; }
+  static I int_max(I x, I y) { return {_mm256_max_epi32(x.a, y.a), _mm256_max_epi32(x.b, y.b)}; }
+  static I int_and(I x, I y) { return {_mm256_and_si256(x.a, y.a), _mm256_and_si256(x.b, y.b)}; }
+  template <int N>
+  static I shift_left(I x) {
+    return {_mm256_slli_epi32(x.a, N), _mm256_slli_epi32(x.b, N)};
+  }
+  template <int N>
+  static I shift_right(I x) {
+    return {_mm256_srai_epi32(x.a, N), _mm256_srai_epi32(x.b, N)};
+  }
+  static I bits(F x) { return {_mm256_castps_si256(x.a), _mm256_castps_si256(x.b)}; }
+  static F from_bits(I x) { return {_mm256_castsi256_ps(x.a), _mm256_castsi256_ps(x.b)}; }
+  static F to_float(I x) { return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
+  static void int_store(std::int32_t* p, I x) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x.a);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 8), x.b);
+  }
+  static I int_load(const std::int32_t* p) {
+    return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
+            _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 8))};
+  }
+  static void store_low_bytes(void* p, I x) {
+    alignas(32) std::int32_t wide[16];
+    std::int8_t narrow[16];
+    int_store(wide, x);
+    for (int i = 0; i < 16; ++i) narrow[i] = static_cast<std::int8_t>(wide[i]);
+    std::memcpy(p, narrow, 16);
+  }
+
+  static Bytes load_bytes(const std::uint8_t* p) {
+    return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
+            _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32))};
+  }
+  static Bytes low_nibbles(Bytes v) {
+    const __m256i mask = _mm256_set1_epi8(15);
+    return {_mm256_and_si256(v.a, mask), _mm256_and_si256(v.b, mask)};
+  }
+  static Bytes high_nibbles(Bytes v) {
+    return low_nibbles({_mm256_srli_epi16(v.a, 4), _mm256_srli_epi16(v.b, 4)});
+  }
+#if defined(__AVXVNNI__)
+  static I dot_nibbles(I sum, Bytes w, std::int32_t word) {
+    const __m256i x = _mm256_set1_epi32(word);
+    return {_mm256_dpbusd_avx_epi32(sum.a, w.a, x), _mm256_dpbusd_avx_epi32(sum.b, w.b, x)};
+  }
+  static I bytes_start(std::int32_t correction) { return int_all(correction); }
+  static Bytes prepare_bytes(Bytes w) { return w; }
+  static I dot_bytes(I sum, Bytes w, std::int32_t word) { return dot_nibbles(sum, w, word); }
+#else
+  static __m256i pairs(__m256i sum, __m256i products) {
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(products, _mm256_set1_epi16(1)));
+  }
+  static I dot_nibbles(I sum, Bytes w, std::int32_t word) {  // 2 * 15 * 128 fits 16 bits
+    const __m256i x = _mm256_set1_epi32(word);
+    return {pairs(sum.a, _mm256_maddubs_epi16(w.a, x)), pairs(sum.b, _mm256_maddubs_epi16(w.b, x))};
+  }
+  // The 16-bit pair sums of unsigned bytes would saturate, so the offset of 128 is taken off first
+  // and the sign moves to the activation: 2 * 128 * 127 fits.
+  static I bytes_start(std::int32_t) { return int_zero(); }
+  static Bytes prepare_bytes(Bytes w) {
+    const __m256i top = _mm256_set1_epi8(static_cast<char>(0x80));
+    return {_mm256_xor_si256(w.a, top), _mm256_xor_si256(w.b, top)};
+  }
+  static I dot_bytes(I sum, Bytes w, std::int32_t word) {
+    const __m256i x = _mm256_set1_epi32(word);
+    return {pairs(sum.a, _mm256_maddubs_epi16(_mm256_abs_epi8(w.a), _mm256_sign_epi8(x, w.a))),
+            pairs(sum.b, _mm256_maddubs_epi16(_mm256_abs_epi8(w.b), _mm256_sign_epi8(x, w.b)))};
+  }
+#endif
+  static void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+
+  static void hash16(std::uint64_t base, std::uint64_t first, std::uint32_t* out) {
+    for (std::uint64_t i = 0; i < 16; ++i) {
+      std::uint64_t z = base + (first + i + 1) * 0x9E3779B97F4A7C15ULL;
+      z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
+      z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
+      out[i] = static_cast<std::uint32_t>((z ^ (z >> 31)) >> 32);
+    }
+  }
+};
+
+}  // namespace
+}  // namespace paradecode

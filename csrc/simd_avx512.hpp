@@ -1,0 +1,100 @@
+// Sixteen lanes with AVX512 and VNNI. Included by one translation unit only.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace paradecode {
+namespace {
+
+struct Simd {
+  using F = __m512;
+  using I = __m512i;
+  using Bytes = __m512i;
+  static constexpr int kMaxRows = 8;  // more would not fit the registers
+
+  static F load(const float* p) { return _mm512_loadu_ps(p); }
+  static void store(float* p, F v) { _mm512_storeu_ps(p, v); }
+  static F load_f16(const std::uint16_t* p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  static F load_bf16(const std::uint16_t* p) {
+    const __m256i raw = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(raw), 16));
+  }
+  static void store_f16(std::uint16_t* p, F v) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                        _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
+  static F zero() { return _mm512_setzero_ps(); }
+  static F all(float v) { return _mm512_set1_ps(v); }
+  static F add(F a, F b) { return _mm512_add_ps(a, b); }
+  static F sub(F a, F b) { return _mm512_sub_ps(a, b); }
+  static F mul(F a, F b) { return _mm512_mul_ps(a, b); }
+  static F div(F a, F b) { return _mm512_div_ps(a, b); }
+  static F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+  static F max(F a, F b) { return _mm512_max_ps(a, b); }  // a > b ? a : b
+  static F min(F a, F b) { return _mm512_min_ps(a, b); }
+  static std::uint32_t at_least(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ); }
+  static std::uint32_t greater(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
+  static std::uint32_t is_nan(F a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }
+
+  static I int_zero() { return _mm512_setzero_si512(); }
+  static I int_all(std::int32_t v) { return _mm512_set1_epi32(v); }
+  static I int_add(I a, I b) { return _mm512_add_epi32(a, b); }
+  static I int_max(I a, I b) { return _mm512_max_epi32(a, b); }
+  static I int_and(I a, I b) { return _mm512_and_si512(a, b); }
+  template <int N>
+  static I shift_left(I a) {
+    return _mm512_slli_epi32(a, N);
+  }
+  template <int N>
+  static I shift_right(I a) {  // arithmetic
+    return _mm512_srai_epi32(a, N);
+  }
+  static I bits(F a) { return _mm512_castps_si512(a); }
+  static F from_bits(I a) { return _mm512_castsi512_ps(a); }
+  static F to_float(I a) { return _mm512_cvtepi32_ps(a); }
+  static void store_low_bytes(void* p, I a) {
+    _mm_storeu_si128(static_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a));
+  }
+  static void int_store(std::int32_t* p, I a) { _mm512_storeu_si512(p, a); }
+  static I int_load(const std::int32_t* p) { return _mm512_loadu_si512(p); }
+
+  static Bytes load_bytes(const std::uint8_t* p) { return _mm512_loadu_si512(p); }
+  static Bytes low_nibbles(Bytes v) { return _mm512_and_si512(v, _mm512_set1_epi8(15)); }
+  static Bytes high_nibbles(Bytes v) {
+    return _mm512_and_si512(_mm512_srli_epi16(v, 4), _mm512_set1_epi8(15));
+  }
+  // Adds to each lane the dot of its four unsigned bytes and the four signed bytes of `word`.
+  static I dot_nibbles(I sum, Bytes w, std::int32_t word) {
+    return _mm512_dpbusd_epi32(sum, w, _mm512_set1_epi32(word));
+  }
+  static I bytes_start(std::int32_t correction) { return _mm512_set1_epi32(correction); }
+  static Bytes prepare_bytes(Bytes w) { return w; }
+  static I dot_bytes(I sum, Bytes w, std::int32_t word) { return dot_nibbles(sum, w, word); }
+  static void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+
+  // High 32 bits of the SplitMix64 finaliser of base + (id + 1) * golden, for ids first .. + 15.
+  static void hash16(std::uint64_t base, std::uint64_t first, std::uint32_t* out) {
+    const __m512i golden = _mm512_set1_epi64(static_cast<long long>(0x9E3779B97F4A7C15ULL));
+    const __m512i steps = _mm512_set_epi64(8, 7, 6, 5, 4, 3, 2, 1);
+    for (int half = 0; half < 2; ++half) {
+      const auto offset = static_cast<long long>(first) + 8 * half;
+      const __m512i id = _mm512_add_epi64(_mm512_set1_epi64(offset), steps);
+      __m512i z = _mm512_add_epi64(_mm512_set1_epi64(static_cast<long long>(base)),
+                                   _mm512_mullo_epi64(id, golden));
+      z = _mm512_xor_si512(z, _mm512_srli_epi64(z, 30));
+      z = _mm512_mullo_epi64(z, _mm512_set1_epi64(static_cast<long long>(0xBF58476D1CE4E5B9ULL)));
+      z = _mm512_xor_si512(z, _mm512_srli_epi64(z, 27));
+      z = _mm512_mullo_epi64(z, _mm512_set1_epi64(static_cast<long long>(0x94D049BB133111EBULL)));
+      z = _mm512_xor_si512(z, _mm512_srli_epi64(z, 31));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + 8 * half),
+                          _mm512_cvtepi64_epi32(_mm512_srli_epi64(z, 32)));
+    }
+  }
+};
+
+}  // namespace
+}  // namespace paradecode

@@ -1,0 +1,168 @@
+// Sixteen lanes as arrays: plain C++ for any processor, vectorised by the compiler where it can.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "half.hpp"
+
+namespace paradecode {
+namespace {
+
+struct Simd {
+  struct F {
+    float v[16];
+  };
+  struct I {
+    std::int32_t v[16];
+  };
+  struct Bytes {
+    std::uint8_t v[64];
+  };
+  static constexpr int kMaxRows = 4;
+
+  template <class Out, class Lane>
+  static Out each(Lane lane) {
+    Out out;
+    for (int i = 0; i < 16; ++i) out.v[i] = lane(i);
+    return out;
+  }
+
+  static F load(const float* p) {
+    return each<F>([&](int i) { return p[i]; });
+  }
+  static void store(float* p, const F& x) { std::memcpy(p, x.v, sizeof x.v); }
+  static F load_f16(const std::uint16_t* p) {
+    return each<F>([&](int i) { return half_to_float(p[i]); });
+  }
+  static F load_bf16(const std::uint16_t* p) {
+    return each<F>([&](int i) {
+      return std::bit_cast<float>(static_cast<std::uint32_t>(p[i]) << 16);
+    });
+  }
+  static void store_f16(std::uint16_t* p, const F& x) {
+    for (int i = 0; i < 16; ++i) p[i] = float_to_half(x.v[i]);
+  }
+  static F zero() { return all(0.0F); }
+  static F all(float value) {
+    return each<F>([&](int) { return value; });
+  }
+  static F add(const F& x, const F& y) {
+    return each<F>([&](int i) { return x.v[i] + y.v[i]; });
+  }
+  static F sub(const F& x, const F& y) {
+    return each<F>([&](int i) { return x.v[i] - y.v[i]; });
+  }
+  static F mul(const F& x, const F& y) {
+    return each<F>([&](int i) { return x.v[i] * y.v[i]; });
+  }
+  static F div(const F& x, const F& y) {
+    return each<F>([&](int i) { return x.v[i] / y.v[i]; });
+  }
+  static F fma(const F& x, const F& y, const F& z) {
+    return each<F>([&](int i) { return std::fma(x.v[i], y.v[i], z.v[i]); });
+  }
+  static F max(const F& x, const F& y) {
+    return each<F>([&](int i) { return x.v[i] > y.v[i] ? x.v[i] : y.v[i]; });
+  }
+  static F min(const F& x, const F& y) {
+    return each<F>([&](int i) { return x.v[i] < y.v[i] ? x.v[i] : y.v[i]; });
+  }
+  template <class Test>
+  static std::uint32_t mask(Test test) {
+    std::uint32_t out = 0;
+    for (int i = 0; i < 16; ++i) out |= static_cast<std::uint32_t>(test(i)) << i;
+    return out;
+  }
+  static std::uint32_t at_least(const F& x, const F& y) {
+    return mask([&](int i) { return x.v[i] >= y.v[i]; });
+  }
+  static std::uint32_t greater(const F& x, const F& y) {
+    return mask([&](int i) { return x.v[i] > y.v[i]; });
+  }
+  static std::uint32_t is_nan(const F& x) {
+    return mask([&](int i) { return x.v[i] != x.v[i]; });
+  }
+
+  static I int_zero() { return int_all(0); }
+  static I int_all(std::int32_t value) {
+    return each<I>([&](int) { return value; });
+  }
+  static std::int32_t wrap(std::uint32_t value) { return static_cast<std::int32_t>(value); }
+  static std::uint32_t raw(std::int32_t value) { return static_cast<std::uint32_t>(value); }
+  static I int_add(const I& x, const I& y) {
+    return each<I>([&](int i) { return wrap(raw(x.v[i]) + raw(y.v[i])); });
+  }
+  static I int_max(const I& x, const I& y) {
+    return each<I>([&](int i) { return x.v[i] > y.v[i] ? x.v[i] : y.v[i]; });
+  }
+  static I int_and(const I& x, const I& y) {
+    return each<I>([&](int i) { return x.v[i] & y.v[i]; });
+  }
+  template <int N>
+  static I shift_left(const I& x) {
+    return each<I>([&](int i) { return wrap(raw(x.v[i]) << N); });
+  }
+  template <int N>
+  static I shift_right(const I& x) {
+    return each<I>([&](int i) { return x.v[i] >> N; });
+  }
+  static I bits(const F& x) { return std::bit_cast<I>(x); }
+  static F from_bits(const I& x) { return std::bit_cast<F>(x); }
+  static F to_float(const I& x) {
+    return each<F>([&](int i) { return static_cast<float>(x.v[i]); });
+  }
+  static void int_store(std::int32_t* p, const I& x) { std::memcpy(p, x.v, sizeof x.v); }
+  static I int_load(const std::int32_t* p) {
+    return each<I>([&](int i) { return p[i]; });
+  }
+  static void store_low_bytes(void* p, const I& x) {
+    std::int8_t narrow[16];
+    for (int i = 0; i < 16; ++i) narrow[i] = static_cast<std::int8_t>(x.v[i]);
+    std::memcpy(p, narrow, sizeof narrow);
+  }
+
+  static Bytes load_bytes(const std::uint8_t* p) {
+    Bytes out;
+    std::memcpy(out.v, p, sizeof out.v);
+    return out;
+  }
+  static Bytes low_nibbles(const Bytes& x) {
+    Bytes out;
+    for (int i = 0; i < 64; ++i) out.v[i] = x.v[i] & 15U;
+    return out;
+  }
+  static Bytes high_nibbles(const Bytes& x) {
+    Bytes out;
+    for (int i = 0; i < 64; ++i) out.v[i] = static_cast<std::uint8_t>(x.v[i] >> 4);
+    return out;
+  }
+  static I dot_nibbles(const I& sum, const Bytes& w, std::int32_t word) {
+    std::int8_t x[4];
+    std::memcpy(x, &word, 4);
+    return each<I>([&](int i) {
+      return sum.v[i] + w.v[4 * i] * x[0] + w.v[4 * i + 1] * x[1] + w.v[4 * i + 2] * x[2] +
+             w.v[4 * i + 3] * x[3];
+    });
+  }
+  static I bytes_start(std::int32_t correction) { return int_all(correction); }
+  static Bytes prepare_bytes(const Bytes& w) { return w; }
+  static I dot_bytes(const I& sum, const Bytes& w, std::int32_t word) {
+    return dot_nibbles(sum, w, word);
+  }
+  static void prefetch(const void*) {}
+
+  static void hash16(std::uint64_t base, std::uint64_t first, std::uint32_t* out) {
+    for (std::uint64_t i = 0; i < 16; ++i) {
+      std::uint64_t z = base + (first + i + 1) * 0x9E3779B97F4A7C15ULL;
+      z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
+      z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
+      out[i] = static_cast<std::uint32_t>((z ^ (z >> 31)) >> 32);
+    }
+  }
+};
+
+}  // namespace
+}  // namespace paradecode

@@ -1,0 +1,34 @@
+// The kernels of the including translation unit as one table.
+#pragma once
+
+#include "attention.hpp"
+#include "elementwise.hpp"
+#include "limits.hpp"
+#include "matmul.hpp"
+#include "reductions.hpp"
+#include "types.hpp"
+
+namespace paradecode {
+namespace {
+
+constexpr Kernels kernel_table(const char* name) {
+  return {.name = name,
+          .matmul = matmul,
+          .quantise = quantise,
+          .rms_norm = rms_norm,
+          .swiglu = swiglu,
+          .attention_f16 = attention<std::uint16_t>,
+          .attention_f32 = attention<float>,
+          .to_f16 = to_f16,
+          .best = best,
+          .block_best = block_best,
+          .exp_sums = exp_sums,
+          .collect = collect,
+          .noisy_candidates = noisy_candidates,
+          .read_all = read_all,
+          .multiply = multiply,
+          .products_a_step = kDotProducts};
+}
+
+}  // namespace
+}  // namespace paradecode

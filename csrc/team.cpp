@@ -1,0 +1,190 @@
+#include "team.hpp"
+
+#include <sched.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <exception>
+#include <map>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "errors.hpp"
+
+namespace paradecode {
+namespace {
+
+void relax() {
+#if defined(__x86_64__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+using Clock = std::chrono::steady_clock;
+constexpr auto kSpin = std::chrono::microseconds(60);
+constexpr auto kYield = std::chrono::microseconds(1500);
+
+// Spins, then yields the core, and says after a while that the caller had better sleep.
+class Patience {
+ public:
+  bool exhausted() {
+    if (++steps_ < 64) {
+      relax();
+      return false;
+    }
+    const auto now = Clock::now();
+    if (steps_ == 64) begin_ = now;
+    if (now - begin_ < kSpin) {
+      for (int i = 0; i < 16; ++i) relax();
+      return false;
+    }
+    if (now - begin_ < kYield) {
+      sched_yield();
+      return false;
+    }
+    return true;
+  }
+
+ private:
+  int steps_ = 0;
+  Clock::time_point begin_;
+};
+
+void doze() {
+  const timespec time{0, 50'000};
+  nanosleep(&time, nullptr);
+}
+
+int share_begin(int chunks, int threads, int member) { return chunks * member / threads; }
+
+}  // namespace
+
+int Member::claim(int phase, int chunks, int& victim) {
+  if (phase >= team_.capacity_) std::terminate();  // the job announced too few phases
+  const int threads = team_.threads_;
+  for (; victim < threads; ++victim) {
+    const int owner = (index_ + victim) % threads;
+    const int begin = share_begin(chunks, threads, owner);
+    const int size = share_begin(chunks, threads, owner + 1) - begin;
+    auto& counter = team_.counter(phase, owner).value;
+    if (counter.load(std::memory_order_relaxed) >= size) continue;
+    const int taken = counter.fetch_add(1, std::memory_order_relaxed);
+    if (taken < size) return begin + taken;
+  }
+  return -1;
+}
+
+void Member::finish(int phase, int chunks, int done) {
+  auto& counter = team_.counter(phase, team_.threads_).value;
+  int total = done == 0 ? counter.load(std::memory_order_acquire)
+                        : counter.fetch_add(done, std::memory_order_acq_rel) + done;
+  Patience patience;
+  while (total < chunks) {
+    if (patience.exhausted()) doze();
+    total = counter.load(std::memory_order_acquire);
+  }
+}
+
+std::shared_ptr<Team> Team::of(int threads) {
+  static std::mutex mutex;
+  static std::map<std::pair<pid_t, int>, std::weak_ptr<Team>> teams;
+  const std::lock_guard lock(mutex);
+  auto& slot = teams[{getpid(), threads}];
+  auto team = slot.lock();
+  if (team == nullptr) {
+    // In a forked child the threads are gone, and the condition variable would wait for them.
+    team = std::shared_ptr<Team>(new Team(threads), [](Team* old) {
+      if (old->in_own_process()) delete old;
+    });
+    slot = team;
+  }
+  return team;
+}
+
+Team::Team(int threads) : threads_(threads), process_(getpid()) {
+  for (int index = 1; index < threads; ++index) workers_.emplace_back([this, index] {
+    serve(index);
+  });
+}
+
+Team::~Team() {
+  {
+    const std::lock_guard lock(sleep_mutex_);
+    stop_.store(true);
+  }
+  wake_.notify_all();
+  for (auto& worker : workers_) worker.join();
+}
+
+bool Team::in_own_process() const { return getpid() == process_; }
+
+void Team::check_process() const {
+  if (!in_own_process())
+    throw BackendError(
+        "this backend was made before the process forked, and its threads stayed in the parent; "
+        "make a new backend in the child");
+}
+
+bool Team::enter() {
+  std::uint32_t gate = gate_.load(std::memory_order_relaxed);
+  while ((gate & kOpen) != 0)
+    if (gate_.compare_exchange_weak(gate, gate + 1, std::memory_order_acquire)) return true;
+  return false;
+}
+
+void Team::serve(int index) {
+  std::uint32_t seen = 0;
+  while (true) {
+    Patience patience;
+    while (ticket_.load(std::memory_order_acquire) == seen) {
+      if (stop_.load(std::memory_order_relaxed)) return;
+      if (!patience.exhausted()) continue;
+      std::unique_lock lock(sleep_mutex_);
+      sleeping_.fetch_add(1);
+      wake_.wait(lock, [&] { return ticket_.load() != seen || stop_.load(); });
+      sleeping_.fetch_sub(1);
+    }
+    seen = ticket_.load(std::memory_order_acquire);
+    if (!enter()) continue;
+    Member member(*this, index);
+    job_(context_, member);
+    gate_.fetch_sub(1, std::memory_order_release);
+  }
+}
+
+void Team::run(int phases, void (*job)(void*, Member&), void* context) {
+  check_process();
+  const std::lock_guard lock(one_job_);
+  Member caller(*this, 0);
+  if (threads_ == 1) {
+    job(context, caller);
+    return;
+  }
+  if (phases > capacity_) {
+    counters_ = std::make_unique<Counter[]>(static_cast<std::size_t>(phases) *
+                                            static_cast<std::size_t>(threads_ + 1));
+    capacity_ = phases;
+  }
+  for (int i = 0; i < phases * (threads_ + 1); ++i)
+    counters_[static_cast<std::size_t>(i)].value.store(0, std::memory_order_relaxed);
+  job_ = job;
+  context_ = context;
+  gate_.store(kOpen, std::memory_order_release);
+  ticket_.fetch_add(1);
+  if (sleeping_.load() > 0) {
+    const std::lock_guard sleep_lock(sleep_mutex_);
+    wake_.notify_all();
+  }
+  job(context, caller);
+  gate_.fetch_and(~kOpen, std::memory_order_acq_rel);
+  Patience patience;
+  while (gate_.load(std::memory_order_acquire) != 0)
+    if (patience.exhausted()) doze();
+}
+
+}  // namespace paradecode

@@ -1,0 +1,1 @@
+"""Measuring: prompts, interleaved runs, statistics that survive a noisy machine, tables, plots."""

@@ -1,0 +1,42 @@
+"""``python -m paradecode.bench results.json``: tables and pictures again from a stored result."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from paradecode.bench.markdown import insert, report
+from paradecode.bench.render import write_report
+from paradecode.bench.results import read_results
+from paradecode.bench.summary import summarise
+from paradecode.core.errors import InvalidInput
+
+
+def main() -> int:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="python -m paradecode.bench", description=__doc__)
+    parser.add_argument("results", type=Path, help="JSON file of a run")
+    parser.add_argument("--baseline", help="engine that speed-ups refer to")
+    parser.add_argument("--folder", type=Path, help="write all files there")
+    parser.add_argument("--into", type=Path, help="put the tables between the document's markers")
+    given = parser.parse_args()
+    try:
+        results = read_results(given.results)
+    except InvalidInput as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    if given.folder:
+        for file in write_report(results, given.folder, given.baseline):
+            print(file)
+        return 0
+    text = report(results, summarise(results, given.baseline), given.baseline)
+    if given.into:
+        given.into.write_text(insert(given.into.read_text("utf-8"), text), "utf-8")
+    else:
+        print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

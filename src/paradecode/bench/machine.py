@@ -1,0 +1,80 @@
+"""What a result was measured on: processor, instruction sets, memory, code version."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+# The instruction sets that decide how fast inference can be.
+ISA = (
+    "sse4_2", "avx", "f16c", "fma", "avx2", "avx_vnni", "avx512f", "avx512bw", "avx512_vnni",
+    "avx512_bf16", "avx512_fp16", "amx_int8", "amx_bf16", "asimd", "asimddp", "i8mm", "sve", "bf16",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Attributes: processor model, usable cores, bytes of memory, instruction sets, system."""
+
+    cpu: str
+    cores: int
+    memory_bytes: int
+    isa: tuple[str, ...]
+    system: str
+    python: str
+
+
+def usable_cores() -> int:
+    """How many cores this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def describe() -> Machine:
+    """This machine."""
+    info = _cpuinfo()
+    flags = set((info.get("flags") or info.get("Features") or "").split())
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        memory = 0
+    cpu = info.get("model name") or platform.processor() or platform.machine()
+    if "cpu family" in info:
+        cpu += f" (family {info['cpu family']}, model {info.get('model', '?')})"
+    return Machine(
+        cpu=cpu,
+        cores=usable_cores(),
+        memory_bytes=memory,
+        isa=tuple(name for name in ISA if name in flags),
+        system=f"{platform.system()} {platform.machine()}",
+        python=platform.python_version(),
+    )
+
+
+def commit(folder: Path) -> str:
+    """The checked-out commit, ``+`` appended when files were changed since; empty without git."""
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=30
+        )
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    try:
+        head = git("rev-parse", "HEAD")
+        return head + "+" if head and git("status", "--porcelain") else head
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def _cpuinfo() -> dict[str, str]:
+    try:
+        text = Path("/proc/cpuinfo").read_text("utf-8", "replace").split("\n\n")[0]
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in text.splitlines())
+    return {name.strip(): value.strip() for name, _, value in pairs}

@@ -1,0 +1,115 @@
+"""The prompts of a benchmark: a JSONL file, checked, and the token ids every engine is given."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paradecode.core.errors import InvalidInput
+
+DEFAULT_FILE = Path(__file__).with_name("prompts.jsonl")
+MAX_TOKENS = 1 << 16
+Messages = list[dict[str, str]]
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One conversation: the user's turns, and how long an answer may get."""
+
+    id: str
+    group: str
+    turns: tuple[str, ...]
+    max_tokens: int
+
+
+@dataclass(frozen=True)
+class Item:
+    """One measurement's input. The turns of one conversation have the same ``prompt``."""
+
+    id: str
+    prompt: str
+    group: str
+    token_ids: tuple[int, ...]
+    max_tokens: int
+
+
+def load_prompts(path: Path | None = None) -> list[Prompt]:
+    """Read a prompts file; None is the package's own.
+
+    Raises:
+        InvalidInput: naming the line and the field that is wrong.
+    """
+    file = path or DEFAULT_FILE
+    try:
+        lines = file.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput("prompts", str(file), f"give a readable file ({error})") from None
+    prompts = [_prompt(f"{file.name} line {n}", s) for n, s in enumerate(lines, 1) if s.strip()]
+    seen: set[str] = set()
+    for prompt in prompts:
+        if prompt.id in seen:
+            raise InvalidInput("prompts id", prompt.id, "give each prompt an id of its own")
+        seen.add(prompt.id)
+    if not prompts:
+        raise InvalidInput("prompts", str(file), "give at least one prompt")
+    return prompts
+
+
+def first_of_each_group(prompts: Sequence[Prompt], count: int) -> list[Prompt]:
+    """A small sample that still touches every group."""
+    taken: dict[str, int] = {}
+    chosen = []
+    for prompt in prompts:
+        taken[prompt.group] = taken.get(prompt.group, 0) + 1
+        if taken[prompt.group] <= count:
+            chosen.append(prompt)
+    return chosen
+
+
+def make_items(
+    prompts: Sequence[Prompt],
+    encode: Callable[[Messages], Sequence[int]],
+    answer: Callable[[Messages, int], str],
+    max_tokens: int | None = None,
+) -> list[Item]:
+    """Token ids of every turn.
+
+    Args:
+        encode: messages -> token ids in the model's chat format.
+        answer: what a reference decoder replies (messages, max_tokens); it fills the earlier turns
+            of a conversation, so that all engines continue the same text.
+        max_tokens: upper bound on the prompts' own.
+    """
+    items = []
+    for prompt in prompts:
+        limit = min(prompt.max_tokens, max_tokens or MAX_TOKENS)
+        messages: Messages = []
+        for turn, text in enumerate(prompt.turns):
+            messages = [*messages, {"role": "user", "content": text}]
+            name = prompt.id if len(prompt.turns) == 1 else f"{prompt.id}/{turn + 1}"
+            items.append(Item(name, prompt.id, prompt.group, tuple(encode(messages)), limit))
+            if turn + 1 < len(prompt.turns):
+                reply = answer(messages, limit)
+                messages = [*messages, {"role": "assistant", "content": reply}]
+    return items
+
+
+def _prompt(where: str, line: str) -> Prompt:
+    try:
+        entry: Any = json.loads(line)
+    except (ValueError, RecursionError):
+        entry = None
+    if not isinstance(entry, dict):
+        raise InvalidInput(where, line, 'write {"id": ..., "group": ..., "turns": ["..."]}')
+    for name in ("id", "group"):
+        if not isinstance(entry.get(name), str) or not entry[name]:
+            raise InvalidInput(f"{where} {name}", entry.get(name), "give a text")
+    turns, limit = entry.get("turns"), entry.get("max_tokens", 128)
+    if not isinstance(turns, list) or not turns or not all(isinstance(t, str) for t in turns):
+        raise InvalidInput(f"{where} turns", turns, "give a list of texts")
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_TOKENS:
+        raise InvalidInput(f"{where} max_tokens", limit, f"give a number from 1 to {MAX_TOKENS}")
+    return Prompt(entry["id"], entry["group"], tuple(turns), limit)

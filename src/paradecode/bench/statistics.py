@@ -1,0 +1,77 @@
+"""Ratios of totals with bootstrap intervals over prompts.
+
+Every figure is a function of column totals (tokens, seconds, counts), because a mean of per-prompt
+ratios weighs a 10-token answer like a 500-token one. A resample draws prompts with replacement and
+recomputes the totals; engines that are compared share the draw, so intervals of ratios are paired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+RESAMPLES = 4000
+Statistic = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+"""Column totals [..., C] -> value [...]."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A value with the ends of its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def interval(
+    columns: Sequence[Sequence[float]] | NDArray[np.float64],
+    statistic: Statistic,
+    clusters: Sequence[str] | None = None,
+    *,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Interval | None:
+    """Percentile bootstrap.
+
+    Args:
+        columns: [C, N], one row a quantity, one column a measurement.
+        statistic: what is wanted, from totals.
+        clusters: what each measurement belongs to (turns of one conversation are one prompt);
+            whole clusters are drawn. None makes each measurement its own.
+        resamples, seed: of the bootstrap.
+
+    Returns:
+        None when there is nothing to measure (no prompts, or a total that is divided by is 0).
+    """
+    table = np.asarray(columns, np.float64)
+    if table.ndim != 2 or table.shape[1] == 0:
+        return None
+    if clusters is not None:
+        _, index = np.unique(np.asarray(clusters), return_inverse=True)
+        table = np.stack([np.bincount(index, weights=row) for row in table])
+    count = table.shape[1]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        value = float(statistic(table.sum(axis=1)))
+        if not np.isfinite(value):
+            return None
+        draws = np.random.default_rng(seed).multinomial(
+            count, np.full(count, 1 / count), size=resamples
+        )
+        values = statistic(draws @ table.T)
+    values = values[np.isfinite(values)]
+    low, high = np.quantile(values, (0.025, 0.975)) if len(values) else (value, value)
+    return Interval(value, float(low), float(high))
+
+
+def ratio(totals: NDArray[np.float64]) -> NDArray[np.float64]:
+    """First total over the second: tokens / seconds."""
+    return totals[..., 0] / totals[..., 1]
+
+
+def ratio_of_ratios(totals: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(tokens / seconds) of one engine over (tokens / seconds) of the baseline."""
+    return (totals[..., 0] / totals[..., 1]) / (totals[..., 2] / totals[..., 3])

@@ -1,0 +1,151 @@
+"""SWIFT: look for the layers that can be skipped while decoding."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.request import TARGET, Forward, Reply, Store
+from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.tree import TokenTree
+from paradecode.decoders.autoregressive.budget import Budget, Fixed
+from paradecode.decoders.autoregressive.budget.calibration import Calibration
+from paradecode.decoders.autoregressive.drafters.tree_draft import Source, TreeDraft
+from paradecode.decoders.autoregressive.loop import Proposal
+from paradecode.decoders.autoregressive.method import MAX_DRAFT, drafter
+from paradecode.decoders.registry import parameter
+
+BAYES_EVERY, POOL, REMEMBERED, KAPPA = 25, 256, 128, 2.5
+TOLERANCE, GOOD_ENOUGH = 100, 0.95
+
+
+class Search:
+    """The best set of kept layers so far, for all requests of a tenant.
+
+    Sets are bool vectors over the layers; the first and the last are always kept.
+    """
+
+    def __init__(self, layers: int, skip: float) -> None:
+        self.kept = np.ones(layers, bool)
+        self.skipped = min(round(skip * layers), max(layers - 2, 0))
+        every_second = np.arange(1, layers - 1, 2)
+        self.kept[every_second[: self.skipped]] = False
+        rest = np.flatnonzero(self.kept[1:-1]) + 1
+        self.kept[rest[: max(0, self.skipped - len(every_second))]] = False
+        self.score, self.trials, self.stale = -1.0, 0, 0
+        self._sets: list[NDArray[np.bool_]] = []
+        self._scores: list[float] = []
+        self._random = np.random.default_rng(0)
+        self.calibration = Calibration()
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        return tuple(np.flatnonzero(self.kept).tolist())
+
+    def settled(self, most: int) -> bool:
+        """Whether to stop looking."""
+        choices = 0 < self.skipped < len(self.kept) - 2
+        tired = self.trials >= most or self.stale >= TOLERANCE
+        return not choices or tired or self.score >= GOOD_ENOUGH
+
+    def candidate(self) -> NDArray[np.bool_]:
+        """The set to try next: at first the one in use, then random ones, now and then a guess."""
+        if self.trials == 0:
+            return self.kept
+        if self.trials % BAYES_EVERY:
+            return self._any()
+        return self._promising([self._any() for _ in range(POOL)])
+
+    def book(self, kept: NDArray[np.bool_], score: float) -> None:
+        self.trials += 1
+        self.stale += 1
+        self._sets, self._scores = [*self._sets, kept][-REMEMBERED:], [*self._scores, score]
+        self._scores = self._scores[-REMEMBERED:]
+        if score > self.score:
+            if not np.array_equal(kept, self.kept):
+                self.calibration = Calibration()
+            self.kept, self.score, self.stale = kept, score, 0
+
+    def _any(self) -> NDArray[np.bool_]:
+        kept = np.ones(len(self.kept), bool)
+        kept[1 + self._random.permutation(len(kept) - 2)[: self.skipped]] = False
+        return kept
+
+    def _promising(self, pool: list[NDArray[np.bool_]]) -> NDArray[np.bool_]:
+        """The set of highest upper confidence bound under a Gaussian process over sets."""
+        seen, scores = np.array(self._sets), np.array(self._scores)
+        spread = max(float(scores.std()), 1e-3)
+        among = _kernel(seen, seen) + 1e-2 * np.eye(len(seen))
+        across = _kernel(np.array(pool), seen)
+        weights = np.linalg.solve(among, across.T).T
+        mean = weights @ (scores - scores.mean()) / spread
+        variance = np.maximum(1.0 - (weights * across).sum(axis=1), 0.0)
+        return pool[int(np.argmax(mean + KAPPA * np.sqrt(variance)))]
+
+
+def _kernel(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Similarity of sets: it falls by half for every four layers in which they differ."""
+    return np.exp2(-(a[:, None, :] != b[None, :, :]).sum(axis=2) / 4.0)
+
+
+@drafter("swift", paper="SWIFT", arxiv="2410.06916", url="https://github.com/hemingkx/SWIFT")
+@dataclass
+class Swift:
+    """Self-speculation that searches, while it decodes, which layers to skip (Xia et al. 2025).
+
+    A set of layers is scored by how many of the last ``window`` tokens it would have predicted, in
+    one forward over them all. Layers are skipped whole, attention and feed-forward together.
+    """
+
+    runs: ClassVar[str] = TARGET  # Its tentative rows: one drafter of a fusion at a time.
+    skip: float = parameter(0.45, 0.0, 0.9, "share of the layers that the draft leaves out")
+    interval: int = parameter(4, 1, 1024, "steps between two trials of a set")
+    trials: int = parameter(200, 0, 10000, "most trials")
+    window: int = parameter(32, 1, 256, "tokens a set is scored on")
+    width: int = parameter(3, 1, 16, "candidates of each node; 1 drafts a chain")
+    budget: Budget = field(default_factory=lambda: Fixed(MAX_DRAFT), repr=False)
+    shares_noise: bool = False
+    reads_draws: bool = False
+    _draft: TreeDraft = field(default_factory=TreeDraft, repr=False)
+    _steps: int = 0
+
+    def propose(self, seq: Sequence, limit: int) -> Proposal:
+        total = seq.about().layers
+        search = seq.shared(f"swift {total} {self.skip}", lambda: Search(total, self.skip))
+        self._steps += 1
+        enough = len(seq.tokens) - seq.prompt_length > self.window
+        if enough and self._steps % self.interval == 0 and not search.settled(self.trials):
+            kept = search.candidate()
+            score = yield from self._matchness(seq, kept)
+            search.book(kept, score)
+        self._draft.calibration = search.calibration
+        source = Source(layers=search.layers)
+        self._draft.shares_noise, self._draft.reads_draws = self.shares_noise, self.reads_draws
+        tree = yield from self._draft.propose(seq, limit, source, self.budget, self.width)
+        return tree
+
+    def observe(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
+        self._draft.observe(verdict)
+
+    def _matchness(
+        self, seq: Sequence, kept: NDArray[np.bool_]
+    ) -> Generator[Forward, Reply, float]:
+        """Share of the last ``window`` tokens that these layers choose, each after true text."""
+        length = len(seq.tokens)
+        rows = np.arange(length - self.window - 1, length - 1, dtype=np.int32)
+        text = seq.tokens.copy()
+        reply = yield Forward(
+            text[rows],
+            store=Store.NONE,
+            positions=rows,
+            visible=np.arange(rows[0], dtype=np.int32),
+            logits=np.arange(self.window, dtype=np.int32),
+            layers=tuple(np.flatnonzero(kept).tolist()),
+        )
+        keys = [seq.sampler.noise_key(int(row) + 1 - length) for row in rows]
+        chosen = reply.logits.sample(seq.sampler.warp, keys)
+        return float((chosen == text[rows + 1]).mean())

@@ -1,0 +1,262 @@
+"""Fusion: one draft made of several drafters' drafts (``suffix+token-recycling``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from paradecode.core.decoder import Decoder, weakest
+from paradecode.core.errors import InvalidInput
+from paradecode.core.request import Reply
+from paradecode.core.sequence import Sequence as LiveSequence
+from paradecode.core.sequence import Verdict
+from paradecode.core.tree import EMPTY, ROOT, TokenTree
+from paradecode.decoders.autoregressive.budget import Budget
+from paradecode.decoders.autoregressive.loop import Drafter, DraftVerify, Grower, Proposal
+from paradecode.decoders.autoregressive.method import LoopSettings, assemble, guarantee_under
+from paradecode.decoders.registry import Method, Spec, find, parameters_of, parse, written
+
+MOST_PARTS = 4
+
+
+def merge(trees: Sequence[TokenTree]) -> TokenTree:
+    """One trie of all drafts: nodes with equal tokens under equal parents become one.
+
+    Drafters that agree are more right together than the best of them, so a node that several
+    propose gets 1 - (1 - a)(1 - b): what it would be if they erred independently. They do not
+    quite, and children of one parent may now add up to more than certainty; such a family is scaled
+    down to 1. What remains of the optimism is for the budget, which compares promises with results.
+
+    A tree merged with an empty one is itself. What was drawn is forgotten: siblings of different
+    origins can only be verified as they stand.
+    """
+    trees = [tree for tree in trees if len(tree)]
+    if len(trees) < 2:
+        return trees[0] if trees else EMPTY
+    nodes: dict[tuple[int, int], int] = {}
+    estimates: list[float] = []
+    for tree in trees:
+        place = {ROOT: ROOT}
+        proposed: set[int] = set()
+        rows = zip(
+            tree.parents.tolist(), tree.tokens.tolist(), tree.estimates.tolist(), strict=True
+        )
+        for node, (parent, token, estimate) in enumerate(rows):
+            path = (place[parent], token)
+            known = nodes.setdefault(path, len(nodes))
+            place[node] = known
+            if known == len(estimates):
+                estimates.append(estimate)
+            elif known not in proposed:  # A drafter that says a thing twice says it once.
+                estimates[known] = 1.0 - (1.0 - estimates[known]) * (1.0 - estimate)
+            proposed.add(known)
+    parents = np.array([parent for parent, _ in nodes], np.int32)
+    tokens = np.array([token for _, token in nodes], np.int32)
+    chances = np.array(estimates, np.float32)
+    family = np.bincount(parents + 1, chances, len(nodes) + 1)[parents + 1]
+    return TokenTree(tokens, parents, (chances / np.maximum(family, 1.0)).astype(np.float32))
+
+
+@dataclass
+class Fused:
+    """A drafter made of drafters.
+
+    Each part is asked for a draft of the whole size, and the most promising nodes of all are kept.
+    Afterwards each sees how *its* nodes fared, as though the others had not been there, unless it
+    says ``observes_all``: then it learns from every row that was verified.
+    """
+
+    parts: Sequence[Drafter]
+    _drafts: list[TokenTree] = field(default_factory=list, init=False, repr=False)
+    _budget: Budget | None = field(default=None, init=False, repr=False)
+
+    @property
+    def shares_noise(self) -> bool:
+        """See :func:`paradecode.decoders.autoregressive.growth.guess`."""
+        return any(getattr(part, "shares_noise", False) for part in self.parts)
+
+    @shares_noise.setter
+    def shares_noise(self, value: bool) -> None:
+        for part in self.parts:
+            if hasattr(part, "shares_noise"):
+                part.shares_noise = value
+
+    @property
+    def whole(self) -> bool:
+        """A part that needs all its rows needs the whole tree."""
+        return any(getattr(part, "whole", False) for part in self.parts)
+
+    @property
+    def hidden(self) -> tuple[int, ...]:
+        """Layers whose outputs any part wants to see."""
+        wanted = [layer for part in self.parts for layer in getattr(part, "hidden", ())]
+        return tuple(dict.fromkeys(wanted))
+
+    @property
+    def budget(self) -> Budget | None:
+        """The loop's, for the parts that pay for each level of their trees."""
+        return self._budget
+
+    @budget.setter
+    def budget(self, budget: Budget) -> None:
+        self._budget = budget
+        for part in self.parts:
+            if isinstance(part, Grower):
+                part.budget = budget
+
+    def propose(self, seq: LiveSequence, limit: int) -> Proposal:
+        self._drafts = []
+        for part in self.parts:
+            tree = yield from part.propose(seq, limit)
+            self._drafts.append(tree)
+        return self.join(self._drafts, limit)
+
+    def join(self, drafts: Sequence[TokenTree], limit: int) -> TokenTree:
+        return merge(drafts).best(limit)
+
+    def observe(self, seq: LiveSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
+        drafts = self._drafts or [EMPTY] * len(self.parts)
+        for part, draft in zip(self.parts, drafts, strict=True):
+            if getattr(part, "observes_all", False):
+                part.observe(seq, tree, reply, verdict)
+            else:
+                part.observe(seq, *share(draft, tree, reply, verdict))
+        self._drafts = []
+
+
+def share(
+    draft: TokenTree, tree: TokenTree, reply: Reply, verdict: Verdict
+) -> tuple[TokenTree, Reply, Verdict]:
+    """What a verification of ``tree`` says about one drafter's part of it.
+
+    The nodes of ``tree`` that are in ``draft``, their rows, and the verdict as it would have been
+    for them alone: up to the first token that they do not contain.
+    """
+    theirs = {ROOT: ROOT}
+    for node, (parent, token) in enumerate(
+        zip(tree.parents.tolist(), tree.tokens.tolist(), strict=True)
+    ):
+        if parent in theirs:
+            match = draft.child(theirs[parent], token)
+            if match is not None:
+                theirs[node] = match
+    nodes = [node for node in theirs if node != ROOT]
+    number = {ROOT: ROOT, **{node: index for index, node in enumerate(nodes)}}
+    keep = np.zeros(len(tree), bool)
+    keep[nodes] = True
+    rows: list[int] = []
+    for row in verdict.rows:
+        if row - 1 not in number:
+            break
+        rows.append(number[row - 1] + 1)
+    logits = reply.logits.select([0, *(node + 1 for node in nodes)])
+    hidden = {}
+    for layer, states in reply.hidden.items():
+        first = len(states) - len(tree)  # Rows of tokens come before those of nodes.
+        hidden[layer] = states[[*range(first), *(first + node for node in nodes)]]
+    return (
+        tree.select(keep),
+        Reply(logits, hidden),
+        Verdict(verdict.tokens[: len(rows)], rows, logits),
+    )
+
+
+@dataclass(frozen=True)
+class Fusion(Spec):
+    """A spec made of specs; ``settings`` are the loop's, and concern the whole."""
+
+    parts: tuple[Spec, ...] = ()
+
+    def __str__(self) -> str:
+        first = [str(part) for part in self.parts[:-1]]
+        last = self.parts[-1]
+        return "+".join([*first, written(last.method.name, {**last.settings, **self.settings})])
+
+
+def drafter_of(spec: Spec | str) -> Drafter:
+    """A fresh drafter of a draft-and-verify method, without the rest of the loop."""
+    decoder = parse(spec)()
+    if not isinstance(decoder, DraftVerify):
+        raise InvalidInput("decoder", str(spec), "fuse methods that draft and verify")
+    return decoder.drafter
+
+
+def fusion(
+    parts: Sequence[tuple[str, Mapping[str, Any]]],
+    shared: Mapping[str, Any],
+    trusted: bool = True,
+) -> Fusion:
+    """The method made of ``parts`` (names and settings).
+
+    Settings of the loop concern the whole, wherever they are written. ``shared`` ones (of a JSON
+    object) go to every part that knows them.
+
+    Raises:
+        InvalidInput: for a part that cannot be fused, or a setting nobody knows.
+    """
+    if len(parts) > MOST_PARTS:
+        raise InvalidInput("decoder", len(parts), f"fuse at most {MOST_PARTS} drafters")
+    loop = {parameter.name: parameter for parameter in parameters_of(LoopSettings)}
+    whole: dict[str, Any] = {}
+    specs: list[Spec] = []
+    known: set[str] = set()
+    running: set[str | None] = set()
+    for name, given in parts:
+        method = find(name)
+        names = {p.name for p in method.parameters}
+        common = {
+            key: value for key, value in shared.items() if method.names.get(key, key) in names
+        }
+        known |= common.keys()
+        own: dict[str, Any] = {}
+        for key, value in {**common, **given}.items():
+            ours = method.names.get(key, key)
+            if ours not in loop:
+                own[key] = value
+                continue
+            value = loop[ours].check(method.name, value)
+            if whole.setdefault(ours, value) != value:
+                raise InvalidInput(ours, value, "give a setting of the whole once")
+        spec = parse({"method": method.name, **own}, trusted)
+        runs = getattr(drafter_of(spec), "runs", None)
+        if runs is not None and runs in running:
+            raise InvalidInput("decoder", name, f"only one part may draft with the {runs} model")
+        running.add(runs)
+        specs.append(spec)
+    if not shared.keys() <= known:
+        unknown = sorted(shared.keys() - known)[0]
+        raise InvalidInput("fusion setting", unknown, "use a setting of one of the parts")
+
+    def build(**settings: Any) -> Decoder:
+        drafters = [drafter_of(spec) for spec in specs]
+        return assemble(Fused(drafters), LoopSettings(**settings))
+
+    methods = [spec.method for spec in specs]
+    guarantee = methods[0].guarantee
+    for method in methods[1:]:
+        guarantee = weakest(guarantee, method.guarantee)
+    untrained = all(method.training == "none" for method in methods)
+    return Fusion(
+        Method(
+            name="+".join(method.name for method in methods),
+            family="autoregressive",
+            guarantee=guarantee,
+            training="none" if untrained else "the parts'",
+            paper="; ".join(method.paper for method in methods),
+            arxiv=None,
+            url=None,
+            summary="One draft made of the parts' drafts.",
+            parameters=tuple(loop.values()),
+            aliases=(),
+            names={},
+            build=build,
+            models=tuple(dict.fromkeys(model for method in methods for model in method.models)),
+            under=guarantee_under,
+        ),
+        whole,
+        tuple(specs),
+        draft_model=next((spec.draft_model for spec in specs if spec.draft_model), None),
+    )

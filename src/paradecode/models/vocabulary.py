@@ -1,0 +1,79 @@
+"""Matches the vocabularies of two models by what their tokens spell."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from paradecode.core.errors import InvalidInput
+from paradecode.core.vocabulary import Vocabulary
+from paradecode.models.text_stream import byte_characters
+from paradecode.models.tokenizer import Tokenizer
+
+SMALLEST_SHARE = 0.05
+"""Least share of the draft's tokens that the target must have, or drafting is pointless."""
+
+
+def match(
+    target: Tokenizer, draft: Tokenizer, target_size: int, draft_size: int
+) -> Vocabulary | None:
+    """How a draft model's tokens correspond to the target's; None when they are the same.
+
+    Args:
+        target_size, draft_size: rows of the models' LM heads, which may exceed the tokenizers'.
+
+    Raises:
+        InvalidInput: if the two have next to nothing in common.
+    """
+    theirs = [spelling(target, token) for token in range(target_size)]
+    own = [spelling(draft, token) for token in range(draft_size)]
+    if theirs == own:
+        return None
+    place = {text: token for token, text in reversed([*enumerate(theirs)]) if text}
+    first = {text: token for token, text in reversed([*enumerate(own)]) if text}
+    to_target = np.array(
+        [place.get(text, -1) if first.get(text) == token else -1 for token, text in enumerate(own)],
+        np.int32,
+    )
+    if (to_target >= 0).mean() < SMALLEST_SHARE:
+        raise InvalidInput("draft_model", "its tokens", "give a model with a similar tokenizer")
+    filler = next(token for token, text in enumerate(own) if text)
+    pieces = [_spell(text, first, draft, filler) for text in theirs]
+    starts = np.concatenate([[0], np.cumsum([len(piece) for piece in pieces])])
+    flat = np.array([token for piece in pieces for token in piece], np.int32)
+    return Vocabulary(to_target, flat, starts.astype(np.int64))
+
+
+def spelling(tokenizer: Tokenizer, token: int) -> bytes:
+    """The bytes that a token stands for; control tokens by their name, unused ids nothing.
+
+    A control token never spells like a text: its bytes start with 0xFF, which no text has.
+    """
+    if token >= tokenizer.vocab_size:
+        return b""
+    piece = tokenizer.token(token)
+    if tokenizer.is_control(token):
+        return b"\xff" + piece.encode()
+    if tokenizer.byte_level:
+        try:
+            return bytes(_BYTES[character] for character in piece)
+        except KeyError:  # An added token is written as it reads.
+            return piece.encode()
+    if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):
+        return bytes([int(piece[3:5], 16)])
+    return piece.replace("▁", " ").encode()
+
+
+_BYTES = byte_characters()
+
+
+def _spell(text: bytes, first: dict[bytes, int], draft: Tokenizer, filler: int) -> list[int]:
+    """``text`` in the draft's tokens, at least one."""
+    if text in first:
+        return [first[text]]
+    if text.startswith(b"\xff") or not text:
+        return [filler]
+    try:
+        ids = draft.encode(text.decode(), special=False, parse_special=False)
+    except UnicodeDecodeError:  # Part of a character: byte by byte.
+        ids = [first[bytes([byte])] for byte in text if bytes([byte]) in first]
+    return ids or [filler]

@@ -1,0 +1,73 @@
+"""What ``paradecode info`` tells: versions, machine, kernels, and what a forward costs here."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from rich.table import Table
+
+from paradecode import __version__
+from paradecode.engine.cost import CostCurve, processor
+
+PACKAGES = ("numpy", "tokenizers", "gguf", "safetensors", "torch", "huggingface_hub")
+
+
+def machine_record() -> dict[str, Any]:
+    """Machine and versions, for people and for result files."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return {
+        "paradecode": __version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "processor": processor(),
+        "cores": os.cpu_count(),
+        "usable_cores": len(affinity(0)) if affinity else os.cpu_count(),
+        "packages": {name: _version(name) for name in PACKAGES},
+    }
+
+
+def native_record() -> dict[str, Any]:
+    """Which kernels the native core would run, and why."""
+    try:
+        from paradecode.backends.native import _core
+        from paradecode.backends.native.machine import default_threads
+    except ImportError as error:
+        return {"available": False, "reason": str(error)}
+    chosen, reason = _core.chosen_isa()
+    return {
+        "available": True,
+        "instruction_set": chosen,
+        "reason": reason,
+        "built_in": list(_core.available_isas()),
+        "threads": default_threads(),
+    }
+
+
+def cost_table(curve: CostCurve) -> Table:
+    """Milliseconds of a forward, and the ratio to one row."""
+    table = Table("rows", title="A forward on this machine: ms (times one row)")
+    for context in curve.contexts:
+        table.add_column(f"context {context}", justify="right")
+    for index, rows in enumerate(curve.rows):
+        cells = [
+            f"{1e3 * column[index]:.2f}  ({column[index] / column[0]:.2f})"
+            for column in curve.seconds
+        ]
+        table.add_row(str(rows), *cells)
+    return table
+
+
+def cost_record(curve: CostCurve) -> dict[str, Any]:
+    """The curve as JSON holds it."""
+    return asdict(curve)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,41 @@
+"""Every registered method, as it comes and at the extremes of its settings."""
+
+from __future__ import annotations
+
+import pytest
+
+from paradecode.decoders.registry import parse
+from paradecode.testing.conformance import ConformanceCase, cases, check, specs
+
+ESSENTIAL = ("batch-of-16", "mixed-methods", "chunks-of-3", "prefix-cache", "context-end")
+"""On the further architectures; the first ones get everything."""
+
+
+def matrix() -> list[ConformanceCase]:
+    chosen = []
+    for spec in specs():
+        if spec.settings:
+            chosen += cases(spec, kinds=("toy", "toy-masked"))
+        else:
+            chosen += cases(spec, kinds=("toy", "toy-masked", "llama", "qwen3-near-tie"))
+            chosen += cases(spec, kinds=("qwen2", "mistral-window"), only=ESSENTIAL)
+    return chosen
+
+
+@pytest.mark.parametrize("case", matrix(), ids=str)
+def test_method(case: ConformanceCase) -> None:
+    case.run()
+
+
+def test_every_method_is_in_the_matrix() -> None:
+    named = {case.subject.name for case in matrix()}
+    assert {"greedy", "prompt-lookup", "prompt-lookup(num_speculative_tokens=1)"} <= named
+
+
+def test_extremes_are_valid_settings() -> None:
+    for spec in specs(["prompt-lookup"]):
+        assert str(parse(str(spec))) == str(spec)
+
+
+def test_check_runs_what_it_is_told() -> None:
+    check("ngram", kinds=["toy"], only=["max-tokens", "drafts-are-accepted"])

@@ -1,0 +1,59 @@
+"""On the real, quantised model: parallel output equals plain output, token by token."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+
+import pytest
+
+from paradecode import LLM, SamplingParams
+from paradecode.report.demo import PROMPTS as DEMO
+
+PROMPTS = [
+    turn
+    for line in files("paradecode.bench").joinpath("prompts.jsonl").read_text("utf-8").splitlines()
+    for turn in json.loads(line)["turns"]
+]
+
+
+@pytest.fixture(scope="module")
+def llm():
+    with LLM(backend="native") as llm:
+        yield llm
+
+
+@pytest.mark.parametrize(
+    ("title", "expected"),
+    [
+        ("open question", "scatter"),
+        ("rewrite this code", 'print("Good morning, " + name + "!")'),
+        ("extract from this text", "340 ship models"),
+    ],
+)
+def test_demo_answers_make_sense(llm: LLM, title: str, expected: str) -> None:
+    answer = llm.chat([{"role": "user", "content": DEMO[title]}], max_tokens=96)
+    assert expected in answer.text
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_parallel_equals_plain(llm: LLM, temperature: float) -> None:
+    prompts = [
+        llm.chat_tokens([{"role": "user", "content": text}]) for text in PROMPTS[::6]
+    ]  # fmt: skip
+    params = SamplingParams(max_tokens=48, min_tokens=48, temperature=temperature, seed=7)
+    plain = llm.generate(prompts, params, decoder="greedy")
+    parallel = llm.generate(prompts, params, decoder="prompt-lookup(budget=fixed)")
+    assert [c.token_ids for c in parallel] == [c.token_ids for c in plain]
+    assert sum(c.stats.accepted for c in parallel) > len(prompts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_parallel_equals_plain_on_every_prompt(llm: LLM, temperature: float) -> None:
+    prompts = [llm.chat_tokens([{"role": "user", "content": text}]) for text in PROMPTS]
+    assert len(prompts) >= 100
+    params = SamplingParams(max_tokens=64, min_tokens=64, temperature=temperature, seed=7)
+    plain = [llm.generate([prompt], params, decoder="greedy")[0] for prompt in prompts]
+    parallel = llm.generate(prompts, params, decoder="prompt-lookup(budget=fixed)")
+    assert [c.token_ids for c in parallel] == [c.token_ids for c in plain]

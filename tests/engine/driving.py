@@ -1,0 +1,92 @@
+"""Means to drive an engine by hand: a decoder from a generator function, a loop, an oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from paradecode.backends.interface import Backend
+from paradecode.core.decoder import Steps
+from paradecode.core.request import Forward
+from paradecode.core.sampling import SamplingParams
+from paradecode.core.tree import EMPTY
+from paradecode.decoders.autoregressive.verify import coupled
+from paradecode.engine.engine import Engine, Limits
+from paradecode.engine.request import GenerationRequest
+from paradecode.engine.sequence import LiveSequence
+from paradecode.testing.toy import LetterText, ToyBackend
+
+PROMPT = tuple(4 + (5 * i * i + 2 * i) % 24 for i in range(37))
+LOOP = (5, 6, 7, 8, 9) * 4
+
+
+@dataclass
+class By:
+    """A decoder whose ``decode`` is the given generator function."""
+
+    decode: Callable[[LiveSequence], Steps]
+
+
+def by(function: Callable[[Any], Steps]) -> Callable[[], Any]:
+    return lambda: By(function)
+
+
+def plainly(seq: Any) -> Steps:
+    """Plain decoding to the end."""
+    while not seq.finished:
+        reply = yield Forward(seq.pending)
+        seq.commit(coupled(seq, EMPTY, reply))
+
+
+def toy_engine(
+    models: dict[str, Backend] | None = None, text: bool = False, **limits: Any
+) -> Engine:
+    sizes = Limits(**{"kv_tokens": 2048, **limits})
+    return Engine(models or {"target": ToyBackend()}, sizes, LetterText if text else None)
+
+
+def add(
+    engine: Engine,
+    decode: Callable[[Any], Steps] = plainly,
+    prompt: Sequence[int] = LOOP,
+    max_tokens: int = 12,
+    *,
+    priority: int = 0,
+    deadline: float | None = None,
+    salt: str = "",
+    **params: Any,
+) -> LiveSequence:
+    values = {"max_tokens": max_tokens, "ignore_eos": True, **params}
+    return engine.add(
+        GenerationRequest(
+            np.array(prompt, np.int32),
+            by(decode),
+            SamplingParams(**values),
+            priority=priority,
+            deadline=deadline,
+            salt=salt,
+        )
+    )
+
+
+def finish(engine: Engine, steps: int = 2000) -> None:
+    """Step to the end; the page books must be right after every step, and empty at last."""
+    while engine.busy:
+        engine.step()
+        engine.check()
+        steps -= 1
+        assert steps > 0, "no progress"
+    assert [pool.held for pool in engine.pools.values()] == [0] * len(engine.pools)
+
+
+def greedy(
+    prompt: Sequence[int] = LOOP, count: int = 12, toy: ToyBackend | None = None
+) -> list[int]:
+    """Greedy continuation, straight from the toy's definition."""
+    toy, tokens = toy or ToyBackend(), list(prompt)
+    for _ in range(count):
+        tokens.append(int(toy.plain_logits(np.array(tokens)).argmax()))
+    return tokens[len(prompt) :]

@@ -1,0 +1,348 @@
+"""What a careless or hostile decoder must not be able to do to the engine or to its neighbours."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from driving import LOOP, PROMPT, add, finish, greedy, plainly, toy_engine
+from numpy.typing import NDArray
+
+from paradecode.backends.interface import Span, SpanResult
+from paradecode.core.decoder import Steps
+from paradecode.core.errors import BackendError, DecoderError
+from paradecode.core.request import Apply, Fork, Forward, Store
+from paradecode.core.sequence import Sequence
+from paradecode.core.tree import EMPTY, TokenTree
+from paradecode.decoders.autoregressive.verify import coupled
+from paradecode.engine.text import Text
+from paradecode.testing.toy import ToyBackend, ToyText, letter
+
+ONE = np.ones((1, 1), np.float32)
+
+
+def test_a_commit_that_stays_short_of_the_draft_leaves_the_newest_token_pending() -> None:
+    """A verifier may emit as its last token one that the draft holds too, and go on from there."""
+
+    def decode(seq: Sequence) -> Steps:
+        reply = yield Forward(seq.pending, tree=TokenTree.chain(greedy(count=3)))
+        seq.commit(coupled(seq, EMPTY, reply))
+        assert len(seq.pending) == 1
+        yield from plainly(seq)
+
+    engine = toy_engine()
+    sequence = add(engine, decode)
+    finish(engine)
+    assert sequence.error is None
+    assert sequence.output == greedy()
+
+
+@pytest.mark.parametrize("how", ["visible", "positions", "layers"])
+def test_unusual_rows_are_not_offered_to_other_requests(how: str) -> None:
+    def decode(seq: Sequence) -> Steps:
+        count = len(seq.pending)
+        changes = {
+            "visible": {"visible": np.empty(0, np.int32)},
+            "positions": {"positions": np.arange(20, count, dtype=np.int32) + 1},
+            "layers": {"layers": (1,)},
+        }
+        yield Forward(seq.pending[:20])
+        reply = yield Forward(seq.pending, **changes[how])  # type: ignore[arg-type]
+        seq.commit(coupled(seq, EMPTY, reply))
+
+    engine = toy_engine()
+    add(engine, decode, PROMPT, 1)
+    finish(engine)
+    second = add(engine, plainly, PROMPT)
+    finish(engine)
+    assert second.output == greedy(PROMPT)
+
+
+def test_rows_that_skipped_layers_are_not_kept() -> None:
+    """A draft by some of the layers does not spare the target its own forward."""
+
+    def decode(seq: Sequence) -> Steps:
+        reply = yield Forward(seq.pending)
+        seq.commit(coupled(seq, EMPTY, reply))
+        while not seq.finished:
+            root = yield Forward(seq.pending)
+            path = TokenTree.chain(greedy((*seq.tokens.tolist(),), 2))
+            yield Forward(np.empty(0, np.int32), tree=path, layers=(0,))
+            seq.commit(coupled(seq, EMPTY, root))
+
+    engine = toy_engine()
+    sequence = add(engine, decode)
+    finish(engine)
+    assert sequence.error is None
+    assert sequence.output == greedy()
+
+
+def fork_and_adopt(seq: Sequence) -> Steps:
+    for _ in range(3):
+        reply = yield Forward(seq.pending)
+        seq.commit(coupled(seq, EMPTY, reply))
+    (child,) = yield Fork(1)
+    reply = yield Forward(child.pending, on=child)
+    child.commit(coupled(child, EMPTY, reply))
+    seq.adopt(child)
+    yield from plainly(seq)
+
+
+def test_adopting_keeps_the_log_probabilities() -> None:
+    engine = toy_engine()
+    sequence = add(engine, fork_and_adopt, logprobs=1)
+    finish(engine)
+    assert [entry.token for entry in sequence.logprobs] == sequence.output == greedy()
+    assert [token for step in sequence.trace for token in step.tokens] == sequence.output
+
+
+def test_adopting_does_not_send_text_twice() -> None:
+    engine = toy_engine(text=True)
+    sequence = add(engine, fork_and_adopt)
+    pieces = []
+    while engine.busy:
+        engine.step()
+        pieces.append(sequence.take_text())
+    assert "".join(pieces) == "".join(letter(token) for token in greedy())
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        Forward(np.array(LOOP, np.int32), layers=(0,), hidden=(1,)),
+        Forward(None),  # type: ignore[arg-type]
+        Forward(5),  # type: ignore[arg-type]
+        Forward(np.array(LOOP, np.int32), tree=None),  # type: ignore[arg-type]
+        Forward(np.array([LOOP], np.int32)),
+        Forward(np.array(LOOP, np.int32), hidden=(7,)),
+        Apply(np.negative, 5),  # type: ignore[arg-type]
+    ],
+    ids=[
+        "no-such-hidden",
+        "none",
+        "number",
+        "no-tree",
+        "matrix",
+        "far-hidden",
+        "apply",
+    ],
+)
+def test_malformed_requests_end_their_request_only(forward: Forward) -> None:
+    answered = []
+
+    def decode(seq: Sequence) -> Steps:
+        answered.append((yield forward))
+        yield from plainly(seq)
+
+    engine = toy_engine()
+    bad, good = add(engine, decode), add(engine)
+    finish(engine)
+    assert not answered
+    assert bad.finish_reason == "error"
+    assert good.output == greedy()
+
+
+def test_layers_given_as_a_list_do_no_harm() -> None:
+    def decode(seq: Sequence) -> Steps:
+        reply = yield Forward(seq.pending, layers=[0, 1])  # type: ignore[arg-type]
+        seq.commit(coupled(seq, EMPTY, reply))
+
+    engine = toy_engine()
+    add(engine, decode, max_tokens=1)
+    good = add(engine)
+    finish(engine)
+    assert good.output == greedy()
+
+
+def test_modules_are_stacked_only_where_their_inputs_fit() -> None:
+    outputs = []
+
+    def decode(width: int) -> object:
+        def inner(seq: Sequence) -> Steps:
+            outputs.append((yield Apply(np.negative, np.ones((2, width), np.float32))))
+            yield from plainly(seq)
+
+        return inner
+
+    engine = toy_engine()
+    sequences = [add(engine, decode(width)) for width in (1, 2)]  # type: ignore[arg-type]
+    finish(engine)
+    assert [out.shape for out in outputs] == [(2, 1), (2, 2)]
+    assert [sequence.output for sequence in sequences] == [greedy()] * 2
+
+
+def test_a_module_that_fails_on_one_input_spares_the_others() -> None:
+    def picky(inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+        if (inputs < 0).any():
+            raise ValueError("negative")
+        return inputs
+
+    def decode(value: float) -> object:
+        def inner(seq: Sequence) -> Steps:
+            yield Apply(picky, ONE * value)
+            yield from plainly(seq)
+
+        return inner
+
+    engine = toy_engine()
+    bad, good = add(engine, decode(-1)), add(engine, decode(1))  # type: ignore[arg-type]
+    finish(engine)
+    assert isinstance(bad.error, ValueError)
+    assert good.output == greedy()
+
+
+def test_one_request_object_may_be_yielded_twice() -> None:
+    def decode(seq: Sequence) -> Steps:
+        twice = Apply(np.negative, ONE)
+        first, second = yield [twice, twice]
+        assert first.tolist() == second.tolist() == [[-1.0]]
+        yield from plainly(seq)
+
+    engine = toy_engine()
+    sequence = add(engine, decode)
+    finish(engine)
+    assert sequence.output == greedy()
+
+
+class Failing(ToyBackend):
+    def forward(self, spans: object) -> list[SpanResult]:
+        raise BackendError("out of order")
+
+
+def test_failures_are_news() -> None:
+    """Whoever waits for a request must hear of its end, whatever ended it."""
+
+    def impossible(seq: Sequence) -> Steps:
+        yield Forward(np.array([99], np.int32), store=Store.NONE)
+
+    def module(seq: Sequence) -> Steps:
+        yield Apply(lambda inputs: inputs[:0], ONE)
+
+    for models, decode in (
+        ({"target": Failing()}, plainly),
+        (None, impossible),
+        (None, module),
+    ):
+        engine = toy_engine(models)  # type: ignore[arg-type]
+        sequence = add(engine, decode)
+        assert sequence in engine.step()
+        assert sequence.finish_reason == "error"
+
+
+def test_a_failure_in_one_model_leaves_no_page_in_another() -> None:
+    def decode(seq: Sequence) -> Steps:
+        yield [Forward(seq.pending), Forward(seq.pending_for("draft"), model="draft")]
+
+    engine = toy_engine({"target": Failing(), "draft": ToyBackend()})
+    add(engine, decode)
+    finish(engine)
+
+
+def test_a_finished_sequence_takes_no_pages() -> None:
+    engine = toy_engine()
+    sequence = add(engine, plainly, PROMPT)
+    finish(engine)
+    with pytest.raises(DecoderError):
+        sequence.pending
+    engine.check()
+    assert engine.pools["target"].held == 0
+
+
+@pytest.mark.parametrize("reaction", ["raises", "goes on", "looks"])
+def test_a_decoder_that_resists_its_end(reaction: str) -> None:
+    def decode(seq: Sequence) -> Steps:
+        try:
+            yield from plainly(seq)
+        finally:
+            if reaction == "raises":
+                raise ValueError("no")
+            if reaction == "looks":
+                len(seq.pending)
+            if reaction == "goes on":
+                yield Forward(np.array([5], np.int32), store=Store.NONE)
+
+    engine = toy_engine()
+    bad, good = add(engine, decode, PROMPT), add(engine)
+    engine.step()
+    engine.step()
+    engine.cancel(bad)
+    finish(engine)
+    assert bad.output == greedy(PROMPT, 2)
+    assert good.output == greedy()
+
+
+def test_a_draft_beyond_what_was_set_aside_is_refused() -> None:
+    """Tentative rows have their own share of the memory; nobody pays with pages of a neighbour."""
+
+    def greed(seq: Sequence) -> Steps:
+        reply = yield Forward(seq.pending, tree=TokenTree(np.full(140, 5), np.full(140, -1)))
+        seq.commit(coupled(seq, EMPTY, reply))
+        yield from plainly(seq)
+
+    engine = toy_engine(kv_tokens=192, draft_tokens=16)
+    bad, good = add(engine, greed), add(engine, plainly, PROMPT, 40)
+    finish(engine)
+    assert isinstance(bad.error, DecoderError)
+    assert good.output == greedy(PROMPT, 40)
+
+
+def test_forking_for_ever_is_stopped() -> None:
+    def decode(seq: Sequence) -> Steps:
+        for _ in range(5000):
+            yield Fork(1)
+        raise AssertionError("never stopped")
+
+    engine = toy_engine()
+    bad, good = add(engine, decode), add(engine)
+    finish(engine)
+    assert isinstance(bad.error, DecoderError)
+    assert good.output == greedy()
+
+
+def test_text_ends_at_the_stop_string_even_if_more_was_held_back() -> None:
+    text = Text(ToyText(), ["c"])
+    stopped = [text.push(token) for token in (0, 1, 2, 3)]
+    text.finish()
+    assert stopped == [False, False, False, True]
+    assert text.value == "ab"
+
+
+def test_nobody_starves_when_drafts_fill_the_step() -> None:
+    """Every step has room for one draft only: the two sequences take turns."""
+
+    def decode(seq: Sequence) -> Steps:
+        while not seq.finished:
+            tree = TokenTree.chain([5] * 6)
+            reply = yield Forward(seq.pending, tree=tree)
+            seq.commit(coupled(seq, EMPTY, reply))
+
+    engine = toy_engine(step_tokens=8)
+    first, second = add(engine, decode, (11,), 12), add(engine, decode, (12,), 12)
+    third = add(engine, plainly, PROMPT, 2)
+    for _ in range(12):
+        engine.step()
+    assert abs(len(first.output) - len(second.output)) <= 1
+    finish(engine)
+    assert third.output == greedy(PROMPT, 2)
+
+
+def test_token_ids_do_not_wrap_around() -> None:
+    for tokens, parents in (([1 << 32], [-1]), ([5], [1 << 32]), ([0.5], [-1])):
+        with pytest.raises(DecoderError):
+            TokenTree(np.array(tokens), np.array(parents))
+
+
+def test_the_span_type_is_what_backends_get() -> None:
+    seen: list[Span] = []
+
+    class Curious(ToyBackend):
+        def forward(self, spans):  # type: ignore[no-untyped-def]
+            seen.extend(spans)
+            return super().forward(spans)
+
+    engine = toy_engine({"target": Curious()})
+    add(engine, plainly, PROMPT, 2)
+    finish(engine)
+    for span in seen:
+        for array in (span.pages, span.tokens, span.positions, span.slots, span.logits, span.tail):
+            assert array.dtype == np.int32
+            assert array.ndim == 1

@@ -1,0 +1,341 @@
+"""What a decoder can ask for, request by request."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from driving import LOOP, PROMPT, add, finish, greedy, plainly, toy_engine
+from numpy.typing import NDArray
+
+from paradecode.core.decoder import Steps
+from paradecode.core.errors import DecoderError
+from paradecode.core.request import Apply, Attend, BlockCausal, Forward, Overwrite, Store
+from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.tree import EMPTY, TokenTree
+from paradecode.decoders.autoregressive.verify import coupled
+from paradecode.engine.sequence import LiveSequence
+from paradecode.testing.toy import ToyBackend, toy_config
+
+
+def after(tokens: list[int]) -> int:
+    return int(ToyBackend().plain_logits(np.array(tokens)).argmax())
+
+
+def test_rows_come_in_the_order_that_was_asked_for() -> None:
+    engine, seen = toy_engine(step_tokens=4), []
+
+    def decode(seq: Sequence) -> Steps:
+        reply = yield Forward(seq.pending, logits=np.array([9, 0, 4], np.int32))
+        seen.extend(reply.logits.argmax().tolist())
+        yield from plainly(seq)
+
+    add(engine, decode, max_tokens=1)
+    engine.step()
+    engine.step()
+    assert seen == [after(list(LOOP[: i + 1])) for i in (9, 0, 4)]
+
+
+def test_read_only_rows_leave_no_trace() -> None:
+    engine, seen = toy_engine(), []
+
+    def decode(seq: Sequence) -> Steps:
+        reply = yield Forward(seq.pending)
+        looked = yield Forward(np.array([9, 9, 9], np.int32), store=Store.NONE)
+        seen.extend(looked.logits.argmax().tolist())
+        seq.commit(coupled(seq, EMPTY, reply))
+        yield from plainly(seq)
+
+    sequence = add(engine, decode)
+    finish(engine)
+    assert seen == [after([*LOOP, 9, 9, 9])]
+    assert sequence.output == greedy()
+
+
+def test_a_list_runs_in_one_step_and_is_answered_in_order() -> None:
+    engine, seen = toy_engine(), []
+
+    def decode(seq: Sequence) -> Steps:
+        reply = yield Forward(seq.pending)
+        peeks = [Forward(np.array([token], np.int32), store=Store.NONE) for token in (4, 5, 6)]
+        replies = yield [*peeks, Apply(np.negative, np.ones((2, 3), np.float32))]
+        seen.extend(int(r.logits.argmax()[0]) for r in replies[:3])
+        seen.append(replies[3].tolist())
+        seq.commit(coupled(seq, EMPTY, reply))
+        yield from plainly(seq)
+
+    sequence = add(engine, decode)
+    engine.step()
+    engine.step()
+    assert seen == [*(after([*LOOP, token]) for token in (4, 5, 6)), [[-1.0] * 3] * 2]
+    finish(engine)
+    assert sequence.output == greedy()
+
+
+def test_concurrent_writers_are_refused() -> None:
+    engine = toy_engine()
+
+    def decode(seq: Sequence) -> Steps:
+        yield [Forward(seq.pending), Forward(seq.pending)]
+
+    sequence = add(engine, decode)
+    finish(engine)
+    assert isinstance(sequence.error, DecoderError)
+
+
+def test_modules_of_several_sequences_are_stacked() -> None:
+    engine, sizes, seen = toy_engine(), [], {}
+
+    def module(inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+        sizes.append(len(inputs))
+        return inputs * 2
+
+    def decode(seq: LiveSequence) -> Steps:
+        rows = seq.params.max_tokens
+        seen[rows] = yield Apply(module, np.full((rows, 2), rows, np.float32))
+        yield from plainly(seq)
+
+    for rows in (1, 2, 5):
+        add(engine, decode, max_tokens=rows)
+    engine.step()
+    assert sizes == [8]
+    assert {rows: out.tolist() for rows, out in seen.items()} == {
+        rows: [[2.0 * rows] * 2] * rows for rows in (1, 2, 5)
+    }
+
+
+def test_hidden_states_of_a_chunked_prompt_are_whole() -> None:
+    seen = []
+
+    def decode(seq: Sequence) -> Steps:
+        reply = yield Forward(seq.pending, hidden=(0, -1))
+        seen.append(reply.hidden)
+        yield from plainly(seq)
+
+    for step_tokens in (512, 3):
+        engine = toy_engine(step_tokens=step_tokens)
+        add(engine, decode, PROMPT)
+        while len(seen) < (1 if step_tokens == 512 else 2):
+            engine.step()
+    whole, chunked = seen
+    assert set(whole) == {0, -1}
+    for layer in whole:
+        assert whole[layer].shape == (len(PROMPT), 5)
+        assert (whole[layer] == chunked[layer]).all()
+
+
+def test_embeddings_stand_in_for_tokens_and_are_not_shared() -> None:
+    engine = toy_engine()
+
+    def decode(seq: Sequence) -> Steps:
+        reply = yield Forward(seq.pending, embeddings=ToyBackend().embed(seq.pending))
+        seq.commit(coupled(seq, EMPTY, reply))
+        yield from plainly(seq)
+
+    first = add(engine, decode, PROMPT)
+    finish(engine)
+    second = add(engine, plainly, PROMPT)
+    finish(engine)
+    assert first.output == second.output == greedy(PROMPT)
+    assert second.cached_tokens == 0
+
+
+def test_a_draft_model_grows_a_tree_level_by_level() -> None:
+    target, draft = ToyBackend(), ToyBackend(seed=1, surprise=0)
+    engine = toy_engine({"target": target, "draft": draft})
+
+    def decode(seq: Sequence) -> Steps:
+        while not seq.finished:
+            tokens: list[int] = []
+            parents: list[int] = []
+            reply = yield Forward(seq.pending_for("draft"), model="draft")
+            level, rows = [-1], [0]
+            for _ in range(min(3, seq.room - 1)):
+                best, _ = reply.logits.select(rows).top_k(2)
+                under = np.repeat(np.array(level, np.int32), 2)
+                first = len(tokens)
+                tokens += best.ravel().tolist()
+                parents += under.tolist()
+                level = list(range(first, len(tokens)))
+                grown = TokenTree(best.ravel(), np.full(len(level), -1, np.int32))
+                reply = yield Forward(
+                    np.empty(0, np.int32), tree=grown, under=under, model="draft"
+                )  # fmt: skip
+                rows = list(range(len(level)))
+            tree = TokenTree(np.array(tokens, np.int32), np.array(parents, np.int32))
+            check = yield Forward(seq.pending, tree=tree)
+            seq.commit(coupled(seq, tree, check))
+
+    for step_tokens in (512, 5):
+        sequences = []
+        engine = toy_engine({"target": target, "draft": draft}, step_tokens=step_tokens)
+        for prompt in (LOOP, PROMPT, (7,)):
+            sequences.append(add(engine, decode, prompt, 24))
+        finish(engine)
+        for sequence, prompt in zip(sequences, (LOOP, PROMPT, (7,))):
+            assert sequence.error is None
+            assert sequence.output == greedy(prompt, 24)
+        assert sum(s.stats.accepted for s in sequences) > 20
+        assert sequences[0].stats.forwards < 24
+
+
+def test_grown_rows_see_their_own_path_only() -> None:
+    """Logits of a tree that was grown over two forwards are those of its paths."""
+    engine, seen = toy_engine(), []
+
+    def decode(seq: Sequence) -> Steps:
+        reply = yield Forward(seq.pending, tree=TokenTree(np.array([4, 10]), np.array([-1, -1])))
+        seen.extend(reply.logits.argmax().tolist())
+        more = TokenTree(np.array([6, 7, 8]), np.array([-1, -1, 1]))
+        under = np.array([0, 1, -1], np.int32)
+        grown = yield Forward(np.empty(0, np.int32), tree=more, under=under)
+        seen.extend(grown.logits.argmax().tolist())
+        seq.commit(coupled(seq, EMPTY, reply))
+        yield from plainly(seq)
+
+    sequence = add(engine, decode)
+    finish(engine)
+    loop = list(LOOP)
+    assert seen == [
+        after(path) for path in (
+            loop, [*loop, 4], [*loop, 10], [*loop, 4, 6], [*loop, 10, 7], [*loop, 10, 7, 8]
+        )
+    ]  # fmt: skip
+    assert sequence.output == greedy()
+
+
+def test_an_unknown_parent_is_refused() -> None:
+    engine = toy_engine()
+
+    def decode(seq: Sequence) -> Steps:
+        tree = TokenTree.chain([4])
+        yield Forward(seq.pending, tree=tree, under=np.array([3], np.int32))
+
+    sequence = add(engine, decode)
+    finish(engine)
+    assert isinstance(sequence.error, DecoderError)
+
+
+def test_overwritten_slots_hold_the_new_rows() -> None:
+    """A diffusion-like pass: all rows see one another, and the second pass replaces the first."""
+    toy = ToyBackend(toy_config(attention="full"))
+    engine, seen = toy_engine({"target": toy}), []
+
+    def decode(seq: Sequence) -> Steps:
+        count = len(seq.pending)
+        yield Forward(seq.pending, attend=Attend.FULL)
+        other = (seq.tokens + 1) % 20
+        everything = np.arange(count, dtype=np.int32)
+        nothing = np.empty(0, np.int32)
+        for _ in range(2):
+            yield Forward(
+                other, attend=Attend.FULL, store=Overwrite(everything),
+                positions=everything, visible=nothing,
+            )  # fmt: skip
+        reply = yield Forward(np.array([9], np.int32), store=Store.NONE)
+        seen.append(reply.logits.values)
+        seq.commit(Verdict([1], [0], reply.logits))
+        yield from plainly(seq)
+
+    def straight(seq: Sequence) -> Steps:
+        reply = yield Forward(seq.pending, attend=Attend.FULL)
+        reply = yield Forward(np.array([9], np.int32), store=Store.NONE)
+        seen.append(reply.logits.values)
+        seq.commit(Verdict([1], [0], reply.logits))
+        yield from plainly(seq)
+
+    add(engine, decode, PROMPT, 2)
+    add(engine, straight, [(token + 1) % 20 for token in PROMPT], 2)
+    finish(engine)
+    assert (seen[0] == seen[1]).all()
+
+
+def test_overwriting_never_touches_what_others_share() -> None:
+    engine = toy_engine()
+
+    def scribble(seq: Sequence) -> Steps:
+        reply = yield Forward(seq.pending)
+        slots = np.arange(4, 20, dtype=np.int32)
+        visible = np.arange(4, dtype=np.int32)
+        yield Forward(np.full(16, 9, np.int32), store=Overwrite(slots), visible=visible)
+        seq.commit(Verdict([1], [0], reply.logits))
+        yield from plainly(seq)
+
+    first = add(engine, plainly, PROMPT)
+    finish(engine)
+    add(engine, scribble, PROMPT, 3)
+    finish(engine)
+    last = add(engine, plainly, PROMPT)
+    finish(engine)
+    assert last.cached_tokens == 32
+    assert last.output == first.output == greedy(PROMPT)
+
+
+def test_blocks_see_themselves_and_what_came_before() -> None:
+    engine, seen = toy_engine(), []
+    tokens = np.array(LOOP[:8], np.int32)
+
+    def decode(attend: object) -> object:
+        def inner(seq: Sequence) -> Steps:
+            reply = yield Forward(seq.pending, attend=attend, logits=np.arange(8, dtype=np.int32))
+            seen.append(reply.logits.values)
+            seq.commit(Verdict([1], [0], reply.logits))
+
+        return inner
+
+    blocks = np.arange(8) // 4
+    for attend in (BlockCausal(4), blocks[:, None] >= blocks[None, :], Attend.CAUSAL):
+        add(engine, decode(attend), tokens.tolist(), 1)  # type: ignore[arg-type]
+    finish(engine)
+    assert (seen[0] == seen[1]).all()
+    assert (seen[0] != seen[2]).any()
+
+
+def test_blocks_are_counted_in_positions() -> None:
+    """Rows 2 to 9 of blocks of 4: the first block has two rows left."""
+    engine, seen = toy_engine(), []
+
+    def decode(attend: object) -> object:
+        def inner(seq: Sequence) -> Steps:
+            at = np.arange(2, 10, dtype=np.int32)
+            everything = np.arange(8, dtype=np.int32)
+            reply = yield Forward(seq.pending, attend=attend, positions=at, logits=everything)
+            seen.append(reply.logits.values)
+            seq.commit(Verdict([1], [0], reply.logits))
+
+        return inner
+
+    blocks = np.arange(2, 10) // 4
+    for attend in (BlockCausal(4), blocks[:, None] >= blocks[None, :]):
+        add(engine, decode(attend), LOOP[:8], 1)  # type: ignore[arg-type]
+    finish(engine)
+    assert (seen[0] == seen[1]).all()
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        Forward(np.empty(0, np.int32)),
+        Forward(np.array([5], np.int32)),
+        Forward(np.array([99], np.int32), store=Store.NONE),
+        Forward(np.array([5], np.int32), store=Overwrite(np.array([3], np.int32))),
+        Forward(np.array([5], np.int32), store=Store.NONE, attend=np.ones((2, 2), bool)),
+        Forward(np.array([5], np.int32), store=Store.NONE, positions=np.array([999], np.int32)),
+        Forward(np.array([5], np.int32), store=Store.NONE, positions=np.array([-1], np.int32)),
+        Forward(np.array([5], np.int32), store=Store.NONE, layers=(9,)),
+        Forward(np.array([5], np.int32), store=Store.NONE, visible=np.array([99], np.int32)),
+        Forward(np.array([5], np.int32), store=Store.NONE, model="nobody"),
+        Forward(np.array([5], np.int32), store=Store.NONE, embeddings=np.ones((1, 2), np.float32)),
+        Forward(np.empty(0, np.int32), tree=TokenTree.chain([5])),
+    ],
+)
+def test_impossible_forwards_end_their_request_only(forward: Forward) -> None:
+    engine = toy_engine()
+
+    def decode(seq: Sequence) -> Steps:
+        yield forward
+
+    bad, good = add(engine, decode, (4, 6, 8)), add(engine)
+    finish(engine)
+    assert bad.finish_reason == "error"
+    assert bad.error is not None
+    assert good.output == greedy()

@@ -1,0 +1,179 @@
+// The core without Python, to be run under AddressSanitizer, UndefinedBehaviorSanitizer and
+// ThreadSanitizer: tiny random models of every format go through prefill, trees, unstored rows,
+// copies and sampling, with one to four threads, also from two callers at once. All runs of a
+// model must give the same bits. Takes a few seconds.
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "errors.hpp"
+#include "model.hpp"
+
+using namespace paradecode;
+
+namespace {
+
+void require(bool condition, const char* what) {
+  if (condition) return;
+  std::fprintf(stderr, "failed: %s\n", what);
+  std::exit(1);
+}
+
+std::vector<float> random_values(std::mt19937& random, std::size_t count, float scale) {
+  std::normal_distribution<float> normal(0.0F, scale);
+  std::vector<float> out(count);
+  for (float& value : out) value = normal(random);
+  return out;
+}
+
+std::unique_ptr<Model> make_model(Format format, bool half_cache, int threads) {
+  ModelShape shape;
+  shape.vocab_size = 131;
+  shape.hidden_size = 80;
+  shape.layers = 2;
+  shape.heads = 6;
+  shape.kv_heads = 2;
+  shape.head_dim = 24;
+  shape.intermediate_size = 100;
+  shape.context_length = 256;
+  for (int i = 0; i < 12; ++i)
+    shape.inverse_frequencies.push_back(std::pow(10000.0F, -static_cast<float>(i) / 12.0F));
+  auto model = std::make_unique<Model>(shape, half_cache, threads);
+  std::mt19937 random(1);
+  const auto matrix = [&](const std::string& name, int rows, int cols) {
+    model->set_format(name, format);
+    return [&, name, rows, cols] {
+      const auto values = random_values(random, static_cast<std::size_t>(rows * cols),
+                                        2.0F / std::sqrt(static_cast<float>(cols)));
+      model->fill(name, 0, rows, Source::F32, reinterpret_cast<const std::uint8_t*>(values.data()),
+                  4 * cols);
+    };
+  };
+  const auto vector = [&](const std::string& name, int size) {
+    const std::vector<float> values(static_cast<std::size_t>(size), 1.0F);
+    model->set_vector(name, values.data(), size);
+  };
+  matrix("embed", 131, 80)();
+  vector("norm", 80);
+  for (int i = 0; i < shape.layers; ++i) {
+    const std::string layer = "layers." + std::to_string(i) + ".";
+    matrix(layer + "q", 144, 80)();
+    matrix(layer + "k", 48, 80)();
+    matrix(layer + "v", 48, 80)();
+    matrix(layer + "o", 80, 144)();
+    const auto gate = matrix(layer + "gate", 100, 80);  // placed when `up` is known
+    matrix(layer + "up", 100, 80)();
+    gate();
+    matrix(layer + "down", 80, 100)();
+    vector(layer + "attn_norm", 80);
+    vector(layer + "mlp_norm", 80);
+    vector(layer + "q.bias", 144);
+  }
+  model->finish_loading(true);
+  model->reserve(12);
+  return model;
+}
+
+// Logits of 40 tokens, fed in pieces of `step` rows.
+std::vector<float> run(Model& model, int step, bool shuffled) {
+  std::vector<std::int32_t> pages = {0, 1, 2, 3};
+  if (shuffled) pages = {7, 2, 9, 4};
+  std::vector<std::int32_t> tokens(40);
+  std::vector<std::int32_t> places(40);
+  for (int i = 0; i < 40; ++i) {
+    tokens[static_cast<std::size_t>(i)] = (i * 37 + 5) % 131;
+    places[static_cast<std::size_t>(i)] = i;
+  }
+  std::vector<float> out;
+  for (int at = 0; at < 40; at += step) {
+    const int count = std::min(step, 40 - at);
+    SpanInput span;
+    span.pages = pages.data();
+    span.page_count = 4;
+    span.tokens = tokens.data() + at;
+    span.positions = places.data() + at;
+    span.slots = places.data() + at;
+    span.rows = count;
+    span.context = at;
+    span.logits = places.data();
+    span.logit_count = count;
+    span.hidden = {0};
+    const ForwardResult result = model.forward({span}, {0, 1});
+    for (int r = 0; r < count; ++r)
+      out.insert(out.end(), result.logits->row(r), result.logits->row(r) + 131);
+    for (int r = 0; r < count; ++r) {
+      const std::int32_t sampled = result.logits->sample(r, {0.8, 20, 0.9, 0.01}, 77);
+      require(sampled >= 0 && sampled < 131, "a sampled token is in the vocabulary");
+      require(result.logits->sample(r, {0.8, 0, 1, 0}, 77) < 131, "and so without filters");
+    }
+  }
+  return out;
+}
+
+// A tree of unstored rows over a cached context with a tail.
+void run_tree(Model& model) {
+  const std::vector<std::int32_t> pages = {0, 1, 2, 3};
+  const std::vector<std::int32_t> tokens = {4, 5, 6};
+  const std::vector<std::int32_t> positions = {20, 20, 21};
+  const std::vector<std::int32_t> slots = {-1, 50, -1};
+  const std::vector<std::int32_t> tail = {33, 21};
+  const std::vector<std::int32_t> tail_positions = {19, 18};
+  const std::vector<std::uint8_t> mask = {1, 1, 1, 0, 0, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1};
+  SpanInput span;
+  span.pages = pages.data();
+  span.page_count = 4;
+  span.tokens = tokens.data();
+  span.positions = positions.data();
+  span.slots = slots.data();
+  span.rows = 3;
+  span.context = 18;
+  span.tail = tail.data();
+  span.tail_positions = tail_positions.data();
+  span.tail_count = 2;
+  span.mask = mask.data();
+  span.logits = slots.data() + 1;
+  span.logit_count = 0;
+  model.forward({span}, {0, 1});
+  bool refused = false;
+  span.context = 60;  // slot 50 would be both read and written
+  try {
+    model.forward({span}, {0, 1});
+  } catch (const InvalidInput& error) {
+    refused = error.field == "spans[0].slots";
+  }
+  require(refused, "a slot that is read may not be written");
+  const std::int64_t from[] = {3, 4};
+  const std::int64_t to[] = {4, 100};
+  model.copy(from, to, 2);
+}
+
+}  // namespace
+
+int main() {
+  for (const Format format :
+       {Format::Q4, Format::Q8, Format::BF16, Format::F16, Format::F32}) {
+    std::vector<float> expected;
+    for (const std::string& isa : available_isas()) {
+      setenv("PARADECODE_ISA", isa.c_str(), 1);
+      for (const int threads : {1, 2, 4}) {
+        const auto model = make_model(format, format != Format::F32, threads);
+        if (expected.empty()) expected = run(*model, 1, false);
+        require(run(*model, 7, true) == expected, "chunks and pages do not change bits");
+        require(run(*model, 40, false) == expected, "nor does one large forward");
+        run_tree(*model);
+      }
+    }
+    // Two models that share a team, each driven by a thread of its own.
+    const auto first = make_model(format, format != Format::F32, 2);
+    const auto second = make_model(format, format != Format::F32, 2);
+    std::thread other([&] { require(run(*second, 3, true) == expected, "callers in parallel"); });
+    require(run(*first, 5, false) == expected, "callers in parallel");
+    other.join();
+  }
+  std::puts("ok");
+}

@@ -1,0 +1,226 @@
+"""Whatever is out of range is refused by name, and nothing is stored."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from native_models import BASE, make, random_weights, span
+
+from paradecode.backends.native import _core
+from paradecode.backends.native.backend import NativeBackend
+from paradecode.core.errors import BackendError, InvalidInput, InvalidModel
+from paradecode.models.weights import Kind, Tensor
+
+
+@pytest.fixture(scope="module")
+def backend():
+    return make(BASE, dtype="q8", pages=8)
+
+
+def i32(*values):
+    return np.array(values, np.int32)
+
+
+BAD = {
+    "pages": [{"pages": i32(0, 8)}, {"pages": i32(-1, 0)}, {"pages": np.array([[0, 1]], np.int32)}],
+    "tokens": [{"tokens": i32(1, 100, 2)}, {"tokens": i32(-1, 0, 0)}, {"tokens": i32(1, 2)},
+               {"tokens": np.array([1, 2, 3])}],
+    "positions": [{"positions": i32(0, 1, 512)}, {"positions": i32(-1, 0, 1)},
+                  {"positions": np.zeros(3)}],
+    "slots": [{"slots": i32(20, 20, 21)}, {"slots": i32(30, 31, 32)}, {"slots": i32(-2, 20, 21)},
+              {"slots": i32(3, 20, 21)}, {"slots": i32(20, 21)},
+              {"slots": i32(20, 21, 22), "tail": i32(21), "tail_positions": i32(6)},
+              {"slots": i32(20, 21, 22), "visible": i32(22)}],
+    "context": [{"context": 33}, {"context": -1}],
+    "visible": [{"visible": i32(32)}, {"visible": i32(-1)}],
+    "tail": [{"tail": i32(32), "tail_positions": i32(5)}],
+    "tail_positions": [{"tail": i32(12), "tail_positions": i32()},
+                       {"tail": i32(12), "tail_positions": i32(512)}],
+    "mask": [{"mask": np.ones((3, 4), bool)}, {"mask": np.ones((2, 3), bool)},
+             {"mask": np.ones((3, 3), np.float32)}, {"mask": "all"}],
+    "logits": [{"logits": i32(3)}, {"logits": i32(-1)}],
+    "hidden": [{"hidden": (3,)}, {"hidden": (-1,)}, {"hidden": (2,), "layers": (0, 1)}],
+    "layers": [{"layers": (0, 3)}, {"layers": (-1,)}],
+    "embeddings": [{"embeddings": np.zeros((3, 63), np.float32)},
+                   {"embeddings": np.zeros((3, 64))}],
+    "resume": [{"resume": np.zeros((2, 64), np.float32)},
+               {"resume": np.zeros((3, 64), np.float32),
+                "embeddings": np.zeros((3, 64), np.float32)}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("field", "changes"), [(field, case) for field, cases in BAD.items() for case in cases]
+)
+def test_bad_spans_are_refused_and_store_nothing(backend, field, changes):
+    backend.forward([span([4, 5], [1, 2, 3, 4, 5])])
+    before = backend.forward([span([4, 5], [9], 5, slots=i32(-1))])[0].logits.numpy()
+    usual = span([4, 5], [6, 7, 8], 5, slots=i32(5, 6, 7), positions=i32(5, 6, 7))
+    bad = replace(usual, **changes)
+    good = span([6], [1, 2])
+    if "layers" in changes:
+        good = replace(good, layers=changes["layers"])
+    with pytest.raises(InvalidInput) as error:
+        backend.forward([good, bad])
+    assert error.value.field.endswith(field)
+    after = backend.forward([span([4, 5], [9], 5, slots=i32(-1))])[0].logits.numpy()
+    assert (before == after).all()
+
+
+def test_two_sequences_may_not_touch_one_slot(backend):
+    with pytest.raises(InvalidInput, match="slots"):
+        backend.forward([span([1], [1]), span([1], [1])])
+    with pytest.raises(InvalidInput, match="slots"):
+        backend.forward([span([1], [1], 3), span([1], [1], 4)])
+    backend.forward([span([1], [1], 3, slots=i32(4)), span([1], [1], 3, slots=i32(5))])
+
+
+def test_spans_must_agree_on_layers(backend):
+    with pytest.raises(InvalidInput, match="layers"):
+        backend.forward([span([1], [1], layers=(0,)), span([2], [1])])
+    with pytest.raises(InvalidInput, match="spans"):
+        backend.forward([])
+    with pytest.raises(InvalidInput, match="positions"):
+        backend.forward([span([1], [])])
+
+
+def test_copy_reserve_and_options_are_checked(backend):
+    for source, target, field in [([128], [0], "source"), ([0], [-1], "target"),
+                                  ([0, 1], [2], "target")]:  # fmt: skip
+        with pytest.raises(InvalidInput, match=field):
+            backend.copy(np.array(source), np.array(target))
+    with pytest.raises(InvalidInput, match="pages"):
+        make(BASE, pages=0)
+    for options, field in [({"dtype": "int3"}, "dtype"), ({"kv_dtype": "q8"}, "kv_dtype"),
+                           ({"threads": 0}, "threads")]:  # fmt: skip
+        with pytest.raises(InvalidInput, match=field):
+            make(BASE, **options)
+    weights = random_weights(BASE)
+    del weights["layers.1.up"]
+    with pytest.raises(InvalidModel, match=r"layers\.1\.up"):
+        NativeBackend(BASE, weights)
+
+
+def test_the_instruction_set_can_be_chosen(monkeypatch):
+    for name in _core.available_isas():
+        monkeypatch.setenv("PARADECODE_ISA", name)
+        assert _core.chosen_isa()[0] == name
+    monkeypatch.setenv("PARADECODE_ISA", "mmx")
+    with pytest.raises(InvalidInput, match="PARADECODE_ISA"):
+        make(BASE)
+
+
+@pytest.mark.parametrize("kind", [Kind.Q4_0, Kind.Q4_1, Kind.Q8_0, Kind.F16, Kind.BF16, Kind.F32])
+def test_stored_weights_are_kept_as_they_are(kind):
+    """The LM head alone, on inputs that quantise without error, gives the exact products."""
+    from gguf import quants
+
+    config = replace(BASE, layers=1, norm_eps=1e-30)
+    weights = random_weights(config)
+    values = weights["head"].float32()
+    weights["norm"] = Tensor(np.ones(64, np.float32), (64,), Kind.F32)
+    if kind in (Kind.F16, Kind.F32):
+        stored = values.astype(np.float16 if kind == Kind.F16 else np.float32)
+    else:
+        stored = quants.quantize(values, kind)
+        if kind == Kind.BF16:
+            stored = stored.view(np.uint16)
+    weights["head"] = Tensor(stored, (100, 64), kind)
+    backend = NativeBackend(config, weights)
+    backend.reserve(1)
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], (5, 64)).astype(np.float32)
+    (result,) = backend.forward([span([0], range(5), embeddings=signs, layers=())])
+    expected = signs.astype(np.float64) @ weights["head"].float32().astype(np.float64).T
+    np.testing.assert_allclose(result.logits.numpy(), expected, atol=2e-5)
+
+
+def test_q4_k_blocks_keep_their_integers():
+    """Only the products of two scales are rounded, to half precision."""
+    from gguf import quants
+
+    config = replace(BASE, hidden_size=256, layers=1, norm_eps=1e-30)
+    rng = np.random.default_rng(2)
+    blocks = rng.integers(0, 256, (100, 144), dtype=np.uint8)
+    blocks[:, :4] = rng.uniform(0.01, 0.02, (100, 2)).astype(np.float16).view(np.uint8)
+    weights = random_weights(config)
+    weights["norm"] = Tensor(np.ones(256, np.float32), (256,), Kind.F32)
+    weights["head"] = Tensor(blocks, (100, 256), Kind.Q4_K)
+    backend = NativeBackend(config, weights)
+    backend.reserve(1)
+    signs = rng.choice([-1.0, 1.0], (5, 256)).astype(np.float32)
+    (result,) = backend.forward([span([0], range(5), embeddings=signs, layers=())])
+    values = quants.dequantize(blocks, Kind.Q4_K).astype(np.float64)
+    error = np.abs(result.logits.numpy() - signs @ values.T)
+    assert (error <= 2.0**-11 * (np.abs(values).sum(axis=1) * 2 + 30)).all()
+    assert error.max() < 2e-3 * np.abs(signs @ values.T).max()
+
+
+def test_converted_weights_are_close():
+    config = replace(BASE, layers=1)
+    tokens = np.random.default_rng(1).integers(0, 100, 30)
+
+    def logits(**options):
+        return make(config, **options).forward([span([0, 1], tokens)])[0].logits.numpy()
+
+    exact = logits(dtype="f32", kv_dtype="f32")
+    for dtype, low, high in [("f16", 1e-5, 2e-3), ("bf16", 1e-3, 1e-2), ("q8", 2e-3, 6e-2),
+                             ("q4", 3e-2, 0.5)]:  # fmt: skip
+        error = np.sqrt(((logits(dtype=dtype) - exact) ** 2).mean()) / exact.std()
+        assert low < error < high, (dtype, error)
+
+
+def test_close_is_final_and_may_be_repeated():
+    backend = make(BASE)
+    result = backend.forward([span([0], [1, 2])])[0]
+    backend.close()
+    backend.close()
+    gc.collect()
+    assert result.logits.argmax().shape == (2,)  # results outlive the backend
+    for call in (lambda: backend.forward([span([0], [1])]), lambda: backend.reserve(1)):
+        with pytest.raises(BackendError, match="closed"):
+            call()
+
+
+def test_callers_in_several_threads():
+    backends = [make(BASE, dtype="q8", threads=2) for _ in range(2)]
+    expected = backends[0].forward([span([0], [1, 2, 3])])[0].logits.numpy()
+    wrong = []
+
+    def work(backend, page):
+        for _ in range(30):
+            got = backend.forward([span([page], [1, 2, 3])])[0].logits.numpy()
+            if not (got == expected).all():
+                wrong.append(page)
+
+    threads = [threading.Thread(target=work, args=(backends[i % 2], i)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not wrong
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_child_gets_an_error_and_can_make_its_own():
+    backend = make(BASE, threads=2)
+    backend.forward([span([0], [1])])
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            backend.forward([span([0], [1])])
+        except BackendError:
+            mine = make(BASE, threads=2)
+            status = 0 if mine.forward([span([0], [1])])[0].logits.shape == (1, 100) else 2
+            del mine, backend
+            gc.collect()
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert backend.forward([span([0], [1])])[0].logits.shape == (1, 100)

@@ -1,0 +1,157 @@
+"""A row's bits depend on what it sees: not on chunks, slots, neighbours, threads or kernels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from native_models import BASE, CONFIGS, make, page_count, span
+
+from paradecode.backends.native import _core
+from paradecode.models.config import Rope
+
+FORMATS = [("q4", "f16"), ("q8", "f16"), ("bf16", "f16"), ("f16", "f32"), ("f32", "f32")]
+WIDE = replace(
+    BASE, hidden_size=96, heads=6, kv_heads=2, head_dim=32, rope=Rope(dim=32), vocab_size=333,
+    intermediate_size=160,
+)  # fmt: skip
+
+
+def one_by_one(backend, tokens):
+    """The plainest run there is: one row a forward, pages in order."""
+    rows = [
+        backend.forward([span(range(page_count(len(tokens))), tokens[i : i + 1], i)])[0]
+        for i in range(len(tokens))
+    ]
+    return np.concatenate([row.logits.numpy() for row in rows])
+
+
+@pytest.mark.parametrize(("dtype", "kv"), FORMATS)
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_chunks_pages_and_threads(dtype, kv, threads):
+    rng = np.random.default_rng(threads)
+    tokens = rng.integers(0, 333, 90)
+    expected = one_by_one(make(WIDE, dtype=dtype, kv_dtype=kv, threads=1), tokens)
+    backend = make(WIDE, dtype=dtype, kv_dtype=kv, threads=threads)
+    for _ in range(4):
+        pages = rng.permutation(64)[:6]
+        cuts = [0, *sorted(rng.choice(np.arange(1, 90), rng.integers(0, 12), replace=False)), 90]
+        got = [
+            backend.forward([span(pages, tokens[a:b], a)])[0].logits.numpy()
+            for a, b in pairwise(cuts)
+        ]
+        assert (np.concatenate(got) == expected).all()
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_every_architecture_in_any_batch(name):
+    """Three sequences in one forward, of different lengths, give what each gives alone."""
+    config = CONFIGS[name]
+    rng = np.random.default_rng(7)
+    backend = make(config, dtype="q8")
+    texts = [rng.integers(0, config.vocab_size, n) for n in (23, 1, 40)]
+    alone = [one_by_one(backend, text) for text in texts]
+    pages = np.split(rng.permutation(64)[:9], [3, 6])
+    backend.forward([span(pages[0], texts[0][:17]), span(pages[2], texts[2][:33])])
+    results = backend.forward(
+        [span(pages[0], texts[0][17:], 17), span(pages[1], texts[1]),
+         span(pages[2], texts[2][33:], 33)]
+    )  # fmt: skip
+    for result, expected in zip(results, [alone[0][17:], alone[1], alone[2][33:]]):
+        assert (result.logits.numpy() == expected).all()
+
+
+def random_tree(rng, size):
+    parents = np.array([rng.integers(-1, i) if i else -1 for i in range(size)])
+    sees = np.eye(size, dtype=bool)
+    depths = np.zeros(size, np.int32)
+    for node, parent in enumerate(parents):
+        if parent >= 0:
+            sees[node] |= sees[parent]
+            depths[node] = depths[parent] + 1
+    return parents, sees, depths
+
+
+@pytest.mark.parametrize(("dtype", "kv"), [("q4", "f16"), ("f32", "f32")])
+@pytest.mark.parametrize("context", [0, 1, 15, 37])
+def test_every_tree_path_equals_plain_decoding(dtype, kv, context):
+    rng = np.random.default_rng(context)
+    backend = make(WIDE, dtype=dtype, kv_dtype=kv, threads=2)
+    prompt = rng.integers(0, 333, context)
+    for size in (1, 5, 13):
+        parents, sees, depths = random_tree(rng, size)
+        tokens = rng.integers(0, 333, size)
+        pages = rng.permutation(64)[:8]
+        if context:
+            backend.forward([span(pages, prompt)])
+        # Some of the nodes come in a first forward and are the cached tail of the second.
+        early = int(rng.integers(0, size))
+        slots = (context + rng.permutation(8 * 16 - context)[:size]).astype(np.int32)
+        stored = np.where(rng.random(size) < 0.5, slots, -1).astype(np.int32)
+        positions = (context + depths).astype(np.int32)
+        first = [] if early == 0 else backend.forward(
+            [span(pages, tokens[:early], context, positions=positions[:early],
+                  slots=slots[:early], mask=sees[:early, :early])]
+        )  # fmt: skip
+        second = backend.forward(
+            [span(pages, tokens[early:], context, positions=positions[early:],
+                  slots=stored[early:], tail=slots[:early], tail_positions=positions[:early],
+                  mask=sees[early:])]
+        )  # fmt: skip
+        got = np.concatenate([r.logits.numpy() for r in [*first, *second]])
+        for node in range(size):
+            path = [node]
+            while parents[path[0]] >= 0:
+                path.insert(0, parents[path[0]])
+            plain = one_by_one(backend, np.concatenate([prompt, tokens[path]]))
+            assert (got[node] == plain[-1]).all()
+
+
+def test_visible_lists_do_not_depend_on_slots():
+    rng = np.random.default_rng(11)
+    backend = make(WIDE, dtype="q4", threads=2)
+    tokens = rng.integers(0, 333, 30)
+    expected = one_by_one(backend, tokens)
+    slots = rng.permutation(96)[:30].astype(np.int32)
+    pages = rng.permutation(64)[:6]
+    for i in range(30):
+        (result,) = backend.forward(
+            [span(pages, tokens[i : i + 1], i, slots=slots[i : i + 1], visible=slots[:i])]
+        )
+        assert (result.logits.numpy()[0] == expected[i]).all()
+
+
+@pytest.mark.parametrize(("dtype", "kv"), FORMATS)
+@pytest.mark.parametrize("name", ["odd_sizes", "qk_norm", "widest_heads"])
+def test_instruction_sets_give_the_same_bits(monkeypatch, dtype, kv, name):
+    config = CONFIGS[name]
+    tokens = np.random.default_rng(12).integers(0, config.vocab_size, 37)
+    seen = {}
+    for isa in _core.available_isas():
+        monkeypatch.setenv("PARADECODE_ISA", isa)
+        backend = make(config, dtype=dtype, kv_dtype=kv, threads=1)
+        assert backend.instruction_set[0] == isa
+        first, second = (
+            backend.forward([span([5, 3, 4], tokens[a:b], a)])[0].logits.numpy()
+            for a, b in [(0, 36), (36, 37)]
+        )
+        seen[isa] = np.concatenate([first, second])
+    assert "portable" in seen
+    for logits in seen.values():
+        assert (logits == seen["portable"]).all()
+
+
+def test_a_row_of_nan_stays_alone():
+    config = WIDE
+    backend = make(config, dtype="q4")
+    clean = np.random.default_rng(13).normal(size=(3, 96)).astype(np.float32)
+    dirty = clean.copy()
+    dirty[1] = np.nan
+    mask = np.eye(3, dtype=bool)
+    ids = np.zeros(3, np.int32)
+    (good,) = backend.forward([span([0], ids, embeddings=clean, mask=mask)])
+    (bad,) = backend.forward([span([0], ids, embeddings=dirty, mask=mask)])
+    assert np.isnan(bad.logits.numpy()[1]).all()
+    assert (bad.logits.numpy()[[0, 2]] == good.logits.numpy()[[0, 2]]).all()
