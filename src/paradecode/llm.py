@@ -276,7 +276,9 @@ class LLM:
         if isinstance(given, str):
             ids = self.tokenizer.encode(given, special=False, parse_special=False)
             return np.array(ids, np.int32)
-        return _token_array(given, "prediction") if len(given) else np.empty(0, np.int32)
+        if not isinstance(given, (list, tuple, np.ndarray)):
+            raise InvalidInput("prediction", given, "give a text or a list of token ids")
+        return _token_array(list(given), "prediction") if len(given) else np.empty(0, np.int32)
 
     def _single(
         self, ids: list[int], params: SamplingParams | None, settings: Mapping[str, Any]
@@ -296,7 +298,9 @@ class LLM:
         with self._turn:
             sequences: list[LiveSequence] = []
             try:
-                sequences += [self.engine.add(request) for group in groups for request in group]
+                for group in groups:
+                    for request in group:
+                        sequences.append(self.engine.add(request))
                 while any(not sequence.finished for sequence in sequences):
                     self.engine.step()
             finally:  # Ctrl-C, or a prompt that was refused, leaves nothing behind.

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
@@ -41,10 +42,12 @@ class CostCurve:
 
 def _line(x: float, xs: Sequence[float], ys: Sequence[float]) -> float:
     """Piecewise linear; beyond the last point with the last slope, never below the first value."""
-    if x <= xs[-1] or len(xs) == 1:
-        return float(np.interp(x, xs, ys))
-    slope = max(0.0, (ys[-1] - ys[-2]) / (xs[-1] - xs[-2]))
-    return ys[-1] + slope * (x - xs[-1])
+    if x <= xs[0] or len(xs) == 1:
+        return ys[0]
+    # Plain Python: this runs for every node of every draft, and NumPy is slow on single numbers.
+    end = min(bisect_left(xs, x), len(xs) - 1)
+    slope = max(0.0, (ys[end] - ys[end - 1]) / (xs[end] - xs[end - 1]))
+    return ys[end - 1] + slope * (x - xs[end - 1])
 
 
 def measure(
