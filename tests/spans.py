@@ -1,0 +1,53 @@
+"""Hypothesis strategies that damage a span, for the checks of every backend."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import strategies as st
+
+from paradecode.backends.interface import PAGE, Span
+from paradecode.models.config import ModelConfig
+
+CAPACITY = 2 * PAGE
+"""Slots of the page table of a span that is to be damaged."""
+
+numbers = st.one_of(
+    st.integers(-3, 12), st.integers(CAPACITY - 2, CAPACITY + 2),
+    st.sampled_from([255, 256, 1 << 31, -(1 << 31), 1 << 62]),
+)  # fmt: skip
+kinds = st.sampled_from([np.int32, np.int64, np.int16, np.uint32, np.float32, np.bool_])
+
+
+@st.composite
+def vectors(draw: st.DrawFn) -> np.ndarray:
+    shape = draw(st.sampled_from([(), (0,), (1,), (2,), (3,), (4,), (1, 3), (3, 1), (0, 3)]))
+    flat = [draw(numbers) for _ in range(int(np.prod(shape)))]
+    return np.array(flat, np.int64).astype(draw(kinds)).reshape(shape)
+
+
+@st.composite
+def matrices(draw: st.DrawFn) -> np.ndarray:
+    shape = draw(
+        st.sampled_from([(), (3,), (3, 5), (3, 3), (2, 5), (3, 32), (2, 32), (3, 32, 1), (3, 64)])
+    )
+    return np.full(shape, draw(st.sampled_from([0, 1])), draw(kinds))
+
+
+@st.composite
+def damaged(draw: st.DrawFn, span: Span, config: ModelConfig) -> Span:
+    """``span`` with one to three of its fields replaced by something else."""
+    layers = st.lists(st.integers(-1, config.layers), max_size=3).map(tuple)
+    fields = {
+        **dict.fromkeys(["pages", "tokens", "positions", "slots", "logits", "visible", "tail",
+                         "tail_positions"], vectors()),
+        "context": st.integers(-2, CAPACITY + 2),
+        "mask": st.one_of(st.none(), matrices()),
+        "hidden": layers,
+        "layers": st.one_of(st.none(), layers),
+        "embeddings": st.one_of(st.none(), matrices()),
+        "resume": st.one_of(st.none(), matrices()),
+    }  # fmt: skip
+    names = draw(st.lists(st.sampled_from(sorted(fields)), min_size=1, max_size=3))
+    return replace(span, **{name: draw(fields[name], label=name) for name in names})
