@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import statistics
 import subprocess
 import time
@@ -82,17 +83,19 @@ def theirs(model: str) -> tuple[Callable[[int, int, int], float], subprocess.Pop
     def ask(message: dict[str, object]) -> dict[str, float]:
         assert process.stdin is not None
         assert process.stdout is not None
+        process.send_signal(signal.SIGCONT)
         process.stdin.write(json.dumps(message) + "\n")
         process.stdin.flush()
-        return json.loads(process.stdout.readline())
+        answer = json.loads(process.stdout.readline())
+        process.send_signal(signal.SIGSTOP)  # Its idle threads spin, and would slow ours down.
+        return answer
 
     ask({"model": model, "slots": SLOTS, "sequences": SEQUENCES, "threads": usable_cores()})
-    return (
-        lambda rows, context, sequences: ask(
-            {"rows": rows, "context": context, "sequences": sequences}
-        )["seconds"],
-        process,
-    )
+
+    def forward(rows: int, context: int, sequences: int) -> float:
+        return ask({"rows": rows, "context": context, "sequences": sequences})["seconds"]
+
+    return forward, process
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +34,7 @@ class FakeSequence:
         curve: Callable[[int], float] | None = None,
     ) -> None:
         self.curve = curve
+        self.stores: dict[str, Any] = {}
         self.params = params or SamplingParams()
         self._tokens = list(prompt)
         self.prompt_length, self._cached = len(prompt), 0
@@ -65,6 +67,9 @@ class FakeSequence:
 
     def step_seconds(self, rows: int) -> float | None:
         return self.curve(rows) if self.curve else None
+
+    def shared(self, name: str, make: Callable[[], Any]) -> Any:
+        return self.stores.setdefault(name, make())
 
     def commit(self, verdict: Verdict) -> None:
         assert not self.finished

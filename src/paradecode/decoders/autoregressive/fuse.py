@@ -230,18 +230,20 @@ def fusion(
         unknown = sorted(shared.keys() - known)[0]
         raise InvalidInput("fusion setting", unknown, "use a setting of one of the parts")
 
+    methods = [spec.method for spec in specs]
+    title = "+".join(method.name for method in methods)
+
     def build(**settings: Any) -> Decoder:
         drafters = [drafter_of(spec) for spec in specs]
-        return assemble(Fused(drafters), LoopSettings(**settings))
+        return assemble(Fused(drafters), LoopSettings(**settings), title)
 
-    methods = [spec.method for spec in specs]
     guarantee = methods[0].guarantee
     for method in methods[1:]:
         guarantee = weakest(guarantee, method.guarantee)
     untrained = all(method.training == "none" for method in methods)
     return Fusion(
         Method(
-            name="+".join(method.name for method in methods),
+            name=title,
             family="autoregressive",
             guarantee=guarantee,
             training="none" if untrained else "the parts'",

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from paradecode.core.decoder import Decoder, Guarantee
 from paradecode.core.errors import InvalidInput
-from paradecode.decoders.autoregressive.budget import BUDGETS, SpecDecPP
+from paradecode.decoders.autoregressive.budget import BUDGETS, CostCurve, SpecDecPP
 from paradecode.decoders.autoregressive.budget.acceptance_head import AcceptanceHead
 from paradecode.decoders.autoregressive.loop import Drafter, DraftVerify
 from paradecode.decoders.autoregressive.verify import VERIFIERS
@@ -64,7 +64,7 @@ def drafter(
         def build(**settings: Any) -> Decoder:
             mine = {p.name: settings[p.name] for p in own if p.name in settings}
             loop = LoopSettings(**{key: v for key, v in settings.items() if key not in mine})
-            return assemble(cls(**mine), loop)
+            return assemble(cls(**mine), loop, name)
 
         register(
             Method(
@@ -89,13 +89,15 @@ def drafter(
     return add
 
 
-def assemble(drafter: Drafter, loop: LoopSettings) -> DraftVerify:
-    """A drafter with the loop's other parts."""
+def assemble(drafter: Drafter, loop: LoopSettings, name: str) -> DraftVerify:
+    """The drafter of the method ``name`` with the loop's other parts."""
     budget = BUDGETS[loop.budget](loop.num_speculative_tokens, loop.threshold)
     if loop.acceptance_head:
         if not isinstance(budget, SpecDecPP):
             raise InvalidInput("acceptance_head", loop.budget, "use it with budget='specdec++'")
         budget.head = AcceptanceHead.load(Path(loop.acceptance_head))
+    if isinstance(budget, CostCurve):
+        budget.drafter = name
     verifier = VERIFIERS[loop.verifier]
     if loop.verifier == VERIFIER and hasattr(drafter, "shares_noise"):
         drafter.shares_noise = True  # Only this verifier lets a draft look at the target's noise.

@@ -13,6 +13,8 @@ from paradecode.decoders.autoregressive.budget.base import Seconds, accepted_pat
 from paradecode.decoders.autoregressive.budget.calibration import Calibration
 from paradecode.decoders.autoregressive.budget.fixed import Fixed, capped
 
+HABIT = 4
+"""Refusals in a row after which a drafter is asked less often."""
 MEMORY = 0.9
 """What an old draft's gain and price count after each later one."""
 
@@ -30,11 +32,17 @@ class CostCurve(Fixed):
     A drafter that runs a model has spent time before its tree can be judged. Each of its forwards
     must therefore promise to raise the value, and when its drafts of late gained less than they
     cost, it rests: ``patience`` steps, twice as many after every failed trial, up to 16 times.
+    A cheap drafter whose drafts were refused several times in a row is asked less often, the less
+    the more sequences share the step, for its own time delays them all.
 
     Without a measured curve every node is verified, as with :class:`Fixed`.
+
+    Attributes:
+        drafter: requests of a tenant whose drafters have this name share what they learned of it.
     """
 
     patience: int = 16
+    drafter: str = ""
     _calibration: Calibration = field(default_factory=Calibration, repr=False)
     _refused: int = 0
     _rest: int = 0
@@ -48,6 +56,8 @@ class CostCurve(Fixed):
 
     def limit(self, seq: Sequence) -> int:
         self._spent = self._price = 0.0
+        if self.drafter:
+            self._calibration = seq.shared(f"auto budget {self.drafter}", Calibration)
         if self._rest > 0:
             self._rest -= 1
             return 0
@@ -88,6 +98,8 @@ class CostCurve(Fixed):
         self._refused = 0 if best else self._refused + 1
         if self._refused >= self.patience:
             self._refused, best = 0, 1
+        elif self._refused >= HABIT:
+            self._rest = min(1 + seq.neighbours, self.patience)
         self._price += seconds[best] - base
         return tree.best(best)
 
