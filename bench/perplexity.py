@@ -3,7 +3,8 @@
     python bench/perplexity.py [--tokens 50000] [--text FILE] [--out FILE.json]
 
 The default text is the language reference that Python ships as ``pydoc_data.topics``: English
-prose and code, on every machine. Each window of 512 tokens is scored from its own start.
+prose and code, on every machine. Each window of 512 tokens is scored from its own start. Where
+``make bench`` has made llama.cpp's environment, it scores the same file too.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -20,12 +22,16 @@ from rich.table import Table
 
 from paradecode.backends import open_backend
 from paradecode.backends.interface import PAGE, Backend, Span
+from paradecode.bench.machine import usable_cores
 from paradecode.models.catalogue import open_model
 
+FOLDER = Path(__file__).parent
+PYTHON = FOLDER / "out" / "envs" / "llama-cpp" / "bin" / "python"
+WORKER = FOLDER / "peers" / "workers" / "llama_cpp_nll.py"
 WINDOW = 512
 FORMATS = (
     ("torch", "fp32"), ("native", "f32"), ("native", "bf16"), ("native", "q8"), ("native", "auto"),
-    ("native", "q4"),
+    ("native", "q4"), ("llama.cpp", "the same file"),
 )  # fmt: skip
 
 
@@ -46,6 +52,23 @@ def nll(backend: Backend, ids: list[int]) -> np.ndarray:
     return np.concatenate(losses)
 
 
+def llama_cpp(model: str, ids: list[int]) -> np.ndarray:
+    """The same from llama.cpp."""
+    starts = range(0, len(ids) - WINDOW + 1, WINDOW)
+    windows = [ids[start : start + WINDOW] for start in starts]
+    asked = {"model": model, "threads": usable_cores(), "windows": windows}
+    with subprocess.Popen(
+        [PYTHON, WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+        json.dump(asked, process.stdin)
+        process.stdin.close()
+        lines = track(process.stdout, "llama.cpp", total=len(windows))
+        return np.concatenate([json.loads(line) for line in lines])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model")
@@ -64,9 +87,14 @@ def main() -> None:
     table = Table("backend", "weights", "perplexity", "NLL (nats)", "difference to f32", "± 95 %")
     reference, rows = None, []
     for name, dtype in FORMATS:
-        backend = open_backend(name, checkpoint.config, checkpoint.weights, dtype=dtype)
-        losses = nll(backend, ids)
-        backend.close()
+        if name == "llama.cpp":
+            if not PYTHON.exists():
+                continue
+            losses = llama_cpp(checkpoint.source, ids)
+        else:
+            backend = open_backend(name, checkpoint.config, checkpoint.weights, dtype=dtype)
+            losses = nll(backend, ids)
+            backend.close()
         reference = losses if reference is None else reference
         change = losses - reference
         spread = 1.96 * change.std() / math.sqrt(len(change))

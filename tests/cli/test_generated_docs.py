@@ -34,6 +34,18 @@ def test_benchmarks_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert copy.read_text("utf-8") == committed
 
 
+def test_headline() -> None:
+    """The README's figures are those of the benchmark's table."""
+    table = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
+    readme = (ROOT / "README.md").read_text("utf-8")
+    for engine in ("paradecode-native/q4_1", "paradecode-native/q4_1+prompt-lookup"):
+        (row,) = [line for line in table.splitlines() if line.startswith(f"| {engine} | ")][:1]
+        speed, ratio = (cell.split()[0] for cell in row.split("|")[2:4])
+        assert f"{speed} " in readme
+        assert ratio in readme
+    assert "104/104" in table
+
+
 def test_forward_table() -> None:
     committed = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
     for case in json.loads((RESULTS / "forward.json").read_text("utf-8"))["cases"]:
