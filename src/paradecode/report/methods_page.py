@@ -32,14 +32,10 @@ def page(results: Mapping[str, Any]) -> str:
         results: what ``bench/methods.py`` wrote.
     """
     known = sorted(methods().values(), key=lambda method: (method.family, method.name))
-    built_in = [m for m in known if _home(m).startswith("paradecode.")]
+    built_in = [m for m in known if m.build.__module__.startswith("paradecode.")]
     return "\n".join(
         [HEAD, *(_section(method, results) for method in built_in), _measured(results)]
     )
-
-
-def _home(method: Method) -> str:
-    return str(getattr(method.build, "__module__", ""))
 
 
 def _section(method: Method, results: Mapping[str, Any]) -> str:

@@ -66,6 +66,8 @@ def drafter(
             loop = LoopSettings(**{key: v for key, v in settings.items() if key not in mine})
             return assemble(cls(**mine), loop, name)
 
+        build.__module__ = cls.__module__  # Where the method lives.
+
         register(
             Method(
                 name=name,
