@@ -96,10 +96,10 @@ class CostCurve(Fixed):
         seconds = [base] + [seq.step_seconds(2 + nodes) or base for nodes in range(len(tree))]
         best = int(np.argmax(expected / np.array(seconds)))
         self._refused = 0 if best else self._refused + 1
-        if self._refused >= self.patience:
-            self._refused, best = 0, 1
+        if best == 0 and self._refused % self.patience == 0:
+            best = 1
         elif self._refused >= HABIT:
-            self._rest = min(1 + seq.neighbours, self.patience)
+            self._rest = min(self._refused // HABIT + seq.neighbours, self.patience)
         self._price += seconds[best] - base
         return tree.best(best)
 
