@@ -5,21 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from paradecode.decoders.registry import Method
-from paradecode.llm import Completion
+from paradecode.llm import LLM, Completion
 
 
-def completion_record(
-    completion: Completion, model: str, decoder: str, backend: str
-) -> dict[str, Any]:
-    """What ``paradecode generate --json`` prints for one output."""
+def completion_record(completion: Completion, llm: LLM) -> dict[str, Any]:
+    """What ``paradecode generate --json`` prints for one output of `llm`."""
     stats = completion.stats
     record: dict[str, Any] = {
         "text": completion.text,
         "token_ids": completion.token_ids,
         "finish_reason": completion.finish_reason,
-        "model": model,
-        "decoder": decoder,
-        "backend": backend,
+        "model": llm.model,
+        "decoder": str(llm.decoder),
+        "backend": llm.backend.name,
         "stats": {
             "forwards": stats.forwards,
             "generated": stats.generated,

@@ -1,0 +1,51 @@
+"""`paradecode chat`: a conversation in the terminal."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from paradecode.cli.console import err, out
+from paradecode.cli.options import Decoding, Loading, Sampling, grouped
+from paradecode.core.errors import InvalidInput
+
+
+@grouped
+def chat(
+    loading: Loading,
+    decoding: Decoding,
+    sampling: Sampling = Sampling(max_tokens=1024, temperature=0.7, top_p=0.95),  # noqa: B008
+    system: Annotated[str | None, typer.Option(help="System message.")] = None,
+) -> None:
+    """Talk to a model. An empty line or Ctrl-D leaves; Ctrl-C stops an answer."""
+    spec, params = decoding.spec(), sampling.params()
+    with loading.open(decoder=spec, draft_model=decoding.draft_model) as llm:
+        out.print(f"[dim]{llm.model} on {llm.backend.name}, {spec}[/]")
+        messages = [{"role": "system", "content": system}] if system else []
+        while True:
+            try:
+                text = out.input("[bold cyan]> [/]")
+            except (EOFError, KeyboardInterrupt):
+                break
+            if not text.strip():
+                break
+            messages.append({"role": "user", "content": text})
+            answer = ""
+            try:
+                for chunk in llm.stream(messages, **params):
+                    answer += chunk.text
+                    out.print(chunk.text, end="", markup=False, highlight=False, soft_wrap=True)
+                    if chunk.completion:
+                        stats = chunk.completion.stats
+                        out.print(
+                            f"\n[dim]{stats.tokens_per_second:.0f} tokens/s, "
+                            f"{stats.tokens_per_forward:.2f} tokens a forward[/]"
+                        )
+            except KeyboardInterrupt:
+                out.print("\n[dim]stopped[/]")
+            except InvalidInput as error:  # Most likely the conversation outgrew the context.
+                err.print(f"[red]{error}[/]")
+                messages.pop()
+                continue
+            messages.append({"role": "assistant", "content": answer})

@@ -1,0 +1,28 @@
+"""`paradecode datastore`: the corpus that `retrieval` drafts from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from paradecode.cli.console import out
+
+
+def datastore(
+    output: Annotated[Path, typer.Argument(help="The file to write.")],
+    files: Annotated[list[Path], typer.Argument(help="UTF-8 texts, one document each.")],
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="Name, .gguf file, folder, or hub name.")
+    ] = None,
+) -> None:
+    """Build the file that the method `retrieval` drafts from, with a model's tokenizer."""
+    from paradecode.decoders.autoregressive.datastore import build_datastore
+    from paradecode.models.catalogue import open_model
+
+    tokenizer = open_model(model).tokenizer
+    count = build_datastore(
+        files, lambda text: tokenizer.encode(text, special=False, parse_special=False), output
+    )
+    out.print(f"{count} tokens in {output}", soft_wrap=True, highlight=False)

@@ -1,0 +1,27 @@
+"""`paradecode demo`: the same answers decoded plainly and in parallel."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from paradecode.cli.console import err, out
+from paradecode.cli.options import DEFAULT_DECODER, Loading, grouped
+from paradecode.decoders.registry import parse
+
+
+@grouped
+def demo(
+    loading: Loading,
+    decoder: Annotated[str, typer.Option("--decoder", "-d", help="Method.")] = DEFAULT_DECODER,
+    max_tokens: Annotated[int, typer.Option(help="Most tokens to generate.")] = 128,
+) -> None:
+    """Three prompts, decoded plainly and in parallel, side by side."""
+    from paradecode.report.demo import run_demo
+
+    with loading.open(decoder=parse(decoder)) as llm:
+        compared = run_demo(llm, out, max_tokens)
+    if any(comparison.first_difference is not None for comparison in compared):
+        err.print("[yellow]An output differs from plain decoding; see docs on numerical ties.[/]")
+        raise typer.Exit(1)

@@ -1,0 +1,53 @@
+"""`paradecode info`: this machine, and what a forward costs on it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.progress import Progress
+
+from paradecode.cli.console import err, out, print_json
+from paradecode.cli.options import Json, Loading, grouped
+
+
+@grouped
+def info(
+    loading: Loading,
+    calibrate: Annotated[
+        bool, typer.Option(help="Measure what a forward costs here, and remember it.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """This machine: versions, kernels, and the cost of a forward."""
+    from paradecode.engine import cost
+    from paradecode.engine.engine import TARGET
+    from paradecode.report.information import (
+        cost_record,
+        cost_table,
+        machine_record,
+        native_record,
+    )
+
+    record = {**machine_record(), "native": native_record()}
+    curve = saved = None
+    if calibrate:
+        with loading.open() as llm:
+            with Progress(console=err) as progress:
+                task = progress.add_task("measuring forwards")
+                curve = cost.measure(
+                    llm.backend,
+                    llm.engine.pools[TARGET].count,
+                    progress=lambda done, total: progress.update(task, completed=done, total=total),
+                )
+            saved = cost.save(llm.backend, curve)
+            record |= {"model": llm.model, "backend": llm.backend.name, "cost": cost_record(curve)}
+    if as_json:
+        print_json(record)
+        return
+    for name, value in record.items():
+        if name != "cost":
+            out.print(f"{name}: {value}", highlight=False, markup=False, soft_wrap=True)
+    if curve is not None:
+        out.print(cost_table(curve))
+        out.print(f"remembered in {saved}", highlight=False, soft_wrap=True)

@@ -1,0 +1,56 @@
+"""`paradecode models`: the catalogue, and getting what is in it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.progress import DownloadColumn, Progress
+from rich.table import Table
+
+from paradecode.cli.console import err, out, print_json
+from paradecode.cli.options import Json
+from paradecode.models.catalogue import list_models, pull
+
+models_app = typer.Typer(help="Models: list them, get them.", invoke_without_command=True)
+
+
+@models_app.callback()
+def show_models(context: typer.Context, as_json: Json = False) -> None:
+    """Every model of the catalogue, and whether it is on this machine."""
+    if context.invoked_subcommand is not None:
+        return
+    known = list_models()
+    if as_json:
+        print_json(
+            [
+                {
+                    "name": entry.name,
+                    "family": entry.family,
+                    "licence": entry.licence,
+                    "size": entry.size,
+                    "present": entry.present,
+                    "path": str(entry.path) if entry.path else None,
+                }
+                for entry in known
+            ]
+        )
+        return
+    table = Table("model", "family", "size", "licence", "present")
+    for entry in known:
+        size = f"{entry.size / 1e6:.0f} MB"
+        table.add_row(
+            entry.name, entry.family, size, entry.licence, "yes" if entry.present else "no"
+        )
+    out.print(table)
+
+
+@models_app.command(name="pull")
+def pull_model(
+    name: Annotated[str, typer.Argument(help="Name of the catalogue.")] = "default",
+) -> None:
+    """Download a model of the catalogue and check its hash."""
+    with Progress(*Progress.get_default_columns(), DownloadColumn(), console=err) as progress:
+        task = progress.add_task(name, total=None)
+        path = pull(name, lambda done, total: progress.update(task, completed=done, total=total))
+    out.print(str(path), soft_wrap=True, highlight=False)
