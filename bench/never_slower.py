@@ -60,7 +60,7 @@ def main() -> None:
     options = parser.parse_args()
     lines = files("paradecode.bench").joinpath("prompts.jsonl").read_text("utf-8").splitlines()
     records = [json.loads(line) for line in lines]
-    params = SamplingParams(max_tokens=options.max_tokens, min_tokens=options.max_tokens)
+    params = SamplingParams(max_tokens=options.max_tokens, ignore_eos=True)
     hopeless, good = "hopeless(num_speculative_tokens=8)", "prompt-lookup"
     fixed = [f"{good}(budget=fixed,num_speculative_tokens={k})" for k in FIXED]
     settings = ["greedy", hopeless, good, *fixed]

@@ -19,7 +19,7 @@ INTERFACE = MODELS | {"backends.interface"}
 BACKENDS = INTERFACE | {"backends", "backends.torch", "backends.native"}
 FRONT = BACKENDS | {"decoders", "engine", "llm"}
 # Training makes what methods need, tests and benchmarks run both: they may use one another.
-TOP = {"bench", "report", "serve", "training", "testing"}
+TOP = {"bench", "certificate", "replay", "report", "serve", "training", "testing", "tune"}
 
 ALLOWED = {
     "core": CORE,

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from bench.peers.catalogue import BASELINE, engines, select
 from bench.peers.session import REPOSITORY, Options, Session
+from bench.peers.suites import find_suite
 from rich.console import Console
 from rich.table import Table
 
@@ -19,18 +20,20 @@ from paradecode.bench.render import write_report
 from paradecode.core.errors import ParadecodeError
 
 console = Console(stderr=True)
-QUICK_TOKENS = 48
 
 
 def main(
+    suite: Annotated[
+        str, typer.Argument(help="quick, main or full; the options override it.")
+    ] = "main",
     patterns: Annotated[
-        str, typer.Option("--engines", help="Names, comma-separated; * matches.")
-    ] = "*",
+        str | None, typer.Option("--engines", help="Names, comma-separated; * matches.")
+    ] = None,
     decoders: Annotated[
         str, typer.Option(help="Paradecode's methods besides plain, separated by ';'.")
     ] = "prompt-lookup",
     prompts: Annotated[Path | None, typer.Option(help="JSONL file; default: the built-in.")] = None,
-    rounds: Annotated[int, typer.Option(min=1, max=100, help="Repetitions.")] = 3,
+    rounds: Annotated[int | None, typer.Option(min=1, max=100, help="Repetitions.")] = None,
     max_tokens: Annotated[
         int | None, typer.Option(min=2, help="Upper bound on the prompts' own.")
     ] = None,
@@ -38,11 +41,13 @@ def main(
         int | None, typer.Option(min=1, help="Of every engine; default: all cores.")
     ] = None,
     baseline: Annotated[str, typer.Option(help="Engine that speed-ups refer to.")] = BASELINE,
-    quick: Annotated[bool, typer.Option(help="One prompt a group, one short round.")] = False,
-    name: Annotated[str, typer.Option(help="Of the run; the same name resumes it.")] = "",
+    name: Annotated[
+        str, typer.Option(help="Of the run; the same name resumes it; default: the suite.")
+    ] = "",
     retries: Annotated[
-        int, typer.Option(min=0, max=20, help="Repetitions of a measurement others disturbed.")
-    ] = 2,
+        int | None,
+        typer.Option(min=0, max=20, help="Repetitions of a measurement others disturbed."),
+    ] = None,
     priority: Annotated[
         bool, typer.Option(help="Raise the priority of what is measured, where allowed.")
     ] = False,
@@ -59,21 +64,22 @@ def main(
             table.add_row(engine.name, package)
         Console().print(table)
         return
+    defaults = find_suite(suite)
     chosen = load_prompts(prompts)
-    if quick:
-        chosen = first_of_each_group(chosen, 1)
-        rounds, max_tokens = 1, min(max_tokens or QUICK_TOKENS, QUICK_TOKENS)
+    if defaults.per_group is not None:
+        chosen = first_of_each_group(chosen, defaults.per_group)
+    wanted = patterns.split(",") if patterns else defaults.engines
     options = Options(
-        engines=select(known, [pattern.strip() for pattern in patterns.split(",")]),
+        engines=select(known, [pattern.strip() for pattern in wanted]),
         prompts=chosen,
-        rounds=rounds,
-        max_tokens=max_tokens,
+        rounds=rounds or defaults.rounds,
+        max_tokens=max_tokens or defaults.max_tokens,
         threads=threads or usable_cores(),
         timeout=timeout,
         urgent=priority,
-        retries=0 if quick else retries,
+        retries=defaults.retries if retries is None else retries,
         out=REPOSITORY / "bench" / "out",
-        name=name or ("quick" if quick else "peers"),
+        name=name or suite,
     )
     session = Session(options, console)
     try:

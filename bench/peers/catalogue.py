@@ -57,6 +57,12 @@ class Engine:
         return self.name.partition("+")[2] or "plain"
 
     @property
+    def formats(self) -> list[str]:
+        """Every format that has to be there before it is loaded."""
+        named = [v.get("format") for v in self.settings.values() if isinstance(v, dict)]
+        return [self.files, *(name for name in named if name)]
+
+    @property
     def reference(self) -> str | None:
         """The same engine without speculation."""
         plain, plus, _ = self.name.partition("+")

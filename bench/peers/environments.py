@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import IO
 
 
 class InstallError(Exception):
@@ -84,10 +87,9 @@ def install(
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w", encoding="utf-8") as out:
 
-        def run(*command: str, variables: dict[str, str] | None = None) -> None:
-            inherited = {**os.environ, **(variables or {})}
-            done = subprocess.run(command, stdout=out, stderr=subprocess.STDOUT, env=inherited)
-            if done.returncode != 0:
+        def run(*command: str, variables: Mapping[str, str] | None = None) -> None:
+            if _run(command, out, variables or {}) != 0:
+                shutil.rmtree(folder, ignore_errors=True)  # Half an environment only takes room.
                 raise InstallError(f"{environment.name}: {_last_error(log)}")
 
         say(f"installing {environment.name}: {' '.join(environment.packages)}")
@@ -100,7 +102,9 @@ def install(
             if wheel is None:
                 say(f"building {environment.build} for this machine (ten minutes or more)")
                 wheels = _wheel_folder(root, environment)
-                run(*pip, "wheel", "--no-deps", "--no-binary", environment.build.split("==")[0],
+                # pip's cache does not look at the flags a wheel was built with.
+                run(*pip, "wheel", "--no-cache-dir", "--no-deps",
+                    "--no-binary", environment.build.split("==")[0],
                     "--wheel-dir", str(wheels), environment.build,
                     variables=environment.build_variables)  # fmt: skip
                 wheel = _find_wheel(root, environment)
@@ -109,6 +113,24 @@ def install(
             run(*pip, "uninstall", "--yes", *environment.remove)
     stamp.write_text(wanted, "utf-8")
     return python
+
+
+def _run(command: Sequence[str], out: IO[str], variables: Mapping[str, str]) -> int:
+    """Exit status. A process group of its own, so that an interrupt ends the compilers as well."""
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=out,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, **variables},
+        start_new_session=True,
+    )
+    try:
+        return process.wait()
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
 
 
 def _wheel_folder(root: Path, environment: Environment) -> Path:

@@ -23,6 +23,7 @@ _HF_LAYER = {
     "o": "self_attn.o_proj", "gate": "mlp.gate_proj", "up": "mlp.up_proj", "down": "mlp.down_proj",
 }  # fmt: skip
 _HF_NAMES = {"embed": "model.embed_tokens", "norm": "model.norm", "head": "lm_head"}
+EXPORT_SECONDS = 1800
 EXPORT = Path(__file__).with_name("workers") / "export_openvino.py"
 
 
@@ -45,6 +46,7 @@ class Formats:
         self.source = source
         self.folder = folder / f"{source.stem}-{source.stat().st_size}"
         self._exporter = exporter
+        self._failed: dict[str, FormatError] = {}
 
     def path(self, name: str) -> Path:
         """The file or folder of a format, made at first use.
@@ -57,26 +59,39 @@ class Formats:
         target = self.folder / (f"{name}.gguf" if name in GGUF_KINDS else name)
         if target.exists():
             return target
+        if name in self._failed:
+            raise self._failed[name]
         self.folder.mkdir(parents=True, exist_ok=True)
         partial = target.with_name(target.name + ".partial")
         _remove(partial)
-        if name in GGUF_KINDS:
-            requantise(self.source, partial, GGUF_KINDS[name])
-        elif name == "safetensors":
-            write_transformers_folder(read_gguf(self.source), partial)
-        elif name in ("openvino-int4", "openvino-int8"):
-            self._export(partial, 4 if name.endswith("4") else 8)
-        else:
-            raise FormatError(f"unknown format {name}")
+        try:
+            self._make(name, partial)
+        except FormatError as error:
+            self._failed[name] = error  # Several engines want it: once is enough.
+            _remove(partial)
+            raise
         partial.rename(target)
         return target
+
+    def _make(self, name: str, target: Path) -> None:
+        if name in GGUF_KINDS:
+            requantise(self.source, target, GGUF_KINDS[name])
+        elif name == "safetensors":
+            write_transformers_folder(read_gguf(self.source), target)
+        elif name in ("openvino-int4", "openvino-int8"):
+            self._export(target, 4 if name.endswith("4") else 8)
+        else:
+            raise FormatError(f"unknown format {name}")
 
     def _export(self, target: Path, bits: int) -> None:
         if self._exporter is None:
             raise FormatError("nothing is installed that exports to OpenVINO")
         source = self.path("safetensors")
         command = [str(self._exporter()), str(EXPORT), str(source), str(target), str(bits)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=1800)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=EXPORT_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise FormatError(f"OpenVINO export: not done after {EXPORT_SECONDS} s") from None
         if done.returncode != 0:
             lines = done.stderr.strip().splitlines() or ["no message"]
             raise FormatError(f"OpenVINO export: {lines[-1]}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
@@ -15,8 +16,8 @@ from bench.peers.environments import OPENVINO_EXPORT, Environment, InstallError,
 from bench.peers.formats import FormatError, Formats
 from bench.peers.player import Conditions, PeerPlayer, describe, python_of_paradecode
 from bench.peers.process import WorkerError
+from bench.peers.progress import Steps
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from paradecode.backends import open_backend
 from paradecode.bench.journal import Journal
@@ -96,50 +97,48 @@ class Session:
         self._pythons: dict[str, Path | InstallError] = {}
 
     def prepare(self) -> None:
-        """Install and load every engine that has something left to do."""
-        turns = {name for name, _, _ in self._missing()}
-        for engine in self.options.engines:
-            if engine.name not in turns:
-                continue
-            self.console.print(f"[dim]loading[/] {engine.name}", highlight=False)
-            try:
-                python = self._python(engine.environment)
-                log = self.options.folder / "logs" / (engine.name.replace("/", "-") + ".log")
-                player = PeerPlayer(engine, python, self.formats, self.conditions, log)
-                self.players[engine.name] = player
-                player.warm_up(self.items)
-            except (InstallError, FormatError, WorkerError, PlayerError, OSError) as error:
-                self._close(engine.name)
-                self.journal.describe(describe(engine, status="skipped", reason=str(error)))
-                self.console.print(f"  [yellow]skipped:[/] {error}", highlight=False)
-                continue
-            self.journal.describe(player.info())
+        """Install, convert, and only then load what has something left to measure.
+
+        In this order, because compilers and exporters need the memory that loaded engines hold.
+        """
+        missing = Counter(name for name, _, _ in self._missing())
+        self.console.print(
+            f"{sum(missing.values())} measurements to make with {len(missing)} engines, "
+            f"{len(self.journal.done)} made before",
+            highlight=False,
+        )
+        wanted = [engine for engine in self.options.engines if engine.name in missing]
+        found = [(engine, self._install(engine)) for engine in wanted]
+        ready = [(engine, python) for engine, python in found if python is not None]
+        for number, (engine, python) in enumerate(ready, 1):
+            self._say(f"loading {number} of {len(ready)}: {engine.name}")
+            self._load(engine, python)
 
     def measure(self) -> None:
         """All turns that are not in the journal."""
         options = self.options
         players: list[Player] = list(self.players.values())
         turns = list(schedule(self.items, players, options.rounds, self.journal.done))
-        columns = (
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-            TimeRemainingColumn(),
-        )  # fmt: skip
-        with Progress(*columns, console=self.console, refresh_per_second=1) as progress:
-            task = progress.add_task("measuring", total=len(turns))
+        left = Counter(turn.player.name for turn in turns)
+        with Steps(self.console, "measuring", len(turns)) as steps:
 
             def keep(record: Record) -> None:
                 self.journal.keep(record)
-                progress.update(task, advance=1, description=f"{record.engine} {record.item}")
+                left[record.engine] -= 1
+                steps.advance(f"{record.engine} {record.item}")
 
             def lost(player: Player, reason: str) -> None:
                 self.console.print(f"[yellow]{player.name} failed:[/] {reason}", highlight=False)
                 self.journal.describe(self.players[player.name].info("failed", reason))
                 self._close(player.name)
+                steps.drop(left[player.name])
 
             quiet = QUIET if options.retries else None
-            run(turns, keep, lost, quiet, options.retries)
-        for player in self.players.values():
-            self.journal.describe(player.info())
+            try:
+                run(turns, keep, lost, quiet, options.retries)
+            finally:  # Peak memory is known only now, also of a run that is stopped.
+                for player in self.players.values():
+                    self.journal.describe(player.info())
 
     def results(self) -> Results:
         """What the journal holds, scored by the oracle where PyTorch is there."""
@@ -175,6 +174,34 @@ class Session:
         """End every worker."""
         for name in list(self.players):
             self._close(name)
+
+    def _install(self, engine: Engine) -> Path | None:
+        """The Python of an engine whose weights are there as well; None when it is left out."""
+        try:
+            python = self._python(engine.environment)
+            for name in engine.formats:
+                self.formats.path(name)
+        except (InstallError, FormatError, OSError) as error:
+            self._skip(engine, error)
+            return None
+        return python
+
+    def _load(self, engine: Engine, python: Path) -> None:
+        try:
+            log = self.options.folder / "logs" / (engine.name.replace("/", "-") + ".log")
+            player = PeerPlayer(engine, python, self.formats, self.conditions, log)
+            self.players[engine.name] = player
+            player.warm_up(self.items)
+        except (WorkerError, PlayerError, OSError) as error:
+            self._skip(engine, error)
+        else:
+            self.journal.describe(player.info())
+
+    def _skip(self, engine: Engine, error: Exception) -> None:
+        """The run goes on without it; the reason is in the results."""
+        self._close(engine.name)
+        self.journal.describe(describe(engine, status="skipped", reason=str(error)))
+        self.console.print(f"  [yellow]{engine.name} skipped:[/] {error}", highlight=False)
 
     def _close(self, name: str) -> None:
         player = self.players.pop(name, None)
@@ -251,9 +278,10 @@ class Session:
             return {}
         scores = {}
         fresh = list(distinct_outputs(outputs, ()))
-        with Progress(console=self.console, refresh_per_second=1) as progress:
-            for key in progress.track(fresh, description="scoring"):
+        with Steps(self.console, "scoring", len(fresh)) as steps:
+            for key in fresh:
                 scores[key] = oracle.score(by_id[key[0]], key[1])
+                steps.advance(key[0])
         return scores
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from os import PathLike, fspath
@@ -14,8 +15,9 @@ from numpy.typing import NDArray
 from paradecode.backends import open_backend
 from paradecode.core.errors import InvalidInput
 from paradecode.core.request import DRAFT, TARGET
-from paradecode.core.sampling import SamplingParams
+from paradecode.core.sampling import ALIASES, SamplingParams
 from paradecode.core.trace import Stats, Step
+from paradecode.decoders.profile import Profile
 from paradecode.decoders.registry import Spec, parse
 from paradecode.engine import cost
 from paradecode.engine.engine import Engine, Limits
@@ -24,7 +26,12 @@ from paradecode.engine.sequence import LiveSequence, TokenLogprob
 from paradecode.models.catalogue import open_model
 from paradecode.models.vocabulary import match
 
-DEFAULT_DECODER = "prompt-lookup"
+AUTO = "auto"
+"""The default method of the model's family."""
+
+DEFAULT_DECODERS = {"autoregressive": "prompt-lookup", "diffusion": "threshold"}
+PLAIN_DECODERS = {"autoregressive": "greedy", "diffusion": "static"}
+"""What each family's methods are measured against: one token a forward."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +67,15 @@ class Chunk:
 
     ``text`` may be empty (a character or a possible stop text is still incomplete). The last chunk
     carries the whole ``completion``.
+
+    ``canvas`` is what a diffusion method knows of the positions behind the output so far: the token
+    that was decided there, or None. Later ones may change nothing before them, so it is no text.
     """
 
     text: str
     token_ids: list[int]
     completion: Completion | None = None
+    canvas: tuple[int | None, ...] = ()
 
 
 class LLM:
@@ -74,8 +85,11 @@ class LLM:
         model: a catalogue name, a ``.gguf`` file, a folder of safetensors, or a hub name; None is
             the default model.
         decoder: the method, as a spec string (``"prompt-lookup(max_ngram=4)"``), a mapping with
-            ``method``, or None for plain decoding; each call may choose another.
+            ``method``, or None for plain decoding (``greedy``; ``static`` for a diffusion model);
+            each call may choose another. ``auto`` is ``prompt-lookup``, which is exact, and for a
+            diffusion model ``threshold``, which is not.
         speculative_config: the same under vLLM's name; give one of the two.
+        profile: a file that ``paradecode tune`` wrote, in place of both.
         draft_model: the small model of methods that need one (``draft-model``, ``pearl``), named
             like ``model``; a spec may name it too: ``{"method": "draft-model", "model": ...}``.
             Its tokenizer may differ.
@@ -94,8 +108,9 @@ class LLM:
         self,
         model: str | PathLike[str] | None = None,
         *,
-        decoder: str | Mapping[str, Any] | Spec | None = DEFAULT_DECODER,
+        decoder: str | Mapping[str, Any] | Spec | None = AUTO,
         speculative_config: Mapping[str, Any] | None = None,
+        profile: str | PathLike[str] | None = None,
         draft_model: str | PathLike[str] | None = None,
         backend: str = "auto",
         dtype: str = "auto",
@@ -103,13 +118,27 @@ class LLM:
         threads: int | None = None,
         limits: Limits | None = None,
     ) -> None:
-        self.decoder = parse(decoder if speculative_config is None else speculative_config)
-        self.draft_model = self.decoder.draft_model if draft_model is None else fspath(draft_model)
-        self._check_models(self.decoder)
+        chosen = decoder if speculative_config is None else speculative_config
+        tuned = None if profile is None else Profile.load(profile)
+        if tuned is not None:
+            if chosen != AUTO:
+                fix = "leave decoder and speculative_config out"
+                raise InvalidInput("profile", str(profile), fix)
+            chosen = tuned.spec
+        # Refuse a bad spec before a model is loaded.
+        spec = None if chosen is None or chosen == AUTO else parse(chosen)
+        self.draft_model = None if draft_model is None else fspath(draft_model)
+        if spec is not None:
+            self.draft_model = self.draft_model or spec.draft_model
+            self._check_models(spec)
         checkpoint = open_model(model if model is None else fspath(model))
         self.config, self.tokenizer = checkpoint.config, checkpoint.tokenizer
+        self.decoder = self._spec(chosen if spec is None else spec)
         self.chat_template = checkpoint.chat_template
         self.model = checkpoint.config.name
+        if tuned is not None and tuned.model != self.model:
+            said = f"the profile was tuned for {tuned.model}, not {self.model}"
+            warnings.warn(said, stacklevel=2)
         self.backend = open_backend(
             backend, checkpoint.config, checkpoint.weights,
             dtype=dtype, device=device, threads=threads,
@@ -157,7 +186,8 @@ class LLM:
             params: how to sample; or give its fields as keywords, e.g. ``max_tokens=64``.
             settings: fields of :class:`SamplingParams`, and ``decoder``, ``priority``,
                 ``deadline`` (seconds), ``salt`` and ``prediction`` (a text or token ids that the
-                output will probably be, for methods that use it) of the request.
+                output will probably be, for methods that use it) of the request; and settings of
+                the method, such as ``steps=64, block_length=32``. ``gen_length`` is ``max_tokens``.
 
         Returns:
             A completion for one text, a list for a list. In a list a failed request has
@@ -230,6 +260,30 @@ class LLM:
             return ids or [self._start_token()]
         return list(prompt)
 
+    @property
+    def families(self) -> tuple[str, ...]:
+        """The families of methods that this model can be decoded with."""
+        able = {
+            "autoregressive": self.config.attention == "causal",
+            "diffusion": self.config.mask_token is not None,
+        }
+        return tuple(family for family, can in able.items() if can)
+
+    def _spec(self, decoder: str | Mapping[str, Any] | Spec | None) -> Spec:
+        """The method a caller wants; raises InvalidInput if this model cannot be decoded so."""
+        if not self.families:
+            raise InvalidInput("model", self.config.name, "it is not causal, and has no mask token")
+        if decoder is None or decoder == AUTO:
+            names = PLAIN_DECODERS if decoder is None else DEFAULT_DECODERS
+            return parse(names[self.families[0]])
+        spec = parse(decoder)
+        if spec.method.family not in self.families:
+            fix = " or ".join(
+                f"{name} methods, such as {DEFAULT_DECODERS[name]}" for name in self.families
+            )
+            raise InvalidInput("decoder", spec.method.name, f"{self.config.name} needs {fix}")
+        return spec
+
     def _check_models(self, decoder: Spec) -> None:
         """Raise InvalidInput if a method needs a draft model that is not the one loaded."""
         named = decoder.draft_model
@@ -252,13 +306,14 @@ class LLM:
     def _requests(
         self, ids: list[int], params: SamplingParams | None, settings: Mapping[str, Any]
     ) -> list[GenerationRequest]:
-        own = {field.name for field in fields(SamplingParams)}
+        own = {field.name for field in fields(SamplingParams)} | ALIASES.keys()
         sampling = {name: value for name, value in settings.items() if name in own}
         rest = {name: value for name, value in settings.items() if name not in own}
         if params is not None and sampling:
             raise InvalidInput("params", sorted(sampling), "give params or keywords, not both")
         params = params or SamplingParams.from_mapping(sampling)
-        decoder = parse(rest.pop("decoder")) if "decoder" in rest else self.decoder
+        decoder = self._spec(rest.pop("decoder")) if "decoder" in rest else self.decoder
+        decoder = _with_settings(decoder, rest)
         self._check_models(decoder)
         known = {"priority", "deadline", "salt", "prediction"}
         if not rest.keys() <= known:
@@ -311,21 +366,34 @@ class LLM:
 
     def _stream(self, request: GenerationRequest) -> Iterator[Chunk]:
         tokens: list[int] = []
+        decided = 0
         with self._turn:
             sequence = self.engine.add(request)
         try:
             while not sequence.finished:
                 with self._turn:
                     self.engine.step()
+                before, decided = decided, len(sequence.trace)
                 tokens = sequence.take_tokens()
-                if tokens and not sequence.finished:
-                    yield Chunk(sequence.take_text(), tokens)
+                if decided > before and not sequence.finished:
+                    yield Chunk(sequence.take_text(), tokens, canvas=sequence.provisional)
             if sequence.error is not None:
                 raise sequence.error
             yield Chunk(sequence.take_text(), tokens, completion_of(sequence))
         finally:
             with self._turn:
                 self.engine.cancel(sequence)
+
+
+def _with_settings(decoder: Spec, rest: dict[str, Any]) -> Spec:
+    """Take out of ``rest`` what sets the method: LLaDA's scripts call ``generate(steps=...)``."""
+    method = decoder.method
+    known = {*(entry.name for entry in method.parameters), *method.names} - {"model"}
+    own = {name: rest.pop(name) for name in [*rest] if name in known}
+    if not own:
+        return decoder
+    merged = {**decoder.settings, **{method.names.get(name, name): own[name] for name in own}}
+    return parse({"method": method.name, **merged})
 
 
 def completion_of(sequence: LiveSequence) -> Completion:

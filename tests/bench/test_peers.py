@@ -17,6 +17,7 @@ from bench.peers.catalogue import engines, select  # noqa: E402
 from bench.peers.environments import Environment, InstallError, install  # noqa: E402
 from bench.peers.formats import FormatError, Formats, requantise  # noqa: E402
 from bench.peers.process import Worker, WorkerError  # noqa: E402
+from bench.peers.suites import SUITES, find_suite  # noqa: E402
 
 from paradecode.core.errors import InvalidInput  # noqa: E402
 
@@ -124,11 +125,46 @@ def test_names_and_references_fit_together() -> None:
         select(known, ["llama-cpp/*", "nothing*"])
 
 
+def test_suites_name_engines_that_exist() -> None:
+    known = engines()
+    sizes = {name: len(select(known, suite.engines)) for name, suite in SUITES.items()}
+    assert sizes["quick"] == sizes["full"] == len(known) > sizes["main"]
+    chosen = [engine.name for engine in select(known, SUITES["main"].engines)]
+    assert {name.partition("/")[0] for name in chosen} >= {
+        "llama-cpp", "xllamacpp", "openvino", "vllm", "transformers",
+    }  # fmt: skip
+    for engine in known:  # A mode is never shown without the plain mode it refers to.
+        assert engine.name not in chosen or engine.reference in (None, *chosen)
+    with pytest.raises(InvalidInput, match="quick, main, full"):
+        find_suite("everything")
+
+
 def test_a_peer_that_cannot_be_installed_says_why(tmp_path) -> None:
     missing = Environment("x", ("./no-such-package-here",))
     with pytest.raises(InstallError, match="x: "):
         install(missing, tmp_path)
     assert (tmp_path / "logs" / "install-x.log").is_file()
+    assert not (tmp_path / "envs" / "x").exists()
+
+
+def test_an_interrupted_installation_leaves_no_process(tmp_path) -> None:
+    script = tmp_path / "install.py"
+    script.write_text(
+        "import signal, sys\n"
+        f"sys.path.insert(0, {str(peers.WORKERS.parents[2])!r})\n"
+        "from bench.peers.environments import _run\n"
+        "signal.alarm(2)\nsignal.signal(signal.SIGALRM, signal.default_int_handler)\n"
+        f"_run(['sh', '-c', 'sleep 77 & echo $! > {tmp_path}/pid; wait'], sys.stderr, {{}})\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
+    assert "KeyboardInterrupt" in done.stderr
+    pid = int((tmp_path / "pid").read_text())
+    for _ in range(100):
+        if not _alive(pid):
+            return
+        time.sleep(0.05)
+    os.kill(pid, 9)
+    pytest.fail("the compiler outlived the installer")
 
 
 def test_an_environment_is_made_once(tmp_path) -> None:
@@ -173,3 +209,21 @@ def test_formats_that_cannot_be_made_say_why(tmp_path) -> None:
         formats.path("nothing")
     with pytest.raises(FormatError, match="exports to OpenVINO"):
         formats.path("openvino-int8")
+
+
+def test_a_format_that_failed_is_not_tried_again(tmp_path, monkeypatch) -> None:
+    source, tried = tmp_path / "m.gguf", []
+    source.write_bytes(b"x")
+
+    def fail(self, name, target) -> None:
+        tried.append(name)
+        target.write_bytes(b"half")
+        raise FormatError("the disk is full")
+
+    monkeypatch.setattr(Formats, "_make", fail)
+    formats = Formats(source, tmp_path / "models")
+    for _ in range(2):
+        with pytest.raises(FormatError, match="disk is full"):
+            formats.path("q4_0")
+    assert tried == ["q4_0"]
+    assert list(formats.folder.iterdir()) == []

@@ -13,6 +13,8 @@ def load(settings):
 
     def generate(prompt, max_tokens, stops):
         os.write(1, b"native noise on stdout\n")
+        if settings.get("tricks") is False:
+            return Reply(prompt[:max_tokens], 0.01, 0.02)
         if prompt[0] == 1:
             raise ValueError("bad prompt")
         if prompt[0] == 2:

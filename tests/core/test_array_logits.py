@@ -21,7 +21,7 @@ warps = st.builds(
     Warp,
     temperature=st.sampled_from([0.3, 1.0, 1.7]),
     top_k=st.integers(0, 14),
-    top_p=st.sampled_from([0.1, 0.5, 0.9, 1.0]),
+    top_p=st.sampled_from([0.11, 0.47, 0.87, 1.0]),  # Not what equal shares sum to.
     min_p=st.sampled_from([0.0, 0.1, 0.6, 1.0]),
 )
 

@@ -11,7 +11,6 @@ from small_models import PROMPT, deep, engine, permuted, serve
 from paradecode.core.errors import DecoderError, InvalidInput
 from paradecode.core.vocabulary import Vocabulary
 from paradecode.decoders.autoregressive.budget import BUDGETS
-from paradecode.decoders.autoregressive.budget.acceptance_head import AcceptanceHead
 from paradecode.decoders.registry import parse
 from paradecode.engine.cost import CostCurve
 from paradecode.llm import LLM
@@ -208,17 +207,3 @@ def test_one_model_grows_one_tree_at_a_time(spec):
 def test_the_front_asks_for_the_draft_model_before_it_loads_anything(spec):
     with pytest.raises(InvalidInput, match="draft_model"):
         LLM("there-is-no-such-model", decoder=spec)
-
-
-def test_a_trained_acceptance_head_can_be_named(tmp_path):
-    path = tmp_path / "head.json"
-    AcceptanceHead(np.array([0.0, 0.0, 0.0, -5.0])).save(path)  # Nothing will be accepted.
-    eng = engine(TARGET, TARGET)
-    spec = {"method": "draft-model", "budget": "specdec++", "acceptance_head": str(path)}
-    (sequence,) = serve(eng, [{**spec, "width": 1}], ignore_eos=True)
-    assert {len(step.tree) for step in sequence.trace[:-1]} == {1}
-    with pytest.raises(InvalidInput, match="acceptance_head"):
-        parse({**spec, "budget": "auto"})
-    path.write_text("[]")
-    with pytest.raises(InvalidInput, match="acceptance head"):
-        parse(spec)

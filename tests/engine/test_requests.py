@@ -317,7 +317,7 @@ def test_blocks_are_counted_in_positions() -> None:
         Forward(np.empty(0, np.int32)),
         Forward(np.array([5], np.int32)),
         Forward(np.array([99], np.int32), store=Store.NONE),
-        Forward(np.array([5], np.int32), store=Overwrite(np.array([3], np.int32))),
+        Forward(np.array([5], np.int32), store=Overwrite(np.array([9999], np.int32))),
         Forward(np.array([5], np.int32), store=Store.NONE, attend=np.ones((2, 2), bool)),
         Forward(np.array([5], np.int32), store=Store.NONE, positions=np.array([999], np.int32)),
         Forward(np.array([5], np.int32), store=Store.NONE, positions=np.array([-1], np.int32)),

@@ -75,3 +75,15 @@ def ratio(totals: NDArray[np.float64]) -> NDArray[np.float64]:
 def ratio_of_ratios(totals: NDArray[np.float64]) -> NDArray[np.float64]:
     """(tokens / seconds) of one engine over (tokens / seconds) of the baseline."""
     return (totals[..., 0] / totals[..., 1]) / (totals[..., 2] / totals[..., 3])
+
+
+def wilson(successes: int, trials: int) -> Interval:
+    """A share with Wilson's 95 % interval, which is sensible near 0 and 1 and for few trials."""
+    z, share = 1.959964, successes / trials
+    middle = (share + z * z / (2 * trials)) / (1 + z * z / trials)
+    half = (
+        z
+        / (1 + z * z / trials)
+        * (share * (1 - share) / trials + z * z / (4 * trials * trials)) ** 0.5
+    )
+    return Interval(share, max(0.0, middle - half), min(1.0, middle + half))

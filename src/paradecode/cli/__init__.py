@@ -15,6 +15,12 @@ from paradecode.cli.generate import generate
 from paradecode.cli.info import info
 from paradecode.cli.methods import show_methods
 from paradecode.cli.models import models_app
+from paradecode.cli.replay import replay_app
+from paradecode.cli.trace import trace
+from paradecode.cli.train import train_app
+from paradecode.cli.train_diffusion import train_autoregressive, train_diffusion
+from paradecode.cli.tune import tune
+from paradecode.cli.verify import verify
 from paradecode.core.errors import ParadecodeError
 
 app = typer.Typer(
@@ -24,12 +30,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(generate)
+app.command()(trace)
 app.command()(chat)
 app.command()(demo)
 app.command(name="methods")(show_methods)
 app.add_typer(models_app, name="models")
 app.command()(info)
 app.command()(datastore)
+app.command()(verify)
+app.add_typer(replay_app, name="replay")
+app.command()(tune)
+train_app.command(name="diffusion")(train_diffusion)
+train_app.command(name="autoregressive")(train_autoregressive)
+app.add_typer(train_app, name="train")
 
 
 def main() -> None:

@@ -19,9 +19,9 @@ def chat(
     system: Annotated[str | None, typer.Option(help="System message.")] = None,
 ) -> None:
     """Talk to a model. An empty line or Ctrl-D leaves; Ctrl-C stops an answer."""
-    spec, params = decoding.spec(), sampling.params()
+    spec, params = decoding.choice(), sampling.params()
     with loading.open(decoder=spec, draft_model=decoding.draft_model) as llm:
-        out.print(f"[dim]{llm.model} on {llm.backend.name}, {spec}[/]")
+        out.print(f"[dim]{llm.model} on {llm.backend.name}, {llm.decoder}[/]")
         messages = [{"role": "system", "content": system}] if system else []
         while True:
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,6 +11,7 @@ import typer
 
 from paradecode.cli.console import out, print_json
 from paradecode.cli.options import Decoding, Json, Loading, Sampling, grouped
+from paradecode.cli.trace import ALTERNATIVES, check_page, write_page
 from paradecode.core.errors import InvalidInput
 
 LONGEST_PROMPT = 1 << 22
@@ -29,14 +31,23 @@ def generate(
     prompts: Annotated[
         Path | None, typer.Option(help="JSONL of {id, group, turns, max_tokens}.")
     ] = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="Write a page that replays every forward.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Answer one prompt, or every conversation of a file."""
     from paradecode.cli.conversations import answer_turns, read_conversations
     from paradecode.report.records import completion_record
     from paradecode.report.terminal import colour_by_forward, legend
+    from paradecode.report.trace import trace_of
 
-    spec, params = decoding.spec(), sampling.params()
+    spec, params = decoding.choice(), sampling.params()
+    check_page(trace)
+    if trace is not None and prompts is not None:
+        raise InvalidInput("--trace", str(trace), "it shows one answer: give a prompt")
+    if trace is not None:
+        params["logprobs"] = ALTERNATIVES
     if (prompt is None) == (prompts is None):
         raise InvalidInput("PROMPT", prompt, "give either a prompt or --prompts FILE")
     conversations = list(read_conversations(prompts)) if prompts else []
@@ -49,15 +60,18 @@ def generate(
             return
         messages = [{"role": "user", "content": prompt}]
         target: Any = prompt if raw or llm.chat_template is None else messages
-        if not as_json and not show_forwards:
-            for chunk in llm.stream(target, **params):
+        streamed, completion = not as_json and not show_forwards, None
+        for chunk in llm.stream(target, **params):
+            completion = chunk.completion
+            if streamed:
                 out.print(chunk.text, end="", markup=False, highlight=False, soft_wrap=True)
-            out.print()
-            return
-        completion = list(llm.stream(target, **params))[-1].completion
         assert completion is not None
-        if as_json:
-            print_json(completion_record(completion, llm))
+        if streamed:
+            out.print()
+        elif as_json:
+            print_json(completion_record(replace(completion, logprobs=None), llm))
         else:
             out.print(colour_by_forward(completion, llm.tokenizer.stream))
             out.print(legend(completion))
+        if trace is not None:
+            write_page(trace_of(completion, llm), trace)

@@ -7,18 +7,21 @@ import inspect
 import typing
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, is_dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
+from paradecode.decoders.profile import Profile
 from paradecode.decoders.registry import Spec, parse
 
 if TYPE_CHECKING:
     from paradecode.llm import LLM
 
 DEFAULT_DECODER = "prompt-lookup"
+AUTO = "auto"
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -54,18 +57,32 @@ class Decoding:
 
     decoder: Annotated[
         str, typer.Option("--decoder", "-d", help="Method, e.g. 'prompt-lookup(max_ngram=3)'.")
-    ] = DEFAULT_DECODER
+    ] = AUTO
     speculative_config: Annotated[
         str | None, typer.Option(help='The same as JSON: \'{"method": "prompt-lookup"}\'.')
+    ] = None
+    profile: Annotated[
+        Path | None, typer.Option(help="What `tune` wrote, in place of a method.")
     ] = None
     draft_model: Annotated[
         str | None, typer.Option(help="The small model of methods that need one.")
     ] = None
 
     def spec(self) -> Spec:
+        """The method; ``auto`` is that of an autoregressive model."""
+        chosen = self.choice()
+        return chosen if isinstance(chosen, Spec) else parse(DEFAULT_DECODER)
+
+    def choice(self) -> Spec | str:
+        """The method, or ``auto``: what suits the model."""
+        if self.profile is not None:
+            if self.decoder != AUTO or self.speculative_config is not None:
+                fix = "leave --decoder and --speculative-config out"
+                raise InvalidInput("--profile", str(self.profile), fix)
+            return Profile.load(self.profile).spec
         if self.speculative_config is None:
-            return parse(self.decoder)
-        if self.decoder != DEFAULT_DECODER:
+            return AUTO if self.decoder == AUTO else parse(self.decoder)
+        if self.decoder != AUTO:
             raise InvalidInput(
                 "--speculative-config", self.speculative_config, "leave --decoder out"
             )

@@ -52,10 +52,13 @@ class Store(Enum):
 
 @dataclass(frozen=True)
 class Overwrite:
-    """Store the rows into cached slots that exist already (diffusion caches).
+    """Store the rows into slots of their own choice (canvas decoding); slot i is position i.
+
+    What was in a slot is replaced. Slots beyond the committed rows may be written and, once they
+    are, be named in ``Forward.visible``.
 
     Attributes:
-        slots: int32 [K], one cached slot per row.
+        slots: int32 [K], distinct, one for each row; -1 stores nothing.
     """
 
     slots: NDArray[np.int32]

@@ -27,6 +27,12 @@ MAX_STOPS = 16
 MAX_STOP_LENGTH = 1024
 MAX_LOGIT_BIAS = 1024
 MAX_TOKENS = 1 << 20
+ALIASES = {
+    "gen_length": "max_tokens", "gen_len": "max_tokens", "max_new_tokens": "max_tokens",
+    "max_completion_tokens": "max_tokens",
+}  # fmt: skip
+"""What the models' own scripts and other engines call a parameter."""
+
 MIN_TEMPERATURE = 1e-5
 """Below it logits divided by the temperature may overflow, and the draw is greedy anyway."""
 
@@ -138,8 +144,14 @@ class SamplingParams:
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> SamplingParams:
-        """Build from a mapping, rejecting unknown names."""
+        """Build from a mapping, rejecting unknown names; :data:`ALIASES` are understood."""
         known = {field.name for field in fields(cls)}
+        for alias in values.keys() & ALIASES.keys():
+            if ALIASES[alias] in values:
+                raise InvalidInput(
+                    alias, values[alias], f"it is {ALIASES[alias]}: give one of them"
+                )
+        values = {ALIASES.get(name, name): value for name, value in values.items()}
         for name in values:
             if name not in known:
                 raise InvalidInput(

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from paradecode.core.logits import Logits
 from paradecode.core.request import TARGET
 from paradecode.core.sampling import Sampler, SamplingParams
+from paradecode.core.trace import CanvasStep, TokenLogprob
 from paradecode.core.vocabulary import Vocabulary
 
 T = TypeVar("T")
@@ -39,12 +40,24 @@ class ModelFacts:
     Attributes:
         layers, hidden_size, vocab_size: its sizes.
         vocabulary: how its tokens correspond to the target's; None when they are the same.
+        attention: ``causal``, ``full`` or ``block`` (full inside of blocks of ``block_length``
+            positions, causal between them).
+        mask_token: what a model of masked diffusion reads where nothing is decided; else None.
+        shift: the logits of row i are about position i + 1 on a canvas, too.
+        eos_tokens: ids that end a text.
+        context_length: largest number of positions.
     """
 
     layers: int
     hidden_size: int
     vocab_size: int
     vocabulary: Vocabulary | None = None
+    attention: str = "causal"
+    block_length: int = 0
+    mask_token: int | None = None
+    shift: bool = False
+    eos_tokens: tuple[int, ...] = ()
+    context_length: int = 1 << 24
 
 
 class Sequence(Protocol):
@@ -107,6 +120,22 @@ class Sequence(Protocol):
 
     def commit(self, verdict: Verdict) -> None:
         """Append tokens, cutting at the first stop; decides ``finished``; settles the cache."""
+        ...
+
+    def fill(
+        self,
+        tokens: list[int],
+        step: CanvasStep,
+        logprobs: list[TokenLogprob],
+        end: str | None = None,
+    ) -> None:
+        """Report a step of a canvas, and append ``tokens``, those that no gap precedes any more.
+
+        Args:
+            tokens: may be empty; cut at the first stop, which decides ``finished``.
+            logprobs: one entry for each token if ``params.logprobs`` asks for them.
+            end: finish reason if the canvas ends behind these tokens.
+        """
         ...
 
     def adopt(self, child: Sequence) -> None:

@@ -8,8 +8,42 @@ from paradecode.core.tree import TokenTree
 
 
 @dataclass(frozen=True)
+class TokenLogprob:
+    """Log-probability of one output token, and of the most likely ones at its position.
+
+    The model's own distribution at temperature 1, before penalties and bias.
+    """
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True)
+class CanvasStep:
+    """What one forward of a canvas decided. Offsets count from the first output token.
+
+    Attributes:
+        offsets, tokens, confidences: of the positions that became permanent, ascending.
+        revoked: offsets that were permanent before and are masked now.
+        window: first offset that was eligible, and one past the last.
+        length: of the canvas after this step.
+        proposed: (offset, token, confidence) of what was looked at and stays masked; recorded for
+            requests that ask for log-probabilities.
+    """
+
+    offsets: tuple[int, ...]
+    tokens: tuple[int, ...]
+    confidences: tuple[float, ...]
+    revoked: tuple[int, ...]
+    window: tuple[int, int]
+    length: int
+    proposed: tuple[tuple[int, int, float], ...] = ()
+
+
+@dataclass(frozen=True)
 class Step:
-    """One commit.
+    """One commit: tokens appended to the output, or positions of a canvas decided.
 
     Attributes:
         forward: how many target forwards this request had used, this one included (from 1).
@@ -18,6 +52,7 @@ class Step:
         drafted: how many tree rows the target scored since the last commit.
         tree: those rows.
         seconds: wall time since the previous commit (or since admission).
+        canvas: what was decided on the canvas; ``tokens`` are those that no gap precedes any more.
     """
 
     forward: int
@@ -26,6 +61,7 @@ class Step:
     drafted: int
     tree: TokenTree
     seconds: float
+    canvas: CanvasStep | None = None
 
 
 @dataclass(frozen=True)
@@ -34,6 +70,7 @@ class Stats:
 
     Attributes:
         forwards: target forwards, the prefill's chunks counted as one.
+        rows: rows that the target computed, prompt included.
         generated: tokens of the output.
         drafts: forwards that scored a draft.
         drafted, accepted: draft tokens scored, and kept.
@@ -48,6 +85,7 @@ class Stats:
     """
 
     forwards: int = 0
+    rows: int = 0
     generated: int = 0
     drafts: int = 0
     drafted: int = 0

@@ -131,15 +131,34 @@ class TokenTree:
 
     @classmethod
     def chain(
-        cls, tokens: Sequence[int] | NDArray[np.int32], estimates: Iterable[float] | None = None
+        cls,
+        tokens: Sequence[int] | NDArray[np.int32],
+        estimates: Iterable[float] | float | None = None,
     ) -> TokenTree:
-        """A tree of width one: each token follows the one before it."""
+        """A tree of width one: each token follows the one before it.
+
+        Args:
+            estimates: one for each token, or one for all.
+        """
         count = len(tokens)
-        return cls(
-            np.asarray(tokens, np.int32),
-            np.arange(-1, count - 1, dtype=np.int32),
-            _NO_OPINION if estimates is None else np.asarray(list(estimates), np.float32),
-        )
+        if estimates is None or isinstance(estimates, (int, float)):
+            values = np.full(count, 1.0 if estimates is None else estimates, np.float32)
+        else:
+            values = np.asarray(list(estimates), np.float32)
+        ids = _int32("tokens", tokens)
+        if ids.ndim != 1 or values.shape != ids.shape:
+            return cls(ids, _chain_parents(count), values)  # Raises.
+        return cls._of_chain(ids, values)
+
+    @classmethod
+    def _of_chain(cls, tokens: NDArray[np.int32], estimates: NDArray[np.float32]) -> TokenTree:
+        """Chains are what most steps draft: their shape needs no check and is known at once."""
+        tree = object.__new__(cls)
+        tree.__dict__.update(
+            tokens=tokens, parents=_chain_parents(len(tokens)), estimates=estimates,
+            drawn={}, is_chain=True,
+        )  # fmt: skip
+        return tree
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -147,6 +166,8 @@ class TokenTree:
     @cached_property
     def depths(self) -> NDArray[np.int32]:
         """int32 [M]: 1 for children of the root."""
+        if self.is_chain:
+            return np.arange(1, len(self) + 1, dtype=np.int32)
         depths = np.zeros(len(self), np.int32)
         for node, parent in enumerate(self.parents):
             depths[node] = 1 if parent == ROOT else depths[parent] + 1
@@ -154,7 +175,7 @@ class TokenTree:
 
     @cached_property
     def is_chain(self) -> bool:
-        return bool((self.parents == np.arange(-1, len(self) - 1)).all())
+        return bool((self.parents == _chain_parents(len(self))).all())
 
     @cached_property
     def visibility(self) -> NDArray[np.bool_]:
@@ -170,6 +191,8 @@ class TokenTree:
     @cached_property
     def reach(self) -> NDArray[np.float32]:
         """float32 [M]: probability that a node is accepted: the product over its path."""
+        if self.is_chain:
+            return np.multiply.accumulate(self.estimates)
         reach = self.estimates.copy()
         for node, parent in enumerate(self.parents):
             if parent != ROOT:
@@ -238,7 +261,7 @@ class TokenTree:
 
     def clip(self, depth: int) -> TokenTree:
         """The nodes that are at most ``depth`` tokens below the root."""
-        if len(self) == 0 or int(self.depths.max()) <= depth:
+        if len(self) <= depth or int(self.depths.max()) <= depth:
             return self
         return self._take(self.depths <= depth)
 
@@ -250,6 +273,9 @@ class TokenTree:
         tree = self.determined()
         if len(tree) <= count:
             return tree
+        if tree.is_chain and (tree.estimates <= 1.0).all():  # Later nodes are never likelier.
+            count = max(count, 0)
+            return self._of_chain(tree.tokens[:count], tree.estimates[:count])
         keep = np.zeros(len(tree), bool)
         keep[np.argsort(-tree.reach, kind="stable")[: max(count, 0)]] = True
         return tree._take(keep)
@@ -267,6 +293,14 @@ class TokenTree:
         places = ((node, int(renumber[node]), drawn) for node, drawn in self.drawn.items())
         drawn = {new: drawn for node, new, drawn in places if node in kept and new in internal}
         return TokenTree(self.tokens[keep], parents, self.estimates[keep], drawn)
+
+
+_CHAIN = np.arange(-1, 255, dtype=np.int32)
+_CHAIN.flags.writeable = False
+
+
+def _chain_parents(count: int) -> NDArray[np.int32]:
+    return _CHAIN[:count] if count <= len(_CHAIN) else np.arange(-1, count - 1, dtype=np.int32)
 
 
 def _int32(name: str, values: object) -> NDArray[np.int32]:

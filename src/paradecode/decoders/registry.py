@@ -26,7 +26,9 @@ class Parameter:
     """One setting of a method: its default, its bounds (numbers) or choices (texts), what it is.
 
     ``local`` ones name a file of this machine: code and command lines may set them, a server must
-    not take them from a request.
+    not take them from a request. ``parts`` are classes of which the text chooses one, with
+    settings of its own: ``cache=prefix(refresh=8)``. ``reads`` understands a text of a form of its
+    own, or raises ValueError.
     """
 
     name: str
@@ -36,6 +38,13 @@ class Parameter:
     choices: tuple[str, ...]
     help: str
     local: bool = False
+    parts: Mapping[str, type] | None = None
+    reads: Callable[[str], Any] | None = None
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The texts that may be chosen."""
+        return self.choices if self.parts is None else tuple(self.parts)
 
     def check(self, method: str, value: Any) -> Any:
         """The value, converted; raises InvalidInput if it does not fit."""
@@ -48,6 +57,10 @@ class Parameter:
             if not isinstance(value, str) or len(value) > MAX_SPEC or "\0" in value:
                 raise InvalidInput(where, value, "give the path of a file")
             return value
+        if self.parts is not None:
+            return written(*_read_part(where, value, self.parts))
+        if self.reads is not None:
+            return _read_text(where, value, self.reads)
         if isinstance(self.default, str):
             if value not in self.choices:
                 raise InvalidInput(where, value, f"use one of {', '.join(self.choices)}")
@@ -70,6 +83,54 @@ def parameter(default: Any, low: float, high: float, help: str) -> Any:
 def choice(default: str, choices: tuple[str, ...], help: str) -> Any:
     """A text that users may set, out of ``choices``."""
     return dataclass_field(default=default, metadata={"choices": choices, "help": help})
+
+
+def part(default: str, parts: Mapping[str, type], help: str) -> Any:
+    """A replaceable part out of ``parts``: dataclasses by name, with settings of their own."""
+    return dataclass_field(default=default, metadata={"parts": parts, "help": help})
+
+
+def make_part(where: str, text: str, parts: Mapping[str, type]) -> Any:
+    """The part that ``name`` or ``name(key=value, ...)`` describes.
+
+    Raises:
+        InvalidInput: naming ``where``, the setting that chooses it.
+    """
+    name, settings = _read_part(where, text, parts)
+    return parts[name](**settings)
+
+
+def _read_part(where: str, text: Any, parts: Mapping[str, type]) -> tuple[str, dict[str, Any]]:
+    name, given = _split(text) if isinstance(text, str) and text.strip() else ("", {})
+    name = name.strip().lower()
+    if name not in parts:  # Written without quotes, a name cannot hold a hyphen.
+        name = name.replace("_", "-")
+    if name not in parts:
+        raise InvalidInput(where, text, f"use one of {', '.join(parts)}")
+    known = {entry.name: entry for entry in parameters_of(parts[name])}
+    for key in given:
+        if key not in known:
+            raise InvalidInput(
+                f"{where}={name} setting", key, f"use one of {', '.join(known) or '(none)'}"
+            )
+        if known[key].local:  # Parts come from requests, too.
+            raise InvalidInput(f"{where}={name}.{key}", given[key], "set it on the method itself")
+    return name, {key: known[key].check(f"{where}={name}", value) for key, value in given.items()}
+
+
+def text(reads: Callable[[str], Any], help: str) -> Any:
+    """A text, empty by default, that ``reads`` understands; it raises ValueError for others."""
+    return dataclass_field(default="", metadata={"reads": reads, "help": help})
+
+
+def _read_text(where: str, value: Any, reads: Callable[[str], Any]) -> str:
+    if not isinstance(value, str) or len(value) > MAX_SPEC:
+        raise InvalidInput(where, value, f"give a text of at most {MAX_SPEC} characters")
+    try:
+        reads(value)
+    except ValueError as error:
+        raise InvalidInput(where, value, str(error)) from None
+    return value
 
 
 def local_path(help: str) -> Any:
@@ -127,7 +188,7 @@ def register(method: Method) -> None:
 
 
 def parameters_of(cls: type) -> tuple[Parameter, ...]:
-    """The fields of a dataclass that were declared with ``parameter`` or ``choice``."""
+    """The fields of a dataclass that were declared with ``parameter``, ``choice`` and the like."""
     return tuple(_parameter(entry) for entry in fields(cls) if "help" in entry.metadata)
 
 
@@ -135,7 +196,8 @@ def _parameter(entry: Field[Any]) -> Parameter:
     meta = entry.metadata
     return Parameter(
         entry.name, entry.default, meta.get("low"), meta.get("high"),
-        meta.get("choices", ()), meta["help"], meta.get("local", False),
+        meta.get("choices", ()), meta["help"], meta.get("local", False), meta.get("parts"),
+        meta.get("reads"),
     )  # fmt: skip
 
 
@@ -310,4 +372,6 @@ def _key(word: ast.keyword) -> str:
 def _value(node: ast.expr) -> Any:
     if isinstance(node, ast.Name):
         return {"true": True, "false": False}.get(node.id, node.id)
+    if isinstance(node, ast.Call):  # A part with settings: read when its setting is checked.
+        return ast.unparse(node)
     return ast.literal_eval(node)

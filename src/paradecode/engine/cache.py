@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +14,7 @@ from paradecode.core.tree import ROOT
 from paradecode.engine.pages import PagePool, next_key
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(NamedTuple):
     """A tentative row: a draft token whose keys and values are in ``slot``.
 
     ``partial`` rows hold those of some layers only, and can never be kept.
@@ -39,17 +38,23 @@ class Cache:
         backend, pool: the model and its pages.
         key: prefix key before the first page (salt and model).
         scratch: the most tentative rows.
+        capacity: slots that a canvas may use: those that were set aside for this request.
 
     Attributes:
         layers: those that every committed row holds; None for all.
+        filled: of a canvas, which slots hold keys and values: bool [capacity]; else None.
     """
 
-    def __init__(self, backend: Backend, pool: PagePool, key: bytes, scratch: int) -> None:
+    def __init__(
+        self, backend: Backend, pool: PagePool, key: bytes, scratch: int, capacity: int = 0
+    ) -> None:
         self.backend, self.pool, self.scratch = backend, pool, scratch
         self.pages: list[int] = []
         self.length = 0
         self.nodes: list[Node] = []
         self.layers: set[int] | None = None
+        self.capacity = capacity
+        self.filled: NDArray[np.bool_] | None = None
         self._keys = [key]
         # Only causal forwards of real tokens give K/V that another request may reuse.
         self.reusable = backend.config.attention == "causal"
@@ -91,6 +96,7 @@ class Cache:
         else:
             positions = np.asarray(forward.positions, np.int32)
         slots = self._slots(forward.store, start, count)
+        tail = tail_positions = _NONE
         if drafted:
             if len(self.nodes) + drafted > self.scratch:
                 raise DecoderError(
@@ -103,6 +109,9 @@ class Cache:
             positions = np.concatenate([positions, root + self._depths(forward)])
             first = start + (count if forward.store is Store.COMMIT else 0)
             slots = np.concatenate([slots, np.arange(first, first + drafted, dtype=np.int32)])
+            if self.nodes:
+                tail = np.array([node.slot for node in self.nodes], np.int32)
+                tail_positions = np.array([root + node.depth for node in self.nodes], np.int32)
         if len(positions) and int(positions.max()) >= self.backend.config.context_length:
             raise DecoderError(
                 f"position {int(positions.max())} is past the model's context of "
@@ -110,7 +119,7 @@ class Cache:
             )
         if len(positions) != count + drafted or len(slots) != count + drafted:
             raise DecoderError("positions and slots must have one entry for each token")
-        self._own(slots[slots >= 0])
+        self._own(slots)
         rows = forward.logits
         if rows is None:  # The root, then the nodes.
             rows = np.arange(max(count - 1, 0), count + drafted, dtype=np.int32)
@@ -119,15 +128,13 @@ class Cache:
             raise DecoderError(f"hidden layers {forward.hidden}: the model has {layers}")
         return Span(
             pages=np.array(self.pages, np.int32),
-            tokens=np.concatenate([tokens, tree.tokens]),
+            tokens=np.concatenate([tokens, tree.tokens]) if drafted else tokens,
             positions=positions,
             slots=slots,
             context=self.length,
             visible=self._visible(forward),
-            tail=np.array([node.slot for node in self.nodes], np.int32) if drafted else _NONE,
-            tail_positions=np.array(
-                [root + node.depth for node in self.nodes] if drafted else [], np.int32
-            ),
+            tail=tail,
+            tail_positions=tail_positions,
             mask=self._mask(forward, positions[:count]),
             logits=np.asarray(rows, np.int32),
             hidden=tuple(layer % layers for layer in forward.hidden),
@@ -149,16 +156,18 @@ class Cache:
                 self.reusable = False
         elif isinstance(forward.store, Overwrite):
             self.reusable = False
+            if self.length == 0:
+                if self.filled is None:
+                    self.filled = np.zeros(self.capacity, bool)
+                self.filled[forward.store.slots[forward.store.slots >= 0]] = True
         if len(forward.tree):
-            first = self.length
-            base = len(self.nodes)
-            parents = self._parents(forward)
-            for index, (token, parent, depth) in enumerate(
-                zip(forward.tree.tokens.tolist(), parents, self._depths(forward), strict=True)
-            ):
-                slot = first + base + index
-                partial = forward.layers is not None
-                self.nodes.append(Node(token, parent, int(depth), slot, partial))
+            first, partial = self.length + len(self.nodes), forward.layers is not None
+            tokens, depths = forward.tree.tokens.tolist(), self._depths(forward).tolist()
+            nodes = zip(tokens, self._parents(forward), depths, strict=True)
+            self.nodes += [
+                Node(token, parent, depth, slot, partial)
+                for slot, (token, parent, depth) in enumerate(nodes, first)
+            ]
         self._publish(history)
 
     def settle(self, committed: NDArray[np.int32], history: NDArray[np.int32]) -> int:
@@ -199,7 +208,8 @@ class Cache:
 
     def fork(self) -> Cache:
         """A copy that shares every page; a page is duplicated when one of the two writes to it."""
-        twin = Cache(self.backend, self.pool, self._keys[0], self.scratch)
+        twin = Cache(self.backend, self.pool, self._keys[0], self.scratch, self.capacity)
+        twin.filled = None if self.filled is None else self.filled.copy()
         twin.pages = [self.pool.share(page) for page in self.pages]
         twin.length, twin.reusable, twin._keys = self.length, self.reusable, list(self._keys)
         twin.layers = self.layers
@@ -211,13 +221,16 @@ class Cache:
             self.pool.release(page)
         self.pages.clear()
         self.nodes.clear()
-        self.length = 0
+        self.length, self.filled = 0, None
 
     def _check_tokens(
         self, forward: Forward, tokens: NDArray[np.int32], history: NDArray[np.int32]
     ) -> None:
+        given = forward.embeddings is not None or forward.resume is not None
+        own = forward.store is Store.COMMIT and not given
         vocabulary = self.backend.config.vocab_size
-        for ids in (tokens, forward.tree.tokens):
+        # The sequence's own tokens were checked when they became its own.
+        for ids in (_NONE if own else tokens, forward.tree.tokens):
             if len(ids) and not (ids.min() >= 0 and ids.max() < vocabulary):
                 raise DecoderError(f"token ids must be from 0 to {vocabulary - 1}")
         if self.layers is not None and not self.layers.issuperset(self._layers(forward)):
@@ -227,9 +240,10 @@ class Cache:
         if forward.store is Store.COMMIT and len(tokens):
             if self.nodes:
                 raise DecoderError("tokens cannot be committed behind tentative rows")
+            if self.filled is not None:
+                raise DecoderError("the rows of a canvas are stored with Overwrite only")
             expected = history[self.length : self.length + len(tokens)]
-            given = forward.embeddings is not None or forward.resume is not None
-            if len(expected) != len(tokens) or not (given or np.array_equal(expected, tokens)):
+            if len(expected) != len(tokens) or (own and not (expected == tokens).all()):
                 raise DecoderError(
                     f"rows at {self.length} must be the sequence's own tokens "
                     f"{expected.tolist()}, not {tokens.tolist()}"
@@ -240,17 +254,28 @@ class Cache:
 
     def _visible(self, forward: Forward) -> NDArray[np.int32] | None:
         """The cached slots that the rows see, if not all; rows that replace slots see the new."""
+        if forward.visible is not None and not self._holds(np.asarray(forward.visible)):
+            raise DecoderError("visible names slots in which no keys and values were stored")
         if not isinstance(forward.store, Overwrite):
             return forward.visible
         cached = np.arange(self.length, dtype=np.int32)
         seen = cached if forward.visible is None else forward.visible
         return seen[~np.isin(seen, forward.store.slots)]
 
+    def _holds(self, slots: NDArray[np.integer]) -> bool:
+        if len(slots) == 0:
+            return True
+        low, high = int(slots.min()), int(slots.max())
+        if self.filled is None or high >= self.capacity:
+            return low >= 0 and high < self.length
+        return low >= 0 and bool((self.filled[slots] | (slots < self.length)).all())
+
     def _slots(self, store: Store | Overwrite, start: int, count: int) -> NDArray[np.int32]:
         if isinstance(store, Overwrite):
             slots = np.asarray(store.slots, np.int32)
-            if len(slots) and not (slots.min() >= 0 and slots.max() < start):
-                raise DecoderError(f"only the slots 0 to {start - 1} can be overwritten")
+            end = start or self.capacity  # A canvas has no committed rows.
+            if len(slots) and not (slots.min() >= -1 and slots.max() < end):
+                raise DecoderError(f"only the slots 0 to {end - 1} can be overwritten")
             return slots
         if store is Store.COMMIT:
             return np.arange(start, start + count, dtype=np.int32)
@@ -259,6 +284,8 @@ class Cache:
     def _parents(self, forward: Forward) -> list[int]:
         """For each tree row, its parent among all tentative rows of this cache."""
         base, under = len(self.nodes), forward.under
+        if base == 0 and under is None:  # A tree's own parents are in order.
+            return forward.tree.parents.tolist()
         parents = []
         for index, parent in enumerate(forward.tree.parents.tolist()):
             if parent != ROOT:
@@ -271,6 +298,8 @@ class Cache:
 
     def _depths(self, forward: Forward) -> NDArray[np.int32]:
         base = len(self.nodes)
+        if base == 0 and forward.under is None:
+            return forward.tree.depths
         depths = [node.depth for node in self.nodes]
         for parent in self._parents(forward):
             depths.append(1 if parent == ROOT else depths[parent] + 1)
@@ -299,12 +328,11 @@ class Cache:
         return mask
 
     def _own(self, slots: NDArray[np.int32]) -> None:
-        """Have a page of one's own under each slot that will be written."""
-        if len(slots) == 0:
-            return
-        while len(self.pages) * PAGE <= int(slots.max()):
+        """Have a page of one's own under each slot that will be written (-1: none)."""
+        touched = sorted({slot // PAGE for slot in slots.tolist() if slot >= 0})
+        while touched and len(self.pages) <= touched[-1]:
             self.pages.append(self.pool.take())
-        for index in np.unique(slots // PAGE).tolist():
+        for index in touched:
             page = self.pages[index]
             if not self.pool.writable(page):
                 fresh = self.pool.take()

@@ -9,6 +9,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
 
@@ -16,9 +17,11 @@ import numpy as np
 
 from paradecode.backends.interface import PAGE, Backend, Span
 
-QUICK_ROWS, QUICK_CONTEXTS, QUICK_REPEATS = (1, 2, 4, 8, 16, 32), (256,), 3
+QUICK_ROWS, QUICK_CONTEXTS, QUICK_REPEATS = (1, 2, 4, 8, 16, 32), (256,), 5
 FULL_ROWS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64)
 FULL_CONTEXTS, FULL_REPEATS = (64, 300, 1500), 15
+STEP = 32
+"""Tokens of context between two values of :meth:`CostCurve.at`."""
 
 
 @dataclass(frozen=True)
@@ -35,16 +38,30 @@ class CostCurve:
     seconds: tuple[tuple[float, ...], ...]
 
     def at(self, rows: int, context: int) -> float:
-        """Seconds, interpolated on the grid and extended in a straight line beyond it."""
+        """Seconds, interpolated on the grid and extended in a straight line beyond it.
+
+        The context counts in steps of 32 tokens.
+        """
+        # Asked for every node of every draft, hence remembered; the context's cost is smooth.
+        where = rows, context // STEP
+        found = self._known.get(where)
+        if found is None:
+            found = self._known[where] = self._at(rows, where[1] * STEP)
+        return found
+
+    def _at(self, rows: int, context: int) -> float:
         columns = [_line(rows, self.rows, column) for column in self.seconds]
         return columns[0] if len(columns) == 1 else _line(context, self.contexts, columns)
+
+    @cached_property
+    def _known(self) -> dict[tuple[int, int], float]:
+        return {}
 
 
 def _line(x: float, xs: Sequence[float], ys: Sequence[float]) -> float:
     """Piecewise linear; beyond the last point with the last slope, never below the first value."""
     if x <= xs[0] or len(xs) == 1:
         return ys[0]
-    # Plain Python: this runs for every node of every draft, and NumPy is slow on single numbers.
     end = min(bisect_left(xs, x), len(xs) - 1)
     slope = max(0.0, (ys[end] - ys[end - 1]) / (xs[end] - xs[end - 1]))
     return ys[end - 1] + slope * (x - xs[end - 1])

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from paradecode.backends.interface import PAGE, Backend, Span, SpanResult
 from paradecode.core.errors import CapacityError, DecoderError, InvalidInput
 from paradecode.core.noise import MASK64, mix
-from paradecode.core.request import TARGET, Apply, Forward
+from paradecode.core.request import TARGET, Apply, Forward, Store
 from paradecode.core.vocabulary import Vocabulary
 from paradecode.engine.cache import Cache
 from paradecode.engine.cost import CostCurve
@@ -186,7 +186,7 @@ class Engine:
             tuple({*eos, *params.stop_token_ids}),
             self.config.context_length,
             text,
-            lambda model: self._open_cache(model, request.salt),
+            lambda model: self._open_cache(model, request.salt, self._pages_needed(request) * PAGE),
             self.load,
             self._stores_of(request.salt),
             self._vocabularies,
@@ -215,20 +215,23 @@ class Engine:
             self._stores.popitem(last=False)
         return stores
 
-    def _open_cache(self, model: str, salt: str) -> Cache:
+    def _open_cache(self, model: str, salt: str, capacity: int) -> Cache:
         if model not in self.models:
             raise DecoderError(
                 f"the method needs a model {model!r}, which was not loaded; give {model}_model"
             )
+        key = first_key(salt, model)
         cache = Cache(
-            self.models[model], self.pools[model], first_key(salt, model), self.limits.draft_tokens
+            self.models[model], self.pools[model], key, self.limits.draft_tokens, capacity
         )
         cache.reusable = cache.reusable and self.limits.prefix_cache
         return cache
 
     def _pages_needed(self, request: GenerationRequest) -> int:
         """The most pages a request can hold in one model."""
-        end = min(len(request.prompt) + request.params.max_tokens, self.config.context_length)
+        block = max(self.config.block_length, 1)  # A canvas ends with a whole block.
+        end = -(-(len(request.prompt) + request.params.max_tokens) // block) * block
+        end = min(end, self.config.context_length)
         return -(-(end + self.limits.draft_tokens) // PAGE) + 1
 
     def _admit(self, changed: list[LiveSequence]) -> None:
@@ -346,6 +349,8 @@ class Engine:
         if live in self.running:
             self.running.remove(live)
             self._reserved -= live.reserved
+            if not self.running:
+                self.load.sequences = self.load.rows = 1
         else:
             self.queue.remove(live)
         live.sequence.finish(reason, error)
@@ -360,11 +365,14 @@ def _alone(backend: Backend, span: Span) -> SpanResult | Exception:
 
 
 def _by_model_and_layers(calls: Sequence[Call]) -> list[list[Call]]:
-    """Calls that can share a forward: same model, same layers, one call a cache."""
+    """Calls that can share a forward: same model, same layers, one that writes a cache."""
     groups: dict[tuple[str, tuple[int, ...] | None, int], list[Call]] = {}
-    seen: dict[int, int] = {}
+    seen: dict[int, tuple[int, bool]] = {}
     for call in calls:
-        turn = seen[id(call.cache)] = seen.get(id(call.cache), -1) + 1
         forward: Forward = call.forward
+        writes = forward.store is not Store.NONE or len(forward.tree) > 0
+        turn, alone = seen.get(id(call.cache), (-1, True))
+        turn += alone or writes
+        seen[id(call.cache)] = turn, writes
         groups.setdefault((forward.model, forward.layers, turn), []).append(call)
     return list(groups.values())

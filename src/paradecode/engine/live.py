@@ -66,6 +66,8 @@ class Call:
 
     def part(self, rows: int) -> Forward:
         """The forward of the next ``rows`` rows: all that is left, or tokens without the tree."""
+        if rows >= self.rows and self.done == 0:
+            return self.forward
         left = len(self.forward.tokens) - self.done
         if rows >= self.rows:
             return replace(self.forward, tokens=self.forward.tokens[self.done :])
@@ -89,7 +91,7 @@ class Call:
             self._hidden.setdefault(layer, []).append(states)
         if self.done == len(self.forward.tokens) and len(part.tree) == len(self.forward.tree):
             if not self.drafts:
-                self.sequence.scored(self.forward.tree)
+                self.sequence.scored(self.forward.tree, len(self.forward.tokens))
             layers = self.cache.backend.config.layers
             hidden = {
                 layer: np.concatenate(self._hidden[layer % layers]) for layer in self.forward.hidden
@@ -221,6 +223,8 @@ def _checked(forward: Forward) -> Forward:
     if not isinstance(forward.tree, TokenTree):
         raise DecoderError(f"tree must be a TokenTree, not {type(forward.tree).__name__}")
     layers = None if forward.layers is None else tuple(forward.layers)
+    if tokens is forward.tokens and layers is forward.layers and isinstance(forward.hidden, tuple):
+        return forward
     return replace(forward, tokens=tokens, layers=layers, hidden=tuple(forward.hidden))
 
 

@@ -15,7 +15,7 @@ from paradecode.core.request import TARGET
 from paradecode.core.sampling import Sampler, SamplingParams
 from paradecode.core.sequence import ModelFacts, Verdict
 from paradecode.core.sequence import Sequence as SequenceProtocol
-from paradecode.core.trace import Stats, Step
+from paradecode.core.trace import CanvasStep, Stats, Step, TokenLogprob
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.core.vocabulary import Vocabulary
 from paradecode.engine.cache import Cache
@@ -24,17 +24,8 @@ from paradecode.engine.text import Text
 
 T = TypeVar("T")
 
-
-@dataclass(frozen=True)
-class TokenLogprob:
-    """Log-probability of one output token, and of the most likely ones at its position.
-
-    The model's own distribution at temperature 1, before penalties and bias.
-    """
-
-    token: int
-    logprob: float
-    top: tuple[tuple[int, float], ...]
+STEP_SECONDS, SEQUENCE_SECONDS, DRAFT_SECONDS = 8e-5, 8e-5, 6e-5
+"""Python's part of a step: once, for each sequence, and for a sequence's draft (measured)."""
 
 
 @dataclass
@@ -53,15 +44,18 @@ class Load:
     Attributes:
         curve: measured cost of a forward, or None.
         others: the same for the other models.
-        overhead: seconds of a step outside of forwards.
         sequences, rows: of the last target forward.
     """
 
     curve: CostCurve | None = None
     others: dict[str, CostCurve] = field(default_factory=dict)
-    overhead: float = 2e-4
     sequences: int = 1
     rows: int = 1
+
+    @property
+    def overhead(self) -> float:
+        """Seconds of a step outside of forwards."""
+        return STEP_SECONDS + SEQUENCE_SECONDS * self.sequences
 
 
 @dataclass
@@ -121,7 +115,7 @@ class LiveSequence:
         self.logprobs: list[TokenLogprob] = []
         self.trace: list[Step] = []
         self.timer, self.draft = Timer(), Draft()
-        self.forwards = 0
+        self.forwards = self.rows = 0
         self.cached_tokens = 0
         self._released = False
         self.arrived = self.admitted = time.perf_counter()
@@ -151,6 +145,12 @@ class LiveSequence:
             config.hidden_size,
             config.vocab_size,
             translation.vocabulary if translation else None,
+            config.attention,
+            config.block_length,
+            config.mask_token,
+            config.shift,
+            config.eos_tokens,
+            config.context_length,
         )
 
     def room_for(self, model: str) -> int:
@@ -181,7 +181,8 @@ class LiveSequence:
         if self._load.curve is None:
             return None
         others = max(0, self._load.rows - self._last_rows)
-        return self._load.curve.at(others + rows, self._length) + self._load.overhead
+        forward = self._load.curve.at(others + rows, self._length)
+        return forward + self._load.overhead + (DRAFT_SECONDS if rows > 1 else 0.0)
 
     def shared(self, name: str, make: Callable[[], T]) -> T:
         found = self._stores.get(name)
@@ -194,6 +195,9 @@ class LiveSequence:
             raise DecoderError("tokens were committed to a sequence that has finished")
         if not verdict.tokens or len(verdict.tokens) != len(verdict.rows):
             raise DecoderError("a commit needs at least one token, and one logits row for each")
+        vocabulary = self.cache(TARGET).backend.config.vocab_size
+        if min(verdict.tokens) < 0 or max(verdict.tokens) >= vocabulary:
+            raise DecoderError(f"token ids must be from 0 to {vocabulary - 1}")
         kept = self._append(verdict.tokens)
         if self.params.logprobs is not None:
             self._report(verdict, kept)
@@ -208,6 +212,24 @@ class LiveSequence:
                 accepted = rows
         self._log(committed, accepted)
 
+    def fill(
+        self,
+        tokens: list[int],
+        step: CanvasStep,
+        logprobs: list[TokenLogprob],
+        end: str | None = None,
+    ) -> None:
+        if self.finished:
+            raise DecoderError("a canvas was filled after its sequence had finished")
+        kept = self._append(tokens)
+        self.logprobs += logprobs[:kept]
+        committed = self.tokens[self._length - kept :]
+        self.sampler.advance(committed.tolist())
+        if end is not None and self.finish_reason is None:
+            self.finish_reason = end
+            self.text.finish()
+        self._log(committed, 0, step)
+
     def adopt(self, child: SequenceProtocol) -> None:
         if not isinstance(child, LiveSequence):
             raise DecoderError("only a fork of this sequence can be adopted")
@@ -215,6 +237,7 @@ class LiveSequence:
         child.text.follow(self.text)
         self.sampler, self.text = child.sampler, child.text
         self.forwards = max(self.forwards, child.forwards)
+        self.rows = max(self.rows, child.rows)
         self.finish_reason = child.finish_reason
         self.logprobs, self.trace = child.logprobs, child.trace
         self.caches, child.caches = child.caches, self.caches
@@ -255,7 +278,7 @@ class LiveSequence:
             child._append([token])
             child.sampler.advance([token])
         child.logprobs, child.trace = list(self.logprobs), list(self.trace)
-        child.forwards = self.forwards
+        child.forwards, child.rows = self.forwards, self.rows
         return child
 
     def finish(self, reason: str, error: Exception | None = None) -> None:
@@ -272,10 +295,11 @@ class LiveSequence:
             cache.release()
         self.caches.clear()
 
-    def scored(self, tree: TokenTree) -> None:
-        """Count a target forward, and the draft it scored."""
+    def scored(self, tree: TokenTree, tokens: int) -> None:
+        """Count a target forward over ``tokens`` rows, and the draft it scored."""
         self.forwards += 1
-        self._last_rows = 1 + len(tree)
+        self.rows += tokens + len(tree)
+        self._last_rows = tokens + len(tree)
         self.draft = Draft(tree, self.draft.drafted + len(tree))
 
     def take_text(self) -> str:
@@ -289,6 +313,21 @@ class LiveSequence:
         return taken
 
     @property
+    def provisional(self) -> tuple[int | None, ...]:
+        """What is decided on the canvas behind the output: a token, or None where masked."""
+        if not self.trace or self.trace[-1].canvas is None:
+            return ()
+        known: dict[int, int] = {}
+        length = 0
+        for step in self.trace:
+            if step.canvas is not None:
+                for offset in step.canvas.revoked:
+                    known.pop(offset, None)
+                known.update(zip(step.canvas.offsets, step.canvas.tokens, strict=True))
+                length = step.canvas.length
+        return tuple(known.get(at) for at in range(self._length - self.prompt_length, length))
+
+    @property
     def output(self) -> list[int]:
         return self.tokens[self.prompt_length :].tolist()
 
@@ -300,6 +339,7 @@ class LiveSequence:
         prefill = first.seconds if first else 0.0
         return Stats(
             forwards=self.forwards,
+            rows=self.rows,
             generated=self._length - self.prompt_length,
             drafts=len(drafts),
             drafted=sum(step.drafted for step in drafts),
@@ -351,7 +391,9 @@ class LiveSequence:
                 TokenLogprob(verdict.tokens[row], float(chosen[row, 0]), tuple(top))
             )
 
-    def _log(self, committed: NDArray[np.int32], accepted: int) -> None:
+    def _log(
+        self, committed: NDArray[np.int32], accepted: int, canvas: CanvasStep | None = None
+    ) -> None:
         now = time.perf_counter()
         self.trace.append(
             Step(
@@ -361,6 +403,7 @@ class LiveSequence:
                 drafted=self.draft.drafted,
                 tree=self.draft.tree,
                 seconds=now - self._last_commit,
+                canvas=canvas,
             )
         )
         self._last_commit = now

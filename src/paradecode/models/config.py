@@ -161,6 +161,8 @@ class ModelConfig:
         self.rope.check()
         if self.attention not in ("causal", "full", "block"):
             raise InvalidModel("attention", self.attention, "use causal, full or block")
+        if not (self.attention == "block") <= self.block_length <= 1 << 16:
+            raise InvalidModel("block_length", self.block_length, "blocks have 1 to 65536 tokens")
         if not 0 <= self.sliding_window <= 1 << 24:
             raise InvalidModel("sliding_window", self.sliding_window, "give 0 (off) or a length")
         named = (*self.eos_tokens, self.bos_token, self.mask_token)

@@ -19,6 +19,7 @@ from paradecode.models.checkpoint import Checkpoint
 from paradecode.models.config import ModelConfig, Rope
 from paradecode.models.folder_tokenizer import read_tokenizer
 from paradecode.models.jsonfile import read_json
+from paradecode.models.masked_diffusion import FAMILIES, as_causal, stored_as
 from paradecode.models.weights import Kind, Tensor, Weights, check_weights
 
 ARCHITECTURES = {
@@ -95,8 +96,10 @@ def read_weights(path: str | Path) -> tuple[ModelConfig, Weights]:
 def _config(folder: Path, raw: dict[str, Any]) -> ModelConfig:
     named = raw.get("architectures")
     known = named[0] if isinstance(named, list) and named and isinstance(named[0], str) else named
+    known, raw, differs = as_causal(known, raw)
     if not isinstance(known, str) or known not in ARCHITECTURES:
-        raise InvalidModel("architectures", named, f"use one of {', '.join(ARCHITECTURES)}")
+        usable = ", ".join([*ARCHITECTURES, *FAMILIES])
+        raise InvalidModel("architectures", named, f"use one of {usable}")
     family = ARCHITECTURES[known]
     values = {**_DEFAULTS[family], **{k: v for k, v in raw.items() if v is not None}}
     if values.get("hidden_act", "silu") != "silu":
@@ -109,7 +112,7 @@ def _config(folder: Path, raw: dict[str, Any]) -> ModelConfig:
     head_dim = _whole(values, "head_dim", _whole(values, "hidden_size") // max(heads, 1))
     biased = _flag(values, "attention_bias") and family in ("llama", "qwen3")
     generation = folder / "generation_config.json"
-    ends = _ids(values, "eos_token_id")
+    ends = _ids(values, "eos_token_id") | set(differs.pop("eos_tokens", ()))
     if generation.is_file():
         ends |= _ids(read_json(generation), "eos_token_id")
     return ModelConfig(
@@ -133,6 +136,7 @@ def _config(folder: Path, raw: dict[str, Any]) -> ModelConfig:
         sliding_window=_sliding_window(family, values),
         bos_token=min(_ids(values, "bos_token_id"), default=None),
         eos_tokens=tuple(sorted(ends)),
+        **differs,
     )
 
 
@@ -285,6 +289,7 @@ def _tensors(path: Path) -> list[tuple[str, Tensor]]:
 
 def _canonical(stored: str, config: ModelConfig) -> str | None:
     """Canonical name of a tensor; None for what is not a weight of its own."""
+    stored = stored_as(stored)
     if stored.endswith("rotary_emb.inv_freq") or (stored == "lm_head.weight" and config.tied_head):
         return None
     if stored in _NAMES:

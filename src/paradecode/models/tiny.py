@@ -19,6 +19,10 @@ class _Recipe:
     qkv_bias: bool = False
     qk_norm: bool = False
     sliding_window: int = 0
+    attention: str = "causal"
+    block_length: int = 0
+    mask_token: int | None = None
+    shift: bool = False
 
 
 # Above 1, so that what was read before matters and greedy texts do not collapse to one token.
@@ -29,6 +33,16 @@ KINDS = {
     "qwen2": _Recipe(vocab_size=112, qkv_bias=True),
     "qwen3": _Recipe(vocab_size=128, tied_head=False, qk_norm=True),
     "mistral": _Recipe(vocab_size=64, tied_head=False, sliding_window=8),
+    "llada": _Recipe(tied_head=False, attention="full", mask_token=95),
+    "dream": _Recipe(tied_head=False, qkv_bias=True, attention="full", mask_token=95, shift=True),
+    "sdar": _Recipe(
+        vocab_size=128,
+        tied_head=False,
+        qk_norm=True,
+        attention="block",
+        block_length=4,
+        mask_token=127,
+    ),
 }
 
 
@@ -43,7 +57,9 @@ def tiny_checkpoint(
 
     Args:
         kind: one of KINDS: ``llama`` (grouped queries, tied head), ``qwen2`` (biases), ``qwen3``
-            (norms of queries and keys, own head), ``mistral`` (sliding window of 8, own head).
+            (norms of queries and keys, own head), ``mistral`` (sliding window of 8, own head);
+            models of masked diffusion: ``llada`` (full attention), ``dream`` (the same, biases,
+            logits shifted by one), ``sdar`` (blocks of 4, norms of queries and keys).
         seed: of the weights.
         dtype: F32, F16 or BF16 storage; norms and biases stay F32.
         near_tie: rows 2k and 2k + 1 of the LM head differ by a millionth, so the best two logits

@@ -22,7 +22,9 @@ Every draft-and-verify method also takes `num_speculative_tokens`, `budget`, `th
 `prompt-lookup+token-recycling`.
 """
 
-SHARED = ("num_speculative_tokens", "budget", "threshold", "acceptance_head", "verifier")
+SHARED = (
+    "num_speculative_tokens", "budget", "threshold", "acceptance_head", "tree_selector", "verifier"
+)  # fmt: skip
 
 
 def page(results: Mapping[str, Any]) -> str:
@@ -72,11 +74,13 @@ def _measured(results: Mapping[str, Any]) -> str:
         f"{machine['cpu']}, {machine['cores']} cores, {results['date']}; "
         f"{results['methods'][0]['prompts']} prompts, at most {results['max_tokens']} tokens. "
         "Speed over plain decoding, token-weighted, with 95 % intervals, then by task group; "
-        "`share` is the method's own time.\n\n"
+        "`replay` is what `paradecode replay` predicts, `share` the method's own time.\n\n"
     )
     table = [
-        "| method | tokens/s | over plain | length | share | equal | " + " | ".join(groups) + " |",
-        "|---" * (6 + len(groups)) + "|",
+        "| method | tokens/s | over plain | replay | length | share | equal | "
+        + " | ".join(groups)
+        + " |",
+        "|---" * (7 + len(groups)) + "|",
     ]
     for row in results["methods"]:
         overall = row["speed_up"]
@@ -84,6 +88,7 @@ def _measured(results: Mapping[str, Any]) -> str:
             f"`{row['method']}`",
             f"{row['tokens_per_second']:.0f}",
             f"**{overall['value']:.2f}** ({overall['low']:.2f}–{overall['high']:.2f})",
+            f"{row['predicted']['speed_up']:.2f}" if "predicted" in row else "",
             f"{row['mean_acceptance_length']:.2f}",
             f"{100 * row['decoder_share']:.0f} %",
             f"{row['equal_to_plain']}/{row['prompts']}",

@@ -109,7 +109,7 @@ def prefix_cache(run: Run) -> None:
     engine = run.engine()
     run.serve(jobs, engine=engine)
     for job, sequence in zip(jobs, run.serve(jobs, engine=engine)):
-        if len(job.prompt) > 32 and run.config.attention == "causal":
+        if len(job.prompt) > 32 and run.bench.kind.family == "autoregressive":
             run.require(sequence.cached_tokens >= 32, "a second run found no prefix in the cache")
     longer = [Job((*job.prompt, 6, 7), job.params) for job in jobs if len(job.prompt) > 16]
     run.serve(longer, engine=engine)

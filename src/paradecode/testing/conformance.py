@@ -23,6 +23,7 @@ from typing import Any
 
 from paradecode.core.decoder import Guarantee
 from paradecode.core.errors import InvalidInput
+from paradecode.core.sampling import MAX_TOKENS
 from paradecode.decoders.registry import Method, Spec, methods, parse
 from paradecode.testing.cases import CASES
 from paradecode.testing.harness import Bench, ConformanceFailure, DecoderFactory, Run, Subject
@@ -132,7 +133,9 @@ def _subject(
         known = parse(spec)
         setting = {parameter.name for parameter in known.method.parameters}
         drafts = "num_speculative_tokens" in setting and not known.settings
-        subject = Subject(str(known), known, known.guarantee, drafts)
+        whole = str(known.settings.get("blocks", "")).startswith("full")
+        blocks = MAX_TOKENS if whole else known.settings.get("block_length", 0)
+        subject = Subject(str(known), known, known.guarantee, drafts, blocks)
         return subject, known.method.family
     name = getattr(spec, "__name__", type(spec).__name__)
     return Subject(name, spec, guarantee), family

@@ -16,6 +16,7 @@ from paradecode.decoders.registry import parse
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
+from paradecode.testing.canvas_reference import static
 from paradecode.testing.machines import BackendFactory, Kind
 from paradecode.testing.reference import Outcome, plain
 from paradecode.testing.toy import LetterText
@@ -32,12 +33,13 @@ class ConformanceFailure(AssertionError):
 
 @dataclass(frozen=True)
 class Subject:
-    """The method under test."""
+    """The method under test; ``block_length`` matters to canvas methods, 0 is the usual one."""
 
     name: str
     make: DecoderFactory
     guarantee: Guarantee = "exact"
     drafts: bool = False
+    block_length: int = 0
 
 
 @dataclass(frozen=True)
@@ -77,16 +79,22 @@ class Bench:
         self.kind, self._factory = kind, factory
         self.oracle = factory(kind)[TARGET]
         self.oracle.reserve(1)
-        self._known: dict[tuple[tuple[int, ...], str], Outcome] = {}
+        self._known: dict[tuple[tuple[int, ...], str, int | None], Outcome] = {}
 
     def models(self) -> Mapping[str, Backend]:
         return self._factory(self.kind)
 
-    def expected(self, prompt: Sequence[int], params: SamplingParams) -> Outcome:
-        """What plain decoding gives; computed once."""
-        key = tuple(prompt), repr(params)
+    def expected(
+        self, prompt: Sequence[int], params: SamplingParams, blocks: int | None = None
+    ) -> Outcome:
+        """What plain decoding gives, or a canvas with blocks of a length; computed once."""
+        key = tuple(prompt), repr(params), blocks
         if key not in self._known:
-            self._known[key] = plain(self.oracle, prompt, params)
+            self._known[key] = (
+                plain(self.oracle, prompt, params)
+                if blocks is None
+                else static(self.oracle, prompt, params, blocks)
+            )
         return self._known[key]
 
 
@@ -114,7 +122,9 @@ class Run:
             self.fail(what)
 
     def expected(self, prompt: Sequence[int], params: SamplingParams) -> Outcome:
-        return self.bench.expected(prompt, params)
+        """What the reference of the method's family gives."""
+        canvas = self.bench.kind.family == "diffusion"
+        return self.bench.expected(prompt, params, self.subject.block_length if canvas else None)
 
     def engine(self, limits: Limits | None = None) -> Engine:
         """A new engine, with memory small enough that pages are used again and again."""
@@ -172,7 +182,8 @@ class Run:
             self._equal(who, job, seq)
 
     def _equal(self, who: str, job: Job, seq: LiveSequence) -> None:
-        wanted, got = self.expected(job.prompt, job.params), tuple(seq.output)
+        reference = self.bench.expected if job.plain else self.expected
+        wanted, got = reference(job.prompt, job.params), tuple(seq.output)
         if seq.finish_reason == "cancelled":
             wanted_tokens = wanted.tokens[: len(got)]
         else:
@@ -180,7 +191,8 @@ class Run:
         if got != wanted_tokens:
             at = divergence(got, wanted_tokens)
             self.fail(
-                f"{who} differs from plain decoding at output token {at}: "
+                f"{who} differs from {'plain decoding' if job.plain else self.bench.kind.reference}"
+                f" at output token {at}: "
                 f"expected {_around(wanted_tokens, at)}, got {_around(got, at)}"
             )
         self._equal_logprobs(who, wanted, seq)

@@ -31,12 +31,20 @@ class Kind:
         name: what a failure is reported under.
         family: of the methods it serves.
         architecture, near_tie: of a tiny random transformer; an empty architecture is the toy.
+        attention, shift: of a toy for canvas methods.
     """
 
     name: str
     family: str = "autoregressive"
     architecture: str = ""
     near_tie: bool = False
+    attention: str = "full"
+    shift: bool = False
+
+    @property
+    def reference(self) -> str:
+        """What exact methods must equal."""
+        return "plain decoding" if self.family == "autoregressive" else "static decoding"
 
     @property
     def predictable(self) -> bool:
@@ -51,6 +59,12 @@ KINDS = (
     Kind("qwen3-near-tie", architecture="qwen3", near_tie=True),
     Kind("mistral-window", architecture="mistral"),
     Kind("toy-masked", family="diffusion"),
+    Kind("toy-shift", family="diffusion", shift=True),
+    Kind("toy-block", family="diffusion", attention="block"),
+    Kind("toy-causal-canvas", family="diffusion", attention="causal", shift=True),
+    Kind("llada", family="diffusion", architecture="llada"),
+    Kind("dream", family="diffusion", architecture="dream"),
+    Kind("sdar", family="diffusion", architecture="sdar"),
 )
 
 BackendFactory = Callable[[Kind], Mapping[str, Backend]]
@@ -60,9 +74,13 @@ BackendFactory = Callable[[Kind], Mapping[str, Backend]]
 def oracle_backends(kind: Kind) -> Mapping[str, Backend]:
     """The toy, or the torch backend in fp64: arithmetic in which a batch changes no token."""
     if not kind.architecture:
-        attention = "full" if kind.family == "diffusion" else "causal"
-        config = toy_config(context_length=CONTEXT, attention=attention)
-        return {TARGET: ToyBackend(config), DRAFT: ToyBackend(config, seed=1)}
+        config, surprise = toy_config(context_length=CONTEXT), 200
+        if kind.family == "diffusion":
+            block = 4 if kind.attention == "block" else 0
+            config = toy_config(29, CONTEXT, kind.attention, block, kind.shift, masked=True)
+            surprise = 700  # Masks all look alike: let more depend on what is around them.
+        draft = ToyBackend(config, seed=1, surprise=surprise)
+        return {TARGET: ToyBackend(config, surprise=surprise), DRAFT: draft}
     return {
         TARGET: open_backend("torch", *checkpoint(kind), dtype="fp64", threads=1),
         DRAFT: open_backend("torch", *checkpoint(kind, blur=0.05), dtype="fp64", threads=1),

@@ -26,9 +26,14 @@ WIDTH = 5
 
 
 def toy_config(
-    vocab_size: int = 29, context_length: int = 160, attention: str = "causal"
+    vocab_size: int = 29,
+    context_length: int = 160,
+    attention: str = "causal",
+    block_length: int = 0,
+    shift: bool = False,
+    masked: bool = False,
 ) -> ModelConfig:
-    """Shapes of a toy model; with ``full`` attention the last token is its mask."""
+    """Shapes of a toy model; if it is not causal, or ``masked``, the last token is its mask."""
     return ModelConfig(
         name="toy",
         architecture="toy",
@@ -42,7 +47,9 @@ def toy_config(
         context_length=context_length,
         rope=Rope(dim=2),
         attention=attention,
-        mask_token=None if attention == "causal" else vocab_size - 1,
+        block_length=block_length,
+        mask_token=vocab_size - 1 if masked or attention != "causal" else None,
+        shift=shift,
         eos_tokens=(3,),
     )
 
@@ -116,6 +123,8 @@ class ToyBackend:
         seen_tail = np.ones((rows, tail), bool) if span.mask is None else span.mask[:, :tail]
         base = np.arange(span.context) if span.visible is None else span.visible
         stored = np.flatnonzero(span.slots >= 0)
+        # Masks are all one token and may see one and the same: only their places tell them apart.
+        place = span.positions.astype(np.uint64) * np.uint64(self.config.mask_token is not None)
         hidden: dict[int, NDArray[np.float32]] = {}
         for layer in span.layers if span.layers is not None else range(self.config.layers):
             new = _value(x, span.positions, layer)
@@ -126,7 +135,7 @@ class ToyBackend:
                 + (mask * new).sum(1, dtype=np.uint64)
             )
             cached[_physical(span, span.slots[stored])] = new[stored]
-            x = mix(x + seen)
+            x = mix(x + seen + place)
             if layer in span.hidden:
                 hidden[layer] = _pack(x, tokens)
         wanted = span.logits

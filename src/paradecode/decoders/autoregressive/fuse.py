@@ -217,6 +217,8 @@ def fusion(
             if ours not in loop:
                 own[key] = value
                 continue
+            if loop[ours].local and not trusted:
+                raise InvalidInput(ours, value, "set it where the server is started")
             value = loop[ours].check(method.name, value)
             if whole.setdefault(ours, value) != value:
                 raise InvalidInput(ours, value, "give a setting of the whole once")
@@ -241,7 +243,7 @@ def fusion(
     for method in methods[1:]:
         guarantee = weakest(guarantee, method.guarantee)
     untrained = all(method.training == "none" for method in methods)
-    return Fusion(
+    made = Fusion(
         Method(
             name=title,
             family="autoregressive",
@@ -262,3 +264,5 @@ def fusion(
         tuple(specs),
         draft_model=next((spec.draft_model for spec in specs if spec.draft_model), None),
     )
+    made()  # Rules between settings are checked where the loop is put together.
+    return made

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -11,6 +11,7 @@ from paradecode.core.request import Forward, Reply, Request
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.decoders.autoregressive.budget import Budget
+from paradecode.decoders.autoregressive.budget.states import LAST
 from paradecode.decoders.autoregressive.verify import Verifier, coupled
 
 Proposal = Generator["Request | list[Request]", Any, TokenTree]
@@ -34,6 +35,12 @@ class Grower(Protocol):
     """A drafter that pays for each level of its tree: it is given the loop's budget to consult."""
 
     budget: Budget
+
+
+def grows(drafter: Drafter) -> bool:
+    """Whether a drafter, or a part of it, grows its tree with a model and consults the budget."""
+    parts: Iterable[Drafter] = getattr(drafter, "parts", ())
+    return any(map(grows, parts)) if parts else isinstance(drafter, Grower)
 
 
 @dataclass
@@ -70,11 +77,14 @@ class DraftVerify:
                 # A drafter says ``whole`` where rows that seem to be worth nothing feed it.
                 if not getattr(self.drafter, "whole", False):
                     tree = self.budget.cut(seq, tree if self.reads_draws else tree.determined())
+            hidden = getattr(self.drafter, "hidden", ())
+            if self.budget.reads_target:
+                hidden = (*hidden, LAST)
             # The trace keeps the forward's tree: not the rows of q with it.
-            reply = yield Forward(
-                seq.pending, tree=tree.determined(), hidden=getattr(self.drafter, "hidden", ())
-            )
+            reply = yield Forward(seq.pending, tree=tree.determined(), hidden=hidden)
             verdict = self.verify(seq, tree, reply)
+            if self.budget.reads_target:
+                self.budget.see_target(seq, tree, reply, verdict)
             self.drafter.observe(seq, tree, reply, verdict)
             self.budget.observe(tree, verdict)
             seq.commit(verdict)

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 from paradecode.core.decoder import Decoder, Guarantee
 from paradecode.core.errors import InvalidInput
-from paradecode.decoders.autoregressive.budget import BUDGETS, CostCurve, SpecDecPP
-from paradecode.decoders.autoregressive.budget.acceptance_head import AcceptanceHead
-from paradecode.decoders.autoregressive.loop import Drafter, DraftVerify
+from paradecode.decoders.autoregressive.budget import (
+    BUDGETS,
+    Budget,
+    CostCurve,
+    Delayed,
+    SpecDecPP,
+)
+from paradecode.decoders.autoregressive.budget.residual_head import open_head
+from paradecode.decoders.autoregressive.budget.tree_selector import open_selector
+from paradecode.decoders.autoregressive.loop import Drafter, DraftVerify, grows
 from paradecode.decoders.autoregressive.verify import VERIFIERS
 from paradecode.decoders.registry import (
     Method,
@@ -34,7 +40,8 @@ class LoopSettings:
     num_speculative_tokens: int = parameter(8, 0, MAX_DRAFT, "most draft tokens in one forward")
     budget: str = choice("auto", tuple(BUDGETS), "auto verifies what pays, fixed all")
     threshold: float = parameter(0.4, 0.0, 1.0, "confidence: least sure; specdec++: most risk")
-    acceptance_head: str = local_path("trained head for the budget specdec++")
+    acceptance_head: str = local_path("head for specdec++, by `paradecode train acceptance-head`")
+    tree_selector: str = local_path("selector for delayed, by `paradecode train tree-selector`")
     verifier: str = choice(VERIFIER, tuple(VERIFIERS), "rule that accepts draft tokens")
 
 
@@ -97,13 +104,25 @@ def assemble(drafter: Drafter, loop: LoopSettings, name: str) -> DraftVerify:
     if loop.acceptance_head:
         if not isinstance(budget, SpecDecPP):
             raise InvalidInput("acceptance_head", loop.budget, "use it with budget='specdec++'")
-        budget.head = AcceptanceHead.load(Path(loop.acceptance_head))
+        budget.head = open_head(loop.acceptance_head)
+        _needs_rows(budget, drafter, "acceptance_head", loop.acceptance_head)
+    if loop.tree_selector:
+        if not isinstance(budget, Delayed):
+            raise InvalidInput("tree_selector", loop.budget, "use it with budget='delayed'")
+        budget.selector = open_selector(loop.tree_selector, MAX_DRAFT)
+        _needs_rows(budget, drafter, "tree_selector", loop.tree_selector)
     if isinstance(budget, CostCurve):
         budget.drafter = name
     verifier = VERIFIERS[loop.verifier]
     if loop.verifier == VERIFIER and hasattr(drafter, "shares_noise"):
         drafter.shares_noise = True  # Only this verifier lets a draft look at the target's noise.
     return DraftVerify(drafter, budget, verifier, verifier.reads_draws)
+
+
+def _needs_rows(budget: Budget, drafter: Drafter, field: str, path: str) -> None:
+    if budget.reads_draft and not grows(drafter):
+        fix = "it reads a draft model's states: use it with a method that drafts with a model"
+        raise InvalidInput(field, path, fix)
 
 
 def guarantee_under(settings: Mapping[str, Any]) -> Guarantee:

@@ -1,15 +1,12 @@
-"""A small classifier: will a draft token be accepted, given that its parent was?"""
+"""A small classifier, learnt while decoding: will a draft token be accepted if its parent is?"""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.errors import InvalidInput
 from paradecode.core.tree import ROOT, TokenTree
 
 FEATURES = ("log-odds of the estimate", "siblings of higher estimate", "depth", "one")
@@ -63,23 +60,6 @@ class AcceptanceHead:
             if np.abs(step).max() < 1e-8:
                 break
         self.weights = w
-
-    def save(self, path: Path) -> None:
-        record = {"features": list(FEATURES), "weights": self.weights.tolist()}
-        path.write_text(json.dumps(record), "utf-8")
-
-    @classmethod
-    def load(cls, path: Path) -> AcceptanceHead:
-        """Raises InvalidInput if the file is not a head with these features."""
-        try:
-            record = json.loads(path.read_text("utf-8"))
-            weights = np.array([float(w) for w in record["weights"]])
-            known = record["features"] == list(FEATURES) and len(weights) == len(FEATURES)
-        except (OSError, ValueError, KeyError, TypeError):
-            known = False
-        if not known or not np.isfinite(weights).all():
-            raise InvalidInput("acceptance head", str(path), "give a file that `save` has written")
-        return cls(weights)
 
 
 class AcceptanceLog:

@@ -20,6 +20,18 @@ MEMORY = 0.9
 
 
 @dataclass
+class Experience:
+    """What the requests of a tenant have learned of a drafter.
+
+    Attributes:
+        refused: drafts in a row, whoever asked for them, of which nothing was worth verifying.
+    """
+
+    calibration: Calibration = field(default_factory=Calibration)
+    refused: int = 0
+
+
+@dataclass
 class CostCurve(Fixed):
     """As many nodes as pay on this machine: the K that maximises tokens per second.
 
@@ -33,7 +45,8 @@ class CostCurve(Fixed):
     must therefore promise to raise the value, and when its drafts of late gained less than they
     cost, it rests: ``patience`` steps, twice as many after every failed trial, up to 16 times.
     A cheap drafter whose drafts were refused several times in a row is asked less often, the less
-    the more sequences share the step, for its own time delays them all.
+    the more sequences share the step, for its own time delays them all; and a request begins with
+    the habit that the requests before it have left.
 
     Without a measured curve every node is verified, as with :class:`Fixed`.
 
@@ -43,7 +56,8 @@ class CostCurve(Fixed):
 
     patience: int = 16
     drafter: str = ""
-    _calibration: Calibration = field(default_factory=Calibration, repr=False)
+    _learned: Experience = field(default_factory=Experience, repr=False)
+    _begun: bool = False
     _refused: int = 0
     _rest: int = 0
     _pause: int = 0
@@ -56,8 +70,11 @@ class CostCurve(Fixed):
 
     def limit(self, seq: Sequence) -> int:
         self._spent = self._price = 0.0
-        if self.drafter:
-            self._calibration = seq.shared(f"auto budget {self.drafter}", Calibration)
+        if self.drafter and not self._begun:
+            self._begun = True
+            self._learned = seq.shared(f"auto budget {self.drafter}", Experience)
+            self._refused = self._learned.refused
+            self._rest_if_refused(seq)
         if self._rest > 0:
             self._rest -= 1
             return 0
@@ -91,24 +108,29 @@ class CostCurve(Fixed):
         self._plain, self._price = base / (1 + seq.neighbours), self._spent
         if len(tree) == 0 or tree.sampled:  # What was drawn decides nothing about its own length.
             return tree
-        reach = self._calibration.of(np.sort(tree.reach)[::-1])
+        reach = self._learned.calibration.of(np.sort(tree.reach)[::-1])
         expected = np.concatenate([[0.0], np.cumsum(reach)]) + 1.0 + seq.neighbours
         seconds = [base] + [seq.step_seconds(2 + nodes) or base for nodes in range(len(tree))]
         best = int(np.argmax(expected / np.array(seconds)))
         self._refused = 0 if best else self._refused + 1
+        self._learned.refused = 0 if best else self._learned.refused + 1
         if best == 0 and self._refused % self.patience == 0:
             best = 1
-        elif self._refused >= HABIT:
-            self._rest = min(self._refused // HABIT + seq.neighbours, self.patience)
+        else:
+            self._rest_if_refused(seq)
         self._price += seconds[best] - base
         return tree.best(best)
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         path = accepted_path(tree, verdict)
         if len(tree):
-            self._calibration.update(tree.reach, path)
+            self._learned.calibration.update(tree.reach, path)
         if self._spent > 0:
             self._judge(len(path))
+
+    def _rest_if_refused(self, seq: Sequence) -> None:
+        if self._refused >= HABIT:
+            self._rest = min(self._refused // HABIT + seq.neighbours, self.patience)
 
     def _judge(self, accepted: int) -> None:
         """Whether a drafter that costs time has earned it of late; else it rests."""
@@ -134,9 +156,9 @@ class CostCurve(Fixed):
         verify = seq.step_seconds(1 + nodes)
         if verify is None:
             return len(leaves)
-        value = 1.0 + seq.neighbours + float(self._calibration.of(tree.reach).sum())
+        value = 1.0 + seq.neighbours + float(self._learned.calibration.of(tree.reach).sum())
         spent = self._spent + verify
-        reach = self._calibration.of(reach_of(tree, leaves))
+        reach = self._learned.calibration.of(reach_of(tree, leaves))
         best, chosen = value / spent, 0
         for rows in {len(leaves), 1}:
             gain = 0.0

@@ -1,72 +1,45 @@
-"""Delayed trees: one trunk, then branches; the selector picks the numbers for each step."""
+"""Delayed trees: one trunk, then branches; the numbers are picked for each step."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
-from paradecode.core.sequence import Sequence
-from paradecode.decoders.autoregressive.budget.shapes import Path, Shape, Shaped
-
-BRANCHES, LONGEST = 4, 8
-"""Most branches, and most levels of the trunk and of a branch."""
-
-
-@dataclass(frozen=True)
-class Action:
-    """A trunk of ``trunk`` tokens, then ``branches`` branches of ``length`` tokens each."""
-
-    branches: int
-    trunk: int
-    length: int
-
-    @property
-    def nodes(self) -> int:
-        return self.trunk + self.branches * self.length
-
-    def shape(self) -> Shape:
-        shape: dict[Path, int] = {(0,) * level: 1 for level in range(self.trunk)}
-        fork = (0,) * self.trunk
-        if self.length:
-            shape[fork] = self.branches
-        for branch in range(self.branches):
-            for level in range(self.length - 1):
-                shape[fork + (branch,) + (0,) * level] = 1
-        return shape
-
-    def tokens(self, first: float, branch: float) -> float:
-        """Expected accepted tokens.
-
-        Args:
-            first: chance that a first child is accepted.
-            branch: chance that one of the branches is.
-        """
-        powers = first ** np.arange(max(self.trunk, self.length) + 1)
-        fork = powers[self.trunk] * branch * powers[: self.length].sum()
-        return float(powers[1 : self.trunk + 1].sum() + fork)
-
-
-def actions(count: int) -> list[Action]:
-    """Every distinct action of at most ``count`` nodes."""
-    chains = [Action(1, 0, length) for length in range(1, min(count, 2 * LONGEST) + 1)]
-    trees = [
-        Action(branches, trunk, length)
-        for branches in range(2, BRANCHES + 1)
-        for trunk in range(LONGEST + 1)
-        for length in range(1, LONGEST + 1)
-    ]
-    return chains + [action for action in trees if action.nodes <= count]
+from paradecode.core.request import Reply
+from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.tree import TokenTree
+from paradecode.decoders.autoregressive.budget.actions import Action, actions
+from paradecode.decoders.autoregressive.budget.shapes import Shape, Shaped
+from paradecode.decoders.autoregressive.budget.situations import Situations
+from paradecode.decoders.autoregressive.budget.states import DraftRows
+from paradecode.decoders.autoregressive.budget.tree_selector import TreeSelector
 
 
 @dataclass
 class Delayed(Shaped):
     """Branch only after a trunk, where the first tokens would agree anyway.
 
-    Thomas et al. 2026 (arXiv 2602.16994). Their selector is a small network over hidden states;
-    this one takes the action with the most expected tokens per second, from the tenant's acceptance
-    by rank and this machine's costs. It looks at past verifications only.
+    Thomas et al. 2026 (arXiv 2602.16994). Without ``selector`` the action with the most expected
+    tokens per second is taken, from the tenant's acceptance by rank and this machine's costs.
+
+    The paper's selector network (``paradecode train tree-selector``) reads hidden states and
+    entropies. It chooses after the first draft forward of a step, whose row it reads, and not
+    before a first verification has shown both models' rows: until then the formula chooses. Both
+    look at the past only, never at the draft they shape.
     """
+
+    selector: TreeSelector | None = None
+    _situations: Situations = field(default_factory=Situations, repr=False)
+
+    @property
+    def reads_draft(self) -> bool:
+        return self.selector is not None
+
+    @property
+    def reads_target(self) -> bool:
+        return self.selector is not None
 
     def choose(self, seq: Sequence) -> Shape:
         options = actions(self.count)
@@ -82,3 +55,18 @@ class Delayed(Shaped):
             return (1 + seq.neighbours + tokens) / (verify + draft)
 
         return max(options, key=speed).shape()
+
+    def limit(self, seq: Sequence) -> int:
+        limit = super().limit(seq)
+        return limit if self.selector is None else self.count
+
+    def see_draft(
+        self, seq: Sequence, tree: TokenTree, nodes: NDArray[np.int32], rows: DraftRows
+    ) -> None:
+        assert self.selector is not None
+        situation = self._situations.see_draft(seq, tree, nodes, rows, self._draft)
+        if situation is not None:
+            self._shape = self.selector.choose(situation, self.count).shape()
+
+    def see_target(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
+        self._situations.see_target(seq, tree, reply, verdict)

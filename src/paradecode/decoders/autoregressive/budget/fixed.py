@@ -7,9 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.request import Reply
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import TokenTree
 from paradecode.decoders.autoregressive.budget.base import Seconds, reach_of
+from paradecode.decoders.autoregressive.budget.states import DraftRows
 
 
 @dataclass
@@ -21,6 +23,14 @@ class Fixed:
     """
 
     count: int
+
+    @property
+    def reads_draft(self) -> bool:
+        return False
+
+    @property
+    def reads_target(self) -> bool:
+        return False
 
     def limit(self, seq: Sequence) -> int:
         return self.count
@@ -42,6 +52,14 @@ class Fixed:
         kept = np.zeros(len(order), bool)
         kept[order[: self.count]] = True
         return kept[len(tree) :].reshape(offered.shape) & (offered > 0)
+
+    def see_draft(
+        self, seq: Sequence, tree: TokenTree, nodes: NDArray[np.int32], rows: DraftRows
+    ) -> None:
+        pass
+
+    def see_target(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
+        pass
 
     def cut(self, seq: Sequence, tree: TokenTree) -> TokenTree:
         return capped(tree, self.count)

@@ -60,9 +60,10 @@ class PromptLookup:
             end = self._last.get(tuple(tokens[length - size :].tolist()))
             if end is not None:
                 # The copy may run into what it copies: a period goes on for ever.
-                draft = np.resize(tokens[end:], limit)
+                copied = tokens[end : end + limit]
+                draft = copied if len(copied) == limit else np.resize(copied, limit)
                 self._bucket = _matching(tokens, end)
-                return TokenTree.chain(draft, [self._odds.of(self._bucket)] * limit)
+                return TokenTree.chain(draft, self._odds.of(self._bucket))
         return EMPTY
         yield  # A generator, though this drafter needs nothing from the engine.
 

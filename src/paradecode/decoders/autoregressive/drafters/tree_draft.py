@@ -16,7 +16,9 @@ from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.core.vocabulary import Vocabulary
 from paradecode.decoders.autoregressive.budget import Budget, Seconds
+from paradecode.decoders.autoregressive.budget.base import path_to
 from paradecode.decoders.autoregressive.budget.calibration import Calibration
+from paradecode.decoders.autoregressive.budget.states import LAST, DraftRows
 from paradecode.decoders.autoregressive.loop import Proposal
 
 POOL = 64
@@ -41,6 +43,11 @@ class Source:
         if self.model == TARGET:
             return lambda rows: share * (seq.step_seconds(rows) or 0.0)
         return lambda rows: share * (seq.step_seconds(rows, self.model) or 0.0)
+
+    @property
+    def last(self) -> int:
+        """The last layer that runs."""
+        return LAST if self.layers is None else self.layers[-1]
 
     def room(self, seq: Sequence) -> int:
         """How deep a tree can become."""
@@ -78,9 +85,15 @@ class TreeDraft:
         self._forget()
         growth = Growth(seq.sampler)
         draws = self.reads_draws and seq.sampler.warp.temperature > 0
-        logits, taken = yield from self._root(source, pending)
+        hidden = (source.last,) if budget.reads_draft else ()
+        reply, taken = yield from self._root(source, pending, hidden)
         slots = {ROOT: taken - 1}
         for level in range(1, depth + 1):
+            logits = reply.logits
+            if hidden:  # Of a root's forward, the last row is the root's.
+                states = reply.hidden[source.last][-len(leaves) :]
+                rows = DraftRows(source.model, logits, states)
+                budget.see_draft(seq, self._tree, leaves, rows)
             if draws:
                 fresh = self._draw(seq, source, growth, leaves, logits, width, limit)
             else:
@@ -92,14 +105,14 @@ class TreeDraft:
             leaves = budget.expand(seq, self._tree, fresh, seconds)[: max(room, 0)]
             if len(leaves) == 0:
                 break
-            reply: Reply = yield Forward(
+            reply = yield Forward(
                 NO_TOKENS,
                 tree=siblings([self._own[leaf] for leaf in leaves]),
                 under=np.array([slots[int(p)] for p in self._tree.parents[leaves]], np.int32),
                 layers=source.layers,
                 model=source.model,
+                hidden=hidden,
             )
-            logits = reply.logits
             for leaf in leaves.tolist():
                 slots[leaf] = taken - 1 + len(slots)
         return self._tree if draws else self._tree.best(limit)
@@ -129,18 +142,19 @@ class TreeDraft:
         self._tree, self._raw, self._own = EMPTY, [], []
 
     def _root(
-        self, source: Source, pending: NDArray[np.int32]
-    ) -> Generator[Forward, Reply, tuple[Logits, int]]:
-        """Logits behind the last committed token, and how many tentative rows that took."""
+        self, source: Source, pending: NDArray[np.int32], hidden: tuple[int, ...]
+    ) -> Generator[Forward, Reply, tuple[Reply, int]]:
+        """What follows the last committed token, and how many tentative rows that took."""
         if source.layers is not None:
             last = np.array([len(pending) - 1], np.int32)
             chain = TokenTree.chain(pending)
             reply = yield Forward(
-                NO_TOKENS, tree=chain, layers=source.layers, model=source.model, logits=last
-            )
-            return reply.logits, len(pending)
-        reply = yield Forward(pending, model=source.model)
-        return reply.logits, 0
+                NO_TOKENS, tree=chain, layers=source.layers, model=source.model, logits=last,
+                hidden=hidden,
+            )  # fmt: skip
+            return reply, len(pending)
+        reply = yield Forward(pending, model=source.model, hidden=hidden)
+        return reply, 0
 
     def _grow(
         self, seq: Sequence, source: Source, budget: Budget,
@@ -199,15 +213,6 @@ class TreeDraft:
 def siblings(tokens: list[int]) -> TokenTree:
     """Rows that hang where ``Forward.under`` says."""
     return TokenTree(np.array(tokens, np.int32), np.full(len(tokens), ROOT, np.int32))
-
-
-def path_to(tree: TokenTree, node: int) -> list[int]:
-    """The tokens from the root to a node."""
-    path = []
-    while node != ROOT:
-        path.append(int(tree.tokens[node]))
-        node = int(tree.parents[node])
-    return path[::-1]
 
 
 def candidates(

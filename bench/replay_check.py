@@ -1,0 +1,200 @@
+"""Is what replay predicts what the engine does? Acceptance and speed, method by method.
+
+    python bench/replay_check.py [--prompts 24] [--max-tokens 64] [--temperature 0]
+                                 [--rounds 1] [--out bench/results/replay.json] [SPEC ...]
+
+Measures the cost curve, records the prompts, then runs every method in the engine, one after the
+other on each prompt in an order that turns, each as a tenant of its own, and plays the same
+methods on the recording. ``equal`` counts the requests whose every step drafted and kept the same
+number of tokens. All prompts run uncached, as in replay, so that the automatic budget sees equal
+forwards.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections import defaultdict
+from dataclasses import asdict, replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress
+from rich.table import Table
+
+from paradecode import LLM, SamplingParams
+from paradecode.bench.machine import commit, describe
+from paradecode.bench.prompts import Item, first_of_each_group, load_prompts, make_items
+from paradecode.core.request import TARGET
+from paradecode.core.trace import Stats, Step
+from paradecode.decoders.registry import parse
+from paradecode.engine import cost
+from paradecode.engine.engine import Limits
+from paradecode.engine.request import GenerationRequest
+from paradecode.replay import Outcome, Recording, play, record
+from paradecode.replay.driving import finish
+
+SPECS = (
+    "prompt-lookup", "prompt-lookup(budget=fixed)", "copyspec", "suffix", "input-copy", "retrieval",
+    "aded", "stand", "rasd", "token-recycling", "jacobi", "lookahead",
+    "token-recycling(budget=fixed,num_speculative_tokens=4)", "suffix+prompt-lookup",
+    "suffix+token-recycling",
+)  # fmt: skip
+PLAIN = "greedy"
+
+
+def sample(count: int, llm: LLM, max_tokens: int) -> list[Item]:
+    """``count`` first turns, spread over the groups."""
+    prompts = load_prompts()
+    groups = len({prompt.group for prompt in prompts})
+    chosen = first_of_each_group(prompts, -(-count // groups))
+    # Round by round over the groups, so that a cut leaves each its share.
+    seen: dict[str, int] = defaultdict(int)
+    ranked = []
+    for prompt in chosen:
+        ranked.append((seen[prompt.group], prompt))
+        seen[prompt.group] += 1
+    ranked.sort(key=lambda entry: entry[0])
+    first = [replace(prompt, turns=prompt.turns[:1]) for _, prompt in ranked[:count]]
+    return make_items(first, llm.chat_tokens, lambda messages, limit: "", max_tokens)
+
+
+def in_engine(
+    llm: LLM, recording: Recording, specs: list[str], rounds: int
+) -> dict[str, list[list[tuple[Stats, list[Step]]]]]:
+    """Method -> round -> what each request took. Stores start empty in every round."""
+    found: dict[str, list[list[tuple[Stats, list[Step]]]]] = {
+        spec: [[] for _ in range(rounds)] for spec in specs
+    }
+    with Progress(console=Console(stderr=True)) as progress:
+        task = progress.add_task("engine", total=rounds * len(recording.requests))
+        for turn in range(rounds):
+            for number, request in enumerate(recording.requests):
+                for spec in np.roll(specs, -number).tolist():
+                    params = replace(recording.params, max_tokens=request.max_tokens)
+                    asked = GenerationRequest(
+                        request.prompt, parse(spec), params, salt=f"{spec} {turn}"
+                    )
+                    sequence = finish(llm.engine, asked)
+                    if sequence.output != request.output.tolist():
+                        raise SystemExit(f"{spec} differs from plain decoding on {request.id}")
+                    found[spec][turn].append((sequence.stats, sequence.trace))
+                progress.advance(task)
+    return found
+
+
+def compared(
+    spec: str,
+    rounds: list[list[tuple[Stats, list[Step]]]],
+    plain: list[list[tuple[Stats, list[Step]]]],
+    outcome: Outcome,
+    base: Outcome,
+) -> dict[str, Any]:
+    """Measured and predicted figures of one method."""
+    totals = outcome.totals()
+
+    def speed(runs: list[tuple[Stats, list[Step]]]) -> float:
+        tokens = sum(stats.generated - stats.first_tokens for stats, _ in runs)
+        return tokens / sum(stats.decode_seconds for stats, _ in runs)
+
+    equal = sum(
+        [(step.drafted, step.accepted) for step in trace]
+        == [(step.tokens, step.accepted) for step in played.steps]
+        for (_, trace), played in zip(rounds[0], outcome.requests, strict=True)
+    )
+    drafts = sum(stats.drafts for stats, _ in rounds[0])
+    accepted = sum(stats.accepted for stats, _ in rounds[0])
+    measured = statistics.median(
+        speed(runs) / speed(ground) for runs, ground in zip(rounds, plain, strict=True)
+    )
+    predicted = outcome.speed_up(base)
+    return {
+        "method": spec,
+        "exact": outcome.exact,
+        "requests": len(outcome.requests),
+        "equal": equal,
+        "measured": {
+            "accepted": accepted,
+            "mean_acceptance_length": 1 + accepted / drafts if drafts else 1.0,
+            "forwards": sum(stats.forwards for stats, _ in rounds[0]),
+            "tokens_per_second": statistics.median(speed(runs) for runs in rounds),
+            "speed_up": measured,
+        },
+        "predicted": {
+            "accepted": totals.accepted,
+            "mean_acceptance_length": totals.mean_acceptance_length,
+            "forwards": totals.forwards,
+            "tokens_per_second": totals.tokens_per_second,
+            "speed_up": predicted,
+        },
+        "speed_up_error": predicted / measured - 1,
+    }
+
+
+def show(rows: list[dict[str, Any]]) -> Table:
+    table = Table("method", "exact", "equal", "length", "predicted", "forwards", "predicted",
+                  "tokens/s", "predicted", "over plain", "predicted", "error")  # fmt: skip
+    for row in rows:
+        measured, predicted = row["measured"], row["predicted"]
+        cells = [f"{pair['mean_acceptance_length']:.3f}" for pair in (measured, predicted)] + [
+            str(pair["forwards"]) for pair in (measured, predicted)
+        ]
+        cells += [f"{pair['tokens_per_second']:.0f}" for pair in (measured, predicted)]
+        cells += [f"{pair['speed_up']:.3f}" for pair in (measured, predicted)]
+        table.add_row(
+            escape(row["method"]), "yes" if row["exact"] else "no",
+            f"{row['equal']}/{row['requests']}", *cells, f"{100 * row['speed_up_error']:+.1f} %",
+        )  # fmt: skip
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("specs", nargs="*", default=SPECS)
+    parser.add_argument("--prompts", type=int, default=24)
+    parser.add_argument("--max-tokens", type=int, default=64)
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    specs = [PLAIN, *options.specs]
+    params = SamplingParams(temperature=options.temperature, seed=1)
+    with LLM(backend="native", limits=Limits(prefix_cache=False)) as llm:
+        curve = cost.measure(llm.backend, llm.engine.pools[TARGET].count)
+        llm.engine.load.curve = curve
+        recording = record(llm, sample(options.prompts, llm, options.max_tokens), params)
+        measured = in_engine(llm, recording, specs, options.rounds)
+        model, backend = llm.model, llm.backend.name
+    started = time.perf_counter()
+    outcomes = {spec: play(recording, spec) for spec in specs}
+    seconds = time.perf_counter() - started
+    rows = [
+        compared(spec, measured[spec], measured[PLAIN], outcomes[spec], outcomes[PLAIN])
+        for spec in specs
+    ]
+    console = Console(width=170)
+    console.print(show(rows))
+    console.print(f"{len(specs)} methods replayed in {seconds:.1f} s; {recording.timing}")
+    wrong = [row["method"] for row in rows if row["exact"] and row["equal"] < row["requests"]]
+    if options.out:
+        head = {
+            "date": date.today().isoformat(), "machine": asdict(describe()),
+            "commit": commit(Path(__file__).parents[1]), "model": model, "backend": backend,
+            "max_tokens": options.max_tokens, "temperature": options.temperature,
+            "rounds": options.rounds, "prompts": len(recording.requests),
+            "curve": asdict(curve), "timing": asdict(recording.timing),
+            "replay_seconds": seconds, "methods": rows,
+        }  # fmt: skip
+        options.out.write_text(json.dumps(head, indent=1) + "\n", "utf-8")
+    if wrong:
+        raise SystemExit(f"replay is wrong about {', '.join(wrong)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""What a task is: a generator of prompts, a reference answer, and a checker."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from random import Random
+
+from paradecode.core.errors import InvalidInput
+
+HELD_OUT_OF = 10
+"""One prompt in this many is held out."""
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A prompt with a right answer; where several are right, ``answer`` is one of them.
+
+    Attributes:
+        task: name of the task.
+        prompt: what the user says.
+        answer: what the assistant should say.
+    """
+
+    task: str
+    prompt: str
+    answer: str
+
+
+@dataclass(frozen=True)
+class Task:
+    """A family of instances.
+
+    Attributes:
+        name: for tables and the command line.
+        make: draws a (prompt, answer).
+        accepts: (prompt, answer, text) -> whether ``text`` is right. Depends on ``answer`` only
+            where there is one right answer.
+        free: several answers are right, so the tokens of an answer depend on one another even
+            when the prompt is known.
+    """
+
+    name: str
+    make: Callable[[Random], tuple[str, str]]
+    accepts: Callable[[str, str, str], bool]
+    free: bool = False
+
+    def draw(self, random: Random, held_out: bool) -> Instance:
+        """One instance of the training part or of the held-out part."""
+        while True:
+            prompt, answer = self.make(random)
+            if is_held_out(prompt) == held_out:
+                return Instance(self.name, prompt, answer)
+
+    def held_out(self, count: int, seed: int = 0) -> list[Instance]:
+        """``count`` different held-out instances; equal arguments give equal instances.
+
+        Raises:
+            InvalidInput: the task has not that many.
+        """
+        random = Random(f"{self.name}/held out/{seed}")
+        found: dict[str, Instance] = {}
+        for _ in range(1000 + 100 * count):
+            if len(found) == count:
+                return list(found.values())
+            instance = self.draw(random, held_out=True)
+            found.setdefault(instance.prompt, instance)
+        raise InvalidInput("count", count, f"{self.name} has about {len(found)} held-out prompts")
+
+    def check(self, instance: Instance, text: str) -> bool:
+        """Whether ``text``, spaces around it aside, answers the instance."""
+        return self.accepts(instance.prompt, instance.answer, text.strip())
+
+
+def is_held_out(prompt: str) -> bool:
+    """Whether training never sees this prompt: by a hash, so no list of prompts is needed."""
+    return zlib.crc32(prompt.encode("utf-8")) % HELD_OUT_OF == 0
+
+
+def exactly(prompt: str, answer: str, text: str) -> bool:
+    """Checker of tasks with one right answer."""
+    return text == answer
+
+
+def stream(tasks: tuple[Task, ...], random: Random) -> Iterator[Instance]:
+    """Endless training instances, all tasks in turn."""
+    while True:
+        for task in tasks:
+            yield task.draw(random, held_out=False)

@@ -1,0 +1,105 @@
+"""The law of the next few tokens, computed from the model by enumeration."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Word = tuple[int, ...]
+REST = -1
+"""Stands for every continuation that was not enumerated."""
+LEAST = 10.0
+"""Requests that each cell of the test must expect."""
+
+
+@dataclass(frozen=True)
+class Law:
+    """Probabilities of cells: whole words, and prefixes followed by ``REST``. They sum to 1."""
+
+    depth: int
+    cells: dict[Word, float]
+
+    def cell(self, word: Word) -> Word | None:
+        """The cell that a word of ``depth`` tokens falls into; None if it cannot occur."""
+        if word in self.cells:
+            return word
+        for length in range(self.depth - 1, -1, -1):
+            prefix = (*word[:length], REST)
+            if prefix in self.cells:
+                return prefix
+        return None
+
+    def group(self, words: Counter[Word]) -> tuple[list[int], list[float]]:
+        """Counts and probabilities of cells that expect ``LEAST`` each; the others are pooled.
+
+        The last group is the pool. Words that cannot occur are counted there with probability 0
+        when nothing else is.
+        """
+        total = sum(words.values())
+        counts = Counter[Word | None]()
+        for word, count in words.items():
+            counts[self.cell(word)] += count
+        kept = [cell for cell, share in self.cells.items() if total * share >= LEAST]
+        kept.sort(key=lambda cell: -self.cells[cell])
+        seen = [counts[cell] for cell in kept]
+        shares = [self.cells[cell] for cell in kept]
+        pooled = sum(share for cell, share in self.cells.items() if cell not in set(kept))
+        others = total - sum(seen) - counts[None]
+        if total * pooled >= LEAST or not kept:
+            seen.append(others)
+            shares.append(pooled)
+        elif pooled > 0.0:
+            seen[-1] += others
+            shares[-1] += pooled
+        if counts[None]:
+            seen.append(counts[None])
+            shares.append(0.0)
+        return seen, shares
+
+    @property
+    def pooled(self) -> float:
+        """Probability of all that was not enumerated to the end."""
+        return sum(share for cell, share in self.cells.items() if cell[-1] == REST)
+
+    @property
+    def entropy(self) -> float:
+        """In nats, of the cells."""
+        shares = np.array([share for share in self.cells.values() if share > 0.0])
+        return float(-(shares * np.log(shares)).sum())
+
+
+def enumerate_law(
+    following: Callable[[Word], NDArray[np.float64]], depth: int, least: float
+) -> Law:
+    """The law of ``depth`` tokens.
+
+    Args:
+        following: word -> float64 [V], the law of the token after it.
+        least: prefixes and words that are less probable stay in their parent's rest.
+    """
+    cells: dict[Word, float] = {}
+
+    def expand(word: Word, mass: float) -> None:
+        p = following(word)
+        likely = np.flatnonzero(mass * p >= least)
+        for token in likely.tolist():
+            longer, share = (*word, token), mass * float(p[token])
+            if len(longer) == depth:
+                cells[longer] = share
+            elif share >= 2.0 * least:
+                expand(longer, share)
+            else:
+                unsplit = (*longer, REST)
+                cells[unsplit] = share
+        rest = p.copy()
+        rest[likely] = 0.0
+        if rest.any():
+            others = (*word, REST)
+            cells[others] = mass * float(rest.sum())
+
+    expand((), 1.0)
+    return Law(depth, cells)

@@ -1,0 +1,117 @@
+"""`paradecode replay`: decode a workload once, then try methods on the recording."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import Progress
+
+from paradecode.cli.console import err, out, print_json
+from paradecode.cli.options import Json, Loading, Sampling, grouped
+from paradecode.core.errors import InvalidInput
+
+SAMPLING = Sampling(max_tokens=64)
+
+replay_app = typer.Typer(
+    help="Try decoding methods on a recorded workload, without the model.", no_args_is_help=True
+)
+
+
+@grouped
+def record(
+    output: Annotated[Path, typer.Argument(help="The file to write.")],
+    loading: Loading,
+    sampling: Sampling = SAMPLING,
+    prompts: Annotated[
+        Path | None, typer.Option(help="JSONL of {id, group, turns, max_tokens}; default: ours.")
+    ] = None,
+    per_group: Annotated[
+        int | None, typer.Option(min=1, help="Only so many prompts of each group.")
+    ] = None,
+    top: Annotated[int | None, typer.Option(help="Kept of each distribution.")] = None,
+    calibrate: Annotated[
+        bool, typer.Option(help="Measure what a forward costs first; else use what is remembered.")
+    ] = True,
+) -> None:
+    """Decode a workload plainly and keep what the model said. Ctrl-C keeps what is finished."""
+    from paradecode.bench.prompts import first_of_each_group, load_prompts, make_items
+    from paradecode.core.request import TARGET
+    from paradecode.core.sampling import SamplingParams
+    from paradecode.engine import cost
+    from paradecode.replay.recorder import TOP, assembled, recorded
+
+    params = SamplingParams.from_mapping(sampling.params())
+    chosen = load_prompts(prompts)
+    if per_group is not None:
+        chosen = first_of_each_group(chosen, per_group)
+    k = TOP if top is None else top
+    requests: list[Any] = []
+    stopped = False
+    with loading.open() as llm, Progress(console=err) as progress:
+        if calibrate:
+            task = progress.add_task("measuring forwards")
+            llm.engine.load.curve = cost.measure(
+                llm.backend,
+                llm.engine.pools[TARGET].count,
+                progress=lambda done, total: progress.update(task, completed=done, total=total),
+            )
+        task = progress.add_task("prompts", total=len(chosen))
+        try:
+            for prompt in chosen:
+                items = make_items(
+                    [prompt],
+                    llm.chat_tokens,
+                    lambda messages, limit: llm.chat(messages, max_tokens=limit).text,
+                    params.max_tokens,
+                )
+                requests += recorded(llm.engine, items, params, k)
+                progress.advance(task)
+        except KeyboardInterrupt:
+            stopped = True
+        if not requests:
+            raise typer.Exit(130)
+        recording = assembled(llm, requests, params, k)
+    recording.save(output)
+    tokens = sum(len(request.output) for request in requests)
+    out.print(f"{len(requests)} requests, {tokens} tokens in {output}", soft_wrap=True)
+    if stopped:
+        raise typer.Exit(130)
+
+
+def run(
+    recording: Annotated[Path, typer.Argument(help="What `replay record` wrote.")],
+    specs: Annotated[
+        list[str] | None,
+        typer.Argument(help="Methods, shown by group; default: all training-free."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """What methods would do on the recording: acceptance, forwards and predicted speed."""
+    from paradecode.replay import Recording, play, replayable
+    from paradecode.replay.player import PLAIN
+    from paradecode.replay.report import outcome_record, outcome_table
+
+    if not recording.is_file():
+        raise InvalidInput("RECORDING", str(recording), "make it with `paradecode replay record`")
+    made = Recording.load(recording)
+    names = specs or replayable(made)
+    with Progress(console=err) as progress:
+        task = progress.add_task("methods", total=len(names) + 1)
+        plain = play(made, PLAIN)
+        progress.advance(task)
+        outcomes = []
+        for name in names:
+            outcomes.append(play(made, name))
+            progress.advance(task)
+    if as_json:
+        head = {"model": made.model.name, "requests": len(made.requests)}
+        methods = [outcome_record(outcome, plain) for outcome in (plain, *outcomes)]
+        print_json({**head, "temperature": made.params.temperature, "methods": methods})
+        return
+    out.print(outcome_table(outcomes, plain, by_group=bool(specs)))
+
+
+replay_app.command()(record)
+replay_app.command()(run)

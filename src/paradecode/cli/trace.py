@@ -1,0 +1,79 @@
+"""`paradecode trace`: replay how one answer came about, in a browser or in the terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from paradecode.cli.console import out, print_json
+from paradecode.cli.options import Decoding, Json, Loading, Sampling, grouped
+from paradecode.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from paradecode.report.trace import Trace
+
+ALTERNATIVES = 5
+"""Likeliest tokens that a trace keeps at each position."""
+
+
+@grouped
+def trace(
+    loading: Loading,
+    decoding: Decoding,
+    sampling: Sampling,
+    prompt: Annotated[str, typer.Argument(help="What to answer.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The page to write. [trace.html]")
+    ] = None,
+    terminal: Annotated[bool, typer.Option("--terminal", help="Print it, coloured.")] = False,
+    raw: Annotated[bool, typer.Option(help="Continue the prompt; no chat template.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Answer a prompt and write a page that replays every forward."""
+    from paradecode.report.trace import terminal_view, trace_of
+
+    spec = decoding.choice()
+    params = {**sampling.params(), "logprobs": ALTERNATIVES}
+    if output is None and not terminal and not as_json:
+        output = Path("trace.html")
+    check_page(output)
+    with loading.open(decoder=spec, draft_model=decoding.draft_model) as llm:
+        if raw or llm.chat_template is None:
+            completion = llm.generate(prompt, **params)
+        else:
+            completion = llm.chat([{"role": "user", "content": prompt}], **params)
+        record = trace_of(completion, llm)
+    if as_json:
+        print_json(record)
+    if terminal:
+        out.print(terminal_view(record))
+    if output is not None:
+        write_page(record, output)
+        if not as_json:
+            out.print(str(output), markup=False, highlight=False, soft_wrap=True)
+
+
+def check_page(path: Path | None) -> None:
+    """See that a page can be written before a model is loaded.
+
+    Raises:
+        InvalidInput: the path is a folder, or in none.
+    """
+    if path is not None and (path.is_dir() or not path.parent.is_dir()):
+        raise InvalidInput("page", str(path), "name a file in a folder that exists")
+
+
+def write_page(record: Trace, path: Path) -> None:
+    """Write the page that replays a trace.
+
+    Raises:
+        InvalidInput: the file cannot be written.
+    """
+    from paradecode.report.trace import page
+
+    try:
+        path.write_text(page(record), "utf-8")
+    except OSError as error:
+        raise InvalidInput("page", str(path), f"give a writable file ({error})") from None

@@ -1,0 +1,150 @@
+"""`paradecode train diffusion` and `train autoregressive`: the tiny models that ship."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from paradecode.cli.console import err, out
+from paradecode.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    import torch
+
+    from paradecode.bench.statistics import Interval
+
+Output = Annotated[Path, typer.Argument(help="Folder; a run that was stopped there goes on.")]
+Steps = Annotated[int, typer.Option(help="Optimiser steps in all.", min=1, max=10**6)]
+Seed = Annotated[int, typer.Option(help="Of weights and rows.", min=0, max=2**32 - 1)]
+Device = Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")]
+Threads = Annotated[
+    int | None, typer.Option(help="CPU threads; default: what is allowed.", min=1, max=256)
+]
+Every = Annotated[int, typer.Option(help="Steps between evaluations.", min=1)]
+Instances = Annotated[
+    int, typer.Option(help="Held-out instances a task in the last evaluation.", min=1, max=1000)
+]
+
+
+def train_diffusion(
+    output: Output,
+    steps: Steps = 6000,
+    seed: Seed = 0,
+    device: Device = "cpu",
+    threads: Threads = None,
+    every: Every = 500,
+    instances: Instances = 200,
+) -> None:
+    """A small masked diffusion model for tasks with checkable answers. Ctrl-C saves and leaves."""
+    _train("diffusion", output, steps, seed, device, threads, every, instances)
+
+
+def train_autoregressive(
+    output: Output,
+    steps: Steps = 6000,
+    seed: Seed = 0,
+    device: Device = "cpu",
+    threads: Threads = None,
+    every: Every = 500,
+    instances: Instances = 200,
+) -> None:
+    """Its autoregressive twin: the same data and size, causal attention, next-token loss."""
+    _train("autoregressive", output, steps, seed, device, threads, every, instances)
+
+
+def _train(
+    objective: str,
+    output: Path,
+    steps: int,
+    seed: int,
+    device: str,
+    threads: int | None,
+    every: int,
+    instances: int,
+) -> None:
+    where = _device(device)
+    import torch
+
+    from paradecode.training.diffusion.run import CHECKPOINT, VARIANTS, evaluate, train
+    from paradecode.training.diffusion.training import Plan, Trainer
+
+    workers = 1 if where.type == "cuda" else threads or len(os.sched_getaffinity(0))
+    torch.set_num_threads(1)  # Workers take different rows instead.
+    plan = Plan(objective=objective, steps=steps, seed=seed)
+    checkpoint = output / CHECKPOINT
+    trainer = (
+        Trainer.load(checkpoint, plan, where, workers)
+        if checkpoint.exists()
+        else Trainer(plan, where, workers)
+    )
+    stop = _stop_on_signals()
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+        TextColumn("loss {task.fields[loss]:.3f}  {task.fields[exact]}"),
+    )  # fmt: skip
+    with Progress(*columns, console=err) as progress:
+        bar = progress.add_task(
+            objective, total=steps, completed=trainer.step, loss=float("nan"), exact=""
+        )
+
+        def tell(step: int, loss: float, exact: dict[str, Interval] | None) -> None:
+            progress.update(bar, completed=step, loss=loss)
+            if exact is not None:
+                mean = sum(share.value for share in exact.values()) / len(exact)
+                progress.update(bar, exact=f"held out {mean:.0%} exact")
+
+        done = train(trainer, output, should_stop=stop.is_set, tell=tell, every=every)
+    if not done:
+        err.print(f"stopped at step {trainer.step}; the same command goes on", highlight=False)
+        raise typer.Exit(130)
+    torch.set_num_threads(workers)
+    variants = VARIANTS if objective == "diffusion" else VARIANTS[:1]
+    with err.status(f"exact match on {instances} held-out instances a task"):
+        out.print(_table(evaluate(trainer, output, variants, instances)))
+
+
+def _device(name: str) -> torch.device:
+    try:
+        import torch
+    except ImportError:
+        fix = "install the extra: pip install 'paradecode[train]'"
+        raise InvalidInput("training", "PyTorch, which is missing,", fix) from None
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise InvalidInput("device", name, "use cpu, cuda or cuda:N") from None
+    if device.type == "cuda" and (device.index or 0) < torch.cuda.device_count():
+        return device
+    if device.type == "cpu":
+        return device
+    raise InvalidInput("device", name, "it is not on this machine; use cpu")
+
+
+def _stop_on_signals() -> threading.Event:
+    """An event that Ctrl-C or SIGTERM sets; a second signal ends the process as usual."""
+    stop = threading.Event()
+    usual = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def ask(number: int, frame: object) -> None:
+        stop.set()
+        for each, handler in usual.items():
+            signal.signal(each, handler)
+
+    for number in usual:
+        signal.signal(number, ask)
+    return stop
+
+
+def _table(results: dict[str, dict[str, Interval]]) -> Table:
+    table = Table("task", *results)
+    for task in next(iter(results.values())):
+        shares = (by_task[task] for by_task in results.values())
+        table.add_row(task, *(f"{s.value:.1%} ({s.low:.1%} to {s.high:.1%})" for s in shares))
+    return table

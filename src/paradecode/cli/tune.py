@@ -1,0 +1,98 @@
+"""`paradecode tune`: which method pays for this model, machine and workload."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import Progress
+from rich.table import Table
+
+from paradecode.cli.console import err, out
+from paradecode.cli.options import Loading, grouped
+from paradecode.core.errors import InvalidInput
+
+
+@grouped
+def tune(
+    loading: Loading,
+    output: Annotated[Path, typer.Argument(help="The profile to write.")] = Path("profile.json"),
+    workload: Annotated[
+        Path | None, typer.Option(help="JSONL of {id, group, turns, max_tokens}; default: ours.")
+    ] = None,
+    per_group: Annotated[
+        int | None, typer.Option(min=1, help="Only so many prompts of each group.")
+    ] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of an answer.")] = 192,
+    seed: Annotated[int, typer.Option(help="Which prompts are held out.")] = 0,
+    timings: Annotated[
+        Path | None, typer.Option(help="A profile whose search is to be repeated exactly.")
+    ] = None,
+) -> None:
+    """Search methods, fusions and settings by replay; confirm the best on held-out prompts."""
+    from paradecode.bench.prompts import first_of_each_group, load_prompts, make_items
+    from paradecode.core.request import TARGET
+    from paradecode.decoders.profile import Profile
+    from paradecode.engine import cost
+    from paradecode.engine.engine import Limits
+    from paradecode.tune.tuning import tune as tuned
+
+    prompts = load_prompts(workload)
+    if per_group is not None:
+        prompts = first_of_each_group(prompts, per_group)
+    first = [replace(prompt, turns=prompt.turns[:1]) for prompt in prompts]
+    python = Profile.load(timings).record.get("python_seconds") if timings else None
+    if python is not None and not _seconds(python):
+        raise InvalidInput("--timings", str(timings), "give a profile that `tune` wrote")
+    with (
+        loading.open(limits=Limits(prefix_cache=False)) as llm,
+        Progress(console=err) as progress,
+    ):
+        task = progress.add_task("measuring forwards")
+        llm.engine.load.curve = cost.measure(
+            llm.backend,
+            llm.engine.pools[TARGET].count,
+            progress=lambda done, total: progress.update(task, completed=done, total=total),
+        )
+
+        def stage(title: str, total: int | None) -> Callable[[], None]:
+            task = progress.add_task(title, total=total)
+            return lambda: progress.advance(task)
+
+        items = make_items(first, llm.chat_tokens, lambda messages, limit: "", max_tokens)
+        profile = tuned(llm, items, seed=seed, python=python, stage=stage)
+    output.write_text(json.dumps(profile, indent=1) + "\n", "utf-8")
+    out.print(_measured(profile))
+    out.print(_why(profile))
+    out.print(f"{profile['decoder']} in {output}", soft_wrap=True, highlight=False)
+
+
+def _seconds(python: Any) -> bool:
+    return isinstance(python, dict) and all(
+        isinstance(value, (int, float)) and 0 <= value < 1e6 for value in python.values()
+    )
+
+
+def _measured(profile: dict[str, Any]) -> Table:
+    table = Table("method", "over plain", "95 %", "worst group", "predicted", "equal",
+                  title="On held-out prompts")  # fmt: skip
+    for row in profile["measured"]:
+        speed = row["speed_up"]
+        group, worst = min(row["groups"].items(), key=lambda entry: entry[1]["value"])
+        table.add_row(
+            row["decoder"], f"{speed['value']:.2f}", f"{speed['low']:.2f}-{speed['high']:.2f}",
+            f"{group} {worst['value']:.2f}", f"{row['predicted_speed_up']:.2f}",
+            f"{row['equal_to_plain']}/{row['prompts']}",
+        )  # fmt: skip
+    return table
+
+
+def _why(profile: dict[str, Any]) -> Table:
+    table = Table("part", "speed-up without it", "what it is worth", title="Why, by replay")
+    for row in profile["why"]:
+        table.add_row(row["part"], f"{row['speed_up_without']:.2f}", f"x {row['factor']:.3f}")
+    return table

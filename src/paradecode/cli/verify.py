@@ -1,0 +1,88 @@
+"""`paradecode verify`: a losslessness certificate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import Progress
+
+from paradecode.cli.console import err, out, print_json
+from paradecode.cli.options import Decoding, Json, Loading, grouped
+
+STOPPED = 130
+"""Exit status after Ctrl-C, as shells have it."""
+
+
+@grouped
+def verify(
+    loading: Loading,
+    decoding: Decoding,
+    prompts: Annotated[
+        Path | None, typer.Option(help="JSONL of {id, group, turns}; default: the package's.")
+    ] = None,
+    count: Annotated[int | None, typer.Option(help="How many of the prompts.")] = None,
+    max_tokens: Annotated[int, typer.Option(help="Tokens of each output compared.")] = 64,
+    temperature: Annotated[float, typer.Option(help="Of the sampled half; 0: none.")] = 0.8,
+    seed: Annotated[int, typer.Option(help="Another seed, another sample.")] = 0,
+    samples: Annotated[int, typer.Option(help="Requests at each place of the law.")] = 1000,
+    keep_going: Annotated[bool, typer.Option(help="Do not stop at the first difference.")] = False,
+    allow_near_ties: Annotated[
+        bool, typer.Option(help="Let differences pass that rounding explains.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Certify that a decoder keeps its promise with this model on this machine.
+
+    Exit status: 0 it passed; 1 it failed, or claims no losslessness; 2 it cannot be tested so.
+    """
+    from paradecode.certificate.certify import certify
+    from paradecode.certificate.plan import Plan, Subject
+    from paradecode.certificate.record import certificate_record
+    from paradecode.certificate.show import report
+    from paradecode.certificate.texts import choose_prompts, texts_of
+
+    spec = decoding.spec()
+    subject = Subject.of(spec)
+    plan = Plan(
+        max_tokens, temperature, seed, samples,
+        keep_going=keep_going, allow_near_ties=allow_near_ties,
+    )  # fmt: skip
+    plan.check(subject)
+    chosen = choose_prompts(prompts, count)
+    try:
+        with loading.open(decoder=spec, draft_model=decoding.draft_model) as llm:
+            texts = texts_of(llm, chosen)
+            with Progress(console=err, transient=True) as progress:
+                shown = _Stages(progress)
+                certificate = certify(llm.engine, subject, texts, plan, shown)
+            if as_json:
+                opened = {name: value for name, value in vars(loading).items() if name != "model"}
+                print_json(certificate_record(certificate, llm, loading.model, opened))
+            else:
+                out.print(
+                    report(
+                        certificate, lambda token: llm.tokenizer.decode([token], skip_special=False)
+                    )
+                )
+    except KeyboardInterrupt:
+        err.print("[yellow]stopped: no certificate[/]")
+        raise typer.Exit(STOPPED) from None
+    if certificate.verdict != "pass":
+        raise typer.Exit(1)
+
+
+class _Stages:
+    """One bar a check; a check that ends early has a full bar."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._stage = ""
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        if stage != self._stage:
+            for task in self._progress.tasks:
+                self._progress.update(task.id, completed=task.total)
+            self._stage, self._task = stage, self._progress.add_task(stage, total=total)
+        self._progress.update(self._task, completed=done)

@@ -1,0 +1,1 @@
+"""Methods for masked diffusion models: a canvas of masks is filled several tokens a forward."""

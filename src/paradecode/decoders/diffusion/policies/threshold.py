@@ -1,0 +1,30 @@
+"""Commit whatever the model is sure of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from paradecode.decoders.diffusion.method import policy
+from paradecode.decoders.diffusion.policies.base import Policy
+from paradecode.decoders.diffusion.view import Decision, View
+from paradecode.decoders.registry import parameter
+
+
+@policy(
+    "threshold",
+    paper="Fast-dLLM: Training-free Acceleration of Diffusion LLM by Enabling KV Cache and "
+    "Parallel Decoding",
+    arxiv="2505.22618",
+    aliases=("fast-dllm", "confidence-threshold"),
+)
+@dataclass
+class Threshold(Policy):
+    """Commit every position at least as probable as the threshold, and always the best one."""
+
+    threshold: float = parameter(0.9, 0.0, 1.01, "least probability; above 1: one a forward")
+
+    def decide(self, view: View) -> Decision:
+        sure = int((view.eligible & (view.confidence >= self.threshold)).sum())
+        return Decision(np.sort(view.best(view.confidence, max(sure, 1))))

@@ -1,0 +1,116 @@
+"""Masked diffusion models in folders: what they are called, and what their config.json leaves out.
+
+Each is a causal architecture with another attention. The facts are those of the published models:
+LLaDA (arXiv 2502.09992), Dream (2508.15487), SDAR (2510.06303), Fast-dLLM v2 (2509.26328).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from paradecode.core.errors import InvalidModel
+
+
+@dataclass(frozen=True)
+class Family:
+    """One published family.
+
+    Attributes:
+        like: transformers' name of the architecture that computes the same but for the attention.
+        attention, block_length, shift: see :class:`paradecode.models.config.ModelConfig`.
+        mask_token: where config.json does not say.
+        eos_tokens: ids that end a text beside those of the files.
+        settings: keys of its config.json to ours.
+    """
+
+    like: str
+    attention: str
+    mask_token: int
+    block_length: int = 0
+    shift: bool = False
+    eos_tokens: tuple[int, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+LLADA_SETTINGS = {
+    "d_model": "hidden_size", "n_layers": "num_hidden_layers", "n_heads": "num_attention_heads",
+    "n_kv_heads": "num_key_value_heads", "mlp_hidden_size": "intermediate_size",
+    "max_sequence_length": "max_position_embeddings", "weight_tying": "tie_word_embeddings",
+    "include_bias": "attention_bias", "activation_type": "hidden_act",
+}  # fmt: skip
+FAMILIES = {
+    "LLaDAModelLM": Family(
+        "LlamaForCausalLM", "full", 126336, eos_tokens=(126081, 126348), settings=LLADA_SETTINGS
+    ),
+    "DreamModel": Family(
+        "Qwen2ForCausalLM", "full", 151666, shift=True, eos_tokens=(151643, 151645)
+    ),
+    "SDARForCausalLM": Family(
+        "Qwen3ForCausalLM", "block", 151669, block_length=4, eos_tokens=(151643, 151645)
+    ),
+    "Fast_dLLM_QwenForCausalLM": Family(
+        "Qwen2ForCausalLM", "block", 151665, block_length=32, shift=True, eos_tokens=(151645,)
+    ),
+}
+"""Name in ``architectures`` -> facts."""
+
+_LLADA_LAYER = re.compile(r"model\.transformer\.blocks\.(\d{1,5})\.(\w+)\.(weight|bias)")
+_LLADA_PARTS = {
+    "attn_norm": "input_layernorm", "ff_norm": "post_attention_layernorm",
+    "q_proj": "self_attn.q_proj", "k_proj": "self_attn.k_proj", "v_proj": "self_attn.v_proj",
+    "attn_out": "self_attn.o_proj", "ff_proj": "mlp.gate_proj", "up_proj": "mlp.up_proj",
+    "ff_out": "mlp.down_proj",
+}  # fmt: skip
+_LLADA_NAMES = {
+    "model.transformer.wte.weight": "model.embed_tokens.weight",
+    "model.transformer.ln_f.weight": "model.norm.weight",
+    "model.transformer.ff_out.weight": "lm_head.weight",
+}
+
+
+def as_causal(name: object, raw: dict[str, Any]) -> tuple[object, dict[str, Any], dict[str, Any]]:
+    """The causal twin of a configuration.
+
+    Args:
+        name: the first of ``architectures``.
+        raw: config.json.
+
+    Returns:
+        The twin's name, its settings, and the fields of a ``ModelConfig`` in which they differ. Any
+        architecture may say ``attention``, ``block_length`` and ``shift`` itself.
+
+    Raises:
+        InvalidModel: if the vocabulary has no room for the mask token.
+    """
+    family = FAMILIES.get(name) if isinstance(name, str) else None
+    if family is None and "attention" not in raw:
+        return name, raw, {}
+    known = family or Family(str(name), "causal", -1)
+    values = {known.settings.get(key, key): value for key, value in raw.items()}
+    mask = values.get("mask_token_id", known.mask_token)
+    size = values.get("vocab_size")
+    if isinstance(mask, bool) or not isinstance(mask, int) or not isinstance(size, int):
+        raise InvalidModel("mask_token_id", mask, "config.json must give a whole number")
+    if not 0 <= mask < size:
+        raise InvalidModel("mask_token_id", mask, f"the vocabulary has ids 0 to {size - 1}")
+    differs = {
+        "attention": values.get("attention", known.attention),
+        "block_length": values.get("block_length", known.block_length),
+        "shift": values.get("shift", known.shift),
+        "mask_token": mask,
+        "eos_tokens": tuple(token for token in known.eos_tokens if token < size),
+    }
+    if not isinstance(differs["shift"], bool) or not isinstance(differs["block_length"], int):
+        raise InvalidModel("shift, block_length", differs, "give true or false, and a whole number")
+    return known.like, values, differs
+
+
+def stored_as(name: str) -> str:
+    """The twin's name of a stored tensor."""
+    match = _LLADA_LAYER.fullmatch(name)
+    if match is not None and match[2] in _LLADA_PARTS:
+        return f"model.layers.{match[1]}.{_LLADA_PARTS[match[2]]}.{match[3]}"
+    return _LLADA_NAMES.get(name, name)

@@ -1,0 +1,132 @@
+"""A trace in the terminal: a line a forward, then the text in the colours of its forwards."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import cast
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from paradecode.report.terminal import COLOURS
+from paradecode.report.trace.schema import CanvasStep, DraftStep, Trace
+
+UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+"""Unicode categories that could drive the terminal, or hide or reorder text."""
+
+
+SEEN = {"\n", "\u200c", "\u200d"}
+"""But for these: joiners of letters and emoji."""
+
+
+def terminal_view(trace: Trace) -> RenderableType:
+    """What happened in each forward, and the coloured text; for both families."""
+    steps = _canvas_steps(trace) if trace["family"] == "diffusion" else _draft_steps(trace)
+    title = Text(f"{trace['decoder']} on {trace['model']}, {trace['backend']} backend", "bold")
+    return Group(title, steps, Panel(_text(trace), title="output"), _legend(trace))
+
+
+def visible(text: str) -> str:
+    """The text with everything spelled out that a terminal would act on or not show."""
+    return "".join(
+        f"⟨{ord(sign):04X}⟩" if unicodedata.category(sign) in UNSEEN and sign not in SEEN else sign
+        for sign in text
+    )
+
+
+def _table(trace: Trace, *headings: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in ("forward", *headings, "ms"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    last = "canvas" if trace["family"] == "diffusion" else "committed, and what was rejected"
+    table.add_column(last, overflow="fold")
+    return table
+
+
+def _draft_steps(trace: Trace) -> Table:
+    table = _table(trace, "tokens", "accepted")
+    for index, step in enumerate(cast("list[DraftStep]", trace["steps"])):
+        colour = _colour(index)
+        line = Text()
+        for place, token in enumerate(step["tokens"]):
+            if place == step["accepted"] and (rejected := _rejected(step)):
+                line.append(f"[-{_line(trace, rejected)}-]", "dim")
+            style = f"{colour} underline" if place < step["accepted"] else colour
+            line.append(_line(trace, [token]), style)
+        drafted = f"{step['accepted']}/{step['drafted']}" if step["drafted"] else ""
+        table.add_row(
+            str(step["forward"]), str(len(step["tokens"])), drafted, _ms(step["seconds"]), line
+        )
+    return table
+
+
+def _rejected(step: DraftStep) -> list[int]:
+    """Tokens of the likeliest path below the last accepted node."""
+    tree = step["tree"]
+    children: dict[int, list[int]] = {}
+    for child, parent in enumerate(tree["parents"]):
+        children.setdefault(parent, []).append(child)
+    node = tree["accepted"][-1] if tree["accepted"] else -1
+    path: list[int] = []
+    while node in children:
+        node = max(children[node], key=lambda child: tree["estimates"][child])
+        path.append(tree["tokens"][node])
+    return path
+
+
+def _canvas_steps(trace: Trace) -> Table:
+    table = _table(trace, "committed", "masked")
+    owner: list[int | None] = [None] * trace["canvas"]
+    for position in trace["preset"]["positions"]:
+        owner[position] = -1
+    for index, step in enumerate(cast("list[CanvasStep]", trace["steps"])):
+        for position in step["remasked"]:
+            owner[position] = None
+        for position in step["committed"]["positions"]:
+            owner[position] = index
+        start, end = step["block"]
+        line = Text()
+        for position, by in enumerate(owner):
+            if by is None:
+                line.append("░" if start <= position < end else "·", "dim")
+            else:
+                line.append("█" if by == index else "▄", _colour(by))
+        table.add_row(
+            str(step["forward"]), str(len(step["committed"]["positions"])),
+            str(owner.count(None)), _ms(step["seconds"]), line,
+        )  # fmt: skip
+    return table
+
+
+def _colour(step: int) -> str:
+    return COLOURS[step % len(COLOURS)] if step >= 0 else "white"
+
+
+def _text(trace: Trace) -> Text:
+    text = Text()
+    for token in trace["tokens"]:
+        style = _colour(token["step"])
+        text.append(visible(token["text"]), f"{style} underline" if token["drafted"] else style)
+    return text
+
+
+def _legend(trace: Trace) -> Text:
+    stats = trace["stats"]
+    counts = f"{stats['generated']} tokens in {stats['forwards']} forwards"
+    if trace["family"] == "diffusion":
+        how = "█ committed now, ▄ before, ░ masked in the open block, · masked"
+    else:
+        counts += f", {stats['accepted']} of {stats['drafted']} draft tokens accepted"
+        how = "underlined: drafted; [-in brackets-]: the likeliest of what was rejected"
+    return Text(f"{counts}. One colour a forward; {how}.", "dim")
+
+
+def _line(trace: Trace, tokens: list[int]) -> str:
+    """Tokens on one line."""
+    return visible("".join(trace["pieces"][str(token)] for token in tokens).replace("\n", "⏎"))
+
+
+def _ms(seconds: float) -> str:
+    return f"{1000 * seconds:.1f}"

@@ -1,0 +1,150 @@
+"""Fits SpecDec++'s head with PyTorch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn import functional
+
+from paradecode.core.errors import InvalidInput
+from paradecode.decoders.autoregressive.budget.residual_head import STATES, ResidualHead
+from paradecode.decoders.autoregressive.budget.states import unit
+from paradecode.training.acceptance.head_samples import HeadSamples
+from paradecode.training.acceptance.metrics import Quality, quality, split
+from paradecode.training.acceptance.workload import PATIENCE, Progress
+
+FEWEST = 200
+"""Samples below which nothing can be said of a head."""
+
+
+@dataclass(frozen=True)
+class HeadSettings:
+    """How to train.
+
+    Attributes:
+        blocks: residual blocks (3 in the paper).
+        rejection_weight: how much more a rejected token counts in the loss (6 in the paper).
+        epochs: most passes over the samples; the one of least validation loss is kept. The paper
+            makes 3 over 40 000 texts.
+        seed: of the split, the weights and the order.
+    """
+
+    blocks: int = 3
+    rejection_weight: float = 6.0
+    epochs: int = 20
+    batch: int = 64
+    rate: float = 1e-3
+    decay: float = 0.1
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class HeadReport:
+    """Held-out quality, of conversations that training did not see.
+
+    Attributes:
+        training, held_out: samples.
+        rate: share of accepted tokens, held out.
+        head: of the head as it is; it overstates rejections by the weight they had in training.
+        unweighted: of the head when that weight is taken out of its log-odds.
+        probability: of the draft's own probability of the token.
+        constant: of the training samples' acceptance rate.
+    """
+
+    training: int
+    held_out: int
+    rate: float
+    head: Quality
+    unweighted: Quality
+    probability: Quality
+    constant: Quality
+
+
+def fit_head(
+    samples: HeadSamples, settings: HeadSettings, progress: Progress
+) -> tuple[ResidualHead, HeadReport]:
+    """Train a head on logged samples; equal arguments give equal weights on one machine.
+
+    Raises:
+        InvalidInput: if there are too few samples, or all have the same outcome.
+    """
+    parts = split(samples.prompt, settings.seed)
+    outcomes = [set(samples.accepted[part].tolist()) for part in parts]
+    if len(samples) < FEWEST or any(len(each) < 2 for each in outcomes):
+        raise InvalidInput(
+            "samples", f"{len(samples)} draft tokens, {samples.accepted.sum():.0f} accepted",
+            f"log at least {FEWEST} of both outcomes: give more prompts or tokens",
+        )  # fmt: skip
+    train, validation, held = parts
+    states = unit(samples.inputs) if samples.reads == STATES else samples.inputs
+    mean, deviation = states[train].mean(axis=0), states[train].std(axis=0)
+    scale = np.where(deviation > 1e-6, 1.0 / np.maximum(deviation, 1e-6), 0.0).astype(np.float32)
+    inputs = torch.from_numpy((states - mean) * scale)
+    accepted = torch.from_numpy(samples.accepted)
+    importance = torch.where(accepted > 0, 1.0, settings.rejection_weight)
+
+    generator = torch.Generator().manual_seed(settings.seed)
+    width = inputs.shape[1]
+    weight = torch.randn(width, width, generator=generator) * 0.1 / width**0.5
+    bias, out = torch.zeros(width), torch.zeros(width + 1)
+    right = float(samples.accepted[train].mean())
+    out[-1] = float(np.log(right / (1 - right) / settings.rejection_weight))
+    parameters = [weight, bias, out]
+    for tensor in parameters:
+        tensor.requires_grad_()
+
+    def loss(rows: torch.Tensor) -> torch.Tensor:
+        x = inputs[rows]
+        for _ in range(settings.blocks):
+            x = x + functional.silu(x @ weight + bias)
+        logit = x @ out[:-1] + out[-1]
+        return functional.binary_cross_entropy_with_logits(logit, accepted[rows], importance[rows])
+
+    optimizer = torch.optim.AdamW(parameters, settings.rate, weight_decay=settings.decay)
+    rows, checked = (torch.from_numpy(np.flatnonzero(part)) for part in (train, validation))
+    steps = settings.epochs * -(-len(rows) // settings.batch)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    found, best, kept = 0, np.inf, [tensor.detach().clone() for tensor in parameters]
+    for epoch in range(settings.epochs):
+        order = rows[torch.randperm(len(rows), generator=generator)]
+        for batch in order.split(settings.batch):
+            optimizer.zero_grad()
+            loss(batch).backward()
+            optimizer.step()
+            schedule.step()
+        with torch.no_grad():
+            now = float(loss(checked))
+        if now < best:
+            found, best, kept = epoch, now, [tensor.detach().clone() for tensor in parameters]
+        progress(epoch + 1, settings.epochs)
+        if epoch - found >= PATIENCE:
+            break
+    trained = [tensor.numpy() for tensor in kept]
+    head = ResidualHead(samples.reads, settings.blocks, mean, scale, *trained)
+    return head, _report(head, samples, train, held, settings.rejection_weight)
+
+
+def _report(
+    head: ResidualHead,
+    samples: HeadSamples,
+    train: NDArray[np.bool_],
+    held: NDArray[np.bool_],
+    weight: float,
+) -> HeadReport:
+    truth = samples.accepted[held]
+    predicted = head.predict(samples.inputs[held])
+    # Weighing rejections w times multiplies their odds by w.
+    odds = weight * predicted / (1.0 - predicted)
+    constant = np.full(len(truth), samples.accepted[train].mean())
+    return HeadReport(
+        training=int(train.sum()),
+        held_out=int(held.sum()),
+        rate=float(truth.mean()),
+        head=quality(predicted, truth),
+        unweighted=quality(odds / (1.0 + odds), truth),
+        probability=quality(samples.probability[held], truth),
+        constant=quality(constant, truth),
+    )

@@ -1,0 +1,159 @@
+"""What SpecDec++'s head learns from: draft tokens of real drafts, and whether they were accepted.
+
+The paper runs the draft once over texts of the target in which 85 % of the tokens were replaced by
+the draft's own (token mixing), so that one forward gives many samples whose prefixes resemble those
+of a draft. Here every sample *is* a token of a draft, behind tokens that were accepted, as the head
+will meet it; so nothing is mixed. The label is the engine's verdict, 0 or 1, not min(1, p / q).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.bench.prompts import Item
+from paradecode.core.errors import InvalidInput
+from paradecode.core.logits import Logits
+from paradecode.core.sampling import SamplingParams
+from paradecode.core.sequence import Sequence as LiveSequence
+from paradecode.core.sequence import Verdict
+from paradecode.core.tree import ROOT, TokenTree
+from paradecode.decoders.autoregressive.budget import accepted_path
+from paradecode.decoders.autoregressive.budget.acceptance_head import features
+from paradecode.decoders.autoregressive.budget.base import path_to
+from paradecode.decoders.autoregressive.budget.fixed import Fixed
+from paradecode.decoders.autoregressive.budget.residual_head import ESTIMATES, STATES
+from paradecode.decoders.autoregressive.budget.states import DraftRows
+from paradecode.decoders.autoregressive.loop import grows
+from paradecode.decoders.registry import Spec
+from paradecode.decoders.tensor_file import MOST_BYTES, checked, load_tensors, save_tensors
+from paradecode.llm import LLM
+from paradecode.training.acceptance.workload import Progress, draft_size, drafting, play
+
+KIND = "acceptance samples 1"
+FIELD = "--samples"
+TENSORS = ("inputs", "accepted", "probability", "prompt")
+MOST_NUMBERS = MOST_BYTES // 8
+"""Float32 numbers of all inputs together: half of what a file may hold."""
+
+Array = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class HeadSamples:
+    """N judged draft tokens, in the order they were judged.
+
+    Attributes:
+        reads: what ``inputs`` are, ``states`` or ``estimates``; see ``ResidualHead``.
+        inputs: float32 [N, H].
+        accepted: float32 [N], 1 or 0.
+        probability: float32 [N], what the draft gave the token (where no model drafts:
+            its estimate).
+        prompt: float32 [N], number of the conversation it comes from.
+    """
+
+    reads: str
+    inputs: Array
+    accepted: Array
+    probability: Array
+    prompt: Array
+
+    def __len__(self) -> int:
+        return len(self.accepted)
+
+
+@dataclass
+class HeadRecorder(Fixed):
+    """Drafts of the full size; keeps each judged token whose row is known.
+
+    Attributes:
+        prompt: number of the conversation.
+        rows: input, accepted, probability and conversation of each sample, of all recorders.
+    """
+
+    prompt: int
+    reads: str
+    rows: list[tuple[Array, float, float, float]]
+    _states: dict[tuple[int, ...], tuple[Array, float]] = field(default_factory=dict)
+    _logits: dict[int, Logits] = field(default_factory=dict)
+
+    @property
+    def reads_draft(self) -> bool:
+        return self.reads == STATES
+
+    def limit(self, seq: LiveSequence) -> int:
+        self._states, self._logits = {}, {}
+        return super().limit(seq)
+
+    def see_draft(
+        self, seq: LiveSequence, tree: TokenTree, nodes: NDArray[np.int32], rows: DraftRows
+    ) -> None:
+        translated = seq.about(rows.model).vocabulary is not None
+        for index, node in enumerate(nodes.tolist()):
+            self._logits[node] = rows.logits.select([index])
+            if node == ROOT:
+                continue
+            chance = float(tree.estimates[node])
+            if not translated:  # Else the token's number is not the draft model's.
+                token = tree.tokens[node][None, None]
+                before = self._logits[int(tree.parents[node])]
+                chance = float(np.exp(before.log_probability(token))[0, 0])
+            self._states[tuple(path_to(tree, node))] = rows.states[index], chance
+
+    def observe(self, tree: TokenTree, verdict: Verdict) -> None:
+        if len(tree) == 0 or (self.rows and len(self.rows) >= MOST_NUMBERS // len(self.rows[0][0])):
+            return
+        path = accepted_path(tree, verdict)
+        alive = {ROOT, *path}
+        known = features(tree).astype(np.float32)
+        for node, parent in enumerate(tree.parents.tolist()):
+            if parent not in alive:
+                continue
+            found = known[node], float(tree.estimates[node])
+            if self.reads == STATES:
+                kept = self._states.get(tuple(path_to(tree, node)))
+                if kept is None:  # The newest tokens of a draft were never consumed.
+                    continue
+                found = kept
+            self.rows.append((found[0], float(node in path), found[1], float(self.prompt)))
+
+
+def record_head_samples(
+    llm: LLM, items: Sequence[Item], spec: Spec, params: SamplingParams, progress: Progress
+) -> HeadSamples:
+    """Decode a workload with full drafts of ``spec``'s method and keep what became of them."""
+    decoder = drafting(spec)
+    reads = STATES if grows(decoder.drafter) else ESTIMATES
+    names = {item.prompt: number for number, item in enumerate(items)}
+    rows: list[tuple[Array, float, float, float]] = []
+
+    def recorder(number: int) -> HeadRecorder:
+        return HeadRecorder(draft_size(decoder), names[items[number].prompt], reads, rows)
+
+    play(llm, items, spec, params, recorder, progress)
+    inputs, *columns = zip(*rows, strict=True) if rows else ((),) * 4
+    accepted, probability, prompt = (np.array(column, np.float32) for column in columns)
+    return HeadSamples(reads, np.array(inputs, np.float32), accepted, probability, prompt)
+
+
+def save_head_samples(path: Path, samples: HeadSamples, digest: str) -> None:
+    """Keep samples under the digest of the workload they come from."""
+    tensors = {name: getattr(samples, name) for name in TENSORS}
+    save_tensors(path, KIND, {"reads": samples.reads, "workload": digest}, tensors)
+
+
+def load_head_samples(path: Path, digest: str) -> HeadSamples:
+    """Samples of the same workload; raises InvalidInput for others, or a damaged file."""
+    name = str(path)
+    facts, tensors = load_tensors(name, KIND, FIELD)
+    if facts.get("workload") != digest:
+        raise InvalidInput(FIELD, name, "it is of another workload: name a new file")
+    count, width = tensors.get("inputs", np.empty((0, 0))).shape[-2:]
+    column = (count,)
+    shapes = {"inputs": (count, width), "accepted": column, "probability": column, "prompt": column}
+    checked(FIELD, name, tensors, shapes)
+    return HeadSamples(str(facts.get("reads")), **tensors)

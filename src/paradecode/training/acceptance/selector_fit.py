@@ -1,0 +1,210 @@
+"""Fits the selector of delayed trees with PyTorch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn import functional
+
+from paradecode.core.errors import InvalidInput
+from paradecode.decoders.autoregressive.budget.states import unit
+from paradecode.decoders.autoregressive.budget.tree_selector import (
+    PROJECTED,
+    SCALARS,
+    STATES,
+    TreeSelector,
+    choices,
+    shapes,
+)
+from paradecode.training.acceptance.metrics import split
+from paradecode.training.acceptance.selector_samples import SelectorSamples
+from paradecode.training.acceptance.workload import PATIENCE, Progress
+
+FEWEST = 200
+
+
+@dataclass(frozen=True)
+class SelectorSettings:
+    """How to train; the paper does not give its rates and weights, so these are ours.
+
+    Attributes:
+        worst_weight, worst_share: lambda and alpha of the loss: what the mean over the worst share
+            of positions counts.
+        dropout: after each of the two wide layers.
+        epochs: most passes; the one of least validation loss is kept.
+        seed: of the split, the weights, the order and the dropout.
+    """
+
+    worst_weight: float = 0.1
+    worst_share: float = 0.1
+    dropout: float = 0.2
+    epochs: int = 20
+    batch: int = 128
+    rate: float = 1e-3
+    decay: float = 0.1
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of held-out positions: tokens a step, and tokens per second over the best constant action."""
+
+    tokens: float
+    speed: float
+
+
+@dataclass(frozen=True)
+class SelectorReport:
+    """Held-out outcome, of conversations that training did not see, at this machine's costs.
+
+    Attributes:
+        training, held_out: positions.
+        constant: of the one action that was best in training, ``action`` (branches, trunk, length).
+        formula: of the action that the budget without a selector takes for the training ranks.
+        selector: of the trained network.
+        oracle: of the action with the most tokens per second at each position, known afterwards.
+    """
+
+    training: int
+    held_out: int
+    action: tuple[int, int, int]
+    constant: Outcome
+    formula: Outcome
+    selector: Outcome
+    oracle: Outcome
+
+
+def fit_selector(
+    samples: SelectorSamples, settings: SelectorSettings, progress: Progress
+) -> tuple[TreeSelector, SelectorReport]:
+    """Train a selector on logged positions; equal arguments give equal weights on one machine.
+
+    The loss is that of the paper: -log(S / S0) + lambda * mean over the worst alpha of
+    max(1 - s / s0, 0)^2, with S the tokens per second of a batch under the network's softmax, s of
+    one position, and S0, s0 those of the best constant action.
+
+    Raises:
+        InvalidInput: if there are too few samples.
+    """
+    train, validation, held = split(samples.prompt, settings.seed)
+    if len(samples) < FEWEST or not (train.any() and validation.any() and held.any()):
+        fix = f"log at least {FEWEST}: give more prompts or tokens"
+        raise InvalidInput("samples", f"{len(samples)} positions", fix)
+    speeds = samples.tokens[train].sum(axis=0) / samples.seconds
+    base = int(np.argmax(speeds))
+    weights = _start(samples, train, settings.seed)
+    trained = [t.requires_grad_() for name, t in weights.items() if name not in ("mean", "scale")]
+    data = {name: torch.from_numpy(unit(getattr(samples.situation, name))) for name in STATES}
+    data["scalars"] = torch.from_numpy(samples.situation.scalars)
+    tokens, seconds = torch.from_numpy(samples.tokens), torch.from_numpy(samples.seconds)
+
+    def loss(rows: torch.Tensor, dropout: float) -> torch.Tensor:
+        batch = {name: values[rows] for name, values in data.items()}
+        share = functional.softmax(_scores(weights, batch, dropout), dim=1)
+        gained, taken = (share * tokens[rows]).sum(1), (share * seconds).sum(1)
+        reference = tokens[rows, base] / seconds[base]
+        total = (gained.sum() / taken.sum()) / reference.mean()
+        lost = (1 - gained / taken / reference).clamp(min=0) ** 2
+        worst = lost.topk(max(1, int(settings.worst_share * len(rows)))).values.mean()
+        return -torch.log(total) + settings.worst_weight * worst
+
+    optimizer = torch.optim.AdamW(trained, settings.rate, weight_decay=settings.decay)
+    rows, checked = (torch.from_numpy(np.flatnonzero(part)) for part in (train, validation))
+    steps = settings.epochs * -(-len(rows) // settings.batch)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    found, best, kept = 0, np.inf, {name: t.detach().clone() for name, t in weights.items()}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings.seed)
+        for epoch in range(settings.epochs):
+            for batch in rows[torch.randperm(len(rows))].split(settings.batch):
+                optimizer.zero_grad()
+                loss(batch, settings.dropout).backward()
+                optimizer.step()
+                schedule.step()
+            with torch.no_grad():
+                now = float(loss(checked, 0.0))
+            if now < best:
+                found, best = epoch, now
+                kept = {name: t.detach().clone() for name, t in weights.items()}
+            progress(epoch + 1, settings.epochs)
+            if epoch - found >= PATIENCE:
+                break
+    selector = TreeSelector(samples.count, {name: t.numpy() for name, t in kept.items()})
+    return selector, _report(selector, samples, train, held, base)
+
+
+def _start(
+    samples: SelectorSamples, train: NDArray[np.bool_], seed: int
+) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    p, q = samples.situation.p_before.shape[1], samples.situation.q_now.shape[1]
+    weights = {}
+    for name, shape in shapes(p, q, samples.count).items():
+        if name.endswith(".weight"):
+            weights[name] = torch.randn(shape, generator=generator) / shape[0] ** 0.5
+        else:
+            weights[name] = torch.full(shape, 1.0 if name.endswith(".gain") else 0.0)
+    scalars = samples.situation.scalars[train]
+    spread = scalars.std(axis=0)
+    weights["mean"] = torch.from_numpy(scalars.mean(axis=0))
+    scale = np.where(spread > 1e-5, 1.0 / np.maximum(spread, 1e-5), 0.0)
+    weights["scale"] = torch.from_numpy(scale.astype(np.float32))
+    assert len(scale) == len(SCALARS)
+    return weights
+
+
+def _scores(
+    weights: dict[str, torch.Tensor], batch: dict[str, torch.Tensor], dropout: float
+) -> torch.Tensor:
+    """What ``TreeSelector.scores`` computes, of states at unit scale, with dropout."""
+    parts = [(batch["scalars"] - weights["mean"]) * weights["scale"]]
+    for name in STATES:
+        x = batch[name] @ weights[f"{name}.weight"] + weights[f"{name}.bias"]
+        norm = weights[f"{name}.gain"], weights[f"{name}.shift"]
+        parts.append(functional.layer_norm(x, (PROJECTED,), *norm))
+    x = torch.cat(parts, dim=1)
+    for name in ("inner", "later"):
+        x = x @ weights[f"{name}.weight"] + weights[f"{name}.bias"]
+        x = functional.gelu(x, approximate="tanh")
+        x = functional.dropout(x, dropout, training=dropout > 0)
+    return x @ weights["out.weight"] + weights["out.bias"]
+
+
+def _report(
+    selector: TreeSelector,
+    samples: SelectorSamples,
+    train: NDArray[np.bool_],
+    held: NDArray[np.bool_],
+    base: int,
+) -> SelectorReport:
+    options = choices(samples.count)
+    tokens, seconds = samples.tokens[held], samples.seconds
+    every = np.arange(len(tokens))
+
+    def outcome(chosen: NDArray[np.integer]) -> Outcome:
+        gained, taken = tokens[every, chosen].sum(), seconds[chosen].sum()
+        constant = tokens[:, base].sum() / (len(tokens) * seconds[base])
+        return Outcome(float(gained / len(tokens)), float(gained / taken / constant))
+
+    # Chances that the first choice is right, and that one of so many branches is: what actions of
+    # one level have gained.
+    level = {a.branches: i for i, a in enumerate(options) if (a.trunk, a.length) == (0, 1)}
+    rate = {width: samples.tokens[train][:, place].mean() - 1 for width, place in level.items()}
+    rate = {width: float(rate.get(width, max(rate.values()))) for width in range(1, 5)}
+    promised = [1 + action.tokens(rate[1], rate[action.branches]) for action in options]
+    formula = 1 + int(np.argmax((np.array(promised) / seconds)[1:]))  # It always drafts.
+    situation = samples.situation
+    part = type(situation)(*(getattr(situation, name)[held] for name in (*STATES, "scalars")))
+    best = options[base]
+    return SelectorReport(
+        training=int(train.sum()),
+        held_out=len(tokens),
+        action=(best.branches, best.trunk, best.length),
+        constant=outcome(np.full(len(tokens), base)),
+        formula=outcome(np.full(len(tokens), formula)),
+        selector=outcome(selector.scores(part).argmax(axis=1)),
+        oracle=outcome((tokens / seconds).argmax(axis=1)),
+    )

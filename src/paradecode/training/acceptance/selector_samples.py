@@ -1,0 +1,202 @@
+"""What the selector of delayed trees learns from: every position of the target's own texts.
+
+At each position the draft model's best continuations are ranked once; the rank of the token that
+the target then chose tells how far *any* trunk with any branches would have come, so the paper's
+sampled trees (every 16 tokens, four a root) are not needed: the drafts here are chosen, not drawn,
+and the count of accepted tokens is exact for the text at hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.bench.prompts import Item
+from paradecode.core.errors import InvalidInput
+from paradecode.core.request import Reply
+from paradecode.core.sampling import SamplingParams
+from paradecode.core.sequence import Sequence as LiveSequence
+from paradecode.core.sequence import Verdict
+from paradecode.core.tree import EMPTY, ROOT, TokenTree
+from paradecode.decoders.autoregressive.budget.actions import BRANCHES
+from paradecode.decoders.autoregressive.budget.base import Seconds
+from paradecode.decoders.autoregressive.budget.fixed import Fixed
+from paradecode.decoders.autoregressive.budget.situations import Situations
+from paradecode.decoders.autoregressive.budget.states import DraftRows
+from paradecode.decoders.autoregressive.budget.tree_selector import (
+    SCALARS,
+    STATES,
+    Situation,
+    choices,
+)
+from paradecode.decoders.autoregressive.loop import grows
+from paradecode.decoders.registry import Spec
+from paradecode.decoders.tensor_file import MOST_BYTES, checked, load_tensors, save_tensors
+from paradecode.llm import LLM
+from paradecode.training.acceptance.selector_labels import seconds_of, tokens_of
+from paradecode.training.acceptance.workload import Progress, draft_size, drafting, play
+
+KIND = "selector samples 1"
+FIELD = "--samples"
+MISSED = BRANCHES
+"""Rank of a token that is not among the draft's best ``BRANCHES``."""
+MOST_NUMBERS = MOST_BYTES // 8
+SITUATION = (*STATES, "scalars")
+
+Array = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class SelectorSamples:
+    """N positions of T texts, in order, each with what was known there.
+
+    Attributes:
+        count: most nodes of the actions.
+        situation: of N positions.
+        tokens: float32 [N, A], tokens of a step that took each of ``choices(count)`` there, the
+            verification's own token included.
+        seconds: float32 [A], what each action takes on this machine, the draft's first forward and
+            the verification included.
+        prompt: float32 [N], number of the conversation.
+    """
+
+    count: int
+    situation: Situation
+    tokens: Array
+    seconds: Array
+    prompt: Array
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+@dataclass
+class TextRecorder(Fixed):
+    """Drafts one level, verifies none of it: plain decoding, with the draft model looking on."""
+
+    rows: list[Situation | None]
+    ranks: list[int] = field(default_factory=list)
+    draft: list[float] = field(default_factory=list)
+    """Seconds of a draft forward over 1 to ``BRANCHES`` rows; 0 when not measured."""
+    verify: list[float] = field(default_factory=list)
+    """Seconds of a verification of 0 to ``count`` nodes; 1 when not measured."""
+    _situations: Situations = field(default_factory=Situations)
+    _children: list[int] | None = None
+    _situation: Situation | None = None
+
+    @property
+    def reads_draft(self) -> bool:
+        return True
+
+    @property
+    def reads_target(self) -> bool:
+        return True
+
+    def limit(self, seq: LiveSequence) -> int:
+        self._children = self._situation = None
+        if not self.verify:
+            self.verify = [seq.step_seconds(1 + nodes) or 1.0 for nodes in range(self.count + 1)]
+        return self.count
+
+    def expand(
+        self, seq: LiveSequence, tree: TokenTree, leaves: NDArray[np.int32], seconds: Seconds
+    ) -> NDArray[np.int32]:
+        self.draft = self.draft or [seconds(1 + rows) for rows in range(BRANCHES)]
+        return leaves if len(tree) == 0 else leaves[:0]
+
+    def grow(
+        self,
+        seq: LiveSequence,
+        tree: TokenTree,
+        parents: NDArray[np.int32],
+        estimates: NDArray[np.float32],
+    ) -> NDArray[np.bool_]:
+        return estimates > 0
+
+    def see_draft(
+        self, seq: LiveSequence, tree: TokenTree, nodes: NDArray[np.int32], rows: DraftRows
+    ) -> None:
+        self._situation = self._situations.see_draft(seq, tree, nodes, rows, self.draft[0])
+
+    def cut(self, seq: LiveSequence, tree: TokenTree) -> TokenTree:
+        self._children = tree.tokens[tree.children(ROOT)].tolist()
+        return EMPTY
+
+    def see_target(
+        self, seq: LiveSequence, tree: TokenTree, reply: Reply, verdict: Verdict
+    ) -> None:
+        self._situations.see_target(seq, tree, reply, verdict)
+        token = verdict.tokens[0]
+        best = (self._children or [])[:BRANCHES]
+        self.ranks.append(best.index(token) if token in best else MISSED)
+        self.rows.append(self._situation)
+
+
+def record_selector_samples(
+    llm: LLM, items: Sequence[Item], spec: Spec, params: SamplingParams, progress: Progress
+) -> SelectorSamples:
+    """Decode a workload plainly and keep what the selector would have seen at each position.
+
+    Raises:
+        InvalidInput: if the method of ``spec`` does not draft with a model, or drafts nothing.
+    """
+    decoder = drafting(spec)
+    count = draft_size(decoder)
+    if not grows(decoder.drafter) or getattr(decoder.drafter, "width", BRANCHES) < 2 or count < 1:
+        fix = "name a method that drafts with a model, with width=4 and num_speculative_tokens"
+        raise InvalidInput("--decoder", str(spec), fix)
+    names = {item.prompt: number for number, item in enumerate(items)}
+    recorders = [TextRecorder(count, []) for _ in items]
+    play(llm, items, spec, params, recorders.__getitem__, progress)
+    options, width = choices(count), 0
+    situations: list[Situation] = []
+    tokens: list[Array] = []
+    prompt: list[float] = []
+    timed = next((r for r in recorders if r.draft and r.verify), None)
+    for item, recorder in zip(items, recorders, strict=True):
+        gained = tokens_of(np.array(recorder.ranks, np.int64), options)
+        for place, situation in enumerate(recorder.rows[: len(gained)]):
+            if situation is not None and width * len(prompt) < MOST_NUMBERS:
+                width = situation.p_before.shape[1] + 2 * situation.q_now.shape[1] + len(options)
+                situations.append(situation)
+                tokens.append(gained[place])
+                prompt.append(float(names[item.prompt]))
+    if timed is None or not situations:
+        raise InvalidInput("samples", 0, "give more prompts or tokens: no position was recorded")
+    joined = [np.concatenate([getattr(s, n) for s in situations]) for n in SITUATION]
+    seconds = np.array([seconds_of(each, timed.draft, timed.verify) for each in options])
+    return SelectorSamples(
+        count, Situation(*joined), np.array(tokens, np.float32), seconds.astype(np.float32),
+        np.array(prompt, np.float32),
+    )  # fmt: skip
+
+
+def save_selector_samples(path: Path, samples: SelectorSamples, digest: str) -> None:
+    """Keep samples under the digest of the workload they come from."""
+    tensors = {name: getattr(samples.situation, name) for name in SITUATION}
+    tensors |= {name: getattr(samples, name) for name in ("tokens", "seconds", "prompt")}
+    save_tensors(path, KIND, {"count": samples.count, "workload": digest}, tensors)
+
+
+def load_selector_samples(path: Path, digest: str, count: int) -> SelectorSamples:
+    """Samples of the same workload; raises InvalidInput for others, or a damaged file."""
+    name = str(path)
+    facts, tensors = load_tensors(name, KIND, FIELD)
+    if facts.get("workload") != digest or facts.get("count") != count:
+        raise InvalidInput(FIELD, name, "it is of another workload: name a new file")
+    n = len(tensors.get("prompt", ()))
+    p, q = (tensors.get(key, np.empty((0, 0))).shape[-1] for key in ("p_before", "q_now"))
+    options = len(choices(count))
+    checked(
+        FIELD, name, tensors,
+        {"p_before": (n, p), "q_before": (n, q), "q_now": (n, q), "scalars": (n, len(SCALARS)),
+         "tokens": (n, options), "seconds": (options,), "prompt": (n,)},
+    )  # fmt: skip
+    situation = Situation(*(tensors[key] for key in SITUATION))
+    return SelectorSamples(
+        count, situation, tensors["tokens"], tensors["seconds"], tensors["prompt"]
+    )

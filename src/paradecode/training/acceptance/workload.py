@@ -1,0 +1,125 @@
+"""Decodes a workload with a recording budget in place of the method's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+
+from paradecode.bench.prompts import DEFAULT_FILE, Item, Messages, load_prompts, make_items
+from paradecode.core.errors import InvalidInput
+from paradecode.core.sampling import SamplingParams
+from paradecode.decoders.autoregressive.budget import Budget, Fixed
+from paradecode.decoders.autoregressive.loop import DraftVerify
+from paradecode.decoders.registry import Spec
+from paradecode.engine.request import GenerationRequest
+from paradecode.llm import LLM
+
+Progress = Callable[[int, int], None]
+"""Called with what is done and what there is to do."""
+
+PATIENCE = 5
+"""Epochs without a better validation loss after which a training ends."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What is decoded to be learnt from.
+
+    Attributes:
+        prompts: JSONL file of the benchmark's form; None is the package's own.
+        limit: so many of its conversations, spread evenly over the file; 0 takes all.
+        max_tokens: most tokens of an answer.
+        temperature, seed: of the answers.
+    """
+
+    prompts: Path | None = None
+    limit: int = 0
+    max_tokens: int = 128
+    temperature: float = 0.0
+    seed: int = 0
+
+    def params(self) -> SamplingParams:
+        return SamplingParams.from_mapping(
+            {"max_tokens": self.max_tokens, "temperature": self.temperature, "seed": self.seed}
+        )
+
+    def items(self, llm: LLM) -> list[Item]:
+        """The turns, with the token ids of their prompts; earlier answers are plain decoding's."""
+        prompts = load_prompts(self.prompts)
+        if 0 < self.limit < len(prompts):
+            chosen = np.linspace(0, len(prompts) - 1, self.limit).round().astype(int)
+            prompts = [prompts[place] for place in chosen]
+
+        def encode(messages: Messages) -> list[int]:
+            if llm.chat_template is not None:
+                return llm.chat_tokens(messages)
+            return llm.tokenizer.encode("\n".join(m["content"] for m in messages))
+
+        def answer(messages: Messages, limit: int) -> str:
+            ids = encode(messages)
+            return llm.generate([ids], max_tokens=limit, decoder=None)[0].text
+
+        return make_items(prompts, encode, answer, self.max_tokens)
+
+    def digest(self, llm: LLM, spec: Spec) -> str:
+        """Names everything that the samples depend on, except this machine's speed."""
+        text = (self.prompts or DEFAULT_FILE).read_bytes()
+        facts = (self.limit, self.max_tokens, self.temperature, self.seed, str(spec))
+        models = (llm.model, llm.draft_model, llm.backend.name)
+        return blake2b(text + repr((facts, models)).encode(), digest_size=16).hexdigest()
+
+
+def drafting(spec: Spec) -> DraftVerify:
+    """The method of a spec as a draft-and-verify decoder; raises InvalidInput if it is none."""
+    decoder = spec()
+    if not isinstance(decoder, DraftVerify):
+        raise InvalidInput("--decoder", str(spec), "name a method that drafts and verifies")
+    return decoder
+
+
+def draft_size(decoder: DraftVerify) -> int:
+    """The most nodes of its drafts."""
+    assert isinstance(decoder.budget, Fixed)  # As all budgets of the registry are.
+    return decoder.budget.count
+
+
+def play(
+    llm: LLM,
+    items: Sequence[Item],
+    spec: Spec,
+    params: SamplingParams,
+    record: Callable[[int], Budget],
+    progress: Progress,
+) -> None:
+    """Decode every item, one after the other, with ``record(item's number)`` as the budget.
+
+    The recordings get a tenant of their own, so what was decoded before does not change them.
+
+    Raises:
+        Exception: what ended a request.
+    """
+    salt = f"training {uuid4()}"
+    for number, item in enumerate(items):
+
+        def decoder(number: int = number) -> Any:
+            return replace(drafting(spec), budget=record(number))
+
+        request = GenerationRequest(
+            np.array(item.token_ids, np.int32), decoder,
+            replace(params, max_tokens=item.max_tokens), salt=salt,
+        )  # fmt: skip
+        sequence = llm.engine.add(request)
+        try:
+            while not sequence.finished:
+                llm.engine.step()
+        finally:
+            llm.engine.cancel(sequence)
+        if sequence.error is not None:
+            raise sequence.error
+        progress(number + 1, len(items))

@@ -1,0 +1,1 @@
+"""Small masked diffusion models for tasks with checkable answers, and autoregressive twins."""

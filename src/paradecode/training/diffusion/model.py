@@ -1,0 +1,169 @@
+"""The tiny models in PyTorch: dense batches in, gradients out; saved as a Llama is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from safetensors.numpy import save_file
+from torch import Tensor, nn
+
+from paradecode.models.config import ModelConfig, Rope
+from paradecode.training.diffusion.vocabulary import END, MASK, PAD
+
+CONTEXT = 256
+_STORED = {
+    "embed": "model.embed_tokens", "norm": "model.norm", "head": "lm_head",
+    "attn_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm",
+    "q": "self_attn.q_proj", "k": "self_attn.k_proj", "v": "self_attn.v_proj",
+    "o": "self_attn.o_proj", "gate": "mlp.gate_proj", "up": "mlp.up_proj", "down": "mlp.down_proj",
+}  # fmt: skip
+
+
+def tiny_config(
+    objective: str, vocab_size: int, hidden_size: int, layers: int, heads: int, inner: int
+) -> ModelConfig:
+    """A Llama block; attention is full for ``diffusion`` and causal for ``autoregressive``."""
+    diffusion = objective == "diffusion"
+    return ModelConfig(
+        name=f"tiny-{objective}",
+        architecture="llama",
+        vocab_size=vocab_size,
+        hidden_size=hidden_size,
+        layers=layers,
+        heads=heads,
+        kv_heads=heads,
+        head_dim=hidden_size // heads,
+        intermediate_size=inner,
+        context_length=CONTEXT,
+        rope=Rope(dim=hidden_size // heads),
+        attention="full" if diffusion else "causal",
+        mask_token=MASK if diffusion else None,
+        eos_tokens=(END,),
+    )
+
+
+class Layer(nn.Module):
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        c, d = config, config.hidden_size
+        self.heads, self.causal = c.heads, c.attention == "causal"
+        self.attn_norm = nn.RMSNorm(d, c.norm_eps)
+        self.q, self.k, self.v, self.o = (nn.Linear(d, d, bias=False) for _ in range(4))
+        self.mlp_norm = nn.RMSNorm(d, c.norm_eps)
+        self.gate = nn.Linear(d, c.intermediate_size, bias=False)
+        self.up = nn.Linear(d, c.intermediate_size, bias=False)
+        self.down = nn.Linear(c.intermediate_size, d, bias=False)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """[B, T, D] -> [B, T, D]."""
+        h = self.attn_norm(x)
+        q, k, v = (
+            m(h).unflatten(-1, (self.heads, -1)).transpose(1, 2) for m in (self.q, self.k, self.v)
+        )
+        mixed = _attention(_rotate(q, cos, sin), _rotate(k, cos, sin), v, self.causal)
+        x = x + self.o(mixed.transpose(1, 2).flatten(2))
+        h = self.mlp_norm(x)
+        return x + self.down(F.silu(self.gate(h)) * self.up(h))
+
+
+class TinyModel(nn.Module):
+    """A Llama over rows of equal length, without a cache.
+
+    Args:
+        config: from ``tiny_config``.
+        seed: of the weights.
+    """
+
+    cos: Tensor
+    sin: Tensor
+
+    def __init__(self, config: ModelConfig, seed: int) -> None:
+        super().__init__()
+        self.config = config
+        self.embed = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers = nn.ModuleList(Layer(config) for _ in range(config.layers))
+        self.norm = nn.RMSNorm(config.hidden_size, config.norm_eps)
+        self.head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        angle = torch.arange(CONTEXT, dtype=torch.float64)[:, None] * torch.from_numpy(
+            config.rope.inverse_frequencies()
+        )
+        self.register_buffer("cos", angle.cos().float(), persistent=False)
+        self.register_buffer("sin", angle.sin().float(), persistent=False)
+        generator = torch.Generator().manual_seed(seed)
+        for name, parameter in self.named_parameters():
+            if name.endswith(("o.weight", "down.weight", "head.weight")):
+                nn.init.zeros_(parameter)  # Every layer begins as the identity.
+            elif parameter.ndim == 2:
+                nn.init.normal_(parameter, 0, parameter.shape[1] ** -0.5, generator)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """int64 [B, T] -> final hidden states [B, T, D], normalised."""
+        x = self.embed(tokens)
+        cos, sin = self.cos[: tokens.shape[1]], self.sin[: tokens.shape[1]]
+        for layer in self.layers:
+            x = layer(x, cos, sin)
+        return self.norm(x)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """[..., D] -> float32 [..., V]."""
+        return self.head(hidden).float()
+
+
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate [B, H, T, d], element i with i + d/2; angles are [T, d/2]."""
+    a, b = x.chunk(2, -1)
+    cos, sin = cos.to(x.dtype), sin.to(x.dtype)
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+
+
+def _attention(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
+    """[B, H, T, d] thrice -> [B, H, T, d].
+
+    Written out: for rows this short the library's fused kernel takes six times as long on a CPU.
+    """
+    scores = ((q * q.shape[-1] ** -0.5) @ k.mT).float()
+    if causal:
+        unseen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
+        scores = scores.masked_fill(unseen, -torch.inf)
+    return scores.softmax(-1).to(v.dtype) @ v
+
+
+def save_model(model: TinyModel, folder: Path) -> None:
+    """Write config.json and model.safetensors (float16)."""
+    c = model.config
+    stored = {
+        _stored_name(name): tensor.detach().cpu().numpy().astype(np.float16)
+        for name, tensor in model.state_dict().items()
+    }
+    save_file(stored, str(folder / "model.safetensors"), {"format": "pt"})
+    described = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": c.vocab_size,
+        "hidden_size": c.hidden_size,
+        "num_hidden_layers": c.layers,
+        "num_attention_heads": c.heads,
+        "num_key_value_heads": c.kv_heads,
+        "intermediate_size": c.intermediate_size,
+        "max_position_embeddings": c.context_length,
+        "rms_norm_eps": c.norm_eps,
+        "rope_theta": c.rope.theta,
+        "tie_word_embeddings": False,
+        "torch_dtype": "float16",
+        "eos_token_id": END,
+        "pad_token_id": PAD,
+    }
+    if c.mask_token is not None:
+        described |= {"attention": c.attention, "mask_token_id": c.mask_token}
+    (folder / "config.json").write_text(json.dumps(described, indent=2) + "\n", "utf-8")
+
+
+def _stored_name(name: str) -> str:
+    """``layers.3.q.weight`` -> ``model.layers.3.self_attn.q_proj.weight``."""
+    *place, module, kind = name.split(".")
+    inner = f"{_STORED[module]}.{kind}"
+    return f"model.{'.'.join(place)}.{inner}" if place else inner

@@ -1,0 +1,80 @@
+"""What is learned: masked tokens from all others (diffusion), or the next token."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from paradecode.training.diffusion.data import Pack
+from paradecode.training.diffusion.model import TinyModel
+from paradecode.training.diffusion.vocabulary import MASK
+
+BLOCKS = (1 << 16, 1, 4, 8, 16)
+"""Lengths of the blocks in which masks are random; the first is longer than any answer."""
+BLOCK_SHARES = (0.6, 0.1, 0.1, 0.1, 0.1)
+TAIL_WEIGHT = 0.1
+
+
+def mask(
+    pack: Pack, levels: NDArray[np.float64], random: np.random.Generator
+) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
+    """Which positions are masked, and what the loss at each weighs: [B, T] both.
+
+    LLaDA (Nie et al. 2025, arXiv:2502.09992) masks each token with probability t and weighs it
+    with 1/t. Its lower-variance form (their equation 14) is used: of the c tokens of an answer,
+    the first END included, exactly k are masked, k uniform in 1..c, each of weight 1/k.
+
+    In some rows the masks are as block-wise decoding leaves them: none in earlier blocks, random
+    in one block, all in later ones. END after END is masked likewise, or not at all, or
+    everywhere, and weighs TAIL_WEIGHT in all.
+
+    Args:
+        levels: float64 [B] in [0, 1); spread evenly over a step's rows they make k even.
+    """
+    count, length = pack.tokens.shape
+    masked, weight = np.zeros((count, length), bool), np.zeros((count, length), np.float32)
+    blocks = np.array(BLOCKS)[random.choice(len(BLOCKS), count, p=BLOCK_SHARES)]
+    keys = random.random((count, length))
+    tails = random.integers(0, 4, (count,))
+    for row, (start, end) in enumerate(zip(pack.start, pack.end)):
+        content = end - start
+        k = 1 + int(levels[row] * content)
+        order = np.argsort(keys[row, start:end] + np.arange(content) // blocks[row])
+        chosen = start + order[content - k :]
+        masked[row, chosen], weight[row, chosen] = True, 1 / k
+        ratio = (k / content, k / content, 0, 1)[tails[row]]
+        tail = end + np.flatnonzero(keys[row, end:] < ratio)
+        if len(tail):
+            masked[row, tail], weight[row, tail] = True, TAIL_WEIGHT / len(tail)
+    return masked, weight
+
+
+def diffusion_loss(
+    model: TinyModel, pack: Pack, levels: NDArray[np.float64], random: np.random.Generator
+) -> Tensor:
+    """Sum over rows of the weighted cross-entropy at masked positions."""
+    device = model.head.weight.device
+    masked, weight = mask(pack, levels, random)
+    inputs = torch.from_numpy(np.where(masked, MASK, pack.tokens)).to(device)
+    where = torch.from_numpy(masked).to(device)
+    logits = model.logits(model(inputs)[where])
+    targets = torch.from_numpy(pack.tokens[masked]).to(device)
+    losses = F.cross_entropy(logits, targets, reduction="none")
+    return losses @ torch.from_numpy(weight[masked]).to(device)
+
+
+def next_token_loss(model: TinyModel, pack: Pack) -> Tensor:
+    """Sum over rows of the mean cross-entropy of the answer's tokens, the first END included."""
+    device = model.head.weight.device
+    at = np.arange(1, pack.tokens.shape[1])
+    start, end = pack.start[:, None], pack.end[:, None]
+    inside = (at >= start) & (at < end)
+    weight = (inside / (end - start)).astype(np.float32)
+    hidden = model(torch.from_numpy(pack.tokens[:, :-1]).to(device))
+    logits = model.logits(hidden[torch.from_numpy(inside).to(device)])
+    targets = torch.from_numpy(pack.tokens[:, 1:][inside]).to(device)
+    losses = F.cross_entropy(logits, targets, reduction="none")
+    return losses @ torch.from_numpy(weight[inside]).to(device)

@@ -1,0 +1,227 @@
+"""The training loop: stops and goes on at any step, with the same weights in the end."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from itertools import repeat
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from paradecode.bench.parallel.tasks import TASKS
+from paradecode.core.errors import InvalidInput, InvalidModel
+from paradecode.training.diffusion.data import ROWS_TOGETHER, Pack, packs
+from paradecode.training.diffusion.model import TinyModel, save_model, tiny_config
+from paradecode.training.diffusion.muon import Muon
+from paradecode.training.diffusion.objectives import diffusion_loss, next_token_loss
+from paradecode.training.diffusion.vocabulary import build_tokenizer, save_tokenizer
+
+OBJECTIVES = ("diffusion", "autoregressive")
+HARD = {"addition": 2.0, "word-problem": 4.0, "sort": 1.5, "recall": 1.5, "shuffle": 1.5}
+"""Tasks that are drawn more often than the others."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that the weights depend on.
+
+    Attributes:
+        objective: ``diffusion`` or ``autoregressive``.
+        seed: of weights and rows.
+        steps: optimiser steps in all.
+        rows: texts a step.
+        hidden_size, layers, heads, inner: shapes.
+        matrix_rate: learning rate of Muon, for the matrices of the layers.
+        other_rate: of AdamW, for embedding, head and norms.
+        warmup: steps in which the rates rise.
+        cooldown: part of the steps, at the end, in which they fall to 0.
+        averaging: decay a step of the average of weights, which is what is evaluated and saved.
+    """
+
+    objective: str = "diffusion"
+    seed: int = 0
+    steps: int = 6000
+    rows: int = 192
+    hidden_size: int = 192
+    layers: int = 6
+    heads: int = 6
+    inner: int = 512
+    matrix_rate: float = 0.02
+    other_rate: float = 0.003
+    warmup: int = 50
+    cooldown: float = 0.4
+    averaging: float = 0.998
+
+    def __post_init__(self) -> None:
+        if self.objective not in OBJECTIVES:
+            raise InvalidInput("objective", self.objective, f"use one of {', '.join(OBJECTIVES)}")
+        for name, high in (("steps", 10**6), ("rows", 10**5), ("hidden_size", 4096), ("layers", 64),
+                           ("heads", 64), ("inner", 16384)):  # fmt: skip
+            if not 1 <= getattr(self, name) <= high:
+                raise InvalidInput(name, getattr(self, name), f"give 1 to {high}")
+        if self.hidden_size % (2 * self.heads):
+            raise InvalidInput("hidden_size", self.hidden_size, "make it a multiple of 2 * heads")
+
+    def rate(self, step: int) -> float:
+        """The factor of both learning rates at a step."""
+        left = (self.steps - step) / max(1, self.cooldown * self.steps)
+        return min(1.0, (step + 1) / (self.warmup + 1), left)
+
+
+class Trainer:
+    """A model on its way.
+
+    Args:
+        plan: what to train.
+        device: a torch device.
+        workers: threads that work on different rows of a step. On a CPU this beats threads inside
+            of an operation: they wait for one another once a step. With as many workers, the same
+            plan gives the same weights; with more or fewer, sums are rounded otherwise.
+
+    Attributes:
+        step: optimiser steps done.
+        seconds: spent training so far, over all runs.
+        model, average: the weights being trained, and their average.
+    """
+
+    def __init__(self, plan: Plan, device: torch.device, workers: int = 1) -> None:
+        self.plan, self.device = plan, device
+        self.step, self.seconds = 0, 0.0
+        self.tokenizer = build_tokenizer()
+        self.shares = {task.name: HARD.get(task.name, 1.0) for task in TASKS}
+        config = tiny_config(
+            plan.objective, self.tokenizer.get_vocab_size(), plan.hidden_size, plan.layers,
+            plan.heads, plan.inner,
+        )  # fmt: skip
+        self.model = TinyModel(config, plan.seed).to(device)
+        self.average = TinyModel(config, plan.seed).to(device)
+        self._copies = [self.model, *(self._copy() for _ in range(workers - 1))]
+        self._pool = ThreadPoolExecutor(workers)
+        matrices = [p for p in self.model.layers.parameters() if p.ndim == 2]
+        inside = {id(p) for p in matrices}
+        others = [p for p in self.model.parameters() if id(p) not in inside]
+        self.optimizers: list[tuple[torch.optim.Optimizer, float]] = [
+            (Muon(matrices, plan.matrix_rate), plan.matrix_rate),
+            (
+                torch.optim.AdamW(others, plan.other_rate, (0.9, 0.98), weight_decay=0.0),
+                plan.other_rate,
+            ),
+        ]
+
+    def _copy(self) -> TinyModel:
+        """A model with the same weights in memory and gradients of its own."""
+        copy = TinyModel(self.model.config, self.plan.seed).to(self.device)
+        for own, shared in zip(copy.parameters(), self.model.parameters()):
+            own.data = shared.data
+        return copy
+
+    def advance(self) -> float:
+        """One optimiser step; returns the mean loss of a row."""
+        began, plan = time.perf_counter(), self.plan
+        tails = plan.objective == "diffusion"
+        work = list(packs(self.tokenizer, self.shares, plan.seed, self.step, plan.rows, tails))
+        total = sum(self._pool.map(self._gradients, range(len(self._copies)), repeat(work)))
+        for one, *others in zip(*(copy.parameters() for copy in self._copies)):
+            for other in others:
+                one.grad.add_(other.grad)
+                other.grad = None
+        factor = plan.rate(self.step)
+        for optimizer, rate in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = factor * rate
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        self._average()
+        self.step += 1
+        self.seconds += time.perf_counter() - began
+        return total / plan.rows
+
+    def _gradients(self, worker: int, work: Sequence[Pack]) -> float:
+        """Gradients of every n-th pack, n the number of workers; returns the sum of row losses."""
+        model, plan, total = self._copies[worker], self.plan, 0.0
+        even = np.random.default_rng((plan.seed, self.step))
+        levels = (even.random() + even.permutation(plan.rows) / plan.rows) % 1
+        for index in range(worker, len(work), len(self._copies)):
+            pack, first = work[index], index * ROWS_TOGETHER
+            with torch.autocast(self.device.type, torch.bfloat16):
+                if plan.objective == "diffusion":
+                    random = np.random.default_rng((plan.seed, self.step, index))
+                    loss = diffusion_loss(
+                        model, pack, levels[first : first + len(pack.tokens)], random
+                    )
+                else:
+                    loss = next_token_loss(model, pack)
+            (loss / plan.rows).backward()
+            total += loss.item()
+        return total
+
+    @torch.no_grad()
+    def _average(self) -> None:
+        decay = min(self.plan.averaging, (1 + self.step) / (10 + self.step))
+        for mean, now in zip(self.average.parameters(), self.model.parameters()):
+            mean.lerp_(now, 1 - decay)
+
+    def save(self, path: Path) -> None:
+        """Write a checkpoint; a crash leaves the old one or the new one, never half of one."""
+        state = {
+            "plan": asdict(self.plan),
+            "step": self.step,
+            "seconds": self.seconds,
+            "model": self.model.state_dict(),
+            "average": self.average.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer, _ in self.optimizers],
+        }
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(".part")
+        torch.save(state, part)
+        os.replace(part, path)
+
+    @classmethod
+    def load(cls, path: Path, plan: Plan, device: torch.device, workers: int = 1) -> Trainer:
+        """Go on from a checkpoint.
+
+        Args:
+            plan: as before; only ``steps`` may be another, while the learning rate is still high.
+
+        Raises:
+            InvalidModel: the file is damaged or not a checkpoint.
+            InvalidInput: it belongs to another plan.
+        """
+        with _readable(path):
+            state = torch.load(path, map_location=device, weights_only=True)
+            before, step = Plan(**state["plan"]), int(state["step"])
+        for name, value in asdict(plan).items():
+            begun = getattr(before, name)
+            falling = step > plan.warmup and min(before.rate(step), plan.rate(step)) < 1
+            if value != begun and (name != "steps" or falling):
+                raise InvalidInput(name, value, f"{path} was begun with {begun}")
+        trainer = cls(plan, device, workers)
+        with _readable(path):
+            trainer.model.load_state_dict(state["model"])
+            trainer.average.load_state_dict(state["average"])
+            for (optimizer, _), saved in zip(trainer.optimizers, state["optimizers"]):
+                optimizer.load_state_dict(saved)
+            trainer.step, trainer.seconds = step, float(state["seconds"])
+        return trainer
+
+    def export(self, folder: Path) -> None:
+        """Write the averaged weights and the tokenizer as a folder that ``LLM`` opens."""
+        folder.mkdir(parents=True, exist_ok=True)
+        save_model(self.average, folder)
+        save_tokenizer(self.tokenizer, folder)
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # Unpicklers raise anything.
+        raise InvalidModel(
+            "checkpoint", str(path), f"it cannot be read ({error}); remove it to begin anew"
+        ) from None

@@ -1,0 +1,64 @@
+"""The tiny models' tokenizer: a token for each word of the tasks, digits one by one, else bytes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
+
+from paradecode.bench.parallel import words
+from paradecode.bench.parallel.tasks import TASKS
+from paradecode.models.text_stream import byte_characters
+
+END, MASK, PAD, USER, ASSISTANT = range(5)
+SPECIAL = ("<|end|>", "<|mask|>", "<|pad|>", "<|user|>", "<|assistant|>")
+TEMPLATE = (
+    "{% for message in messages %}"
+    "{{ '<|assistant|>' + message['content'] + '<|end|>' if message['role'] == 'assistant'"
+    " else '<|user|>' + message['content'] }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+)
+SAMPLES = 400
+"""Instances of each task whose words enter the vocabulary, beside the lists of words."""
+
+
+def build_tokenizer() -> Any:
+    """The same ``tokenizers.Tokenizer`` on every machine.
+
+    Any text survives encoding and decoding: a word that is not in the vocabulary becomes its
+    bytes. A word with a space before it is a token of its own, as in other byte-level vocabularies.
+    """
+    splitter = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(" ?[0-9]"), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
+    )
+    pools = (words.NAMES, words.CITIES, words.JOBS, words.THINGS, words.DIGITS)
+    texts = [f"{word} {word}" for pool in pools for word in pool]
+    random = Random(0)
+    for task in TASKS:
+        for _ in range(SAMPLES):
+            instance = task.draw(random, held_out=False)
+            texts += [instance.prompt, instance.answer]
+    pieces = {piece for text in texts for piece, _ in splitter.pre_tokenize_str(text)}
+    single = sorted(byte_characters(), key=byte_characters().__getitem__)
+    ordered = [*SPECIAL, *single, *sorted(pieces - set(single))]
+    vocabulary = {piece: index for index, piece in enumerate(ordered)}
+    tokenizer: Any = Tokenizer(models.BPE(vocab=vocabulary, merges=[], ignore_merges=True))
+    tokenizer.pre_tokenizer = splitter
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(text, special=True) for text in SPECIAL])
+    return tokenizer
+
+
+def save_tokenizer(tokenizer: Any, folder: Path) -> None:
+    """Write tokenizer.json, tokenizer_config.json and the chat template."""
+    tokenizer.save(str(folder / "tokenizer.json"))
+    settings = {"eos_token": SPECIAL[END], "pad_token": SPECIAL[PAD], "mask_token": SPECIAL[MASK]}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n", "utf-8")
+    (folder / "chat_template.jinja").write_text(TEMPLATE, "utf-8")

@@ -1,0 +1,181 @@
+"""Masked diffusion checkpoints through the public front and the command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+from paradecode import LLM
+from paradecode.core.errors import InvalidInput, InvalidModel
+from paradecode.models.safetensors_dir import read_weights
+from paradecode.models.text_stream import byte_characters
+from paradecode.models.tiny import tiny_checkpoint
+
+ARCHITECTURES = {
+    "llada": "LLaDAModelLM", "dream": "DreamModel", "sdar": "SDARForCausalLM",
+    "llama": "LlamaForCausalLM",
+}  # fmt: skip
+QWEN_PARTS = {
+    "attn_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm",
+    "gate": "mlp.gate_proj", "up": "mlp.up_proj", "down": "mlp.down_proj",
+    "q_norm": "self_attn.q_norm", "k_norm": "self_attn.k_norm",
+} | {part: f"self_attn.{part}_proj" for part in "qkvo"}  # fmt: skip
+LLADA_PARTS = {
+    "attn_norm": "attn_norm", "mlp_norm": "ff_norm", "q": "q_proj", "k": "k_proj", "v": "v_proj",
+    "o": "attn_out", "gate": "ff_proj", "up": "up_proj", "down": "ff_out",
+}  # fmt: skip
+
+
+def stored_name(kind: str, name: str) -> str:
+    """What the published checkpoints of a family call a canonical tensor."""
+    llada = kind == "llada"
+    top = {
+        "embed": "transformer.wte" if llada else "embed_tokens",
+        "norm": "transformer.ln_f" if llada else "norm",
+    }
+    if name in top:
+        return f"model.{top[name]}.weight"
+    if name == "head":
+        return "model.transformer.ff_out.weight" if llada else "lm_head.weight"
+    _, layer, part = name.split(".", 2)
+    part, _, bias = part.partition(".")
+    inner = LLADA_PARTS[part] if llada else QWEN_PARTS[part]
+    return f"model.{'transformer.blocks' if llada else 'layers'}.{layer}.{inner}.{bias or 'weight'}"
+
+
+def write_folder(folder: Path, kind: str, **changes: object) -> Path:
+    """A tiny checkpoint as its family publishes it."""
+    config, weights = tiny_checkpoint(kind)
+    folder.mkdir()
+    stored = {stored_name(kind, name): tensor.float32() for name, tensor in weights.items()}
+    save_file({n: np.ascontiguousarray(v) for n, v in stored.items()}, folder / "model.safetensors")
+    if kind == "llada":
+        sizes = {
+            "d_model": 64, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "mlp_hidden_size": 96,
+            "max_sequence_length": 512, "weight_tying": False, "include_bias": False,
+        }  # fmt: skip
+    else:
+        sizes = {
+            "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+            "num_key_value_heads": 2, "intermediate_size": 96, "max_position_embeddings": 512,
+            "tie_word_embeddings": config.tied_head, "head_dim": 16,
+        }  # fmt: skip
+    about = {
+        "architectures": [ARCHITECTURES[kind]], "vocab_size": config.vocab_size, "eos_token_id": 0,
+        "rms_norm_eps": config.norm_eps, "mask_token_id": config.mask_token, **sizes, **changes,
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(about))
+    letters = ["<eos>", *[*byte_characters()][: config.vocab_size - 2], "<mask>"]
+    tokenizer = Tokenizer(models.BPE({token: i for i, token in enumerate(letters)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken("<eos>"), AddedToken("<mask>")])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("checkpoints")
+    return {kind: write_folder(root / kind, kind) for kind in ARCHITECTURES}
+
+
+@pytest.mark.parametrize("kind", ["llada", "dream", "sdar"])
+def test_folders_are_read_as_data(folders: dict[str, Path], kind: str) -> None:
+    expected, weights = tiny_checkpoint(kind)
+    config, read = read_weights(folders[kind])
+    for name in ("attention", "block_length", "mask_token", "shift", "qkv_bias", "qk_norm"):
+        assert getattr(config, name) == getattr(expected, name), name
+    assert config.eos_tokens == (0,)
+    for name, tensor in weights.items():
+        np.testing.assert_array_equal(read[name].float32(), tensor.float32())
+
+
+def test_bad_configurations_are_refused(tmp_path: Path) -> None:
+    for index, changes in enumerate(
+        ({"mask_token_id": 9999}, {"mask_token_id": "x"}, {"shift": 3}, {"attention": "some"},
+         {"attention": "block", "block_length": 0})
+    ):  # fmt: skip
+        with pytest.raises(InvalidModel):
+            read_weights(write_folder(tmp_path / str(index), "llada", **changes))
+
+
+@pytest.mark.parametrize("backend", ["native", "torch"])
+@pytest.mark.parametrize("kind", ["llada", "dream", "sdar"])
+def test_generate_stream_and_batch(folders: dict[str, Path], kind: str, backend: str) -> None:
+    if backend == "torch":
+        pytest.importorskip("torch")
+    with LLM(folders[kind], backend=backend, dtype="fp32" if backend == "torch" else "f32") as llm:
+        assert llm.families == ("diffusion",)
+        assert str(llm.decoder) == "threshold"
+        whole = llm.generate("abc", max_tokens=20, ignore_eos=True, decoder="static")
+        assert len(whole.token_ids) == 20
+        assert whole.stats.forwards <= 24
+        chunks = list(llm.stream("abc", max_tokens=20, ignore_eos=True, decoder="static"))
+        assert "".join(chunk.text for chunk in chunks) == whole.text
+        assert [t for chunk in chunks for t in chunk.token_ids] == whole.token_ids
+        assert any(None in chunk.canvas for chunk in chunks)
+        final = dict(enumerate(whole.token_ids))
+        shown = 0
+        for chunk in chunks[:-1]:  # What is decided early is what the text says later.
+            shown += len(chunk.token_ids)
+            for place, token in enumerate(chunk.canvas, shown):
+                assert token is None or token == final.get(place, token)
+        batch = llm.generate(["abc", "xyz hello"], max_tokens=20, ignore_eos=True, decoder="static")
+        assert batch[0].token_ids == whole.token_ids
+        fewer = llm.generate("abc", gen_length=16, steps=4, block_length=8, decoder="static")
+        assert fewer.stats.forwards <= 5
+        plain = llm.generate("abc", max_tokens=20, ignore_eos=True, decoder=None)
+        assert plain.token_ids == whole.token_ids
+
+
+def test_methods_of_the_other_family(folders: dict[str, Path]) -> None:
+    with pytest.raises(InvalidInput, match="needs diffusion methods, such as threshold"):
+        LLM(folders["llada"], decoder="prompt-lookup")
+    with pytest.raises(InvalidInput, match="needs autoregressive methods, such as prompt-lookup"):
+        LLM(folders["llama"], decoder="static")
+    with LLM(folders["llama"]) as llm:
+        assert str(llm.decoder) == "prompt-lookup"
+        with pytest.raises(InvalidInput, match="needs autoregressive methods"):
+            llm.generate("abc", decoder="threshold")
+        with pytest.raises(InvalidInput, match="setting"):
+            llm.generate("abc", steps=3)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"steps": -1}, {"steps": 1 << 40}, {"block_length": 2.5}, {"threshold": float("nan")},
+        {"cache": "dual(refresh=-1)"}, {"cache": "no-such"}, {"blocks": 7}, {"gen_length": 0},
+        {"gen_length": 5, "max_tokens": 5}, {"steps": True}, {"nonsense": 1},
+        {"cache": "prefix(" * 900}, {"blocks": "fixed(length=3)"},
+    ],
+)  # fmt: skip
+def test_hostile_settings(folders: dict[str, Path], settings: dict[str, object]) -> None:
+    with LLM(folders["llada"]) as llm:
+        with pytest.raises(InvalidInput):
+            llm.generate(
+                "abc", **{"max_tokens": 8, **settings} if "gen_length" not in settings else settings
+            )  # type: ignore[call-overload]
+        assert llm.generate("abc", max_tokens=4, ignore_eos=True).stats.generated == 4
+
+
+def test_command_line(folders: dict[str, Path]) -> None:
+    run = [sys.executable, "-c", "from paradecode.cli import main; main()", "generate", "abc"]
+    options = ["--model", str(folders["sdar"]), "--max-tokens", "12", "--json"]
+    done = subprocess.run([*run, *options], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert record["decoder"] == "threshold"
+    assert 0 < len(record["token_ids"]) <= 12
+    refused = [*run, *options, "--decoder", "greedy"]
+    done = subprocess.run(refused, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2 or done.returncode == 1
+    assert "needs diffusion methods" in done.stderr

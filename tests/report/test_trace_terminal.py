@@ -1,0 +1,59 @@
+"""The terminal view of both families, and of text that would drive the terminal."""
+
+from __future__ import annotations
+
+import io
+import re
+
+from rich.console import Console
+from trace_samples import denoised, drafted, hostile
+
+from paradecode.report.trace import Trace, terminal_view
+from paradecode.report.trace.terminal import visible
+
+
+def printed(trace: Trace, colour: bool = False) -> str:
+    file = io.StringIO()
+    system = "standard" if colour else None
+    console = Console(file=file, width=160, force_terminal=colour, color_system=system)
+    console.print(terminal_view(trace))
+    return file.getvalue()
+
+
+def test_a_line_for_each_forward_of_a_draft() -> None:
+    lines = [" ".join(line.split()) for line in printed(drafted()).splitlines()]
+    assert "2 3 2/4 5.0 cat sat[- on it-] upon" in lines
+    assert "3 3 2/5 6.0 the mat." in lines
+    assert "5 1 0/4 9.0 [- and then-]⏎" in lines
+    assert any("The cat sat upon the mat." in line for line in lines)
+    assert any("4 of 13 draft tokens accepted" in line for line in lines)
+
+
+def test_drafted_tokens_are_underlined_in_the_colour_of_their_forward() -> None:
+    text = printed(drafted(), colour=True)
+    assert "\x1b[4;33m cat\x1b[0m" in text
+    assert "\x1b[33m upon\x1b[0m" in text
+
+
+def test_the_canvas_fills() -> None:
+    trace = denoised()
+    canvases = re.findall(r"[█▄░·]{48}", printed(trace))
+    assert len(canvases) == len(trace["steps"])
+    for canvas, step in zip(canvases, trace["steps"], strict=True):
+        assert "committed" in step
+        assert [at for at, sign in enumerate(canvas) if sign == "█"] == step["committed"][
+            "positions"
+        ]
+    assert "·" in canvases[0]
+    assert set(canvases[-1]) == {"█", "▄"}
+
+
+def test_control_characters_are_spelled_out() -> None:
+    text = printed(hostile(200))
+    assert not set(text) & {"\x1b", "\x00", "\x07", "\r", "\t", "\u202e", "\u2028", "\ud800"}
+    assert "⟨202E⟩right to left" in text
+
+
+def test_visible_leaves_text_alone() -> None:
+    assert visible("a\nb é 漢字 مرحبا") == "a\nb é 漢字 مرحبا"
+    assert visible("\x1b[2J\u200b") == "⟨001B⟩[2J⟨200B⟩"

@@ -1,0 +1,91 @@
+"""A toy pair of models without PyTorch, and heads and selectors with chosen weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from paradecode.core.request import DRAFT, TARGET
+from paradecode.core.sampling import SamplingParams
+from paradecode.decoders.autoregressive.budget.actions import Action
+from paradecode.decoders.autoregressive.budget.residual_head import ResidualHead
+from paradecode.decoders.autoregressive.budget.tree_selector import TreeSelector, choices, shapes
+from paradecode.decoders.registry import parse
+from paradecode.engine.engine import Engine, Limits
+from paradecode.engine.request import GenerationRequest
+from paradecode.engine.sequence import LiveSequence
+from paradecode.testing.toy import WIDTH, ToyBackend, toy_config
+
+PROMPTS = ((5, 6, 7, 8, 9, 5, 6), (11, 12, 13, 11), (20, 21, 7, 3))
+
+
+def pair() -> Engine:
+    """Two toys that agree on most tokens; their hidden states have ``WIDTH`` numbers."""
+    config = toy_config(context_length=160)
+    models = {TARGET: ToyBackend(config), DRAFT: ToyBackend(config, seed=1)}
+    return Engine(models, Limits(batch=4, kv_tokens=4096))
+
+
+def front(engine: Engine) -> Any:
+    """What the recordings need of an LLM."""
+    return SimpleNamespace(engine=engine)
+
+
+def serve(
+    engine: Engine, spec: Any, prompts: Sequence[Sequence[int]] = PROMPTS, **params: Any
+) -> list[LiveSequence]:
+    settings = SamplingParams.from_mapping(
+        {"max_tokens": 40, "ignore_eos": True, "seed": 1, **params}
+    )
+    decoder = spec if callable(spec) else parse(spec)
+    served = [
+        engine.add(GenerationRequest(np.array(prompt, np.int32), decoder, settings))
+        for prompt in prompts
+    ]
+    while engine.busy:
+        engine.step()
+        engine.check()
+    for sequence in served:
+        if sequence.error is not None:
+            raise sequence.error
+    return served
+
+
+def head(width: int = WIDTH, logit: float = 0.0, blocks: int = 0, reads: str = "states", seed=0):
+    """A head that always gives ``logit``; with blocks, one with random weights."""
+    random = np.random.default_rng(seed)
+    size = 1.0 if blocks else 0.0
+    out = size * random.standard_normal(width + 1)
+    out[-1] += logit
+    return ResidualHead(
+        reads,
+        blocks,
+        *(
+            array.astype(np.float32)
+            for array in (
+                size * random.standard_normal(width),
+                np.ones(width),
+                size * random.standard_normal((width, width)),
+                size * random.standard_normal(width),
+                out,
+            )
+        ),
+    )
+
+
+def selector(
+    count: int, action: Action | None = None, width: int = WIDTH, seed: int = 0
+) -> TreeSelector:
+    """A random selector; with ``action``, one that prefers it whatever it sees."""
+    random = np.random.default_rng(seed)
+    size = 0.3 if action is None else 0.0
+    tensors = {
+        name: (size * random.standard_normal(shape)).astype(np.float32)
+        for name, shape in shapes(width, width, count).items()
+    }
+    if action is not None:
+        tensors["out.bias"][choices(count).index(action)] = 1.0
+    return TreeSelector(count, tensors)

@@ -1,0 +1,133 @@
+"""The dense model and its sampler against the project's backends, and saved folders."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from diffusion_models import CPU, trainer  # noqa: E402
+
+from paradecode.backends import open_backend  # noqa: E402
+from paradecode.backends.interface import PAGE, Span  # noqa: E402
+from paradecode.bench.parallel.tasks import BY_NAME, TASKS  # noqa: E402
+from paradecode.core.errors import InvalidInput  # noqa: E402
+from paradecode.models.safetensors_dir import read_folder  # noqa: E402
+from paradecode.training.diffusion.evaluation import answers, decoder_of, exact_match  # noqa: E402
+from paradecode.training.diffusion.sampler import continue_text, fill  # noqa: E402
+from paradecode.training.diffusion.training import OBJECTIVES  # noqa: E402
+from paradecode.training.diffusion.vocabulary import END, MASK  # noqa: E402
+
+TOKENS = np.array([3, 270, 9, MASK, 300, MASK, 0, 51, 4], np.int32)
+
+
+@pytest.fixture(scope="module", params=OBJECTIVES)
+def learner(request: pytest.FixtureRequest):
+    """Trained a little, so that no weight is 0."""
+    made = trainer(objective=request.param, hidden_size=64, heads=1)
+    for _ in range(6):
+        made.advance()
+    return made
+
+
+def whole(backend, full: bool) -> np.ndarray:
+    """Logits of TOKENS in one forward, [N, V]."""
+    count = np.arange(len(TOKENS), dtype=np.int32)
+    mask = np.ones((len(TOKENS), len(TOKENS)), bool) if full else None
+    backend.reserve(1)
+    pages = np.zeros(1, np.int32)
+    assert len(TOKENS) <= PAGE
+    span = Span(pages, TOKENS, count, np.full_like(count, -1), 0, count, mask=mask)
+    logits = backend.forward([span])[0].logits
+    return logits.log_probability(np.tile(np.arange(552), (len(TOKENS), 1)))
+
+
+@pytest.mark.parametrize("name", ["torch", "native"])
+def test_saved_folders_load_and_agree_with_the_dense_model(learner, name, tmp_path):
+    if name == "native":
+        pytest.importorskip("paradecode.backends.native._core")
+    learner.export(tmp_path)
+    checkpoint = read_folder(tmp_path)
+    full = learner.plan.objective == "diffusion"
+    assert checkpoint.config.attention == ("full" if full else "causal")
+    assert checkpoint.config.mask_token == (MASK if full else None)
+    assert checkpoint.config.eos_tokens == (END,)
+    tokens = torch.from_numpy(TOKENS[None]).long()
+    rounded = trainer(objective=learner.plan.objective, hidden_size=64, heads=1).average
+    rounded.load_state_dict({k: v.half() for k, v in learner.average.state_dict().items()})
+    with torch.inference_mode():
+        wanted = rounded.logits(rounded(tokens))[0].log_softmax(-1).numpy()
+    backend = open_backend(name, checkpoint.config, checkpoint.weights, dtype="auto", threads=1)
+    np.testing.assert_allclose(
+        whole(backend, full), wanted, atol=2e-3 if name == "native" else 1e-5
+    )
+
+
+def test_static_decoding_is_the_plain_rule():
+    """Against a loop over one row that recomputes everything from the definition."""
+    model = trainer(hidden_size=64, heads=1).average
+    torch.nn.init.normal_(model.head.weight, 0, 1, torch.Generator().manual_seed(1))
+    prompts = torch.tensor([[3, 270, 4], [3, 281, 4]])
+    for block, order in ((0, "confidence"), (4, "confidence"), (8, "left"), (3, "confidence")):
+        wanted = []
+        for prompt in prompts.tolist():
+            canvas = [*prompt, *[MASK] * 8]
+            while MASK in canvas:
+                logits = model.logits(model(torch.tensor([canvas])))[0].detach()
+                logits[:, MASK] = -torch.inf
+                p = logits.softmax(-1)
+                free = [i for i, token in enumerate(canvas) if token == MASK]
+                free = [i for i in free if (i - 3) // (block or 8) == (free[0] - 3) // (block or 8)]
+                best = free[0] if order == "left" else max(free, key=lambda i: float(p[i].max()))
+                canvas[best] = int(p[best].argmax())
+            wanted.append(canvas[3:])
+        assert fill(model, prompts, 8, block, order).tolist() == wanted
+
+
+def test_greedy_decoding_and_its_early_stop():
+    model = trainer(objective="autoregressive", hidden_size=64, heads=1).average
+    torch.nn.init.normal_(model.head.weight, 0, 1, torch.Generator().manual_seed(1))
+    tokens = [3, 270, 4]
+    for _ in range(6):
+        tokens.append(int(model.logits(model(torch.tensor([tokens])))[0, -1].argmax()))
+    assert continue_text(model, torch.tensor([[3, 270, 4]]), 6).tolist() == [tokens[3:]]
+    torch.nn.init.zeros_(model.head.weight)  # Every logit equal: the lowest id, which is END.
+    assert continue_text(model, torch.tensor([[3, 270, 4]]), 6).tolist() == [[END]]
+
+
+def test_an_unknown_order_is_refused():
+    with pytest.raises(InvalidInput, match="order"):
+        fill(trainer().average, torch.tensor([[3, 4]]), 4, order="best")
+
+
+def test_exact_match_counts_right_answers():
+    learner = trainer()
+    by_prompt = {}
+    for task in TASKS:
+        for instance in task.held_out(6):
+            ids = learner.tokenizer.encode(instance.prompt).ids
+            by_prompt[tuple(ids)] = learner.tokenizer.encode(instance.answer).ids
+
+    def oracle(prompts, length):
+        rows = [[*by_prompt[tuple(row[1:-1])], END] for row in prompts.tolist()]
+        assert all(len(row) <= length for row in rows)
+        return torch.tensor([row + [END] * (length - len(row)) for row in rows])
+
+    shares = exact_match(oracle, learner.tokenizer, TASKS, 6, CPU)
+    assert {name: share.value for name, share in shares.items()} == dict.fromkeys(shares, 1.0)
+    assert all(0.5 < share.low < share.high == 1.0 for share in shares.values())
+    wrong = exact_match(lambda p, n: torch.full((len(p), n), 51), learner.tokenizer, TASKS, 6, CPU)
+    assert {share.value for share in wrong.values()} == {0.0}
+
+
+def test_answers_keep_their_order():
+    learner = trainer()
+    instances = [BY_NAME[name].held_out(3)[i] for i in range(3) for name in ("copy", "json")]
+
+    def echo(prompts, length):
+        return torch.cat([prompts[:, 1:-1], torch.full((len(prompts), 1), END)], 1)
+
+    texts = answers(echo, learner.tokenizer, instances, CPU)
+    assert texts == [instance.prompt for instance in instances]
+    assert answers(decoder_of(learner.average), learner.tokenizer, instances[:1], CPU) is not None

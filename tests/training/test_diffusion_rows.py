@@ -1,0 +1,80 @@
+"""Rows and masks: what the loss sees, and what it weighs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from paradecode.bench.parallel.task import is_held_out
+from paradecode.bench.parallel.tasks import TASKS
+from paradecode.training.diffusion.data import ROWS_TOGETHER, packs
+from paradecode.training.diffusion.model import CONTEXT
+from paradecode.training.diffusion.objectives import TAIL_WEIGHT, mask
+from paradecode.training.diffusion.vocabulary import ASSISTANT, END, USER, build_tokenizer
+
+TOKENIZER = build_tokenizer()
+SHARES = {task.name: 1.0 for task in TASKS}
+
+
+def made(seed=0, step=0, rows=300, tails=True):
+    return list(packs(TOKENIZER, SHARES, seed, step, rows, tails))
+
+
+def test_rows_are_a_function_of_seed_and_step():
+    first, again = made(), made()
+    assert all((a.tokens == b.tokens).all() for a, b in zip(first, again, strict=True))
+    for other in (made(seed=1), made(step=1)):
+        assert any(
+            a.tokens.shape != b.tokens.shape or (a.tokens != b.tokens).any()
+            for a, b in zip(first, other, strict=True)
+        )
+
+
+@pytest.mark.parametrize("tails", [True, False])
+def test_rows_are_prompt_answer_and_ends(tails):
+    work = made(tails=tails)
+    assert [len(pack.tokens) for pack in work] == [ROWS_TOGETHER] * 9 + [12]
+    for pack in work:
+        assert pack.tokens.shape[1] <= CONTEXT
+        for row, start, end in zip(pack.tokens.tolist(), pack.start, pack.end):
+            assert row[0] == USER
+            assert row[start - 1] == ASSISTANT
+            assert END not in row[: end - 1]
+            assert set(row[end - 1 :]) == {END}
+            assert not is_held_out(TOKENIZER.decode(row[1 : start - 1]))
+        assert tails or pack.end.max() == pack.tokens.shape[1]
+    assert tails == any(pack.end.max() < pack.tokens.shape[1] for pack in work)
+
+
+def test_masks_cover_answers_and_weights_add_up():
+    random = np.random.default_rng(0)
+    for pack in made():
+        count, length = pack.tokens.shape
+        levels = (np.arange(count) + 0.5) / count
+        masked, weight = mask(pack, levels, random)
+        at = np.arange(length)
+        answer = (at >= pack.start[:, None]) & (at < pack.end[:, None])
+        tail = at >= pack.end[:, None]
+        assert not masked[~(answer | tail)].any()
+        assert ((weight > 0) == masked).all()
+        content = pack.end - pack.start
+        assert ((masked & answer).sum(1) == 1 + np.floor(levels * content)).all()
+        np.testing.assert_allclose((weight * answer).sum(1), 1, rtol=1e-5)
+        tails = (weight * tail).sum(1)
+        assert (np.isclose(tails, 0) | np.isclose(tails, TAIL_WEIGHT)).all()
+
+
+def test_every_token_of_an_answer_is_masked_equally_often():
+    pack = made(rows=1, tails=False)[0]
+    start, end = pack.start[0], pack.end[0]
+    content, draws = end - start, 4000
+    random = np.random.default_rng(0)
+    plain = np.zeros(content)
+    for draw in range(draws):
+        masked, _ = mask(pack, np.array([(draw + 0.5) / draws]), random)
+        plain += masked[0, start:end]
+    # Block-wise rows mask later tokens more often; over all rows the last ones lead, and mildly.
+    assert (np.diff(plain) > -0.1 * draws).all()
+    assert plain[0] > 0.4 * draws

@@ -1,0 +1,47 @@
+"""The models that come with the package: they open by name, and answer."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from paradecode.models import catalogue
+from paradecode.models.catalogue import find, list_models, open_model, pull
+
+NAMES = ("paradecode/tiny-diffusion", "paradecode/tiny-autoregressive")
+MOST_BYTES = 20_000_000
+
+
+def test_they_are_listed_and_small():
+    sizes = {listed.name: listed.size for listed in list_models() if listed.name in NAMES}
+    assert sizes.keys() == set(NAMES)
+    assert 0 < sum(sizes.values()) < MOST_BYTES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_they_open_by_name(name):
+    checkpoint = open_model(name)
+    assert checkpoint.config.name == name
+    assert (checkpoint.config.mask_token is not None) == (name == NAMES[0])
+    assert checkpoint.config.attention == ("full" if name == NAMES[0] else "causal")
+    assert checkpoint.chat_template is not None
+    assert find(name.partition("/")[2]) == find(name)
+    assert pull(name) == find(name).path
+
+
+def test_both_have_the_tokenizer_that_training_makes():
+    from paradecode.training.diffusion.vocabulary import build_tokenizer
+
+    made = json.loads(build_tokenizer().to_str())
+    for name in NAMES:
+        path = find(name).path / "tokenizer.json"
+        assert json.loads(path.read_text("utf-8")) == made
+
+
+def test_an_installation_without_them_says_so(monkeypatch, tmp_path):
+    monkeypatch.setattr(catalogue, "__file__", str(tmp_path / "catalogue.py"))
+    assert not any(listed.present for listed in list_models() if listed.name in NAMES)
+    for act in (open_model, pull):
+        with pytest.raises(catalogue.InvalidModel, match=NAMES[0]):
+            act(NAMES[0])

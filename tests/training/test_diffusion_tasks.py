@@ -1,0 +1,112 @@
+"""Tasks: references are right, perturbed ones are wrong, held-out prompts are never trained on."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from random import Random
+
+import pytest
+
+from paradecode.bench.parallel.task import HELD_OUT_OF, Instance, Task, is_held_out
+from paradecode.bench.parallel.tasks import BY_NAME, TASKS
+from paradecode.core.errors import InvalidInput
+
+DRAWS = 200
+
+
+@pytest.fixture(params=TASKS, ids=lambda task: task.name)
+def task(request: pytest.FixtureRequest) -> Task:
+    return request.param
+
+
+def drawn(task: Task, held_out: bool = False) -> list[Instance]:
+    random = Random(7)
+    return [task.draw(random, held_out) for _ in range(DRAWS)]
+
+
+def test_the_reference_is_right(task):
+    assert all(task.check(instance, instance.answer) for instance in drawn(task))
+    assert all(task.check(instance, f" {instance.answer}\n") for instance in drawn(task)[:5])
+
+
+def test_a_missing_an_extra_and_a_changed_piece_are_wrong(task):
+    for instance in drawn(task):
+        pieces = instance.answer.split(" ")
+        assert not task.check(instance, " ".join(pieces[:-1]))
+        assert not task.check(instance, " ".join([*pieces, pieces[0]]))
+        assert not task.check(instance, " ".join(["Xerxes", *pieces[1:]]))
+        assert not task.check(instance, "")
+
+
+def test_a_neighbours_answer_is_wrong(task):
+    instances = drawn(task)
+    for instance, other in pairwise(instances):
+        assert task.check(instance, other.answer) == (
+            instance.prompt == other.prompt or instance.answer == other.answer
+        )
+
+
+def test_equal_seeds_give_equal_instances_and_others_do_not(task):
+    assert drawn(task) == drawn(task)
+    assert task.held_out(20, seed=1) == task.held_out(20, seed=1)
+    assert task.held_out(20, seed=1) != task.held_out(20, seed=2)
+
+
+def test_the_split_is_disjoint_and_not_lopsided(task):
+    training = {instance.prompt for instance in drawn(task)}
+    held_out = {instance.prompt for instance in task.held_out(DRAWS)}
+    assert len(held_out) == DRAWS
+    assert training.isdisjoint(held_out)
+    random = Random(3)
+    share = sum(is_held_out(task.make(random)[0]) for _ in range(3000)) / 3000
+    assert abs(share - 1 / HELD_OUT_OF) < 0.03
+
+
+def test_more_than_there_is_is_refused():
+    few = Task("few", lambda random: (f"say {random.randint(1, 40)}", ""), lambda p, a, t: True)
+    with pytest.raises(InvalidInput, match="count"):
+        few.held_out(40)
+
+
+@pytest.mark.parametrize(
+    ("name", "prompt", "right", "wrong"),
+    [
+        ("shuffle", "shuffle: 1 2 3", ["1 2 3", "3 1 2"], ["1 2 2", "1 2", "4 1 2"]),
+        ("insert-random", "insert 9 anywhere: 1 2", ["9 1 2", "1 9 2", "1 2 9"],
+         ["1 2", "9 2 1", "9 9 1 2", "1 2 8"]),
+        ("remove-random", "remove any item: 1 2 3", ["1 2", "1 3", "2 3"],
+         ["1 2 3", "3 1", "1", "1 4"]),
+        ("replace-random", "replace any item with 9: 1 2 3", ["9 2 3", "1 9 3", "1 2 9"],
+         ["1 2 3", "9 9 3", "2 9 3", "9 1 2 3"]),
+        ("json", 'json: Ann is 20.', ['{"a": 1}', '{ "a":1 }'], ['{"a": 2}', "{", "[" * 100000]),
+    ],
+)  # fmt: skip
+def test_free_answers(name, prompt, right, wrong):
+    instance = Instance(name, prompt, right[0])
+    task = BY_NAME[name]
+    assert all(task.check(instance, text) for text in right)
+    assert not any(task.check(instance, text) for text in wrong)
+
+
+def test_worked_steps_add_up():
+    for instance in drawn(BY_NAME["addition"]):
+        first, second = instance.prompt.removeprefix("add: ").split(" + ")
+        assert instance.answer.endswith(f" so {int(first) + int(second)}")
+        carry = 0
+        for place, step in enumerate(instance.answer.split(" so ")[0].split(" ")):
+            terms, total = step.split("=")
+            a, b, c = (int(term) for term in terms.split("+"))
+            assert (a, b) == tuple(int(n) // 10**place % 10 for n in (first, second))
+            assert c == carry
+            assert a + b + c == int(total)
+            carry = int(total) // 10
+
+
+def test_word_problems_follow_from_their_steps():
+    for instance in drawn(BY_NAME["word-problem"]):
+        *steps, end = instance.answer.removesuffix(".").split(". ")
+        for step in steps:
+            formula, result = step.split(" = ")
+            assert eval(formula) == int(result)
+            assert 0 < int(result) < 100
+        assert end == f"The answer is {steps[-1].split(' = ')[1]}"

@@ -1,0 +1,120 @@
+"""The training loop: it learns, and where it was stopped leaves no trace in the weights."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from diffusion_models import CPU, SMALL, trainer  # noqa: E402
+
+from paradecode.core.errors import InvalidInput, InvalidModel  # noqa: E402
+from paradecode.training.diffusion.run import (  # noqa: E402
+    CHECKPOINT,
+    EXACT,
+    LOG,
+    MODEL,
+    VARIANTS,
+    evaluate,
+    train,
+)
+from paradecode.training.diffusion.training import OBJECTIVES, Plan, Trainer  # noqa: E402
+
+
+def same(a: Trainer, b: Trainer) -> bool:
+    pairs = zip(a.average.state_dict().values(), b.average.state_dict().values(), strict=True)
+    return all(torch.equal(x, y) for x, y in pairs)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_the_loss_falls(objective):
+    learner = trainer(objective=objective, steps=30, hidden_size=64)
+    losses = [learner.advance() for _ in range(30)]
+    assert np.mean(losses[-5:]) < 0.75 * np.mean(losses[:3])
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_stopped_run_ends_with_the_weights_of_an_unbroken_one(tmp_path, objective, workers):
+    unbroken = trainer(workers, objective=objective)
+    for _ in range(SMALL.steps):
+        unbroken.advance()
+    asked = iter([False] * 5 + [True])
+    broken = trainer(workers, objective=objective)
+    done = train(broken, tmp_path, should_stop=lambda: next(asked), tell=quiet, every=100)
+    assert not done
+    assert broken.step == 5
+    assert not (tmp_path / MODEL).exists()
+    resumed = Trainer.load(tmp_path / CHECKPOINT, broken.plan, CPU, workers)
+    assert train(resumed, tmp_path, should_stop=lambda: False, tell=quiet, every=100)
+    assert same(unbroken, resumed)
+    assert not same(unbroken, broken)
+
+
+def quiet(step, loss, exact):
+    pass
+
+
+def test_workers_change_rounding_only():
+    one, two = trainer(1), trainer(2)
+    losses = [(one.advance(), two.advance()) for _ in range(3)]
+    np.testing.assert_allclose(*zip(*losses), rtol=1e-3)
+
+
+def test_seeds_differ():
+    assert not same(trainer(seed=0), trainer(seed=1))
+
+
+def test_the_log_and_the_last_evaluation(tmp_path):
+    told = []
+    learner = trainer(steps=4)
+    train(
+        learner, tmp_path, should_stop=lambda: False, tell=lambda *what: told.append(what),
+        every=4, instances=1,
+    )  # fmt: skip
+    assert [step for step, _, _ in told] == [1, 2, 3, 4]
+    lines = [json.loads(line) for line in (tmp_path / LOG).read_text().splitlines()]
+    assert [line["step"] for line in lines] == [4]
+    assert set(lines[0]["exact"]) == set(learner.shares)
+    results = evaluate(learner, tmp_path, VARIANTS[:1], instances=1)
+    written = json.loads((tmp_path / EXACT).read_text())
+    assert written["step"] == 4
+    assert written["exact_match"]["static(1)"].keys() == results["static(1)"].keys()
+
+
+def test_steps_may_change_while_the_rate_is_high(tmp_path):
+    learner = trainer(steps=20)
+    for _ in range(4):
+        learner.advance()
+    learner.save(tmp_path / CHECKPOINT)
+    longer = Trainer.load(tmp_path / CHECKPOINT, replace(learner.plan, steps=40), CPU)
+    assert longer.plan.steps == 40
+    for _ in range(12):
+        learner.advance()
+    learner.save(tmp_path / CHECKPOINT)
+    with pytest.raises(InvalidInput, match=r"steps: 40 .*begun with 20"):
+        Trainer.load(tmp_path / CHECKPOINT, replace(learner.plan, steps=40), CPU)
+
+
+def test_another_plan_and_a_damaged_file_are_refused(tmp_path):
+    learner, path = trainer(), tmp_path / CHECKPOINT
+    learner.save(path)
+    with pytest.raises(InvalidInput, match="seed: 5"):
+        Trainer.load(path, replace(learner.plan, seed=5), CPU)
+    data = path.read_bytes()
+    for damaged in (b"", b"nothing", data[: len(data) // 2]):
+        path.write_bytes(damaged)
+        with pytest.raises(InvalidModel, match="remove it"):
+            Trainer.load(path, learner.plan, CPU)
+
+
+@pytest.mark.parametrize(
+    "bad", [{"objective": "x"}, {"steps": 0}, {"rows": 0}, {"heads": 5}, {"layers": 1000}]
+)
+def test_bad_plans(bad):
+    with pytest.raises(InvalidInput, match=next(iter(bad)) if "heads" not in bad else "hidden"):
+        Plan(**bad)

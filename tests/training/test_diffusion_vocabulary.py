@@ -1,0 +1,89 @@
+"""The tiny models' tokenizer: any text survives, digits are single, words are whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paradecode.bench.parallel.tasks import TASKS
+from paradecode.models.chat import find_template
+from paradecode.models.folder_tokenizer import read_tokenizer
+from paradecode.models.tokenizer import Tokenizer
+from paradecode.training.diffusion.vocabulary import (
+    ASSISTANT,
+    END,
+    MASK,
+    PAD,
+    SPECIAL,
+    USER,
+    build_tokenizer,
+    save_tokenizer,
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("tokenizer")
+    save_tokenizer(build_tokenizer(), place)
+    return place
+
+
+@pytest.fixture(scope="module")
+def tokenizer(folder: Path) -> Tokenizer:
+    return read_tokenizer(folder)[0]
+
+
+def test_it_is_small_and_always_the_same(tokenizer):
+    assert tokenizer.vocab_size < 600
+    assert build_tokenizer().to_str() == build_tokenizer().to_str()
+
+
+def test_control_tokens(tokenizer):
+    named = dict(zip(SPECIAL, (END, MASK, PAD, USER, ASSISTANT)))
+    assert tokenizer.control == named
+    assert tokenizer.eos == END
+    assert tokenizer.encode("<|mask|>", parse_special=False) != [MASK]
+
+
+@given(st.text(max_size=40))
+def test_any_text_survives(tokenizer, text):
+    ids = tokenizer.encode(text, parse_special=False)
+    assert tokenizer.decode(ids) == text
+    stream = tokenizer.stream()
+    assert "".join(map(stream.push, ids)) + stream.flush() == text
+
+
+def test_texts_of_tasks_are_words_and_single_digits(tokenizer):
+    random = Random(11)
+    for task in TASKS:
+        for _ in range(50):
+            instance = task.draw(random, held_out=True)
+            for text in (instance.prompt, instance.answer):
+                ids = tokenizer.encode(text)
+                assert tokenizer.decode(ids) == text
+                tokens = [tokenizer.token(index) for index in ids]
+                assert sum(token.lstrip("Ġ").isdigit() for token in tokens) == sum(
+                    map(str.isdigit, text)
+                )
+                assert not any(token.isalpha() and len(token) < 2 and token != "Ġa"
+                               for token in tokens if token.isascii())  # fmt: skip
+
+
+def test_the_chat_template_writes_what_training_reads(tokenizer, folder):
+    template = find_template(read_tokenizer(folder)[1], tokenizer)
+    assert template is not None
+    ids = template.encode(tokenizer, [{"role": "user", "content": "sort: 3 1 2"}])
+    assert ids == [USER, *tokenizer.encode("sort: 3 1 2"), ASSISTANT]
+    talk = [
+        {"role": "user", "content": "copy: 1"},
+        {"role": "assistant", "content": "1"},
+        {"role": "user", "content": "copy: 2"},
+    ]
+    parts = [tokenizer.encode(text) for text in ("copy: 1", "1", "copy: 2")]
+    assert template.encode(tokenizer, talk) == [
+        USER, *parts[0], ASSISTANT, *parts[1], END, USER, *parts[2], ASSISTANT,
+    ]  # fmt: skip
