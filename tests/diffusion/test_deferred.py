@@ -30,6 +30,21 @@ def test_threshold_above_one_is_static(kind: str) -> None:
     assert made.output == run(toy(kind), "static(block_length=8)").output
 
 
+def test_slides_by_default() -> None:
+    """Whole canvas if it holds all masks; above 1 the best of each window."""
+    for kind in ("full", "shift"):
+        plain = run(toy(kind), "threshold(threshold=0.6,blocks=full)")
+        made = run(toy(kind), "deferred(threshold=0.6,blocks=sliding(masks=24))")
+        assert [s.offsets for s in steps(made)] == [s.offsets for s in steps(plain)]
+        made = run(toy(kind), "deferred(threshold=1.01)")
+        slow = run(toy(kind), "static(blocks=sliding)")
+        assert (made.output, made.forwards) == (slow.output, 24)
+    decided: set[int] = set()
+    for step in steps(run(toy("full"), "deferred(blocks=sliding(masks=5))")):
+        assert len(set(range(*step.window)) - decided) <= 5
+        decided |= set(step.offsets)
+
+
 def test_other_scores() -> None:
     rng = np.random.default_rng(2)
     for _ in range(50):

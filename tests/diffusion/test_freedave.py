@@ -24,10 +24,10 @@ def steps(sequence):
 @pytest.mark.parametrize("kind", ATTENTION)
 def test_equals_static(kind: str, mode: str) -> None:
     """Token by token and step by step, for seeds, block lengths, depths, orders and sampling."""
-    for seed in range(6):
-        length, depth = (2, 4, 7, 8, 16, 40)[seed], (2, 3, 4, 5, 8, 3)[seed]
+    for seed in range(8):
+        length, depth = (2, 4, 7, 8, 16, 40, 3, 5)[seed], (2, 3, 4, 5, 8, 3, 4, 6)[seed]
         eager = ("auto", "on", "off")[seed % 3]
-        blocks = ("fixed", "full")[seed % 2]
+        blocks = ("fixed", "full", "sliding(masks=5)", "adaptive")[seed % 4]
         backend = ToyBackend(
             toy_config(**ATTENTION[kind]), seed=seed, surprise=(900, 300)[seed % 2]
         )

@@ -15,6 +15,7 @@ from paradecode.cli import app
 from paradecode.core.errors import InvalidInput
 from paradecode.decoders.profile import SCHEMA, Profile
 from paradecode.tune import search
+from paradecode.tune.costs import Costs
 
 RUN = [sys.executable, "-c", "from paradecode.cli import main; main()"]
 GOOD = {"schema": SCHEMA, "decoder": "suffix+prompt-lookup(max_ngram=4)", "model": "m"}
@@ -56,7 +57,24 @@ def test_a_profile_says_what_was_measured_and_why(tuned):
     for row in record["measured"]:
         assert row["equal_to_plain"] == row["prompts"] == 2
         assert row["speed_up"]["low"] <= row["speed_up"]["value"] <= row["speed_up"]["high"]
-    assert len(record["python_seconds"]) > 20
+    costs = Costs.of(record["costs"])
+    assert len(costs.python) > 20
+    assert costs.record() == Costs.of(json.loads(json.dumps(costs.record()))).record()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("curve", None), ("curve", {"rows": [2, 1], "contexts": [1], "seconds": [[1, 1]]}),
+     ("curve", {"rows": [1], "contexts": [1], "seconds": [[float("nan")]]}),
+     ("timing", {}), ("python", {"a": "b"}), ("python", {"a": 1e99}), ("python", [1])],
+)  # fmt: skip
+def test_costs_that_are_none_are_refused(tuned, key, value):
+    record = dict(Profile.load(tuned).record["costs"])
+    with pytest.raises(InvalidInput, match="costs"):
+        Costs.of({**record, key: value})
+    for other in (None, 3, [], {}):
+        with pytest.raises(InvalidInput, match="costs"):
+            Costs.of(other)
 
 
 def test_a_profile_is_loaded_and_stays_exact(tuned):

@@ -17,7 +17,7 @@ from paradecode.core.noise import key
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine
 
-CONTROLS = (1.25, 1.1, 1.05, 0.9, 0.8)
+CONTROLS = (1.25, 1.1, 0.9, 0.8)
 """What the controls multiply every acceptance probability by."""
 REQUIRED = 0.8
 """The control that must be found, or the certificate has no power. It is wrong whatever the drafts;

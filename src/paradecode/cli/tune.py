@@ -14,7 +14,6 @@ from rich.table import Table
 
 from paradecode.cli.console import err, out
 from paradecode.cli.options import Loading, grouped
-from paradecode.core.errors import InvalidInput
 
 
 @grouped
@@ -29,7 +28,7 @@ def tune(
     ] = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of an answer.")] = 192,
     seed: Annotated[int, typer.Option(help="Which prompts are held out.")] = 0,
-    timings: Annotated[
+    costs: Annotated[
         Path | None, typer.Option(help="A profile whose search is to be repeated exactly.")
     ] = None,
 ) -> None:
@@ -39,15 +38,14 @@ def tune(
     from paradecode.decoders.profile import Profile
     from paradecode.engine import cost
     from paradecode.engine.engine import Limits
+    from paradecode.tune.costs import Costs
     from paradecode.tune.tuning import tune as tuned
 
     prompts = load_prompts(workload)
     if per_group is not None:
         prompts = first_of_each_group(prompts, per_group)
     first = [replace(prompt, turns=prompt.turns[:1]) for prompt in prompts]
-    python = Profile.load(timings).record.get("python_seconds") if timings else None
-    if python is not None and not _seconds(python):
-        raise InvalidInput("--timings", str(timings), "give a profile that `tune` wrote")
+    known = Costs.of(Profile.load(costs).record.get("costs")) if costs else None
     with (
         loading.open(limits=Limits(prefix_cache=False)) as llm,
         Progress(console=err) as progress,
@@ -64,17 +62,11 @@ def tune(
             return lambda: progress.advance(task)
 
         items = make_items(first, llm.chat_tokens, lambda messages, limit: "", max_tokens)
-        profile = tuned(llm, items, seed=seed, python=python, stage=stage)
+        profile = tuned(llm, items, seed=seed, costs=known, stage=stage)
     output.write_text(json.dumps(profile, indent=1) + "\n", "utf-8")
     out.print(_measured(profile))
     out.print(_why(profile))
     out.print(f"{profile['decoder']} in {output}", soft_wrap=True, highlight=False)
-
-
-def _seconds(python: Any) -> bool:
-    return isinstance(python, dict) and all(
-        isinstance(value, (int, float)) and 0 <= value < 1e6 for value in python.values()
-    )
 
 
 def _measured(profile: dict[str, Any]) -> Table:

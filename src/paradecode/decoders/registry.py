@@ -19,6 +19,7 @@ from paradecode.core.decoder import Decoder, Guarantee, weakest
 from paradecode.core.errors import InvalidInput
 
 MAX_SPEC = 4096
+LISTED = "those that `paradecode methods` lists"
 
 
 @dataclass(frozen=True)
@@ -259,7 +260,7 @@ def parse(spec: str | Mapping[str, Any] | Spec | None, trusted: bool = True) -> 
         if isinstance(name, (list, tuple)) and all(isinstance(part, str) for part in name):
             name = "+".join(name)
         if not isinstance(name, str):
-            raise InvalidInput("method", name, f"name one of {', '.join(sorted(methods()))}")
+            raise InvalidInput("method", name, f"name one of {LISTED}")
     elif spec is None:
         name, given = "greedy", {}
     else:
@@ -298,7 +299,7 @@ def find(name: str) -> Method:
         key = _ALIASES.get(key.replace("_", "-"), key.replace("_", "-"))
     if key not in table:
         near = difflib.get_close_matches(key, [*table, *_ALIASES], 3)
-        raise InvalidInput("decoder", name, f"use one of {', '.join(near or sorted(table))}")
+        raise InvalidInput("decoder", name, f"use one of {', '.join(near) or LISTED}")
     return table[key]
 
 

@@ -49,6 +49,14 @@ class CostCurve:
             found = self._known[where] = self._at(rows, where[1] * STEP)
         return found
 
+    @property
+    def sound(self) -> bool:
+        """Whether the grid ascends and holds possible times: what was read from a file may not."""
+        rows, contexts, seconds = self.rows, self.contexts, self.seconds
+        shaped = len(seconds) == len(contexts) > 0 and all(len(s) == len(rows) > 0 for s in seconds)
+        ordered = sorted(set(rows)) == list(rows) and sorted(set(contexts)) == list(contexts)
+        return shaped and ordered and all(0 < t < 1e4 for column in seconds for t in column)
+
     def _at(self, rows: int, context: int) -> float:
         columns = [_line(rows, self.rows, column) for column in self.seconds]
         return columns[0] if len(columns) == 1 else _line(context, self.contexts, columns)
@@ -118,10 +126,8 @@ def load(backend: Backend) -> CostCurve | None:
         seconds = tuple(tuple(float(t) for t in column) for column in record["seconds"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    shaped = len(seconds) == len(contexts) > 0 and all(len(s) == len(rows) > 0 for s in seconds)
-    sound = shaped and all(0 < t < 1e4 for column in seconds for t in column)
-    ordered = sorted(set(rows)) == list(rows) and sorted(set(contexts)) == list(contexts)
-    return CostCurve(rows, contexts, seconds) if sound and ordered else None
+    curve = CostCurve(rows, contexts, seconds)
+    return curve if curve.sound else None
 
 
 def save(backend: Backend, curve: CostCurve) -> Path:

@@ -17,10 +17,11 @@ class Scores:
     """Plays candidates on a recording, each once for each set of prompts.
 
     What replay counts is the same every time. What it measures is Python's part, so those seconds
-    are kept: given those of an earlier search, a search decides as that one did.
+    are kept.
 
     Attributes:
-        python: spec and prompts (see :meth:`key`) -> seconds of Python.
+        python: seconds of Python by :meth:`key`; given those of an earlier search, a search decides
+            as that one did.
         played: called for each replay.
     """
 

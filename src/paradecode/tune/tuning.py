@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from datetime import date
 from typing import Any
 
@@ -17,6 +17,7 @@ from paradecode.llm import LLM
 from paradecode.replay import record, replayable
 from paradecode.tune.candidate import Candidate
 from paradecode.tune.confirm import Confirmed, confirm
+from paradecode.tune.costs import Costs
 from paradecode.tune.scores import Scores
 from paradecode.tune.search import search
 
@@ -33,7 +34,7 @@ def tune(
     items: Sequence[Item],
     *,
     seed: int = 0,
-    python: Mapping[str, float] | None = None,
+    costs: Costs | None = None,
     stage: Callable[[str, int | None], Callable[[], None]] = lambda title, total: lambda: None,
 ) -> dict[str, Any]:
     """The profile, as JSON holds it; see :class:`paradecode.decoders.profile.Profile`.
@@ -41,7 +42,7 @@ def tune(
     Args:
         items: the workload, at least six prompts.
         seed: which prompts are held out.
-        python: ``python_seconds`` of an earlier profile: the search then decides as it did there.
+        costs: those of an earlier profile: the search then decides as it did there.
         stage: announces a stage and its number of steps; what it returns is called at each step.
 
     Raises:
@@ -52,9 +53,12 @@ def tune(
     tuning, held_out = split(items, seed)
     stage("recording", None)
     recording = record(llm, tuning)
+    if costs is None:
+        costs = Costs(recording.curve, recording.timing)
+    recording = replace(recording, curve=costs.curve, timing=costs.timing)
     many = [item.id for item in tuning]
     few = many[:FEW]
-    scores = Scores(recording, dict(python or {}), stage("searching", None))
+    scores = Scores(recording, costs.python, stage("searching", None))
     ranked = search(scores, replayable(recording), few, many)
     finalists = list(dict.fromkeys([*ranked[:FINALISTS], Candidate.of(DEFAULT)]))
     step = stage("confirming", len(held_out) * (len(finalists) + 1))
@@ -85,7 +89,7 @@ def tune(
             for one in ranked
         ],
         "measured": [_measured(one, scores.speed_up(one.candidate, many)) for one in confirmed],
-        "python_seconds": scores.python,
+        "costs": costs.record(),
     }
 
 

@@ -43,9 +43,11 @@ class Canvas:
             the start of the block that P is in.
         steps: forwards so far.
         stops: token ids that end the text.
+        layers: of the model.
     """
 
     stops: tuple[int, ...] = ()
+    layers = 1
 
     def __init__(
         self,
@@ -83,6 +85,7 @@ class Canvas:
             end = min(-(-end // block) * block, facts.context_length)
         canvas = cls(seq.tokens, end - start, facts.mask_token, block, facts.shift)
         canvas.stops = tuple(seq.sampler.stop_ids.tolist())
+        canvas.layers = facts.layers
         return canvas
 
     @property

@@ -69,7 +69,7 @@ def look(
 ) -> Generator[Forward, Any, View]:
     """Run one planned forward, and say what the model proposes."""
     forward, positions = ask(canvas, window, plan, policy)
-    reply: Reply = yield forward
+    reply = yield from plan.run(forward)
     canvas.stored = np.where(plan.store, canvas.tokens, canvas.stored)
     return read(seq, canvas, window, plan.refresh, policy, pace, positions, reply.logits)
 

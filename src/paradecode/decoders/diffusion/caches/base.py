@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.request import Forward, Reply
 from paradecode.decoders.diffusion.canvas import Canvas
 from paradecode.decoders.diffusion.view import Decision, View, Window
 
 Marks = NDArray[np.bool_]
 """bool [N]: a set of positions of the canvas."""
+
+
+def once(forward: Forward) -> Generator[Forward, Any, Reply]:
+    """Run a forward as it is."""
+    reply: Reply = yield forward
+    return reply
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,12 +36,15 @@ class Plan:
         see: positions whose cached keys and values the rows see as well; those that are computed
             are left out by the loop.
         refresh: this computes every row, and what was stored before does not matter any more.
+        run: a generator that runs the forward and returns its reply; a cache may run more of the
+            model in it (elastic). Loops that run several canvases in one forward do not call it.
     """
 
     rows: Marks
     store: Marks
     see: Marks
     refresh: bool = False
+    run: Callable[[Forward], Generator[Forward, Any, Reply]] = once
 
 
 class Cache:
@@ -40,8 +53,12 @@ class Cache:
     Fields declared with ``parameter`` or ``choice`` are settings: ``cache=prefix(refresh=8)``.
 
     ``canvas.stored`` says which positions are cached, and from which token.
+
+    Attributes:
+        clashes: as in :class:`Policy`; ``method=name`` is about methods with a loop of their own.
     """
 
+    clashes: Mapping[str, str] = MappingProxyType({})
     _block: int | None = None
     _age: int = 0
     _asked = False
@@ -71,6 +88,12 @@ def marks(canvas: Canvas, start: int, end: int) -> Marks:
     """The positions from ``start`` to ``end`` (exclusive)."""
     positions = np.arange(canvas.end)
     return (positions >= start) & (positions < end)
+
+
+def first_masks(canvas: Canvas, start: int, count: int) -> Marks:
+    """The first ``count`` masked positions from ``start`` on."""
+    masked = canvas.masked & (np.arange(canvas.end) >= start)
+    return masked & (np.cumsum(masked) <= count)
 
 
 def everything(canvas: Canvas, window: Window, store: Marks | None = None) -> Plan:

@@ -20,14 +20,16 @@ from paradecode.decoders.registry import choice, parameter
     arxiv="2601.02076",
     aliases=("dcd", "deferred-commitment"),
     names={"tau": "threshold"},
+    defaults={"blocks": "sliding"},
 )
 @dataclass
 class Deferred(Policy):
     """Commit what passes the threshold, and cut the canvas behind a committed end of text.
 
-    The window is the other half of the method: ``blocks=sliding`` keeps a fixed number of masks
-    in it, so that an unsure position waits for its right context instead of being forced at the
-    end of a block. The paper's extension of the blocks of semi-causal models is not here.
+    The window is the other half of the method: ``blocks=sliding``, its default, keeps a number of
+    masks in it, so that an unsure position waits for its right context instead of being forced at
+    the end of a block. The paper's cache is ``cache=delayed``; its extension of the blocks of
+    semi-causal models is not here.
     """
 
     threshold: float = parameter(0.9, -100.0, 1.01, "least score; the best one always passes")
