@@ -116,7 +116,9 @@ def test_full_attention_is_refused() -> None:
 def test_a_stale_block_can_change_the_text() -> None:
     """Otherwise this file would test nothing."""
     differs = [
-        run(model(False, 16), f"static(block_length=4,cache={name})", (token,), max_tokens=31).output
+        run(
+            model(False, 16), f"static(block_length=4,cache={name})", (token,), max_tokens=31
+        ).output
         for token in np.arange(4, 12).tolist()
         for name in ("two_level", "none")
     ]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from paradecode.backends.interface import Span, SpanResult
 from paradecode.core.errors import DecoderError
-from paradecode.core.request import TARGET, Apply, Attend, Fork, Forward, Reply, Store
+from paradecode.core.request import TARGET, Apply, Attend, Fork, Forward, Overwrite, Reply, Store
 from paradecode.core.request import Request as DecoderRequest
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.engine.request import GenerationRequest
@@ -92,6 +92,10 @@ class Call:
         if self.done == len(self.forward.tokens) and len(part.tree) == len(self.forward.tree):
             if not self.drafts:
                 self.sequence.scored(self.forward.tree, len(self.forward.tokens))
+            elif self.forward.layers is not None and isinstance(self.forward.store, Overwrite):
+                # Some layers of a canvas once more: no forward, but rows in part.
+                part_of = len(self.forward.layers) / self.cache.backend.config.layers
+                self.sequence.rows += round(part_of * len(self.forward.tokens))
             layers = self.cache.backend.config.layers
             hidden = {
                 layer: np.concatenate(self._hidden[layer % layers]) for layer in self.forward.hidden

@@ -110,6 +110,7 @@ class LiveSequence:
         self._buffer = np.empty(len(prompt) + 64, np.int32)
         self._buffer[: len(prompt)] = prompt
         self._length = len(prompt)
+        self._view = self._buffer[:0]
         self.finish_reason: str | None = None
         self.error: Exception | None = None
         self.logprobs: list[TokenLogprob] = []
@@ -126,9 +127,10 @@ class LiveSequence:
 
     @property
     def tokens(self) -> NDArray[np.int32]:
-        view = self._buffer[: self._length]
-        view.flags.writeable = False
-        return view
+        if len(self._view) != self._length:
+            self._view = self._buffer[: self._length]
+            self._view.flags.writeable = False
+        return self._view
 
     @property
     def pending(self) -> NDArray[np.int32]:
@@ -234,6 +236,7 @@ class LiveSequence:
         if not isinstance(child, LiveSequence):
             raise DecoderError("only a fork of this sequence can be adopted")
         self._buffer, self._length = child._buffer.copy(), child._length
+        self._view = self._buffer[:0]
         child.text.follow(self.text)
         self.sampler, self.text = child.sampler, child.text
         self.forwards = max(self.forwards, child.forwards)

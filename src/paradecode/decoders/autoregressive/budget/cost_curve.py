@@ -108,17 +108,20 @@ class CostCurve(Fixed):
         self._plain, self._price = base / (1 + seq.neighbours), self._spent
         if len(tree) == 0 or tree.sampled:  # What was drawn decides nothing about its own length.
             return tree
-        reach = self._learned.calibration.of(np.sort(tree.reach)[::-1])
-        expected = np.concatenate([[0.0], np.cumsum(reach)]) + 1.0 + seq.neighbours
-        seconds = [base] + [seq.step_seconds(2 + nodes) or base for nodes in range(len(tree))]
-        best = int(np.argmax(expected / np.array(seconds)))
+        corrected, expected = self._learned.calibration.one, 1.0 + seq.neighbours
+        best, price, rate = 0, 0.0, expected / base
+        for nodes, reach in enumerate(sorted(tree.reach.tolist(), reverse=True), 1):
+            expected += corrected(reach)
+            seconds = seq.step_seconds(1 + nodes) or base
+            if expected > rate * seconds:
+                best, price, rate = nodes, seconds - base, expected / seconds
         self._refused = 0 if best else self._refused + 1
         self._learned.refused = 0 if best else self._learned.refused + 1
         if best == 0 and self._refused % self.patience == 0:
-            best = 1
+            best, price = 1, (seq.step_seconds(2) or base) - base
         else:
             self._rest_if_refused(seq)
-        self._price += seconds[best] - base
+        self._price += price
         return tree.best(best)
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:

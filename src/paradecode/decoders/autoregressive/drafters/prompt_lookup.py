@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -90,4 +91,4 @@ def _matching(tokens: NDArray[np.int32], end: int) -> int:
     size = min(end, LONGEST)
     same = tokens[end - size : end] == tokens[len(tokens) - size :]
     matched = size if same.all() else int(np.argmin(same[::-1]))
-    return int(np.searchsorted((1, 2, 3, 7, 15), matched))
+    return bisect_left((1, 2, 3, 7, 15), matched)

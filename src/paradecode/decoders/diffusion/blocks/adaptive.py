@@ -40,7 +40,9 @@ class Adaptive(Blocks):
     threshold: float = parameter(
         0.3, 0.0, 1.01, "confidence at which a delimiter ends the block; Dream: 0.5"
     )
-    ahead: float = parameter(0.25, 0.0, 1.0, "part of the output in which delimiters are looked for")
+    ahead: float = parameter(
+        0.25, 0.0, 1.0, "part of the output in which delimiters are looked for"
+    )
     delimiters: str = text(read_tokens, "token ids, as in '198 271'; by default 198, a line feed")
 
     def start(self, canvas: Canvas, block_length: int) -> None:

@@ -55,7 +55,7 @@ class Cache:
     ``canvas.stored`` says which positions are cached, and from which token.
 
     Attributes:
-        clashes: as in :class:`Policy`; ``method=name`` is about methods with a loop of their own.
+        clashes: as in :class:`Policy`.
     """
 
     clashes: Mapping[str, str] = MappingProxyType({})
