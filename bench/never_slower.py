@@ -14,7 +14,8 @@ import argparse
 import json
 import statistics
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from datetime import date
 from importlib.resources import files
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from paradecode import LLM, SamplingParams
+from paradecode.bench.machine import commit, describe
 from paradecode.core.tree import TokenTree
 from paradecode.decoders.autoregressive.method import drafter
 
@@ -105,7 +107,12 @@ def main() -> None:
             )  # fmt: skip
     Console().print(table)
     if options.out:
-        options.out.write_text(json.dumps(rows, indent=2) + "\n", "utf-8")
+        head = {
+            "date": date.today().isoformat(), "machine": asdict(describe()),
+            "commit": commit(Path(__file__).parents[1]), "rounds": options.rounds,
+            "max_tokens": options.max_tokens, "batches": rows,
+        }  # fmt: skip
+        options.out.write_text(json.dumps(head, indent=2) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -1,225 +1,23 @@
-// The Python face of the core: turns NumPy arrays into checked pointers, and C++ errors into the
-// exceptions of paradecode.core.errors.
+// The Python face of the core: its functions and classes, and C++ errors as the exceptions of
+// paradecode.core.errors.
 #include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <chrono>
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "errors.hpp"
 #include "machine.hpp"
 #include "model.hpp"
-
-namespace nb = nanobind;
+#include "python_arrays.hpp"
+#include "python_spans.hpp"
 
 namespace paradecode {
 namespace {
-
-// The characters that the buffer protocol uses for a type.
-template <class T>
-constexpr const char* kCodes = "";
-template <>
-constexpr const char* kCodes<std::int32_t> = "i";
-template <>
-constexpr const char* kCodes<std::int64_t> = "lq";
-template <>
-constexpr const char* kCodes<std::uint64_t> = "LQ";
-template <>
-constexpr const char* kCodes<float> = "f";
-template <>
-constexpr const char* kCodes<std::uint8_t> = "?B";
-
-template <class T>
-constexpr const char* kNames = "";
-template <>
-constexpr const char* kNames<std::int32_t> = "int32";
-template <>
-constexpr const char* kNames<std::int64_t> = "int64";
-template <>
-constexpr const char* kNames<std::uint64_t> = "uint64";
-template <>
-constexpr const char* kNames<float> = "float32";
-template <>
-constexpr const char* kNames<std::uint8_t> = "bool (or uint8)";
-
-// A read-only, C-contiguous view of an array, of the wanted type and shape.
-template <class T>
-class View {
- public:
-  View() = default;
-  View(nb::handle object, const std::string& field, int dimensions) {
-    constexpr int kind = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT;
-    if (PyObject_GetBuffer(object.ptr(), &buffer_, kind) != 0) {
-      PyErr_Clear();
-      if (!nb::hasattr(object, "copy")) reject(field, dimensions);
-      const nb::object packed = object.attr("copy")();  // a slice or a transposed array
-      if (PyObject_GetBuffer(packed.ptr(), &buffer_, kind) != 0) {
-        PyErr_Clear();
-        reject(field, dimensions);
-      }
-    }
-    held_ = true;
-    const char* format = buffer_.format == nullptr ? "B" : buffer_.format;
-    if (*format == '=' || *format == '<' || *format == '@') ++format;
-    const bool type_fits = std::strlen(format) == 1 &&
-                           std::strchr(kCodes<T>, *format) != nullptr &&
-                           buffer_.itemsize == static_cast<Py_ssize_t>(sizeof(T));
-    if (!type_fits || buffer_.ndim != dimensions) reject(field, dimensions);
-  }
-  ~View() {
-    if (held_) PyBuffer_Release(&buffer_);
-  }
-  View(View&& other) noexcept : buffer_(other.buffer_), held_(std::exchange(other.held_, false)) {}
-  View& operator=(View&& other) noexcept {
-    std::swap(buffer_, other.buffer_);
-    std::swap(held_, other.held_);
-    return *this;
-  }
-
-  explicit operator bool() const { return held_; }
-  const T* data() const { return held_ ? static_cast<const T*>(buffer_.buf) : nullptr; }
-  std::int64_t size(int axis = 0) const { return held_ ? buffer_.shape[axis] : 0; }
-
-  // Throws unless the array has these lengths.
-  void expect(const std::string& field, std::initializer_list<std::int64_t> shape) const {
-    std::string have;
-    std::string want;
-    bool same = true;
-    int axis = 0;
-    for (const std::int64_t length : shape) {
-      same = same && size(axis) == length;
-      have += (axis == 0 ? "" : ", ") + std::to_string(size(axis));
-      want += (axis == 0 ? "" : ", ") + std::to_string(length);
-      ++axis;
-    }
-    if (!same) throw InvalidInput(field, "shape (" + have + ")", "give shape (" + want + ")");
-  }
-
- private:
-  [[noreturn]] void reject(const std::string& field, int dimensions) {
-    if (held_) PyBuffer_Release(&buffer_);
-    held_ = false;
-    throw InvalidInput(field, std::monostate(),
-                       std::string("give a NumPy array of ") + kNames<T> + " with " +
-                           std::to_string(dimensions) + " dimension(s)");
-  }
-
-  Py_buffer buffer_{};
-  bool held_ = false;
-};
-
-// Attribute names of Span, made once.
-struct SpanNames {
-  PyObject* pages = PyUnicode_InternFromString("pages");
-  PyObject* tokens = PyUnicode_InternFromString("tokens");
-  PyObject* positions = PyUnicode_InternFromString("positions");
-  PyObject* slots = PyUnicode_InternFromString("slots");
-  PyObject* context = PyUnicode_InternFromString("context");
-  PyObject* logits = PyUnicode_InternFromString("logits");
-  PyObject* visible = PyUnicode_InternFromString("visible");
-  PyObject* tail = PyUnicode_InternFromString("tail");
-  PyObject* tail_positions = PyUnicode_InternFromString("tail_positions");
-  PyObject* mask = PyUnicode_InternFromString("mask");
-  PyObject* hidden = PyUnicode_InternFromString("hidden");
-  PyObject* embeddings = PyUnicode_InternFromString("embeddings");
-  PyObject* resume = PyUnicode_InternFromString("resume");
-};
-
-nb::object attribute(nb::handle object, PyObject* name) {
-  PyObject* found = PyObject_GetAttr(object.ptr(), name);
-  if (found == nullptr) throw nb::python_error();
-  return nb::steal(found);
-}
-
-// The arrays of one Span, held while the forward reads them.
-struct SpanArrays {
-  View<std::int32_t> pages, tokens, positions, slots, logits, visible, tail, tail_positions;
-  View<std::uint8_t> mask;
-  View<float> embeddings, resume;
-  SpanInput input;
-
-  SpanArrays(nb::handle span, std::size_t index, const ModelShape& shape) {
-    static const SpanNames names;
-    const std::string where = "spans[" + std::to_string(index) + "].";
-    const auto vector = [&](PyObject* name, const char* field) {
-      return View<std::int32_t>(attribute(span, name), where + field, 1);
-    };
-    pages = vector(names.pages, "pages");
-    positions = vector(names.positions, "positions");
-    slots = vector(names.slots, "slots");
-    logits = vector(names.logits, "logits");
-    tail = vector(names.tail, "tail");
-    tail_positions = vector(names.tail_positions, "tail_positions");
-    if (const nb::object list = attribute(span, names.visible); !list.is_none())
-      visible = View<std::int32_t>(list, where + "visible", 1);
-    if (const nb::object rows = attribute(span, names.mask); !rows.is_none())
-      mask = View<std::uint8_t>(rows, where + "mask", 2);
-    if (const nb::object rows = attribute(span, names.embeddings); !rows.is_none())
-      embeddings = View<float>(rows, where + "embeddings", 2);
-    if (const nb::object rows = attribute(span, names.resume); !rows.is_none())
-      resume = View<float>(rows, where + "resume", 2);
-    const std::int64_t rows = positions.size();
-    if (embeddings && resume)
-      throw InvalidInput(where + "resume", "both embeddings and resume",
-                         "give one kind of input");
-    if (!embeddings && !resume) {
-      tokens = vector(names.tokens, "tokens");
-      tokens.expect(where + "tokens", {rows});
-    }
-    slots.expect(where + "slots", {rows});
-    tail_positions.expect(where + "tail_positions", {tail.size()});
-    if (mask) mask.expect(where + "mask", {rows, tail.size() + rows});
-    if (embeddings) embeddings.expect(where + "embeddings", {rows, shape.hidden_size});
-    if (resume) resume.expect(where + "resume", {rows, shape.hidden_size});
-    input = {.pages = pages.data(),
-             .page_count = pages.size(),
-             .tokens = tokens.data(),
-             .positions = positions.data(),
-             .slots = slots.data(),
-             .rows = rows,
-             .context = nb::cast<std::int64_t>(attribute(span, names.context)),
-             .visible = visible.data(),
-             .visible_count = visible.size(),
-             .tail = tail.data(),
-             .tail_positions = tail_positions.data(),
-             .tail_count = tail.size(),
-             .mask = mask.data(),
-             .logits = logits.data(),
-             .logit_count = logits.size(),
-             .hidden = nb::cast<std::vector<int>>(attribute(span, names.hidden)),
-             .embeddings = embeddings.data(),
-             .resume = resume.data()};
-    static const std::int32_t none = 0;
-    if (visible && visible.data() == nullptr) input.visible = &none;  // empty, but given
-  }
-};
-
-template <class T>
-using Array1 = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
-template <class T>
-using Array2 = nb::ndarray<nb::numpy, T, nb::ndim<2>>;
-
-// A fresh NumPy array and the memory to fill.
-template <class T>
-std::pair<Array1<T>, T*> make_array(std::int64_t size) {
-  auto* data = new T[static_cast<std::size_t>(size)];
-  nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<T*>(p); });
-  return {Array1<T>(data, {static_cast<std::size_t>(size)}, owner), data};
-}
-
-template <class T>
-std::pair<Array2<T>, T*> make_array(std::int64_t rows, std::int64_t columns) {
-  auto* data = new T[static_cast<std::size_t>(rows * columns)];
-  nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<T*>(p); });
-  return {Array2<T>(data, {static_cast<std::size_t>(rows), static_cast<std::size_t>(columns)},
-                    owner),
-          data};
-}
 
 Array2<float> hidden_array(std::vector<float>&& values, std::int64_t columns) {
   auto* kept = new std::vector<float>(std::move(values));

@@ -38,14 +38,19 @@ class Formats:
         source: the GGUF file everything is made from.
         folder: where conversions are kept.
         exporter: installs, if need be, what exports to OpenVINO, and returns its Python.
+        say: told what is being made.
     """
 
     def __init__(
-        self, source: Path, folder: Path, exporter: Callable[[], Path] | None = None
+        self,
+        source: Path,
+        folder: Path,
+        exporter: Callable[[], Path] | None = None,
+        say: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.source = source
         self.folder = folder / f"{source.stem}-{source.stat().st_size}"
-        self._exporter = exporter
+        self._exporter, self._say = exporter, say
         self._failed: dict[str, FormatError] = {}
 
     def path(self, name: str) -> Path:
@@ -64,6 +69,7 @@ class Formats:
         self.folder.mkdir(parents=True, exist_ok=True)
         partial = target.with_name(target.name + ".partial")
         _remove(partial)
+        self._say(f"converting the weights to {name}")
         try:
             self._make(name, partial)
         except FormatError as error:

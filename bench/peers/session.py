@@ -74,7 +74,10 @@ class Session:
         self.checkpoint = open_model()
         self.source = Path(self.checkpoint.source)
         self.formats = Formats(
-            self.source, options.out / "models", lambda: self._python(OPENVINO_EXPORT)
+            self.source,
+            options.out / "models",
+            lambda: self._python(OPENVINO_EXPORT),
+            self._say,
         )
         self.items = self._items()
         longest = max(len(item.token_ids) + item.max_tokens for item in self.items)

@@ -19,11 +19,17 @@ def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", (ROOT / page).read_text("utf-8"), re.DOTALL)
 
 
+def commands_of(block: str) -> list[str]:
+    lines = (line.partition("#")[0].strip() for line in block.splitlines())
+    return [line for line in lines if line]
+
+
+SHELL = [commands_of(block) for page in PAGES for block in blocks(page, "bash")]
+PARADECODE = [[c for c in block if "paradecode" in c] for block in SHELL]
+
+
 def commands() -> list[str]:
-    lines = [
-        line for page in PAGES for block in blocks(page, "bash") for line in block.splitlines()
-    ]
-    return [line.partition("#")[0].strip() for line in lines if line.strip()]
+    return [command for block in SHELL for command in block]
 
 
 def test_make_targets_exist() -> None:
@@ -33,16 +39,17 @@ def test_make_targets_exist() -> None:
     assert named <= targets
 
 
-@pytest.mark.parametrize("command", [c for c in commands() if "paradecode" in c])
-def test_command(command: str) -> None:
-    program, *arguments = shlex.split(command)
-    assert program == ".venv/bin/paradecode"
-    run = subprocess.run(
-        [sys.executable, "-c", "from paradecode.cli import main; main()", *arguments],
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stderr
-    assert run.stdout.strip()
+@pytest.mark.parametrize("block", [b for b in PARADECODE if b], ids=lambda block: block[0][15:45])
+def test_commands_of_a_block_in_order(block: list[str], tmp_path: Path) -> None:
+    for command in block:
+        program, *arguments = shlex.split(command)
+        assert program == ".venv/bin/paradecode"
+        run = subprocess.run(
+            [sys.executable, "-c", "from paradecode.cli import main; main()", *arguments],
+            capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path,
+        )  # fmt: skip
+        assert run.returncode == 0, run.stderr
+        assert run.stdout.strip()
 
 
 def test_no_other_command_is_shown() -> None:

@@ -15,7 +15,10 @@ PROMPTS = (
 EXACT = sorted(
     name
     for name, method in methods().items()
-    if method.guarantee == "exact" and method.training == "none" and not method.models
+    if method.family == "autoregressive"
+    and method.guarantee == "exact"
+    and method.training == "none"
+    and not method.models
 )
 FUSED = ["prompt-lookup+token-recycling", "suffix+stand+token-recycling"]
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from trained_parts import settings
 
 from paradecode.backends.interface import Backend
 from paradecode.core.decoder import Decoder
@@ -34,10 +35,10 @@ ATTENTION: Mapping[str, Mapping[str, Any]] = {
 }
 """Every kind of model that a canvas may be decoded with."""
 
-POLICIES = sorted(
-    name for name, m in methods().items() if m.family == "diffusion" and m.training == "none"
-)
-"""Every registered canvas method that needs nothing trained."""
+POLICIES = sorted(name for name, m in methods().items() if m.family == "diffusion")
+"""Every registered canvas method."""
+UNTRAINED = sorted(name for name in POLICIES if methods()[name].training == "none")
+"""Those that need nothing trained; the others get the files of ``trained_parts``."""
 
 
 def toy(kind: str, surprise: int = 700) -> ToyBackend:
@@ -45,9 +46,11 @@ def toy(kind: str, surprise: int = 700) -> ToyBackend:
 
 
 def specs() -> list[str]:
-    """Every policy with every block rule and every cache; those that clash are left out."""
+    """Every policy with every block rule and every cache; trained parts have random weights."""
+    parts = settings()
+    assert set(parts) == set(POLICIES) - set(UNTRAINED), "a trained method without a test's part"
     return [
-        f"{policy}(blocks={blocks},cache={cache},block_length=8)"
+        f"{policy}({parts.get(policy, '')}blocks={blocks},cache={cache},block_length=8)"
         for policy in POLICIES
         for blocks in BLOCKS
         for cache in CACHES

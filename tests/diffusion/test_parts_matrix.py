@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
 import pytest
-from canvases import ATTENTION, MASK, PROMPTS, run_all, specs, toy
+from canvases import ATTENTION, MASK, POLICIES, PROMPTS, run_all, specs, toy
 
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
+from paradecode.decoders.diffusion.blocks import BLOCKS
+from paradecode.decoders.diffusion.caches import CACHES
 from paradecode.decoders.registry import parse
 
 PARAMS = (
@@ -17,8 +23,17 @@ PARAMS = (
 )
 
 
-@pytest.mark.parametrize("kind", ATTENTION)
-@pytest.mark.parametrize("spec", specs())
+def cases() -> Iterator[Any]:
+    """Specs and kinds of attention; those that add no new pair of parts are slow tests."""
+    parts = product(range(len(POLICIES)), range(len(BLOCKS)), range(len(CACHES)))
+    for spec, (policy, blocks, cache) in zip(specs(), parts, strict=True):
+        for number, kind in enumerate(ATTENTION):
+            turn = blocks == (policy + cache) % len(BLOCKS)
+            turn &= number == (policy + 3 * cache) % len(ATTENTION)
+            yield pytest.param(spec, kind, marks=() if turn else pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("spec", "kind"), cases())
 def test_promises(spec: str, kind: str) -> None:
     try:
         method = parse(spec).method

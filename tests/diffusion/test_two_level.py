@@ -115,11 +115,11 @@ def test_full_attention_is_refused() -> None:
 
 def test_a_stale_block_can_change_the_text() -> None:
     """Otherwise this file would test nothing."""
-    differs = [
+    outputs = [
         run(
             model(False, 16), f"static(block_length=4,cache={name})", (token,), max_tokens=31
         ).output
         for token in np.arange(4, 12).tolist()
         for name in ("two_level", "none")
     ]
-    assert any(a != b for a, b in zip(differs[::2], differs[1::2], strict=True))
+    assert any(a != b for a, b in zip(outputs[::2], outputs[1::2], strict=True))

@@ -46,7 +46,7 @@ class Call:
     def drafts(self) -> bool:
         """Whether this serves a draft only: another model, or some layers that store nothing."""
         f = self.forward
-        partial = f.layers is not None and not (len(f.tokens) and f.store is Store.COMMIT)
+        partial = f.layers is not None and not (len(f.tokens) and f.store is not Store.NONE)
         return f.model != TARGET or partial
 
     @property
@@ -91,16 +91,20 @@ class Call:
             self._hidden.setdefault(layer, []).append(states)
         if self.done == len(self.forward.tokens) and len(part.tree) == len(self.forward.tree):
             if not self.drafts:
-                self.sequence.scored(self.forward.tree, len(self.forward.tokens))
-            elif self.forward.layers is not None and isinstance(self.forward.store, Overwrite):
-                # Some layers of a canvas once more: no forward, but rows in part.
-                part_of = len(self.forward.layers) / self.cache.backend.config.layers
-                self.sequence.rows += round(part_of * len(self.forward.tokens))
+                self._book()
             layers = self.cache.backend.config.layers
             hidden = {
                 layer: np.concatenate(self._hidden[layer % layers]) for layer in self.forward.hidden
             }
             self.reply = Reply(result.logits, hidden)
+
+    def _book(self) -> None:
+        f, rows = self.forward, len(self.forward.tokens)
+        if f.layers is not None and isinstance(f.store, Overwrite):
+            # Some layers of a canvas once more: no forward of its own, but a part of its rows.
+            self.sequence.rows += round(rows * len(f.layers) / self.cache.backend.config.layers)
+        else:
+            self.sequence.scored(f.tree, rows)
 
 
 class Live:

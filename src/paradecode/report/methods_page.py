@@ -19,12 +19,17 @@ Generated from the registry and a results file by `python -m paradecode.report.m
 edit. `exact` methods emit the tokens of plain decoding, greedy and with a seed at any temperature.
 Every draft-and-verify method also takes `num_speculative_tokens`, `budget`, `threshold`, and
 `verifier` ([verifiers](verifiers.md)); methods that cost no model of their own can be fused:
-`prompt-lookup+token-recycling`.
+`prompt-lookup+token-recycling`. Every canvas method also takes `steps`, `block_length`, `blocks` and
+`cache` ([diffusion](diffusion.md)); `exact` ones emit the tokens of `static`.
 """
 
-SHARED = (
-    "num_speculative_tokens", "budget", "threshold", "acceptance_head", "tree_selector", "verifier"
-)  # fmt: skip
+SHARED = {
+    "autoregressive": (
+        "num_speculative_tokens", "budget", "threshold", "acceptance_head", "tree_selector",
+        "verifier",
+    ),
+    "diffusion": ("steps", "block_length", "blocks", "cache"),
+}  # fmt: skip
 
 
 def page(results: Mapping[str, Any]) -> str:
@@ -50,7 +55,7 @@ def _section(method: Method, results: Mapping[str, Any]) -> str:
         f"{method.summary}\n",
         f"{paper}. Guarantee: {method.guarantee}.{needs}{models}",
     ]
-    own = [entry for entry in method.parameters if entry.name not in SHARED]
+    own = [entry for entry in method.parameters if entry.name not in SHARED[method.family]]
     if own:
         lines.append("\n| setting | default | meaning |\n|---|---|---|")
         lines += [f"| `{p.name}` | `{p.default}` | {p.help} |" for p in own]

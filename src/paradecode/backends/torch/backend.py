@@ -65,8 +65,8 @@ class TorchBackend:
         shape = (pages * PAGE, self.config.kv_heads, self.config.head_dim)
         self.pages = pages
         for cache in (self.keys, self.values):
-            cache[:] = [  # Zeros, not whatever was there: timing a forward reads unwritten slots.
-                torch.zeros(shape, dtype=self.model.dtype, device=self.device)
+            cache[:] = [
+                torch.empty(shape, dtype=self.model.dtype, device=self.device)
                 for _ in range(self.config.layers)
             ]
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from paradecode.core.decoder import Steps
 from paradecode.core.errors import DecoderError
 from paradecode.core.logits import Logits
-from paradecode.core.request import Attend, BlockCausal, Forward, Overwrite, Reply, Store
+from paradecode.core.request import Attend, BlockCausal, Forward, Overwrite, Store
 from paradecode.core.sequence import Sequence
 from paradecode.core.trace import CanvasStep, TokenLogprob
 from paradecode.decoders.diffusion.blocks.base import Blocks

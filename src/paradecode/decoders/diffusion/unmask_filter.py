@@ -54,7 +54,8 @@ class UnmaskFilter:
     ) -> NDArray[np.float64]:
         """float64 [K] probabilities for the positions at ``offsets`` [K] of a window.
 
-        A window that is longer than B is judged in pieces of B; what is not given counts as decided.
+        A window that is longer than B is judged in pieces of B; what is not given
+        counts as decided.
         """
         if not len(offsets):
             return np.empty(0, np.float64)

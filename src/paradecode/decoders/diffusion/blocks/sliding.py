@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -11,6 +12,12 @@ from paradecode.decoders.diffusion.blocks.base import Blocks, limit
 from paradecode.decoders.diffusion.canvas import Canvas
 from paradecode.decoders.diffusion.view import Window
 from paradecode.decoders.registry import parameter
+
+LEFT = (
+    "tokens that the window has left would stay cached as the masks that they were; "
+    "use delayed, which computes them once more"
+)
+"""Why the dual cache does not go with it."""
 
 
 @BLOCKS.add("sliding")
@@ -26,10 +33,7 @@ class Sliding(Blocks):
     It is one block to caches and schedules: nothing is refreshed because the window moves.
     """
 
-    clashes = {
-        "cache=dual": "tokens that the window has left would stay cached as the masks that they "
-        "were; use delayed, which computes them once more"
-    }
+    clashes = MappingProxyType({"cache=dual": LEFT})
 
     masks: int = parameter(16, 1, 1 << 20, "masks in the window")
     width: int = parameter(128, 1, 1 << 20, "most positions from its first mask to its end")

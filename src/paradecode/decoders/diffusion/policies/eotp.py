@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from paradecode.core.errors import InvalidInput
 from paradecode.decoders.diffusion.method import policy
+from paradecode.decoders.diffusion.policies.base import Policy
 from paradecode.decoders.diffusion.view import Decision, View
 from paradecode.decoders.diffusion.wrapper import Wrapper
 from paradecode.decoders.registry import choice
@@ -21,18 +23,26 @@ def cut(view: View, decision: Decision, when: str) -> Decision:
     That is the first one that it commits. If it commits none and ``when`` is ``guessed``, the most
     probable one that is proposed for any masked position, decided or not.
     """
+    if decision.truncate is not None:
+        return decision
     stops = np.array(view.canvas.stops, np.int32)
     rows = view.rows(decision.commit)
     tokens = view.proposals[rows] if decision.tokens is None else decision.tokens
     ends = decision.commit[np.isin(tokens, stops)]
-    if not len(ends) and when == GUESSED:
-        masked = view.canvas.masked[view.positions] & np.isin(view.proposals, stops)
-        guesses = np.flatnonzero(masked)
-        ends = view.positions[guesses[view.confidence[guesses].argmax()]][None] if masked.any() else ends
-    if not len(ends):
+    if len(ends):
+        return replace(decision, truncate=int(ends.min()) + 1)
+    proposed = view.canvas.masked[view.positions] & np.isin(view.proposals, stops)
+    if when != GUESSED or not proposed.any():
         return decision
-    end = int(ends.min()) + 1
-    return decision if decision.truncate is not None else replace(decision, truncate=end)
+    best = np.where(proposed, view.confidence, -1.0).argmax()
+    return replace(decision, truncate=int(view.positions[best]) + 1)
+
+
+def refuse_revising(method: str, inner: Policy, base: str) -> None:
+    """Raise InvalidInput if what is taken for an end could be masked again."""
+    if inner.revises:
+        fix = "use one that keeps what it commits: an end that is revoked does not end the text"
+        raise InvalidInput(f"{method}.base", base, fix)
 
 
 @policy(
@@ -56,6 +66,7 @@ class EoTP(Wrapper):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        refuse_revising("eotp", self.inner, self.base)
         if self.when == GUESSED:
             self.observes = "canvas"
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from paradecode.core.errors import InvalidInput
 from paradecode.decoders.diffusion.method import policy
-from paradecode.decoders.diffusion.policies.eotp import DECIDED, ENDS, GUESSED, cut
+from paradecode.decoders.diffusion.policies.eotp import DECIDED, ENDS, GUESSED, cut, refuse_revising
 from paradecode.decoders.diffusion.unmask_filter import open_filter
 from paradecode.decoders.diffusion.view import Decision, View
 from paradecode.decoders.diffusion.wrapper import Wrapper
@@ -44,8 +44,12 @@ class Learn2PD(Wrapper):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.filter:
-            raise InvalidInput("learn2pd.filter", "", f"train one: {COMMAND} FILE, then filter=FILE")
+            raise InvalidInput(
+                "learn2pd.filter", "", f"train one: {COMMAND} FILE, then filter=FILE"
+            )
         self.trained = open_filter(self.filter)
+        if self.end != OFF:
+            refuse_revising("learn2pd", self.inner, self.base)
         if self.end == GUESSED:
             self.observes = "canvas"
 

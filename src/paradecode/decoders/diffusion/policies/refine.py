@@ -7,6 +7,7 @@ from math import ceil
 
 import numpy as np
 
+from paradecode.decoders.diffusion.canvas import Canvas
 from paradecode.decoders.diffusion.method import policy
 from paradecode.decoders.diffusion.view import Decision, View
 from paradecode.decoders.diffusion.wrapper import Wrapper
@@ -18,7 +19,7 @@ from paradecode.decoders.registry import parameter
     paper="From Denoising to Refining: A Corrective Framework for Vision-Language Diffusion Model",
     arxiv="2510.19871",
     aliases=("rediff",),
-    names={"revise_start": "start", "revise_topk": "share"},
+    names={"revise_start": "last", "revise_topk": "share"},
 )
 @dataclass
 class Refine(Wrapper):
@@ -36,16 +37,21 @@ class Refine(Wrapper):
     revises = True
 
     least: float = parameter(0.7, 0.0, 1.01, "least probability of a correction; above 1: none")
-    start: float = parameter(1.0, 0.0, 1.0, "last part of the planned steps in which it corrects")
+    last: float = parameter(1.0, 0.0, 1.0, "last part of the planned steps in which it corrects")
     share: float = parameter(1.0, 0.0, 1.0, "part of the decided tokens that may be replaced")
+
+    def start(self, canvas: Canvas) -> None:
+        super().start(canvas)
+        self.placed = ~canvas.masked
 
     def decide(self, view: View) -> Decision:
         first = self.inner.decide(view)
         steps = view.progress.steps
-        if view.progress.step < steps - ceil(steps * self.start):
+        if view.progress.step < steps - ceil(steps * self.last):
             return first
         inside = (view.positions >= view.window.start) & (view.positions < view.window.end)
-        decided = np.flatnonzero(inside & ~view.canvas.masked[view.positions])
+        ours = ~view.canvas.masked[view.positions] & ~self.placed[view.positions]
+        decided = np.flatnonzero(inside & ours)
         decided = decided[~np.isin(view.positions[decided], first.revoke)]
         order = np.argsort(-view.confidence[decided], kind="stable")
         chosen = decided[order[: ceil(len(decided) * self.share)]]

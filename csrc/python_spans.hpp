@@ -1,0 +1,20 @@
+// The arrays of one Span of paradecode.backends.interface, checked and as the core reads them.
+#pragma once
+
+#include "model.hpp"
+#include "python_arrays.hpp"
+
+namespace paradecode {
+
+// Holds the arrays while a forward reads them. Throws InvalidInput, naming the field.
+struct SpanArrays {
+  View<std::int32_t> pages, tokens, positions, slots, logits, visible, tail, tail_positions;
+  View<std::uint8_t> mask;
+  View<float> embeddings, resume;
+  SpanInput input;
+
+  // index: of the span in the call. shape: of the model, for the widths.
+  SpanArrays(nb::handle span, std::size_t index, const ModelShape& shape);
+};
+
+}  // namespace paradecode

@@ -1,0 +1,127 @@
+"""Fits Learn2PD's filter with PyTorch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from paradecode.core.errors import InvalidInput
+from paradecode.decoders.diffusion.unmask_filter import UnmaskFilter
+from paradecode.training.acceptance.metrics import Quality, quality, split
+from paradecode.training.unmasking.filter_samples import FilterSamples
+from paradecode.training.unmasking.workload import Progress
+
+FEWEST = 50
+"""Forwards below which nothing can be said of a filter."""
+CHECKS = 100
+"""How often the validation loss is looked at."""
+
+
+@dataclass(frozen=True)
+class FilterSettings:
+    """How to train; the rate is the paper's, which takes 40 000 epochs over 2640 prompts.
+
+    Attributes:
+        epochs: steps over all samples at once; the one of least validation loss is kept.
+        width: hidden units; 0 is as many as positions (the paper).
+        seed: of the split and the weights.
+    """
+
+    epochs: int = 4000
+    width: int = 0
+    rate: float = 3e-3
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class FilterReport:
+    """Held-out quality, over masked positions of prompts that training did not see.
+
+    Attributes:
+        training, held_out: forwards.
+        rate: share of proposals that were final, held out.
+        filter: of the filter.
+        confidence: of the proposal's own probability, which `threshold` goes by.
+        constant: of the training rate.
+    """
+
+    training: int
+    held_out: int
+    rate: float
+    filter: Quality
+    confidence: Quality
+    constant: Quality
+
+
+def fit_filter(
+    samples: FilterSamples, settings: FilterSettings, progress: Progress
+) -> tuple[UnmaskFilter, FilterReport]:
+    """Train a filter on logged samples; equal arguments give equal weights on one machine.
+
+    The paper's loss counts every position of the block; here only those count that are judged, as
+    nobody asks about the others.
+
+    Raises:
+        InvalidInput: if there are too few samples, or all have the same outcome.
+    """
+    parts = split(samples.prompt, settings.seed)
+    judged = samples.judged > 0
+    rates = [samples.final[part][judged[part]].mean() if part.any() else 0.0 for part in parts]
+    if len(samples) < FEWEST or not all(0.0 < rate < 1.0 for rate in rates):
+        raise InvalidInput(
+            "samples", f"{len(samples)} forwards, {rates[0]:.0%} of the proposals final",
+            f"log at least {FEWEST} with both outcomes: give more prompts",
+        )  # fmt: skip
+    train, validation, held = parts
+    generator = torch.Generator().manual_seed(settings.seed)
+    block = samples.final.shape[1]
+    width = settings.width or block
+    shapes = ((block, width), (width,), (width, block), (block,))
+    parameters = []
+    for shape in shapes:
+        bound = (block if shape[-1] == width else width) ** -0.5
+        tensor = torch.empty(shape).uniform_(-bound, bound, generator=generator)
+        parameters.append(tensor.requires_grad_())
+    w1, b1, w2, b2 = parameters
+
+    def loss(part: np.ndarray) -> torch.Tensor:
+        x, final, counts = (
+            torch.from_numpy(each[part])
+            for each in (samples.confidence, samples.final, samples.judged)
+        )
+        logits = functional.relu(x @ w1 + b1) @ w2 + b2
+        losses = functional.binary_cross_entropy_with_logits(logits, final, reduction="none")
+        return (losses * counts).sum() / counts.sum()
+
+    optimizer = torch.optim.AdamW(parameters, settings.rate)
+    best, kept = np.inf, [tensor.detach().clone() for tensor in parameters]
+    for epoch in range(settings.epochs):
+        optimizer.zero_grad()
+        loss(train).backward()
+        optimizer.step()
+        if (epoch + 1) % max(1, settings.epochs // CHECKS) == 0:
+            with torch.no_grad():
+                now = float(loss(validation))
+            if now < best:
+                best, kept = now, [tensor.detach().clone() for tensor in parameters]
+            progress(epoch + 1, settings.epochs)
+    trained = UnmaskFilter(*(tensor.numpy() for tensor in kept))
+    return trained, _report(trained, samples, train, held, float(rates[0]))
+
+
+def _report(
+    trained: UnmaskFilter, samples: FilterSamples, train: np.ndarray, held: np.ndarray, rate: float
+) -> FilterReport:
+    judged = samples.judged[held] > 0
+    truth = samples.final[held][judged]
+    return FilterReport(
+        training=int(train.sum()),
+        held_out=int(held.sum()),
+        rate=float(truth.mean()),
+        filter=quality(trained.predict(samples.confidence[held])[judged], truth),
+        confidence=quality(samples.confidence[held][judged], truth),
+        constant=quality(np.full(len(truth), rate), truth),
+    )

@@ -1,0 +1,146 @@
+"""What Learn2PD's filter learns from: confidences of blocks, and which proposals were final.
+
+Each prompt is decoded twice (Bao et al. 2025, arXiv 2509.25188): with one token a forward, which
+gives the reference, and then by an oracle that commits exactly the positions at which the model
+proposes what the reference has there. Every forward of the oracle gives one sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.errors import InvalidInput
+from paradecode.decoders.diffusion.blocks.fixed import Fixed
+from paradecode.decoders.diffusion.caches.none import NoCache
+from paradecode.decoders.diffusion.canvas import Canvas
+from paradecode.decoders.diffusion.loop import Unmask
+from paradecode.decoders.diffusion.policies.base import Policy
+from paradecode.decoders.diffusion.policies.static import Static
+from paradecode.decoders.diffusion.unmask_filter import DECIDED
+from paradecode.decoders.diffusion.view import Decision, View
+from paradecode.decoders.tensor_file import checked, load_tensors, save_tensors
+from paradecode.llm import LLM
+from paradecode.training.unmasking.workload import Progress, Workload, decode_all
+
+KIND = "unmask filter samples 1"
+FIELD = "--samples"
+
+Array = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class FilterSamples:
+    """N forwards over blocks of B positions.
+
+    Attributes:
+        confidence: float32 [N, B], probability of the best token; 1 behind a short block's end.
+        final: float32 [N, B], 1 where the best token of a judged position is the reference's.
+        judged: float32 [N, B], 1 where the position was masked and the reference is known.
+        prompt: float32 [N], number of the prompt.
+    """
+
+    confidence: Array
+    final: Array
+    judged: Array
+    prompt: Array
+
+    def __len__(self) -> int:
+        return len(self.prompt)
+
+
+@dataclass
+class Recorded(Policy):
+    """A policy that keeps the canvas it works on."""
+
+    base: Policy
+
+    def __post_init__(self) -> None:
+        self.observes = self.base.observes
+
+    def start(self, canvas: Canvas) -> None:
+        self.canvas = canvas
+        self.base.start(canvas)
+
+    def decide(self, view: View) -> Decision:
+        return self.base.decide(view)
+
+
+@dataclass
+class Oracle(Policy):
+    """Commits what the model already proposes as the reference has it; keeps what it saw.
+
+    Where it finds nothing it writes the reference's token at the most confident position (the paper
+    fills the whole block), so that each forward shows a state that decoding may come to.
+
+    Attributes:
+        reference: the canvas that static decoding has left; masks behind its end are not known.
+        rows: confidence, final and judged of each forward, each float32 [block].
+    """
+
+    observes = "window"
+
+    reference: Canvas
+    block: int
+    rows: list[Array] = field(default_factory=list)
+
+    def decide(self, view: View) -> Decision:
+        tokens = self.reference.tokens[view.positions]
+        judged = view.eligible & ~self.reference.masked[view.positions]
+        right = judged & (view.proposals == tokens)
+        seen = np.zeros((3, self.block), np.float32)
+        seen[0] = DECIDED
+        seen[:, view.positions - view.window.start] = view.confidence, right, judged
+        self.rows.append(seen)
+        if right.any():
+            return Decision(view.positions[right])
+        best = np.where(judged, view.confidence, -1.0).argmax()
+        return Decision(view.positions[best][None], tokens[best][None])
+
+
+def record_filter_samples(
+    llm: LLM, workload: Workload, block: int, progress: Progress
+) -> FilterSamples:
+    """Decode a workload twice, with blocks of ``block`` positions."""
+    prompts, params = workload.encoded(llm), workload.params()
+    count = len(prompts)
+
+    def loop(policy: Policy) -> Unmask:
+        return Unmask(policy, Fixed(), NoCache(), block_length=block)
+
+    plain = [Recorded(Static()) for _ in prompts]
+    decode_all(llm, prompts, lambda n: loop(plain[n]), params, lambda d, _: progress(d, 2 * count))
+    oracles = [Oracle(each.canvas, block) for each in plain]
+    decode_all(
+        llm, prompts, lambda n: loop(oracles[n]), params,
+        lambda d, _: progress(count + d, 2 * count),
+    )  # fmt: skip
+    return _stacked([oracle.rows for oracle in oracles], block)
+
+
+def _stacked(found: Sequence[list[Array]], block: int) -> FilterSamples:
+    rows = np.array([row for each in found for row in each], np.float32).reshape(-1, 3, block)
+    prompt = np.repeat(np.arange(len(found), dtype=np.float32), [len(each) for each in found])
+    return FilterSamples(rows[:, 0], rows[:, 1], rows[:, 2], prompt)
+
+
+def save_filter_samples(path: Path, samples: FilterSamples, digest: str) -> None:
+    """Keep samples under the digest of the workload they come from."""
+    save_tensors(path, KIND, {"workload": digest}, vars(samples))
+
+
+def load_filter_samples(path: Path, digest: str, block: int) -> FilterSamples:
+    """Samples of the same workload; raises InvalidInput for others, or a damaged file."""
+    name = str(path)
+    facts, tensors = load_tensors(name, KIND, FIELD)
+    if facts.get("workload") != digest:
+        raise InvalidInput(FIELD, name, "it is of another workload: name a new file")
+    count = len(tensors["prompt"]) if tensors.get("prompt", np.empty(())).ndim == 1 else 0
+    whole = (count, block)
+    shapes = {"confidence": whole, "final": whole, "judged": whole, "prompt": (count,)}
+    checked(FIELD, name, tensors, shapes)
+    return FilterSamples(**tensors)

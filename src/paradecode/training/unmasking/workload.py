@@ -1,0 +1,120 @@
+"""What is decoded to learn from: instances of the parallel tasks, or a file of prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from random import Random
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.bench.parallel.tasks import TASKS
+from paradecode.bench.prompts import load_prompts
+from paradecode.core.decoder import Decoder
+from paradecode.core.errors import InvalidInput
+from paradecode.core.sampling import SamplingParams
+from paradecode.engine.request import GenerationRequest
+from paradecode.engine.sequence import LiveSequence
+from paradecode.llm import LLM
+
+Progress = Callable[[int, int], None]
+"""Called with what is done and what there is to do."""
+TOGETHER = 64
+"""Requests that are in the engine at a time."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Where the prompts come from, and how long the canvases are.
+
+    Attributes:
+        prompts: JSONL file of {id, group, turns}, of which the first turns are taken; None is the
+            package's parallel tasks, of those prompts that are not held out for benchmarks.
+        limit: so many prompts, all tasks in turn; 0 is 40 a task, or the whole file.
+        max_tokens: masks after the prompt.
+        seed: of the tasks.
+    """
+
+    prompts: Path | None = None
+    limit: int = 0
+    max_tokens: int = 64
+    seed: int = 0
+
+    def texts(self) -> list[str]:
+        """The prompts, all different."""
+        if self.prompts is not None:
+            texts = list(dict.fromkeys(p.turns[0] for p in load_prompts(self.prompts)))
+            return texts[: self.limit or None]
+        random, found = Random(f"unmasking/{self.seed}"), dict[str, None]()
+        count = self.limit or 40 * len(TASKS)
+        for turn in range(100 * count):
+            if len(found) == count:
+                break
+            found.setdefault(TASKS[turn % len(TASKS)].draw(random, held_out=False).prompt)
+        return list(found)
+
+    def encoded(self, llm: LLM) -> list[list[int]]:
+        """Token ids of each prompt, in the model's chat format if it has one.
+
+        Raises:
+            InvalidInput: for a model that is not one of masked diffusion.
+        """
+        check_diffusion(llm)
+        if llm.chat_template is None:
+            return [llm.tokenizer.encode(text) for text in self.texts()]
+        messages = ([{"role": "user", "content": text}] for text in self.texts())
+        return [llm.chat_tokens(each) for each in messages]
+
+    def params(self) -> SamplingParams:
+        """Greedy; the end of a text ends the request, but not the canvas."""
+        return SamplingParams.from_mapping({"max_tokens": self.max_tokens, "seed": self.seed})
+
+    def digest(self, llm: LLM, *settings: object) -> str:
+        """Names everything that samples depend on."""
+        text = self.prompts.read_bytes() if self.prompts else b""
+        facts = (self.limit, self.max_tokens, self.seed, llm.model, llm.backend.name, settings)
+        return blake2b(text + repr(facts).encode(), digest_size=16).hexdigest()
+
+
+def check_diffusion(llm: LLM) -> None:
+    """Raise InvalidInput unless the model is one of masked diffusion."""
+    if llm.config.mask_token is None:
+        fix = "name a diffusion model, such as paradecode/tiny-diffusion"
+        raise InvalidInput("--model", llm.model, fix)
+
+
+def decode_all(
+    llm: LLM,
+    prompts: Sequence[Sequence[int]],
+    decoder: Callable[[int], Decoder],
+    params: SamplingParams,
+    progress: Progress,
+) -> list[LiveSequence]:
+    """Decode every prompt, several in a batch, with ``decoder(its number)``.
+
+    Raises:
+        Exception: what ended a request.
+    """
+    done: list[LiveSequence] = []
+    for first in range(0, len(prompts), TOGETHER):
+        numbers = range(first, min(first + TOGETHER, len(prompts)))
+        live = []
+        try:
+            for number in numbers:
+                ids: NDArray[np.int32] = np.array(prompts[number], np.int32)
+                made = decoder(number)
+                live.append(llm.engine.add(GenerationRequest(ids, lambda made=made: made, params)))
+            while not all(sequence.finished for sequence in live):
+                llm.engine.step()
+        finally:
+            for sequence in live:
+                llm.engine.cancel(sequence)
+        for sequence in live:
+            if sequence.error is not None:
+                raise sequence.error
+        done += live
+        progress(len(done), len(prompts))
+    return done
