@@ -39,6 +39,7 @@ METHODS = (
     "retrieval", "rasd", "jacobi(explore=always)", "lookahead(explore=always)", "layer-skip",
     "swift", "del", "prompt-lookup+token-recycling", "suffix+token-recycling",
     "prompt-lookup(budget=fixed)", "token-recycling(budget=fixed)",
+    "suffix(mode=path,budget=fixed)",
 )  # fmt: skip
 
 

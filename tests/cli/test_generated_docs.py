@@ -17,8 +17,9 @@ RESULTS = ROOT / "bench" / "results"
 
 
 def test_methods_page() -> None:
-    results = json.loads((RESULTS / "methods.json").read_text("utf-8"))
-    assert page(results) == (ROOT / "docs" / "methods.md").read_text("utf-8")
+    files = ("methods.json", "methods_pair.json")
+    results, pair = (json.loads((RESULTS / name).read_text("utf-8")) for name in files)
+    assert page(results, pair) == (ROOT / "docs" / "methods.md").read_text("utf-8")
 
 
 def test_benchmarks_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

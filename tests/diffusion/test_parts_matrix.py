@@ -33,7 +33,7 @@ def cases() -> Iterator[Any]:
             yield pytest.param(spec, kind, marks=() if turn else pytest.mark.slow)
 
 
-@pytest.mark.parametrize(("spec", "kind"), cases())
+@pytest.mark.parametrize(("spec", "kind"), [*cases()])
 def test_promises(spec: str, kind: str) -> None:
     try:
         method = parse(spec).method

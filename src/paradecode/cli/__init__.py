@@ -19,6 +19,7 @@ from paradecode.cli.replay import replay_app
 from paradecode.cli.trace import trace
 from paradecode.cli.train import train_app
 from paradecode.cli.train_diffusion import train_autoregressive, train_diffusion
+from paradecode.cli.train_unmasking import joint_sampler, refine, unmask_filter
 from paradecode.cli.tune import tune
 from paradecode.cli.verify import verify
 from paradecode.core.errors import ParadecodeError
@@ -42,6 +43,9 @@ app.add_typer(replay_app, name="replay")
 app.command()(tune)
 train_app.command(name="diffusion")(train_diffusion)
 train_app.command(name="autoregressive")(train_autoregressive)
+train_app.command(name="unmask-filter")(unmask_filter)
+train_app.command(name="joint-sampler")(joint_sampler)
+train_app.command(name="refine")(refine)
 app.add_typer(train_app, name="train")
 
 

@@ -72,7 +72,7 @@ def acceptance_head(
     as_json: Json = False,
 ) -> None:
     """SpecDec++'s head: will a draft token be accepted? For `acceptance_head=FILE`."""
-    _ready(output, learning.samples)
+    ready(output, learning.samples)
     from paradecode.training.acceptance.head_fit import HeadSettings, fit_head
     from paradecode.training.acceptance.head_samples import (
         load_head_samples,
@@ -91,7 +91,7 @@ def acceptance_head(
             lambda: workload.items(llm),
         )
     settings = HeadSettings(blocks, rejection_weight, learning.epochs, seed=learning.seed)
-    head, report = _watched("training", lambda tick: fit_head(samples, settings, tick))
+    head, report = watched("training", lambda tick: fit_head(samples, settings, tick))
     head.save(output)
     _tell(output, "acceptance_head", spec.method.name, report, as_json)
 
@@ -109,7 +109,7 @@ def tree_selector(
     as_json: Json = False,
 ) -> None:
     """The selector of delayed trees: which trunk, which branches? For `tree_selector=FILE`."""
-    _ready(output, learning.samples)
+    ready(output, learning.samples)
     from paradecode.training.acceptance.selector_fit import SelectorSettings, fit_selector
     from paradecode.training.acceptance.selector_samples import (
         load_selector_samples,
@@ -130,7 +130,7 @@ def tree_selector(
             lambda: workload.items(llm),
         )
     settings = SelectorSettings(epochs=learning.epochs, seed=learning.seed)
-    selector, report = _watched("training", lambda tick: fit_selector(samples, settings, tick))
+    selector, report = watched("training", lambda tick: fit_selector(samples, settings, tick))
     selector.save(output)
     _tell(output, "tree_selector", spec.method.name, report, as_json)
 
@@ -146,19 +146,19 @@ def _samples(
     if path is not None and path.exists():
         return load(path)
     todo = items()
-    made = _watched("decoding", lambda tick: record(todo, tick))
+    made = watched("decoding", lambda tick: record(todo, tick))
     if path is not None:
         save(path, made)
     return made
 
 
-def _watched(title: str, work: Callable[[Tick], T]) -> T:
+def watched(title: str, work: Callable[[Tick], T]) -> T:
     with Progress(console=err) as progress:
         task = progress.add_task(title, total=None)
         return work(lambda done, total: progress.update(task, completed=done, total=total))
 
 
-def _ready(output: Path, samples: Path | None) -> None:
+def ready(output: Path, samples: Path | None) -> None:
     """Refuse now what would otherwise fail after minutes of work."""
     for field, path in (("OUTPUT", output), ("--samples", samples)):
         if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):

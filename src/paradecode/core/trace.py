@@ -70,7 +70,8 @@ class Stats:
 
     Attributes:
         forwards: target forwards, the prefill's chunks counted as one.
-        rows: rows that the target computed, prompt included.
+        rows: rows that the target computed, prompt included; those of a canvas that went through
+            some layers only count in part.
         generated: tokens of the output.
         drafts: forwards that scored a draft.
         drafted, accepted: draft tokens scored, and kept.

@@ -93,6 +93,14 @@ def read_weights(path: str | Path) -> tuple[ModelConfig, Weights]:
     return config, weights
 
 
+def stored_tensors(folder: Path) -> list[tuple[str, str, Tensor]]:
+    """Stored name, canonical name and value of each weight. Errors as ``read_folder``."""
+    config = _config(folder, read_json(folder / "config.json"))
+    found = [(name, tensor) for file in _shards(folder) for name, tensor in _tensors(file)]
+    named = [(name, _canonical(name, config), tensor) for name, tensor in found]
+    return [(name, own, tensor) for name, own, tensor in named if own is not None]
+
+
 def _config(folder: Path, raw: dict[str, Any]) -> ModelConfig:
     named = raw.get("architectures")
     known = named[0] if isinstance(named, list) and named and isinstance(named[0], str) else named

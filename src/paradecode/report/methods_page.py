@@ -1,6 +1,7 @@
 """``docs/methods.md``: every method from the registry, its measured line from a results file.
 
-python -m paradecode.report.methods_page bench/results/methods.json docs/methods.md
+python -m paradecode.report.methods_page bench/results/methods.json \\
+    bench/results/methods_pair.json docs/methods.md
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ Generated from the registry and a results file by `python -m paradecode.report.m
 edit. `exact` methods emit the tokens of plain decoding, greedy and with a seed at any temperature.
 Every draft-and-verify method also takes `num_speculative_tokens`, `budget`, `threshold`, and
 `verifier` ([verifiers](verifiers.md)); methods that cost no model of their own can be fused:
-`prompt-lookup+token-recycling`. Every canvas method also takes `steps`, `block_length`, `blocks` and
-`cache` ([diffusion](diffusion.md)); `exact` ones emit the tokens of `static`.
+`prompt-lookup+token-recycling`. Every canvas method also takes `steps`, `block_length`, `blocks`
+and `cache` ([diffusion](diffusion.md)); `exact` ones emit the tokens of `static`.
 """
 
 SHARED = {
@@ -32,16 +33,22 @@ SHARED = {
 }  # fmt: skip
 
 
-def page(results: Mapping[str, Any]) -> str:
+def page(results: Mapping[str, Any], pair: Mapping[str, Any]) -> str:
     """The whole page.
 
     Args:
-        results: what ``bench/methods.py`` wrote.
+        results: what ``bench/methods.py`` wrote of the default model.
+        pair: the same of a larger target with a draft model.
     """
     known = sorted(methods().values(), key=lambda method: (method.family, method.name))
     built_in = [m for m in known if m.build.__module__.startswith("paradecode.")]
     return "\n".join(
-        [HEAD, *(_section(method, results) for method in built_in), _measured(results)]
+        [
+            HEAD,
+            *(_section(method, results) for method in built_in),
+            _measured("All methods, one run", results),
+            _measured("A larger target, and a draft model", pair),
+        ]
     )
 
 
@@ -71,29 +78,36 @@ def _section(method: Method, results: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _measured(results: Mapping[str, Any]) -> str:
-    machine = results["machine"]
-    groups = list(results["methods"][0]["groups"])
+def _measured(title: str, results: Mapping[str, Any]) -> str:
+    machine, rows = results["machine"], results["methods"]
+    groups = list(rows[0]["groups"])
+    draft = f", draft model {results['draft_model']}" if results.get("draft_model") else ""
     head = (
-        f"## All methods, one run\n\n{results['model']} on the {results['backend']} backend, "
+        f"## {title}\n\n{results['model']}{draft} on the {results['backend']} backend, "
         f"{machine['cpu']}, {machine['cores']} cores, {results['date']}; "
-        f"{results['methods'][0]['prompts']} prompts, at most {results['max_tokens']} tokens. "
+        f"{rows[0]['prompts']} prompts, at most {results['max_tokens']} tokens. "
         "Speed over plain decoding, token-weighted, with 95 % intervals, then by task group; "
-        "`replay` is what `paradecode replay` predicts, `share` the method's own time.\n\n"
+        "`replay` is what `paradecode replay` predicts, `share` the method's own time. A method "
+        "pays where `tokens`, the output tokens of a target forward, is more than `step`, the "
+        "time of a step over that of a plain one.\n\n"
     )
     table = [
-        "| method | tokens/s | over plain | replay | length | share | equal | "
+        "| method | tokens/s | over plain | replay | tokens | step | length | share | equal | "
         + " | ".join(groups)
         + " |",
-        "|---" * (7 + len(groups)) + "|",
+        "|---" * (9 + len(groups)) + "|",
     ]
-    for row in results["methods"]:
-        overall = row["speed_up"]
+    for row in rows:
+        overall, tokens = row["speed_up"], 1 / row["forwards_per_token"]
         cells = [
             f"`{row['method']}`",
-            f"{row['tokens_per_second']:.0f}",
+            f"{row['tokens_per_second']:.0f}"
+            if rows[0]["tokens_per_second"] > 100
+            else f"{row['tokens_per_second']:.1f}",
             f"**{overall['value']:.2f}** ({overall['low']:.2f}–{overall['high']:.2f})",
             f"{row['predicted']['speed_up']:.2f}" if "predicted" in row else "",
+            f"{tokens:.2f}",
+            f"{tokens / overall['value']:.2f}",
             f"{row['mean_acceptance_length']:.2f}",
             f"{100 * row['decoder_share']:.0f} %",
             f"{row['equal_to_plain']}/{row['prompts']}",
@@ -104,8 +118,9 @@ def _measured(results: Mapping[str, Any]) -> str:
 
 
 def main() -> None:
-    source, target = map(Path, sys.argv[1:3])
-    target.write_text(page(json.loads(source.read_text("utf-8"))), "utf-8")
+    *sources, target = map(Path, sys.argv[1:])
+    results, pair = (json.loads(source.read_text("utf-8")) for source in sources)
+    target.write_text(page(results, pair), "utf-8")
 
 
 if __name__ == "__main__":

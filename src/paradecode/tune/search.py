@@ -7,11 +7,11 @@ from collections.abc import Collection, Sequence
 from paradecode.tune.candidate import Candidate
 from paradecode.tune.scores import Scores
 
-FIRST, SECOND = 4, 2
+FIRST, SECOND = 5, 3
 """Drafters whose settings are searched, and how many of those are fused with one another."""
 GAIN = 1.005
 """A setting must make decoding this much faster to be kept: replay is no more exact than that."""
-STRIDES = 3
+STRIDES = 4
 """Steps of one climb."""
 
 

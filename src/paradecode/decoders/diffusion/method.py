@@ -112,7 +112,7 @@ def _check_clashes(method: str, loop: LoopSettings, chosen: Iterable[object]) ->
     for setting in ("blocks", "cache"):
         text = getattr(loop, setting)
         key = f"{setting}={text.partition('(')[0].strip()}"
-        for part in chosen:
-            reason = getattr(part, "clashes", {}).get(key)
+        for each in chosen:
+            reason = getattr(each, "clashes", {}).get(key)
             if reason is not None:
                 raise InvalidInput(f"{method}.{setting}", text, reason)

@@ -25,8 +25,8 @@ Array = NDArray[np.float32]
 class UnmaskFilter:
     """P(the proposal is what will stand there in the end), from the confidences of a whole block.
 
-    Two linear layers with a ReLU between them (Bao et al. 2025, arXiv 2509.25188; which function
-    theirs has between its layers is not published).
+    Two linear layers with a ReLU between them (arXiv 2509.25188; which function theirs has between
+    its layers is not published).
 
     Attributes:
         w1, b1: float32 [B, W] (used as x @ w1) and [W].

@@ -84,7 +84,7 @@ def train(
 def _log(path: Path, trainer: Trainer, loss: float, exact: dict[str, Interval] | None) -> None:
     line: dict[str, Any] = {
         "step": trainer.step,
-        "seconds": round(trainer.seconds, 1),
+        "cpu_seconds": round(trainer.seconds, 1),
         "loss": round(loss, 4),
     }
     if exact is not None:
@@ -107,7 +107,7 @@ def evaluate(
     written = {
         "plan": asdict(trainer.plan),
         "step": trainer.step,
-        "training_seconds": round(trainer.seconds),
+        "cpu_seconds": round(trainer.seconds),
         "instances": instances,
         "torch": torch.__version__,
         "exact_match": {

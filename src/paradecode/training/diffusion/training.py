@@ -86,7 +86,7 @@ class Trainer:
 
     Attributes:
         step: optimiser steps done.
-        seconds: spent training so far, over all runs.
+        seconds: of CPU time spent training so far, over all runs.
         model, average: the weights being trained, and their average.
     """
 
@@ -123,7 +123,7 @@ class Trainer:
 
     def advance(self) -> float:
         """One optimiser step; returns the mean loss of a row."""
-        began, plan = time.perf_counter(), self.plan
+        began, plan = time.process_time(), self.plan
         tails = plan.objective == "diffusion"
         work = list(packs(self.tokenizer, self.shares, plan.seed, self.step, plan.rows, tails))
         total = sum(self._pool.map(self._gradients, range(len(self._copies)), repeat(work)))
@@ -139,7 +139,7 @@ class Trainer:
             optimizer.zero_grad(set_to_none=True)
         self._average()
         self.step += 1
-        self.seconds += time.perf_counter() - began
+        self.seconds += time.process_time() - began
         return total / plan.rows
 
     def _gradients(self, worker: int, work: Sequence[Pack]) -> float:

@@ -1,6 +1,6 @@
 """What Learn2PD's filter learns from: confidences of blocks, and which proposals were final.
 
-Each prompt is decoded twice (Bao et al. 2025, arXiv 2509.25188): with one token a forward, which
+Each prompt is decoded twice, as in arXiv 2509.25188: with one token a forward, which
 gives the reference, and then by an oracle that commits exactly the positions at which the model
 proposes what the reference has there. Every forward of the oracle gives one sample.
 """

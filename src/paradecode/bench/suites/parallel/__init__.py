@@ -1,0 +1,1 @@
+"""Quality against speed of canvas decoding, on tasks with checkable answers."""

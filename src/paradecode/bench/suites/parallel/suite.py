@@ -1,0 +1,169 @@
+"""The suite from model to files."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from paradecode import __version__
+from paradecode.bench.machine import commit, describe
+from paradecode.bench.suites.parallel.journal import Journal
+from paradecode.bench.suites.parallel.methods import REFERENCE, canonical, default_methods
+from paradecode.bench.suites.parallel.report import report
+from paradecode.bench.suites.parallel.results import Results, write_results
+from paradecode.bench.suites.parallel.run import choose_tasks, make_items, run_all, units_of
+from paradecode.bench.suites.parallel.summary import Summary, summarise
+from paradecode.bench.suites.parallel.verdicts import Verdict, verdicts
+from paradecode.core.errors import InvalidInput, InvalidModel
+from paradecode.llm import LLM
+from paradecode.models.catalogue import Bundled, find
+
+DEFAULT_MODEL = "paradecode/tiny-diffusion"
+DIGESTED = 1 << 26
+"""Bytes of each end of a weight file that enter the digest: all of a small one."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure.
+
+    Attributes:
+        methods: specs, the default list if empty; the reference comes first in any case.
+        tasks: names, all if empty.
+        instances: held-out ones of each task.
+        batch: how many are decoded together.
+        seed: of instances and order.
+    """
+
+    methods: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
+    instances: int = 50
+    batch: int = 1
+    seed: int = 0
+
+    def check(self) -> None:
+        """Raise InvalidInput for what can be refused before a model is loaded."""
+        choose_tasks(self.tasks)
+        canonical(self.methods)
+        if not 1 <= self.batch <= 1024:
+            raise InvalidInput("batch", self.batch, "give a whole number from 1 to 1024")
+
+    def specs(self) -> list[str]:
+        """The methods in full, the reference first."""
+        return canonical([REFERENCE, *(self.methods or default_methods())])
+
+
+def weights_of(model: str) -> Path:
+    """The file or folder of a model.
+
+    Raises:
+        InvalidModel: one that should come with the package is not there.
+    """
+    entry = find(model)
+    path = entry.path if entry else None
+    if isinstance(entry, Bundled) and path is None:
+        fix = "this installation lacks it; make it: `paradecode train diffusion FOLDER`, then"
+        raise InvalidModel("model", model, f"{fix} --model FOLDER/model")
+    return path or Path(model)
+
+
+def measure(
+    llm: LLM,
+    weights: Path,
+    plan: Plan,
+    journal: Path,
+    settings: Mapping[str, Any],
+    progress: Callable[[int, int], None],
+) -> Results:
+    """Run the plan, or what an interrupted run has left of it.
+
+    Args:
+        llm: opened with ``settings``, of which the journal is told.
+        weights: its file or folder.
+        journal: file of the answers as they come.
+        progress: told (batches that are new, batches in all).
+
+    Raises:
+        InvalidInput: the model or the plan cannot be used, or the journal is another run's.
+    """
+    if llm.config.mask_token is None:
+        fix = "the parallel suite needs a masked diffusion model, such as " + DEFAULT_MODEL
+        raise InvalidInput("model", llm.model, fix)
+    items = make_items(llm, choose_tasks(plan.tasks), plan.instances, plan.seed)
+    units, methods = units_of(items, plan.batch), plan.specs()
+    own = {**settings, "batch": plan.batch, "seed": plan.seed}
+    facts = {"model": llm.model, "weights": digest(weights), **own}
+    kept = Journal(journal, facts)
+    total = len(methods) * len(units)
+    failed = run_all(llm, methods, units, kept, plan.seed, lambda new: progress(new, total))
+    keys = [tuple(item.id for item in unit) for unit in units]
+    return Results(
+        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        commit=commit(Path(__file__).parent),
+        versions=_versions(),
+        model=llm.model,
+        weights=str(facts["weights"]),
+        machine=describe(),
+        settings=own,
+        methods=tuple(methods),
+        items=tuple(items),
+        runs=tuple(
+            kept.runs[method, key] for method in methods for key in keys
+            if (method, key) in kept.runs
+        ),
+        failed=failed,
+    )  # fmt: skip
+
+
+def write_files(
+    results: Results, output: Path, summaries: Sequence[Summary], found: Sequence[Verdict]
+) -> list[Path]:
+    """JSON, Markdown beside it and, where matplotlib is there, two pictures; returns the files."""
+    text = output.with_suffix(".md")
+    aggregates = {
+        "methods": [asdict(summary) for summary in summaries],
+        "verdicts": [asdict(verdict) for verdict in found],
+    }
+    write_results(results, output, aggregates)
+    text.write_text(report(results, summaries, found), "utf-8")
+    pictures: list[Path] = []
+    if find_spec("matplotlib") is not None and summaries:
+        from paradecode.bench.suites.parallel.plots import draw_all
+
+        pictures = draw_all(results, summaries, output.with_suffix(""))
+    return [output, text, *pictures]
+
+
+def judged(results: Results) -> tuple[list[Summary], list[Verdict]]:
+    """All figures of a result."""
+    return summarise(results), verdicts(results)
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a model's weights: of the sizes and both ends of its files."""
+    files = sorted(path.glob("*.safetensors")) + sorted(path.glob("*.gguf"))
+    found = hashlib.sha256()
+    for file in files or ([path] if path.is_file() else []):
+        size = file.stat().st_size
+        found.update(f"{file.name} {size}\n".encode())
+        with file.open("rb") as opened:
+            found.update(opened.read(DIGESTED))
+            opened.seek(max(DIGESTED, size - DIGESTED))
+            found.update(opened.read(DIGESTED))
+    return found.hexdigest()
+
+
+def _versions() -> dict[str, str]:
+    found = {"paradecode": __version__}
+    for package in ("numpy", "torch"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

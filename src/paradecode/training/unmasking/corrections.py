@@ -1,0 +1,180 @@
+"""ReDiff's objective: tell a masked diffusion model what is wrong at positions it can see."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from paradecode.core.errors import InvalidInput
+from paradecode.training.acceptance.metrics import split
+from paradecode.training.unmasking.batched import BatchedModel
+from paradecode.training.unmasking.trajectories import MASKED, OUTSIDE, Trajectories
+from paradecode.training.unmasking.workload import Progress
+
+FEWEST = 8
+"""Texts below which nothing is learnt."""
+
+
+@dataclass(frozen=True)
+class RefineSettings:
+    """How to train.
+
+    Attributes:
+        corrupted: part of the visible tokens of an answer that are replaced (0.05 in the paper).
+        own: part of these that the model itself gets wrong in one parallel forward, as far as it
+            does; the others are random tokens. Stands for the paper's second stage, in which
+            another model marks the mistakes of drafts.
+        steps: of the optimiser, with ``batch`` texts each.
+        rate: of AdamW; rises over 20 steps, then falls to 0.
+        seed: of the split and the masks.
+    """
+
+    corrupted: float = 0.05
+    own: float = 0.5
+    steps: int = 400
+    batch: int = 16
+    rate: float = 1e-4
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Of held-out positions, how many get the right token.
+
+    Attributes:
+        masked: masked ones. corrected: visible wrong ones. kept: visible right ones.
+    """
+
+    masked: float
+    corrected: float
+    kept: float
+
+
+@dataclass(frozen=True)
+class RefineReport:
+    """Held-out texts that training did not see, before and after.
+
+    Attributes:
+        training, held_out: texts.
+    """
+
+    training: int
+    held_out: int
+    before: Shares
+    after: Shares
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Canvases [B, T] with their right tokens, and which positions are of which kind."""
+
+    tokens: Tensor
+    right: Tensor
+    inside: Tensor
+    masked: Tensor
+    corrupted: Tensor
+    kept: Tensor
+
+
+def fit_corrections(
+    model: BatchedModel, made: Trajectories, settings: RefineSettings, progress: Progress
+) -> RefineReport:
+    """Fine-tune all weights of ``model``; equal arguments give equal weights on one machine.
+
+    The loss is the paper's first stage: cross-entropy at masked, at corrupted and at untouched
+    visible positions, each averaged over its own number; its factor 1/t, of which the authors doubt
+    that it belongs there, is left out. The right tokens are the model's own, one a forward.
+
+    Raises:
+        InvalidInput: if there are too few texts.
+    """
+    train, _, held = (np.flatnonzero(part) for part in split(np.arange(len(made)), settings.seed))
+    if len(train) < FEWEST:
+        raise InvalidInput("samples", f"{len(made)} texts", f"log at least {2 * FEWEST}")
+    before = _measured(model, made, held, settings)
+    parameters = [weight.requires_grad_() for weight in model.parameters.values()]
+    optimizer = torch.optim.AdamW(parameters, settings.rate, weight_decay=0.0)
+    random = np.random.default_rng(settings.seed)
+    for step in range(settings.steps):
+        for group in optimizer.param_groups:
+            left = 1.0 - step / settings.steps
+            group["lr"] = settings.rate * min((step + 1) / 20, left)
+        batch = corrupt(model, made, random.choice(train, settings.batch), settings, random)
+        optimizer.zero_grad()
+        loss(model, batch).backward()
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        progress(step + 1, settings.steps)
+    for weight in parameters:
+        weight.requires_grad_(False)
+    after = _measured(model, made, held, settings)
+    return RefineReport(len(train), len(held), before, after)
+
+
+def corrupt(
+    model: BatchedModel,
+    made: Trajectories,
+    rows: NDArray[np.integer],
+    settings: RefineSettings,
+    random: np.random.Generator,
+) -> Batch:
+    """Mask each answer with a ratio of its own, and replace some of what is left visible."""
+    width = int((made.step[rows] != OUTSIDE).sum(axis=1).max())
+    step = made.step[rows, :width]
+    right = made.tokens[rows, :width].astype(np.int64)
+    mask_token = model.config.mask_token
+    assert mask_token is not None
+    answer = step >= 0
+    levels = (random.random() + random.permutation(len(rows)) / len(rows)) % 1
+    masked = answer & (random.random(step.shape) < levels[:, None])
+    corrupted = answer & ~masked & (random.random(step.shape) < settings.corrupted)
+    unknown = masked | (step == MASKED)
+    inside = torch.from_numpy(step != OUTSIDE).to(model.device)
+    wrong = random.integers(0, model.config.vocab_size - 1, step.shape)
+    wrong += wrong >= mask_token
+    if settings.own > 0:
+        empty = torch.from_numpy(np.where(unknown | corrupted, mask_token, right))
+        with torch.no_grad():
+            states = model.about(model.states(empty.to(model.device), inside))
+            guesses = model.logits(states).argmax(-1).cpu().numpy()
+        own = (random.random(step.shape) < settings.own) & (guesses != right)
+        wrong = np.where(own, guesses, wrong)
+    corrupted &= wrong != right
+    tokens = np.where(unknown, mask_token, np.where(corrupted, wrong, right))
+    kept = answer & ~masked & ~corrupted
+    return Batch(
+        *(torch.from_numpy(a).to(model.device) for a in (tokens, right)),
+        inside,
+        *(torch.from_numpy(a).to(model.device) for a in (masked, corrupted, kept)),
+    )
+
+
+def loss(model: BatchedModel, batch: Batch) -> Tensor:
+    """Sum of the mean cross-entropies of the three kinds of positions."""
+    states = model.about(model.states(batch.tokens, batch.inside))
+    total = states.new_zeros(())
+    for kind in (batch.masked, batch.corrupted, batch.kept):
+        if kind.any():
+            total = total + F.cross_entropy(model.logits(states[kind]), batch.right[kind])
+    return total
+
+
+@torch.no_grad()
+def _measured(
+    model: BatchedModel, made: Trajectories, held: NDArray[np.integer], settings: RefineSettings
+) -> Shares:
+    """Every held-out text four times, with masks and mistakes that are always the same."""
+    random, counts = np.random.default_rng(0), np.zeros((2, 3))
+    settings = RefineSettings(corrupted=max(0.1, settings.corrupted), own=0.0)
+    for rows in np.array_split(np.tile(held, 4), -(-4 * len(held) // settings.batch)):
+        batch = corrupt(model, made, rows, settings, random)
+        states = model.about(model.states(batch.tokens, batch.inside))
+        good = model.logits(states).argmax(-1) == batch.right
+        for column, kind in enumerate((batch.masked, batch.corrupted, batch.kept)):
+            counts[:, column] += float((good & kind).sum()), float(kind.sum())
+    return Shares(*(counts[0] / np.maximum(counts[1], 1.0)).tolist())

@@ -1,0 +1,59 @@
+"""Writes a model that was fine-tuned: the folder it came from, with other weights."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from paradecode.core.errors import InvalidInput
+from paradecode.models.checkpoint import Checkpoint
+from paradecode.models.safetensors_dir import stored_tensors
+from paradecode.models.weights import Kind
+
+DTYPES = {Kind.F32: torch.float32, Kind.F16: torch.float16, Kind.BF16: torch.bfloat16}
+COPIED = (
+    "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+    "special_tokens_map.json", "chat_template.jinja", "vocab.json", "merges.txt",
+)  # fmt: skip
+
+
+def source_of(checkpoint: Checkpoint) -> Path:
+    """The folder of a checkpoint.
+
+    Raises:
+        InvalidInput: if it came from a file of another kind, whose weights cannot be written.
+    """
+    folder = Path(checkpoint.source)
+    if not (folder / "config.json").is_file():
+        fix = "name a folder of safetensors, as transformers writes it"
+        raise InvalidInput("--model", checkpoint.source, fix)
+    return folder
+
+
+def save_folder(checkpoint: Checkpoint, weights: dict[str, Tensor], output: Path) -> None:
+    """Write ``weights`` (canonical names) under the names and in the precision of the source.
+
+    The weights appear when they are complete, so that an interrupted run leaves no model.
+
+    Raises:
+        InvalidInput: if the folder cannot be written.
+    """
+    source = source_of(checkpoint)
+    stored = {
+        name: weights[own].detach().cpu().to(DTYPES[tensor.kind]).contiguous()
+        for name, own, tensor in stored_tensors(source)
+    }
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        for name in COPIED:
+            if (source / name).is_file():
+                shutil.copyfile(source / name, output / name)
+        part = output / "model.safetensors.part"
+        save_file(stored, str(part), {"format": "pt"})
+        part.replace(output / "model.safetensors")
+    except OSError as error:
+        raise InvalidInput("OUTPUT", str(output), f"give a writable place ({error})") from None

@@ -1,0 +1,243 @@
+"""Fits the joint sampler's layer with PyTorch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from paradecode.backends.torch.model import rotate
+from paradecode.core.errors import InvalidInput
+from paradecode.decoders.diffusion.joint_layer import EPSILON, THETA, JointLayer, shapes
+from paradecode.decoders.tensor_file import MOST_BYTES
+from paradecode.training.acceptance.metrics import split
+from paradecode.training.unmasking.batched import BatchedModel
+from paradecode.training.unmasking.trajectories import OUTSIDE, PROMPT, Trajectories
+from paradecode.training.unmasking.workload import Progress
+
+FEWEST = 8
+"""Trajectories below which nothing is learnt."""
+
+
+@dataclass(frozen=True)
+class JointSettings:
+    """How to train.
+
+    Attributes:
+        width: of the layer; 0 is the model's own, at most 256.
+        depth: most tokens that the layer is unrolled over (3 in the paper).
+        steps: of the optimiser, with ``batch`` canvases each.
+        rate: of AdamW, after 25 steps of warm-up (the paper has 5e-5 for 260 million parameters).
+        seed: of the split, the weights and the order.
+    """
+
+    width: int = 0
+    depth: int = 3
+    steps: int = 600
+    batch: int = 16
+    rate: float = 1e-3
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """Mean over masked positions of KL(the model on the true canvas || prediction), in nats.
+
+    Attributes:
+        layer: of the layer's prediction.
+        stale: of the forward that the layer starts from, which parallel commits go by.
+    """
+
+    layer: float
+    stale: float
+
+
+@dataclass(frozen=True)
+class JointReport:
+    """Held-out divergences of prompts that training did not see, by tokens committed since.
+
+    Attributes:
+        training, held_out: trajectories.
+        parameters: of the layer, the table of tokens included.
+        one: after one token; ``all``: after ``depth`` tokens.
+    """
+
+    training: int
+    held_out: int
+    parameters: int
+    one: Divergence
+    all: Divergence
+
+
+class _Layer:
+    """The arithmetic of :class:`JointLayer`, with gradients."""
+
+    def __init__(self, facts: dict[str, int], model: BatchedModel, seed: int) -> None:
+        self.facts, self.model = facts, model
+        generator = torch.Generator().manual_seed(seed)
+        self.tensors: dict[str, Tensor] = {}
+        for name, shape in shapes(facts).items():
+            tensor = torch.randn(shape, generator=generator) * shape[0] ** -0.5
+            if len(shape) == 1:
+                tensor = torch.ones(shape)
+            elif name == "table":  # The embeddings, projected; a random matrix keeps distances.
+                embedding = model.parameters["embed"].cpu()
+                size = embedding.shape[1]
+                matrix = torch.randn(size, shape[1], generator=generator) * size**-0.5
+                tensor = F.rms_norm(embedding, (size,)) @ matrix
+            elif name == "out":  # It begins as the identity: the states as they are.
+                tensor = torch.zeros(shape)
+            self.tensors[name] = tensor.to(model.device).requires_grad_()
+
+    def __call__(self, tokens: Tensor, states: Tensor, seen: Tensor) -> Tensor:
+        """int64 [B, T], float32 [B, T, D], bool [B, T, T] -> float32 [B, T, D]."""
+        t, heads = self.tensors, self.facts["heads"]
+        scale = (states.square().mean(-1, keepdim=True) + EPSILON).sqrt()
+        x = t["table"][tokens] + (states / scale) @ t["state"]
+        h = _unit(x) * t["attn_norm"]
+        q, k, v = ((h @ t[name]).unflatten(-1, (heads, -1)) for name in "qkv")
+        size = q.shape[-1]
+        places = torch.arange(x.shape[1], dtype=torch.float64)
+        angle = places[:, None] * THETA ** -(torch.arange(0, size, 2, dtype=torch.float64) / size)
+        cos, sin = (a.float().to(x.device)[None, :, None] for a in (angle.cos(), angle.sin()))
+        q, k, v = (a.transpose(1, 2) for a in (rotate(q, cos, sin), rotate(k, cos, sin), v))
+        mixed = F.scaled_dot_product_attention(q, k, v, seen[:, None])
+        x = x + mixed.transpose(1, 2).flatten(2) @ t["o"]
+        h = _unit(x) * t["mlp_norm"]
+        x = x + (F.silu(h @ t["gate"]) * (h @ t["up"])) @ t["down"]
+        return states + scale * ((_unit(x) * t["out_norm"]) @ t["out"])
+
+
+def _unit(x: Tensor) -> Tensor:
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + EPSILON)
+
+
+def fit_joint(
+    model: BatchedModel, made: Trajectories, settings: JointSettings, progress: Progress
+) -> tuple[JointLayer, JointReport]:
+    """Train a layer on logged trajectories; equal arguments give equal weights on one machine.
+
+    As in the paper: a canvas of a trajectory is forwarded, the layer is told its next d tokens one
+    after the other, and the loss at the last of them is the divergence from what the model itself
+    predicts there, on what is still masked. d is 1 with weight softmax(1), then softmax(1/2), ...
+
+    Raises:
+        InvalidInput: if there are too few trajectories, or the layer would be too large.
+    """
+    facts = _facts(model, settings)
+    train, _, held = (np.flatnonzero(part) for part in split(np.arange(len(made)), settings.seed))
+    long = made.step.max(axis=1) >= settings.depth + 1
+    train, held = train[long[train]], held[long[held]]
+    if len(train) < FEWEST or not len(held):
+        raise InvalidInput(
+            "samples", f"{len(made)} texts, {int(long.sum())} of enough tokens",
+            f"log at least {2 * FEWEST}: give more prompts, or a smaller depth",
+        )  # fmt: skip
+    layer = _Layer(facts, model, settings.seed)
+    random = np.random.default_rng(settings.seed)
+    weights = np.exp(0.5 ** np.arange(settings.depth))
+    optimizer = torch.optim.AdamW(layer.tensors.values(), settings.rate, weight_decay=0.0)
+    for step in range(settings.steps):
+        for group in optimizer.param_groups:
+            group["lr"] = settings.rate * min(1.0, (step + 1) / 25)
+        depth = 1 + int(random.choice(settings.depth, p=weights / weights.sum()))
+        rows = random.choice(train, settings.batch)
+        loss, _ = _divergence(layer, model, made, rows, depth, random)
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(layer.tensors.values(), 1.0)
+        optimizer.step()
+        progress(step + 1, settings.steps)
+    tensors = {name: tensor.detach().cpu().numpy() for name, tensor in layer.tensors.items()}
+    report = JointReport(
+        training=len(train),
+        held_out=len(held),
+        parameters=sum(tensor.size for tensor in tensors.values()),
+        one=_measured(layer, model, made, held, 1, settings.batch),
+        all=_measured(layer, model, made, held, settings.depth, settings.batch),
+    )
+    return JointLayer(facts, tensors), report
+
+
+def _facts(model: BatchedModel, settings: JointSettings) -> dict[str, int]:
+    c = model.config
+    width = settings.width or min(256, c.hidden_size // 8 * 8)
+    if width % 8:
+        raise InvalidInput("--width", width, "give a multiple of 8")
+    heads = max(1, width // 64) if width % 64 == 0 else 1
+    facts = {
+        "vocab_size": c.vocab_size, "hidden_size": c.hidden_size, "width": width, "heads": heads,
+        "inner": 2 * width,
+    }  # fmt: skip
+    size = 4 * sum(int(np.prod(shape)) for shape in shapes(facts).values())
+    if size > MOST_BYTES:
+        raise InvalidInput(
+            "--width", width, f"the file would have {size} bytes: give a smaller one"
+        )
+    return facts
+
+
+def _divergence(
+    layer: _Layer,
+    model: BatchedModel,
+    made: Trajectories,
+    rows: NDArray[np.integer],
+    depth: int,
+    random: np.random.Generator,
+) -> tuple[Tensor, Tensor]:
+    """Mean divergences of the layer and of the old prediction, ``depth`` tokens after a canvas."""
+    step = made.step[rows]
+    last = step.max(axis=1)
+    begin = np.array([random.integers(0, int(n) - depth + 1) for n in last])[:, None]
+    width = int((step != OUTSIDE).sum(axis=1).max())
+    step = step[:, :width]
+    tokens = made.tokens[rows, :width].astype(np.int64)
+    inside = torch.from_numpy(step != OUTSIDE).to(model.device)
+
+    def canvas(until: NDArray[np.integer]) -> Tensor:
+        known = (step == PROMPT) | ((step >= 0) & (step < until))
+        return torch.from_numpy(np.where(known, tokens, model.config.mask_token)).to(model.device)
+
+    with torch.no_grad():
+        stale = model.about(model.states(canvas(begin), inside))
+        truth = model.about(model.states(canvas(begin + depth), inside))
+    places = torch.arange(width, device=model.device)
+    seen = model.seen(places)[None] & inside[:, None, :]
+    seen[:, :, : int(model.config.shift)] = False  # No row is about the first position.
+    seen = seen | torch.eye(width, dtype=torch.bool, device=model.device)
+    states = stale
+    for told in range(1, depth + 1):
+        states = layer(canvas(begin + told), states, seen)
+    masked = torch.from_numpy((step >= begin + depth) & (step >= 0)).to(model.device)
+    with torch.no_grad():
+        wanted = model.logits(truth[masked]).log_softmax(-1)
+        before = model.logits(stale[masked]).log_softmax(-1)
+    now = model.logits(states[masked]).log_softmax(-1)
+    return _kl(wanted, now), _kl(wanted, before)
+
+
+def _kl(wanted: Tensor, found: Tensor) -> Tensor:
+    """Mean over rows of KL(wanted || found); tokens that both ban do not count."""
+    terms = wanted.exp() * (wanted - found)
+    return terms.nan_to_num(0.0).sum(-1).mean()
+
+
+@torch.no_grad()
+def _measured(
+    layer: _Layer,
+    model: BatchedModel,
+    made: Trajectories,
+    held: NDArray[np.integer],
+    depth: int,
+    batch: int,
+) -> Divergence:
+    """Every held-out trajectory four times, at places that are always the same."""
+    random, found = np.random.default_rng(0), []
+    for rows in np.array_split(np.tile(held, 4), -(-4 * len(held) // batch)):
+        pair = _divergence(layer, model, made, rows, depth, random)
+        found.append([float(each) for each in pair])
+    return Divergence(*np.mean(found, axis=0).tolist())

@@ -1,0 +1,319 @@
+"""From a model to trained parts of canvas methods: what is logged, learnt and reported."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from paradecode.cli import app
+from paradecode.core.errors import InvalidInput
+from paradecode.llm import LLM
+
+torch = pytest.importorskip("torch")
+
+# These need PyTorch themselves.
+from unmasking_models import front, model_folder, texts  # noqa: E402
+
+from paradecode.models.catalogue import open_model  # noqa: E402
+from paradecode.models.tiny import tiny_checkpoint  # noqa: E402
+from paradecode.training.unmasking.batched import BatchedModel  # noqa: E402
+from paradecode.training.unmasking.corrections import (  # noqa: E402
+    RefineSettings,
+    corrupt,
+    fit_corrections,
+)  # fmt: skip
+from paradecode.training.unmasking.filter_fit import FilterSettings, fit_filter  # noqa: E402
+from paradecode.training.unmasking.filter_samples import (  # noqa: E402
+    FilterSamples,
+    load_filter_samples,
+    record_filter_samples,
+    save_filter_samples,
+)  # fmt: skip
+from paradecode.training.unmasking.joint_fit import JointSettings, _Layer, fit_joint  # noqa: E402
+from paradecode.training.unmasking.trajectories import (  # noqa: E402
+    PROMPT,
+    load_trajectories,
+    record_trajectories,
+    save_trajectories,
+)  # fmt: skip
+from paradecode.training.unmasking.workload import Workload  # noqa: E402
+
+CPU = torch.device("cpu")
+SMALL = Workload(limit=6, max_tokens=12)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return model_folder(tmp_path_factory.mktemp("models") / "model")
+
+
+@pytest.fixture(scope="module")
+def llm(folder):
+    with front(folder) as llm:
+        yield llm
+
+
+def quiet(done: int, total: int) -> None:
+    assert 0 < done <= total
+
+
+def batched(kind: str) -> BatchedModel:
+    return BatchedModel(*tiny_checkpoint(kind), CPU)
+
+
+def run(*arguments: object) -> str:
+    done = CliRunner().invoke(app, ["train", *map(str, arguments)])
+    if done.exception is not None:
+        raise done.exception
+    return done.output
+
+
+def test_prompts_are_different_and_never_held_out():
+    from paradecode.bench.parallel.task import is_held_out
+
+    workload = Workload(limit=50)
+    found = workload.texts()
+    assert len(set(found)) == len(found) == 50
+    assert not any(is_held_out(text) for text in found)
+    assert found == workload.texts() != replace(workload, seed=1).texts()
+
+
+def test_the_oracle_follows_the_reference(llm):
+    made = record_trajectories(llm, SMALL, 8, quiet)
+    samples = record_filter_samples(llm, SMALL, 8, quiet)
+    assert samples.confidence.shape == samples.final.shape == samples.judged.shape
+    assert set(np.unique(samples.final)) <= {0.0, 1.0}
+    assert not (samples.final > samples.judged).any()
+    for prompt in range(len(made)):
+        mine = samples.prompt == prompt
+        # Static decoding never needs fewer forwards than the oracle.
+        assert 1 <= mine.sum() <= made.step[prompt].max() + 1
+
+
+@pytest.mark.parametrize("kind", ["llada", "dream", "sdar"])
+def test_whole_canvases_give_the_logits_of_the_engine(kind):
+    from paradecode.backends import open_backend
+    from paradecode.backends.interface import Span
+
+    config, weights = tiny_checkpoint(kind)
+    model = batched(kind)
+    tokens = np.array([[5, 6, config.mask_token, 8, 9, config.mask_token, 11]])
+    inside = np.ones((1, 7), bool)
+    padded = np.pad(tokens, ((0, 0), (0, 3)))
+    states = model.states(
+        torch.from_numpy(padded), torch.from_numpy(np.pad(inside, ((0, 0), (0, 3))))
+    )
+    got = model.logits(states)[0, :7].numpy()
+    backend = open_backend("torch", config, weights, dtype="fp64", threads=1)
+    backend.reserve(1)
+    places = np.arange(7, dtype=np.int32)
+    seen = model.seen(torch.arange(7)).numpy()
+    span = Span(
+        pages=np.zeros(1, np.int32), tokens=tokens[0].astype(np.int32), positions=places,
+        slots=places, context=0, logits=places, mask=seen,
+    )  # fmt: skip
+    (wanted,) = backend.forward([span])
+    ids = np.tile(np.delete(np.arange(config.vocab_size), config.mask_token), (7, 1))
+    assert np.allclose(wanted.logits.gather(ids), np.take_along_axis(got, ids, 1), atol=2e-3)
+    assert np.isinf(got[:, config.mask_token]).all()
+
+
+def test_samples_come_back_and_belong_to_one_workload(llm, tmp_path):
+    digest = SMALL.digest(llm, "filter", 8)
+    assert digest != replace(SMALL, seed=1).digest(llm, "filter", 8)
+    assert digest != SMALL.digest(llm, "filter", 4)
+    samples, path = record_filter_samples(llm, SMALL, 8, quiet), tmp_path / "samples"
+    save_filter_samples(path, samples, digest)
+    again = load_filter_samples(path, digest, 8)
+    assert all(np.array_equal(v, getattr(again, k)) for k, v in vars(samples).items())
+    for bad in (("other", 8), (digest, 4)):
+        with pytest.raises(InvalidInput, match="--samples"):
+            load_filter_samples(path, *bad)
+    made = record_trajectories(llm, SMALL, 8, quiet)
+    save_trajectories(path, made, digest)
+    again = load_trajectories(path, digest, llm.config.vocab_size)
+    assert np.array_equal(again.tokens, made.tokens)
+    assert np.array_equal(again.step, made.step)
+    with pytest.raises(InvalidInput, match="damaged"):
+        load_trajectories(path, digest, 2)
+    with pytest.raises(InvalidInput, match="--samples"):
+        load_filter_samples(path, digest, 8)
+
+
+def test_trajectories_are_those_of_static(llm):
+    made = record_trajectories(llm, SMALL, 4, quiet)
+    prompts = SMALL.encoded(llm)
+    plain = llm.generate(prompts, max_tokens=12, decoder="static(block_length=4)")
+    for row, (prompt, output) in enumerate(zip(prompts, plain, strict=True)):
+        start, end = len(prompt), len(prompt) + len(output.token_ids)
+        assert made.tokens[row, :end].astype(int).tolist() == [*prompt, *output.token_ids]
+        assert (made.step[row, :start] == PROMPT).all()
+        assert (made.step[row, start:end] >= 0).all()
+
+
+def learnable(count: int = 400) -> FilterSamples:
+    """A proposal is final if its right neighbour is sure: nothing its own confidence tells."""
+    random = np.random.default_rng(0)
+    confidence = random.random((count, 4)).astype(np.float32)
+    final = (np.roll(confidence, -1, axis=1) > 0.5).astype(np.float32)
+    prompt = np.repeat(np.arange(count // 8), 8).astype(np.float32)
+    return FilterSamples(confidence, final, np.ones_like(final), prompt)
+
+
+def test_the_filter_learns_what_can_be_learnt():
+    samples = learnable()
+    settings = FilterSettings(epochs=800)
+    made, report = fit_filter(samples, settings, quiet)
+    assert report.filter.auc > 0.95 > 0.65 > report.confidence.auc
+    assert report.filter.log_loss < report.constant.log_loss / 2
+    assert report.training + report.held_out < len(samples)
+    again, same = fit_filter(samples, settings, quiet)
+    assert same == report
+    assert np.array_equal(again.w1, made.w1)
+    for few in (10, 400):
+        part = FilterSamples(*(v[:few] for v in vars(samples).values()))
+        if few == 400:
+            part = replace(part, final=np.ones_like(part.final))
+        with pytest.raises(InvalidInput, match="samples"):
+            fit_filter(part, settings, quiet)
+
+
+def test_numpy_and_torch_have_the_same_layer():
+    model = batched("llada")
+    facts = {"vocab_size": 96, "hidden_size": 64, "width": 16, "heads": 2, "inner": 24}
+    layer = _Layer(facts, model, seed=3)
+    with torch.no_grad():
+        layer.tensors["out"].normal_()
+    from paradecode.decoders.diffusion.joint_layer import JointLayer
+
+    plain = JointLayer(facts, {n: t.detach().numpy() for n, t in layer.tensors.items()})
+    tokens, states = torch.arange(7)[None] + 4, torch.randn(1, 7, 64)
+    for seen in (torch.ones(1, 7, 7, dtype=torch.bool), torch.ones(1, 7, 7).tril().bool()):
+        wanted = layer(tokens, states, seen)[0].detach().numpy()
+        got = plain(tokens[0].numpy(), states[0].numpy(), np.arange(7), seen[0].numpy())
+        assert np.allclose(got, wanted, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["llada", "dream"])
+def test_the_layer_comes_nearer_than_the_stale_forward(kind):
+    settings = JointSettings(width=32, depth=2, steps=120, batch=8, rate=3e-3)
+    layer, report = fit_joint(batched(kind), texts(), settings, quiet)
+    assert report.one.layer < report.one.stale
+    assert layer.facts["hidden_size"] == 64
+    _, same = fit_joint(batched(kind), texts(), replace(settings, steps=2), quiet)
+    assert same.one.stale == report.one.stale
+    for bad in (replace(settings, width=33), replace(settings, depth=9)):
+        with pytest.raises(InvalidInput):
+            fit_joint(batched(kind), texts(), bad, quiet)
+
+
+def test_corruption_is_what_it_says():
+    model, made = batched("llada"), texts()
+    settings = RefineSettings(corrupted=0.5, own=0.5)
+    batch = corrupt(model, made, np.arange(20), settings, np.random.default_rng(0))
+    answer = torch.from_numpy(made.step[:20] >= 0)
+    kinds = batch.masked.int() + batch.corrupted.int() + batch.kept.int()
+    assert torch.equal(kinds == 1, answer)
+    assert (batch.tokens[batch.masked] == 95).all()
+    assert (batch.tokens[batch.corrupted] != batch.right[batch.corrupted]).all()
+    assert (batch.tokens[batch.corrupted] != 95).all()
+    assert torch.equal(batch.tokens[batch.kept], batch.right[batch.kept])
+    visible = int((answer & ~batch.masked).sum())
+    assert 0.3 < int(batch.corrupted.sum()) / visible < 0.6
+
+
+def test_a_model_learns_to_correct():
+    model = batched("llada")
+    settings = RefineSettings(corrupted=0.2, steps=80, batch=8, rate=3e-3)
+    report = fit_corrections(model, texts(), settings, quiet)
+    assert report.before.corrected < 0.3 < 0.7 < report.after.corrected
+    assert report.after.kept > 0.9
+    assert not any(weight.requires_grad for weight in model.parameters.values())
+
+
+COMMANDS = {"unmask-filter": "filter", "joint-sampler": "layer", "refine": ""}
+QUICK = {
+    "unmask-filter": ("--epochs", 20), "joint-sampler": ("--steps", 2, "--depth", 1),
+    "refine": ("--steps", 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_from_prompts_to_a_part_that_decodes(folder, tmp_path, command):
+    output, samples = tmp_path / "out", tmp_path / "samples"
+    arguments = [
+        "--model", folder, "--backend", "native", "--threads", 1, "--limit", 24,
+        "--max-tokens", 12, "--block", 8, "--samples", samples, "--json", *QUICK[command],
+    ]  # fmt: skip
+    first = run(command, output, *arguments)
+    report = json.loads(first[first.index("{") :])
+    assert report["training"]
+    assert report["held_out"]
+    again = run(command, tmp_path / "again", *arguments)  # From the samples, without decoding.
+    assert {**json.loads(again[again.index("{") :]), "file": report["file"]} == report
+    with pytest.raises(InvalidInput, match="another workload"):
+        run(command, tmp_path / "other", *arguments, "--seed", 1)
+    model, spec = folder, f"{parse_name(command)}({COMMANDS[command]}='{output}')"
+    if command == "refine":
+        model, spec = output, "refine(least=0.5)"
+        changed = open_model(output).weights["head"].float32()
+        assert not np.array_equal(changed, open_model(folder).weights["head"].float32())
+    with front(model) as llm:
+        made = llm.generate("copy: Ana Bob", max_tokens=12, decoder=spec)
+    assert 1 <= len(made.token_ids) <= 12
+
+
+def parse_name(command: str) -> str:
+    return "learn2pd" if command == "unmask-filter" else command
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_what_cannot_work_is_refused_before_a_model_is_loaded(tmp_path, command, monkeypatch):
+    monkeypatch.setattr(LLM, "__init__", None)
+    good = tmp_path / "out"
+    for arguments, field in (
+        ([tmp_path], "OUTPUT"),
+        ([tmp_path / "no" / "out"], "OUTPUT"),
+        ([good, "--samples", tmp_path / "no" / "samples"], "--samples"),
+        ([good, "--max-tokens", 1 << 40], "max_tokens"),
+        ([good, "--prompts", tmp_path / "none"], "prompts"),
+    ):
+        with pytest.raises(InvalidInput, match=field):
+            run(command, *arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_without_pytorch_it_says_what_to_install(tmp_path, command, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(InvalidInput, match=r"paradecode\[train\]"):
+        run(command, tmp_path / "out")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_causal_model_is_refused(tmp_path, command):
+    folder = model_folder(tmp_path / "causal")
+    config = json.loads((folder / "config.json").read_text())
+    del config["attention"], config["mask_token_id"]
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InvalidInput, match="diffusion model"):
+        run(command, tmp_path / "out", "--model", folder, "--limit", 2)
+
+
+def test_refine_needs_a_folder_it_can_copy(tmp_path):
+    with pytest.raises(InvalidInput, match="--model"):
+        run("refine", tmp_path / "out", "--model", "smollm2")

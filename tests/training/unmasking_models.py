@@ -1,0 +1,42 @@
+"""Tiny diffusion models that are quick to open, and texts of theirs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from paradecode.llm import LLM
+from paradecode.training.diffusion.model import TinyModel, save_model, tiny_config
+from paradecode.training.diffusion.vocabulary import build_tokenizer, save_tokenizer
+from paradecode.training.unmasking.trajectories import PROMPT, Trajectories
+
+
+def model_folder(folder: Path, seed: int = 0) -> Path:
+    """A random model with the tiny models' tokenizer: 2 layers of 32."""
+    folder.mkdir()
+    tokenizer = build_tokenizer()
+    model = TinyModel(tiny_config("diffusion", tokenizer.get_vocab_size(), 32, 2, 2, 48), seed)
+    with torch.no_grad():
+        generator = torch.Generator().manual_seed(seed)
+        for parameter in model.parameters():
+            if parameter.ndim == 2:
+                parameter.normal_(0, 1.5 * parameter.shape[1] ** -0.5, generator=generator)
+        model.embed.weight.normal_(0, 1, generator=generator)
+    save_model(model, folder)
+    save_tokenizer(tokenizer, folder)
+    return folder
+
+
+def front(folder: Path) -> LLM:
+    return LLM(folder, backend="native", threads=1)
+
+
+def texts(count: int = 40, seed: int = 0) -> Trajectories:
+    """Canvases of a prompt of 3 and an answer of 8 that repeats its first token, left to right."""
+    random = np.random.default_rng(seed)
+    first = random.integers(4, 24, count)
+    tokens = np.repeat(first[:, None], 11, axis=1).astype(np.float32)
+    step = np.tile(np.array([PROMPT] * 3 + [*range(8)], np.float32), (count, 1))
+    return Trajectories(tokens, step)
