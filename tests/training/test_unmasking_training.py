@@ -238,8 +238,8 @@ def test_corruption_is_what_it_says():
 
 def test_a_model_learns_to_correct():
     model = batched("llada")
-    settings = RefineSettings(corrupted=0.2, steps=80, batch=8, rate=3e-3)
-    report = fit_corrections(model, texts(), settings, quiet)
+    settings = RefineSettings(corrupted=0.2, steps=200, batch=16, rate=3e-3)
+    report = fit_corrections(model, texts(160), settings, quiet)
     assert report.before.corrected < 0.3 < 0.7 < report.after.corrected
     assert report.after.kept > 0.9
     assert not any(weight.requires_grad for weight in model.parameters.values())

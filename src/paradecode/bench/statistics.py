@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,13 +59,18 @@ def interval(
         value = float(statistic(table.sum(axis=1)))
         if not np.isfinite(value):
             return None
-        draws = np.random.default_rng(seed).multinomial(
-            count, np.full(count, 1 / count), size=resamples
-        )
-        values = statistic(draws @ table.T)
+        values = statistic(_draws(count, resamples, seed) @ table.T)
     values = values[np.isfinite(values)]
     low, high = np.quantile(values, (0.025, 0.975)) if len(values) else (value, value)
     return Interval(value, float(low), float(high))
+
+
+@lru_cache(maxsize=2)  # Many figures of one run share the draw, and drawing takes the time.
+def _draws(count: int, resamples: int, seed: int) -> NDArray[np.int64]:
+    """How often each of ``count`` prompts is in each resample, [resamples, count]."""
+    return np.random.default_rng(seed).multinomial(
+        count, np.full(count, 1 / count), size=resamples
+    )
 
 
 def ratio(totals: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -7,6 +7,7 @@ import sys
 import typer
 from rich.markup import escape
 
+from paradecode.cli.bench import bench_app
 from paradecode.cli.chat import chat
 from paradecode.cli.console import err
 from paradecode.cli.datastore import datastore
@@ -41,6 +42,7 @@ app.command()(datastore)
 app.command()(verify)
 app.add_typer(replay_app, name="replay")
 app.command()(tune)
+app.add_typer(bench_app, name="bench")
 train_app.command(name="diffusion")(train_diffusion)
 train_app.command(name="autoregressive")(train_autoregressive)
 train_app.command(name="unmask-filter")(unmask_filter)

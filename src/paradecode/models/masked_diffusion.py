@@ -49,12 +49,14 @@ FAMILIES = {
         "Qwen2ForCausalLM", "full", 151666, shift=True, eos_tokens=(151643, 151645)
     ),
     "SDARForCausalLM": Family(
-        "Qwen3ForCausalLM", "block", 151669, block_length=4, eos_tokens=(151643, 151645)
+        "Qwen3ForCausalLM", "block", 151669, block_length=4, eos_tokens=(151643, 151645),
+        settings={"block_size": "block_length"},
     ),
     "Fast_dLLM_QwenForCausalLM": Family(
-        "Qwen2ForCausalLM", "block", 151665, block_length=32, shift=True, eos_tokens=(151645,)
+        "Qwen2ForCausalLM", "block", 151665, block_length=32, shift=True, eos_tokens=(151645,),
+        settings={"bd_size": "block_length"},
     ),
-}
+}  # fmt: skip
 """Name in ``architectures`` -> facts."""
 
 _LLADA_LAYER = re.compile(r"model\.transformer\.blocks\.(\d{1,5})\.(\w+)\.(weight|bias)")

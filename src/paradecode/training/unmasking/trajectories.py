@@ -94,6 +94,7 @@ def load_trajectories(path: Path, digest: str, vocab_size: int) -> Trajectories:
     checked(FIELD, name, tensors, {"tokens": shape, "step": shape})
     tokens, step = tensors["tokens"], tensors["step"]
     sound = len(shape) == 2 and (tokens % 1 == 0).all() and (step % 1 == 0).all()
-    if not sound or not ((tokens >= 0) & (tokens < vocab_size) & (step >= OUTSIDE)).all():
+    known = (tokens >= 0) & (tokens < vocab_size) & (step >= OUTSIDE)
+    if not sound or not (known & (step < shape[-1])).all():
         raise InvalidInput(FIELD, name, "it is damaged: name a new file")
     return Trajectories(tokens, step)

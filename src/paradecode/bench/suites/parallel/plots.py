@@ -139,8 +139,8 @@ def _sweep(axes: Any, task: str, tint: str, name: str, summaries: Sequence[Summa
         axes.plot([x for x, _ in known], [100 * y.value for _, y in known], "o-", color=tint,
                   markersize=4, linewidth=1.4, label=name, zorder=3)  # fmt: skip
         axes.fill_between(
-            [x for x, _ in known], [100 * y.low for _, y in known], [100 * y.high for _, y in known],
-            color=tint, alpha=0.12, linewidth=0,
+            [x for x, _ in known], [100 * y.low for _, y in known],
+            [100 * y.high for _, y in known], color=tint, alpha=0.12, linewidth=0,
         )  # fmt: skip
 
 

@@ -18,9 +18,9 @@ HEAD = (
     "identical",
 )  # fmt: skip
 NOTES = (
-    f"All ratios are a token, paired with `{REFERENCE}` (one token a forward, no cache) on the same "
-    "batches, 95 % bootstrap intervals in brackets. Exact match: Wilson's interval; its difference: "
-    "Bonett and Price's paired one.",
+    f"All ratios are a token, paired with `{REFERENCE}` (one token a forward, no cache) on the "
+    "same batches, 95 % bootstrap intervals in brackets. Exact match: Wilson's interval; its "
+    "difference: Bonett and Price's paired one.",
     "Tokens are those of the output with its end of text. A deciding forward decided one of them; "
     "the others decided only what lies behind, which is easy, so their share flatters every policy "
     "on a long canvas. Rows: positions computed, prompt included.",

@@ -76,7 +76,7 @@ def policies(done: Mapping[str, Measured]) -> Verdict:
 
 
 def drafted(done: Mapping[str, Measured]) -> Verdict:
-    """FreeDave with 1.5 times fewer forwards than plain decoding of the same blocks, same tokens."""
+    """FreeDave: 1.5 times fewer forwards than plain decoding of the same blocks, same tokens."""
     target = f"`freedave` cuts forwards by {FEWER_DRAFTED_FORWARDS:g}x with identical output"
     met: list[bool] = []
     lines: list[str] = []
