@@ -1,4 +1,4 @@
-"""Tiny random models, saved in the way of the published ones: their config.json and tensor names."""
+"""Tiny random models in folders as the published ones have: config.json and tensor names."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def tiny_model(family: str) -> tuple[ModelConfig, Weights]:
     The others' standard deviation is about 4, so no sampler ever proposes the mask token: the
     published samplers do not ban it, and trained models never say it.
     """
-    seed = {"llada": 11, "dream": 12, "sdar": 13, "fast-dllm-v2": 14}[family]
+    seed = {"llada": 11, "dream": 12, "sdar": 13, "fast-dllm-v2": 15}[family]
     config, weights = tiny_checkpoint("dream" if family == "fast-dllm-v2" else family, seed=seed)
     if family == "fast-dllm-v2":
         config = replace(config, architecture="qwen2", attention="block", block_length=8)

@@ -12,7 +12,7 @@ from workloads import CURVE, engine_runs, items, recording_of, toy
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.cost import CostCurve
-from paradecode.replay import Outcome, play
+from paradecode.replay import Outcome, play, player
 from paradecode.replay.recording import Timing
 from paradecode.replay.report import outcome_record, outcome_table
 
@@ -94,3 +94,17 @@ def test_the_report_has_every_method_and_group():
     assert table.row_count == 2
     assert table.caption
     assert outcome_table([outcome], plain, by_group=True).row_count == 6
+
+
+def test_python_follows_the_line_through_two_measured_methods(monkeypatch):
+    here = {player.PLAIN: 40e-6, player.HEAVY: 240e-6}
+    monkeypatch.setattr(player, "_step", lambda recording, curve, method: here[method])
+    made = replace(MADE, timing=Timing(python=200e-6, heavy=700e-6))
+    python = player._python_between_forwards(made, MADE.curve)
+    assert python(10 * 40e-6, 10) == pytest.approx(10 * 200e-6)
+    assert python(10 * 240e-6, 10) == pytest.approx(10 * 700e-6)
+    assert python(10 * 140e-6, 10) == pytest.approx(10 * 450e-6)
+    old = player._python_between_forwards(
+        replace(MADE, timing=Timing(python=200e-6)), MADE.curve
+    )  # Recorded without the second method: in proportion.
+    assert old(10 * 80e-6, 10) == pytest.approx(10 * 400e-6)

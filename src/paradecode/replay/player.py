@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -26,12 +26,12 @@ from paradecode.replay.backend import END, RecordingBackend
 from paradecode.replay.driving import finish
 from paradecode.replay.logits import Reading
 from paradecode.replay.outcome import Drafted, Outcome, Played
-from paradecode.replay.recording import Recording, Request, Timing
+from paradecode.replay.recording import HEAVY, Recording, Request, Timing
 
 PLAIN = "greedy"
 IN_ENGINE = "replay has no model, measure it in the engine"
 WARM_UP = 128
-"""Plain steps that show how fast Python is here and now."""
+"""Steps that show how fast Python is here and now."""
 
 
 def play(
@@ -56,12 +56,10 @@ def play(
     curve = curve or chosen.curve
     spec = parse(spec)
     exact = True
-    # Python is slower between real forwards: in the same proportion for every method.
-    here = _plain_step(chosen, curve)
-    slower = recording.timing.python / here if here else 1.0
+    python = _python_between_forwards(chosen, curve)
     played = []
     for request, (sequence, backend, mark) in zip(chosen.requests, replayed(chosen, spec, curve)):
-        played.append(_played(request, sequence, mark, curve, recording.timing, slower))
+        played.append(_played(request, sequence, mark, curve, recording.timing, python))
         exact = exact and backend.reading.exact
     return Outcome(str(spec), exact, tuple(played))
 
@@ -147,7 +145,7 @@ def _played(
     mark: Mark,
     curve: CostCurve,
     timing: Timing,
-    slower: float,
+    python: Callable[[float, int], float],
 ) -> Played:
     stats = sequence.stats
     return Played(
@@ -161,16 +159,33 @@ def _played(
             for step in sequence.trace
         ),
         forward_seconds=max(sum(timing.forward + curve.at(*f) for f in mark.forwards), 0.0),
-        python_seconds=slower * mark.python + mark.vocabulary_seconds(timing),
+        python_seconds=python(mark.python, len(mark.forwards)) + mark.vocabulary_seconds(timing),
         drafter_seconds=stats.decoder_seconds,
     )
 
 
-def _plain_step(recording: Recording, curve: CostCurve) -> float:
-    """Seconds of a plain step's Python when it is replayed; 0 where no request has two tokens."""
+def _python_between_forwards(
+    recording: Recording, curve: CostCurve
+) -> Callable[[float, int], float]:
+    """(seconds of Python here, steps) -> seconds of Python in the engine.
+
+    A plain step takes there what was measured there; what a method does beyond it is slowed as the
+    steps of ``HEAVY`` are.
+    """
+    timing, plain, heavy = recording.timing, *(_step(recording, curve, m) for m in (PLAIN, HEAVY))
+    if not plain:
+        return lambda seconds, steps: seconds
+    slower = timing.python / plain
+    if heavy > plain and timing.heavy > timing.python:
+        slower = (timing.heavy - timing.python) / (heavy - plain)
+    return lambda seconds, steps: steps * timing.python + slower * (seconds - steps * plain)
+
+
+def _step(recording: Recording, curve: CostCurve, method: str) -> float:
+    """Seconds of a step's Python when it is replayed; 0 where no request has two tokens."""
     times: list[float] = []
     steps = 0
-    for _, _, mark in replayed(recording, parse(PLAIN), curve):
+    for _, _, mark in replayed(recording, parse(method), curve):
         if mark.forwards:
             times.append(mark.python / len(mark.forwards))
             steps += len(mark.forwards)

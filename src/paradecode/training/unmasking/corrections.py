@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -93,7 +94,9 @@ def fit_corrections(
     Raises:
         InvalidInput: if there are too few texts.
     """
-    train, _, held = (np.flatnonzero(part) for part in split(np.arange(len(made)), settings.seed))
+    train, _, held = (
+        np.flatnonzero(part) for part in split(np.arange(float(len(made))), settings.seed)
+    )
     if len(train) < FEWEST:
         raise InvalidInput("samples", f"{len(made)} texts", f"log at least {2 * FEWEST}")
     before = _measured(model, made, held, settings)
@@ -147,10 +150,12 @@ def corrupt(
     corrupted &= wrong != right
     tokens = np.where(unknown, mask_token, np.where(corrupted, wrong, right))
     kept = answer & ~masked & ~corrupted
+
+    def tensor(values: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(values).to(model.device)
+
     return Batch(
-        *(torch.from_numpy(a).to(model.device) for a in (tokens, right)),
-        inside,
-        *(torch.from_numpy(a).to(model.device) for a in (masked, corrupted, kept)),
+        tensor(tokens), tensor(right), inside, tensor(masked), tensor(corrupted), tensor(kept)
     )
 
 

@@ -129,7 +129,9 @@ def fit_joint(
         InvalidInput: if there are too few trajectories, or the layer would be too large.
     """
     facts = _facts(model, settings)
-    train, _, held = (np.flatnonzero(part) for part in split(np.arange(len(made)), settings.seed))
+    train, _, held = (
+        np.flatnonzero(part) for part in split(np.arange(float(len(made))), settings.seed)
+    )
     long = made.step.max(axis=1) >= settings.depth + 1
     train, held = train[long[train]], held[long[held]]
     if len(train) < FEWEST or not len(held):
@@ -199,6 +201,7 @@ def _divergence(
     inside = torch.from_numpy(step != OUTSIDE).to(model.device)
 
     def canvas(until: NDArray[np.integer]) -> Tensor:
+        assert model.config.mask_token is not None
         known = (step == PROMPT) | ((step >= 0) & (step < until))
         return torch.from_numpy(np.where(known, tokens, model.config.mask_token)).to(model.device)
 

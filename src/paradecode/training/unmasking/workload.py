@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from random import Random
@@ -105,8 +106,8 @@ def decode_all(
         try:
             for number in numbers:
                 ids: NDArray[np.int32] = np.array(prompts[number], np.int32)
-                made = decoder(number)
-                live.append(llm.engine.add(GenerationRequest(ids, lambda made=made: made, params)))
+                request = GenerationRequest(ids, partial(decoder, number), params)
+                live.append(llm.engine.add(request))
             while not all(sequence.finished for sequence in live):
                 llm.engine.step()
         finally:

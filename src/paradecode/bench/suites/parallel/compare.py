@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paradecode.bench.statistics import Interval, wilson
-from paradecode.bench.suites.parallel.report import percent, table, times
+from paradecode.bench.suites.parallel.cells import percent, points, times
 from paradecode.bench.suites.parallel.results import Results
 from paradecode.bench.suites.parallel.summary import Comparison, Measured, compared, measured
-from paradecode.bench.suites.parallel.verdicts import points
 from paradecode.core.errors import InvalidInput
 
 HEAD = ("method", "exact match", "minus before", "fewer forwards", "fewer rows", "x as fast",
@@ -57,11 +56,6 @@ def rows(found: list[Change]) -> list[tuple[str, ...]]:
         )
         for change in found
     ]  # fmt: skip
-
-
-def report(found: list[Change]) -> str:
-    """The changes as Markdown."""
-    return table(HEAD, rows(found)) + "\n"
 
 
 def _only(all_: dict[str, Measured], ids: set[str]) -> dict[str, Measured]:

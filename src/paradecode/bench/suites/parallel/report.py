@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from paradecode.bench.markdown import number, spread
 from paradecode.bench.parallel.tasks import BY_NAME
-from paradecode.bench.statistics import Interval
+from paradecode.bench.suites.parallel.cells import percent, points, table, times
 from paradecode.bench.suites.parallel.methods import REFERENCE
 from paradecode.bench.suites.parallel.results import Results
 from paradecode.bench.suites.parallel.summary import Figures, Summary, tasks_of
-from paradecode.bench.suites.parallel.verdicts import Verdict, points
+from paradecode.bench.suites.parallel.verdicts import Verdict
 
 HEAD = (
     "method", "exact match", f"minus `{REFERENCE}`'s", "tokens/forward", "fewer forwards",
@@ -65,22 +65,6 @@ def row(summary: Summary) -> tuple[str, ...]:
         times(versus.seconds) if versus else "",
         f"{plain.identical}/{plain.items}" if plain else "",
     )
-
-
-def percent(found: Interval) -> str:
-    """``97.5 % (95.0 to 99.1)``."""
-    value, low, high = (f"{100 * v:.1f}" for v in (found.value, found.low, found.high))
-    return f"{value} % ({low} to {high})"
-
-
-def times(found: Interval | None) -> str:
-    """``4.10x (3.90 to 4.30)``."""
-    return spread(found, unit="x")
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(head) + " |", "|---" + "|---:" * (len(head) - 1) + "|"]
-    return "\n".join([*lines, *("| " + " | ".join(cells) + " |" for cells in rows)])
 
 
 def _conditions(results: Results) -> str:

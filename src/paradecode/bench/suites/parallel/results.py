@@ -98,7 +98,7 @@ def run_from_json(entry: Mapping[str, Any]) -> Run:
     answers = tuple(
         Answer(
             tuple(int(token) for token in each["tokens"]), str(each["text"]), bool(each["right"]),
-            *(int(each[name]) for name in ("forwards", "rows", "deciding")),
+            int(each["forwards"]), int(each["rows"]), int(each["deciding"]),
         )
         for each in entry["answers"]
     )  # fmt: skip
@@ -155,8 +155,13 @@ def _from_json(data: Mapping[str, Any]) -> Results:
     machine = dict(data["machine"])
     machine["isa"] = tuple(machine["isa"])
     return Results(
-        **{name: str(data[name]) for name in ("created", "commit", "model", "weights")},
-        **{name: dict(data[name]) for name in ("versions", "settings", "failed")},
+        created=str(data["created"]),
+        commit=str(data["commit"]),
+        versions=dict(data["versions"]),
+        model=str(data["model"]),
+        weights=str(data["weights"]),
+        settings=dict(data["settings"]),
+        failed=dict(data["failed"]),
         machine=Machine(**machine),
         methods=tuple(str(method) for method in data["methods"]),
         items=items,

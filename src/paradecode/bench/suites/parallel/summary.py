@@ -104,7 +104,9 @@ def measured(results: Results) -> dict[str, Measured]:
         answers.setdefault(run.method, {}).update(zip(run.items, run.answers))
         costs.setdefault(run.method, {})[run.items] = Cost(
             sum(len(answer.tokens) for answer in run.answers),
-            *(sum(getattr(a, name) for a in run.answers) for name in COSTS[:-1]),
+            sum(answer.forwards for answer in run.answers),
+            sum(answer.deciding for answer in run.answers),
+            sum(answer.rows for answer in run.answers),
             run.seconds,
         )
     ids = {item.id for item in results.items}

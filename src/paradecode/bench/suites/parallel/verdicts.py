@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from paradecode.bench.markdown import spread
 from paradecode.bench.parallel.tasks import BY_NAME
 from paradecode.bench.statistics import Interval
+from paradecode.bench.suites.parallel.cells import points, times
 from paradecode.bench.suites.parallel.methods import (
     REFERENCE,
     cache_of,
@@ -68,7 +68,7 @@ def policies(done: Mapping[str, Measured]) -> Verdict:
         fewer = found.forwards
         if fewer is None or fewer.low < FEWER_FORWARDS or not is_lossless(found.gain):
             continue
-        line = f"`{method}`: {spread(fewer)}x fewer, exact match {points(found.gain)}"
+        line = f"`{method}`: {times(fewer)} fewer, exact match {points(found.gain)}"
         name = read(method).method.name
         best[name] = max(best.get(name, (0.0, "")), (fewer.value, line))
     lines = [line for _, line in sorted(best.values(), reverse=True)]
@@ -90,7 +90,7 @@ def drafted(done: Mapping[str, Measured]) -> Verdict:
         same = found.identical == found.items
         met.append(same and found.forwards.low >= FEWER_DRAFTED_FORWARDS)
         lines.append(
-            f"`{method}`: {spread(found.forwards)}x fewer than `{plain}`, "
+            f"`{method}`: {times(found.forwards)} fewer than `{plain}`, "
             f"{found.identical} of {found.items} outputs identical"
         )
     return Verdict(target, any(met) if met else None, tuple(lines))
@@ -111,13 +111,13 @@ def caches(done: Mapping[str, Measured]) -> Verdict:
             continue
         met.append(found.rows.low >= FEWER_ROWS)
         line = (
-            f"`{method}`: {spread(found.rows)}x fewer rows a token than without the cache, "
+            f"`{method}`: {times(found.rows)} fewer rows a token than without the cache, "
             f"exact match {points(found.gain)}"
         )
         whole = compared(done[method], reference) if reference else None
         if whole is not None and whole.seconds is not None:
             line += (
-                f"; against `{REFERENCE}` {spread(whole.seconds)}x as fast, "
+                f"; against `{REFERENCE}` {times(whole.seconds)} as fast, "
                 f"exact match {points(whole.gain)}"
             )
         lines.append(line)
@@ -178,9 +178,3 @@ def _on(ids: set[str], one: Measured, other: Measured) -> Interval:
 
 def _share(one: Measured, ids: set[str]) -> float:
     return sum(one.answers[item].right for item in ids) / len(ids)
-
-
-def points(found: Interval) -> str:
-    """A difference of exact match in percentage points: ``-1.5 points (-3.1 to +0.1)``."""
-    value, low, high = (f"{100 * v:+.1f}" for v in (found.value, found.low, found.high))
-    return f"{value} points ({low} to {high})"

@@ -44,7 +44,8 @@ class OneByOne(Unmask):
             reply: Reply = yield replace(forward, hidden=(facts.layers - 1,))
             canvas.stored = np.where(plan.store, canvas.tokens, canvas.stored)
             logits = reply.logits
-            about = forward.positions + canvas.shift  # type: ignore[operator]
+            assert forward.positions is not None
+            about = forward.positions + int(canvas.shift)
             states = reply.hidden[facts.layers - 1][about < canvas.end]
             about = about[about < canvas.end]
             seen = _seen(canvas, about)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -35,7 +36,7 @@ class Learn2PD(Wrapper):
     one is judged in pieces. ``end`` is ``eotp``: where the canvas is cut behind an end of text.
     """
 
-    observes = "window"
+    observes: Literal["masked", "window", "canvas"] = "window"
 
     filter: str = local_path(f"file of `{COMMAND}`")
     sure: float = parameter(0.96, 0.0, 1.0, "probability that a final proposal must exceed")
