@@ -172,13 +172,14 @@ def test_journals_of_other_runs_and_damaged_ones_are_refused(llm, tmp_path):
 
 
 def test_the_default_methods_cover_what_needs_no_training():
-    specs = default_methods()
+    specs = default_methods(has_blocks=False)
     assert specs[0] == "static"
     assert len(specs) == len(set(specs))
     named = {parse(spec).method.name for spec in specs}
     free = {m.name for m in methods().values() if m.family == "diffusion" and m.training == "none"}
     assert named == free
-    assert {cache_of(spec) for spec in specs} >= set(CACHES) - {"two_level"}
+    assert {cache_of(spec) for spec in specs} == set(CACHES) - {"two_level"}
+    assert {cache_of(spec) for spec in default_methods(has_blocks=True)} == set(CACHES)
     for spec in specs:
         assert plain_of(spec) in specs or parse(spec).method.name != "freedave"
         assert without_cache(spec) in specs

@@ -68,9 +68,7 @@ def interval(
 @lru_cache(maxsize=2)  # Many figures of one run share the draw, and drawing takes the time.
 def _draws(count: int, resamples: int, seed: int) -> NDArray[np.int64]:
     """How often each of ``count`` prompts is in each resample, [resamples, count]."""
-    return np.random.default_rng(seed).multinomial(
-        count, np.full(count, 1 / count), size=resamples
-    )
+    return np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=resamples)
 
 
 def ratio(totals: NDArray[np.float64]) -> NDArray[np.float64]:

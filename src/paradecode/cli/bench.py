@@ -75,9 +75,9 @@ def bench(
         raise typer.Exit(STOPPED) from None
     summaries, found = parallel.judged(results)
     files = parallel.write_files(results, output, summaries, found)
-    from paradecode.bench.suites.parallel.report import HEAD, row
+    from paradecode.bench.suites.parallel.report import BRIEF, brief
 
-    _print_table(HEAD, [row(summary) for summary in summaries])
+    _print_table(BRIEF, [brief(summary) for summary in summaries])
     for verdict in found:
         out.print(f"[bold]{verdict.word}[/]: {escape(verdict.target)}")
         for line in verdict.evidence:
@@ -103,7 +103,9 @@ def compare(
 
 
 def _print_table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    table = Table(*(escape(cell) for cell in head))
+    table = Table(escape(head[0]))
+    for cell in head[1:]:
+        table.add_column(escape(cell), justify="right")
     for cells in rows:
         table.add_row(*(escape(cell) for cell in cells))
     out.print(table)

@@ -41,6 +41,13 @@ LLADA_SETTINGS = {
     "max_sequence_length": "max_position_embeddings", "weight_tying": "tie_word_embeddings",
     "include_bias": "attention_bias", "activation_type": "hidden_act",
 }  # fmt: skip
+LLADA_ALWAYS = {
+    "alibi": False, "attention_layer_norm": False, "bias_for_layer_norm": False,
+    "block_type": "llama", "clip_qkv": None, "include_qkv_bias": False, "input_emb_norm": False,
+    "layer_norm_type": "rms", "layer_norm_with_affine": True, "multi_query_attention": False,
+    "rope": True, "scale_logits": False,
+}  # fmt: skip
+"""Switches of LLaDA's code, and the one value that the published models have."""
 FAMILIES = {
     "LLaDAModelLM": Family(
         "LlamaForCausalLM", "full", 126336, eos_tokens=(126081, 126348), settings=LLADA_SETTINGS
@@ -85,13 +92,19 @@ def as_causal(name: object, raw: dict[str, Any]) -> tuple[object, dict[str, Any]
         architecture may say ``attention``, ``block_length`` and ``shift`` itself.
 
     Raises:
-        InvalidModel: if the vocabulary has no room for the mask token.
+        InvalidModel: if the vocabulary has no room for the mask token, one thing is said in two
+            ways, or the model is of a kind that its family's code knows and we do not.
     """
     family = FAMILIES.get(name) if isinstance(name, str) else None
     if family is None and "attention" not in raw:
         return name, raw, {}
     known = family or Family(str(name), "causal", -1)
+    for theirs, ours in known.settings.items():
+        if theirs in raw and raw.get(ours, raw[theirs]) != raw[theirs]:
+            raise InvalidModel(ours, raw[ours], f"{theirs} says {raw[theirs]}; keep one of the two")
     values = {known.settings.get(key, key): value for key, value in raw.items()}
+    if known.settings is LLADA_SETTINGS:
+        _check_llada(raw)
     mask = values.get("mask_token_id", known.mask_token)
     size = values.get("vocab_size")
     if isinstance(mask, bool) or not isinstance(mask, int) or not isinstance(size, int):
@@ -108,6 +121,15 @@ def as_causal(name: object, raw: dict[str, Any]) -> tuple[object, dict[str, Any]
     if not isinstance(differs["shift"], bool) or not isinstance(differs["block_length"], int):
         raise InvalidModel("shift, block_length", differs, "give true or false, and a whole number")
     return known.like, values, differs
+
+
+def _check_llada(raw: Mapping[str, Any]) -> None:
+    for key, usual in LLADA_ALWAYS.items():
+        if raw.get(key) is not None and raw[key] != usual:
+            raise InvalidModel(key, raw[key], f"LLaDA's models have {usual}; others are not known")
+    size = raw.get("vocab_size")
+    if raw.get("embedding_size") not in (None, size):
+        raise InvalidModel("embedding_size", raw["embedding_size"], f"vocab_size says {size}")
 
 
 def stored_as(name: str) -> str:

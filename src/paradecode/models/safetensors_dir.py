@@ -25,6 +25,7 @@ from paradecode.models.weights import Kind, Tensor, Weights, check_weights
 ARCHITECTURES = {
     "LlamaForCausalLM": "llama", "MistralForCausalLM": "mistral", "Qwen2ForCausalLM": "qwen2",
     "Qwen3ForCausalLM": "qwen3",
+    "WeDLMForCausalLM": "qwen3",  # arXiv 2512.22737: causal attention, Qwen3's arithmetic and names
 }  # fmt: skip
 # Values that transformers leaves out of config.json because they are the family's defaults.
 _DEFAULTS: dict[str, dict[str, int]] = {

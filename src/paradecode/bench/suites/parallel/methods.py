@@ -17,9 +17,16 @@ FACTORS = (0.25, 0.5, 1.0, 2.0)
 BLOCK = 8
 """Of the settings with caches: in a block as long as the canvas, hardly a row could be saved."""
 
+NEED_BLOCKS = ("two_level",)
 
-def default_methods() -> list[str]:
-    """Every policy that needs no training, sweeps of the plain ones, block lengths, caches."""
+
+def default_methods(has_blocks: bool) -> list[str]:
+    """Every policy that needs no training, sweeps of the plain ones, block lengths, caches.
+
+    Args:
+        has_blocks: the model's attention has blocks, which some caches need.
+    """
+    chosen = [cache for cache in CACHES if has_blocks or cache not in NEED_BLOCKS]
     policies = [m.name for m in methods().values() if m.family == "diffusion"]
     trained = {m.name for m in methods().values() if m.training != "none"}
     specs = [
@@ -32,7 +39,7 @@ def default_methods() -> list[str]:
         *(name for name in sorted(policies) if name not in trained),
         *(f"{name}(block_length={n})" for name in ("static", "threshold") for n in (4, BLOCK, 16)),
         *(f"static(block_length={BLOCK},cache={cache})" for cache in ("prefix", "dual")),
-        *(f"threshold(block_length={BLOCK},cache={cache})" for cache in CACHES),
+        *(f"threshold(block_length={BLOCK},cache={cache})" for cache in chosen),
     ]
     return canonical(spec for spec in specs if _is_possible(spec))
 

@@ -102,7 +102,7 @@ def _tasks(results: Results, summaries: Sequence[Summary]) -> Any:
     tasks = sorted(tasks_of(results.items), key=lambda task: BY_NAME[task].free)
     across = min(5, len(tasks))
     down = -(-len(tasks) // across)
-    figure = _figure(2.7 * across + 0.6, 2.3 * down + 1.5)
+    figure = _figure(max(7.5, 2.7 * across + 0.6), 2.3 * down + 1.6)
     grid = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False).flat
     sweeps = {"static": ("steps",), "threshold": ("threshold",), "factor": ("factor",)}
     for axes, task in zip(grid, tasks):
@@ -114,6 +114,8 @@ def _tasks(results: Results, summaries: Sequence[Summary]) -> Any:
             fontweight="bold" if free else "normal", color=OWN if free else INK,
         )  # fmt: skip
         axes.set_xscale("log", base=2)
+        axes.set_xlabel("tokens per deciding forward", fontsize=8.5, color=INK)
+        axes.label_outer()
         axes.set_ylim(-4, 104)
         _bare(axes)
     for axes in list(grid)[len(tasks) :]:
@@ -122,7 +124,6 @@ def _tasks(results: Results, summaries: Sequence[Summary]) -> Any:
         *figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3,
         frameon=False,
     )  # fmt: skip
-    figure.supxlabel("tokens per deciding forward", fontsize=10, color=INK)
     figure.supylabel("exact match, %", fontsize=10, color=INK)
     figure.suptitle(
         "Where deciding many tokens at a time breaks the answer", x=0.01, ha="left", fontsize=14,
@@ -164,5 +165,6 @@ def _bare(axes: Any) -> None:
     for side in ("top", "right", "left", "bottom"):
         axes.spines[side].set_visible(False)
     axes.tick_params(length=0, colors=INK, which="both")
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.grid(color=FAINT, linewidth=0.8, zorder=1)
     axes.set_axisbelow(True)

@@ -17,6 +17,7 @@ HEAD = (
     "tokens/deciding forward", "rows/token", "fewer rows", "tokens/s", f"x `{REFERENCE}`",
     "identical",
 )  # fmt: skip
+BRIEF = ("method", "exact %", "points", "tok/fwd", "fewer rows", "x as fast")
 NOTES = (
     f"All ratios are a token, paired with `{REFERENCE}` (one token a forward, no cache) on the "
     "same batches, 95 % bootstrap intervals in brackets. Exact match: Wilson's interval; its "
@@ -51,7 +52,7 @@ def report(results: Results, summaries: Sequence[Summary], found: Sequence[Verdi
 def row(summary: Summary) -> tuple[str, ...]:
     """A method's cells under HEAD."""
     total, versus = summary.total, summary.versus
-    plain = summary.plain or versus
+    plain = summary.plain
     return (
         summary.method,
         percent(total.exact),
@@ -64,6 +65,19 @@ def row(summary: Summary) -> tuple[str, ...]:
         spread(total.per_second),
         times(versus.seconds) if versus else "",
         f"{plain.identical}/{plain.items}" if plain else "",
+    )
+
+
+def brief(summary: Summary) -> tuple[str, ...]:
+    """A method's cells under BRIEF, without intervals: for a terminal."""
+    total, versus = summary.total, summary.versus
+    return (
+        summary.method,
+        f"{100 * total.exact.value:.1f}",
+        f"{100 * versus.gain.value:+.1f}" if versus else "",
+        number(total.per_forward.value) if total.per_forward else "-",
+        number(versus.rows.value) if versus and versus.rows else "",
+        number(versus.seconds.value) if versus and versus.seconds else "",
     )
 
 

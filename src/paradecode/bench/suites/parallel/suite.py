@@ -54,9 +54,9 @@ class Plan:
         if not 1 <= self.batch <= 1024:
             raise InvalidInput("batch", self.batch, "give a whole number from 1 to 1024")
 
-    def specs(self) -> list[str]:
-        """The methods in full, the reference first."""
-        return canonical([REFERENCE, *(self.methods or default_methods())])
+    def specs(self, has_blocks: bool) -> list[str]:
+        """The methods in full, the reference first; ``has_blocks`` as in ``default_methods``."""
+        return canonical([REFERENCE, *(self.methods or default_methods(has_blocks))])
 
 
 def weights_of(model: str) -> Path:
@@ -96,8 +96,8 @@ def measure(
         fix = "the parallel suite needs a masked diffusion model, such as " + DEFAULT_MODEL
         raise InvalidInput("model", llm.model, fix)
     items = make_items(llm, choose_tasks(plan.tasks), plan.instances, plan.seed)
-    units, methods = units_of(items, plan.batch), plan.specs()
-    own = {**settings, "batch": plan.batch, "seed": plan.seed}
+    units, methods = units_of(items, plan.batch), plan.specs(llm.config.attention == "block")
+    own = {**settings, "backend": llm.backend.name, "batch": plan.batch, "seed": plan.seed}
     facts = {"model": llm.model, "weights": digest(weights), **own}
     kept = Journal(journal, facts)
     total = len(methods) * len(units)

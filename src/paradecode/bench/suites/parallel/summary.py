@@ -39,7 +39,7 @@ class Comparison:
     Attributes:
         items: how many.
         gain: exact match minus the other's; below 0 is a loss.
-        forwards, rows: how many times fewer a token.
+        forwards, deciding, rows: how many times fewer a token.
         seconds: how many times faster a token.
         identical: outputs that are the other's token by token.
     """
@@ -47,6 +47,7 @@ class Comparison:
     items: int
     gain: Interval
     forwards: Interval | None
+    deciding: Interval | None
     rows: Interval | None
     seconds: Interval | None
     identical: int
@@ -80,7 +81,8 @@ class Summary:
 
     Attributes:
         versus: against the reference; None for itself, and where that was not measured.
-        plain: against ``plain_of`` the method, if that is another one that was measured.
+        plain: against ``plain_of`` the method; None for such a one itself, and where that was
+            not measured.
     """
 
     method: str
@@ -127,15 +129,16 @@ def compared(one: Measured, other: Measured) -> Comparison | None:
         [[float(getattr(of.costs[u], name)) for u in units] for name in ("tokens", *COSTS)]
         for of in (one, other)
     )
-    forwards, rows, seconds = (
+    forwards, deciding, rows, seconds = (
         interval([mine[0], mine[place], theirs[0], theirs[place]], ratio_of_ratios)
-        for place in (1, 3, 4)
+        for place in (1, 2, 3, 4)
     )
     pairs = [(one.answers[item], other.answers[item]) for item in items]
     return Comparison(
         items=len(items),
         gain=gain([(a.right, b.right) for a, b in pairs]),
         forwards=forwards,
+        deciding=deciding,
         rows=rows,
         seconds=seconds,
         identical=sum(a.tokens == b.tokens for a, b in pairs),
@@ -183,14 +186,14 @@ def tasks_of(items: Sequence[Item]) -> dict[str, set[str]]:
 
 
 def _summary(method: str, done: Mapping[str, Measured], items: Sequence[Item]) -> Summary:
-    own = done[method]
-    plain = plain_of(method)
+    own, plain = done[method], plain_of(method)
+    versus = _against(method, REFERENCE, done)
     return Summary(
         method=method,
         total=figures(own, {item.id for item in items}),
         tasks={task: figures(own, ids) for task, ids in tasks_of(items).items()},
-        versus=_against(method, REFERENCE, done),
-        plain=_against(method, plain, done),
+        versus=versus,
+        plain=versus if plain == REFERENCE else _against(method, plain, done),
     )
 
 

@@ -68,7 +68,10 @@ def policies(done: Mapping[str, Measured]) -> Verdict:
         fewer = found.forwards
         if fewer is None or fewer.low < FEWER_FORWARDS or not is_lossless(found.gain):
             continue
-        line = f"`{method}`: {times(fewer)} fewer, exact match {points(found.gain)}"
+        line = (
+            f"`{method}`: {times(fewer)} fewer, exact match {points(found.gain)}; of those that "
+            f"decide a token of the output {times(found.deciding)} fewer"
+        )
         name = read(method).method.name
         best[name] = max(best.get(name, (0.0, "")), (fewer.value, line))
     lines = [line for _, line in sorted(best.values(), reverse=True)]
