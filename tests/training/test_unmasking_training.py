@@ -214,8 +214,9 @@ def test_the_layer_comes_nearer_than_the_stale_forward(kind):
     layer, report = fit_joint(batched(kind), texts(), settings, quiet)
     assert report.one.layer < report.one.stale
     assert layer.facts["hidden_size"] == 64
-    _, same = fit_joint(batched(kind), texts(), replace(settings, steps=2), quiet)
-    assert same.one.stale == report.one.stale
+    # What makes it worse is not kept: it stays as it began, without any effect.
+    _, same = fit_joint(batched(kind), texts(), replace(settings, steps=3, rate=30.0), quiet)
+    assert same.one.stale == report.one.stale == same.one.layer
     for bad in (replace(settings, width=33), replace(settings, depth=9)):
         with pytest.raises(InvalidInput):
             fit_joint(batched(kind), texts(), bad, quiet)

@@ -103,7 +103,8 @@ def compare(
 
 
 def _print_table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    table = Table(escape(head[0]))
+    table = Table()
+    table.add_column(escape(head[0]), overflow="fold")
     for cell in head[1:]:
         table.add_column(escape(cell), justify="right")
     for cells in rows:

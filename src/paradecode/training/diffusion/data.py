@@ -14,7 +14,7 @@ from paradecode.bench.parallel.tasks import BY_NAME
 from paradecode.training.diffusion.model import CONTEXT
 from paradecode.training.diffusion.vocabulary import ASSISTANT, END, USER
 
-ROWS_TOGETHER = 16
+ROWS_TOGETHER = 32
 """Rows of a pack. Rows of about one length go together, and a pack fits into the cache."""
 
 

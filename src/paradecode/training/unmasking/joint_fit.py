@@ -19,6 +19,8 @@ from paradecode.training.unmasking.batched import BatchedModel
 from paradecode.training.unmasking.trajectories import OUTSIDE, PROMPT, Trajectories
 from paradecode.training.unmasking.workload import Progress
 
+CHECKS = 10
+"""How often the validation divergence is looked at; the layer that had the least is kept."""
 FEWEST = 8
 """Trajectories below which nothing is learnt."""
 
@@ -129,12 +131,12 @@ def fit_joint(
         InvalidInput: if there are too few trajectories, or the layer would be too large.
     """
     facts = _facts(model, settings)
-    train, _, held = (
+    train, checked, held = (
         np.flatnonzero(part) for part in split(np.arange(float(len(made))), settings.seed)
     )
     long = made.step.max(axis=1) >= settings.depth + 1
-    train, held = train[long[train]], held[long[held]]
-    if len(train) < FEWEST or not len(held):
+    train, checked, held = (part[long[part]] for part in (train, checked, held))
+    if len(train) < FEWEST or not len(checked) or not len(held):
         raise InvalidInput(
             "samples", f"{len(made)} texts, {int(long.sum())} of enough tokens",
             f"log at least {2 * FEWEST}: give more prompts, or a smaller depth",
@@ -143,7 +145,15 @@ def fit_joint(
     random = np.random.default_rng(settings.seed)
     weights = np.exp(0.5 ** np.arange(settings.depth))
     optimizer = torch.optim.AdamW(layer.tensors.values(), settings.rate, weight_decay=0.0)
-    for step in range(settings.steps):
+    best, kept = np.inf, dict[str, Tensor]()
+    for step in range(settings.steps + 1):
+        if step % max(1, settings.steps // CHECKS) == 0 or step == settings.steps:
+            found = _measured(layer, model, made, checked, settings.depth, settings.batch)
+            if found.layer < best:  # At first the layer is the identity: that is to be beaten.
+                best = found.layer
+                kept = {name: tensor.detach().clone() for name, tensor in layer.tensors.items()}
+        if step == settings.steps:
+            break
         for group in optimizer.param_groups:
             group["lr"] = settings.rate * min(1.0, (step + 1) / 25)
         depth = 1 + int(random.choice(settings.depth, p=weights / weights.sum()))
@@ -154,7 +164,8 @@ def fit_joint(
         torch.nn.utils.clip_grad_norm_(layer.tensors.values(), 1.0)
         optimizer.step()
         progress(step + 1, settings.steps)
-    tensors = {name: tensor.detach().cpu().numpy() for name, tensor in layer.tensors.items()}
+    layer.tensors = kept
+    tensors = {name: tensor.cpu().numpy() for name, tensor in kept.items()}
     report = JointReport(
         training=len(train),
         held_out=len(held),
@@ -167,7 +178,7 @@ def fit_joint(
 
 def _facts(model: BatchedModel, settings: JointSettings) -> dict[str, int]:
     c = model.config
-    width = settings.width or min(256, c.hidden_size // 8 * 8)
+    width = settings.width or min(256, max(8, c.hidden_size // 8 * 8))
     if width % 8:
         raise InvalidInput("--width", width, "give a multiple of 8")
     heads = max(1, width // 64) if width % 64 == 0 else 1

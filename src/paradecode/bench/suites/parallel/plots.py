@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from paradecode.bench.parallel.tasks import BY_NAME
-from paradecode.bench.plots import FAINT, INK, OTHER, OWN
+from paradecode.bench.plots import FAINT, INK, OWN
 from paradecode.bench.statistics import Interval
 from paradecode.bench.suites.parallel.methods import REFERENCE, cache_of, read
 from paradecode.bench.suites.parallel.results import Results
 from paradecode.bench.suites.parallel.summary import Figures, Summary, tasks_of
 
 COLOURS = ("#30638e", OWN, "#5b8e7d", "#bc8034", "#8e6c8a", "#5fa8d3", "#a44a3f", "#7a9e3b")
+MARKERS = ("o", "s", "^", "v")
 SUBTITLE = "#5c5f6e"
 Cost = Callable[[Figures], Interval | None]
 
@@ -43,9 +44,12 @@ def _frontier(results: Results, summaries: Sequence[Summary]) -> Any:
     figure = _figure(13, 6.6)
     left, right = figure.subplots(1, 2, sharey=True)
     names = list(dict.fromkeys(read(s.method).method.name for s in summaries))
-    tints = {name: COLOURS[n] if n < len(COLOURS) else OTHER for n, name in enumerate(names)}
-    _cloud(left, summaries, tints, lambda total: total.per_forward)
-    _cloud(right, summaries, tints, lambda total: total.per_second)
+    looks = {
+        name: (COLOURS[n % len(COLOURS)], MARKERS[n // len(COLOURS) % len(MARKERS)])
+        for n, name in enumerate(names)
+    }
+    _cloud(left, summaries, looks, lambda total: total.per_forward)
+    _cloud(right, summaries, looks, lambda total: total.per_second)
     left.set_xlabel("tokens per forward", color=INK)
     right.set_xlabel(f"tokens per second, {results.settings['batch']} in a batch", color=INK)
     left.set_ylabel("exact match, %", color=INK)
@@ -65,7 +69,9 @@ def _frontier(results: Results, summaries: Sequence[Summary]) -> Any:
     return figure
 
 
-def _cloud(axes: Any, summaries: Sequence[Summary], tints: dict[str, str], cost: Cost) -> None:
+def _cloud(
+    axes: Any, summaries: Sequence[Summary], looks: dict[str, tuple[str, str]], cost: Cost
+) -> None:
     places: list[tuple[float, float]] = []
     shown: list[str] = []
     labelled: set[str] = set()
@@ -74,10 +80,10 @@ def _cloud(axes: Any, summaries: Sequence[Summary], tints: dict[str, str], cost:
         if saved is None:
             continue
         name = read(summary.method).method.name
-        tint = tints[name]
+        tint, marker = looks[name]
         axes.errorbar(
             saved.value, 100 * exact.value, xerr=_bar(saved), yerr=_bar(exact, 100),
-            fmt="D" if summary.method == REFERENCE else "o",
+            fmt="D" if summary.method == REFERENCE else marker,
             markersize=9 if summary.method == REFERENCE else 6, color=tint, elinewidth=0.9,
             markerfacecolor="white" if cache_of(summary.method) != "none" else tint, zorder=3,
             label=None if name in labelled else name,
