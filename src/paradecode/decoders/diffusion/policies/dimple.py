@@ -78,10 +78,11 @@ class Dimple(Policy):
         time = times(steps, self.eps)
         behind = np.flatnonzero(time < left)
         first = max(step + 1, int(behind[0]) if len(behind) else steps)
-        for later in time[first:].tolist():
-            count = int(masks * (1.0 - later / left))
-            if count >= 1:
-                return count, 1.0 - later / left
+        parts = 1.0 - time[first:].astype(np.float64) / left
+        enough = np.flatnonzero((masks * parts).astype(np.int64) >= 1)
+        if len(enough):
+            part = float(parts[enough[0]])
+            return int(masks * part), part
         return masks, 1.0
 
     def _otherwise(self, view: View, step: int, steps: int) -> Positions:

@@ -15,6 +15,9 @@ from paradecode.decoders.diffusion.policies.static import NAMES, SCORES, share
 from paradecode.decoders.diffusion.view import Decision, Positions, View
 from paradecode.decoders.registry import choice, parameter
 
+FINEST = 64
+"""Steps a mask beyond which ``origin`` is not divided."""
+
 
 def times(steps: int, eps: float) -> NDArray[np.float32]:
     """float32 [steps + 1]: from 1 to eps, rounded as torch.linspace rounds it."""
@@ -44,7 +47,8 @@ class Dream(Policy):
 
     The model's own script reads the confidence after temperature and top-p, and draws new noise
     in each step; here, as in all canvas methods, it is read at temperature 1, and noise is that
-    of the position. ``origin`` has no ranking: each mask is revealed with the step's probability.
+    of the position. ``origin`` has no ranking: each mask is revealed with the step's probability
+    (of at most 64 steps a mask: more would hardly change when any two are revealed together).
     """
 
     score: str = choice("entropy", (*SCORES, *NAMES, "origin"), "what ranks the positions")
@@ -53,34 +57,60 @@ class Dream(Policy):
     eps: float = parameter(1e-3, 1e-6, 0.5, "time at the last step")
 
     def start(self, canvas: Canvas) -> None:
-        self.block, self.step = -1, 0
+        self.block, self.step, self.parts = -1, 0, np.empty(0, np.float32)
 
     def decide(self, view: View) -> Decision:
         if view.window.block != self.block:
             self.block, self.step = view.window.block, 0
-        steps = share(view.progress)
-        chosen = view.positions[:0]
-        while not len(chosen):  # The last step commits all.
-            chosen = self._choose(view, min(self.step, steps - 1), steps)
-            self.step += 1
-        return Decision(chosen)
-
-    def _choose(self, view: View, step: int, steps: int) -> Positions:
-        start, end = view.window.span or (view.window.start, view.window.end)
-        masks = int(view.canvas.masked[start:end].sum())
-        if step == steps - 1:
-            return view.positions[view.eligible]
-        noise = key(view.seed, step, Purpose.ORDER)
-        if self.schedule == "even":
-            left = view.progress.block_masks * (steps - step - 1) // steps
-            part, count = np.float32(1 / (steps - step)), masks - left
-        else:
-            time = times(steps, self.eps)
-            part = np.float32(1) - time[step + 1] / time[step]
-            count = int(np.float32(masks) * part)
+            self.parts = self._plan(view)
         if self.score == "origin":
-            return view.positions[view.eligible & (uniform(noise, view.positions) < part)]
+            return Decision(self._reveal(view))
+        step = self._next(view)
+        self.step = step + 1
+        if step == len(self.parts) - 1:
+            return Decision(view.positions[view.eligible])
         scores = SCORES[NAMES.get(self.score, self.score)](view)
         if self.noise > 0.0:
+            noise = key(view.seed, step, Purpose.ORDER)
             scores = scores / self.noise + gumbel(noise, view.positions)
-        return view.best(scores, count)
+        return Decision(view.best(scores, int(self._counts(view, step)[0])))
+
+    def _plan(self, view: View) -> NDArray[np.float32]:
+        """float32 [T]: the part of the masks that each planned step of this block asks for."""
+        steps = share(view.progress)
+        if self.score == "origin":
+            steps = min(steps, FINEST * max(view.progress.block_masks, 1))
+        if self.schedule == "even":
+            return np.float32(1) / np.arange(steps, 0, -1, dtype=np.float32)
+        time = times(steps, self.eps)
+        parts: NDArray[np.float32] = np.float32(1) - time[1:] / time[:-1]
+        parts[-1] = 1  # The last step commits all.
+        return parts
+
+    def _counts(self, view: View, since: int) -> NDArray[np.int64]:
+        """int64: how many masks each step from ``since`` on would commit of those there are now."""
+        start, end = view.window.span or (view.window.start, view.window.end)
+        masks, steps = int(view.canvas.masked[start:end].sum()), len(self.parts)
+        if self.schedule == "even":
+            left = view.progress.block_masks * np.arange(steps - since - 1, -1, -1) // steps
+            return masks - left
+        return (np.float32(masks) * self.parts[since:]).astype(np.int64)
+
+    def _next(self, view: View) -> int:
+        """The next step that commits something; the last one at the latest."""
+        last = len(self.parts) - 1
+        if self.step >= last:
+            return last
+        counts = self._counts(view, self.step)
+        counts[-1] = 1
+        return self.step + int(np.argmax(counts > 0))
+
+    def _reveal(self, view: View) -> Positions:
+        """Each mask on its own, by the noise of the step and the position."""
+        chosen, last = view.positions[:0], len(self.parts) - 1
+        while not len(chosen):
+            step = min(self.step, last)
+            shown = uniform(key(view.seed, step, Purpose.ORDER), view.positions) < self.parts[step]
+            chosen = view.positions[view.eligible & (shown | (step == last))]
+            self.step += 1
+        return chosen
