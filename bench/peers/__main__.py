@@ -85,12 +85,14 @@ def main(
     try:
         session.prepare()
         session.measure()
+        session.close()  # The oracle needs the memory.
+        results = session.results()
     except KeyboardInterrupt:
         console.print("stopped; the same command goes on where it was")
         raise typer.Exit(130) from None
     finally:
         session.close()
-    files = write_report(session.results(), options.folder, baseline)
+    files = write_report(results, options.folder, baseline)
     for file in files:
         console.print(str(file.relative_to(REPOSITORY)), soft_wrap=True, highlight=False)
 

@@ -119,7 +119,7 @@ def test_bad_settings(spec: str) -> None:
 @pytest.mark.parametrize(
     "spec",
     [
-        "prophet(answer_start=24)", "prophet(anchor='24:5')", "prophet(anchor='-25:5')",
+        "prophet(anchor='24:5')", "prophet(anchor='-25:5')",
         "prophet(anchor='22:5 5 5')", "prophet(anchor='3:5 6,4:7')",
         f"prophet(anchor='3:{MASK}')", f"prophet(anchor='0:{' 5' * 24}')",
     ],

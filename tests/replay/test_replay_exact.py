@@ -113,7 +113,8 @@ def test_verifiers_that_draw_other_tokens_are_refused_at_a_temperature():
 
 
 def test_no_method_is_forgotten():
-    refused = set(methods()) - set(NAMES) - {"greedy"}
+    # Asked anew: other tests register methods of their own.
+    refused = set(methods()) - set(replayable(recording(0))) - {"greedy"}
     for name in refused:
         if methods()[name].training == "none":
             with pytest.raises(InvalidInput):

@@ -67,7 +67,7 @@ def test_saved_folders_load_and_agree_with_the_dense_model(learner, name, tmp_pa
 def test_static_decoding_is_the_plain_rule():
     """Against a loop over one row that recomputes everything from the definition."""
     model = trainer(hidden_size=64, heads=1).average
-    torch.nn.init.normal_(model.head.weight, 0, 1, torch.Generator().manual_seed(1))
+    torch.nn.init.normal_(model.embed.weight, 0, 1, torch.Generator().manual_seed(1))
     prompts = torch.tensor([[3, 270, 4], [3, 281, 4]])
     for block, order in ((0, "confidence"), (4, "confidence"), (8, "left"), (3, "confidence")):
         wanted = []
@@ -87,12 +87,12 @@ def test_static_decoding_is_the_plain_rule():
 
 def test_greedy_decoding_and_its_early_stop():
     model = trainer(objective="autoregressive", hidden_size=64, heads=1).average
-    torch.nn.init.normal_(model.head.weight, 0, 1, torch.Generator().manual_seed(1))
+    torch.nn.init.normal_(model.embed.weight, 0, 1, torch.Generator().manual_seed(1))
     tokens = [3, 270, 4]
     for _ in range(6):
         tokens.append(int(model.logits(model(torch.tensor([tokens])))[0, -1].argmax()))
     assert continue_text(model, torch.tensor([[3, 270, 4]]), 6).tolist() == [tokens[3:]]
-    torch.nn.init.zeros_(model.head.weight)  # Every logit equal: the lowest id, which is END.
+    torch.nn.init.zeros_(model.embed.weight)  # Every logit equal: the lowest id, which is END.
     assert continue_text(model, torch.tensor([[3, 270, 4]]), 6).tolist() == [[END]]
 
 

@@ -11,6 +11,10 @@ from paradecode.models.catalogue import find, list_models, open_model, pull
 
 NAMES = ("paradecode/tiny-diffusion", "paradecode/tiny-autoregressive")
 MOST_BYTES = 20_000_000
+PRESENT = {listed.name for listed in list_models() if listed.present}
+pytestmark = pytest.mark.skipif(
+    not set(NAMES) <= PRESENT, reason="the models are not trained yet: docs/training.md"
+)
 
 
 def test_they_are_listed_and_small():

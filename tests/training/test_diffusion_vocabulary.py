@@ -22,6 +22,7 @@ from paradecode.training.diffusion.vocabulary import (
     USER,
     build_tokenizer,
     save_tokenizer,
+    spaced_words,
 )
 
 
@@ -87,3 +88,10 @@ def test_the_chat_template_writes_what_training_reads(tokenizer, folder):
     assert template.encode(tokenizer, talk) == [
         USER, *parts[0], ASSISTANT, *parts[1], END, USER, *parts[2], ASSISTANT,
     ]  # fmt: skip
+
+
+def test_words_with_and_without_a_space_are_found():
+    made = build_tokenizer()
+    pairs = [(made.id_to_token(a), made.id_to_token(b)) for a, b in spaced_words(made)]
+    assert all(spaced == f"Ġ{plain}" for spaced, plain in pairs)
+    assert {("ĠAda", "Ada"), ("Ġ7", "7"), ("Ġ+", "+")} <= set(pairs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from paradecode.training.diffusion.vocabulary import END, MASK, PAD
 
 CONTEXT = 256
 _STORED = {
-    "embed": "model.embed_tokens", "norm": "model.norm", "head": "lm_head",
+    "embed": "model.embed_tokens", "norm": "model.norm",
     "attn_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm",
     "q": "self_attn.q_proj", "k": "self_attn.k_proj", "v": "self_attn.v_proj",
     "o": "self_attn.o_proj", "gate": "mlp.gate_proj", "up": "mlp.up_proj", "down": "mlp.down_proj",
@@ -40,6 +41,7 @@ def tiny_config(
         intermediate_size=inner,
         context_length=CONTEXT,
         rope=Rope(dim=hidden_size // heads),
+        tied_head=True,
         attention="full" if diffusion else "causal",
         mask_token=MASK if diffusion else None,
         eos_tokens=(END,),
@@ -87,7 +89,6 @@ class TinyModel(nn.Module):
         self.embed = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.layers))
         self.norm = nn.RMSNorm(config.hidden_size, config.norm_eps)
-        self.head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         angle = torch.arange(CONTEXT, dtype=torch.float64)[:, None] * torch.from_numpy(
             config.rope.inverse_frequencies()
         )
@@ -95,10 +96,23 @@ class TinyModel(nn.Module):
         self.register_buffer("sin", angle.sin().float(), persistent=False)
         generator = torch.Generator().manual_seed(seed)
         for name, parameter in self.named_parameters():
-            if name.endswith(("o.weight", "down.weight", "head.weight")):
+            if name.endswith(("o.weight", "down.weight")):
                 nn.init.zeros_(parameter)  # Every layer begins as the identity.
             elif parameter.ndim == 2:
-                nn.init.normal_(parameter, 0, parameter.shape[1] ** -0.5, generator)
+                spread = 0.04 if name == "embed.weight" else parameter.shape[1] ** -0.5
+                nn.init.normal_(parameter, 0, spread, generator)
+
+    @torch.no_grad()
+    def set_alike(self, pairs: Sequence[tuple[int, int]], seed: int) -> None:
+        """Let each first token's vector be the second's plus one that all pairs share.
+
+        Words with and without a space before them begin as the same word, which need not be
+        learned for each of them.
+        """
+        first, second = torch.tensor(pairs, device=self.embed.weight.device).T
+        shared = torch.randn(self.config.hidden_size, generator=torch.Generator().manual_seed(seed))
+        vectors = self.embed.weight
+        vectors[first] = vectors[second] + 0.04 * shared.to(vectors.device)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """int64 [B, T] -> final hidden states [B, T, D], normalised."""
@@ -110,7 +124,7 @@ class TinyModel(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[..., D] -> float32 [..., V]."""
-        return self.head(hidden).float()
+        return F.linear(hidden, self.embed.weight).float()
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -152,7 +166,7 @@ def save_model(model: TinyModel, folder: Path) -> None:
         "max_position_embeddings": c.context_length,
         "rms_norm_eps": c.norm_eps,
         "rope_theta": c.rope.theta,
-        "tie_word_embeddings": False,
+        "tie_word_embeddings": c.tied_head,
         "torch_dtype": "float16",
         "eos_token_id": END,
         "pad_token_id": PAD,

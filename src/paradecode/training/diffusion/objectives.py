@@ -56,7 +56,7 @@ def diffusion_loss(
     model: TinyModel, pack: Pack, levels: NDArray[np.float64], random: np.random.Generator
 ) -> Tensor:
     """Sum over rows of the weighted cross-entropy at masked positions."""
-    device = model.head.weight.device
+    device = model.embed.weight.device
     masked, weight = mask(pack, levels, random)
     inputs = torch.from_numpy(np.where(masked, MASK, pack.tokens)).to(device)
     where = torch.from_numpy(masked).to(device)
@@ -68,7 +68,7 @@ def diffusion_loss(
 
 def next_token_loss(model: TinyModel, pack: Pack) -> Tensor:
     """Sum over rows of the mean cross-entropy of the answer's tokens, the first END included."""
-    device = model.head.weight.device
+    device = model.embed.weight.device
     at = np.arange(1, pack.tokens.shape[1])
     start, end = pack.start[:, None], pack.end[:, None]
     inside = (at >= start) & (at < end)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import asdict, dataclass
 from itertools import repeat
 from pathlib import Path
@@ -20,7 +21,7 @@ from paradecode.training.diffusion.data import ROWS_TOGETHER, Pack, packs
 from paradecode.training.diffusion.model import TinyModel, save_model, tiny_config
 from paradecode.training.diffusion.muon import Muon
 from paradecode.training.diffusion.objectives import diffusion_loss, next_token_loss
-from paradecode.training.diffusion.vocabulary import build_tokenizer, save_tokenizer
+from paradecode.training.diffusion.vocabulary import build_tokenizer, save_tokenizer, spaced_words
 
 OBJECTIVES = ("diffusion", "autoregressive")
 HARD = {"addition": 2.0, "word-problem": 4.0, "sort": 1.5, "recall": 1.5, "shuffle": 1.5}
@@ -38,7 +39,7 @@ class Plan:
         rows: texts a step.
         hidden_size, layers, heads, inner: shapes.
         matrix_rate: learning rate of Muon, for the matrices of the layers.
-        other_rate: of AdamW, for embedding, head and norms.
+        other_rate: of AdamW, for embedding and norms.
         warmup: steps in which the rates rise.
         cooldown: part of the steps, at the end, in which they fall to 0.
         averaging: decay a step of the average of weights, which is what is evaluated and saved.
@@ -53,7 +54,7 @@ class Plan:
     heads: int = 6
     inner: int = 512
     matrix_rate: float = 0.02
-    other_rate: float = 0.003
+    other_rate: float = 0.002
     warmup: int = 50
     cooldown: float = 0.4
     averaging: float = 0.998
@@ -100,7 +101,8 @@ class Trainer:
             plan.heads, plan.inner,
         )  # fmt: skip
         self.model = TinyModel(config, plan.seed).to(device)
-        self.average = TinyModel(config, plan.seed).to(device)
+        self.model.set_alike(spaced_words(self.tokenizer), plan.seed + 1)
+        self.average = deepcopy(self.model)
         self._copies = [self.model, *(self._copy() for _ in range(workers - 1))]
         self._pool = ThreadPoolExecutor(workers)
         matrices = [p for p in self.model.layers.parameters() if p.ndim == 2]

@@ -56,6 +56,14 @@ def build_tokenizer() -> Any:
     return tokenizer
 
 
+def spaced_words(tokenizer: Any) -> list[tuple[int, int]]:
+    """(id with a space before it, id without) of each word, digit or sign that has both."""
+    ids: dict[str, int] = tokenizer.get_vocab()
+    return [
+        (ids[word], ids[word[1:]]) for word in sorted(ids) if word[0] == "Ġ" and word[1:] in ids
+    ]
+
+
 def save_tokenizer(tokenizer: Any, folder: Path) -> None:
     """Write tokenizer.json, tokenizer_config.json and the chat template."""
     tokenizer.save(str(folder / "tokenizer.json"))

@@ -15,6 +15,9 @@ from paradecode.decoders.diffusion.policies.static import share
 from paradecode.decoders.diffusion.view import Decision, View
 from paradecode.decoders.registry import choice, parameter
 
+ROUNDS = 8
+"""Most rounds for each mask of a block."""
+
 
 @policy(
     "remask",
@@ -44,7 +47,7 @@ class Remask(Policy):
     noise: float = parameter(1.0, 0.0, 1e6, "of the ranking, falling to 0 with the rounds")
     least: float = parameter(0.5, 0.0, 1.0, "paper: least probability of a decided token, at last")
     drop: float = parameter(0.5, 0.0, 1.0, "paper: how far its probability may fall")
-    limit: int = parameter(1, 0, 64, "paper: how often a position may be masked again")
+    limit: int = parameter(1, 0, 12, "paper: how often a position may be masked again")
 
     def start(self, canvas: Canvas) -> None:
         self.block, self.round = -1, 0
@@ -54,7 +57,9 @@ class Remask(Policy):
     def decide(self, view: View) -> Decision:
         if view.window.block != self.block:
             self.block, self.round = view.window.block, 0
-        rounds, decision = share(view.progress), Decision()
+        # More rounds a mask would mask again what they commit, without an end in sight.
+        rounds = min(share(view.progress), ROUNDS * max(view.progress.block_masks, 1))
+        decision = Decision()
         while not len(decision.commit) and not len(decision.revoke):
             decision = self._next(view, min(self.round, rounds - 1), rounds)
             self.round += 1
