@@ -271,8 +271,8 @@ def test_from_prompts_to_a_part_that_decodes(folder, tmp_path, command):
     model, spec = folder, f"{parse_name(command)}({COMMANDS[command]}='{output}')"
     if command == "refine":
         model, spec = output, "refine(least=0.5)"
-        changed = open_model(output).weights["head"].float32()
-        assert not np.array_equal(changed, open_model(folder).weights["head"].float32())
+        changed = open_model(output).weights["embed"].float32()
+        assert not np.array_equal(changed, open_model(folder).weights["embed"].float32())
     with front(model) as llm:
         made = llm.generate("copy: Ana Bob", max_tokens=12, decoder=spec)
     assert 1 <= len(made.token_ids) <= 12
