@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.errors import InvalidModel
+from paradecode.models.mixture import Mixture
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,7 @@ class ModelConfig:
         tied_head: the LM head is the embedding matrix.
         qkv_bias, output_bias, mlp_bias: which projections have a bias.
         qk_norm: RMSNorm over each head of queries and keys (Qwen3).
+        mixture: the experts of layers that have them instead of an MLP, or None.
         sliding_window: each row sees only this many positions, itself included; 0 is off.
         attention: ``causal``, ``full`` or ``block`` (masked diffusion; see ``block_length``).
         mask_token: id of the mask of a diffusion model, or None.
@@ -131,6 +133,7 @@ class ModelConfig:
     output_bias: bool = False
     mlp_bias: bool = False
     qk_norm: bool = False
+    mixture: Mixture | None = None
     sliding_window: int = 0
     attention: str = "causal"
     block_length: int = 0
@@ -180,7 +183,8 @@ class ModelConfig:
         ``embed`` [V, D], ``head`` [V, D] (absent when tied), ``norm`` [D], and for each layer
         ``layers.N.``: ``attn_norm`` [D], ``q`` [H*d, D], ``k`` and ``v`` [G*d, D], ``o`` [D, H*d],
         ``mlp_norm`` [D], ``gate`` and ``up`` [F, D], ``down`` [D, F]; biases as ``q.bias`` ...;
-        ``q_norm`` and ``k_norm`` [d].
+        ``q_norm`` and ``k_norm`` [d]. Layers with experts have ``Mixture.tensors`` instead of
+        ``gate``, ``up`` and ``down``.
         """
         d, q, kv, f = (
             self.hidden_size,
@@ -194,8 +198,12 @@ class ModelConfig:
         for index in range(self.layers):
             layer: dict[str, tuple[int, ...]] = {
                 "attn_norm": (d,), "q": (q, d), "k": (kv, d), "v": (kv, d), "o": (d, q),
-                "mlp_norm": (d,), "gate": (f, d), "up": (f, d), "down": (d, f),
+                "mlp_norm": (d,),
             }  # fmt: skip
+            if self.mixture is not None and index not in self.mixture.dense:
+                layer |= self.mixture.tensors(d)
+            else:
+                layer |= {"gate": (f, d), "up": (f, d), "down": (d, f)}
             if self.qkv_bias:
                 layer |= {"q.bias": (q,), "k.bias": (kv,), "v.bias": (kv,)}
             if self.output_bias:

@@ -1,17 +1,19 @@
 """Masked diffusion models in folders: what they are called, and what their config.json leaves out.
 
 Each is a causal architecture with another attention. The facts are those of the published models:
-LLaDA (arXiv 2502.09992), Dream (2508.15487), SDAR (2510.06303), Fast-dLLM v2 (2509.26328).
+LLaDA (arXiv 2502.09992), Dream (2508.15487), SDAR (2510.06303), Fast-dLLM v2 (2509.26328),
+LLaDA-MoE (2509.24389), LLaDA2 (2512.15745).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from paradecode.core.errors import InvalidModel
+from paradecode.models.mixture import llada2, llada_moe
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,8 @@ class Family:
         mask_token: where config.json does not say.
         eos_tokens: ids that end a text beside those of the files.
         settings: keys of its config.json to ours.
+        defaults: values that its config.json may leave out, where the causal twin has others.
+        more: reads further fields of a ``ModelConfig`` out of config.json.
     """
 
     like: str
@@ -33,6 +37,8 @@ class Family:
     shift: bool = False
     eos_tokens: tuple[int, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    more: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda values: {}
 
 
 LLADA_SETTINGS = {
@@ -63,6 +69,17 @@ FAMILIES = {
         "Qwen2ForCausalLM", "block", 151665, block_length=32, shift=True, eos_tokens=(151645,),
         settings={"bd_size": "block_length"},
     ),
+    "LLaDAMoEModelLM": Family(
+        "LlamaForCausalLM", "full", 156895, eos_tokens=(156892,),
+        settings={"dense_intermediate_size": "intermediate_size"},
+        defaults={"max_position_embeddings": 4096, "rms_norm_eps": 1e-5}, more=llada_moe,
+    ),
+    "LLaDA2MoeModelLM": Family(
+        "LlamaForCausalLM", "block", 156895, block_length=32, eos_tokens=(156892,),
+        defaults={
+            "max_position_embeddings": 16384, "rms_norm_eps": 1e-5, "partial_rotary_factor": 0.5,
+        }, more=llada2,
+    ),
 }  # fmt: skip
 """Name in ``architectures`` -> facts."""
 
@@ -73,11 +90,17 @@ _LLADA_PARTS = {
     "attn_out": "self_attn.o_proj", "ff_proj": "mlp.gate_proj", "up_proj": "mlp.up_proj",
     "ff_out": "mlp.down_proj",
 }  # fmt: skip
-_LLADA_NAMES = {
+_NAMES = {
     "model.transformer.wte.weight": "model.embed_tokens.weight",
     "model.transformer.ln_f.weight": "model.norm.weight",
     "model.transformer.ff_out.weight": "lm_head.weight",
+    "model.word_embeddings.weight": "model.embed_tokens.weight",
 }
+_LLADA2_LAYER = re.compile(r"(model\.layers\.\d{1,5}\.)attention\.(\w+)\.(weight|bias)")
+_LLADA2_PARTS = {
+    "dense": "self_attn.o_proj", "query_layernorm": "self_attn.q_norm",
+    "key_layernorm": "self_attn.k_norm",
+}  # fmt: skip
 
 
 def as_causal(name: object, raw: dict[str, Any]) -> tuple[object, dict[str, Any], dict[str, Any]]:
@@ -102,7 +125,8 @@ def as_causal(name: object, raw: dict[str, Any]) -> tuple[object, dict[str, Any]
     for theirs, ours in known.settings.items():
         if theirs in raw and raw.get(ours, raw[theirs]) != raw[theirs]:
             raise InvalidModel(ours, raw[ours], f"{theirs} says {raw[theirs]}; keep one of the two")
-    values = {known.settings.get(key, key): value for key, value in raw.items()}
+    given = {known.settings.get(key, key): value for key, value in raw.items()}
+    values = {**known.defaults, **given}
     if known.settings is LLADA_SETTINGS:
         _check_llada(raw)
     mask = values.get("mask_token_id", known.mask_token)
@@ -120,7 +144,7 @@ def as_causal(name: object, raw: dict[str, Any]) -> tuple[object, dict[str, Any]
     }
     if not isinstance(differs["shift"], bool) or not isinstance(differs["block_length"], int):
         raise InvalidModel("shift, block_length", differs, "give true or false, and a whole number")
-    return known.like, values, differs
+    return known.like, values, differs | known.more(values)
 
 
 def _check_llada(raw: Mapping[str, Any]) -> None:
@@ -137,4 +161,19 @@ def stored_as(name: str) -> str:
     match = _LLADA_LAYER.fullmatch(name)
     if match is not None and match[2] in _LLADA_PARTS:
         return f"model.layers.{match[1]}.{_LLADA_PARTS[match[2]]}.{match[3]}"
-    return _LLADA_NAMES.get(name, name)
+    match = _LLADA2_LAYER.fullmatch(name)
+    if match is not None and match[2] in _LLADA2_PARTS:
+        return f"{match[1]}{_LLADA2_PARTS[match[2]]}.{match[3]}"
+    return _NAMES.get(name, name)
+
+
+def stored_in_one(name: str) -> tuple[str, str, str] | None:
+    """The twin's names of the queries, keys and values that LLaDA2 stores as one tensor.
+
+    Their rows follow one another. None for other tensors.
+    """
+    match = _LLADA2_LAYER.fullmatch(name)
+    if match is None or match[2] != "query_key_value":
+        return None
+    q, k, v = (f"{match[1]}self_attn.{part}_proj.{match[3]}" for part in "qkv")
+    return q, k, v

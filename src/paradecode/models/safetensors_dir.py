@@ -19,7 +19,8 @@ from paradecode.models.checkpoint import Checkpoint
 from paradecode.models.config import ModelConfig, Rope
 from paradecode.models.folder_tokenizer import read_tokenizer
 from paradecode.models.jsonfile import read_json
-from paradecode.models.masked_diffusion import FAMILIES, as_causal, stored_as
+from paradecode.models.masked_diffusion import FAMILIES, as_causal, stored_as, stored_in_one
+from paradecode.models.mixture import in_layer
 from paradecode.models.weights import Kind, Tensor, Weights, check_weights
 
 ARCHITECTURES = {
@@ -80,7 +81,7 @@ def read_weights(path: str | Path) -> tuple[ModelConfig, Weights]:
     config = _config(folder, read_json(folder / "config.json"))
     weights: dict[str, Tensor] = {}
     for file in _shards(folder):
-        for stored, tensor in _tensors(file):
+        for stored, tensor in _separate(_tensors(file), config):
             name = _canonical(stored, config)
             if name is None:
                 continue
@@ -97,7 +98,7 @@ def read_weights(path: str | Path) -> tuple[ModelConfig, Weights]:
 def stored_tensors(folder: Path) -> list[tuple[str, str, Tensor]]:
     """Stored name, canonical name and value of each weight. Errors as ``read_folder``."""
     config = _config(folder, read_json(folder / "config.json"))
-    found = [(name, tensor) for file in _shards(folder) for name, tensor in _tensors(file)]
+    found = [pair for file in _shards(folder) for pair in _separate(_tensors(file), config)]
     named = [(name, _canonical(name, config), tensor) for name, tensor in found]
     return [(name, own, tensor) for name, own, tensor in named if own is not None]
 
@@ -124,29 +125,29 @@ def _config(folder: Path, raw: dict[str, Any]) -> ModelConfig:
     ends = _ids(values, "eos_token_id") | set(differs.pop("eos_tokens", ()))
     if generation.is_file():
         ends |= _ids(read_json(generation), "eos_token_id")
-    return ModelConfig(
-        name=folder.resolve().name,
-        architecture=family,
-        vocab_size=_whole(values, "vocab_size"),
-        hidden_size=_whole(values, "hidden_size"),
-        layers=_whole(values, "num_hidden_layers"),
-        heads=heads,
-        kv_heads=_whole(values, "num_key_value_heads", heads),
-        head_dim=head_dim,
-        intermediate_size=_whole(values, "intermediate_size"),
-        context_length=_whole(values, "max_position_embeddings"),
-        norm_eps=_number(values, "rms_norm_eps", 1e-6),
-        rope=_rope(values, head_dim),
-        tied_head=_flag(values, "tie_word_embeddings"),
-        qkv_bias=biased or family == "qwen2",
-        output_bias=biased,
-        mlp_bias=family == "llama" and _flag(values, "mlp_bias"),
-        qk_norm=family == "qwen3",
-        sliding_window=_sliding_window(family, values),
-        bos_token=min(_ids(values, "bos_token_id"), default=None),
-        eos_tokens=tuple(sorted(ends)),
-        **differs,
-    )
+    fields: dict[str, Any] = {
+        "name": folder.resolve().name,
+        "architecture": family,
+        "vocab_size": _whole(values, "vocab_size"),
+        "hidden_size": _whole(values, "hidden_size"),
+        "layers": _whole(values, "num_hidden_layers"),
+        "heads": heads,
+        "kv_heads": _whole(values, "num_key_value_heads", heads),
+        "head_dim": head_dim,
+        "intermediate_size": _whole(values, "intermediate_size"),
+        "context_length": _whole(values, "max_position_embeddings"),
+        "norm_eps": _number(values, "rms_norm_eps", 1e-6),
+        "rope": _rope(values, head_dim),
+        "tied_head": _flag(values, "tie_word_embeddings"),
+        "qkv_bias": biased or family == "qwen2",
+        "output_bias": biased,
+        "mlp_bias": family == "llama" and _flag(values, "mlp_bias"),
+        "qk_norm": family == "qwen3",
+        "sliding_window": _sliding_window(family, values),
+        "bos_token": min(_ids(values, "bos_token_id"), default=None),
+        "eos_tokens": tuple(sorted(ends)),
+    }
+    return ModelConfig(**(fields | differs))
 
 
 def _sliding_window(family: str, values: Mapping[str, Any]) -> int:
@@ -296,6 +297,22 @@ def _tensors(path: Path) -> list[tuple[str, Tensor]]:
     return tensors
 
 
+def _separate(tensors: list[tuple[str, Tensor]], config: ModelConfig) -> list[tuple[str, Tensor]]:
+    """Queries, keys and values that are stored as one tensor, each on its own."""
+    found = []
+    for stored, tensor in tensors:
+        names = stored_in_one(stored)
+        if names is None:
+            found.append((stored, tensor))
+            continue
+        ends = np.cumsum([config.heads, config.kv_heads, config.kv_heads]) * config.head_dim
+        if tensor.shape[0] != ends[-1]:
+            raise InvalidModel(stored, tensor.shape, f"the configuration implies {ends[-1]} rows")
+        parts = np.split(tensor.data, ends[:-1])
+        found += [(n, Tensor(p, p.shape, tensor.kind)) for n, p in zip(names, parts, strict=True)]
+    return found
+
+
 def _canonical(stored: str, config: ModelConfig) -> str | None:
     """Canonical name of a tensor; None for what is not a weight of its own."""
     stored = stored_as(stored)
@@ -304,6 +321,7 @@ def _canonical(stored: str, config: ModelConfig) -> str | None:
     if stored in _NAMES:
         return _NAMES[stored]
     match = _LAYER.fullmatch(stored)
-    if match is None or match[2] not in _LAYER_NAMES:
+    name = None if match is None else _LAYER_NAMES.get(match[2]) or in_layer(match[2])
+    if match is None or name is None:
         raise InvalidModel(stored, "tensor", "this model needs an operation that is not known")
-    return f"layers.{int(match[1])}.{_LAYER_NAMES[match[2]]}"
+    return f"layers.{int(match[1])}.{name}"

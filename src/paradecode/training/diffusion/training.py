@@ -53,10 +53,10 @@ class Plan:
     layers: int = 6
     heads: int = 6
     inner: int = 512
-    matrix_rate: float = 0.02
-    other_rate: float = 0.002
+    matrix_rate: float = 0.006
+    other_rate: float = 0.001
     warmup: int = 50
-    cooldown: float = 0.4
+    cooldown: float = 0.8
     averaging: float = 0.998
 
     def __post_init__(self) -> None:

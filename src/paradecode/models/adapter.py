@@ -1,0 +1,228 @@
+"""LoRA adapters that make a masked diffusion model of a causal one: one file, merged at load.
+
+LoRA (Hu et al. 2021, arXiv 2106.09685): a matrix W becomes W + b a with thin b and a. The file also
+has the embedding of the mask token, and says which token that is and how long a block is. Files
+come from anywhere, so everything in them is checked against the model before it is used.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from paradecode.core.errors import InvalidInput, InvalidModel
+from paradecode.models.checkpoint import Checkpoint
+from paradecode.models.config import ModelConfig
+from paradecode.models.weights import Tensor
+
+KIND = "block diffusion adapter 1"
+FIELD = "adapter"
+ADAPTED = ("q", "k", "v", "o", "gate", "up", "down")
+MASK = "mask"
+MOST_RANK, MOST_BLOCK = 1024, 4096
+MOST_BYTES = 1 << 32
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What an adapter says about itself.
+
+    Attributes:
+        base: name of the model it was trained for.
+        rank: of every pair of matrices.
+        block_length: positions of a block, counted from position 0.
+        mask_token: id of the token whose embedding is replaced.
+        shift: logits of row i are about position i + 1.
+    """
+
+    base: str
+    rank: int
+    block_length: int
+    mask_token: int
+    shift: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Adapter:
+    """Facts, and float16 tensors: ``<matrix>.a`` [rank, inputs], ``<matrix>.b`` [outputs, rank]
+    for each adapted matrix (canonical names), and ``mask`` [D]."""
+
+    facts: Facts
+    tensors: Mapping[str, NDArray[np.float16]]
+
+
+def adapter_shapes(config: ModelConfig, rank: int) -> dict[str, tuple[int, ...]]:
+    """Name -> shape of every tensor that an adapter of this rank has for this model."""
+    shapes: dict[str, tuple[int, ...]] = {MASK: (config.hidden_size,)}
+    for name, (outputs, inputs) in _matrices(config).items():
+        shapes |= {f"{name}.a": (rank, inputs), f"{name}.b": (outputs, rank)}
+    return shapes
+
+
+def _matrices(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """Canonical name -> shape of what is adapted."""
+    shapes = config.tensors().items()
+    return {name: shape for name, shape in shapes if name.rpartition(".")[2] in ADAPTED}
+
+
+def save_adapter(path: Path, adapter: Adapter) -> None:
+    """Write a file; it appears under its name when it is complete.
+
+    Raises:
+        InvalidInput: if the file cannot be written.
+    """
+    tensors = {name: np.ascontiguousarray(t, np.float16) for name, t in adapter.tensors.items()}
+    metadata = {"paradecode": KIND, "facts": json.dumps(asdict(adapter.facts), sort_keys=True)}
+    part = path.with_name(path.name + ".part")
+    try:
+        part.write_bytes(save(tensors, metadata))
+        os.replace(part, path)
+    except (OSError, SafetensorError) as error:
+        raise InvalidInput("OUTPUT", str(path), f"give a writable place ({error})") from None
+    finally:
+        with suppress(OSError):
+            part.unlink()  # There only if something went wrong.
+
+
+def read_adapter(path: Path, config: ModelConfig) -> Adapter:
+    """The adapter in a file, for a model of this configuration.
+
+    Raises:
+        InvalidModel: a file that is missing, damaged, of another kind, or for a model of another
+            size; the message says what does not fit.
+    """
+    name = str(path)
+    try:
+        if not path.is_file():
+            raise InvalidModel(FIELD, name, "give the path of a file that `train adapt` wrote")
+        if path.stat().st_size > MOST_BYTES:
+            raise InvalidModel(FIELD, name, f"it has more than {MOST_BYTES} bytes")
+        with safe_open(path, "numpy") as file:
+            facts = _facts(name, file.metadata(), config)
+            _check_shapes(name, file, adapter_shapes(config, facts.rank))
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    except (OSError, ValueError, SafetensorError) as error:
+        if isinstance(error, InvalidModel):
+            raise
+        raise InvalidModel(FIELD, name, f"the file is damaged: {error}") from None
+    for key, values in tensors.items():
+        if not np.isfinite(values).all():
+            raise InvalidModel(FIELD, name, f"{key} has numbers that are NaN or infinite")
+    return Adapter(facts, tensors)
+
+
+def _facts(name: str, metadata: Any, config: ModelConfig) -> Facts:
+    if not isinstance(metadata, dict) or metadata.get("paradecode") != KIND:
+        raise InvalidModel(FIELD, name, f"give a file of the kind '{KIND}'")
+    try:
+        given = json.loads(metadata["facts"])
+        facts = Facts(**given)
+    except (ValueError, RecursionError, KeyError, TypeError):
+        raise InvalidModel(FIELD, name, "what it says of itself is damaged") from None
+    numbers = (
+        ("rank", facts.rank, 1, MOST_RANK),
+        ("block_length", facts.block_length, 1, MOST_BLOCK),
+        ("mask_token", facts.mask_token, 0, config.vocab_size - 1),
+    )
+    for key, value, low, high in numbers:
+        if type(value) is not int or not low <= value <= high:
+            raise InvalidModel(FIELD, name, f"its {key} is {value!r:.40}, not from {low} to {high}")
+    if type(facts.shift) is not bool or type(facts.base) is not str or len(facts.base) > 4096:
+        raise InvalidModel(FIELD, name, "its base must be a name, its shift true or false")
+    if facts.mask_token in config.eos_tokens:
+        raise InvalidModel(FIELD, name, f"its mask token {facts.mask_token} ends this model's text")
+    return facts
+
+
+def _check_shapes(name: str, file: Any, wanted: Mapping[str, tuple[int, ...]]) -> None:
+    """Before a tensor is read: the right ones, of the right size, and no others."""
+    found = {}
+    for key in file.keys():  # noqa: SIM118 (not a mapping)
+        part = file.get_slice(key)
+        found[key] = tuple(part.get_shape()) if part.get_dtype() == "F16" else part.get_dtype()
+    for key in sorted(wanted.keys() | found.keys()):
+        if found.get(key) != wanted.get(key):
+            needs = f"{found.get(key)} in the file, {wanted.get(key)} in the model"
+            raise InvalidModel(FIELD, name, f"it is for another model: {key:.80} is {needs}")
+
+
+def merge_file(checkpoint: Checkpoint, path: Path) -> Checkpoint:
+    """:func:`merge` with the adapter in a file; warns if that is of a model of another name."""
+    check_base(checkpoint.config)
+    adapter = read_adapter(path, checkpoint.config)
+    if adapter.facts.base != checkpoint.config.name:
+        said = f"the adapter was trained for {adapter.facts.base}, not {checkpoint.config.name}"
+        warnings.warn(said, stacklevel=3)
+    return merge(checkpoint, adapter)
+
+
+def merge(checkpoint: Checkpoint, adapter: Adapter) -> Checkpoint:
+    """The block diffusion model: adapted matrices and the embedding in float32, the rest as it was.
+
+    Raises:
+        InvalidModel: if the model is not a plain causal one.
+    """
+    check_base(checkpoint.config)
+    facts, weights = adapter.facts, dict(checkpoint.weights)
+    for name in _matrices(checkpoint.config):
+        a, b = (adapter.tensors[f"{name}.{part}"].astype(np.float32) for part in "ab")
+        weights[name] = _float32(weights[name].float32() + b @ a)
+    embed = weights["embed"].float32().copy()
+    embed[facts.mask_token] = adapter.tensors[MASK]
+    weights["embed"] = _float32(embed)
+    return replace(checkpoint, config=adapted_config(checkpoint.config, facts), weights=weights)
+
+
+def adapted_config(config: ModelConfig, facts: Facts) -> ModelConfig:
+    """The configuration of the merged model."""
+    return replace(
+        config, name=f"{config.name}+diffusion", attention="block", shift=facts.shift,
+        block_length=facts.block_length, mask_token=facts.mask_token,
+    )  # fmt: skip
+
+
+def check_base(config: ModelConfig) -> None:
+    """Raise InvalidModel unless the model is dense and causal over its whole context."""
+    if config.attention != "causal" or config.mixture is not None or config.sliding_window:
+        fix = "adapters are for dense causal models without an attention window"
+        raise InvalidModel("model", config.name, fix)
+
+
+def unused_token(checkpoint: Checkpoint) -> int:
+    """The token that becomes the mask: one that no text and no conversation has.
+
+    The model's own mask token, or the first row of the embedding that the tokenizer has no token
+    for (as in SDAR and Fast-dLLM v2), or the last control token that neither begins nor ends
+    anything nor occurs in the chat format (``<empty_output>`` for SmolLM2).
+
+    Raises:
+        InvalidModel: if there is none.
+    """
+    config, tokenizer = checkpoint.config, checkpoint.tokenizer
+    if config.mask_token is not None:
+        return config.mask_token
+    if tokenizer.vocab_size < config.vocab_size:
+        return tokenizer.vocab_size
+    used = {config.bos_token, tokenizer.bos, tokenizer.eos, *config.eos_tokens}
+    if checkpoint.chat_template is not None:
+        messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "a"}]
+        used |= {*checkpoint.chat_template.encode(tokenizer, messages)}
+    free = sorted({*tokenizer.control.values()} - used)
+    if not free:
+        raise InvalidModel("model", config.name, "it has no token that could become the mask")
+    return free[-1]
+
+
+def _float32(values: NDArray[np.float32]) -> Tensor:
+    return Tensor(values, values.shape)

@@ -1,0 +1,174 @@
+"""Mixtures of experts: their shapes as data, and what two published families call them.
+
+LLaDA-MoE (arXiv 2509.24389) and LLaDA2 (2512.15745) replace the MLP of most layers by a router that
+sends each token through a few of many small MLPs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from paradecode.core.errors import InvalidModel
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """How a layer chooses experts, and how it weighs them.
+
+    The router's scores are a ``softmax`` or ``sigmoid`` of its logits. The best ``chosen`` experts
+    (after its bias was added, and out of the best ``chosen_groups`` of equal ``groups``, which are
+    ranked by the sum of their two best) are weighed by their scores.
+
+    Attributes:
+        experts: in a layer.
+        chosen: of them, for each token.
+        expert_size: inner width of an expert.
+        shared_size: inner width of one more MLP that every token passes; 0 if there is none.
+        dense: layers that have an ordinary MLP instead.
+        score: ``softmax`` or ``sigmoid``.
+        bias: the router has a bias for its choice.
+        biased_weights: the bias counts in the weights too.
+        normalised: the weights of the chosen are divided by their sum.
+        scale: the weights are multiplied by it.
+    """
+
+    experts: int
+    chosen: int
+    expert_size: int
+    shared_size: int = 0
+    dense: frozenset[int] = frozenset()
+    score: str = "softmax"
+    groups: int = 1
+    chosen_groups: int = 1
+    bias: bool = False
+    biased_weights: bool = False
+    normalised: bool = False
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        ranges = {
+            "experts": (1, 4096), "chosen": (1, self.experts), "expert_size": (1, 1 << 20),
+            "shared_size": (0, 1 << 20), "groups": (1, self.experts),
+            "chosen_groups": (1, self.groups),
+        }  # fmt: skip
+        for name, (low, high) in ranges.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+                raise InvalidModel(
+                    f"mixture.{name}", value, f"give a whole number from {low} to {high}"
+                )
+        group = self.experts // self.groups
+        if self.groups > 1 and (self.experts % self.groups or group < 2):
+            raise InvalidModel(
+                "mixture.groups", self.groups, f"{self.experts} experts need equal groups of 2 up"
+            )
+        if self.chosen > group * self.chosen_groups:
+            raise InvalidModel(
+                "mixture.chosen", self.chosen, f"the chosen groups have {group} experts each"
+            )
+        number = isinstance(self.scale, (int, float)) and not isinstance(self.scale, bool)
+        if not number or not 0 < self.scale < 1e6:
+            raise InvalidModel("mixture.scale", self.scale, "give a positive number")
+
+    def tensors(self, hidden: int) -> dict[str, tuple[int, ...]]:
+        """Name in its layer -> shape.
+
+        ``router`` [E, D] and ``router.bias`` [E]; ``experts.K.gate``, ``up`` and ``down`` as in a
+        layer's own MLP, and ``shared.gate`` and so on.
+        """
+        shapes: dict[str, tuple[int, ...]] = {"router": (self.experts, hidden)}
+        if self.bias:
+            shapes["router.bias"] = (self.experts,)
+        inner = {f"experts.{index}": self.expert_size for index in range(self.experts)}
+        if self.shared_size:
+            inner["shared"] = self.shared_size
+        for name, size in inner.items():
+            shapes |= {
+                f"{name}.gate": (size, hidden),
+                f"{name}.up": (size, hidden),
+                f"{name}.down": (hidden, size),
+            }
+        return shapes
+
+
+def llada_moe(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a ``ModelConfig`` for LLaDA-MoE's config.json.
+
+    Its code never normalises or scales the weights, and its score is a softmax, whatever the file
+    says of that.
+    """
+    if values.get("clip_qkv") is not None:
+        raise InvalidModel("clip_qkv", values["clip_qkv"], "clipped projections are not known")
+    kinds = values.get("moe_layer_freq")
+    if not isinstance(kinds, list) or len(kinds) != values.get("num_hidden_layers"):
+        raise InvalidModel("moe_layer_freq", kinds, "give a 0 or a 1 for each layer")
+    biased = bool(values.get("moe_router_enable_expert_bias"))
+    mixture = Mixture(
+        experts=_count(values, "num_experts"),
+        chosen=_count(values, "num_experts_per_tok"),
+        expert_size=_count(values, "expert_intermediate_size"),
+        shared_size=values.get("shared_expert_intermediate_size") or 0,
+        dense=frozenset(index for index, kind in enumerate(kinds) if kind == 0),
+        bias=biased,
+        biased_weights=biased,
+    )
+    return {"mixture": mixture, "qk_norm": bool(values.get("qk_layernorm"))}
+
+
+def llada2(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a ``ModelConfig`` for LLaDA2's config.json."""
+    size = _count(values, "moe_intermediate_size")
+    shared, dense = (
+        0 if values.get(key) is None else _count(values, key, 0)
+        for key in ("num_shared_experts", "first_k_dense_replace")
+    )
+    chosen = _count(values, "num_experts_per_tok")
+    mixture = Mixture(
+        experts=_count(values, "num_experts"),
+        chosen=chosen,
+        expert_size=size,
+        shared_size=size * shared,
+        dense=frozenset(range(dense)),
+        score="sigmoid",
+        groups=values.get("n_group", 8),
+        chosen_groups=values.get("topk_group", 4),
+        bias=True,
+        normalised=chosen > 1,
+        scale=values.get("routed_scaling_factor", 2.5),
+    )
+    return {
+        "mixture": mixture,
+        "qk_norm": bool(values.get("use_qk_norm", True)),
+        "qkv_bias": bool(values.get("use_qkv_bias", False)),
+        "output_bias": bool(values.get("use_bias", True)),
+    }
+
+
+def _count(values: Mapping[str, Any], key: str, least: int = 1) -> int:
+    value = values.get(key)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= 1 << 20:
+        raise InvalidModel(
+            key, value, f"config.json must give a whole number from {least} to {1 << 20}"
+        )
+    return value
+
+
+_EXPERT = re.compile(r"mlp\.experts\.(\d{1,4})\.(gate|up|down)_proj\.weight")
+_NAMES = {
+    "mlp.gate.weight": "router", "mlp.expert_bias": "router.bias",
+    "mlp.gate.expert_bias": "router.bias",
+}  # fmt: skip
+for _part in ("gate", "up", "down"):
+    _NAMES |= {
+        f"shared_expert.{_part}_proj.weight": f"shared.{_part}",
+        f"mlp.shared_experts.{_part}_proj.weight": f"shared.{_part}",
+    }
+
+
+def in_layer(stored: str) -> str | None:
+    """Our name of a tensor of a layer, or None if it is not one of a mixture."""
+    match = _EXPERT.fullmatch(stored)
+    return f"experts.{int(match[1])}.{match[2]}" if match else _NAMES.get(stored)
