@@ -94,7 +94,8 @@ Array2<float> gather(const LogitRows& logits, nb::handle ids) {
   auto [array, out] = make_array<float>(logits.rows(), wanted.size(1));
   for (int r = 0; r < logits.rows(); ++r)
     for (std::int64_t i = 0; i < wanted.size(1); ++i)
-      out[r * wanted.size(1) + i] = logits.row(r)[wanted.data()[r * wanted.size(1) + i]];
+      out[r * wanted.size(1) + i] = logits.value(
+          r, static_cast<std::int32_t>(wanted.data()[r * wanted.size(1) + i]));
   return array;
 }
 
@@ -112,14 +113,11 @@ std::shared_ptr<LogitRows> with_bias(const LogitRows& logits, nb::sequence biase
       const View<std::int32_t> ids(bias[0], "bias ids", 1);
       const View<float> added(bias[1], "bias values", 1);
       added.expect("bias values", {ids.size()});
-      out->own(row);
-      for (std::int64_t i = 0; i < ids.size(); ++i) {
+      for (std::int64_t i = 0; i < ids.size(); ++i)
         if (ids.data()[i] < 0 || ids.data()[i] >= logits.vocab_size())
           throw InvalidInput("bias ids", std::int64_t{ids.data()[i]},
                              "give token ids below " + std::to_string(logits.vocab_size()));
-        // From the old row, as NumPy does for an id that is named twice.
-        out->writable(row)[ids.data()[i]] = logits.row(row)[ids.data()[i]] + added.data()[i];
-      }
+      out->add(row, ids.data(), added.data(), ids.size());
     }
     ++row;
   }
@@ -131,7 +129,7 @@ template <class T, class Each>
 Array1<T> per_row(const LogitRows& logits, Each each) {
   auto [array, out] = make_array<T>(logits.rows());
   nb::gil_scoped_release release;
-  for (int r = 0; r < logits.rows(); ++r) out[r] = each(r);
+  logits.for_each([&, values = out](int r) { values[r] = each(r); });
   return array;
 }
 
@@ -194,7 +192,9 @@ NB_MODULE(_core, m) {
              auto [values, value] = make_array<float>(l.rows(), k);
              if (k > 0) {
                nb::gil_scoped_release release;
-               for (int r = 0; r < l.rows(); ++r) l.top_k(r, k, id + r * k, value + r * k);
+               l.for_each([&, ids_out = id, values_out = value](int r) {
+                 l.top_k(r, k, ids_out + r * k, values_out + r * k);
+               });
              }
              return nb::make_tuple(ids, values);
            })
@@ -228,14 +228,15 @@ NB_MODULE(_core, m) {
              const Warp warp = make_warp(temperature, top_k, top_p, min_p);
              auto [array, out] = make_array<double>(l.rows(), l.vocab_size());
              nb::gil_scoped_release release;
-             for (int r = 0; r < l.rows(); ++r)
-               l.probabilities(r, warp, out + std::int64_t{r} * l.vocab_size());
+             l.for_each([&, rows = out](int r) {
+               l.probabilities(r, warp, rows + std::int64_t{r} * l.vocab_size());
+             });
              return array;
            })
       .def("numpy", [](const LogitRows& l) {
         auto [array, out] = make_array<float>(l.rows(), l.vocab_size());
         for (int r = 0; r < l.rows(); ++r)
-          std::memcpy(out + std::int64_t{r} * l.vocab_size(), l.row(r),
+          std::memcpy(out + std::int64_t{r} * l.vocab_size(), l.read(r),
                       static_cast<std::size_t>(l.vocab_size()) * sizeof(float));
         return array;
       });
@@ -244,7 +245,7 @@ NB_MODULE(_core, m) {
     const auto count = static_cast<int>(rows.size(0));
     const auto vocab = static_cast<int>(rows.size(1));
     auto out = std::make_shared<LogitRows>(std::make_shared<LogitStore>(), *choose_isa().kernels,
-                                           count, vocab);
+                                           nullptr, count, vocab);
     for (int r = 0; r < count; ++r) {
       float* row = out->writable(r);
       std::memcpy(row, rows.data() + std::int64_t{r} * vocab,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <exception>
 #include <functional>
 #include <numeric>
 
@@ -14,12 +15,14 @@ namespace {
 constexpr std::size_t kKeptMappings = 8;
 constexpr std::int64_t kBlock = 64;      // of Kernels::block_best
 constexpr std::int64_t kNoiseStep = 4096;  // tokens between two looks at the best sample so far
+constexpr std::int64_t kWorthSharing = 1 << 17;  // values; below, waking a thread costs more
 
 // Scratch of one thread. `order` holds token ids, `scaled` their logits over the temperature.
 struct Scratch {
   std::vector<std::int32_t> order;
   std::vector<double> scaled;
   std::vector<float> blocks;
+  std::vector<float> changed;  // of LogitRows::read
 };
 
 Scratch& scratch() {
@@ -64,16 +67,17 @@ void LogitStore::give(Mapping mapping) {
   if (free_.size() > kKeptMappings) free_.erase(free_.begin());
 }
 
-LogitRows::LogitRows(std::shared_ptr<LogitStore> store, const Kernels& kernels, int rows,
-                     int vocab_size)
-    : LogitRows(std::move(store), kernels, vocab_size) {
+LogitRows::LogitRows(std::shared_ptr<LogitStore> store, const Kernels& kernels,
+                     std::shared_ptr<Team> team, int rows, int vocab_size)
+    : LogitRows(std::move(store), kernels, std::move(team), vocab_size) {
   if (rows == 0) return;
   const auto memory = store_->take(static_cast<std::size_t>(rows * stride()));
-  for (int r = 0; r < rows; ++r) rows_.emplace_back(memory, memory.get() + r * stride());
+  for (int r = 0; r < rows; ++r)
+    rows_.push_back({std::shared_ptr<float>(memory, memory.get() + r * stride()), nullptr});
 }
 
 std::shared_ptr<LogitRows> LogitRows::select(const std::int64_t* rows, std::int64_t count) const {
-  std::shared_ptr<LogitRows> out(new LogitRows(store_, *kernels_, vocab_size_));
+  std::shared_ptr<LogitRows> out(new LogitRows(store_, *kernels_, team_, vocab_size_));
   out->rows_.reserve(static_cast<std::size_t>(count));
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t at = rows[i] < 0 ? rows[i] + this->rows() : rows[i];
@@ -85,22 +89,76 @@ std::shared_ptr<LogitRows> LogitRows::select(const std::int64_t* rows, std::int6
   return out;
 }
 
-void LogitRows::own(int index) {
-  auto& row = rows_[static_cast<std::size_t>(index)];
-  auto copy = store_->take(static_cast<std::size_t>(stride()));
-  std::memcpy(copy.get(), row.get(), static_cast<std::size_t>(stride()) * sizeof(float));
-  row = std::move(copy);
+const float* LogitRows::read(int index) const {
+  const Row& row = rows_[static_cast<std::size_t>(index)];
+  if (row.changes == nullptr) return row.values.get();
+  auto& changed = scratch().changed;
+  changed.assign(row.values.get(), row.values.get() + stride());
+  for (const auto& [id, value] : *row.changes) changed[static_cast<std::size_t>(id)] = value;
+  return changed.data();
 }
 
-std::int32_t LogitRows::argmax(int index) const {
+float LogitRows::value(int index, std::int32_t id) const {
+  const Row& row = rows_[static_cast<std::size_t>(index)];
+  if (row.changes != nullptr) {
+    const auto at = std::lower_bound(row.changes->begin(), row.changes->end(), id,
+                                     [](const auto& change, auto wanted) { return change.first < wanted; });
+    if (at != row.changes->end() && at->first == id) return at->second;
+  }
+  return row.values.get()[id];
+}
+
+void LogitRows::add(int index, const std::int32_t* ids, const float* added, std::int64_t count) {
+  auto& row = rows_[static_cast<std::size_t>(index)];
+  auto changes = std::make_shared<Changes>();
+  // From the old row; and of an id that is named twice the last holds, as in NumPy.
+  for (std::int64_t i = count - 1; i >= 0; --i)
+    changes->emplace_back(ids[i], value(index, ids[i]) + added[i]);
+  if (row.changes != nullptr)
+    changes->insert(changes->end(), row.changes->begin(), row.changes->end());
+  std::stable_sort(changes->begin(), changes->end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  const auto end = std::unique(changes->begin(), changes->end(),
+                               [](const auto& a, const auto& b) { return a.first == b.first; });
+  changes->erase(end, changes->end());
+  row.changes = std::move(changes);
+}
+
+void LogitRows::for_each(const std::function<void(int)>& each) const {
+  struct Job {
+    const std::function<void(int)>& each;
+    std::vector<std::exception_ptr> errors;
+  } job{each, std::vector<std::exception_ptr>(rows_.size())};
+  const auto work = [](void* context, Member& member) {
+    auto& mine = *static_cast<Job*>(context);
+    member.phase(static_cast<int>(mine.errors.size()), [&](int row) {
+      try {
+        mine.each(row);
+      } catch (...) {
+        mine.errors[static_cast<std::size_t>(row)] = std::current_exception();
+      }
+    });
+  };
+  const bool worth = rows() > 1 && rows() * stride() >= kWorthSharing;
+  if (!worth || team_ == nullptr || !team_->run_if_free(1, work, &job)) {
+    for (int row = 0; row < rows(); ++row) each(row);
+    return;
+  }
+  for (const auto& error : job.errors)
+    if (error != nullptr) std::rethrow_exception(error);
+}
+
+std::int32_t LogitRows::best_of(const float* logits) const {
   float value = 0;
   std::int64_t best = 0;
   bool nan = false;
-  kernels_->best(row(index), stride(), &value, &best, &nan);
+  kernels_->best(logits, stride(), &value, &best, &nan);
   if (nan || !std::isfinite(value))
     throw BackendError("the model returned logits that are NaN or infinite");
   return static_cast<std::int32_t>(best);
 }
+
+std::int32_t LogitRows::argmax(int index) const { return best_of(read(index)); }
 
 // Puts the ids of the k best values (and perhaps others) into the scratch; returns how many.
 std::int64_t LogitRows::select_best(const float* row, std::int64_t k) const {
@@ -139,7 +197,7 @@ void LogitRows::order_best(const float* row, std::int64_t count, std::int64_t k)
 }
 
 void LogitRows::top_k(int index, std::int64_t k, std::int32_t* ids, float* values) const {
-  const float* logits = row(index);
+  const float* logits = read(index);
   order_best(logits, select_best(logits, k), k);
   for (std::int64_t i = 0; i < k; ++i) {
     ids[i] = scratch().order[static_cast<std::size_t>(i)];
@@ -147,44 +205,45 @@ void LogitRows::top_k(int index, std::int64_t k, std::int32_t* ids, float* value
   }
 }
 
-double LogitRows::log_normalizer(int index) const {
+double LogitRows::normalizer_of(const float* logits) const {
   float top = 0;
   std::int64_t best = 0;
   bool nan = false;
-  kernels_->best(row(index), stride(), &top, &best, &nan);
-  if (nan) return NAN;
+  kernels_->best(logits, stride(), &top, &best, &nan);
+  if (nan || !std::isfinite(top)) return NAN;
   double mass = 0;
-  double moment = 0;
-  kernels_->exp_sums(row(index), stride(), top, 1.0, &mass, &moment);
+  kernels_->softmax_sums(logits, stride(), top, &mass, nullptr);
   return static_cast<double>(top) + std::log(mass);
 }
 
+double LogitRows::log_normalizer(int index) const { return normalizer_of(read(index)); }
+
 double LogitRows::entropy(int index) const {
+  const float* logits = read(index);
   float top = 0;
   std::int64_t best = 0;
   bool nan = false;
-  kernels_->best(row(index), stride(), &top, &best, &nan);
-  if (nan) return NAN;
+  kernels_->best(logits, stride(), &top, &best, &nan);
+  if (nan || !std::isfinite(top)) return NAN;
   double mass = 0;
   double moment = 0;
-  kernels_->exp_sums(row(index), stride(), top, 1.0, &mass, &moment);
+  kernels_->softmax_sums(logits, stride(), top, &mass, &moment);
   return std::log(mass) - moment / mass;
 }
 
 double LogitRows::margin(int index) const {
-  std::int32_t ids[2];
-  float values[2];
+  const float* logits = read(index);
   const std::int64_t k = std::min(2, vocab_size_);
-  top_k(index, k, ids, values);
-  const double normalizer = log_normalizer(index);
-  const double first = std::exp(values[0] - normalizer);
-  return k == 1 ? first : first - std::exp(values[1] - normalizer);
+  order_best(logits, select_best(logits, k), k);
+  const auto& order = scratch().order;
+  const double normalizer = normalizer_of(logits);
+  const double first = std::exp(logits[order[0]] - normalizer);
+  return k == 1 ? first : first - std::exp(logits[order[1]] - normalizer);
 }
 
 // The tokens that survive the warp, ascending, with their scaled logits, in the scratch.
-std::int64_t LogitRows::keep(int index, const Warp& warp) const {
+std::int64_t LogitRows::keep(const float* logits, const Warp& warp) const {
   Scratch& s = scratch();
-  const float* logits = row(index);
   const double temperature = warp.temperature;
   const auto scale = [&](std::int32_t id) { return static_cast<double>(logits[id]) / temperature; };
   const auto drop_infinite = [&](std::int64_t count) {
@@ -222,9 +281,7 @@ std::int64_t LogitRows::keep(int index, const Warp& warp) const {
       if (const std::int64_t reached = nucleus(count, total); reached > 0) count = reached;
     }
   } else if (warp.top_p < 1) {
-    double total = 0;
-    double moment = 0;
-    kernels_->exp_sums(logits, stride(), top, temperature, &total, &moment);
+    const double total = kernels_->exp_sum(logits, stride(), top, temperature);
     for (std::int64_t k = 64;; k *= 8) {  // ordering the whole vocabulary is seldom needed
       k = std::min<std::int64_t>(k, vocab_size_);
       count = select_best(logits, k);
@@ -301,10 +358,11 @@ std::int32_t LogitRows::sample_all(const float* logits, double temperature,
 }
 
 std::int32_t LogitRows::sample(int index, const Warp& warp, std::uint64_t key) const {
-  const std::int32_t greedy = argmax(index);
+  const float* logits = read(index);
+  const std::int32_t greedy = best_of(logits);
   if (warp.temperature == 0) return greedy;
-  if (!warp.filters()) return sample_all(row(index), warp.temperature, key);
-  const std::int64_t count = keep(index, warp);
+  if (!warp.filters()) return sample_all(logits, warp.temperature, key);
+  const std::int64_t count = keep(logits, warp);
   const Scratch& s = scratch();
   double best = -INFINITY;
   std::int32_t chosen = greedy;
@@ -320,11 +378,12 @@ std::int32_t LogitRows::sample(int index, const Warp& warp, std::uint64_t key) c
 
 void LogitRows::probabilities(int index, const Warp& warp, double* out) const {
   std::fill(out, out + vocab_size_, 0.0);
+  const float* logits = read(index);
   if (warp.temperature == 0) {
-    out[argmax(index)] = 1.0;
+    out[best_of(logits)] = 1.0;
     return;
   }
-  const std::int64_t count = keep(index, warp);
+  const std::int64_t count = keep(logits, warp);
   const Scratch& s = scratch();
   const double top = *std::max_element(s.scaled.begin(), s.scaled.begin() + count);
   double total = 0;

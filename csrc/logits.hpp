@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
 
 #include "memory.hpp"
+#include "team.hpp"
 #include "types.hpp"
 
 namespace paradecode {
@@ -38,18 +40,27 @@ struct Warp {
 class LogitRows {
  public:
   // Rows are `stride` floats long, a multiple of 64; values beyond the vocabulary are -inf.
-  LogitRows(std::shared_ptr<LogitStore> store, const Kernels& kernels, int rows, int vocab_size);
+  // Reductions of many rows are shared among the threads of `team`, which may be absent.
+  LogitRows(std::shared_ptr<LogitStore> store, const Kernels& kernels, std::shared_ptr<Team> team,
+            int rows, int vocab_size);
 
   static std::int64_t stride_for(int vocab_size) { return (std::int64_t{vocab_size} + 63) / 64 * 64; }
 
   int rows() const { return static_cast<int>(rows_.size()); }
   int vocab_size() const { return vocab_size_; }
-  const float* row(int index) const { return rows_[static_cast<std::size_t>(index)].get(); }
-  float* writable(int index) { return rows_[static_cast<std::size_t>(index)].get(); }
+  // The values of a row; good until this thread reads another one.
+  const float* read(int index) const;
+  float value(int index, std::int32_t id) const;
+  // The memory of a row that has no changes.
+  float* writable(int index) { return rows_[static_cast<std::size_t>(index)].values.get(); }
 
   std::shared_ptr<LogitRows> select(const std::int64_t* rows, std::int64_t count) const;
-  // A copy of row `index` takes its place, for a caller that owns this object alone.
-  void own(int index);
+  // Adds to some values of row `index`, for a caller that owns this object alone. The row's memory
+  // stays as it is, and shared: what differs is kept beside it.
+  void add(int index, const std::int32_t* ids, const float* added, std::int64_t count);
+
+  // Runs each(row) for every row; throws what the first of them throws.
+  void for_each(const std::function<void(int)>& each) const;
 
   std::int32_t argmax(int row) const;
   void top_k(int row, std::int64_t k, std::int32_t* ids, float* values) const;
@@ -60,18 +71,31 @@ class LogitRows {
   void probabilities(int row, const Warp& warp, double* out) const;
 
  private:
-  LogitRows(std::shared_ptr<LogitStore> store, const Kernels& kernels, int vocab_size)
-      : store_(std::move(store)), kernels_(&kernels), vocab_size_(vocab_size) {}
+  using Changes = std::vector<std::pair<std::int32_t, float>>;  // ids, ascending, and new values
+  struct Row {
+    std::shared_ptr<float> values;
+    std::shared_ptr<const Changes> changes;
+  };
+
+  LogitRows(std::shared_ptr<LogitStore> store, const Kernels& kernels, std::shared_ptr<Team> team,
+            int vocab_size)
+      : store_(std::move(store)),
+        kernels_(&kernels),
+        team_(std::move(team)),
+        vocab_size_(vocab_size) {}
   std::int64_t stride() const { return stride_for(vocab_size_); }
   std::int64_t select_best(const float* row, std::int64_t k) const;
   void order_best(const float* row, std::int64_t count, std::int64_t k) const;
-  std::int64_t keep(int row, const Warp& warp) const;
-  std::int32_t sample_all(const float* row, double temperature, std::uint64_t key) const;
+  std::int64_t keep(const float* logits, const Warp& warp) const;
+  std::int32_t best_of(const float* logits) const;
+  double normalizer_of(const float* logits) const;
+  std::int32_t sample_all(const float* logits, double temperature, std::uint64_t key) const;
 
   std::shared_ptr<LogitStore> store_;
   const Kernels* kernels_;
+  std::shared_ptr<Team> team_;
   int vocab_size_;
-  std::vector<std::shared_ptr<float>> rows_;
+  std::vector<Row> rows_;
 };
 
 }  // namespace paradecode

@@ -68,33 +68,57 @@ inline double exp_double(double x) {
   return x < -700.0 ? 0.0 : value;
 }
 
-inline void exp_sums(const float* row, std::int64_t size, double top, double temperature,
-                     double* mass, double* moment) {
-  constexpr int width = 16;
+inline double fold(double* lanes) {
+  for (int half = kLanes / 2; half > 0; half /= 2)
+    for (int k = 0; k < half; ++k) lanes[k] += lanes[k + half];
+  return lanes[0];
+}
+
+inline double exp_sum(const float* row, std::int64_t size, double top, double temperature) {
   constexpr int piece = 64;  // compilers vectorise a loop that only maps arrays to arrays
-  double masses[width] = {};
-  double moments[width] = {};
+  double sums[kLanes] = {};
   for (std::int64_t i = 0; i < size; i += piece) {
     double w[piece];
-    double wx[piece];
-    for (int k = 0; k < piece; ++k) {
-      const double x = static_cast<double>(row[i + k]) / temperature - top;
-      const double value = exp_double(x);
-      w[k] = value;
-      wx[k] = value * (x < -1e300 ? 0.0 : x);  // -inf has no mass; a NaN stays one
+    for (int k = 0; k < piece; ++k)
+      w[k] = exp_double(static_cast<double>(row[i + k]) / temperature - top);
+    for (int k = 0; k < piece; ++k) sums[k % kLanes] += w[k];
+  }
+  return fold(sums);
+}
+
+template <bool kMoment>
+inline void softmax_sums_as(const float* row, std::int64_t size, float top, double* mass,
+                            double* moment) {
+  const Simd::F largest = Simd::all(top);
+  const Simd::F least = Simd::all(-87.3F);  // e^-87.3 is next to nothing, as a factor too
+  double masses[kLanes] = {};
+  double moments[kLanes] = {};
+  for (std::int64_t i = 0; i < size; i += 4 * kLanes) {
+    Simd::F w[4];
+    Simd::F wx[4];
+    for (int k = 0; k < 4; ++k) {
+      const Simd::F x = Simd::max(Simd::sub(Simd::load(row + i + k * kLanes), largest), least);
+      w[k] = exp_lanes(x);
+      if (kMoment) wx[k] = Simd::mul(w[k], x);
     }
-    for (int k = 0; k < piece; ++k) {
-      masses[k % width] += w[k];
-      moments[k % width] += wx[k];
+    float sums[kLanes];
+    Simd::store(sums, Simd::add(Simd::add(w[0], w[1]), Simd::add(w[2], w[3])));
+    for (int k = 0; k < kLanes; ++k) masses[k] += static_cast<double>(sums[k]);
+    if (kMoment) {
+      Simd::store(sums, Simd::add(Simd::add(wx[0], wx[1]), Simd::add(wx[2], wx[3])));
+      for (int k = 0; k < kLanes; ++k) moments[k] += static_cast<double>(sums[k]);
     }
   }
-  for (int half = width / 2; half > 0; half /= 2)
-    for (int k = 0; k < half; ++k) {
-      masses[k] += masses[k + half];
-      moments[k] += moments[k + half];
-    }
-  *mass = masses[0];
-  *moment = moments[0];
+  *mass = fold(masses);
+  if (kMoment) *moment = fold(moments);
+}
+
+inline void softmax_sums(const float* row, std::int64_t size, float top, double* mass,
+                         double* moment) {
+  if (moment == nullptr)
+    softmax_sums_as<false>(row, size, top, mass, moment);
+  else
+    softmax_sums_as<true>(row, size, top, mass, moment);
 }
 
 inline std::int64_t collect(const float* row, std::int64_t size, float threshold,

@@ -160,6 +160,17 @@ void Team::serve(int index) {
 void Team::run(int phases, void (*job)(void*, Member&), void* context) {
   check_process();
   const std::lock_guard lock(one_job_);
+  run_locked(phases, job, context);
+}
+
+bool Team::run_if_free(int phases, void (*job)(void*, Member&), void* context) {
+  if (!in_own_process()) return false;
+  const std::unique_lock lock(one_job_, std::try_to_lock);
+  if (lock.owns_lock()) run_locked(phases, job, context);
+  return lock.owns_lock();
+}
+
+void Team::run_locked(int phases, void (*job)(void*, Member&), void* context) {
   Member caller(*this, 0);
   if (threads_ == 1) {
     job(context, caller);

@@ -63,6 +63,8 @@ class Team {
   // Runs job(context, member) in the caller and in whichever threads come in time. One job at a
   // time; callers queue. `phases` is an upper bound of the job's phases.
   void run(int phases, void (*job)(void*, Member&), void* context);
+  // The same, or false at once if another job is running or the process was forked.
+  bool run_if_free(int phases, void (*job)(void*, Member&), void* context);
 
  private:
   friend class Member;
@@ -77,6 +79,7 @@ class Team {
   }
   void serve(int index);
   bool enter();
+  void run_locked(int phases, void (*job)(void*, Member&), void* context);
 
   const int threads_;
   const pid_t process_;

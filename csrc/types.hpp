@@ -152,9 +152,12 @@ struct Kernels {
   // The largest value, its first index, and whether any value is NaN.
   void (*best)(const float* row, std::int64_t size, float* value, std::int64_t* index, bool* nan);
   void (*block_best)(const float* row, std::int64_t blocks, float* out);  // of 64 values each
-  // Sum of w and of w * x, with x = (row - top) * inverse and w = exp(x).
-  void (*exp_sums)(const float* row, std::int64_t size, double top, double temperature,
-                   double* mass, double* moment);
+  // Sum of exp(row / temperature - top), in double precision.
+  double (*exp_sum)(const float* row, std::int64_t size, double top, double temperature);
+  // Sum of w and, unless null, of w * x, with x = row - top and w = exp(x), in float32 (added up in
+  // double precision): good to 1e-6, and four times as fast.
+  void (*softmax_sums)(const float* row, std::int64_t size, float top, double* mass,
+                       double* moment);
   std::int64_t (*collect)(const float* row, std::int64_t size, float threshold,
                           std::int32_t* ids);
   // Ids whose scaled logit plus an upper bound of their noise can exceed `floor`; the caller

@@ -2,6 +2,7 @@
 // ThreadSanitizer: tiny random models of every format go through prefill, trees, unstored rows,
 // copies and sampling, with one to four threads, also from two callers at once. All runs of a
 // model must give the same bits. Takes a few seconds.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "errors.hpp"
+#include "isa.hpp"
 #include "model.hpp"
 
 using namespace paradecode;
@@ -105,7 +107,7 @@ std::vector<float> run(Model& model, int step, bool shuffled) {
     span.hidden = {0};
     const ForwardResult result = model.forward({span}, {0, 1});
     for (int r = 0; r < count; ++r)
-      out.insert(out.end(), result.logits->row(r), result.logits->row(r) + 131);
+      out.insert(out.end(), result.logits->read(r), result.logits->read(r) + 131);
     for (int r = 0; r < count; ++r) {
       const std::int32_t sampled = result.logits->sample(r, {0.8, 20, 0.9, 0.01}, 77);
       require(sampled >= 0 && sampled < 131, "a sampled token is in the vocabulary");
@@ -152,9 +154,61 @@ void run_tree(Model& model) {
   model.copy(from, to, 2);
 }
 
+// What is computed of many rows, some of them changed, by as many threads.
+std::vector<double> reduce(const std::string& isa, int threads) {
+  setenv("PARADECODE_ISA", isa.c_str(), 1);
+  constexpr int kRows = 48;
+  constexpr int kVocabulary = 4001;
+  LogitRows logits(std::make_shared<LogitStore>(), *choose_isa().kernels, Team::of(threads), kRows,
+                   kVocabulary);
+  std::mt19937 random(3);
+  for (int r = 0; r < kRows; ++r) {
+    const auto values = random_values(random, kVocabulary, 4.0F);
+    float* row = logits.writable(r);
+    std::copy(values.begin(), values.end(), row);
+    std::fill(row + kVocabulary, row + LogitRows::stride_for(kVocabulary), -INFINITY);
+  }
+  std::vector<std::int64_t> every(kRows);
+  for (int r = 0; r < kRows; ++r) every[static_cast<std::size_t>(r)] = r;
+  const auto changed = logits.select(every.data(), kRows);
+  for (int r = 0; r < kRows; ++r) {
+    const std::int32_t ids[] = {logits.argmax(r), 7, 7};
+    const float added[] = {-INFINITY, 1.0F, 2.0F};
+    changed->add(r, ids, added, 3);
+    changed->add(r, ids + 1, added + 1, 1);
+    require(changed->argmax(r) != ids[0], "a banned token is not chosen");
+    require(changed->value(r, 7) == (logits.value(r, 7) + 2.0F) + 1.0F, "changes add up");
+    require(changed->read(r)[7] == changed->value(r, 7), "and are read");
+    require(std::isfinite(logits.read(r)[ids[0]]), "the original keeps its values");
+  }
+  std::vector<double> out(4 * kRows);
+  const LogitRows* both[] = {changed.get(), &logits};
+  for (const LogitRows* of : both)
+    of->for_each([&](int r) {
+      double* mine = out.data() + 4 * r;
+      mine[0] += of->sample(r, {0.8, 0, 1, 0}, 5) + of->sample(r, {0.8, 9, 0.9, 0.01}, 6);
+      mine[1] += of->log_normalizer(r);
+      mine[2] += of->entropy(r);
+      mine[3] += of->margin(r);
+    });
+  logits.writable(9)[3] = NAN;
+  bool refused = false;
+  try {
+    logits.for_each([&](int r) { logits.argmax(r); });
+  } catch (const BackendError&) {
+    refused = true;
+  }
+  require(refused, "the error of a row reaches the caller, whichever thread found it");
+  return out;
+}
+
 }  // namespace
 
 int main() {
+  const auto reduced = reduce("portable", 1);
+  for (const std::string& isa : available_isas())
+    for (const int threads : {1, 2, 4})
+      require(reduce(isa, threads) == reduced, "neither threads nor instructions change bits");
   for (const Format format :
        {Format::Q4, Format::Q8, Format::BF16, Format::F16, Format::F32}) {
     std::vector<float> expected;

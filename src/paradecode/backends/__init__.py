@@ -11,6 +11,7 @@ from paradecode.models.config import ModelConfig
 from paradecode.models.weights import Weights
 
 BACKENDS = ("native", "torch")
+MAX_RANKS = 64
 
 
 def open_backend(
@@ -21,19 +22,21 @@ def open_backend(
     dtype: str = "auto",
     device: str = "cpu",
     threads: int | None = None,
+    ranks: int = 1,
 ) -> Backend:
     """Load a model into a backend.
 
     Args:
-        name: ``native`` (CPU), ``torch`` (CPU or CUDA), or ``auto``: native where it was built and
-            the device is the CPU, torch otherwise.
+        name: ``native`` (CPU), ``torch`` (CPU or CUDA), or ``auto``: native where it was built, the
+            device is the CPU and the model has no experts, torch otherwise.
         dtype: of the weights, as the backend names them; ``auto`` keeps what the file has
             (native) or takes fp32 on CPU and bf16 on CUDA (torch).
         device: ``cpu``, ``cuda`` or ``cuda:N``.
         threads: CPU threads; None lets the backend choose.
+        ranks: processes that divide the model among them (torch only), one a CUDA device.
 
     Raises:
-        InvalidInput: for an unknown name, dtype or device.
+        InvalidInput: for an unknown name, dtype or device, or ranks that cannot divide the model.
         InvalidModel: if the weights do not fit the configuration.
         BackendError: if the backend is not installed.
     """
@@ -41,12 +44,17 @@ def open_backend(
         raise InvalidInput("backend", name, f"use auto or one of {', '.join(BACKENDS)}")
     if threads is not None and not 1 <= threads <= 1024:
         raise InvalidInput("threads", threads, "give a whole number from 1 to 1024")
+    if isinstance(ranks, bool) or not isinstance(ranks, int) or not 1 <= ranks <= MAX_RANKS:
+        raise InvalidInput("ranks", ranks, f"give a whole number from 1 to {MAX_RANKS}")
     native = find_spec("paradecode.backends.native._core") is not None
-    if name == "native" or (name == "auto" and device == "cpu" and native):
+    fits = native and device == "cpu" and config.mixture is None and ranks == 1
+    if name == "native" or (name == "auto" and fits):
         if not native:
             raise BackendError("the native core was not built; reinstall paradecode or use torch")
         if device != "cpu":
             raise InvalidInput("device", device, "the native backend runs on cpu; use torch")
+        if ranks != 1:
+            raise InvalidInput("ranks", ranks, "the native backend is one process; use torch")
         from paradecode.backends.native.backend import NativeBackend
 
         return NativeBackend(config, weights, dtype=dtype, threads=threads)
@@ -54,6 +62,14 @@ def open_backend(
         raise BackendError("PyTorch is not installed; pip install 'paradecode[torch]'")
     # A spinning OpenMP thread beside one busy neighbour slows a forward down a hundredfold.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if ranks != 1:
+        if find_spec("torch.distributed.tensor") is None:
+            raise BackendError("several ranks need PyTorch 2.5 or newer; pip install -U torch")
+        from paradecode.backends.torch.parallel.leader import ParallelBackend
+
+        return ParallelBackend(
+            config, weights, ranks=ranks, dtype=dtype, device=device, threads=threads
+        )
     from paradecode.backends.torch.backend import TorchBackend
 
     return TorchBackend(config, weights, dtype=dtype, device=device, threads=threads)

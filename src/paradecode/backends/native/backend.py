@@ -70,6 +70,8 @@ class NativeBackend:
             raise InvalidInput("dtype", dtype, f"use auto, {', '.join(FORMATS)}")
         if kv_dtype not in ("f16", "f32"):
             raise InvalidInput("kv_dtype", kv_dtype, "use f16 or f32")
+        if config.mixture is not None:
+            raise InvalidInput("backend", "native", "it has no experts; use backend='torch'")
         check_weights(config, weights)
         self.config = config
         self._all_layers = list(range(config.layers))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,6 +18,9 @@ from paradecode.core.logits import ArrayLogits, Logits
 from paradecode.models.config import ModelConfig
 from paradecode.models.weights import Weights, check_weights
 
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
 DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat16}
 
 
@@ -29,6 +32,7 @@ class TorchBackend:
         dtype: ``fp32``, ``fp64`` or ``bf16``; ``auto`` is fp32 on CPU and bf16 on CUDA.
         device: ``cpu``, ``cuda`` or ``cuda:N``.
         threads: intra-op threads; None leaves torch's choice.
+        mesh: ranks that divide the model, this process among them; None for the whole model.
 
     Raises:
         InvalidInput: for an unknown dtype or a device that is not there.
@@ -43,6 +47,7 @@ class TorchBackend:
         dtype: str = "auto",
         device: str = "cpu",
         threads: int | None = None,
+        mesh: DeviceMesh | None = None,
     ) -> None:
         check_weights(config, weights)
         if device.split(":")[0] == "cuda" and not torch.cuda.is_available():
@@ -56,13 +61,20 @@ class TorchBackend:
             torch.set_num_threads(threads)
         self.name = f"torch-{self.device.type}-{dtype}"
         self.config = config
-        self.model = Transformer(config, weights, DTYPES[dtype], self.device)
+        self.model: Transformer
+        if mesh is None:
+            self.model = Transformer(config, weights, DTYPES[dtype], self.device)
+        else:
+            from paradecode.backends.torch.parallel.model import DividedTransformer
+
+            self.name += f"-{mesh.size()}-ranks"
+            self.model = DividedTransformer(config, weights, DTYPES[dtype], self.device, mesh)
         self.pages = 0
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
 
     def reserve(self, pages: int) -> None:
-        shape = (pages * PAGE, self.config.kv_heads, self.config.head_dim)
+        shape = (pages * PAGE, self.model.kv_heads, self.config.head_dim)
         self.pages = pages
         for cache in (self.keys, self.values):
             cache[:] = [

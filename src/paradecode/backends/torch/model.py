@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from paradecode.models.config import ModelConfig
+from paradecode.models.mixture import Mixture
 from paradecode.models.weights import Weights
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
@@ -23,6 +24,9 @@ class Transformer:
         weights: canonical names to tensors.
         dtype: of weights and activations; norms, softmax and rotary angles use at least fp32.
         device: a torch device.
+
+    Attributes:
+        kv_heads: the K/V heads, G, that this process computes.
     """
 
     def __init__(
@@ -30,11 +34,13 @@ class Transformer:
     ) -> None:
         self.config, self.dtype, self.device = config, dtype, device
         self.wide = torch.float64 if dtype == torch.float64 else torch.float32
-        self.w = {
-            name: torch.tensor(weights[name].float32(), device=device, dtype=dtype)
-            for name in config.tensors()
-        }
+        self.kv_heads = config.kv_heads
+        self.w = {name: self.placed(name, weights) for name in config.tensors()}
         self.frequencies = torch.from_numpy(config.rope.inverse_frequencies()).to(device)
+
+    def placed(self, name: str, weights: Weights) -> Tensor:
+        """A weight on the device."""
+        return torch.tensor(weights[name].float32(), device=self.device, dtype=self.dtype)
 
     def embed(self, tokens: Tensor) -> Tensor:
         """int64 [N] -> [N, D]."""
@@ -44,16 +50,37 @@ class Transformer:
         """[N, D] -> [N, D], through attention and the gated MLP."""
         c, name = self.config, f"layers.{index}."
         h = self._norm(x, name + "attn_norm")
-        q = self._linear(h, name + "q").view(-1, c.heads, c.head_dim)
-        k = self._linear(h, name + "k").view(-1, c.kv_heads, c.head_dim)
-        v = self._linear(h, name + "v").view(-1, c.kv_heads, c.head_dim)
+        q = self._linear(h, name + "q").unflatten(1, (-1, c.head_dim))
+        k = self._linear(h, name + "k").unflatten(1, (-1, c.head_dim))
+        v = self._linear(h, name + "v").unflatten(1, (-1, c.head_dim))
         if c.qk_norm:
             q, k = self._norm(q, name + "q_norm"), self._norm(k, name + "k_norm")
         mixed = attend(index, rotate(q, cos, sin), rotate(k, cos, sin), v)
         x = x + self._linear(mixed.flatten(1), name + "o")
         h = self._norm(x, name + "mlp_norm")
+        if c.mixture is None or index in c.mixture.dense:
+            return x + self._mlp(h, name)
+        return x + self._experts(h, name, c.mixture)
+
+    def _mlp(self, h: Tensor, name: str) -> Tensor:
+        """[N, D] -> [N, D]."""
         gated = F.silu(self._linear(h, name + "gate")) * self._linear(h, name + "up")
-        return x + self._linear(gated, name + "down")
+        return self._linear(gated, name + "down")
+
+    def _experts(self, h: Tensor, name: str, mixture: Mixture) -> Tensor:
+        """[N, D] -> [N, D]: the weighted sum of the experts that each row was sent to."""
+        weights, chosen = route(
+            F.linear(h.to(self.wide), self.w[name + "router"].to(self.wide)),
+            self.w[name + "router.bias"].to(self.wide) if mixture.bias else None,
+            mixture,
+        )
+        weights = weights.to(h.dtype)
+        mixed = self._mlp(h, name + "shared.") if mixture.shared_size else torch.zeros_like(h)
+        for expert in chosen.unique().tolist():
+            rows, places = torch.nonzero(chosen == expert, as_tuple=True)
+            part = self._mlp(h[rows], f"{name}experts.{expert}.") * weights[rows, places, None]
+            mixed.index_add_(0, rows, part)
+        return mixed
 
     def logits(self, x: Tensor) -> Tensor:
         """[R, D] -> [R, V], after the final norm; at least fp32."""
@@ -74,6 +101,23 @@ class Transformer:
         wide = x.to(self.wide)
         scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.config.norm_eps)
         return (wide * scale).to(x.dtype) * self.w[name]
+
+
+def route(logits: Tensor, bias: Tensor | None, mixture: Mixture) -> tuple[Tensor, Tensor]:
+    """Weights [N, chosen] and experts, int64 [N, chosen], from a router's logits [N, experts]."""
+    scores = logits.sigmoid() if mixture.score == "sigmoid" else logits.softmax(-1)
+    ranked = scores if bias is None else scores + bias
+    weights = ranked if mixture.biased_weights else scores
+    if mixture.groups > 1:
+        grouped = ranked.unflatten(-1, (mixture.groups, -1))
+        best = grouped.topk(2, -1).values.sum(-1).topk(mixture.chosen_groups, -1).indices
+        left_out = torch.ones_like(grouped[..., 0], dtype=torch.bool).scatter(-1, best, False)
+        ranked = grouped.masked_fill(left_out[..., None], -torch.inf).flatten(-2)
+    chosen = ranked.topk(mixture.chosen, -1).indices
+    weights = weights.gather(-1, chosen)
+    if mixture.normalised:
+        weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
+    return weights * mixture.scale, chosen
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

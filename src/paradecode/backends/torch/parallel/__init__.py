@@ -1,0 +1,1 @@
+"""Tensor parallelism: one model divided among processes, one a rank."""

@@ -1,0 +1,120 @@
+"""What the first rank tells the others: JSON, and the bytes of arrays. Nothing is unpickled."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+
+from paradecode.backends.interface import Span
+from paradecode.core.errors import InvalidInput
+from paradecode.models.config import ModelConfig, Rope
+from paradecode.models.mixture import Mixture
+
+ARRAYS = (
+    "pages", "tokens", "positions", "slots", "logits", "visible", "tail", "tail_positions", "mask",
+    "embeddings", "resume",
+)  # fmt: skip
+"""Fields of a span that are arrays; the others are numbers."""
+
+Arrays = Sequence[NDArray[Any]]
+
+
+def tell(group: dist.ProcessGroup, do: str, values: Any = None, arrays: Arrays = ()) -> None:
+    """Broadcast a command from the first rank: its size, then one vector of bytes.
+
+    Args:
+        group: over CPU memory.
+        do: what to do.
+        values: anything that JSON can hold.
+        arrays: numbers, in any shapes.
+
+    Raises:
+        InvalidInput: for arrays of objects; nothing was sent then.
+    """
+    for array in arrays:
+        if array.dtype.hasobject:
+            raise InvalidInput("array", array.dtype, "give numbers")
+    head = {
+        "do": do,
+        "values": values,
+        "arrays": [[array.dtype.str, list(array.shape)] for array in arrays],
+    }
+    parts = [json.dumps(head, default=int).encode() + b"\n", *(array.tobytes() for array in arrays)]
+    data = torch.frombuffer(bytearray(b"".join(parts)), dtype=torch.uint8)
+    dist.broadcast(torch.tensor([len(data)]), 0, group=group)
+    dist.broadcast(data, 0, group=group)
+
+
+def hear(group: dist.ProcessGroup) -> tuple[str, Any, list[NDArray[Any]]]:
+    """What :func:`tell` broadcast: the command, its values and its arrays."""
+    size = torch.zeros(1, dtype=torch.int64)
+    dist.broadcast(size, 0, group=group)
+    data = torch.empty(int(size), dtype=torch.uint8)
+    dist.broadcast(data, 0, group=group)
+    line, _, rest = data.numpy().tobytes().partition(b"\n")
+    head = json.loads(line)
+    arrays, at = [], 0
+    for kind, shape in head["arrays"]:
+        count = int(np.prod(shape))
+        arrays.append(np.frombuffer(rest, kind, count, at).reshape(shape).copy())
+        at += arrays[-1].nbytes
+    return head["do"], head["values"], arrays
+
+
+def flat(spans: Sequence[Span]) -> tuple[list[dict[str, Any]], list[NDArray[Any]]]:
+    """Spans as values and arrays; ``None`` among the arrays of a span is left out and noted."""
+    values, arrays = [], []
+    for span in spans:
+        given = [name for name in ARRAYS if getattr(span, name) is not None]
+        arrays += [getattr(span, name) for name in given]
+        rest = {
+            field.name: getattr(span, field.name)
+            for field in fields(span)
+            if field.name not in ARRAYS
+        }
+        values.append({"arrays": given, **rest})
+    return values, arrays
+
+
+def spans_of(values: Sequence[dict[str, Any]], arrays: Arrays) -> list[Span]:
+    """The spans that :func:`flat` took apart."""
+    spans, left = [], iter(arrays)
+    for entry in values:
+        own = {name: next(left) for name in entry.pop("arrays")}
+        layers = entry.pop("layers")
+        spans.append(
+            Span(
+                context=entry["context"],
+                hidden=tuple(entry["hidden"]),
+                layers=None if layers is None else tuple(layers),
+                **own,
+            )
+        )
+    return spans
+
+
+def config_values(config: ModelConfig) -> dict[str, Any]:
+    """A configuration as JSON's values."""
+    values = asdict(config)
+    if config.mixture is not None:
+        values["mixture"]["dense"] = sorted(config.mixture.dense)
+    return values
+
+
+def config_of(values: dict[str, Any]) -> ModelConfig:
+    """The configuration that :func:`config_values` wrote, checked like any other."""
+    rope, mixture = values.pop("rope"), values.pop("mixture")
+    if mixture is not None:
+        mixture = Mixture(**mixture | {"dense": frozenset(mixture["dense"])})
+    return ModelConfig(
+        **values | {"eos_tokens": tuple(values["eos_tokens"])},
+        rope=Rope(**rope | {"factors": tuple(rope["factors"])}),
+        mixture=mixture,
+    )

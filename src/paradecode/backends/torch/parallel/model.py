@@ -1,0 +1,103 @@
+"""The transformer with its weights divided among ranks (Megatron-LM, arXiv 1909.08053)."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
+from torch.distributed.tensor import distribute_tensor as distribute
+
+from paradecode.backends.torch.model import Transformer
+from paradecode.core.errors import InvalidInput
+from paradecode.models.config import ModelConfig
+from paradecode.models.weights import Weights
+
+BY_OUTPUT = {"embed", "head", "q", "k", "v", "gate", "up"}
+BY_INPUT = {"o", "down"}
+
+
+def placement(name: str) -> Placement:
+    """How the ranks hold a weight: its rows divided, its columns divided, or all of it each.
+
+    A pair of matrices, the first divided by its outputs and the second by its inputs, needs one sum
+    over the ranks, behind the second. The heads of attention and the inner rows of an MLP never
+    meet before it. ``embed`` and ``head`` are divided by token.
+    """
+    bias = name.endswith(".bias")
+    part = name.removesuffix(".bias").rpartition(".")[2]
+    if part in BY_OUTPUT:
+        return Shard(0)
+    return Shard(1) if part in BY_INPUT and not bias else Replicate()
+
+
+def check_division(config: ModelConfig, ranks: int) -> None:
+    """Raise InvalidInput if the model cannot be divided into equal parts."""
+    sizes = {"kv_heads": config.kv_heads, "intermediate_size": config.intermediate_size}
+    if config.mixture is not None:
+        sizes["mixture.expert_size"] = config.mixture.expert_size
+        sizes["mixture.shared_size"] = config.mixture.shared_size
+    for name, size in sizes.items():
+        if size % ranks:
+            raise InvalidInput("ranks", ranks, f"give a divisor of {name}, which is {size} here")
+    if config.vocab_size < ranks:
+        fix = f"the vocabulary has {config.vocab_size} tokens to divide"
+        raise InvalidInput("ranks", ranks, fix)
+
+
+class DividedTransformer(Transformer):
+    """One rank's part. All ranks make the same calls, in the same order, with the same tokens.
+
+    Activations between layers are whole and equal on every rank; heads and the inner rows of an
+    MLP are this rank's. Weights come from the first rank: what the others give is not read. Sums
+    over ranks are taken in the weights' dtype, so results differ from one rank's by rounding.
+
+    Args:
+        mesh: one dimension, on the type of ``device``.
+
+    Raises:
+        InvalidInput: if the ranks do not divide the heads or an MLP.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: Weights,
+        dtype: torch.dtype,
+        device: torch.device,
+        mesh: DeviceMesh,
+    ) -> None:
+        check_division(config, mesh.size())
+        self.mesh = mesh
+        super().__init__(config, weights, dtype, device)
+        self.kv_heads = config.kv_heads // mesh.size()
+
+    def placed(self, name: str, weights: Weights) -> Tensor:
+        placed = distribute(super().placed(name, weights), self.mesh, [placement(name)])
+        # What each rank holds whole, and what it multiplies by itself, are plain tensors.
+        return placed if name in ("embed", "head") else placed.to_local()
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Each rank looks up the tokens that it has; their sum is the embedding."""
+        return self._whole(F.embedding(self._same(tokens), self.w["embed"]))
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Each rank computes the logits of its tokens; they are gathered."""
+        head = self.w["embed" if self.config.tied_head else "head"]
+        return self._whole(F.linear(self._same(self._norm(x, "norm")), head)).to(self.wide)
+
+    def _linear(self, x: Tensor, name: str) -> Tensor:
+        if placement(name) != Shard(1):
+            return super()._linear(x, name)
+        part = F.linear(x, self.w[name])
+        whole = self._whole(DTensor.from_local(part, self.mesh, [Partial()], run_check=False))
+        bias = self.w.get(name + ".bias")
+        return whole if bias is None else whole + bias
+
+    def _same(self, x: Tensor) -> DTensor:
+        return DTensor.from_local(x, self.mesh, [Replicate()], run_check=False)
+
+    def _whole(self, x: Tensor) -> Tensor:
+        assert isinstance(x, DTensor)
+        return x.full_tensor()

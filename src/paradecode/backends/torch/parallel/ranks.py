@@ -1,0 +1,90 @@
+"""How the processes of one divided model meet."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+PATIENCE = timedelta(days=3650)
+"""How long a rank waits for a command: the model may be idle. An end is noticed at once."""
+
+START = 600.0
+"""Seconds in which all ranks must have come."""
+
+PAUSE = 0.05
+"""Seconds between two looks at who has come."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a process must know to join.
+
+    Attributes:
+        rank, ranks: which of how many.
+        store: a file that all of them can open, in a folder nobody else can.
+        device: ``cpu``, or ``cuda``: then rank r takes ``cuda:r``.
+        dtype, threads: as :class:`paradecode.backends.torch.backend.TorchBackend` takes them.
+        seconds: after which a rank that does not answer is given up.
+    """
+
+    rank: int
+    ranks: int
+    store: str
+    device: str
+    dtype: str
+    threads: int | None
+    seconds: float
+
+    def values(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @property
+    def own_device(self) -> str:
+        return "cpu" if self.device == "cpu" else f"cuda:{self.rank}"
+
+
+def join(
+    place: Place, check: Callable[[], None] = lambda: None
+) -> tuple[DeviceMesh, dist.ProcessGroup]:
+    """Meet the other ranks; returns when all are there.
+
+    Args:
+        check: called while others are missing; it raises if they will not come.
+
+    Returns:
+        The mesh for tensors (gloo on the CPU, NCCL on CUDA), and the group for commands (gloo).
+
+    Raises:
+        TimeoutError: if they do not all come within ``START`` seconds.
+        RuntimeError: if one ends meanwhile.
+    """
+    store = dist.FileStore(place.store, place.ranks)
+    store.set(f"rank-{place.rank}", "here")
+    everybody = [f"rank-{rank}" for rank in range(place.ranks)]
+    limit = time.monotonic() + START
+    while not store.check(everybody):
+        check()
+        if time.monotonic() > limit:
+            raise TimeoutError(f"not all ranks came within {START:g} s")
+        time.sleep(PAUSE)
+    if place.device == "cuda":
+        torch.cuda.set_device(place.rank)
+    dist.init_process_group(
+        "gloo" if place.device == "cpu" else "cpu:gloo,cuda:nccl",
+        store=store,
+        rank=place.rank,
+        world_size=place.ranks,
+        timeout=timedelta(seconds=place.seconds),
+    )
+    # A send waits for its receiver: the first rank must notice one that does not come.
+    wait = timedelta(seconds=place.seconds) if place.rank == 0 else PATIENCE
+    commands = dist.new_group(backend="gloo", timeout=wait)
+    assert commands is not None
+    return init_device_mesh(place.device, (place.ranks,)), commands
