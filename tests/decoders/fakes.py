@@ -11,7 +11,7 @@ from paradecode.core.decoder import Decoder
 from paradecode.core.logits import ArrayLogits
 from paradecode.core.request import TARGET, Forward, Reply
 from paradecode.core.sampling import Sampler, SamplingParams
-from paradecode.core.sequence import Verdict
+from paradecode.core.sequence import ModelFacts, Verdict
 from paradecode.core.tree import ROOT
 
 Target = Callable[[list[int]], np.ndarray]
@@ -49,6 +49,9 @@ class FakeSequence:
         view = np.array(self._tokens, np.int32)
         view.flags.writeable = False
         return view
+
+    def about(self, model: str = TARGET) -> ModelFacts:
+        return ModelFacts(layers=1, hidden_size=1, vocab_size=1 << 16)
 
     @property
     def output(self) -> list[int]:

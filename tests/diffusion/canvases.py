@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from trained_parts import settings
 
 from paradecode.backends.interface import Backend
 from paradecode.core.decoder import Decoder
@@ -17,7 +16,9 @@ from paradecode.decoders.registry import methods, parse
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
+from paradecode.testing.canvas_matrix import ATTENTION, spec
 from paradecode.testing.toy import LetterText, ToyBackend, toy_config
+from paradecode.testing.trained_parts import settings
 
 MASK = 28
 """The mask token of every toy model."""
@@ -25,15 +26,6 @@ EOS = 3
 PROMPT = (5, 6, 7, MASK, 9, 4, 1)
 """Holds the mask token: it is an ordinary one there."""
 PROMPTS = (PROMPT, (8,), tuple(4 + (3 * i * i + i) % 24 for i in range(37)), (MASK,) * 9)
-
-ATTENTION: Mapping[str, Mapping[str, Any]] = {
-    "full": {"attention": "full"},
-    "shift": {"attention": "full", "shift": True},
-    "block": {"attention": "block", "block_length": 4},
-    "block-shift": {"attention": "block", "block_length": 4, "shift": True},
-    "causal": {"masked": True, "shift": True},
-}
-"""Every kind of model that a canvas may be decoded with."""
 
 POLICIES = sorted(name for name, m in methods().items() if m.family == "diffusion")
 """Every registered canvas method."""
@@ -50,10 +42,7 @@ def specs() -> list[str]:
     parts = settings()
     assert set(parts) == set(POLICIES) - set(UNTRAINED), "a trained method without a test's part"
     return [
-        f"{policy}({parts.get(policy, '')}blocks={blocks},cache={cache},block_length=8)"
-        for policy in POLICIES
-        for blocks in BLOCKS
-        for cache in CACHES
+        spec(policy, blocks, cache) for policy in POLICIES for blocks in BLOCKS for cache in CACHES
     ]
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from canvases import ATTENTION, run, toy
-from trained_parts import joint_layer
 
 from paradecode.backends.native.backend import NativeBackend
 from paradecode.core.errors import InvalidInput
 from paradecode.decoders.diffusion.joint_layer import open_layer
 from paradecode.decoders.registry import parse
 from paradecode.models.tiny import tiny_checkpoint
+from paradecode.testing.trained_parts import joint_layer
 
 
 def saved(path: Path, **settings) -> Path:

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from canvases import ATTENTION, EOS, PROMPTS, run, toy
-from trained_parts import constant_filter, random_filter
 
 from paradecode.core.errors import InvalidInput
 from paradecode.decoders.diffusion.unmask_filter import open_filter
 from paradecode.decoders.registry import parse
 from paradecode.testing.toy import ToyBackend, toy_config
+from paradecode.testing.trained_parts import constant_filter, random_filter
 
 LOOP = "block_length=8"
 

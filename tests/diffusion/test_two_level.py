@@ -108,6 +108,18 @@ def test_causal_models_are_exact() -> None:
     assert made.rows < plain.rows
 
 
+@SHIFTS
+@pytest.mark.parametrize("blocks", ["fixed", "full", "lead"])
+def test_a_finished_block_may_be_masked_again(shift: bool, blocks: str) -> None:
+    revoked = 0
+    for seed in range(25):
+        spec = f"remask(blocks={blocks},cache=two_level,block_length=8)"
+        made = run(model(shift, 4), spec, max_tokens=13, seed=seed)
+        assert made.error is None
+        revoked += sum(bool(step.revoked) for step in steps(made))
+    assert revoked
+
+
 def test_full_attention_is_refused() -> None:
     with pytest.raises(InvalidInput, match="blocks of its own"):
         run(ToyBackend(toy_config(attention="full")), "static(cache=two_level)")

@@ -178,3 +178,28 @@ def test_closing_cancels_everything() -> None:
     engine.close()
     assert [sequence.finish_reason for sequence in sequences] == ["cancelled"] * 2
     assert not engine.busy
+
+
+def test_an_error_after_the_end_is_kept_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def decode(seq: LiveRequest) -> Steps:
+        yield from plainly(seq)
+        raise KeyError("too late")
+
+    def resist(seq: LiveRequest) -> Steps:
+        try:
+            yield from plainly(seq)
+        finally:
+            raise KeyError("unwilling")
+
+    engine = toy_engine()
+    late, unwilling, good = add(engine, decode), add(engine, resist), add(engine)
+    engine.step()
+    engine.cancel(unwilling)
+    finish(engine)
+    assert (late.finish_reason, late.error) == ("length", None)
+    assert late.output == good.output == greedy()
+    assert isinstance(late.late_error, KeyError)
+    assert isinstance(unwilling.late_error, KeyError)
+    assert good.late_error is None
+    assert "too late" in caplog.text
+    assert "unwilling" in caplog.text

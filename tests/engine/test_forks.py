@@ -7,7 +7,7 @@ import pytest
 from driving import LOOP, PROMPT, add, finish, greedy, plainly, toy_engine
 
 from paradecode.core.decoder import Steps
-from paradecode.core.errors import DecoderError
+from paradecode.core.errors import CapacityError, DecoderError
 from paradecode.core.request import Fork, Forward
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import EMPTY
@@ -129,3 +129,16 @@ def test_the_number_of_forks_is_bounded(count: int) -> None:
     sequence = add(engine, decode)
     finish(engine)
     assert isinstance(sequence.error, DecoderError)
+
+
+def test_forks_that_do_not_fit_end_their_request_only() -> None:
+    """Their pages are set aside when they are made, so a neighbour never runs out of its own."""
+    engine = toy_engine(kv_tokens=16 * 24, draft_tokens=0)
+    neighbours = [add(engine, plainly, PROMPT[i:], 40) for i in range(3)]
+    bad = add(engine, branch_out, PROMPT, 40)
+    finish(engine)
+    assert isinstance(bad.error, CapacityError)
+    assert [one.output for one in neighbours] == [greedy(PROMPT[i:], 40) for i in range(3)]
+    again = add(engine, branch_out, PROMPT, 14)
+    finish(engine)
+    assert again.error is None, "what the forks had reserved must be free again"

@@ -291,7 +291,7 @@ def test_forking_for_ever_is_stopped() -> None:
             yield Fork(1)
         raise AssertionError("never stopped")
 
-    engine = toy_engine()
+    engine = toy_engine(kv_tokens=1 << 16)
     bad, good = add(engine, decode), add(engine)
     finish(engine)
     assert isinstance(bad.error, DecoderError)

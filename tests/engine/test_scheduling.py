@@ -9,6 +9,7 @@ from driving import LOOP, PROMPT, add, by, finish, greedy, plainly, toy_engine
 from paradecode.core.errors import CapacityError, InvalidInput
 from paradecode.core.sampling import SamplingParams
 from paradecode.decoders.registry import parse
+from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Limits
 from paradecode.engine.request import GenerationRequest
 
@@ -83,6 +84,92 @@ def test_running_requests_do_not_wait_for_a_long_prompt() -> None:
         assert second.output == []
     finish(engine)
     assert second.output == greedy(PROMPT)
+
+
+def test_waiting_prompts_do_not_stop_running_requests() -> None:
+    engine = toy_engine(step_tokens=8)
+    running = [add(engine, prompt=(5, 6 + i), max_tokens=60) for i in range(4)]
+    engine.step()
+    prompts = [add(engine, prompt=PROMPT[i:] * 3, max_tokens=2) for i in range(3)]
+    for count in range(2, 40):
+        engine.step()
+        assert [len(sequence.output) for sequence in running] == [count] * 4
+        if count == 25:  # Those behind the first were not forgotten.
+            shares = [sequence.caches["target"].length for sequence in prompts]
+            assert shares[0] > shares[1] > 0
+            assert shares[2] > 0
+    finish(engine)
+    assert [sequence.output for sequence in prompts] == [
+        greedy(PROMPT[i:] * 3, 2) for i in range(3)
+    ]
+
+
+def test_a_prompt_is_not_starved_by_steps_that_fill_the_budget() -> None:
+    engine = toy_engine(step_tokens=4)
+    running = [add(engine, prompt=(5, 6 + i), max_tokens=60) for i in range(8)]
+    while not all(sequence.output for sequence in running):
+        engine.step()
+    late = add(engine, prompt=PROMPT, max_tokens=2)
+    for _ in range(40):
+        engine.step()
+    assert late.caches["target"].length > 2
+    counts = [len(sequence.output) for sequence in running]
+    assert max(counts) - min(counts) <= 2
+    finish(engine)
+    assert late.output == greedy(PROMPT, 2)
+
+
+def test_drafts_shrink_with_load() -> None:
+    """Rows are nearly free up to 16 and dear beyond: a batch of 16 fills them without drafts."""
+    curve = CostCurve((1, 16, 64), (64,), ((0.010, 0.011, 0.059),))
+
+    def drafted(batch: int) -> float:
+        engine = toy_engine(batch=16, kv_tokens=4096)
+        engine.load.curve = curve
+        params = SamplingParams(48, ignore_eos=True)
+        sequences = [
+            engine.add(
+                GenerationRequest(np.array(LOOP), parse("prompt-lookup"), params, salt=str(i))
+            )
+            for i in range(batch)
+        ]
+        finish(engine)
+        assert all(sequence.output == greedy(count=48) for sequence in sequences)
+        return sum(sequence.stats.drafted for sequence in sequences) / batch
+
+    alone, crowded = drafted(1), drafted(16)
+    assert alone > 24
+    assert crowded < alone / 2
+
+
+def test_tenants_take_turns_by_what_they_were_given() -> None:
+    engine, ended = toy_engine(batch=1), []
+    names = {}
+    for name, tokens in (("a", 20), ("b", 4)):
+        for index in range(8):
+            sequence = add(engine, prompt=(5, 6), max_tokens=tokens, salt=name)
+            names[id(sequence)] = f"{name}{index}"
+    while engine.busy:
+        ended += [names[id(sequence)] for sequence in engine.step() if sequence.finished]
+    # An output of "a" is worth 42, one of "b" 10.
+    assert ended[:6] == ["a0", "b0", "b1", "b2", "b3", "b4"]
+    assert ended.index("b7") < ended.index("a2")
+
+
+def test_a_pause_earns_no_credit() -> None:
+    engine = toy_engine(batch=1)
+    for _ in range(6):
+        add(engine, prompt=(5, 6), max_tokens=20, salt="busy")
+    for _ in range(70):
+        engine.step()
+    names = {}
+    for name in ("busy", "new"):
+        for _ in range(4):
+            names[id(add(engine, prompt=(5, 6), max_tokens=20, salt=name))] = name
+    ended = []
+    while engine.busy:
+        ended += [names.get(id(s), "busy") for s in engine.step() if s.finished]
+    assert ended[:7].count("new") == 3
 
 
 def test_each_request_of_a_batch_has_its_own_method() -> None:

@@ -39,5 +39,9 @@ class BackendError(ParadecodeError):
     """A forward failed or returned unusable numbers."""
 
 
+class BackendLost(BackendError):
+    """A backend that can never run again: the model must be loaded anew."""
+
+
 class CapacityError(ParadecodeError):
     """A resource with a fixed size (KV pages, queue) cannot take the request."""

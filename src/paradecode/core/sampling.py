@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.constraint import Matcher
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import Bias, Logits, Warp
 from paradecode.core.noise import MASK64, Purpose, key, mix
@@ -185,12 +186,17 @@ class Sampler:
         params: with ``seed`` set.
         prompt: int32, the prompt's tokens.
         stop_ids: every token id that ends the output.
+        matcher: of the constraint that the output must meet.
     """
 
     def __init__(
-        self, params: SamplingParams, prompt: NDArray[np.int32], stop_ids: Sequence[int]
+        self,
+        params: SamplingParams,
+        prompt: NDArray[np.int32],
+        stop_ids: Sequence[int],
+        matcher: Matcher | None = None,
     ) -> None:
-        self.warp = params.warp
+        self.warp, self.matcher = params.warp, matcher
         self.params = params
         self.stop_ids = np.array(sorted(stop_ids), np.int32)
         self.seed = mix((params.seed or 0) & MASK64)
@@ -210,6 +216,8 @@ class Sampler:
         self.generated += len(tokens)
         if self._penalised:
             self._counts.update(tokens)
+        if self.matcher is not None:
+            self.matcher.advance(tokens)
 
     def noise_key(self, offset: int, purpose: Purpose = Purpose.TOKEN) -> int:
         """Noise key of the position ``offset`` tokens after the last committed one (0 is next)."""
@@ -218,9 +226,32 @@ class Sampler:
     def bias(self, logits: Logits, path: Sequence[int]) -> Bias | None:
         """What the processors add to a row (``logits`` has one) that follows ``path``.
 
-        ``path`` are the draft tokens between the last committed token and the row.
+        ``path`` are the draft tokens between the last committed token and the row. Bias and
+        penalties are added first, then bans and the constraint's mask put tokens out of the
+        question.
         """
-        banned = self.generated + len(path) < self.params.min_tokens and len(self.stop_ids) > 0
+        allowed = None if self.matcher is None else self.matcher.mask(path)
+        banned = self._too_short(path)
+        if banned and allowed is not None:  # A text that must end here ends, however short.
+            banned = bool(np.delete(allowed, self.stop_ids).any())
+        added = self._added(logits, path, banned)
+        if allowed is None:
+            return added
+        forbidden = np.flatnonzero(~allowed).astype(np.int32)
+        if added is None:
+            return forbidden, np.full(len(forbidden), -np.inf, np.float32)
+        values = np.zeros(len(allowed), np.float32)
+        values[forbidden] = -np.inf
+        values[added[0]] += added[1]
+        ids = np.flatnonzero(values).astype(np.int32)
+        return ids, values[ids]
+
+    def _too_short(self, path: Sequence[int]) -> bool:
+        """Whether the output may not end behind ``path`` because of ``min_tokens``."""
+        return self.generated + len(path) < self.params.min_tokens and len(self.stop_ids) > 0
+
+    def _added(self, logits: Logits, path: Sequence[int], banned: bool) -> Bias | None:
+        """Bias, penalties, and the ban on stop tokens."""
         if not (self._penalised or self._static or banned):
             return None
         added = dict(self._static)
@@ -249,7 +280,8 @@ class Sampler:
     def plain(self) -> bool:
         """True when every row's token is the bare argmax: greedy and no processor."""
         return (
-            self.warp.temperature == 0.0
+            self.matcher is None
+            and self.warp.temperature == 0.0
             and not self._penalised
             and not self._static
             and self.generated >= self.params.min_tokens
@@ -263,8 +295,17 @@ class Sampler:
 
     def token(self, logits: Logits, row: int, path: Sequence[int] = ()) -> int:
         """The token that plain decoding emits after the committed tokens and ``path``."""
-        chosen = self.processed(logits, row, path).sample(self.warp, [self.noise_key(len(path))])
-        return int(chosen[0])
+        keys = [self.noise_key(len(path))]
+        if self.matcher is not None and not self.warp.filters:
+            # The best of all tokens is the best of the allowed ones if it is allowed. Filters are
+            # another matter: they keep a share of the allowed tokens.
+            one = logits.select([row])
+            added = self._added(one, path, self._too_short(path))
+            biased = one if added is None else one.with_bias([added])
+            free = int(biased.sample(self.warp, keys)[0])
+            if self.matcher.allows(path, free):
+                return free
+        return int(self.processed(logits, row, path).sample(self.warp, keys)[0])
 
 
 def _integer(name: str, value: object, low: int, high: int) -> None:

@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.constraint import Constraint
 from paradecode.core.logits import Logits
 from paradecode.core.request import TARGET
 from paradecode.core.sampling import Sampler, SamplingParams
@@ -68,6 +69,8 @@ class Sequence(Protocol):
     prompt_length: int
     prediction: NDArray[np.int32] | None
     """int32: what the caller expects the output to be, if that was said."""
+    constraint: Constraint | None
+    """What the output must be; where it stands in it is the sampler's ``matcher``."""
 
     @property
     def finished(self) -> bool:

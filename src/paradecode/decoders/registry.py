@@ -11,8 +11,9 @@ from dataclasses import field as dataclass_field
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
+from inspect import cleandoc
 from pkgutil import walk_packages
-from typing import Any
+from typing import Any, TypedDict
 
 from paradecode import decoders
 from paradecode.core.decoder import Decoder, Guarantee, weakest
@@ -156,6 +157,7 @@ class Method:
         build: keyword settings -> decoder.
         models: names of the models it needs beside the target (``draft``).
         under: what is left of the guarantee under some settings; None if they do not matter.
+        idea, when: how it works and where it pays, from its docstring (:func:`told`).
     """
 
     name: str
@@ -172,6 +174,8 @@ class Method:
     build: Callable[..., Decoder]
     models: tuple[str, ...] = ()
     under: Callable[[Mapping[str, Any]], Guarantee] | None = None
+    idea: str = ""
+    when: str = ""
 
 
 METHODS: dict[str, Method] = {}
@@ -200,6 +204,29 @@ def _parameter(entry: Field[Any]) -> Parameter:
         meta.get("choices", ()), meta["help"], meta.get("local", False), meta.get("parts"),
         meta.get("reads"),
     )  # fmt: skip
+
+
+class Told(TypedDict):
+    """What a method's docstring says; see :func:`told`."""
+
+    summary: str
+    idea: str
+    when: str
+
+
+def told(docstring: str | None) -> Told:
+    """What a method's docstring says: ``summary`` (its first line), ``when``, and ``idea``.
+
+    ``when`` is the paragraph that begins with "When: "; ``idea`` is the rest, paragraphs divided
+    by an empty line.
+    """
+    first, *rest = cleandoc(docstring or "").split("\n\n")
+    marked = [text for text in rest if text.startswith("When: ")]
+    return {
+        "summary": first.partition("\n")[0],
+        "idea": "\n\n".join(text for text in rest if text not in marked),
+        "when": " ".join(text.removeprefix("When: ") for text in marked),
+    }
 
 
 @dataclass(frozen=True)

@@ -260,7 +260,9 @@ class Cache:
             return forward.visible
         cached = np.arange(self.length, dtype=np.int32)
         seen = cached if forward.visible is None else forward.visible
-        return seen[~np.isin(seen, forward.store.slots)]
+        replaced = np.zeros(self.capacity + 1, bool)  # -1, for rows that replace none, is the last.
+        replaced[forward.store.slots] = True
+        return seen[~replaced[seen]]
 
     def _holds(self, slots: NDArray[np.integer]) -> bool:
         if len(slots) == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.backends.interface import PAGE, Backend, Span, SpanResult
-from paradecode.core.errors import CapacityError, DecoderError, InvalidInput
+from paradecode.core.constraint import Constraint
+from paradecode.core.errors import BackendLost, CapacityError, DecoderError, InvalidInput
 from paradecode.core.noise import MASK64, mix
 from paradecode.core.request import TARGET, Apply, Forward, Store
 from paradecode.core.vocabulary import Vocabulary
@@ -22,9 +24,11 @@ from paradecode.engine.cost import CostCurve
 from paradecode.engine.live import Call, Live
 from paradecode.engine.pages import PagePool, first_key
 from paradecode.engine.request import GenerationRequest
-from paradecode.engine.scheduler import Queue, share_out
+from paradecode.engine.scheduler import OUTPUT_WEIGHT, Queue, share_out
 from paradecode.engine.sequence import LiveSequence, Load
 from paradecode.engine.text import NewTextStream, Text
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -105,7 +109,7 @@ class Engine:
             CapacityError: if it could never fit into the K/V memory.
         """
         sequence = self._open(request)
-        live = Live(request, sequence, self._new_text)
+        live = Live(request, sequence, self._new_text, self._set_aside)
         live.reserved = self._pages_needed(request)
         if live.reserved > self.pools[TARGET].count:
             raise CapacityError(
@@ -192,9 +196,16 @@ class Engine:
             self._vocabularies,
             # One page of the reservation is for copies; draft rows come behind the tokens.
             (self._pages_needed(request) - 1) * PAGE - self.limits.draft_tokens,
+            self._constraint(request.constraint),
         )
         sequence.prediction = self._prediction(request.prediction)
         return sequence
+
+    def _constraint(self, constraint: Constraint | None) -> Constraint | None:
+        if constraint is not None and constraint.vocab_size != self.config.vocab_size:
+            fix = f"compile it for this model's {self.config.vocab_size} tokens"
+            raise InvalidInput("constraint", f"{constraint.vocab_size} tokens", fix)
+        return constraint
 
     def _prediction(self, prediction: NDArray[np.int32] | None) -> NDArray[np.int32] | None:
         if prediction is None:
@@ -234,6 +245,17 @@ class Engine:
         end = min(end, self.config.context_length)
         return -(-(end + self.limits.draft_tokens) // PAGE) + 1
 
+    def _set_aside(self, live: Live, pages: int) -> None:
+        """Reserve further pages for a running request: its forks."""
+        free = self.pools[TARGET].count - self._reserved
+        if pages > free:
+            raise CapacityError(
+                f"the forks can need {pages} more K/V pages, {free} are not set aside for others; "
+                "fork less, lower max_tokens or raise kv_tokens"
+            )
+        live.reserved += pages
+        self._reserved += pages
+
     def _admit(self, changed: list[LiveSequence]) -> None:
         while len(self.queue) and len(self.running) < self.limits.batch:
             live = self.queue.peek()
@@ -248,8 +270,11 @@ class Engine:
         def resume() -> None:
             commits = len(live.sequence.trace)
             live.advance()
-            if len(live.sequence.trace) > commits:
+            new = live.sequence.trace[commits:]
+            if new:
                 changed.append(live.sequence)
+                served = sum(len(step.tokens) for step in new)
+                self.queue.charge(live.request.salt, OUTPUT_WEIGHT * served)
 
         self._guard(live, resume, changed)
         if live.sequence.finished and live in self.running:
@@ -283,6 +308,8 @@ class Engine:
         started = time.perf_counter()
         try:
             results: Sequence[SpanResult | Exception] = backend.forward([s for _, _, s in planned])
+        except BackendLost:
+            raise  # No request can go on: whoever owns the engine must know.
         except Exception:
             # One bad span must not cost its neighbours their step: find out which it was.
             results = [_alone(backend, span) for _, _, span in planned]
@@ -355,6 +382,9 @@ class Engine:
             self.queue.remove(live)
         live.sequence.finish(reason, error)
         live.close()
+        late = live.sequence.late_error
+        if late is not None:
+            _log.warning("%s raised after its end", live.request.decoder, exc_info=late)
 
 
 def _alone(backend: Backend, span: Span) -> SpanResult | Exception:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.backends.interface import Span, SpanResult
+from paradecode.backends.interface import PAGE, Span, SpanResult
 from paradecode.core.errors import DecoderError
 from paradecode.core.request import TARGET, Apply, Attend, Fork, Forward, Overwrite, Reply, Store
 from paradecode.core.request import Request as DecoderRequest
@@ -108,20 +107,28 @@ class Call:
 
 
 class Live:
-    """One request that was given to the engine."""
+    """One request that was given to the engine.
+
+    Args:
+        set_aside: reserves further pages, or raises CapacityError.
+    """
 
     def __init__(
-        self, request: GenerationRequest, sequence: LiveSequence, new_text: NewTextStream | None
+        self,
+        request: GenerationRequest,
+        sequence: LiveSequence,
+        new_text: NewTextStream | None,
+        set_aside: Callable[[Live, int], None],
     ) -> None:
         self.request, self.sequence = request, sequence
-        self._new_text = new_text
+        self._new_text, self._set_aside = new_text, set_aside
         self._generator = request.decoder().decode(sequence)
         self._waiting: list[Call | Apply] = []
         self._answers: list[Any] = []
         self._as_list = False
         self._idle = 0
         self.children: list[LiveSequence] = []
-        self.reserved = 0
+        self.reserved = self._own = 0
 
     @property
     def calls(self) -> list[Call]:
@@ -136,6 +143,7 @@ class Live:
         ]
 
     def start(self) -> None:
+        self._own = self.reserved
         self.sequence.admit()
         self._resume(None)
 
@@ -158,9 +166,10 @@ class Live:
 
     def close(self) -> None:
         self._waiting, self._answers = [], []
-        # A method that resists its end (it raises, or yields once more) has nothing left to say.
-        with suppress(Exception):
+        try:
             self._generator.close()
+        except Exception as error:  # It resists its end: it raises, or yields once more.
+            self.sequence.late_error = self.sequence.late_error or error
         for child in self.children:
             child.release()
 
@@ -215,6 +224,9 @@ class Live:
     def _fork(self, count: int) -> Sequence[LiveSequence]:
         if not 1 <= count <= MAX_FORKS:
             raise DecoderError(f"a sequence can be forked 1 to {MAX_FORKS} times, not {count}")
+        # The pages that are full now stay shared; all others a child may come to hold alone.
+        full = min((cache.length // PAGE for cache in self.sequence.caches.values()), default=0)
+        self._set_aside(self, count * (self._own - full))
         children = []
         for _ in range(count):
             stream = self._new_text() if self._new_text else None

@@ -40,6 +40,11 @@ class PagePool:
     def held(self) -> int:
         return self.count - self.available
 
+    @property
+    def idle(self) -> int:
+        """Pages that only the prefix index keeps."""
+        return len(self._idle)
+
     def take(self) -> int:
         """A page of one's own. Raises CapacityError when all pages are held."""
         if self._free:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.constraint import Constraint
 from paradecode.core.decoder import Decoder
 from paradecode.core.sampling import SamplingParams
 
@@ -23,6 +24,7 @@ class GenerationRequest:
         priority: smaller goes first; equal ones in order of arrival.
         deadline: seconds from arrival after which the request ends with what it has.
         prediction: int32, what the output will probably be, for methods that can use it.
+        constraint: what the output must be.
         salt: tenant; prompts are shared in the prefix cache only under the same salt.
     """
 
@@ -33,3 +35,4 @@ class GenerationRequest:
     deadline: float | None = None
     salt: str = ""
     prediction: NDArray[np.int32] | None = None
+    constraint: Constraint | None = None

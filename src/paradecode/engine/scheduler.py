@@ -14,58 +14,121 @@ if TYPE_CHECKING:
 PATIENCE = 8
 """Steps after which a prompt that found no room goes before the drafts of running sequences."""
 
+PATIENT_SHARE = 4
+"""Prompts that waited so long get one such part of a step's rows, all of them together."""
+
+SHORT = 8
+"""Rows up to which committed tokens are a step of a running sequence rather than a prompt: a draft
+model, for one, has not seen the last few tokens when its draft was accepted as a whole."""
+
+PROMPT_WEIGHT, OUTPUT_WEIGHT = 1, 2
+"""What a token counts when tenants take turns; the paper's."""
+
+MAX_TENANTS = 4096
+
 
 class Queue:
-    """Requests that wait for admission, by priority, then by arrival."""
+    """Requests that wait for admission: by priority, then by tenant, then by arrival.
+
+    Tenants (``salt``) take turns by what they were given so far, as in the virtual token counter
+    (Sheng et al. 2024, arXiv 2401.00588): the least served is next, and whoever comes back from a
+    pause starts level with those that wait, without credit for the pause.
+
+    Attributes:
+        tokens: prompt tokens that wait.
+    """
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Live]] = []
+        self._waiting: dict[str, list[tuple[int, int, Live]]] = {}
+        self._served: dict[str, int] = {}
+        self._last = 0
         self._order = count()
+        self.tokens = 0
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return sum(len(heap) for heap in self._waiting.values())
 
     def push(self, live: Live) -> None:
-        heapq.heappush(self._heap, (live.request.priority, next(self._order), live))
+        tenant = live.request.salt
+        if tenant not in self._waiting:
+            level = min((self._served[other] for other in self._waiting), default=self._last)
+            self._served[tenant] = max(self._served.pop(tenant, 0), level)
+            self._waiting[tenant] = []
+            idle = (other for other in self._served if other not in self._waiting)
+            if len(self._served) > MAX_TENANTS and (oldest := next(idle, None)) is not None:
+                del self._served[oldest]
+        heapq.heappush(self._waiting[tenant], (live.request.priority, next(self._order), live))
+        self.tokens += live.sequence.prompt_length
 
     def peek(self) -> Live:
-        return self._heap[0][2]
+        return self._waiting[self._next()][0][2]
 
     def pop(self) -> Live:
-        return heapq.heappop(self._heap)[2]
+        """Take the next one out; its tenant is charged for the prompt."""
+        tenant = self._next()
+        self._last = self._served[tenant]
+        live = heapq.heappop(self._waiting[tenant])[2]
+        self.charge(tenant, PROMPT_WEIGHT * live.sequence.prompt_length)
+        self._left(live)
+        return live
+
+    def charge(self, tenant: str, service: int) -> None:
+        if tenant in self._served:
+            self._served[tenant] += service
 
     def remove(self, live: Live) -> None:
-        self._heap = [entry for entry in self._heap if entry[2] is not live]
-        heapq.heapify(self._heap)
+        heap = self._waiting.get(live.request.salt, [])
+        kept = [entry for entry in heap if entry[2] is not live]
+        if len(kept) < len(heap):
+            heapq.heapify(kept)
+            self._waiting[live.request.salt] = kept
+            self._left(live)
 
     def all(self) -> list[Live]:
-        return [live for _, _, live in self._heap]
+        return [live for heap in self._waiting.values() for _, _, live in heap]
+
+    def _next(self) -> str:
+        def turn(tenant: str) -> tuple[int, int, int]:
+            priority, order, _ = self._waiting[tenant][0]
+            return priority, self._served[tenant], order
+
+        return min(self._waiting, key=turn)
+
+    def _left(self, live: Live) -> None:
+        self.tokens -= live.sequence.prompt_length
+        if not self._waiting[live.request.salt]:
+            del self._waiting[live.request.salt]
 
 
 def share_out(calls: Iterable[Call], budget: int) -> list[tuple[Call, int]]:
     """Which calls run in this forward, and how many of their rows (SARATHI, arXiv 2308.16369).
 
-    Steps of running sequences come first and whole: they are few rows and somebody waits for each.
-    What is left of the budget goes to prompts, which can be cut. At least one call always runs,
-    and those that were left out before come first, so that nobody waits for ever.
+    Steps of running sequences (a token, a draft to verify, a block of a canvas) come first and
+    whole: they are few rows and somebody waits for each. What is left of the budget goes to
+    prompts, which can be cut. At least one call always runs. Nobody waits for ever: of the steps,
+    those that were left out before come first, and prompts that waited long get a part of the
+    budget before the steps do.
     """
     chosen: list[tuple[Call, int]] = []
-    left = budget
+    left, patient = budget, max(budget // PATIENT_SHARE, 1)
     for call in sorted(calls, key=_turn):
-        if call.rows <= left or not (chosen or call.divisible):
+        favoured = _turn(call)[0] == 0
+        room = min(left, patient) if favoured else left
+        if call.rows <= room or not (chosen or call.divisible):
             rows = call.rows
-        elif call.divisible and (left > 0 or not chosen):
-            rows = max(left, 1)
+        elif call.divisible and (room > 0 or not chosen):
+            rows = max(room, 1)
         else:
             call.waited += 1
             continue
         call.waited = 0
         chosen.append((call, rows))
         left -= rows
+        patient -= rows if favoured else 0
     return chosen
 
 
-def _turn(call: Call) -> tuple[bool, int]:
-    if call.divisible and call.waited < PATIENCE:
-        return True, 0
-    return False, -call.waited
+def _turn(call: Call) -> tuple[int, int]:
+    if not (call.divisible and call.rows > SHORT):
+        return 1, -call.waited
+    return (0, -call.waited) if call.waited >= PATIENCE else (2, 0)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.constraint import Constraint
 from paradecode.core.errors import DecoderError
 from paradecode.core.request import TARGET
 from paradecode.core.sampling import Sampler, SamplingParams
@@ -80,6 +81,11 @@ class LiveSequence:
         stores: what the requests of this one's tenant share.
         vocabularies: of the models whose tokens are not the target's.
         reserved: slots set aside in each model's K/V memory; None sets no bound.
+        constraint: what the output must be.
+
+    Attributes:
+        error: what ended the request, when ``finish_reason`` is ``error``.
+        late_error: what the method raised after the output's end. The output stands.
     """
 
     def __init__(
@@ -94,10 +100,13 @@ class LiveSequence:
         stores: dict[str, Any] | None = None,
         vocabularies: Mapping[str, Vocabulary] | None = None,
         reserved: int | None = None,
+        constraint: Constraint | None = None,
     ) -> None:
         self.params, self.prompt_length, self.context = params, len(prompt), context
         self.prediction: NDArray[np.int32] | None = None
-        self.sampler = Sampler(params, prompt, stop_ids)
+        self.constraint = constraint
+        matcher = None if constraint is None else constraint.follow(stop_ids)
+        self.sampler = Sampler(params, prompt, stop_ids, matcher)
         self.text = text
         self.caches: dict[str, Cache] = {}
         self._open_cache, self._load, self._last_rows = open_cache, load, 1
@@ -113,6 +122,7 @@ class LiveSequence:
         self._view = self._buffer[:0]
         self.finish_reason: str | None = None
         self.error: Exception | None = None
+        self.late_error: Exception | None = None
         self.logprobs: list[TokenLogprob] = []
         self.trace: list[Step] = []
         self.timer, self.draft = Timer(), Draft()
@@ -274,6 +284,7 @@ class LiveSequence:
             self.tokens[: self.prompt_length], self.params, tuple(self._stops), self.context,
             text, self._open_cache, self._load, self._stores,
             {name: entry.vocabulary for name, entry in self._translations.items()}, self._reserved,
+            self.constraint,
         )  # fmt: skip
         child.prediction = self.prediction
         child.caches = {name: cache.fork() for name, cache in self.caches.items()}
@@ -289,6 +300,8 @@ class LiveSequence:
         if self.finish_reason is None:
             self.finish_reason, self.error = reason, error
             self.text.finish()
+        elif error is not None:
+            self.late_error = error
         self.ended = time.perf_counter()
         self.release()
 
@@ -311,8 +324,8 @@ class LiveSequence:
 
     def take_tokens(self) -> list[int]:
         """Output tokens committed since the last call."""
-        output = self.output
-        taken, self._taken = output[self._taken :], len(output)
+        taken = self.tokens[self.prompt_length + self._taken :].tolist()
+        self._taken += len(taken)
         return taken
 
     @property
@@ -368,12 +381,14 @@ class LiveSequence:
 
     def _append(self, tokens: Sequence[int]) -> int:
         """Append tokens up to the first that ends the output; returns how many."""
+        matcher = self.sampler.matcher
         for count, token in enumerate(tokens, 1):
             if self._length == len(self._buffer):
                 self._buffer = np.resize(self._buffer, 2 * len(self._buffer))
             self._buffer[self._length] = token
             self._length += 1
-            if token in self._stops or self.text.push(token):
+            stopped = token in self._stops or self.text.push(token)
+            if stopped or (matcher is not None and matcher.complete(tokens[:count])):
                 self.finish_reason = "stop"
             elif self.room <= 0:
                 self.finish_reason = "length"

@@ -47,12 +47,8 @@ def build_datastore(
         InvalidInput: for a file that cannot be read, or if there is no text at all.
     """
     pieces: list[NDArray[np.int32]] = []
-    for path in paths:
-        try:
-            text = Path(path).read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidInput("paths", fspath(path), f"give UTF-8 text files ({error})") from None
-        pieces += [np.array(encode(text), np.int32), np.array([BREAK], np.int32)]
+    for text in read_texts(paths, encode):
+        pieces += [np.array(text, np.int32), np.array([BREAK], np.int32)]
     tokens = np.concatenate(pieces) if pieces else np.empty(0, np.int32)
     if len(tokens) == len(paths):
         raise InvalidInput("paths", [fspath(path) for path in paths], "give files with text")
@@ -64,6 +60,20 @@ def build_datastore(
         file.write(tokens.astype("<i4").tobytes())
         file.write(order.astype("<u4").tobytes())
     return int((tokens != BREAK).sum())
+
+
+def read_texts(
+    paths: Sequence[str | PathLike[str]], encode: Callable[[str], Sequence[int]]
+) -> list[list[int]]:
+    """Token ids of text files; raises InvalidInput for one that cannot be read."""
+    texts = []
+    for path in paths:
+        try:
+            text = Path(path).read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidInput("paths", fspath(path), f"give UTF-8 text files ({error})") from None
+        texts.append(list(encode(text)))
+    return texts
 
 
 def order_by_context(tokens: NDArray[np.int32]) -> NDArray[np.int64]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from paradecode.core.decoder import Steps
@@ -12,6 +12,7 @@ from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.decoders.autoregressive.budget import Budget
 from paradecode.decoders.autoregressive.budget.states import LAST
+from paradecode.decoders.autoregressive.constrained import ForcedTokens
 from paradecode.decoders.autoregressive.verify import Verifier, coupled
 
 Proposal = Generator["Request | list[Request]", Any, TokenTree]
@@ -59,6 +60,7 @@ class DraftVerify:
     budget: Budget
     verify: Verifier = coupled
     reads_draws: bool = False
+    forced: ForcedTokens = field(default_factory=ForcedTokens, init=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.drafter, Grower):
@@ -74,9 +76,11 @@ class DraftVerify:
             if limit > 0:
                 tree = yield from self.drafter.propose(seq, limit)
                 tree = tree.clip(seq.room - 1)
-                # A drafter says ``whole`` where rows that seem to be worth nothing feed it.
-                if not getattr(self.drafter, "whole", False):
-                    tree = self.budget.cut(seq, tree if self.reads_draws else tree.determined())
+            # A drafter says ``whole`` where rows that seem to be worth nothing feed it.
+            if not (limit > 0 and getattr(self.drafter, "whole", False)):
+                tree = self.forced.join(seq, tree if self.reads_draws else tree.determined())
+                if limit > 0 or len(tree):
+                    tree = self.budget.cut(seq, tree)
             hidden = getattr(self.drafter, "hidden", ())
             if self.budget.reads_target:
                 hidden = (*hidden, LAST)
@@ -85,6 +89,7 @@ class DraftVerify:
             verdict = self.verify(seq, tree, reply)
             if self.budget.reads_target:
                 self.budget.see_target(seq, tree, reply, verdict)
-            self.drafter.observe(seq, tree, reply, verdict)
+            everything = getattr(self.drafter, "observes_all", False)
+            self.drafter.observe(seq, *self.forced.observe(tree, reply, verdict, everything))
             self.budget.observe(tree, verdict)
             seq.commit(verdict)

@@ -26,6 +26,7 @@ from paradecode.decoders.registry import (
     parameter,
     parameters_of,
     register,
+    told,
 )
 
 Class = TypeVar("Class", bound=type)
@@ -84,7 +85,7 @@ def drafter(
                 paper=paper,
                 arxiv=arxiv,
                 url=url,
-                summary=(cls.__doc__ or "").strip().partition("\n")[0],
+                **told(cls.__doc__),
                 parameters=(*own, *parameters_of(LoopSettings)),
                 aliases=aliases,
                 names=names or {},

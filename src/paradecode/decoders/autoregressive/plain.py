@@ -7,11 +7,14 @@ from paradecode.core.request import Forward
 from paradecode.core.sequence import Sequence
 from paradecode.core.tree import EMPTY
 from paradecode.decoders.autoregressive.verify import coupled
-from paradecode.decoders.registry import Method, register
+from paradecode.decoders.registry import Method, register, told
 
 
 class Plain:
-    """One token a forward; what this emits is what ``exact`` methods must emit."""
+    """One token a forward; what this emits is what ``exact`` methods must emit.
+
+    When: as the reference, and where no draft pays: large batches of text that repeats nothing.
+    """
 
     def decode(self, seq: Sequence) -> Steps:
         while not seq.finished:
@@ -28,7 +31,7 @@ register(
         paper="plain autoregressive decoding",
         arxiv=None,
         url=None,
-        summary="One token a forward, greedy or sampled.",
+        **told(Plain.__doc__),
         parameters=(),
         aliases=("none", "plain", "sample"),
         names={},

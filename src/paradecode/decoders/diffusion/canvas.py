@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from enum import IntEnum
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from paradecode.core.errors import DecoderError, InvalidInput
 from paradecode.core.sequence import Sequence
+from paradecode.decoders.diffusion.feasible import Rules, rules_of
 
 NOTHING = -1
 """In :attr:`Canvas.stored`: no keys and values were stored for this position."""
@@ -44,8 +46,10 @@ class Canvas:
         steps: forwards so far.
         stops: token ids that end the text.
         layers: of the model.
+        rules: of the request's constraint, or None.
     """
 
+    rules: Rules | None = None
     stops: tuple[int, ...] = ()
     layers = 1
 
@@ -86,7 +90,15 @@ class Canvas:
         canvas = cls(seq.tokens, end - start, facts.mask_token, block, facts.shift)
         canvas.stops = tuple(seq.sampler.stop_ids.tolist())
         canvas.layers = facts.layers
+        canvas.rules = rules_of(seq, seq.room)
         return canvas
+
+    def copy(self) -> Canvas:
+        """A canvas that changes on its own."""
+        other = copy(self)
+        other.tokens, other.masked = self.tokens.copy(), self.masked.copy()
+        other.stored = self.stored.copy()
+        return other
 
     @property
     def end(self) -> int:
@@ -120,7 +132,8 @@ class Canvas:
 
     def commit(self, positions: NDArray[np.integer], tokens: NDArray[np.integer]) -> None:
         """Decide masked positions."""
-        if not self.masked[positions].all() or len(np.unique(positions)) != len(positions):
+        twice = len(positions) > 1 and (np.diff(np.sort(positions)) == 0).any()
+        if twice or not self.masked[positions].all():
             raise DecoderError("a policy may commit masked positions only, each of them once")
         if len(tokens) != len(positions):
             raise DecoderError(f"{len(tokens)} tokens for {len(positions)} positions")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.decoder import Steps
-from paradecode.core.errors import DecoderError
+from paradecode.core.errors import DecoderError, InvalidInput
 from paradecode.core.logits import Logits
 from paradecode.core.request import Attend, BlockCausal, Forward, Overwrite, Store
 from paradecode.core.sequence import Sequence
@@ -18,6 +18,7 @@ from paradecode.core.trace import CanvasStep, TokenLogprob
 from paradecode.decoders.diffusion.blocks.base import Blocks
 from paradecode.decoders.diffusion.caches.base import Cache, Plan
 from paradecode.decoders.diffusion.canvas import Canvas
+from paradecode.decoders.diffusion.feasible import Rules
 from paradecode.decoders.diffusion.policies.base import Policy
 from paradecode.decoders.diffusion.proposals import propose
 from paradecode.decoders.diffusion.view import Decision, Progress, View, Window
@@ -61,6 +62,8 @@ class Unmask:
         self.blocks.start(canvas, self.block_length or seq.about().block_length or 32)
         self.cache.start(canvas)
         self.policy.start(canvas)
+        if canvas.rules is not None and not canvas.rules.fits(canvas.tokens, canvas.masked):
+            raise InvalidInput("constraint", "this one", "it has no text with the tokens placed so")
         return canvas
 
 
@@ -127,7 +130,7 @@ def read(
 
 def _observed(canvas: Canvas, window: Window, plan: Plan, policy: Policy) -> np.ndarray:
     """bool [N]: the positions whose logits are asked for."""
-    wanted = plan.rows.copy()
+    wanted = (plan.rows if plan.about is None else plan.about).copy()
     wanted[: canvas.start] = False
     if policy.observes != "canvas":
         wanted[: window.start] = False
@@ -154,19 +157,58 @@ def _attention(canvas: Canvas) -> Attend | BlockCausal:
 
 
 def forced(view: View, decision: Decision) -> Decision:
-    """The decision, made to commit the most confident position if it would do nothing."""
+    """The decision, made to commit the most confident position if it would do nothing.
+
+    Under a constraint it is first cut to what fits together.
+    """
+    if view.canvas.rules is not None:
+        return fitting(view, decision, view.canvas.rules)
     if len(decision.commit) or len(decision.revoke):
         return decision
     return replace(decision, commit=view.best(view.confidence, 1), tokens=None)
 
 
+def fitting(view: View, decision: Decision, rules: Rules) -> Decision:
+    """The part of a decision that leaves a way to fill in the rest.
+
+    Proposals fit one by one, but not always together. The most confident go first, those for masked
+    positions before corrections; a correction that does not fit leaves the token that is there. If
+    nothing would be left, the most confident eligible proposal that fits is committed.
+    """
+    canvas, commit = view.canvas.copy(), decision.commit
+    corrected = np.isin(commit, decision.revoke)
+    masked_again = np.setdiff1d(decision.revoke, commit)
+    canvas.revoke(masked_again)
+    rows = view.rows(commit)
+    tokens = view.proposals[rows] if decision.tokens is None else decision.tokens
+    order = np.lexsort((-view.confidence[rows], corrected))
+    fit = rules.together(canvas.tokens, canvas.masked, commit[order], tokens[order])
+    keep = np.sort(order[fit])
+    revoke = np.concatenate([masked_again, commit[keep][corrected[keep]]])
+    commit, tokens = commit[keep], tokens[keep]
+    if not len(commit) and not len(revoke):
+        for position in view.best(view.confidence, len(view.positions)):
+            commit = np.array([position])
+            tokens = view.proposals[view.rows(commit)]
+            if rules.together(canvas.tokens, canvas.masked, commit, tokens).all():
+                break
+    made = replace(decision, commit=commit, tokens=tokens, revoke=revoke)
+    if made.truncate is not None:
+        canvas.revoke(commit[np.isin(commit, revoke)])
+        canvas.commit(commit, tokens)
+        end = made.truncate
+        if not rules.fits(canvas.tokens[:end], canvas.masked[:end]):
+            made = replace(made, truncate=None)  # The text is not complete there.
+    return made
+
+
 def apply(canvas: Canvas, view: View, decision: Decision) -> None:
     """Write a decision onto the canvas; this ends the step."""
     canvas.revoke(decision.revoke)
-    commit = decision.commit
-    if not np.isin(commit, view.positions).all():
+    commit, rows = decision.commit, view.rows(decision.commit)
+    if not np.array_equal(view.positions.take(rows, mode="clip"), commit):
         raise DecoderError("a policy may commit observed positions only")
-    tokens = view.proposals[view.rows(commit)] if decision.tokens is None else decision.tokens
+    tokens = view.proposals[rows] if decision.tokens is None else decision.tokens
     canvas.commit(commit, tokens)
     if decision.truncate is not None:
         canvas.truncate(decision.truncate)

@@ -12,7 +12,15 @@ from paradecode.decoders.diffusion.blocks import BLOCKS
 from paradecode.decoders.diffusion.caches import CACHES
 from paradecode.decoders.diffusion.loop import Unmask
 from paradecode.decoders.diffusion.policies import POLICIES
-from paradecode.decoders.registry import Method, make_part, parameter, parameters_of, part, register
+from paradecode.decoders.registry import (
+    Method,
+    make_part,
+    parameter,
+    parameters_of,
+    part,
+    register,
+    told,
+)
 
 Class = TypeVar("Class", bound=type)
 
@@ -94,7 +102,7 @@ def policy(
                 paper=paper,
                 arxiv=arxiv,
                 url=url,
-                summary=(cls.__doc__ or "").strip().partition("\n")[0],
+                **told(cls.__doc__),
                 parameters=(*own, *shared),
                 aliases=aliases,
                 names={**NAMES, **(names or {})},

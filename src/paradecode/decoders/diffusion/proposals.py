@@ -13,6 +13,7 @@ from paradecode.core.noise import key
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.sequence import Sequence
 from paradecode.decoders.diffusion.canvas import Canvas
+from paradecode.decoders.diffusion.feasible import Rules
 
 Fuse = Callable[[Logits, NDArray[np.int64]], Logits]
 """(logits [K, V] after biases, positions [K]) -> logits: a policy's own change of them."""
@@ -33,11 +34,14 @@ def propose(
     """A token for each of ``positions`` [K] from the model's logits ``raw`` [K, V].
 
     In this order: the mask token is banned, biases and penalties (over what is decided anywhere on
-    the canvas), ``fuse``; then the confidence is read; then temperature, top-k, top-p, min-p choose
-    the token, with noise of (seed, position): a position asked again under equal logits gives the
-    same token, whatever the batch or the policy.
+    the canvas), ``fuse``; then the constraint bans what would leave no way to fill in the rest;
+    then the confidence is read; then temperature, top-k, top-p, min-p choose the token, with noise
+    of (seed, position): a position asked again under equal logits gives the same token, whatever
+    the batch or the policy.
     """
     logits = fuse(raw.with_bias(_biases(seq, canvas, raw, positions)), positions)
+    if canvas.rules is not None:
+        logits = logits.with_bias(_bans(canvas, canvas.rules, positions))
     warp = seq.sampler.warp
     keys = [] if warp.temperature == 0 else [key(seq.sampler.seed, p) for p in positions.tolist()]
     tokens = logits.sample(warp, keys)
@@ -60,6 +64,14 @@ def _biases(
     ids, changes = _penalties(params, canvas, raw)
     # A banned token stays banned: finite changes do not lift minus infinity.
     return [_joined(bias, ids, change) for bias, change in zip(biases, changes, strict=True)]
+
+
+def _bans(canvas: Canvas, rules: Rules, positions: NDArray[np.int64]) -> list[Bias | None]:
+    """Minus infinity for what fits nowhere."""
+    allowed = rules.allowed(canvas.tokens, canvas.masked, positions)
+    allowed[:, canvas.mask_token] = False
+    forbidden = [np.flatnonzero(~row).astype(np.int32) for row in allowed]
+    return [(ids, np.full(len(ids), -np.inf, np.float32)) for ids in forbidden]
 
 
 def _sparse(added: dict[int, float]) -> Bias:

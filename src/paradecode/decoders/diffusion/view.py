@@ -23,12 +23,14 @@ class Window:
         block: a new number whenever a new block begins; caches refresh then.
         span: start and end of what the planned steps of the block are shared over, if that is more
             than this window (one that slides).
+        begin: where the block begins, if that is before ``start``: inside of the prompt.
     """
 
     start: int
     end: int
     block: int = 0
     span: tuple[int, int] | None = None
+    begin: int | None = None
 
 
 @dataclass(frozen=True)

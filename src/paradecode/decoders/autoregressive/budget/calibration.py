@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 BUCKETS = 8
 MEMORY = 0.95
 """What an old verification counts after each later one: texts change, and so do drafters."""
+MOST_WEIGHT = 1e100
 PRIOR = 4.0
 """Expected nodes that the prior is worth; what it says is that the drafter is right."""
 
@@ -20,10 +21,11 @@ class Calibration:
     """
 
     def __init__(self) -> None:
-        self._promised = np.zeros(2 * BUCKETS)
-        self._accepted = np.zeros(2 * BUCKETS)
-        self._ratios = np.ones(2 * BUCKETS)
-        self._listed = self._ratios.tolist()
+        # Instead of making old numbers smaller at every step, new ones are made larger.
+        self._weight = 1.0
+        self._promised = [0.0] * (2 * BUCKETS)
+        self._accepted = [0.0] * (2 * BUCKETS)
+        self._overall = 1.0
 
     def of(
         self, reach: NDArray[np.floating], later: NDArray[np.bool_] | bool = False
@@ -34,11 +36,16 @@ class Calibration:
             reach: what the drafter promised.
             later: nodes that are not their parent's first child; these keep a record of their own.
         """
-        return np.minimum(reach * self._ratios[_bucket(reach, later)], 1.0)
+        ratios = np.array([self._ratio(bucket) for bucket in range(2 * BUCKETS)])
+        return np.minimum(reach * ratios[_bucket(reach, later)], 1.0)
 
     def one(self, reach: float) -> float:
         """The same for one node, a first child: NumPy is slow on single numbers."""
-        return min(reach * self._listed[min(int(reach * BUCKETS), BUCKETS - 1)], 1.0)
+        return min(reach * self._ratio(min(int(reach * BUCKETS), BUCKETS - 1)), 1.0)
+
+    def _ratio(self, bucket: int) -> float:
+        prior = PRIOR * self._weight
+        return (prior * self._overall + self._accepted[bucket]) / (prior + self._promised[bucket])
 
     def update(
         self,
@@ -47,13 +54,20 @@ class Calibration:
         later: NDArray[np.bool_] | bool = False,
     ) -> None:
         """Book a verification: what its nodes promised, and which were accepted."""
-        buckets = _bucket(reach, later)
-        size = 2 * BUCKETS
-        self._promised = MEMORY * self._promised + np.bincount(buckets, reach, size)
-        self._accepted = MEMORY * self._accepted + np.bincount(buckets[accepted], minlength=size)
-        overall = (PRIOR + self._accepted.sum()) / (PRIOR + self._promised.sum())
-        self._ratios = (PRIOR * overall + self._accepted) / (PRIOR + self._promised)
-        self._listed = self._ratios.tolist()
+        self._weight /= MEMORY
+        if self._weight > MOST_WEIGHT:
+            self._promised = [value / self._weight for value in self._promised]
+            self._accepted = [value / self._weight for value in self._accepted]
+            self._weight = 1.0
+        # Lists: a draft has a few nodes, for which NumPy's calls cost more than they do.
+        promises, right = reach.tolist(), set(accepted)
+        own = later.tolist() if isinstance(later, np.ndarray) else [later] * len(promises)
+        for node, (promise, is_later) in enumerate(zip(promises, own)):
+            bucket = min(int(promise * BUCKETS), BUCKETS - 1) + (BUCKETS if is_later else 0)
+            self._promised[bucket] += self._weight * promise
+            self._accepted[bucket] += self._weight * (node in right)
+        prior = PRIOR * self._weight
+        self._overall = (prior + sum(self._accepted)) / (prior + sum(self._promised))
 
 
 def _bucket(reach: NDArray[np.floating], later: NDArray[np.bool_] | bool) -> NDArray[np.int64]:

@@ -109,6 +109,9 @@ class Aded:
     them. The tree is that of a Monte-Carlo search: descend by
     Q + exploration * P * sqrt(N) / (1 + n), add one node, back its value up; the nodes visited most
     are the draft. Noise in P is a function of the request's seed, so runs repeat.
+
+    When: much traffic of one kind, so that the table has something to learn from. On mixed prompts
+    copying gains more for less work.
     """
 
     observes_all = True

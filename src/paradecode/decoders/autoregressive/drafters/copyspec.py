@@ -34,6 +34,9 @@ class CopySpec:
     is compared, so a collision costs nothing. Earlier turns are part of the prompt, so an answer
     that varies an earlier one is copied from it. Where nothing is found there is no draft; the
     paper then asks a draft model, which is what ``copyspec+...`` says here.
+
+    When: answers that vary an earlier turn of the conversation, or quote at length. It drafts
+    seldom and is then mostly right.
     """
 
     gamma: int = parameter(3, 1, 64, "how many tokens must agree")

@@ -78,6 +78,9 @@ class Del:
 
     A verification computes the hidden states of every layer; through the LM head they say what each
     exit would have drafted (its shadow tokens). Zarch et al. 2025.
+
+    When: the model was trained for early exit. Others say little in their first layers: the default
+    model gets slower.
     """
 
     runs: ClassVar[str] = TARGET  # Its tentative rows: one drafter of a fusion at a time.

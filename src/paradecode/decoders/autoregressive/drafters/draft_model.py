@@ -36,6 +36,9 @@ class DraftModel:
 
     With ``width`` 1 the draft is a chain. Its own K/V cache follows by itself: accepted rows stay,
     others are dropped, and what it has not seen comes with its next forward.
+
+    When: the target is several times as large as the draft model, and what is written is new, so
+    that there is nothing to copy.
     """
 
     runs: ClassVar[str] = DRAFT  # Its tentative rows: one drafter of a fusion at a time.

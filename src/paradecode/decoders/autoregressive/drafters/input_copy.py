@@ -28,6 +28,9 @@ class InputCopy:
     For tasks whose output repeats most of the input: correction, editing, translation of code.
     Where the output departs from the prompt, the place is found again by its last tokens. The
     prompt holds more than the input proper, so nothing is drafted before the first output token.
+
+    When: the output is the input in the same order with few changes: correction, formatting, edits.
+    ``prompt-lookup`` finds these copies as well, and others.
     """
 
     max_ngram: int = parameter(3, 1, 16, "most output tokens that find the place again")

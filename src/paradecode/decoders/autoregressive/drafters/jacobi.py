@@ -36,6 +36,8 @@ class Jacobi:
     text. A guess that is right but for its place never gets better; after ``restart`` forwards
     without an accepted token all positions begin anew. Models that were not trained for consistency
     gain little from all this.
+
+    When: to compare with, or for a model that was trained for consistency.
     """
 
     explore: str = choice("auto", ("auto", "always"), "auto stops where the rows cost too much")

@@ -17,7 +17,7 @@ from paradecode.decoders.autoregressive.drafters.tree_draft import Source, TreeD
 from paradecode.decoders.autoregressive.loop import Proposal
 from paradecode.decoders.autoregressive.method import MAX_DRAFT, drafter
 from paradecode.decoders.autoregressive.verify import coupled
-from paradecode.decoders.registry import Method, choice, parameter, parameters_of, register
+from paradecode.decoders.registry import Method, choice, parameter, parameters_of, register, told
 
 
 def spread(total: int, kept: int) -> tuple[int, ...]:
@@ -47,6 +47,9 @@ class LayerSkip:
 
     ``exit`` keeps the first layers (Elhoushi et al. 2024, meant for models trained for it);
     ``spread`` leaves layers out evenly (Zhang et al. 2023, arXiv 2309.08168).
+
+    When: the model was trained to exit early (``pattern=exit``), or is so large that it hardly
+    misses some layers. Small dense models need theirs all.
     """
 
     runs: ClassVar[str] = TARGET  # Its tentative rows: one drafter of a fusion at a time.
@@ -77,6 +80,8 @@ class UnifiedLayerSkip:
 
     The prompt runs through all layers. The paper copies the keys and values of skipped layers from
     a lower one so that shapes stay equal; here they are never read, so they are not written.
+
+    When: an approximate answer is good enough, and you have measured how good it is.
     """
 
     speedup: float = parameter(2.0, 1.0, 8.0, "layers of the model over layers that decode")
@@ -101,7 +106,7 @@ register(
         paper="Unified Layer Skipping",
         arxiv="2404.06954",
         url="https://github.com/Adaxry/Unified_Layer_Skipping",
-        summary="Only evenly spread layers decode; nothing verifies them.",
+        **told(UnifiedLayerSkip.__doc__),
         parameters=parameters_of(UnifiedLayerSkip),
         aliases=("unified_layer_skip",),
         names={},

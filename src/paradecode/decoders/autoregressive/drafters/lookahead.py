@@ -49,6 +49,9 @@ class Lookahead:
     model says at the window's last level becomes the new last level, and each column an n-gram for
     the pool. Where num_speculative_tokens is too small for all of it, window and guesses share it;
     the paper wants 56 nodes: ``level=5, window=7, guesses=7``.
+
+    When: rows cost next to nothing, as on a GPU that serves one request. On a few cores the window
+    costs more than it finds.
     """
 
     level: int = parameter(3, 2, 8, "tokens of an n-gram")

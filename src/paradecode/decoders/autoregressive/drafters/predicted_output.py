@@ -23,6 +23,9 @@ class PredictedOutput(InputCopy):
 
     For an answer that is a known text with changes: a file after an edit, a form filled in. Without
     a prediction the prompt takes its place. ``predicted-output+prompt-lookup`` uses both.
+
+    When: the client has most of the answer already. A prediction that is wrong costs little, for
+    the budget soon stops drafting from it.
     """
 
     max_ngram: int = parameter(4, 1, 16, "most output tokens that find the place again")

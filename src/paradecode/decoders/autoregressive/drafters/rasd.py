@@ -27,6 +27,9 @@ class Rasd(Fused):
     A retrieved path stays when its first token is one that the drafter proposes too, or when it
     proposes nothing. Common beginnings become one; the best nodes of all are verified. (The paper's
     drafter is EAGLE-2; without pruning this is ``retrieval+...``.)
+
+    When: a datastore fits some of the answers, and a drafter shall fill in elsewhere. Where it fits
+    most of them, ``retrieval`` alone costs less.
     """
 
     datastore: str = local_path("file made by `paradecode datastore`; empty for the text itself")

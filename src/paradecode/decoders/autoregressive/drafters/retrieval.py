@@ -42,6 +42,8 @@ class Retrieval:
     ``datastore`` is a file made by ``paradecode datastore``. Where it knows nothing of the last
     tokens, or there is none, the request's own text is searched in the same way. A datastore of
     another tokenizer is refused.
+
+    When: answers repeat a body of text that you have: manuals, code, boilerplate, earlier answers.
     """
 
     datastore: str = local_path("file made by `paradecode datastore`; empty for the text itself")

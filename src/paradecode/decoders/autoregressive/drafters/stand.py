@@ -88,6 +88,8 @@ class Stand:
     temperature 0 simply the best. With the coupled verifier the noise is that of the position
     itself, so that the draft is the very token the model draws if the stored distribution is right.
     Which nodes are worth verifying follows from how such nodes fared in this request.
+
+    When: several samples of one problem, or many requests alike, above temperature 0.
     """
 
     observes_all = True

@@ -96,6 +96,9 @@ class Suffix:
     with the largest expected acceptance wins. The counts come from this request's own text and,
     apart, from past outputs of the same tenant. They are those of a suffix tree, but found by
     comparing the whole text (see :func:`~paradecode.decoders.autoregressive.history.occurrences`).
+
+    When: agents and pipelines that write nearly the same again and again: it learns from the
+    tenant's earlier outputs. For single requests it is about as good as ``prompt-lookup``.
     """
 
     max_tree_depth: int = parameter(24, 1, 64, "longest suffix that is looked up")

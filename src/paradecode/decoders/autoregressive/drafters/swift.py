@@ -99,6 +99,9 @@ class Swift:
 
     A set of layers is scored by how many of the last ``window`` tokens it would have predicted, in
     one forward over them all. Layers are skipped whole, attention and feed-forward together.
+
+    When: a large model, long outputs and no draft model at hand. The default model has no layers to
+    spare.
     """
 
     runs: ClassVar[str] = TARGET  # Its tentative rows: one drafter of a fusion at a time.

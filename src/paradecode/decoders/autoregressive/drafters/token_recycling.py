@@ -54,6 +54,9 @@ class TokenRecycling:
     Where several rows of a forward have one token, the last accepted one is kept. The table is the
     tenant's; its tree grows best first by acceptance rates of this request (the paper has one fixed
     tree of 80 nodes, too wide for a CPU).
+
+    When: text that follows habits rather than copies, where rows are cheap; or fused,
+    ``prompt-lookup+token-recycling``, for where nothing is found to copy.
     """
 
     observes_all = True

@@ -19,7 +19,7 @@ from paradecode.decoders.autoregressive.schedules.chain_draft import (
     row_of,
 )
 from paradecode.decoders.autoregressive.verify import coupled
-from paradecode.decoders.registry import Method, choice, parameter, parameters_of, register
+from paradecode.decoders.registry import Method, choice, parameter, parameters_of, register, told
 
 Hypothesis = tuple[int, int]
 """(r, c): the target accepts r tokens of the draft, then corrects with c."""
@@ -33,6 +33,9 @@ class Mirror:
     put there. While the target finishes, the draft model runs the row that follows each of these
     corrections. If the outcome is among them, the next block begins without waiting for the draft.
     The paper's draft model has streaming heads; this one drafts a token a forward.
+
+    When: to study the schedule: it saves forwards of the target, but backends here run the two
+    models in turn, so that no time is saved yet.
     """
 
     num_speculative_tokens: int = parameter(4, 1, MAX_DRAFT, "tokens of a drafted block")
@@ -121,7 +124,7 @@ register(
         paper="Mirror Speculative Decoding",
         arxiv="2510.13161",
         url=None,
-        summary="The draft model runs ahead for every likely outcome.",
+        **told(Mirror.__doc__),
         parameters=parameters_of(Mirror),
         aliases=("mirror",),
         names={"gamma": "num_speculative_tokens", "kappa": "candidates"},

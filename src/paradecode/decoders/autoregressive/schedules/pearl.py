@@ -10,7 +10,7 @@ from paradecode.core.sequence import Sequence
 from paradecode.decoders.autoregressive.method import MAX_DRAFT
 from paradecode.decoders.autoregressive.schedules.chain_draft import ChainDraft
 from paradecode.decoders.autoregressive.verify import coupled
-from paradecode.decoders.registry import Method, parameter, parameters_of, register
+from paradecode.decoders.registry import Method, parameter, parameters_of, register, told
 
 
 @dataclass
@@ -21,6 +21,9 @@ class Pearl:
     model finds meanwhile. *Post-verify*: the target judges a drafted block while the draft goes
     on behind it. When all of it, and the token behind it, was right, drafting goes on from there;
     else what is wrong is dropped, and the mode is pre-verify again.
+
+    When: to study the schedule: it saves forwards of the target, but backends here run the two
+    models in turn, so that no time is saved yet.
     """
 
     num_speculative_tokens: int = parameter(4, 1, MAX_DRAFT, "tokens of a drafted block")
@@ -53,7 +56,7 @@ register(
         paper="PEARL",
         arxiv="2408.11850",
         url="https://github.com/smart-lty/ParallelSpeculativeDecoding",
-        summary="Draft and target run at the same time, in two modes.",
+        **told(Pearl.__doc__),
         parameters=parameters_of(Pearl),
         aliases=(),
         names={"gamma": "num_speculative_tokens"},

@@ -22,6 +22,7 @@ class Fixed(Blocks):
     def window(self, canvas: Canvas) -> Window:
         block = (canvas.edge - canvas.origin) // self.block_length
         start = canvas.origin + block * self.block_length
-        return Window(
-            max(start, canvas.start), min(start + self.block_length, canvas.end), block
-        )  # fmt: skip
+        end = min(start + self.block_length, canvas.end)
+        if start < canvas.start:
+            return Window(canvas.start, end, block, begin=start)
+        return Window(start, end, block)

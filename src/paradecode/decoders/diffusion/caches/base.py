@@ -36,6 +36,7 @@ class Plan:
         see: positions whose cached keys and values the rows see as well; those that are computed
             are left out by the loop.
         refresh: this computes every row, and what was stored before does not matter any more.
+        about: positions whose logits may be asked for; default: ``rows``.
         run: a generator that runs the forward and returns its reply; a cache may run more of the
             model in it (elastic). Loops that run several canvases in one forward do not call it.
     """
@@ -44,6 +45,7 @@ class Plan:
     store: Marks
     see: Marks
     refresh: bool = False
+    about: Marks | None = None
     run: Callable[[Forward], Generator[Forward, Any, Reply]] = once
 
 

@@ -16,10 +16,11 @@ from paradecode.decoders.diffusion.view import Window
 class TwoLevelCache(Cache):
     """Fast-dLLM v2's caches (arXiv 2509.26328): of finished blocks, and of the rest of this one.
 
-    For models with blocks of their own. The sub-block is the window: ``block_length=8`` and
-    ``blocks=fixed`` for a model with blocks of 32. Its first forward computes the whole block of
-    the model, and so does every one until the first position of the sub-block is decided; the
-    others compute the sub-block against the block's stale keys and values.
+    For models with blocks of their own. The sub-block is the window, and what of the prompt shares
+    it: ``block_length=8`` and ``blocks=lead`` (or ``fixed``) for a model with blocks of 32. Its
+    first forward computes the whole block of the model, and so does every one until the first
+    position of the sub-block is decided; the others compute the sub-block against the block's stale
+    keys and values.
 
     The forward that begins the next block also computes the finished one, from its final tokens
     alone, so that nothing stale is left in front of it. (The released code spends a forward of its
@@ -37,22 +38,31 @@ class TwoLevelCache(Cache):
     def plan(self, canvas: Canvas, window: Window) -> Plan:
         if canvas.block == 1:
             return exact_prefix(canvas, window)
+        finished = canvas.edge // canvas.block * canvas.block
+        self.exact = min(self.exact, finished)  # A policy may have masked a finished block again.
         if self._whole(canvas, window):
             rows = marks(canvas, self.exact, canvas.reach(window.end))
             seen = marks(canvas, 0, self.exact)
-            self.exact = canvas.edge // canvas.block * canvas.block
+            self.exact = finished
             return Plan(rows, rows, seen)
-        rows = marks(canvas, window.start, window.end)
+        rows = marks(canvas, _begin(window), window.end)
+        about = rows.copy()
         if canvas.shift and window.start % canvas.block == 0:
-            # Its logits are those of a row that must not see this block: leave it as it is.
-            rows[window.start] = False
-        return Plan(rows, rows, marks(canvas, 0, canvas.reach(window.end)) & ~rows)
+            # What is proposed for it is in the logits of a row that must not see this block.
+            about[window.start] = False
+        seen = marks(canvas, 0, canvas.reach(window.end)) & ~rows
+        return Plan(rows, rows, seen, about=about)
 
     def _whole(self, canvas: Canvas, window: Window) -> bool:
         """Whether the forward computes the whole block of the model."""
-        start, end = window.start, canvas.reach(window.end)
+        start, end = _begin(window), canvas.reach(window.end)
         begin = start // canvas.block * canvas.block
-        alone = start <= max(begin, canvas.start) and window.end == end
+        alone = start == begin and window.end == end
         stale = start == begin and canvas.shift and canvas.stored[start] != canvas.tokens[start]
         several = end != canvas.reach(start + 1)
         return self.due(window) or bool(canvas.masked[start] or alone or stale or several)
+
+
+def _begin(window: Window) -> int:
+    """The first position of the sub-block."""
+    return window.start if window.begin is None else window.begin

@@ -44,6 +44,9 @@ class Coherent(Policy):
 
     ``form=released``: the authors' code compares the best tokens with those of the step before,
     for up to b + b * ``width`` positions, where b is what a step has by plan.
+
+    When: ``threshold`` commits what later forwards would have seen otherwise: agreement over
+    several of them is a second opinion. It has to wait for it, so that it saves fewer forwards.
     """
 
     form: str = choice("paper", ("paper", "released"), "the algorithm of the paper, or its code")

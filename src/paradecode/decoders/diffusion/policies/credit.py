@@ -37,6 +37,9 @@ class Credit(Wrapper):
     A position holds credit for as many tokens as it has ``slots``, the smallest is given up when
     they are full; 0 holds all of them, which is the dense form: only tokens that were best once
     have any credit.
+
+    When: long canvases, where the right token shows early but stays below the threshold for long.
+    In short blocks there is little to gain.
     """
 
     base: str = part("threshold(threshold=0.8)", POLICIES, "policy underneath")

@@ -30,6 +30,8 @@ class Deferred(Policy):
     masks in it, so that an unsure position waits for its right context instead of being forced at
     the end of a block. The paper's cache is ``cache=delayed``; its extension of the blocks of
     semi-causal models is not here.
+
+    When: fixed blocks force unsure tokens at their ends, and no block length suits all texts.
     """
 
     threshold: float = parameter(0.9, -100.0, 1.01, "least score; the best one always passes")

@@ -39,6 +39,9 @@ class Dimple(Policy):
 
     ``prior`` places tokens (keys of a JSON record, "Step 1:", an end of text that fixes the
     length) that are never scored, and that the model fills in around.
+
+    When: parts of the answer are known beforehand, such as the keys of a record; or a threshold
+    shall never be slower than a plan.
     """
 
     threshold: float = parameter(0.95, -100.0, 1.0, "a score above it is sure; 1: schedule only")

@@ -49,6 +49,9 @@ class Dream(Policy):
     in each step; here, as in all canvas methods, it is read at temperature 1, and noise is that
     of the position. ``origin`` has no ranking: each mask is revealed with the step's probability
     (of at most 64 steps a mask: more would hardly change when any two are revealed together).
+
+    When: results of the models' own scripts are to be repeated. The number of forwards is planned,
+    whatever the text.
     """
 
     score: str = choice("entropy", (*SCORES, *NAMES, "origin"), "what ranks the positions")

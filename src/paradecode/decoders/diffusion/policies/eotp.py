@@ -60,6 +60,8 @@ class EoTP(Wrapper):
     model whose rows all see one another, other predictions. ``when=guessed`` is the released code:
     in every forward it also cuts behind the most probable end that is merely proposed, anywhere on
     the canvas, which shortens answers where the model is not sure of their length.
+
+    When: the canvas is much longer than the answer. It can stand on any policy.
     """
 
     when: str = choice(DECIDED, ENDS, "what counts as an end: a committed one, or any proposal")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -71,9 +70,10 @@ class TryTokens(Unmask):
         count = max(1, min(self.policy.branches, MOST_ROWS // len(forward.tokens)))
         rivals = []
         for token in likely(view, row, count):
-            rival = deepcopy(canvas)
+            rival = canvas.copy()
             rival.tokens[view.positions[row]] = token
-            rivals.append(rival)
+            if rival.rules is None or rival.rules.fits(rival.tokens, rival.masked):
+                rivals.append(rival)
         forwards = [replace(forward, tokens=rival.tokens[forward.positions]) for rival in rivals]
         logits = yield from run_branches(forwards)
         canvas.stored = np.where(plan.store, canvas.tokens, canvas.stored)
@@ -114,6 +114,8 @@ class ExploreThenExploit(Policy):
     entropy, no two of them neighbours, get their best token as well. With more ``branches`` the
     next forward tries as many tokens for the first of them, each on a canvas of its own, and goes
     on from the one after which most positions pass the threshold.
+
+    When: to experiment: text in which one decision settles many others.
     """
 
     observes = "canvas"

@@ -24,6 +24,9 @@ class Factor(Policy):
 
     With a factor of 1 the argmax of each position is then the argmax of their joint distribution
     (the paper's theorem 1). The best position is always committed.
+
+    When: as ``threshold``, where how many are committed should follow from how sure they are
+    together.
     """
 
     factor: float = parameter(1.0, 0.0, 1e6, "how much joint doubt is allowed")

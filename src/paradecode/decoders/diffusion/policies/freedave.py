@@ -83,7 +83,7 @@ class DraftAndVerify(Unmask):
         count = min(self.policy.draft_steps, MOST_ROWS // int(plan.rows.sum()))
         guesses = self._guesses(canvas, last, count - 1) if last is not None else []
         forward, positions = ask(canvas, window, plan, self.policy)
-        canvases, asked, forwards = [deepcopy(canvas)], [positions], [forward]
+        canvases, asked, forwards = [canvas.copy()], [positions], [forward]
         for guess in guesses:
             rows = np.flatnonzero(guess.masked[positions] | (self.policy.observes != "masked"))
             if len(rows):
@@ -106,7 +106,7 @@ class DraftAndVerify(Unmask):
             decision = replace(forced(stale, commits.decide(stale)), truncate=None)
             apply(canvas, stale, decision)
             blocks.after(stale, decision)
-            found.append(deepcopy(canvas))
+            found.append(canvas.copy())
         return found
 
 
@@ -125,7 +125,7 @@ def shortened(view: View, decision: Decision, drafts: list[Foreseen]) -> Decisio
     """
     if len(decision.commit) < 2 or len(decision.revoke) or decision.truncate is not None:
         return decision
-    now, after = view.canvas, deepcopy(view.canvas)
+    now, after = view.canvas, view.canvas.copy()
     apply(after, view, decision)
     for draft in reversed(drafts):
         known, new = ~draft.canvas.masked, now.masked & ~draft.canvas.masked
@@ -164,6 +164,9 @@ class FreeDave(Wrapper):
     long as it comes true, no further forward is needed. With ``base=threshold`` this is
     FreeDave++, which is not lossless. A cache sees fewer forwards than without drafts, so that
     with one that goes stale the text differs, too.
+
+    When: the text of one token a forward must stay as it is, and rows are cheap: it saves forwards,
+    not rows.
     """
 
     draft_steps: int = parameter(4, 1, 64, "canvases in a forward; 1 is the policy underneath")

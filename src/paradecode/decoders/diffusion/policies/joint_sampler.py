@@ -100,6 +100,9 @@ class JointSampler(Policy):
     After a commit the layer corrects the last forward's final states for what has become known,
     and the best position and its token are chosen anew from them. The first token of a forward is
     that of `static`. Under a cache the layer sees the rows that the forward computed.
+
+    When: samples above temperature 0 should stay close to the model's joint distribution although
+    several tokens are decided a forward.
     """
 
     layer: str = local_path(f"file of `{COMMAND}`")

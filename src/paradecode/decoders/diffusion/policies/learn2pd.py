@@ -34,6 +34,8 @@ class Learn2PD(Wrapper):
     The filter reads the probabilities of the best tokens at all positions of the block, decided
     ones included. A block that is shorter than the one it was trained for is filled up, a longer
     one is judged in pieces. ``end`` is ``eotp``: where the canvas is cut behind an end of text.
+
+    When: there are prompts to train the filter with, in place of a threshold that is set by hand.
     """
 
     observes: Literal["masked", "window", "canvas"] = "window"

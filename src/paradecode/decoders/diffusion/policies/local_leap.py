@@ -27,6 +27,8 @@ class LocalLeap(Policy):
     """Commit as `threshold` does, with a lower threshold near positions that pass it.
 
     What is committed at the lower threshold is no anchor for others in the same step.
+
+    When: ``threshold`` stalls beside text that is sure already, as in lists, code and formulas.
     """
 
     threshold: float = parameter(0.9, 0.0, 1.01, "least probability of an anchor")

@@ -31,6 +31,9 @@ class Prophet(Wrapper):
     (a choice of this project: the paper always names a region, and without one never stops early).
     Nothing is stopped while a mask is outside of what the forward computed, as with caches of
     slices, or with models of block-causal attention before their last block.
+
+    When: a short answer at a known place (a choice, a number behind "The answer is"), which settles
+    long before the text around it.
     """
 
     observes = "canvas"

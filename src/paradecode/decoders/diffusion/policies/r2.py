@@ -35,6 +35,9 @@ class R2(Wrapper):
     adjacent masks with the same token one, if the best of them is above ``sure``; tokens that were
     proposed ``stays`` times in a row and have probability ``steady``. The paper's fine-tuned
     checkpoints are not needed. All rules read the proposals and their probabilities.
+
+    When: ``threshold`` leaves the same proposals standing forward after forward. Check the quality:
+    its rules see the proposals only.
     """
 
     base: str = part("threshold", POLICIES, "policy underneath")

@@ -31,6 +31,9 @@ class Refine(Wrapper):
     commit of a block. Needs a model that was trained to correct what it sees (`paradecode train
     refine`): plain masked diffusion leaves the predictions at decided positions untrained, and the
     text falls apart; ``least=1.01`` turns the corrections off.
+
+    When: the model was trained to correct what it sees, and early mistakes are what costs quality.
+    Never with a model as it is.
     """
 
     observes = "window"

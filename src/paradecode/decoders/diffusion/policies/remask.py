@@ -38,6 +38,9 @@ class Remask(Policy):
     keeps them, unless their probability is below ``least`` (rising from 0) or has fallen by more
     than ``drop`` since they were committed, each at most ``limit`` times. The paper's own values
     of those are not published. A round that changes nothing is not run.
+
+    When: few rounds, planned beforehand, and mistakes that a later round can repair. Text is shown
+    late.
     """
 
     observes = "window"

@@ -75,6 +75,8 @@ class Static(Policy):
     """Commit the best-scored positions, as many in each forward as `steps` asks for.
 
     Without ``steps`` it is one a forward: the reference that other policies are measured against.
+
+    When: as the reference; with ``steps``, for the models' own trade of forwards against quality.
     """
 
     score: str = choice("confidence", (*SCORES, *NAMES), "what ranks the positions")

@@ -21,7 +21,15 @@ from paradecode.decoders.registry import parameter
 )
 @dataclass
 class Threshold(Policy):
-    """Commit every position at least as probable as the threshold, and always the best one."""
+    """Commit every position at least as probable as the threshold, and always the best one.
+
+    What is decided in one forward is decided as if its positions did not depend on one another.
+    Where each of them is nearly certain that is nearly right, and a lower threshold makes it less
+    so.
+
+    When: the default for diffusion models: one number trades forwards against quality. Find yours
+    with ``paradecode bench --suite parallel``.
+    """
 
     threshold: float = parameter(0.9, 0.0, 1.01, "least probability; above 1: one a forward")
 

@@ -1,0 +1,158 @@
+"""From what a request asks for to a constraint, with the last ones kept."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from paradecode.constraints.grammar import compile_grammar, grammar_of
+from paradecode.constraints.limits import (
+    MAX_REGEX,
+    checked_choices,
+    checked_schema,
+    checked_text,
+)
+from paradecode.constraints.matcher import GrammarConstraint
+from paradecode.constraints.monitored import MonitoredText
+from paradecode.constraints.python.monitor import AttributesExist
+from paradecode.constraints.regular.nodes import Expression, choice, text
+from paradecode.constraints.regular.schema import schema_expression
+from paradecode.constraints.regular.syntax import parse
+from paradecode.constraints.regular.tokens import token_automaton
+from paradecode.constraints.tokens import library_tokenizer, not_byte_level
+from paradecode.core.constraint import Constraint
+from paradecode.core.errors import InvalidInput
+from paradecode.core.monitor import Monitor
+from paradecode.models.tokenizer import Tokenizer
+from paradecode.models.vocabulary import spelling
+
+KINDS = ("json_schema", "json_object", "regex", "lark", "choice", "python")
+MAX_CODE = 1 << 18
+KEPT = 64
+"""Compiled constraints that are kept; the one that was not used longest goes first."""
+
+
+class Compiler:
+    """Compiles constraints for one model. Safe to use from several threads.
+
+    Args:
+        tokenizer: the model's.
+        vocab_size: rows of its LM head.
+        eos_tokens: ids that end its texts.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int, eos_tokens: Sequence[int]) -> None:
+        self._tokenizer, self._vocab_size, self._eos = tokenizer, vocab_size, tuple(eos_tokens)
+        self._library: Any = None
+        self._kept: OrderedDict[str, Constraint] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def compile(self, given: Mapping[str, Any], family: str = "autoregressive") -> Constraint:
+        """The constraint that ``{"type": ..., "value": ...}`` describes.
+
+        ===============  ===========================================================
+        type             value
+        ===============  ===========================================================
+        ``json_schema``  a JSON schema, or its text
+        ``json_object``  none: any JSON object
+        ``regex``        an expression (Rust's syntax) that the whole output matches
+        ``lark``         a Lark grammar with a rule ``start``
+        ``choice``       a list of texts
+        ``python``       ``{"files": {name: source}, "code": what precedes the output}``
+        ===============  ===========================================================
+
+        Args:
+            family: of the method that will follow it; ``diffusion`` needs an explicit automaton.
+
+        Raises:
+            InvalidInput: not understood, too large, too complex, or unsupported.
+        """
+        kind, value = _parts(given)
+        try:
+            key = json.dumps([family, kind, value], allow_nan=False)
+        except (TypeError, ValueError, RecursionError):
+            key = ""  # Whatever is wrong with it will be said below.
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+        made = self._make(kind, value, family)
+        with self._lock:
+            if key:
+                self._kept[key] = made
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+        return made
+
+    def _make(self, kind: str, value: object, family: str) -> Constraint:
+        if kind == "python" and family == "autoregressive":
+            return self._monitored(value)
+        if family == "diffusion":
+            return token_automaton(_expression(kind, value), self._spelled())
+        library = self._tokens()
+        start = compile_grammar(grammar_of(kind, value), library, value)
+        return GrammarConstraint(start, library, self._vocab_size, kind)
+
+    def _monitored(self, value: object) -> MonitoredText:
+        monitor, code = _python(value)
+        return MonitoredText(monitor, self._spelled(), code.encode("utf-8", "replace"))
+
+    def _spelled(self) -> list[bytes]:
+        """The bytes of each token id of the model's head; empty for those that are no text."""
+        tokenizer = self._tokenizer
+        if not tokenizer.byte_level:
+            raise not_byte_level()
+        text = [i < tokenizer.vocab_size and not tokenizer.is_control(i) for i in self._ids]
+        return [spelling(tokenizer, i) if is_text else b"" for i, is_text in enumerate(text)]
+
+    @property
+    def _ids(self) -> range:
+        return range(self._vocab_size)
+
+    def _tokens(self) -> Any:
+        with self._lock:
+            if self._library is None:
+                self._library = library_tokenizer(self._tokenizer, self._eos)
+            return self._library
+
+
+def _python(value: object) -> tuple[Monitor, str]:
+    if not isinstance(value, Mapping) or not {"files"} <= value.keys() <= {"files", "code"}:
+        fix = 'give {"files": {file name: source}, "code": what precedes the output}'
+        raise InvalidInput("constraint.value", value, fix)
+    code = value.get("code") or ""
+    if not isinstance(code, str) or len(code) > MAX_CODE:
+        fix = f"give a text of at most {MAX_CODE} characters"
+        raise InvalidInput("constraint.value.code", code, fix)
+    return AttributesExist(value["files"]), code
+
+
+def _expression(kind: str, value: object) -> Expression:
+    """What a canvas can follow: the regular constraints."""
+    if kind == "choice":
+        return choice(text(each) for each in checked_choices(value))
+    if kind == "regex":
+        return parse(checked_text(value, MAX_REGEX))
+    if kind == "json_schema":
+        return schema_expression(checked_schema(value))
+    fix = "use json_schema, regex or choice: a canvas needs a constraint that is a finite automaton"
+    raise InvalidInput("constraint.type", kind, fix)
+
+
+def _parts(given: object) -> tuple[str, object]:
+    if not isinstance(given, Mapping):
+        raise InvalidInput("constraint", given, 'give {"type": ..., "value": ...}')
+    unknown = sorted(str(name) for name in given if name not in ("type", "value"))
+    if unknown:
+        raise InvalidInput("constraint", unknown[0], "give type and value only")
+    kind = given.get("type")
+    if kind not in KINDS:
+        raise InvalidInput("constraint.type", kind, f"use one of {', '.join(KINDS)}")
+    if kind == "json_object":
+        if given.get("value") not in (None, True, {}):
+            raise InvalidInput("constraint.value", given["value"], "json_object has none")
+        return "json_object", None
+    return str(kind), given.get("value")

@@ -1,0 +1,87 @@
+"""What a constraint may ask for: sizes that bound the work of compiling it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from paradecode.core.errors import InvalidInput
+
+MAX_TEXT = 1 << 16
+"""Characters of a schema, a grammar, or of all choices together."""
+MAX_DEPTH = 64
+MAX_REGEX = 8192
+MAX_CHOICES = 1024
+
+FIELD = "constraint.value"
+
+
+def checked_schema(value: object) -> dict[str, Any]:
+    """A JSON schema given as a mapping, or as JSON text; ``True`` and ``{}`` allow any JSON.
+
+    Raises:
+        InvalidInput: no JSON, too long, or too deep.
+    """
+    if isinstance(value, str):
+        checked_text(value, MAX_TEXT)
+        try:
+            value = json.loads(value, parse_constant=_refuse)
+        except (ValueError, RecursionError) as error:
+            raise InvalidInput(FIELD, value, f"give JSON: {error}") from None
+    if value is True:
+        return {}
+    if not isinstance(value, Mapping):
+        raise InvalidInput(FIELD, value, "give a JSON schema: an object, or its text")
+    _check_depth(value)
+    try:
+        text = json.dumps(value, allow_nan=False, ensure_ascii=False)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(FIELD, value, f"give what JSON can express: {error}") from None
+    checked_text(text, MAX_TEXT)
+    return dict(json.loads(text))
+
+
+def checked_text(value: object, most: int) -> str:
+    """A text of 1 to ``most`` characters that UTF-8 can write."""
+    if not isinstance(value, str):
+        raise InvalidInput(FIELD, value, "give a text")
+    if not 0 < len(value) <= most:
+        raise InvalidInput(FIELD, f"{len(value)} characters", f"give 1 to {most}")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput(FIELD, value[error.start], "remove the lone surrogate") from None
+    return value
+
+
+def checked_choices(value: object) -> list[str]:
+    """Different texts, none of them empty."""
+    if not isinstance(value, (list, tuple)) or not 0 < len(value) <= MAX_CHOICES:
+        raise InvalidInput(FIELD, value, f"give a list of 1 to {MAX_CHOICES} texts")
+    texts = [checked_text(text, MAX_TEXT) for text in value]
+    if sum(map(len, texts)) > MAX_TEXT:
+        raise InvalidInput(FIELD, f"{len(texts)} texts", f"give {MAX_TEXT} characters in all")
+    return list(dict.fromkeys(texts))
+
+
+def _check_depth(value: object) -> None:
+    """Level by level: a structure that contains itself, or is very deep, must not exhaust us."""
+    level: list[object] = [value]
+    for _ in range(MAX_DEPTH):
+        inner: list[object] = []
+        for item in level:
+            if isinstance(item, Mapping):
+                inner += item.values()
+            elif isinstance(item, (list, tuple)):
+                inner += item
+        if not inner:
+            return
+        if len(inner) > MAX_TEXT:
+            break
+        level = inner
+    raise InvalidInput(FIELD, value, f"nest at most {MAX_DEPTH} deep, and list less")
+
+
+def _refuse(name: str) -> object:
+    raise ValueError(f"{name} is no JSON number")

@@ -1,0 +1,88 @@
+"""The monitor: behind a dot come attributes that the thing before it has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from paradecode.constraints.python.modules import read_modules
+from paradecode.constraints.python.scope import names_at_end
+from paradecode.constraints.python.types import Resolver
+
+RECEIVER = re.compile(r"(?<![\w.)\]}\"'])([^\W\d]\w*(?:\.[^\W\d]\w*)*)\.$")
+FENCE = re.compile(r"^ {0,3}```.*$", re.MULTILINE)
+QUOTED = re.compile(
+    r"#[^\n]*|'''(?:\\.|[^\\])*?(?:'''|\Z)|\"\"\"(?:\\.|[^\\])*?(?:\"\"\"|\Z)"
+    r"|'(?:\\.|[^'\\\n])*(?:'|\Z|(?=\n))|\"(?:\\.|[^\"\\\n])*(?:\"|\Z|(?=\n))",
+    re.DOTALL,
+)
+"""A comment or a text literal, perhaps unfinished."""
+WORD = frozenset(b"_0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
+
+
+class AttributesExist:
+    """Implements :class:`paradecode.core.monitor.Monitor` for Python.
+
+    What the name before the dot is follows from the given files and the code so far: imports,
+    classes, assignments, annotations, what functions are annotated to return. Files are parsed, and
+    never imported or run. Where it is not known for sure, anything may follow.
+
+    Args:
+        files: file name -> source text.
+
+    Raises:
+        InvalidInput: a file is not Python, or there is too much of it.
+    """
+
+    triggers = frozenset(b".")
+
+    def __init__(self, files: Mapping[str, str]) -> None:
+        self._modules = read_modules(files)
+
+    def ends(self, value: int) -> bool:
+        return value not in WORD and value < 0x80
+
+    def names(self, text: bytes) -> list[bytes] | None:
+        code = current(text.decode("utf-8", "replace"))
+        line = code[code.rfind("\n") + 1 :]
+        found = RECEIVER.search(line)
+        stripped = line.lstrip()
+        if found is None or stripped.startswith(("import ", "from ")) or not _is_code(code):
+            return None
+        receiver = found[1].split(".")
+        if _bound_here(receiver[0], line):
+            return None
+        resolver = Resolver(self._modules)
+        above = code[: len(code) - len(line)]
+        scope = names_at_end(above, len(line) - len(stripped), resolver)
+        if scope is None or receiver[0] not in scope:
+            return None
+        thing = scope[receiver[0]]
+        for name in receiver[1:]:
+            thing = resolver.member(thing, name)
+        attributes = resolver.attributes(thing)
+        return None if attributes is None else sorted(name.encode() for name in attributes)
+
+
+def current(text: str) -> str:
+    """The code that is being written: inside of the last open fence, if there are any."""
+    fences = list(FENCE.finditer(text))
+    if not fences:
+        return text
+    if len(fences) % 2 == 0:
+        return ""  # Prose between blocks of code.
+    return text[fences[-1].end() + 1 :]
+
+
+def _is_code(code: str) -> bool:
+    """Whether the end of ``code`` is outside of literals and comments."""
+    end = 0
+    for quoted in QUOTED.finditer(code):
+        end = quoted.end()
+    return end < len(code)
+
+
+def _bound_here(name: str, line: str) -> bool:
+    """Whether the line that is being written gives the name a meaning of its own."""
+    binds = rf"\blambda\b[^:]*\b{name}\b|\bfor\b(?:(?!\bin\b).)*\b{name}\b|\b{name}\s*:="
+    return re.search(binds, line) is not None

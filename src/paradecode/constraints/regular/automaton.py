@@ -1,0 +1,167 @@
+"""From an expression to the smallest automaton over bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.constraints.regular.nodes import (
+    Bytes,
+    Choice,
+    Expression,
+    Repeat,
+    Sequence,
+    Text,
+)
+from paradecode.core.automaton import DEAD
+from paradecode.core.errors import InvalidInput
+
+MOST_STATES = 4000
+"""Of the deterministic automaton."""
+MOST_STEPS = 20_000
+"""States of the nondeterministic one: how large an expression is with its repeats written out."""
+MOST_WORK = 5_000_000
+"""States that are looked at while the one is made of the other: about a second."""
+
+
+def too_large() -> InvalidInput:
+    fix = "make it smaller: fewer or shorter repeats and strings; a canvas needs it as an automaton"
+    return InvalidInput("constraint.value", "this constraint", fix)
+
+
+def byte_automaton(expression: Expression) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    """int32 [S, 256] next states and bool [S] accepting ones; state 0 is the start.
+
+    Raises:
+        InvalidInput: more than :data:`MOST_STATES`.
+    """
+    loose = _Loose()
+    end = loose.end = loose.build(expression, loose.new())
+    atoms, atoms_of = loose.alphabet()
+    start = loose.closure(0)
+    numbers = {start: 0}
+    order, table = [start], []
+    for states in order:  # Grows as states are found.
+        moves: dict[int, set[int]] = {}
+        for state in states:
+            for values, target in loose.moves[state]:
+                for atom in atoms_of[values]:
+                    moves.setdefault(atom, set()).update(loose.closure(target))
+        row = np.full(int(atoms.max()) + 1, DEAD, np.int32)
+        for atom, targets in moves.items():
+            key = frozenset(targets)
+            if key not in numbers:
+                numbers[key] = len(order)
+                order.append(key)
+            row[atom] = numbers[key]
+        table.append(row)
+        loose.work += sum(map(len, moves.values()))
+        if len(order) > MOST_STATES or loose.work > MOST_WORK:
+            raise too_large()
+    accepting = np.array([end in states for states in order])
+    smallest, accepting = _smallest(np.array(table), accepting)
+    return np.ascontiguousarray(smallest[:, atoms]), accepting
+
+
+class _Loose:
+    """Thompson's construction: moves by bytes, and silent ones."""
+
+    def __init__(self) -> None:
+        self.moves: list[list[tuple[frozenset[int], int]]] = []
+        self.silent: list[list[int]] = []
+        self.work, self.end = 0, -1
+        self._closures: dict[int, frozenset[int]] = {}
+
+    def new(self) -> int:
+        if len(self.moves) >= MOST_STEPS:
+            raise too_large()
+        self.moves.append([])
+        self.silent.append([])
+        return len(self.moves) - 1
+
+    def build(self, part: Expression, start: int) -> int:
+        """Add ``part`` behind ``start``; returns the state behind it."""
+        if isinstance(part, Bytes):
+            end = self.new()
+            self.moves[start].append((part.values, end))
+            return end
+        if isinstance(part, Text):
+            for value in part.value:
+                start = self.build(Bytes(frozenset({value})), start)
+            return start
+        if isinstance(part, Sequence):
+            for inner in part.parts:
+                start = self.build(inner, start)
+            return start
+        if isinstance(part, Choice):
+            end = self.new()
+            for inner in part.parts:
+                self.silent[self.build(inner, self._behind(start))].append(end)
+            return end
+        return self._repeat(part, start)
+
+    def _repeat(self, part: Repeat, start: int) -> int:
+        for _ in range(part.least):
+            start = self.build(part.part, start)
+        end = self.new()
+        if part.most is None:
+            loop = self._behind(start)
+            self.silent[self.build(part.part, loop)].append(loop)
+            self.silent[loop].append(end)
+            return end
+        for _ in range(part.most - part.least):
+            self.silent[start].append(end)
+            start = self.build(part.part, self._behind(start))
+        self.silent[start].append(end)
+        return end
+
+    def _behind(self, state: int) -> int:
+        """A new state that nothing leads back from: loops inside must not leak out."""
+        new = self.new()
+        self.silent[state].append(new)
+        return new
+
+    def alphabet(self) -> tuple[NDArray[np.int64], dict[frozenset[int], list[int]]]:
+        """int64 [256]: the class of each byte, alike in all moves; and each move's classes."""
+        sets = {values for moves in self.moves for values, _ in moves}
+        member = np.zeros((256, max(len(sets), 1)), bool)
+        for column, values in enumerate(sets):
+            member[list(values), column] = True
+        atoms = np.unique(member, axis=0, return_inverse=True)[1].ravel()
+        return atoms, {values: np.unique(atoms[list(values)]).tolist() for values in sets}
+
+    def closure(self, state: int) -> frozenset[int]:
+        """The states that ``state`` reaches silently, but for those that only pass on."""
+        if state not in self._closures:
+            seen, todo = {state}, [state]
+            while todo:
+                for after in self.silent[todo.pop()]:
+                    if after not in seen:
+                        seen.add(after)
+                        todo.append(after)
+            self.work += len(seen)
+            self._closures[state] = frozenset(s for s in seen if self.moves[s] or s == self.end)
+        return self._closures[state]
+
+
+def _smallest(
+    table: NDArray[np.int32], accepting: NDArray[np.bool_]
+) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    """Merge states that no text tells apart (Moore's partition refinement)."""
+    groups = accepting.astype(np.int64)
+    count = len(np.unique(groups))
+    while True:
+        after = np.where(table == DEAD, DEAD, groups[table])
+        rows = np.ascontiguousarray(np.column_stack([groups, after]))
+        whole = rows.view(np.dtype((np.void, rows.shape[1] * rows.itemsize))).ravel()
+        groups = np.unique(whole, return_inverse=True)[1].ravel()
+        before, count = count, int(groups.max()) + 1
+        if count == before:
+            break
+    _, first = np.unique(groups, return_index=True)
+    order = [int(groups[0]), *(g for g in range(len(first)) if g != groups[0])]  # The start is 0.
+    rank = np.empty(len(first), np.int64)
+    rank[order] = np.arange(len(first))
+    kept = first[order]
+    merged = np.where(table[kept] == DEAD, DEAD, rank[groups[table[kept]]])
+    return merged.astype(np.int32), accepting[kept]

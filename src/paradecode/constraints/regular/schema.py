@@ -1,0 +1,237 @@
+"""The regular part of JSON Schema as an expression over bytes.
+
+What is written under it validates, but not all that validates is written: objects have their
+declared properties only, in the schema's order, and text is compact.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from math import ceil, floor
+from typing import Any
+
+from paradecode.constraints.regular.integers import between
+from paradecode.constraints.regular.nodes import (
+    EMPTY,
+    MOST_REPEATS,
+    Choice,
+    Expression,
+    Repeat,
+    choice,
+    optional,
+    sequence,
+    text,
+)
+from paradecode.constraints.regular.syntax import ASCII, Characters, parse
+from paradecode.core.errors import InvalidInput
+
+FIELD = "constraint.value"
+NOTES = {"title", "description", "default", "examples", "deprecated", "$schema", "$id", "$comment",
+         "$defs", "definitions", "additionalProperties", "x-guidance"}  # fmt: skip
+"""Keywords that ask for nothing, or for what is kept anyway."""
+KEYWORDS = {
+    "string": {"minLength", "maxLength", "pattern"},
+    "integer": {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"},
+    "number": {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"},
+    "boolean": set[str](),
+    "null": set[str](),
+    "array": {"items", "prefixItems", "minItems", "maxItems"},
+    "object": {"properties", "required"},
+}
+KINDS_OF: dict[type, str] = {
+    str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null",
+    list: "array", dict: "object",
+}  # fmt: skip
+CHARACTER = Characters(ASCII, others=True).expression(quoted=True)
+DIGIT = Characters(frozenset(b"0123456789")).expression(quoted=False)
+LARGEST = 10**15
+
+
+def schema_expression(schema: object) -> Expression:
+    """The documents of a schema.
+
+    Raises:
+        InvalidInput: a keyword that is not supported on a canvas, or recursion.
+    """
+    return _Reader(schema).read(schema, ())
+
+
+class _Reader:
+    def __init__(self, root: object) -> None:
+        self.root = root
+
+    def read(self, schema: object, inside: tuple[str, ...]) -> Expression:
+        """``inside``: the references that led here."""
+        if not isinstance(schema, Mapping):
+            raise _unsupported(schema, "a schema that allows anything has no end: give a type")
+        if "$ref" in schema:
+            _only(schema, {"$ref"})
+            return self._reference(schema["$ref"], inside)
+        if "const" in schema or "enum" in schema:
+            _only(schema, {"const", "enum", "type"})
+            values = [schema["const"]] if "const" in schema else _list(schema, "enum")
+            if "type" in schema or len(schema.keys() & {"const", "enum"}) > 1:
+                values = [value for value in values if _meets(value, schema)]
+            return choice(map(_literal, values))
+        if "anyOf" in schema:
+            _only(schema, {"anyOf"})
+            return choice(self.read(each, inside) for each in _list(schema, "anyOf"))
+        kinds = schema.get("type")
+        kinds = [kinds] if isinstance(kinds, str) else kinds
+        if not isinstance(kinds, Sequence) or not all(kind in KEYWORDS for kind in kinds):
+            raise _unsupported(schema, f"give type as one or more of {', '.join(KEYWORDS)}")
+        known = {"type"}.union(*(KEYWORDS[kind] for kind in kinds))
+        _only(schema, known)
+        return choice(self._typed(kind, schema, inside) for kind in kinds)
+
+    def _reference(self, name: object, inside: tuple[str, ...]) -> Expression:
+        if not isinstance(name, str) or not name.startswith("#/"):
+            raise _unsupported(name, "refer to a part of this schema: #/$defs/name")
+        if name in inside:
+            raise _unsupported(name, "a canvas needs an end: do not let a schema contain itself")
+        found: Any = self.root
+        for part in name[2:].split("/"):
+            key = part.replace("~1", "/").replace("~0", "~")
+            found = found.get(key) if isinstance(found, Mapping) else None
+        return self.read(found, (*inside, name))
+
+    def _typed(self, kind: str, schema: Mapping[str, Any], inside: tuple[str, ...]) -> Expression:
+        if kind == "string":
+            return _string(schema)
+        if kind in ("integer", "number"):
+            return _number(kind, schema)
+        if kind == "boolean":
+            return choice([text("true"), text("false")])
+        if kind == "null":
+            return text("null")
+        return self._array(schema, inside) if kind == "array" else self._object(schema, inside)
+
+    def _array(self, schema: Mapping[str, Any], inside: tuple[str, ...]) -> Expression:
+        least, most = _bounds(schema, "minItems", "maxItems")
+        first = _list(schema, "prefixItems") if "prefixItems" in schema else []
+        if most is not None:
+            first = first[:most]
+        if len(first) > least:
+            least = len(first)  # Fewer of them would validate as well; one form is enough.
+        items = [self.read(each, inside) for each in first]
+        parts: list[Expression] = []
+        for index, item in enumerate(items):
+            parts += [text(","), item] if index else [item]
+        least, most = least - len(first), None if most is None else most - len(first)
+        if schema.get("items") is False or most == 0:
+            if least > 0:
+                raise _unsupported(schema, "minItems asks for more than there may be")
+            return sequence(text("["), *parts, text("]"))
+        item = self.read(schema.get("items"), inside)
+        if items:
+            more: Expression = Repeat(sequence(text(","), item), least, most)
+        else:
+            others = Repeat(sequence(text(","), item), max(least - 1, 0), most and most - 1)
+            more = sequence(item, others)
+            more = more if least else optional(more)
+        return sequence(text("["), *parts, more, text("]"))
+
+    def _object(self, schema: Mapping[str, Any], inside: tuple[str, ...]) -> Expression:
+        properties = schema.get("properties", {})
+        required = schema.get("required", [])
+        if not isinstance(properties, Mapping) or not isinstance(required, list):
+            raise _unsupported(schema, "properties is an object, required a list")
+        if not set(map(str, required)) <= properties.keys():
+            raise _unsupported(required, "declare each required property")
+        entries = [
+            (sequence(_literal(str(name)), text(":"), self.read(each, inside)), name in required)
+            for name, each in properties.items()
+        ]
+        # Which is the first one that is written; the others come behind a comma.
+        rests: list[Expression] = [EMPTY]
+        for entry, needed in reversed(entries):
+            later = sequence(text(","), entry)
+            rests.append(sequence(later if needed else optional(later), rests[-1]))
+        rests.reverse()
+        starts: list[Expression] = []
+        for index, (entry, needed) in enumerate(entries):
+            starts.append(sequence(entry, rests[index + 1]))
+            if needed:
+                break
+        else:
+            starts.append(EMPTY)
+        return sequence(text("{"), Choice(tuple(starts)), text("}"))
+
+
+def _string(schema: Mapping[str, Any]) -> Expression:
+    if "pattern" in schema:
+        _only(schema, {"type", "pattern"})
+        if not isinstance(schema["pattern"], str):
+            raise _unsupported(schema["pattern"], "give the pattern as text")
+        return sequence(text('"'), parse(schema["pattern"], quoted=True), text('"'))
+    least, most = _bounds(schema, "minLength", "maxLength")
+    return sequence(text('"'), Repeat(CHARACTER, least, most), text('"'))
+
+
+def _number(kind: str, schema: Mapping[str, Any]) -> Expression:
+    low, high = -LARGEST, LARGEST
+    limits = {name: schema[name] for name in KEYWORDS["integer"] if name in schema}
+    for name, value in limits.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) > LARGEST:
+            raise _unsupported(value, f"give {name} as a number of at most {LARGEST}")
+        if name == "minimum":
+            low = max(low, ceil(value))
+        elif name == "exclusiveMinimum":
+            low = max(low, floor(value) + 1)
+        elif name == "maximum":
+            high = min(high, floor(value))
+        else:
+            high = min(high, ceil(value) - 1)
+    if low > high:
+        raise _unsupported(dict(schema), "no whole number is within the bounds")
+    if kind == "number" and not limits:
+        fraction = sequence(text("."), Repeat(DIGIT, 1, 6))
+        return sequence(between(low, high), optional(fraction))
+    return between(low, high)
+
+
+def _meets(value: object, schema: Mapping[str, Any]) -> bool:
+    """Whether one value of a list is also what ``type`` and ``enum`` beside it ask for."""
+    kinds = schema.get("type", list(KEYWORDS))
+    kinds = [kinds] if isinstance(kinds, str) else kinds
+    kind = KINDS_OF.get(type(value), "")
+    fits = kind in kinds or (kind == "integer" and "number" in kinds)
+    same = [_literal(value) == _literal(other) for other in schema.get("enum", [value])]
+    return fits and any(same)
+
+
+def _literal(value: object) -> Expression:
+    return text(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def _bounds(schema: Mapping[str, Any], low: str, high: str) -> tuple[int, int | None]:
+    least, most = schema.get(low, 0), schema.get(high)
+    for name, value in ((low, least), (high, most)):
+        if value is None and name == high:
+            continue
+        if type(value) is not int or not 0 <= value <= MOST_REPEATS:
+            raise _unsupported(value, f"give {name} as a whole number up to {MOST_REPEATS}")
+    if most is not None and most < least:
+        raise _unsupported(most, f"give {high} of at least {low}")
+    return int(least), most
+
+
+def _list(schema: Mapping[str, Any], name: str) -> list[Any]:
+    value = schema[name]
+    if not isinstance(value, list) or not value:
+        raise _unsupported(value, f"give {name} as a list of at least one")
+    return value
+
+
+def _only(schema: Mapping[str, Any], known: set[str]) -> None:
+    for name in schema:
+        if name not in known and name not in NOTES:
+            fix = (
+                "leave it out: a canvas supports types, enum, const, anyOf, $ref and simple bounds"
+            )
+            raise InvalidInput(f"{FIELD}.{name}", schema[name], fix)
+
+
+def _unsupported(value: object, fix: str) -> InvalidInput:
+    return InvalidInput(FIELD, value, fix)

@@ -1,0 +1,138 @@
+"""A constraint as an explicit automaton over tokens: states, and which token leads where."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.errors import DecoderError, InvalidInput
+
+DEAD = -1
+"""No state: the token is forbidden."""
+
+
+class TokenAutomaton:
+    """A deterministic finite automaton over token ids; state 0 is the start.
+
+    Tokens that every state treats alike share a *column*. States from which no accepting one can be
+    reached are cut off, so every allowed token leaves a way to complete the text.
+
+    Args:
+        table: int32 [S, C], the state that a token of a column leads to, or :data:`DEAD`.
+        columns: int32 [V], the column of each token.
+        accepting: bool [S], where the text is complete.
+
+    Raises:
+        InvalidInput: no text is accepted.
+    """
+
+    def __init__(
+        self, table: NDArray[np.int32], columns: NDArray[np.int32], accepting: NDArray[np.bool_]
+    ) -> None:
+        useful = _completable(table, accepting)
+        if not useful[0]:
+            raise InvalidInput("constraint", "this one", "no text meets it; loosen it")
+        self.table = np.where((table != DEAD) & useful[table], table, DEAD).astype(np.int32)
+        self.columns, self.accepting = columns, accepting
+        self.final = accepting & (self.table == DEAD).all(axis=1)
+        """bool [S]: complete, and nothing may follow."""
+
+    @classmethod
+    def of(
+        cls, steps: Sequence[Mapping[int, int]], accepting: Collection[int], vocab_size: int
+    ) -> TokenAutomaton:
+        """From token -> next state for each state."""
+        table = np.full((len(steps), vocab_size), DEAD, np.int32)
+        for state, step in enumerate(steps):
+            for token, after in step.items():
+                table[state, token] = after
+        accepts = np.isin(np.arange(len(steps)), list(accepting))
+        return cls(table, np.arange(vocab_size, dtype=np.int32), accepts)
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self.columns)
+
+    @property
+    def states(self) -> int:
+        return len(self.table)
+
+    def step(self, state: int, token: int) -> int:
+        """The state behind a token, or :data:`DEAD`."""
+        inside = state != DEAD and 0 <= token < self.vocab_size
+        return int(self.table[state, self.columns[token]]) if inside else DEAD
+
+    def follow(self, ends: Sequence[int]) -> AutomatonMatcher:
+        return AutomatonMatcher(self, ends)
+
+
+class AutomatonMatcher:
+    """Implements :class:`paradecode.core.constraint.Matcher`: a state is a number."""
+
+    def __init__(self, automaton: TokenAutomaton, ends: Sequence[int]) -> None:
+        self._automaton, self._ends = automaton, np.array(sorted(ends), np.int32)
+        self._state = 0
+
+    def mask(self, path: Sequence[int]) -> NDArray[np.bool_] | None:
+        state = self._behind(path)
+        if state == DEAD:
+            return None
+        allowed: NDArray[np.bool_] = (self._automaton.table[state] != DEAD)[self._automaton.columns]
+        allowed[self._ends] = self._automaton.accepting[state]
+        return allowed if allowed.any() else None  # At the very end without a token that ends.
+
+    def allows(self, path: Sequence[int], token: int) -> bool:
+        state = self._behind(path)
+        if state == DEAD:
+            return True
+        if token in self._ends:
+            return bool(self._automaton.accepting[state])
+        return self._automaton.step(state, token) != DEAD
+
+    def possible(self, path: Sequence[int]) -> int:
+        state = self._state
+        for count, token in enumerate(path):
+            state = DEAD if token in self._ends else self._automaton.step(state, token)
+            if state == DEAD:
+                return count
+        return len(path)
+
+    def forced(self, path: Sequence[int], limit: int) -> list[int]:
+        found: list[int] = []
+        state = self._behind(path)
+        while state != DEAD and len(found) < limit and not self._automaton.accepting[state]:
+            tokens = np.flatnonzero((self._automaton.table[state] != DEAD)[self._automaton.columns])
+            if len(tokens) != 1 or tokens[0] in self._ends:
+                break
+            found.append(int(tokens[0]))
+            state = self._automaton.step(state, found[-1])
+        return found
+
+    def complete(self, path: Sequence[int]) -> bool:
+        state = self._behind(path)
+        return state != DEAD and bool(self._automaton.final[state])
+
+    def advance(self, tokens: Sequence[int]) -> None:
+        for token in tokens:
+            if not self.allows((), token):
+                raise DecoderError(f"token {token} was committed, which the constraint forbids")
+            if token not in self._ends:
+                self._state = self._automaton.step(self._state, token)
+
+    def _behind(self, path: Sequence[int]) -> int:
+        state = self._state
+        for token in path:
+            state = DEAD if token in self._ends else self._automaton.step(state, token)
+        return state
+
+
+def _completable(table: NDArray[np.int32], accepting: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """bool [S]: states from which an accepting one can be reached."""
+    useful = accepting.copy()
+    while True:
+        more = useful | ((table != DEAD) & useful[table]).any(axis=1)
+        if (more == useful).all():
+            return useful
+        useful = more

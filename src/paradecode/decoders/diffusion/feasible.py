@@ -1,0 +1,185 @@
+"""A constraint on a canvas: a token may be decided only if the rest can still be filled in.
+
+The output is n positions of fixed length, some of them decided, in any order. Of the states of the
+constraint's automaton, ``ahead[i]`` are those that some filling of the first i positions leads to,
+and ``back[i]`` those from which some filling of the others reaches an end. A token fits position i
+if it leads from a state of ``ahead[i]`` to one of ``back[i + 1]``. (DINGO, arXiv 2505.23061, finds
+the likeliest filling along the same states; here the commit policy decides in which order to fill.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.automaton import DEAD, TokenAutomaton
+from paradecode.core.errors import InvalidInput
+from paradecode.core.sequence import Sequence as LiveSequence
+
+States = NDArray[np.bool_]
+Steps = tuple[NDArray[np.int64], NDArray[np.int64]]
+Columns = NDArray[np.int64]
+
+
+def rules_of(seq: LiveSequence, length: int) -> Rules | None:
+    """The rules of a request for an output of ``length`` positions; None without a constraint.
+
+    Raises:
+        InvalidInput: the constraint is no automaton, or none of its texts is as short as ``length``
+            and as long as ``min_tokens``.
+    """
+    constraint = seq.constraint
+    if constraint is None:
+        return None
+    if not isinstance(constraint, TokenAutomaton):
+        fix = "a canvas needs an explicit automaton: use json_schema, regex or choice"
+        raise InvalidInput("constraint", type(constraint).__name__, fix)
+    ends, least = seq.sampler.stop_ids.tolist(), seq.params.min_tokens
+    rules = Rules(constraint, ends, len(seq.tokens), length, least)
+    empty = np.zeros(len(seq.tokens) + length, np.int32)
+    if not rules.fits(empty, np.ones(len(empty), bool)):
+        if least and Rules(constraint, ends, len(seq.tokens), length).fits(empty, empty == 0):
+            raise InvalidInput("min_tokens", least, "give less: the constraint's texts are shorter")
+        raise InvalidInput("max_tokens", length, "give more: no text of the constraint is so short")
+    return rules
+
+
+class Rules:
+    """What fits where; has no state of its own, so copies of a canvas share it.
+
+    Args:
+        automaton: of the constraint.
+        ends: token ids that end the text. Behind one there are only more of them.
+        start, length: of the output, ``length`` being what the request may show of it.
+        least: positions of the output at which nothing may end it.
+    """
+
+    def __init__(
+        self,
+        automaton: TokenAutomaton,
+        ends: Sequence[int],
+        start: int,
+        length: int,
+        least: int = 0,
+    ) -> None:
+        states, columns = automaton.table.shape
+        self.start, self.length, self.least = start, length, least if ends else 0
+        self.done = states
+        # One more state, behind the end; one more column, of the tokens that end.
+        self.table = np.full((states + 1, columns + 1), DEAD, np.int32)
+        self.table[:states, :columns] = automaton.table
+        self.table[:states, columns][automaton.accepting] = self.done
+        self.table[states, columns] = self.done
+        self.columns = automaton.columns.copy()
+        self.columns[list(ends)] = columns
+        if not ends:  # Nothing marks the end, and nobody looks at what is behind it.
+            self.table[:states][automaton.final] = self.done
+            self.table[states] = self.done
+        self.final = np.append(automaton.accepting, True)
+        self._any, self._text = self._edges(self.table), self._edges(self.table[:, :columns])
+        self._known: tuple[bytes, tuple[States, States]] | None = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Rules:
+        return self
+
+    def fits(self, tokens: NDArray[np.int32], masked: NDArray[np.bool_]) -> bool:
+        """Whether a canvas (tokens and masks [N], prompt included) can be completed."""
+        ahead, back = self._sets(self._output(tokens, masked))
+        return bool((ahead[0] & back[0]).any())
+
+    def allowed(
+        self, tokens: NDArray[np.int32], masked: NDArray[np.bool_], positions: NDArray[np.int64]
+    ) -> NDArray[np.bool_]:
+        """bool [K, V]: the tokens that fit each of ``positions``, whatever is there now.
+
+        Each for itself: two tokens that fit need not fit together.
+        """
+        ahead, back = self._sets(self._output(tokens, masked))
+        fitting = np.ones((len(positions), len(self.columns)), bool)
+        for row, at in zip(fitting, (positions - self.start).tolist(), strict=True):
+            if at < self.length:
+                after = self.table[np.flatnonzero(ahead[at])]
+                fits = ((after != DEAD) & back[at + 1][after]).any(axis=0)
+                fits[-1] &= at >= self.least
+                row[:] = fits[self.columns]
+        return fitting
+
+    def together(
+        self,
+        tokens: NDArray[np.int32],
+        masked: NDArray[np.bool_],
+        positions: NDArray[np.int64],
+        chosen: NDArray[np.int32],
+    ) -> NDArray[np.bool_]:
+        """bool [K]: which of ``chosen`` can be decided together, earlier ones first."""
+        columns = self._output(tokens, masked)
+        ahead, back = (sets.copy() for sets in self._sets(columns))
+        keep = np.ones(len(positions), bool)
+        for index, at in enumerate((positions - self.start).tolist()):
+            if at >= self.length:
+                continue
+            column = int(self.columns[chosen[index]])
+            after = self.table[:, column]
+            through = ahead[at] & (after != DEAD) & back[at + 1][after]
+            early = at < self.least and column == self.table.shape[1] - 1
+            keep[index] = through.any() and not early
+            if keep[index]:
+                columns[at] = column
+                self._spread(columns, ahead, at)
+                self._spread_back(columns, back, at)
+        return keep
+
+    def _output(self, tokens: NDArray[np.int32], masked: NDArray[np.bool_]) -> Columns:
+        """int64 [n]: the column of each decided token of the output, :data:`DEAD` where masked."""
+        end = min(self.start + self.length, len(tokens))
+        known = self.columns[tokens[self.start : end]]
+        return np.where(masked[self.start : end], DEAD, known).astype(np.int64)
+
+    def _sets(self, columns: Columns) -> tuple[States, States]:
+        """bool [n + 1, S] twice: ``ahead`` and ``back``."""
+        key = columns.tobytes()
+        if self._known is None or self._known[0] != key:
+            ahead = np.zeros((len(columns) + 1, len(self.table)), bool)
+            back = np.zeros_like(ahead)
+            ahead[0, 0] = True
+            back[-1] = self.final
+            self._spread(columns, ahead, 0)
+            self._spread_back(columns, back, len(columns) - 1)
+            self._known = key, (ahead, back)
+        return self._known[1]
+
+    def _spread(self, columns: Columns, ahead: States, first: int) -> None:
+        """Compute ``ahead`` anew behind position ``first``, as far as anything changes."""
+        for at in range(first, len(columns)):
+            origins, targets = self._steps(int(columns[at]), at)
+            after = np.zeros_like(ahead[at])
+            after[targets[ahead[at][origins]]] = True
+            if (after == ahead[at + 1]).all():
+                return
+            ahead[at + 1] = after
+
+    def _spread_back(self, columns: Columns, back: States, last: int) -> None:
+        for at in range(last, -1, -1):
+            origins, targets = self._steps(int(columns[at]), at)
+            before = np.zeros_like(back[at])
+            before[origins[back[at + 1][targets]]] = True
+            if (before == back[at]).all():
+                return
+            back[at] = before
+
+    def _steps(self, column: int, at: int) -> Steps:
+        """From and to which states a token of a column leads; any token where masked."""
+        if column == DEAD:
+            return self._text if at < self.least else self._any
+        early = at < self.least and column == self.table.shape[1] - 1
+        origins = np.flatnonzero(self.table[:, column] != DEAD)[: 0 if early else None]
+        return origins, self.table[origins, column].astype(np.int64)
+
+    def _edges(self, table: NDArray[np.int32]) -> Steps:
+        """From which to which states any of the tokens of a table leads."""
+        origins, through = np.nonzero(table != DEAD)
+        pairs = np.unique(origins * len(table) + table[origins, through])
+        return pairs // len(table), pairs % len(table)

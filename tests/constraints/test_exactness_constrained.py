@@ -1,0 +1,125 @@
+"""On the default model: speculation gives what plain constrained decoding gives, sooner."""
+
+from __future__ import annotations
+
+import json
+
+import jsonschema
+import pytest
+from constraint_schemas import PERSON, TREE
+
+METHODS = [
+    "prompt-lookup",
+    "prompt-lookup(budget=fixed)",
+    "prompt-lookup(budget=fixed,num_speculative_tokens=20)",
+    "suffix+token-recycling",
+    "lookahead",
+    "jacobi",
+    "layer-skip(budget=fixed)",
+    "predicted-output",
+]
+CASES = {
+    "schema": ({"type": "json_schema", "value": PERSON}, "Ann is 31 and likes red. As JSON:"),
+    "recursive": ({"type": "json_schema", "value": TREE}, "A linked list of 1, 2, 3 as JSON:"),
+    "regex": ({"type": "regex", "value": r"[A-Z][a-z]+ is [0-9]+ years old\."}, "How old is Ann?"),
+    "lark": ({"type": "lark", "value": 'start: (/[a-z]{1,9}/ ", ")~3 "end"'}, "Three words:"),
+    "choice": ({"type": "choice", "value": ["yes", "no", "not at all"]}, "Is it so?"),
+}
+SAMPLING = [
+    {},
+    {"temperature": 0.8, "seed": 1},
+    {"temperature": 1.0, "seed": 2, "top_p": 0.9, "top_k": 40},
+    {"temperature": 0.7, "seed": 3, "repetition_penalty": 1.2, "min_tokens": 6},
+]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_method_gives_the_plain_constrained_output(llm, name):
+    constraint, prompt = CASES[name]
+    for sampling in SAMPLING:
+        settings = {"max_tokens": 80, "constraint": constraint, **sampling}
+        plain = llm.generate(prompt, decoder="greedy", **settings)
+        for method in METHODS:
+            output = llm.generate(prompt, decoder=method, **settings)
+            assert output.token_ids == plain.token_ids, (method, sampling)
+            assert output.finish_reason == plain.finish_reason
+            assert output.stats.forwards <= plain.stats.forwards
+
+
+def test_forced_tokens_save_forwards_and_nothing_else_does_here(llm):
+    settings = {"max_tokens": 80, "constraint": CASES["schema"][0]}
+    plain = llm.generate("Ann is 31. As JSON:", decoder="greedy", **settings)
+    # Without a prediction this one copies the prompt, which is no JSON.
+    forced = llm.generate(
+        "Ann is 31. As JSON:", decoder="predicted-output(budget=fixed)", **settings
+    )
+    assert plain.stats.drafted == 0
+    assert forced.token_ids == plain.token_ids
+    assert forced.stats.forwards <= 0.7 * plain.stats.forwards
+
+
+def test_the_guarantees_of_sampling_verifiers_keep_to_the_constraint(llm):
+    for verifier in ("rejection", "specinfer", "block", "traversal", "typical", "nss"):
+        for seed in range(3):
+            output = llm.generate(
+                CASES["schema"][1], max_tokens=80, temperature=1.0, seed=seed,
+                constraint=CASES["schema"][0],
+                decoder=f"prompt-lookup(verifier={verifier},budget=fixed)",
+            )  # fmt: skip
+            jsonschema.validate(json.loads(output.text), PERSON)
+
+
+def test_constrained_and_free_requests_share_a_batch(llm):
+    from paradecode.core.sampling import SamplingParams
+    from paradecode.engine.request import GenerationRequest
+
+    params = SamplingParams(max_tokens=40)
+    prompts = [llm.encode(prompt) for _, prompt in CASES.values()]
+    wanted, sequences = [], []
+    for (constraint, prompt), ids in zip(CASES.values(), prompts, strict=True):
+        wanted.append(llm.generate(prompt, params, constraint=constraint).token_ids)
+        wanted.append(llm.generate(prompt, params).token_ids)
+        for given in ({"constraint": constraint}, {}):
+            (request,) = llm.requests(ids, params, given)
+            assert isinstance(request, GenerationRequest)
+            sequences.append(llm.engine.add(request))
+    while llm.engine.busy:
+        llm.engine.step()
+    assert [sequence.output for sequence in sequences] == wanted
+
+
+def test_log_probabilities_are_the_models_own(llm):
+    """Before the mask: a token that was forced on the model may be very unlikely."""
+    constraint = {"type": "choice", "value": ["zebra"]}
+    output = llm.generate("1 + 1 =", max_tokens=8, constraint=constraint, logprobs=1)
+    free = llm.generate("1 + 1 =", max_tokens=1, logprobs=1)
+    assert output.text == "zebra"
+    assert output.logprobs[0].top == free.logprobs[0].top
+    assert output.logprobs[0].logprob < -5.0
+
+
+def test_outputs_end_where_nothing_may_follow_and_where_the_model_ends_them(llm, eos):
+    done = llm.generate("x", max_tokens=8, constraint={"type": "choice", "value": ["zebra"]})
+    assert (done.text, done.finish_reason) == ("zebra", "stop")
+    assert done.token_ids[-1] not in eos  # No forward was spent on saying so.
+    ended = llm.generate(
+        "x", max_tokens=8, constraint={"type": "regex", "value": "a+"}, logit_bias={eos[0]: 1000.0}
+    )
+    assert ended.text == "a" * len(ended.text)
+    assert len(ended.token_ids) == 2
+    assert ended.token_ids[-1] == eos[0]
+    longer = llm.generate(
+        "x", max_tokens=8, constraint={"type": "regex", "value": "a+"}, ignore_eos=True
+    )
+    assert longer.finish_reason == "length"
+    cut = llm.generate("x", max_tokens=3, constraint=CASES["schema"][0])
+    assert cut.finish_reason == "length"
+
+
+def test_several_outputs_and_streams(llm):
+    constraint, prompt = CASES["schema"]
+    many = llm.generate(prompt, max_tokens=80, temperature=1.0, seed=5, n=3, constraint=constraint)
+    for output in (many, *many.alternatives):
+        jsonschema.validate(json.loads(output.text), PERSON)
+    text = "".join(c.text for c in llm.stream(prompt, max_tokens=80, constraint=constraint))
+    jsonschema.validate(json.loads(text), PERSON)

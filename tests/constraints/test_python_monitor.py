@@ -1,0 +1,229 @@
+"""Attributes behind a dot exist in the files that were given, and nothing of them is run."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from paradecode.constraints.monitored import MonitoredText
+from paradecode.constraints.python.monitor import AttributesExist
+from paradecode.core.errors import DecoderError, InvalidInput
+
+SHOP = '''
+import os
+raise SystemExit("this file is read, and never run")
+
+LIMIT = 10
+
+class Item:
+    price: float = 0.0
+    title: str = ""
+
+class Store:
+    """A store."""
+    open = True
+
+    def __init__(self, name: str, first: Item):
+        self.name = name
+        self.first = first
+        self.items = []
+        self.count: int = 0
+
+    @property
+    def cheapest(self) -> Item:
+        return min(self.items)
+
+    def refill(self, count: int) -> "Store | None":
+        self.last_refill = count
+
+class Kiosk(Store):
+    def close_early(self): ...
+
+class Magic:
+    def __getattr__(self, name): ...
+
+class Foreign(os.PathLike):
+    def here(self): ...
+
+class Broken(ValueError):
+    code = 1
+
+def open_store() -> Store: ...
+def anything(): ...
+
+main = Store("a", Item())
+'''
+FILES = {"pkg/shop.py": SHOP, "pkg/__init__.py": "from pkg.shop import Kiosk\n"}
+STORE = {"open", "name", "first", "items", "count", "cheapest", "refill", "last_refill"}
+
+
+def names(code: str) -> set[str] | None:
+    found = AttributesExist(FILES).names(code.encode())
+    return None if found is None else {n.decode() for n in found if not n.startswith(b"__")}
+
+
+KNOWN = {
+    "import shop\ns = shop.Store('a', 1)\ns.": STORE,
+    "from shop import Store as S\ns: S = f()\ns.": STORE,
+    "from pkg.shop import open_store\ns = open_store()\ns.": STORE,
+    "import pkg.shop\ns = pkg.shop.Store()\nprint(s.": STORE,
+    "import pkg\nk = pkg.Kiosk()\nk.": STORE | {"close_early"},
+    "import shop\nshop.main.": STORE,
+    "import shop\nshop.main.first.": {"price", "title"},
+    "import shop\nshop.main.cheapest.": {"price", "title"},
+    "import shop\ndef f(s: shop.Store, n: int):\n    return 1 + s.": STORE,
+    "import shop\ndef f(s: 'shop.Store | None'):\n    if s is not None:\n        s.": STORE,
+    "import shop\nif x:\n    s = shop.Store()\n    s.": STORE,
+    "import shop\ns = shop.Store()\nf(1,\n  s.": STORE,
+    "Some prose. Look:\n```python\nimport shop\ns = shop.main\ns.": STORE,
+    "class A:\n  size = 1\n  def go(self):\n    self.it = 1\na = A()\na.": {"size", "go", "it"},
+    "import shop\nclass B(shop.Item):\n    extra = 1\nb = B()\nx = b.": {"price", "title", "extra"},
+    "import shop\nfor i in shop.": {
+        "os", "LIMIT", "Item", "Store", "Kiosk", "Magic", "Foreign", "Broken", "open_store",
+        "anything", "main",
+    },
+}  # fmt: skip
+
+UNKNOWN = [
+    "s.",
+    "s = unheard_of()\ns.",
+    "import shop\nm = shop.Magic()\nm.",
+    "import shop\nf = shop.Foreign()\nf.",
+    "import shop\ns = shop.anything()\ns.",
+    "import shop\ns = shop.Store()\nif x:\n    s = 3\ns.",
+    "import shop\ns = shop.Store()\nfor s in y:\n    pass\ns.",
+    "import shop\ns = shop.Store()\nf(lambda s: s.",
+    "import shop\ndef f(shop):\n    shop.",
+    "import shop\n'shop.",
+    "import shop\n# shop.",
+    'import shop\n"""\nshop.',
+    "import shop\nfrom shop.",
+    "import shop\nshop.Store().",
+    "import shop\nx = 3.",
+    "import shop\n```\nshop = 1\n```\nThe shop.",
+    "import shop\nthis does not parse at all (\n" + "x = (\n" * 20 + "shop.",
+    "class A:\n    def go(self):\n        self.",
+]
+
+
+@pytest.mark.parametrize("code", KNOWN)
+def test_what_is_known(code):
+    found = names(code)
+    assert found is not None
+    assert found >= KNOWN[code]
+    assert not found & {"Nonsense", "nmae", "price" if "price" not in KNOWN[code] else "nmae"}
+
+
+@pytest.mark.parametrize("code", UNKNOWN)
+def test_what_is_not_known_is_free(code):
+    assert names(code) is None
+
+
+def test_built_in_types_and_errors():
+    assert names("x = 'a'\nx.") >= {"upper", "split"}
+    assert "append" not in names("x = {}\nx.")
+    assert names("import shop\ne = shop.Broken()\ne.") >= {"code", "args"}
+
+
+PIECES = [b"s", b".", b"s.", b"name", b"na", b"me", b".name", b".nam", b"x", b" ", b"(",
+          b"s.first.", b"price", b"open()", b"\xc3", b"\xa9", b"s.nope", b"s.name.nope", b"\n",
+          b"nope", *(bytes([code]) for code in b"_abcdefghijklmnopqrtuvwyz"), b""]  # fmt: skip
+CODE = "import shop\ns = shop.Store()\n"
+
+
+def oracle(monitor: AttributesExist, text: bytes) -> bool:
+    """Byte by byte, from the beginning: every dot that is known is followed by a known name."""
+    for at, value in enumerate(text):
+        if value != ord("."):
+            continue
+        known = monitor.names(text[: at + 1])
+        if not known:
+            continue
+        rest = text[at + 1 :]
+        end = next((i for i, value in enumerate(rest) if monitor.ends(value)), len(rest))
+        word = rest[:end]
+        if word not in known and (end < len(rest) or not any(k.startswith(word) for k in known)):
+            return False
+    return True
+
+
+def test_masks_are_what_the_rule_says_of_each_token():
+    monitor = AttributesExist(FILES)
+    constraint = MonitoredText(monitor, PIECES, CODE.encode())
+    rng, end = random.Random(0), len(PIECES) - 1
+    seen = 0
+    for _ in range(40):
+        matcher, text, path = constraint.follow([end]), CODE.encode(), []
+        for _ in range(8):
+            mask = matcher.mask(path)
+            for token, piece in enumerate(PIECES[:-1]):
+                wanted = oracle(monitor, text + piece)
+                assert mask[token] == wanted, (text, piece)
+                assert matcher.allows(path, token) == wanted
+            seen += int((~mask[:-1]).any())
+            token = int(rng.choice(np.flatnonzero(mask[:-1])))
+            text += PIECES[token]
+            path.append(token)
+            if rng.random() < 0.3:
+                matcher.advance(path)
+                path = []
+    assert seen > 40
+
+
+def test_a_name_must_be_whole_before_the_end():
+    constraint = MonitoredText(AttributesExist(FILES), PIECES, CODE.encode())
+    matcher = constraint.follow([len(PIECES) - 1])
+    begun = [PIECES.index(b"s."), PIECES.index(b"na")]
+    assert not matcher.mask(begun)[-1]
+    assert matcher.mask([*begun, PIECES.index(b"me")])[-1]
+    with pytest.raises(DecoderError, match="forbids"):
+        matcher.advance([PIECES.index(b"s.nope")])
+
+
+@pytest.mark.parametrize("before", [b"s.", b"s.na", b"s.name", b"s.nope", b"s", b"", b"s.name "])
+def test_the_text_before_the_output_counts(before):
+    monitor = AttributesExist(FILES)
+    before = CODE.encode() + before
+    mask = MonitoredText(monitor, PIECES, before).follow([len(PIECES) - 1]).mask(())
+    wanted = [oracle(monitor, before + piece) for piece in PIECES[:-1]]
+    if before.endswith(b"nope"):  # It was wrong before: that is not the output's fault.
+        assert mask[:-1].all()
+    else:
+        assert mask[:-1].tolist() == wanted
+
+
+def test_the_default_model_writes_attributes_that_exist(llm):
+    """Without the monitor it makes names up; with it, it cannot, and drafts change nothing."""
+    constraint = {"type": "python", "value": {"files": FILES, "code": CODE + "print(s."}}
+    prompt = CODE + "print(s."
+    for seed in range(4):
+        settings = {"max_tokens": 24, "temperature": 1.2, "seed": seed, "constraint": constraint}
+        plain = llm.generate(prompt, decoder="greedy", **settings)
+        drafted = llm.generate(prompt, decoder="prompt-lookup(budget=fixed)", **settings)
+        assert drafted.token_ids == plain.token_ids
+        monitor = AttributesExist(FILES)
+        assert oracle(monitor, (prompt + plain.text).encode())
+    free = [llm.generate(prompt, max_tokens=24, temperature=1.2, seed=s).text for s in range(4)]
+    assert not all(oracle(AttributesExist(FILES), (prompt + text).encode()) for text in free)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None, {}, {"files": {}}, {"files": []}, {"files": {"a.py": 1}}, {"files": {"a.py": "def"}},
+        {"files": {"..": "x = 1"}}, {"files": {"a.py": "x" * (1 << 20) + " = 1"}},
+        {"files": {"a.py": "x = 1"}, "code": 5}, {"files": {"a.py": "x = 1"}, "more": 1},
+        {"files": {"a.py": "\0"}}, {"files": {"a.py": "(" * 5000}},
+        {"files": {f"m{i}.py": "" for i in range(300)}},
+    ],
+)  # fmt: skip
+def test_bad_files_are_refused(compiler, value):
+    with pytest.raises(InvalidInput):
+        compiler.compile({"type": "python", "value": value})
+
+
+def test_a_canvas_has_no_monitor(compiler):
+    with pytest.raises(InvalidInput, match="automaton"):
+        compiler.compile({"type": "python", "value": {"files": FILES}}, "diffusion")

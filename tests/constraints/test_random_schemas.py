@@ -1,0 +1,42 @@
+"""Documents that the default model writes under random schemas parse and validate."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import jsonschema
+import pytest
+from constraint_schemas import random_schema
+
+from paradecode.core.errors import InvalidInput
+
+SLOW = [pytest.param(block, marks=pytest.mark.slow) for block in range(2, 10)]
+
+
+@pytest.mark.parametrize("block", [0, 1, *SLOW])
+def test_outputs_validate(llm, block):
+    """Each of twenty schemas decoded plainly, and by drafting at a temperature."""
+    refused = 0
+    for seed in range(20 * block, 20 * block + 20):
+        schema = random_schema(random.Random(seed))
+        constraint = {"type": "json_schema", "value": schema}
+        # The penalty keeps a small model from writing digits of a number for ever.
+        settings = {"max_tokens": 700, "frequency_penalty": 0.7, "constraint": constraint}
+        try:
+            plain = llm.generate("JSON:", decoder="greedy", **settings)
+        except InvalidInput:
+            refused += 1
+            continue
+        drafted = llm.generate("JSON:", temperature=1.2, seed=seed, **settings)
+        for output in (plain, drafted):
+            assert output.finish_reason == "stop", (schema, output.text)
+            jsonschema.validate(
+                json.loads(output.text), schema, format_checker=jsonschema.FormatChecker()
+            )
+    assert refused <= 2
+
+
+def test_the_random_schemas_are_not_all_constants():
+    kinds = [random_schema(random.Random(seed)).get("type") for seed in range(120)]
+    assert sum(kind in ("object", "array") for kind in kinds) > 40

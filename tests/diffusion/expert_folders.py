@@ -1,0 +1,136 @@
+"""Tiny random models with experts, in folders as the published ones have."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hub_folders import QWEN_NAMES
+from safetensors.numpy import save_file
+
+from paradecode.models.config import ModelConfig, Rope
+from paradecode.models.mixture import Mixture
+from paradecode.models.weights import Tensor, Weights
+
+EXPERT_FAMILIES = ("llada-moe", "llada2")
+MASK = 95
+SHAPES: dict[str, dict[str, Any]] = {
+    "llada-moe": {
+        "attention": "full", "rope": Rope(theta=10000.0, dim=16), "kv_heads": 4,
+        "mixture": Mixture(
+            experts=8, chosen=3, expert_size=32, shared_size=48, dense=frozenset({0}),
+            bias=True, biased_weights=True,
+        ),
+    },
+    "llada2": {
+        "attention": "block", "block_length": 8, "rope": Rope(theta=10000.0, dim=8),
+        "kv_heads": 2,
+        "mixture": Mixture(
+            experts=16, chosen=3, expert_size=32, shared_size=32, dense=frozenset({0}),
+            score="sigmoid", groups=4, chosen_groups=2, bias=True, normalised=True, scale=2.5,
+        ),
+    },
+}  # fmt: skip
+"""Every part that the families' code has: the published models leave some of it out."""
+LLADA2_NAMES = {
+    "embed": "model.word_embeddings", "q_norm": "attention.query_layernorm",
+    "k_norm": "attention.key_layernorm", "o": "attention.dense",
+}  # fmt: skip
+
+
+def expert_model(family: str) -> tuple[ModelConfig, Weights]:
+    """The model of a fixture: float32, 3 layers; its mask token has logit 0 everywhere."""
+    config = ModelConfig(
+        name=family, architecture="llama", vocab_size=96, hidden_size=64, layers=3, heads=4,
+        head_dim=16, intermediate_size=96, context_length=512, qk_norm=True, mask_token=MASK,
+        eos_tokens=(0,), **SHAPES[family],
+    )  # fmt: skip
+    random = np.random.Generator(np.random.PCG64(17))
+    weights = {}
+    for name, shape in config.tensors().items():
+        noise = random.standard_normal(shape, np.float32)
+        if name.endswith("norm"):
+            values = 1 + np.float32(0.1) * noise
+        elif name.endswith("bias"):
+            values = np.float32(0.1) * noise
+        else:
+            gain = 4.0 if name in ("embed", "head") else 2.5
+            values = noise * np.float32(gain / np.sqrt(shape[-1]))
+        weights[name] = Tensor(values, shape)
+    weights["head"].data[MASK] = 0.0
+    return config, weights
+
+
+def write_expert_folder(family: str, folder: Path) -> None:
+    """``config.json`` and ``model.safetensors`` of :func:`expert_model`, as the hub has them."""
+    config, weights = expert_model(family)
+    (folder / "config.json").write_text(json.dumps(_settings(family, config), indent=1))
+    named = {}
+    for name, tensor in weights.items():
+        if family == "llada2" and name.rpartition(".")[2] in ("k", "v"):
+            continue  # They follow the queries in one tensor.
+        values = tensor.float32()
+        if family == "llada2" and name.endswith(".q"):
+            parts = [weights[name[:-1] + part].float32() for part in "qkv"]
+            values = np.concatenate(parts)
+        named[_stored(family, name)] = np.ascontiguousarray(values)
+    save_file(named, folder / "model.safetensors")
+
+
+def _stored(family: str, name: str) -> str:
+    names = QWEN_NAMES | (LLADA2_NAMES if family == "llada2" else {})
+    if not name.startswith("layers."):
+        return names[name] + ".weight"
+    _, layer, own = name.split(".", 2)
+    return f"model.layers.{layer}.{_in_layer(family, names, own)}"
+
+
+def _in_layer(family: str, names: dict[str, str], own: str) -> str:
+    second = family == "llada2"
+    if own == "q" and second:
+        return "attention.query_key_value.weight"
+    if own == "router":
+        return "mlp.gate.weight"
+    if own == "router.bias":
+        return "mlp.gate.expert_bias" if second else "mlp.expert_bias"
+    if own.startswith("experts."):
+        return f"mlp.{own}_proj.weight"
+    if own.startswith("shared."):
+        place = "mlp.shared_experts" if second else "shared_expert"
+        return f"{place}.{own.removeprefix('shared.')}_proj.weight"
+    return names[own] + ".weight"
+
+
+def _settings(family: str, c: ModelConfig) -> dict[str, Any]:
+    assert c.mixture is not None
+    m = c.mixture
+    values = {
+        "attention_dropout": 0.0, "eos_token_id": 0, "pad_token_id": 0, "hidden_act": "silu",
+        "hidden_size": c.hidden_size, "max_position_embeddings": c.context_length,
+        "num_attention_heads": c.heads, "num_hidden_layers": c.layers,
+        "num_key_value_heads": c.kv_heads, "num_experts": m.experts,
+        "num_experts_per_tok": m.chosen, "rms_norm_eps": c.norm_eps, "rope_scaling": None,
+        "rope_theta": c.rope.theta, "tie_word_embeddings": False, "vocab_size": c.vocab_size,
+        "mask_token_id": c.mask_token,
+    }  # fmt: skip
+    if family == "llada-moe":
+        return {
+            "architectures": ["LLaDAMoEModelLM"], "model_type": "llada", "attention_bias": False,
+            "clip_qkv": None, "dense_intermediate_size": c.intermediate_size,
+            "expert_intermediate_size": m.expert_size, "moe_layer_freq": [0, 1, 1],
+            "moe_router_enable_expert_bias": True, "moe_router_score_function": "softmax",
+            "norm_topk_prob": None, "partial_rotary_factor": 1, "qk_layernorm": True,
+            "routed_scaling_factor": 1, "router_num_group": None, "router_topk_group": None,
+            "shared_expert_intermediate_size": m.shared_size, **values,
+        }  # fmt: skip
+    return {
+        "architectures": ["LLaDA2MoeModelLM"], "model_type": "llada2_moe",
+        "first_k_dense_replace": 1, "head_dim": c.head_dim,
+        "intermediate_size": c.intermediate_size, "moe_intermediate_size": m.expert_size,
+        "moe_router_enable_expert_bias": True, "n_group": m.groups, "topk_group": m.chosen_groups,
+        "norm_topk_prob": True, "num_shared_experts": 1, "partial_rotary_factor": 0.5,
+        "routed_scaling_factor": m.scale, "score_function": "sigmoid", "use_bias": False,
+        "use_qk_norm": True, "use_qkv_bias": False, "block_length": c.block_length, **values,
+    }  # fmt: skip

@@ -1,0 +1,175 @@
+"""LLaDA-MoE and LLaDA2 (torch backend): what the published code computed is what we compute."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from canvases import run
+from expert_folders import EXPERT_FAMILIES, expert_model, write_expert_folder
+from test_reference_parity import OneForward, trajectory
+
+from paradecode.backends import open_backend
+from paradecode.backends.interface import Backend
+from paradecode.core.errors import InvalidInput, InvalidModel
+from paradecode.models.mixture import Mixture, llada2, llada_moe
+from paradecode.models.safetensors_dir import read_weights
+
+FIXTURES = {
+    name: json.loads((Path(__file__).parent / "fixtures" / f"{name}.json").read_text())
+    for name in EXPERT_FAMILIES
+}
+RUNS = [(name, at) for name in EXPERT_FAMILIES for at in range(len(FIXTURES[name]["runs"]))]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    made = {name: tmp_path_factory.mktemp(name) for name in EXPERT_FAMILIES}
+    for name, folder in made.items():
+        write_expert_folder(name, folder)
+    return made
+
+
+def oracle(folder: Path) -> Backend:
+    pytest.importorskip("torch")
+    return open_backend("torch", *read_weights(folder), dtype="fp64", threads=1)
+
+
+@pytest.mark.parametrize("family", EXPERT_FAMILIES)
+def test_a_folder_of_the_hub_says_all_that_is_to_know(family: str, folders: Any) -> None:
+    config, weights = read_weights(folders[family])
+    wanted, values = expert_model(family)
+    assert replace(config, name="", bos_token=None) == replace(wanted, name="")
+    assert all(np.array_equal(weights[n].float32(), v.float32()) for n, v in values.items())
+
+
+@pytest.mark.parametrize("family", EXPERT_FAMILIES)
+def test_logits(family: str, folders: Any) -> None:
+    expected = FIXTURES[family]["logits"]
+    asked = OneForward(expected["tokens"], expected["rows"])
+    run(oracle(folders[family]), lambda: asked)
+    wanted = np.array(expected["values"])
+    assert wanted.std() > 2
+    np.testing.assert_allclose(asked.logits, wanted, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize(("family", "at"), RUNS)
+def test_the_sampler_token_by_token(family: str, at: int, folders: Any) -> None:
+    expected = FIXTURES[family]["runs"][at]
+    backend = oracle(folders[family])
+    made = run(backend, expected["method"], expected["prompt"], expected["max_tokens"])
+    assert trajectory(made) == expected["steps"]
+
+
+@pytest.mark.parametrize("family", EXPERT_FAMILIES)
+def test_the_native_core_names_the_backend_that_has_experts(family: str) -> None:
+    with pytest.raises(InvalidInput, match="use backend='torch'"):
+        open_backend("native", *expert_model(family))
+
+
+def test_the_backend_is_chosen_by_the_model() -> None:
+    pytest.importorskip("torch")
+    assert open_backend("auto", *expert_model("llada2"), threads=1).name == "torch-cpu-fp32"
+
+
+@pytest.mark.parametrize("family", EXPERT_FAMILIES)
+def test_routing_by_the_book(family: str) -> None:
+    """Row by row and expert by expert, in NumPy."""
+    torch = pytest.importorskip("torch")
+    from paradecode.backends.torch.model import route
+
+    mixture = expert_model(family)[0].mixture
+    assert mixture is not None
+    random = np.random.default_rng(4)
+    logits = random.normal(size=(50, mixture.experts)) * 2
+    bias = random.normal(size=mixture.experts) * 0.3
+    weights, chosen = route(torch.tensor(logits), torch.tensor(bias), mixture)
+    for row in range(50):
+        if mixture.score == "softmax":
+            scores = np.exp(logits[row]) / np.exp(logits[row]).sum()
+        else:
+            scores = 1 / (1 + np.exp(-logits[row]))
+        ranked = scores + bias
+        allowed = list(range(mixture.experts))
+        if mixture.groups > 1:
+            groups = np.split(np.arange(mixture.experts), mixture.groups)
+            worth = [np.sort(ranked[group])[-2:].sum() for group in groups]
+            best = np.argsort(worth)[-mixture.chosen_groups :]
+            allowed = [expert for index in best for expert in groups[index]]
+        wanted = sorted(allowed, key=lambda e: -ranked[e])[: mixture.chosen]
+        assert chosen[row].tolist() == wanted
+        weigh = (ranked if mixture.biased_weights else scores)[wanted]
+        if mixture.normalised:
+            weigh = weigh / weigh.sum()
+        np.testing.assert_allclose(weights[row].numpy(), weigh * mixture.scale, rtol=1e-12)
+
+
+MOE: dict[str, Any] = {
+    "num_hidden_layers": 2, "moe_layer_freq": [1, 1], "num_experts": 8, "num_experts_per_tok": 2,
+    "expert_intermediate_size": 32,
+}  # fmt: skip
+SECOND: dict[str, Any] = {
+    "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "n_group": 2,
+    "topk_group": 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"moe_layer_freq": [1]}, "moe_layer_freq"),
+        ({"moe_layer_freq": None}, "moe_layer_freq"),
+        ({"num_experts": 10**9}, "num_experts"),
+        ({"num_experts": "8"}, "num_experts"),
+        ({"num_experts_per_tok": 9}, "mixture.chosen"),
+        ({"expert_intermediate_size": 0}, "expert_intermediate_size"),
+        ({"shared_expert_intermediate_size": "wide"}, "shared_size"),
+        ({"clip_qkv": 8.0}, "clip_qkv"),
+    ],
+)
+def test_llada_moe_refuses(change: dict[str, Any], named: str) -> None:
+    assert llada_moe(MOE)["mixture"] == Mixture(8, 2, 32)
+    with pytest.raises(InvalidModel, match=named):
+        llada_moe(MOE | change)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"n_group": 3}, "mixture.groups"),
+        ({"n_group": 8}, "mixture.groups"),
+        ({"n_group": None}, "mixture.groups"),
+        ({"topk_group": 3}, "mixture.chosen_groups"),
+        ({"num_experts_per_tok": 5}, "mixture.chosen"),
+        ({"num_shared_experts": -1}, "num_shared_experts"),
+        ({"num_shared_experts": 10**6}, "mixture.shared_size"),
+        ({"first_k_dense_replace": 1.5}, "first_k_dense_replace"),
+        ({"first_k_dense_replace": 10**12}, "first_k_dense_replace"),
+        ({"routed_scaling_factor": "2"}, "mixture.scale"),
+        ({"routed_scaling_factor": float("nan")}, "mixture.scale"),
+    ],
+)
+def test_llada2_refuses(change: dict[str, Any], named: str) -> None:
+    assert llada2(SECOND)["mixture"].scale == 2.5
+    with pytest.raises(InvalidModel, match=named):
+        llada2(SECOND | change)
+
+
+def test_damaged_folders(folders: Any, tmp_path: Path) -> None:
+    for family, change in (
+        ("llada2", {"num_attention_heads": 2}),  # The one tensor of queries, keys and values.
+        ("llada2", {"num_experts": 8, "n_group": 2, "topk_group": 1}),  # More experts than said.
+        ("llada-moe", {"num_experts": 16}),  # Fewer.
+        ("llada-moe", {"moe_layer_freq": [1, 1, 1]}),
+    ):
+        folder = tmp_path / f"{family}-{len(list(tmp_path.iterdir()))}"
+        folder.mkdir()
+        raw = json.loads((folders[family] / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(raw | change))
+        (folder / "model.safetensors").symlink_to(folders[family] / "model.safetensors")
+        with pytest.raises(InvalidModel):
+            read_weights(folder)
