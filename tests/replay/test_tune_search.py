@@ -10,6 +10,7 @@ from workloads import items, recording_of, toy
 from paradecode.bench.prompts import Item
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
+from paradecode.decoders.autoregressive.ngram_table import count_ngrams
 from paradecode.decoders.registry import methods, parse
 from paradecode.tune import search as searching
 from paradecode.tune.candidate import Candidate
@@ -42,7 +43,7 @@ def test_neighbours_are_other_specs_with_legal_settings(name):
     if methods()[name].family != "autoregressive" or name in (PLAIN, "unified-layer-skip"):
         pytest.skip("not a drafter")
     start = Candidate.of(name)
-    texts = [str(one) for one in start.neighbours() if one.valid]
+    texts = [str(one) for one in start.neighbours({}) if one.valid]
     assert len(texts) == len(set(texts)) >= 5
     assert name not in texts
     for text in texts:
@@ -50,8 +51,8 @@ def test_neighbours_are_other_specs_with_legal_settings(name):
 
 
 def test_a_default_is_left_out_again():
-    changed = next(n for n in Candidate.of("prompt-lookup").neighbours() if "max_ngram" in str(n))
-    assert "prompt-lookup" in {str(one) for one in changed.neighbours()}
+    changed = next(n for n in Candidate.of("prompt-lookup").neighbours({}) if "max_ngram" in str(n))
+    assert "prompt-lookup" in {str(one) for one in changed.neighbours({})}
 
 
 def test_fusions_carry_their_settings_to_the_spec():
@@ -119,3 +120,13 @@ def test_too_small_a_workload_is_refused():
 
     with pytest.raises(InvalidInput, match="workload"):
         tune(None, many("ab"))  # type: ignore[arg-type]
+
+
+def test_a_climb_tries_the_files_that_it_is_given(tmp_path):
+    path = tmp_path / "true table.ngrams"
+    texts = [request.text.tolist() for request in RECORDING.requests] * 10
+    count_ngrams(texts, RECORDING.model.vocab_size).save(path)
+    start = Candidate.of("prompt-lookup")
+    best = climb(free(), start, IDS, {"prompt-lookup.table": (str(path),)})
+    assert dict(best.parts[0][1]) == {"table": str(path)}
+    assert parse(str(best)).settings["table"] == str(path)

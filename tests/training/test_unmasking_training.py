@@ -36,6 +36,12 @@ from paradecode.training.unmasking.filter_samples import (  # noqa: E402
     save_filter_samples,
 )  # fmt: skip
 from paradecode.training.unmasking.joint_fit import JointSettings, _Layer, fit_joint  # noqa: E402
+from paradecode.training.unmasking.short_decodings import record_short_decodings  # noqa: E402
+from paradecode.training.unmasking.short_fit import (  # noqa: E402
+    ShortSettings,
+    complementary,
+    fit_short,
+)
 from paradecode.training.unmasking.trajectories import (  # noqa: E402
     PROMPT,
     load_trajectories,
@@ -246,15 +252,68 @@ def test_a_model_learns_to_correct():
     assert not any(weight.requires_grad for weight in model.parameters.values())
 
 
-COMMANDS = {"unmask-filter": "filter", "joint-sampler": "layer", "refine": ""}
+def test_two_rows_ask_for_every_token_of_a_block_once():
+    step = np.full((60, 15), -3.0, np.float32)
+    step[:, :3], step[:, 3:13], step[:, 13] = PROMPT, np.arange(10), -1
+    masked, asked = complementary(step, 4, np.random.default_rng(0))
+    assert masked.shape == asked.shape == (120, 15)
+    assert not (asked & ~masked).any()
+    seen = set()
+    for row in range(60):
+        together = asked[row] | asked[60 + row]
+        assert not (asked[row] & asked[60 + row]).any()
+        (places,) = np.nonzero(together)
+        assert places.tolist() in ([3, 4, 5, 6], [7, 8, 9, 10], [11, 12])
+        seen.add(places[0])
+        for half in (row, 60 + row):
+            assert masked[half, places[-1] + 1 : 14].all()  # Later ones, and what is undecided.
+            assert not masked[half, : places[0]].any()
+    assert seen == {3, 7, 11}
+
+
+def test_the_shortest_right_text_is_kept(llm, monkeypatch):
+    workload = Workload(limit=12, max_tokens=12)
+    with pytest.raises(InvalidInput, match="answers no prompt rightly"):
+        record_short_decodings(llm, workload, 8, 2, quiet)
+    monkeypatch.setattr(Workload, "drawn", lambda self: [])  # As a file of prompts.
+    texts_of = [instance.prompt for _, instance in DRAWN(workload)]
+    monkeypatch.setattr(Workload, "texts", lambda self: texts_of)
+    one, several = (record_short_decodings(llm, workload, 8, n, quiet) for n in (1, 5))
+    assert len(one) == len(several) == 12
+    forwards, fewer = (made.step.max(axis=1) for made in (one, several))
+    assert (fewer <= forwards).all()
+    assert (fewer < forwards).any()
+    plain = llm.generate(workload.encoded(llm), max_tokens=12, decoder="r2(block_length=8)")
+    for row, (prompt, output) in enumerate(zip(workload.encoded(llm), plain, strict=True)):
+        end = len(prompt) + len(output.token_ids)
+        assert one.tokens[row, :end].astype(int).tolist() == [*prompt, *output.token_ids]
+        assert forwards[row] + 1 == output.stats.forwards
+
+
+def test_a_model_becomes_surer_of_its_short_texts():
+    model = batched("llada")
+    settings = ShortSettings(block=4, steps=150, batch=8, rate=3e-3)
+    report = fit_short(model, texts(160), settings, quiet)
+    assert report.before.sure < 0.3 < 0.7 < report.after.sure <= report.after.right
+    assert report.forwards == 8
+    with pytest.raises(InvalidInput, match="samples"):
+        fit_short(batched("llada"), texts(9), settings, quiet)
+
+
+COMMANDS = {"unmask-filter": "filter", "joint-sampler": "layer", "refine": "", "r2": ""}
 QUICK = {
     "unmask-filter": ("--epochs", 20), "joint-sampler": ("--steps", 2, "--depth", 1),
-    "refine": ("--steps", 2),
+    "refine": ("--steps", 2), "r2": ("--steps", 2, "--draws", 2),
 }  # fmt: skip
+DRAWN = Workload.drawn
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_from_prompts_to_a_part_that_decodes(folder, tmp_path, command):
+def test_from_prompts_to_a_part_that_decodes(folder, tmp_path, command, monkeypatch):
+    if command == "r2":  # A random model answers no task rightly.
+        found = Workload(limit=24).texts()
+        monkeypatch.setattr(Workload, "drawn", lambda self: [])
+        monkeypatch.setattr(Workload, "texts", lambda self: found)
     output, samples = tmp_path / "out", tmp_path / "samples"
     arguments = [
         "--model", folder, "--backend", "native", "--threads", 1, "--limit", 24,
@@ -269,8 +328,8 @@ def test_from_prompts_to_a_part_that_decodes(folder, tmp_path, command):
     with pytest.raises(InvalidInput, match="another workload"):
         run(command, tmp_path / "other", *arguments, "--seed", 1)
     model, spec = folder, f"{parse_name(command)}({COMMANDS[command]}='{output}')"
-    if command == "refine":
-        model, spec = output, "refine(least=0.5)"
+    if command in ("refine", "r2"):
+        model, spec = output, {"refine": "refine(least=0.5)", "r2": "r2"}[command]
         changed = open_model(output).weights["embed"].float32()
         assert not np.array_equal(changed, open_model(folder).weights["embed"].float32())
     with front(model) as llm:
@@ -315,6 +374,7 @@ def test_a_causal_model_is_refused(tmp_path, command):
         run(command, tmp_path / "out", "--model", folder, "--limit", 2)
 
 
-def test_refine_needs_a_folder_it_can_copy(tmp_path):
+@pytest.mark.parametrize("command", ["refine", "r2"])
+def test_a_folder_is_needed_that_can_be_copied(tmp_path, command):
     with pytest.raises(InvalidInput, match="--model"):
-        run("refine", tmp_path / "out", "--model", "smollm2")
+        run(command, tmp_path / "out", "--model", "smollm2")

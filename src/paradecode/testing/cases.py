@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from paradecode.core.automaton import TokenAutomaton
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine
 from paradecode.engine.sequence import LiveSequence
@@ -261,6 +262,47 @@ def several_choices(run: Run) -> None:
         jobs += [Job(prompt, params.for_choice(i)) for i in range(params.n)]
         run.require(jobs[-4].params.seed == 42, "the first choice lost the request's seed")
     run.serve(jobs)
+
+
+def records(vocab_size: int) -> TokenAutomaton:
+    """A little grammar: ``5 6 7``, one to four of ``5 8 9 11``, then ``10`` and another record, or
+    ``12``, behind which the text may end or go on with ``13``, the only end that ends it."""
+    values = [dict.fromkeys((5, 8, 9, 11), state + 1) for state in range(3, 7)]
+    more = [*values, {}]
+    for step in more[1:]:
+        step |= {10: 0, 12: 8}
+    steps = [{5: 1}, {6: 2}, {7: 3}, *more, {13: 9, 5: 1}, {}]
+    return TokenAutomaton.of(steps, (8, 9), vocab_size)
+
+
+@case
+def constrained(run: Run) -> None:
+    """A constraint with forced tokens, choices and ends; every processor on top of it."""
+    constraint = records(run.config.vocab_size)
+    eos = run.eos
+    params = [
+        ask(30),
+        ask(30, temperature=0.8, seed=1),
+        ask(30, temperature=1.0, top_k=3, seed=2),
+        ask(30, temperature=1.0, top_p=0.7, min_p=0.05, seed=3),
+        ask(30, repetition_penalty=1.4, logprobs=2),
+        ask(30, frequency_penalty=1.1, temperature=0.8, seed=4),
+        ask(30, logit_bias={12: 5.0, eos: 5.0}),
+        ask(30, logit_bias={12: 5.0, 13: 9.0}, min_tokens=9),
+        ask(30, logit_bias={eos: 1000.0}, min_tokens=20, temperature=0.7, seed=5),
+        ask(30, logit_bias={10: -1000.0, 5: -8.0}, ignore_eos=True),
+        ask(30, stop_token_ids=(9,), temperature=1.0, seed=6),
+        ask(7, temperature=1.0, seed=7),
+    ]
+    if run.bench.kind.family == "autoregressive":
+        params.append(ask(2))  # Too short for any text; a canvas would be refused.
+    jobs = [
+        Job(PROMPTS[i % len(PROMPTS)], each, constraint=constraint if i != 5 else None)
+        for i, each in enumerate([*params, *params])
+    ]
+    jobs += [Job((5, 6, 7, 8, 10) * 4, each, constraint=constraint) for each in params[:4]]
+    run.serve(jobs)
+    run.serve(jobs[:4], limits_of(batch=4, step_tokens=1))
 
 
 @case

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from paradecode.backends.interface import Backend
+from paradecode.core.constraint import Constraint
 from paradecode.core.decoder import Decoder, Guarantee, Steps
 from paradecode.core.request import TARGET
 from paradecode.core.sampling import SamplingParams
@@ -23,6 +24,8 @@ from paradecode.testing.toy import LetterText
 
 DecoderFactory = Callable[[], Decoder]
 LOGPROB_TOLERANCE = 1e-9
+END = -1
+"""A token that no text has: asks a constraint whether a text may end."""
 Hook = Callable[[Engine, list[LiveSequence], int], None]
 """Called before step i (0, 1, ...) of :meth:`Run.serve`."""
 
@@ -50,6 +53,7 @@ class Job:
     params: SamplingParams = field(default_factory=SamplingParams)
     salt: str = ""
     plain: bool = False
+    constraint: Constraint | None = None
 
 
 @dataclass(eq=False)
@@ -79,19 +83,23 @@ class Bench:
         self.kind, self._factory = kind, factory
         self.oracle = factory(kind)[TARGET]
         self.oracle.reserve(1)
-        self._known: dict[tuple[tuple[int, ...], str, int | None], Outcome] = {}
+        self._known: dict[tuple[tuple[int, ...], str, int | None, Constraint | None], Outcome] = {}
 
     def models(self) -> Mapping[str, Backend]:
         return self._factory(self.kind)
 
     def expected(
-        self, prompt: Sequence[int], params: SamplingParams, blocks: int | None = None
+        self,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        blocks: int | None = None,
+        constraint: Constraint | None = None,
     ) -> Outcome:
         """What plain decoding gives, or a canvas with blocks of a length; computed once."""
-        key = tuple(prompt), repr(params), blocks
+        key = tuple(prompt), repr(params), blocks, constraint
         if key not in self._known:
             self._known[key] = (
-                plain(self.oracle, prompt, params)
+                plain(self.oracle, prompt, params, constraint)
                 if blocks is None
                 else static(self.oracle, prompt, params, blocks)
             )
@@ -121,10 +129,16 @@ class Run:
         if not truth:
             self.fail(what)
 
-    def expected(self, prompt: Sequence[int], params: SamplingParams) -> Outcome:
+    def expected(
+        self,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        *,
+        constraint: Constraint | None = None,
+    ) -> Outcome:
         """What the reference of the method's family gives."""
-        canvas = self.bench.kind.family == "diffusion"
-        return self.bench.expected(prompt, params, self.subject.block_length if canvas else None)
+        blocks = self.subject.block_length if self.bench.kind.family == "diffusion" else None
+        return self.bench.expected(prompt, params, blocks, constraint)
 
     def engine(self, limits: Limits | None = None) -> Engine:
         """A new engine, with memory small enough that pages are used again and again."""
@@ -163,7 +177,11 @@ class Run:
         make = parse("greedy") if job.plain else self.subject.make
         decoder = Watched(make(), self._errors)
         request = GenerationRequest(
-            np.array(job.prompt, np.int32), lambda: decoder, job.params, salt=job.salt
+            np.array(job.prompt, np.int32),
+            lambda: decoder,
+            job.params,
+            salt=job.salt,
+            constraint=job.constraint,
         )
         return engine.add(request)
 
@@ -178,12 +196,15 @@ class Run:
             self.fail(f"{who} ended with {seq.error!r}")
         for complaint in structure(job, seq, self.config.context_length, self.config.eos_tokens):
             self.fail(f"{who}: {complaint}")
-        if self.exact or job.plain:
+        # A canvas is filled in an order of its own, so a constraint has no one right answer.
+        free = job.constraint is None or self.bench.kind.family == "autoregressive"
+        if (self.exact and free) or job.plain:
             self._equal(who, job, seq)
 
     def _equal(self, who: str, job: Job, seq: LiveSequence) -> None:
         reference = self.bench.expected if job.plain else self.expected
-        wanted, got = reference(job.prompt, job.params), tuple(seq.output)
+        wanted = reference(job.prompt, job.params, constraint=job.constraint)
+        got = tuple(seq.output)
         if seq.finish_reason == "cancelled":
             wanted_tokens = wanted.tokens[: len(got)]
         else:
@@ -243,9 +264,21 @@ def structure(
         yield "the trace does not add up to the output"
     if params.logprobs is not None and [e.token for e in seq.logprobs] != output:
         yield "log-probabilities are not those of the output, token by token"
+    if job.constraint is not None:
+        yield from _breaches(job.constraint, seq, ends)
     yield from _counts(seq, most)
     if stats.generated != len(output) or stats.prompt_tokens != len(job.prompt):
         yield f"the counts are wrong: {stats}"
+
+
+def _breaches(constraint: Constraint, seq: LiveSequence, ends: set[int]) -> Iterable[str]:
+    text = seq.output[:-1] if seq.output and seq.output[-1] in ends else seq.output
+    matcher = constraint.follow((END,))
+    kept = matcher.possible(text)
+    if kept < len(text):
+        yield f"the constraint forbids {text[kept]} behind {text[:kept]}"
+    elif seq.finish_reason == "stop" and not matcher.allows(text, END):
+        yield f"{text} is not complete, yet the output ends"
 
 
 def _counts(seq: LiveSequence, most: int) -> Iterable[str]:

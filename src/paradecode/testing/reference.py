@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paradecode.backends.interface import Backend, Span
+from paradecode.core.constraint import Constraint
 from paradecode.core.logits import Logits
 from paradecode.core.sampling import Sampler, SamplingParams
 from paradecode.testing.toy import letter
@@ -49,11 +50,17 @@ def fresh_logits(backend: Backend, tokens: Sequence[int]) -> Logits:
     return backend.forward([span])[0].logits
 
 
-def plain(backend: Backend, prompt: Sequence[int], params: SamplingParams) -> Outcome:
+def plain(
+    backend: Backend,
+    prompt: Sequence[int],
+    params: SamplingParams,
+    constraint: Constraint | None = None,
+) -> Outcome:
     """What plain decoding of ``prompt`` gives on a backend with memory reserved."""
     config = backend.config
     ends = {*(() if params.ignore_eos else config.eos_tokens), *params.stop_token_ids}
-    sampler = Sampler(params, np.asarray(prompt, np.int32), sorted(ends))
+    matcher = None if constraint is None else constraint.follow(sorted(ends))
+    sampler = Sampler(params, np.asarray(prompt, np.int32), sorted(ends), matcher)
     output: list[int] = []
     text, reason = "", ""
     logprobs, top_ids, top_values = [], [], []
@@ -75,6 +82,8 @@ def plain(backend: Backend, prompt: Sequence[int], params: SamplingParams) -> Ou
         found = [text.index(stop) for stop in params.stop if stop in text]
         if found:
             text, reason = text[: min(found)], "stop"
+        elif matcher is not None and matcher.complete(()):
+            reason = "stop"
         elif len(output) == params.max_tokens or len(prompt) + len(output) == config.context_length:
             reason = "length"
     return Outcome(

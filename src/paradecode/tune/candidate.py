@@ -13,6 +13,9 @@ from paradecode.decoders.registry import Parameter, find, parameters_of, parse, 
 Settings = tuple[tuple[str, Any], ...]
 """(name, value) where it differs from the default, in the order of the names."""
 
+Files = Mapping[str, tuple[str, ...]]
+"""``method.setting`` -> the files that may be tried there."""
+
 LOOP = {entry.name: entry for entry in parameters_of(LoopSettings)}
 LENGTHS = (4, 6, 8, 12, 16, 24)
 """``num_speculative_tokens`` that are tried."""
@@ -46,13 +49,18 @@ class Candidate:
         """Both sets of drafters, with this one's loop."""
         return Candidate((*self.parts, *other.parts), self.loop)
 
-    def neighbours(self) -> Iterator[Candidate]:
-        """Candidates that differ in one setting."""
+    def neighbours(self, files: Files) -> Iterator[Candidate]:
+        """Candidates that differ in one setting; ``files`` are what settings may be given."""
         for index, (name, own) in enumerate(self.parts):
             for entry in find(name).parameters:
-                if entry.name in LOOP or entry.local:
+                if entry.name in LOOP:
                     continue
-                for settings in _changed(own, entry, _around(entry, dict(own))):
+                values = (
+                    files.get(f"{name}.{entry.name}", ())
+                    if entry.local
+                    else (_around(entry, dict(own)))
+                )
+                for settings in _changed(own, entry, values):
                     parts = list(self.parts)
                     parts[index] = name, settings
                     yield replace(self, parts=tuple(parts))

@@ -12,6 +12,7 @@ import numpy as np
 from paradecode.bench.machine import describe
 from paradecode.bench.prompts import Item
 from paradecode.core.errors import InvalidInput
+from paradecode.decoders.autoregressive.ngram_table import packaged
 from paradecode.decoders.profile import SCHEMA
 from paradecode.llm import LLM
 from paradecode.replay import record, replayable
@@ -35,6 +36,7 @@ def tune(
     *,
     seed: int = 0,
     costs: Costs | None = None,
+    tables: Sequence[str] = (),
     stage: Callable[[str, int | None], Callable[[], None]] = lambda title, total: lambda: None,
 ) -> dict[str, Any]:
     """The profile, as JSON holds it; see :class:`paradecode.decoders.profile.Profile`.
@@ -43,6 +45,7 @@ def tune(
         items: the workload, at least six prompts.
         seed: which prompts are held out.
         costs: those of an earlier profile: the search then decides as it did there.
+        tables: n-gram tables to try with lookup, beside the one that the package has of this model.
         stage: announces a stage and its number of steps; what it returns is called at each step.
 
     Raises:
@@ -59,8 +62,11 @@ def tune(
     many = [item.id for item in tuning]
     few = many[:FEW]
     scores = Scores(recording, costs.python, stage("searching", None))
-    ranked = search(scores, replayable(recording), few, many)
-    finalists = list(dict.fromkeys([*ranked[:FINALISTS], Candidate.of(DEFAULT)]))
+    own = (llm.config.name,) if packaged(llm.config.name) else ()
+    files = {"prompt-lookup.table": (*own, *tables)}
+    ranked = search(scores, replayable(recording), few, many, files)
+    default = Candidate(((DEFAULT, tuple(("table", name) for name in own)),))
+    finalists = list(dict.fromkeys([*ranked[:FINALISTS], default]))
     step = stage("confirming", len(held_out) * (len(finalists) + 1))
     confirmed = confirm(llm, held_out, finalists, step)
     if not confirmed:

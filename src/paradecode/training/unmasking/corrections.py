@@ -11,14 +11,10 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from paradecode.core.errors import InvalidInput
-from paradecode.training.acceptance.metrics import split
 from paradecode.training.unmasking.batched import BatchedModel
+from paradecode.training.unmasking.fine_tune import fine_tune, parts_of
 from paradecode.training.unmasking.trajectories import MASKED, OUTSIDE, Trajectories
 from paradecode.training.unmasking.workload import Progress
-
-FEWEST = 8
-"""Texts below which nothing is learnt."""
 
 
 @dataclass(frozen=True)
@@ -94,27 +90,15 @@ def fit_corrections(
     Raises:
         InvalidInput: if there are too few texts.
     """
-    train, _, held = (
-        np.flatnonzero(part) for part in split(np.arange(float(len(made))), settings.seed)
-    )
-    if len(train) < FEWEST:
-        raise InvalidInput("samples", f"{len(made)} texts", f"log at least {2 * FEWEST}")
+    train, held = parts_of(made, settings.seed)
     before = _measured(model, made, held, settings)
-    parameters = [weight.requires_grad_() for weight in model.parameters.values()]
-    optimizer = torch.optim.AdamW(parameters, settings.rate, weight_decay=0.0)
     random = np.random.default_rng(settings.seed)
-    for step in range(settings.steps):
-        for group in optimizer.param_groups:
-            left = 1.0 - step / settings.steps
-            group["lr"] = settings.rate * min((step + 1) / 20, left)
-        batch = corrupt(model, made, random.choice(train, settings.batch), settings, random)
-        optimizer.zero_grad()
-        loss(model, batch).backward()
-        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-        optimizer.step()
-        progress(step + 1, settings.steps)
-    for weight in parameters:
-        weight.requires_grad_(False)
+
+    def step_loss() -> Tensor:
+        rows = random.choice(train, settings.batch)
+        return loss(model, corrupt(model, made, rows, settings, random))
+
+    fine_tune(model, step_loss, settings.steps, settings.rate, progress)
     after = _measured(model, made, held, settings)
     return RefineReport(len(train), len(held), before, after)
 

@@ -12,6 +12,7 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.bench.parallel.task import Instance, Task
 from paradecode.bench.parallel.tasks import TASKS
 from paradecode.bench.prompts import load_prompts
 from paradecode.core.decoder import Decoder
@@ -49,13 +50,21 @@ class Workload:
         if self.prompts is not None:
             texts = list(dict.fromkeys(p.turns[0] for p in load_prompts(self.prompts)))
             return texts[: self.limit or None]
-        random, found = Random(f"unmasking/{self.seed}"), dict[str, None]()
+        return [instance.prompt for _, instance in self.drawn()]
+
+    def drawn(self) -> list[tuple[Task, Instance]]:
+        """The instances of the package's tasks, and what checks their answers; none of a file."""
+        if self.prompts is not None:
+            return []
+        random, found = Random(f"unmasking/{self.seed}"), dict[str, tuple[Task, Instance]]()
         count = self.limit or 40 * len(TASKS)
         for turn in range(100 * count):
             if len(found) == count:
                 break
-            found.setdefault(TASKS[turn % len(TASKS)].draw(random, held_out=False).prompt)
-        return list(found)
+            task = TASKS[turn % len(TASKS)]
+            instance = task.draw(random, held_out=False)
+            found.setdefault(instance.prompt, (task, instance))
+        return list(found.values())
 
     def encoded(self, llm: LLM) -> list[list[int]]:
         """Token ids of each prompt, in the model's chat format if it has one.

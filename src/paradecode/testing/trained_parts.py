@@ -1,0 +1,63 @@
+"""Trained parts of canvas methods with chosen weights, for models that nobody trained."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from paradecode.decoders.diffusion.joint_layer import JointLayer, shapes
+from paradecode.decoders.diffusion.unmask_filter import UnmaskFilter
+from paradecode.testing.toy import WIDTH
+
+
+def constant_filter(logit: float, block: int = 8) -> UnmaskFilter:
+    """A filter that says the same of every position: -40 never agrees, 40 always does."""
+    zeros = np.zeros((block, 4), np.float32)
+    return UnmaskFilter(zeros, zeros[0], zeros.T.copy(), np.full(block, logit, np.float32))
+
+
+def random_filter(block: int = 8, seed: int = 0) -> UnmaskFilter:
+    """A filter that says something else of every position."""
+    random = np.random.default_rng(seed)
+    parts = [(block, 5), (5,), (5, block), (block,)]
+    return UnmaskFilter(*(2 * random.standard_normal(p).astype(np.float32) for p in parts))
+
+
+def joint_layer(
+    size: float = 1.0, vocab_size: int = 29, hidden_size: int = WIDTH, seed: int = 0
+) -> JointLayer:
+    """A random layer; ``size`` 0 leaves the states as they are."""
+    facts = {"vocab_size": vocab_size, "hidden_size": hidden_size, "width": 8, "heads": 2}
+    facts["inner"] = 12
+    random = np.random.default_rng(seed)
+    tensors = {
+        name: random.standard_normal(shape).astype(np.float32) / np.float32(np.sqrt(shape[0]))
+        for name, shape in shapes(facts).items()
+    }
+    tensors["out"] *= np.float32(size)
+    return JointLayer(facts, tensors)
+
+
+@cache
+def folder() -> Path:
+    """Where this process keeps such files; it is removed in the end."""
+    place = tempfile.mkdtemp(prefix="paradecode-parts-")
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    return Path(place)
+
+
+@cache
+def settings() -> Mapping[str, str]:
+    """Every method that needs something trained -> settings that name such a part, and a comma."""
+    path = folder() / "filter"
+    random_filter().save(path)
+    # A toy's states are pieces of a hash: any other state is another model.
+    layer = folder() / "layer"
+    joint_layer(size=0.0).save(layer)
+    return {"learn2pd": f"filter='{path}',sure=0.5,", "joint-sampler": f"layer='{layer}',"}

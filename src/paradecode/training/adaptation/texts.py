@@ -1,0 +1,142 @@
+"""What is learnt from: conversations that the model made up, or those of a file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.errors import InvalidInput
+from paradecode.llm import LLM
+from paradecode.models.checkpoint import Checkpoint
+from paradecode.training.ngrams.own_text import TOGETHER, own_conversations
+
+FIELD = "--texts"
+MOST_BYTES = 1 << 33
+LONGEST_LINE = 1 << 24
+
+
+@dataclass(frozen=True, eq=False)
+class Text:
+    """A conversation in whole blocks.
+
+    Attributes:
+        tokens: int32 [n], n a multiple of the block; what fills the last block is the stop token.
+        start: where the answer begins.
+        end: where the text ends, its stop token included; only filling is behind it.
+    """
+
+    tokens: NDArray[np.int32]
+    start: int
+    end: int
+
+
+def make_own(
+    path: Path, llm: LLM, count: int, max_tokens: int, seed: int, tick: Callable[[int, int], None]
+) -> None:
+    """Bring a file of the model's own conversations to ``count`` lines.
+
+    A run that was stopped goes on where it was: equal arguments give equal files.
+    """
+    done = 0
+    if path.exists():
+        lines = path.read_bytes().splitlines(keepends=True)
+        done = sum(line.endswith(b"\n") for line in lines)
+        if done >= count:
+            return
+        done = done // TOGETHER * TOGETHER  # Only whole batches can be made again one by one.
+        path.write_bytes(b"".join(lines[:done]))
+    with path.open("a", encoding="utf-8") as file:
+        for some in own_conversations(llm, count, max_tokens, seed, done):
+            texts = ({"prompt": prompt, "answer": answer} for prompt, answer in some)
+            file.write("".join(json.dumps(text) + "\n" for text in texts))
+            file.flush()
+            done += len(some)
+            tick(done, count)
+
+
+def read_texts(path: Path, checkpoint: Checkpoint, block: int, length: int) -> list[Text]:
+    """The conversations of a JSONL file, each once.
+
+    A line is an object with ``prompt`` and ``answer``, both texts, or both lists of token ids. A
+    prompt that is a text is put into the model's chat format; a text as an answer gets the stop
+    token. Answers that end with a stop token fill their last block with it; others, and what is
+    longer than ``length``, are cut to whole blocks.
+
+    Raises:
+        InvalidInput: naming the line that cannot be used, or that there are none.
+    """
+    found: dict[bytes, Text] = {}
+    try:
+        if not path.is_file() or path.stat().st_size > MOST_BYTES:
+            raise InvalidInput(FIELD, str(path), f"give a file of at most {MOST_BYTES} bytes")
+        with path.open(encoding="utf-8") as file:
+            number = 0
+            while line := file.readline(LONGEST_LINE):
+                number += 1
+                prompt, answer = _entry(f"{FIELD} line {number}", line, checkpoint)
+                text = whole_blocks(prompt, answer, block, length, checkpoint.config.eos_tokens)
+                if text is not None:
+                    found.setdefault(blake2b(text.tokens.tobytes()).digest(), text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(FIELD, str(path), f"it cannot be read ({error})") from None
+    if not found:
+        raise InvalidInput(FIELD, str(path), f"no answer reaches the end of a block of {block}")
+    return list(found.values())
+
+
+def whole_blocks(
+    prompt: list[int], answer: list[int], block: int, length: int, ends: tuple[int, ...]
+) -> Text | None:
+    """The text in at most ``length`` tokens of whole blocks, or None if no answer is left."""
+    start, tokens = len(prompt), [*prompt, *answer]
+    if answer and answer[-1] in ends and -(-len(tokens) // block) * block <= length:
+        end = len(tokens)
+        tokens += [answer[-1]] * (-end % block)
+    else:
+        end = min(len(tokens), length) // block * block
+        tokens = tokens[:end]
+    return Text(np.array(tokens, np.int32), start, end) if 0 < start < end else None
+
+
+def _entry(field: str, line: str, checkpoint: Checkpoint) -> tuple[list[int], list[int]]:
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        entry = None
+    if not isinstance(entry, dict) or not {"prompt", "answer"} <= entry.keys():
+        raise InvalidInput(field, line[:60], "write a JSON object with prompt and answer")
+    prompt, answer = entry["prompt"], entry["answer"]
+    if isinstance(prompt, str) and isinstance(answer, str):
+        return _encoded(prompt, answer, checkpoint)
+    return _ids(field, prompt, checkpoint), _ids(field, answer, checkpoint)
+
+
+def _encoded(prompt: str, answer: str, checkpoint: Checkpoint) -> tuple[list[int], list[int]]:
+    tokenizer, template = checkpoint.tokenizer, checkpoint.chat_template
+    ids = tokenizer.encode(answer, special=False, parse_special=False)
+    stop = [end for end in (tokenizer.eos, *checkpoint.config.eos_tokens) if end is not None]
+    if template is None:
+        return tokenizer.encode(prompt), ids + stop[:1]
+    return template.encode(tokenizer, [{"role": "user", "content": prompt}]), ids + stop[:1]
+
+
+def _ids(field: str, values: Any, checkpoint: Checkpoint) -> list[int]:
+    size = checkpoint.config.vocab_size
+    if not isinstance(values, list) or not all(type(v) is int and 0 <= v < size for v in values):
+        raise InvalidInput(field, values, f"give two texts, or two lists of ids below {size}")
+    return values
+
+
+def digest(texts: Sequence[Text]) -> str:
+    """Names what a run learns from."""
+    found = blake2b(digest_size=16)
+    for text in texts:
+        found.update(np.array([text.start, text.end]).tobytes() + text.tokens.tobytes())
+    return found.hexdigest()

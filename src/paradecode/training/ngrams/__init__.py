@@ -1,0 +1,1 @@
+"""Tables of n-grams for lookup: where their texts come from."""

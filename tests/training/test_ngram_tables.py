@@ -1,0 +1,70 @@
+"""`paradecode train ngram-table`: from files and from nothing, and what it says when it cannot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from paradecode import LLM
+from paradecode.cli import app
+from paradecode.decoders.autoregressive.ngram_table import load_ngrams, packaged
+from paradecode.training.ngrams.own_text import before_the_user, own_answers
+
+RUN = CliRunner()
+
+
+@pytest.fixture(scope="module")
+def llm():
+    with LLM() as llm:
+        yield llm
+
+
+def test_the_default_method_uses_the_packages_table(llm: LLM) -> None:
+    assert packaged(llm.model)
+    assert dict(llm.decoder.settings) == {"table": llm.model}
+    table = load_ngrams(llm.model, "table")
+    assert table.vocabulary == llm.config.vocab_size
+    assert len(table.entries) > 10_000
+
+
+def test_a_conversation_ends_where_the_user_would_begin(llm: LLM) -> None:
+    head = before_the_user(llm)
+    assert llm.tokenizer.decode(head).endswith("user\n")
+    whole = llm.chat_tokens([{"role": "user", "content": "Good day"}])
+    assert whole[: len(head)] == head
+
+
+def test_own_answers_repeat_and_differ(llm: LLM) -> None:
+    told: list[tuple[int, int]] = []
+    answers = own_answers(llm, 3, 12, 7, lambda *done: told.append(done))
+    assert answers == own_answers(llm, 3, 12, 7, lambda *_: None)
+    assert len({tuple(answer) for answer in answers}) == 3
+    assert all(1 <= len(answer) <= 12 for answer in answers)
+    assert told[-1] == (3, 3)
+
+
+def test_a_table_of_files_drafts_what_they_say(llm: LLM, tmp_path: Path) -> None:
+    text = tmp_path / "songs.txt"
+    text.write_text("The zebra crossed the purple river at noon. " * 400, "utf-8")
+    run = RUN.invoke(app, ["train", "ngram-table", str(tmp_path / "a.ngrams"), str(text)])
+    assert run.exit_code == 0, run.output
+    ids = llm.tokenizer.encode(" The zebra crossed the purple", special=False)
+    table = load_ngrams(str(tmp_path / "a.ngrams"), "table")
+    found = table.after(tuple(ids[-3:]))
+    assert found is not None
+    assert llm.tokenizer.decode([found[0]]) == " river"
+
+
+def test_too_little_text_and_bad_places_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "short.txt").write_text("Hello.", "utf-8")
+    for arguments, named in (
+        ([str(tmp_path / "a.ngrams"), str(tmp_path / "short.txt")], "texts"),
+        ([str(tmp_path / "a.ngrams"), str(tmp_path / "none.txt")], "none.txt"),
+        ([str(tmp_path / "no" / "a.ngrams")], "OUTPUT"),
+    ):
+        run = RUN.invoke(app, ["train", "ngram-table", *arguments])
+        assert run.exit_code != 0
+        assert named in f"{run.output}{run.exception}"
+    assert not (tmp_path / "a.ngrams").exists()
