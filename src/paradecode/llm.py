@@ -7,22 +7,26 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from os import PathLike, fspath
+from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.backends import open_backend
+from paradecode.constraints.compile import Compiler
 from paradecode.core.errors import InvalidInput
 from paradecode.core.request import DRAFT, TARGET
 from paradecode.core.sampling import ALIASES, SamplingParams
 from paradecode.core.trace import Stats, Step
+from paradecode.decoders.autoregressive.ngram_table import packaged
 from paradecode.decoders.profile import Profile
 from paradecode.decoders.registry import Spec, parse
 from paradecode.engine import cost
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence, TokenLogprob
+from paradecode.models.adapter import merge_file
 from paradecode.models.catalogue import open_model
 from paradecode.models.vocabulary import match
 
@@ -86,14 +90,19 @@ class LLM:
             the default model.
         decoder: the method, as a spec string (``"prompt-lookup(max_ngram=4)"``), a mapping with
             ``method``, or None for plain decoding (``greedy``; ``static`` for a diffusion model);
-            each call may choose another. ``auto`` is ``prompt-lookup``, which is exact, and for a
-            diffusion model ``threshold``, which is not.
+            each call may choose another. ``auto`` is ``prompt-lookup``, which is exact (for the
+            default model with the table of n-grams that comes with it), and for a diffusion model
+            ``threshold``, which is not.
         speculative_config: the same under vLLM's name; give one of the two.
         profile: a file that ``paradecode tune`` wrote, in place of both.
         draft_model: the small model of methods that need one (``draft-model``, ``pearl``), named
             like ``model``; a spec may name it too: ``{"method": "draft-model", "model": ...}``.
             Its tokenizer may differ.
         backend, dtype, device, threads: see :func:`paradecode.backends.open_backend`.
+        ranks: processes, one a GPU, that divide the model (tensor parallelism, torch only); the
+            draft model stays whole on the first.
+        adapter: a file of ``paradecode train adapt``, merged into the model in float32, which makes
+            it a block diffusion model.
         limits: sizes of the engine (batch, K/V memory, prefix cache).
 
     Raises:
@@ -116,6 +125,8 @@ class LLM:
         dtype: str = "auto",
         device: str = "cpu",
         threads: int | None = None,
+        ranks: int = 1,
+        adapter: str | PathLike[str] | None = None,
         limits: Limits | None = None,
     ) -> None:
         chosen = decoder if speculative_config is None else speculative_config
@@ -132,6 +143,8 @@ class LLM:
             self.draft_model = self.draft_model or spec.draft_model
             self._check_models(spec)
         checkpoint = open_model(model if model is None else fspath(model))
+        if adapter is not None:
+            checkpoint = merge_file(checkpoint, Path(adapter))
         self.config, self.tokenizer = checkpoint.config, checkpoint.tokenizer
         self.decoder = self._spec(chosen if spec is None else spec)
         self.chat_template = checkpoint.chat_template
@@ -141,7 +154,7 @@ class LLM:
             warnings.warn(said, stacklevel=2)
         self.backend = open_backend(
             backend, checkpoint.config, checkpoint.weights,
-            dtype=dtype, device=device, threads=threads,
+            dtype=dtype, device=device, threads=threads, ranks=ranks,
         )  # fmt: skip
         models, vocabularies = {TARGET: self.backend}, {}
         if self.draft_model is not None:
@@ -158,6 +171,7 @@ class LLM:
         load.curve = cost.obtain(self.backend, pools[TARGET].count)
         if DRAFT in models:
             load.others[DRAFT] = cost.obtain(models[DRAFT], pools[DRAFT].count)
+        self._compiler = Compiler(self.tokenizer, self.config.vocab_size, self.config.eos_tokens)
         self._turn = threading.RLock()
 
     @overload
@@ -186,7 +200,9 @@ class LLM:
             params: how to sample; or give its fields as keywords, e.g. ``max_tokens=64``.
             settings: fields of :class:`SamplingParams`, and ``decoder``, ``priority``,
                 ``deadline`` (seconds), ``salt`` and ``prediction`` (a text or token ids that the
-                output will probably be, for methods that use it) of the request; and settings of
+                output will probably be, for methods that use it) of the request; ``constraint``,
+                what the output must be: ``{"type": "json_schema", "value": {...}}`` and others
+                (see :meth:`paradecode.constraints.compile.Compiler.compile`); and settings of
                 the method, such as ``steps=64, block_length=32``. ``gen_length`` is ``max_tokens``.
 
         Returns:
@@ -198,8 +214,8 @@ class LLM:
             Exception: what ended the request, when one text was given.
         """
         if isinstance(prompts, str):
-            return self._single(self._encode(prompts), params, settings)
-        return self._batch([self._encode(prompt) for prompt in prompts], params, settings)
+            return self._single(self.encode(prompts), params, settings)
+        return self._batch([self.encode(prompt) for prompt in prompts], params, settings)
 
     def chat(
         self,
@@ -231,17 +247,25 @@ class LLM:
         if not isinstance(prompt, str) and prompt and isinstance(prompt[0], Mapping):
             ids = self.chat_tokens(prompt)  # type: ignore[arg-type]
         else:
-            ids = self._encode(prompt)  # type: ignore[arg-type]
-        requests = self._requests(ids, params, settings)
+            ids = self.encode(prompt)  # type: ignore[arg-type]
+        requests = self.requests(ids, params, settings)
         if len(requests) != 1:
             raise InvalidInput("n", len(requests), "a stream has one output; use generate")
         return self._stream(requests[0])
 
-    def chat_tokens(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
-        """Token ids of a conversation in the model's own format."""
+    def chat_tokens(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> list[int]:
+        """Token ids of a conversation in the model's own format.
+
+        Args:
+            tools: descriptions of functions that the model may call, for templates that show them.
+        """
         if self.chat_template is None:
             raise InvalidInput("model", self.model, "it has no chat template; use generate")
-        return self.chat_template.encode(self.tokenizer, messages)
+        return self.chat_template.encode(self.tokenizer, messages, tools=tools)
 
     def close(self) -> None:
         """Free the model; further calls fail."""
@@ -254,7 +278,8 @@ class LLM:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _encode(self, prompt: str | Sequence[int]) -> list[int]:
+    def encode(self, prompt: str | Sequence[int]) -> list[int]:
+        """Token ids of a raw text, at least one."""
         if isinstance(prompt, str):
             ids = self.tokenizer.encode(prompt)
             return ids or [self._start_token()]
@@ -275,7 +300,10 @@ class LLM:
             raise InvalidInput("model", self.config.name, "it is not causal, and has no mask token")
         if decoder is None or decoder == AUTO:
             names = PLAIN_DECODERS if decoder is None else DEFAULT_DECODERS
-            return parse(names[self.families[0]])
+            name = names[self.families[0]]
+            if name == "prompt-lookup" and packaged(self.config.name):
+                return parse({"method": name, "table": self.config.name})
+            return parse(name)
         spec = parse(decoder)
         if spec.method.family not in self.families:
             fix = " or ".join(
@@ -303,9 +331,17 @@ class LLM:
                 return token
         raise InvalidInput("prompt", "", "give at least one token: the model has no BOS")
 
-    def _requests(
+    def requests(
         self, ids: list[int], params: SamplingParams | None, settings: Mapping[str, Any]
     ) -> list[GenerationRequest]:
+        """What a call of :meth:`generate` gives to the engine: one request for each of its ``n``.
+
+        For callers that step :attr:`engine` themselves. Does not touch the engine, so another
+        thread may prepare requests while it runs.
+
+        Raises:
+            InvalidInput: as :meth:`generate`; what only the engine can check is left to it.
+        """
         own = {field.name for field in fields(SamplingParams)} | ALIASES.keys()
         sampling = {name: value for name, value in settings.items() if name in own}
         rest = {name: value for name, value in settings.items() if name not in own}
@@ -315,13 +351,15 @@ class LLM:
         decoder = self._spec(rest.pop("decoder")) if "decoder" in rest else self.decoder
         decoder = _with_settings(decoder, rest)
         self._check_models(decoder)
-        known = {"priority", "deadline", "salt", "prediction"}
+        known = {"priority", "deadline", "salt", "prediction", "constraint"}
         if not rest.keys() <= known:
             bad = sorted(rest.keys() - known)[0]
             raise InvalidInput("setting", bad, f"use one of {', '.join(sorted(own | known))}")
         prompt = _token_array(ids)
         if rest.get("prediction") is not None:
             rest["prediction"] = self._prediction(rest["prediction"])
+        if rest.get("constraint") is not None:
+            rest["constraint"] = self._compiler.compile(rest["constraint"], decoder.method.family)
         return [
             GenerationRequest(prompt, decoder, params.for_choice(index), **rest)
             for index in range(params.n)
@@ -349,7 +387,7 @@ class LLM:
         params: SamplingParams | None,
         settings: Mapping[str, Any],
     ) -> list[Completion]:
-        groups = [self._requests(ids, params, settings) for ids in prompts]
+        groups = [self.requests(ids, params, settings) for ids in prompts]
         with self._turn:
             sequences: list[LiveSequence] = []
             try:

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -107,7 +106,6 @@ def test_control_c_is_clean() -> None:
     )  # fmt: skip
     assert process.stdout is not None
     process.stdout.read(1)  # The first text: the model is loaded and decoding.
-    time.sleep(0.2)
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130

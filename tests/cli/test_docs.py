@@ -1,4 +1,4 @@
-"""Every command and every program that the README and CONTRIBUTING show is run."""
+"""Every command and every program that the README, CONTRIBUTING and the first pages show is run."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ def test_readme_program(capsys: pytest.CaptureFixture[str]) -> None:
     assert "forwards for" in capsys.readouterr().out
 
 
-def test_contributing_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    method, check = blocks("CONTRIBUTING.md", "python")
+def test_program_that_adds_a_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    method, check = blocks("docs/add-a-method.md", "python")
     (tmp_path / "copy_bigram.py").write_text(method, "utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     import_module("copy_bigram")
-    exec(compile(check, "CONTRIBUTING.md", "exec"), {})
+    exec(compile(check, "add-a-method.md", "exec"), {})

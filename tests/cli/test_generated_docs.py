@@ -10,16 +10,43 @@ from pathlib import Path
 import pytest
 
 from paradecode.bench.__main__ import main as render
-from paradecode.report.methods_page import page
+from paradecode.decoders.registry import methods, told
+from paradecode.report.method_page import markdown
+from paradecode.report.methods_page import FILES, PARALLEL, pages
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "bench" / "results"
 
 
-def test_methods_page() -> None:
-    files = ("methods.json", "methods_pair.json")
-    results, pair = (json.loads((RESULTS / name).read_text("utf-8")) for name in files)
-    assert page(results, pair) == (ROOT / "docs" / "methods.md").read_text("utf-8")
+def test_method_pages() -> None:
+    """After a change: python -m paradecode.report.methods_page bench/results docs"""
+    files = [json.loads((RESULTS / name).read_text("utf-8")) for name in (*FILES, PARALLEL)]
+    written = pages(files[:-1], files[-1])
+    folder = ROOT / "docs" / "methods"
+    assert {f"methods/{file.name}" for file in folder.iterdir()} == written.keys() - {"methods.md"}
+    for name, text in written.items():
+        assert text == (ROOT / "docs" / name).read_text("utf-8"), name
+
+
+def test_every_built_in_method_says_when_it_pays() -> None:
+    for method in methods().values():
+        if method.build.__module__.startswith("paradecode."):
+            assert method.when, f"{method.name}: a paragraph 'When: ...' in its docstring"
+
+
+def test_docstrings_are_taken_apart() -> None:
+    docstring = """Do this (Author 2024).
+
+    How it works,
+    in ``code``.
+
+    When: often, as :func:`~paradecode.core.noise.key` says.
+    """
+    found = told(docstring)
+    assert found["summary"] == "Do this (Author 2024)."
+    assert markdown(found["idea"]) == "How it works, in `code`."
+    assert markdown(found["when"]) == "often, as `key` says."
+    assert told(None) == {"summary": "", "idea": "", "when": ""}
 
 
 def test_benchmarks_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,8 +83,30 @@ def test_forward_table() -> None:
         )
 
 
+def test_every_result_says_which_command_wrote_it() -> None:
+    page = (ROOT / "docs" / "methodology.md").read_text("utf-8")
+    for file in RESULTS.glob("*.json"):
+        (row,) = [line for line in page.splitlines() if line.startswith(f"| `{file.name}` |")]
+        command = row.split("|")[2]
+        for program in re.findall(r"bench/\w+\.py", command):
+            assert (ROOT / program).exists(), program
+        assert re.search(r"`(?:make bench|python|paradecode) ?", command), row
+
+
 def test_every_link_between_pages_leads_somewhere() -> None:
-    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-    for source in pages:
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", source.read_text("utf-8")):
-            assert (source.parent / target).exists(), f"{source.name} links to {target}"
+    """As GitHub shows them; the site has a test of its own."""
+    docs = sorted((ROOT / "docs").rglob("*.md"))
+    for source in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *docs]:
+        text = source.read_text("utf-8")
+        for name, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", text):
+            target = source.parent / name if name else source
+            assert target.exists(), f"{source.name} links to {name}"
+            if anchor:
+                assert anchor in anchors(target), f"{source.name} links to {name}#{anchor}"
+
+
+def anchors(page: Path) -> set[str]:
+    """What GitHub makes of a page's headings."""
+    text = re.sub(r"(?s)```.*?```", "", page.read_text("utf-8"))
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}

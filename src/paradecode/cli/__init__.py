@@ -14,13 +14,18 @@ from paradecode.cli.datastore import datastore
 from paradecode.cli.demo import demo
 from paradecode.cli.generate import generate
 from paradecode.cli.info import info
+from paradecode.cli.load import load
 from paradecode.cli.methods import show_methods
 from paradecode.cli.models import models_app
 from paradecode.cli.replay import replay_app
+from paradecode.cli.report import report
+from paradecode.cli.serve import serve
 from paradecode.cli.trace import trace
 from paradecode.cli.train import train_app
+from paradecode.cli.train_adapt import adapt
 from paradecode.cli.train_diffusion import train_autoregressive, train_diffusion
-from paradecode.cli.train_unmasking import joint_sampler, refine, unmask_filter
+from paradecode.cli.train_ngrams import ngram_table
+from paradecode.cli.train_unmasking import joint_sampler, r2, refine, unmask_filter
 from paradecode.cli.tune import tune
 from paradecode.cli.verify import verify
 from paradecode.core.errors import ParadecodeError
@@ -38,16 +43,22 @@ app.command()(demo)
 app.command(name="methods")(show_methods)
 app.add_typer(models_app, name="models")
 app.command()(info)
+app.command()(serve)
 app.command()(datastore)
 app.command()(verify)
 app.add_typer(replay_app, name="replay")
 app.command()(tune)
+bench_app.command()(load)
 app.add_typer(bench_app, name="bench")
+app.command()(report)
 train_app.command(name="diffusion")(train_diffusion)
 train_app.command(name="autoregressive")(train_autoregressive)
+train_app.command()(adapt)
+train_app.command(name="ngram-table")(ngram_table)
 train_app.command(name="unmask-filter")(unmask_filter)
 train_app.command(name="joint-sampler")(joint_sampler)
 train_app.command(name="refine")(refine)
+train_app.command(name="r2")(r2)
 app.add_typer(train_app, name="train")
 
 

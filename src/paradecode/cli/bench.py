@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -14,34 +17,57 @@ from paradecode.cli.console import err, out
 from paradecode.cli.options import Loading, grouped
 from paradecode.core.errors import InvalidInput
 
-SUITES = ("parallel",)
-LOADING = Loading(model="paradecode/tiny-diffusion")
+SUITES = ("generation", "parallel")
 STOPPED = 130
 """Exit status after Ctrl-C, as shells have it."""
 
 bench_app = typer.Typer(help="Measure methods side by side: quality beside every speed.")
 
 
+@dataclass(frozen=True)
+class Workload:
+    """What the suite `generation` decodes, and how."""
+
+    prompts: Annotated[
+        str | None,
+        typer.Option(help="JSONL, JSON or text file, folder of texts, hub:owner/dataset."),
+    ] = None
+    per_group: Annotated[int | None, typer.Option(help="Prompts of each kind of task.")] = None
+    max_tokens: Annotated[int | None, typer.Option(help="Bound on the prompts' own.")] = None
+    rounds: Annotated[int, typer.Option(help="Repetitions.")] = 1
+    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0
+    draft_model: Annotated[str | None, typer.Option(help="For methods that need one.")] = None
+
+
+@dataclass(frozen=True)
+class Instances:
+    """What the suite `parallel` decodes."""
+
+    tasks: Annotated[
+        list[str] | None, typer.Option("--task", help="parallel: a task; repeat. Default: all.")
+    ] = None
+    instances: Annotated[int, typer.Option(help="parallel: held-out instances of each task.")] = 50
+
+
 @grouped
 def bench(
     context: typer.Context,
-    loading: Loading = LOADING,
+    loading: Loading,
+    workload: Workload,
+    drawn: Instances,
     suite: Annotated[str, typer.Option(help=f"One of: {', '.join(SUITES)}.")] = SUITES[0],
-    methods: Annotated[
+    decoders: Annotated[
         list[str] | None,
-        typer.Option("--method", "-d", help="A method; repeat for more. Default: all of them."),
+        typer.Option("--decoder", "--method", "-d", help="A method; repeat. Default: a few."),
     ] = None,
-    tasks: Annotated[
-        list[str] | None, typer.Option("--task", help="A task; repeat for more. Default: all.")
-    ] = None,
-    instances: Annotated[int, typer.Option(help="Held-out instances of each task.")] = 50,
-    batch: Annotated[int, typer.Option(help="Requests decoded together.")] = 1,
-    seed: Annotated[int, typer.Option(help="Of the instances and the order.")] = 0,
+    batch: Annotated[str, typer.Option(help="Requests at a time; a sweep: 1,2,4,8,16.")] = "1",
+    seed: Annotated[int, typer.Option(help="Of sampling, instances and order.")] = 0,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="JSON; .md and pictures go beside it.")
-    ] = Path("parallel.json"),
+        Path | None,
+        typer.Option("--output", "-o", help="JSON; tables and a page go beside it."),
+    ] = None,
 ) -> None:
-    """Every diffusion policy and setting on tasks with checkable answers.
+    """Decoders side by side: `generation` on prompts, `parallel` on tasks for diffusion models.
 
     Ctrl-C stops; the same command goes on.
     """
@@ -49,34 +75,90 @@ def bench(
         return
     if suite not in SUITES:
         raise InvalidInput("suite", suite, f"use one of {', '.join(SUITES)}")
-    from paradecode.bench.suites.parallel import suite as parallel
+    target = output or Path(f"{suite}.json")
+    if target.suffix != ".json" or not target.absolute().parent.is_dir():
+        raise InvalidInput("output", str(target), "name a .json file in a folder that exists")
+    sizes = _sizes(batch)
+    if suite == "parallel":
+        if len(sizes) > 1:
+            raise InvalidInput("batch", batch, "the parallel suite takes one size")
+        _parallel(loading, drawn, tuple(decoders or ()), sizes[0], seed, target)
+    else:
+        _generation(loading, workload, tuple(decoders or ()), sizes, seed, target)
 
-    plan = parallel.Plan(tuple(methods or ()), tuple(tasks or ()), instances, batch, seed)
-    plan.check()
-    if output.suffix != ".json" or not output.absolute().parent.is_dir():
-        raise InvalidInput("output", str(output), "name a .json file in a folder that exists")
-    model = loading.model or parallel.DEFAULT_MODEL
-    weights = parallel.weights_of(model)
-    opened = {name: value for name, value in vars(loading).items() if name != "model"}
-    journal = output.with_suffix(".jsonl")
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+
+def _generation(
+    loading: Loading, workload: Workload, decoders: tuple[str, ...], sizes: tuple[int, ...],
+    seed: int, output: Path,
+) -> None:  # fmt: skip
+    from paradecode.bench.figures import figures
+    from paradecode.bench.prompt_sources import read_prompts
+    from paradecode.bench.provenance import weights_of
+    from paradecode.bench.render import aggregates
+    from paradecode.bench.results import write_results
+    from paradecode.bench.suites.generation.play import Sampling
+    from paradecode.bench.suites.generation.suite import Plan, measure
+    from paradecode.report.bench.from_results import sheet_of_results
+    from paradecode.report.bench.write import write_report
+
+    plan = Plan(
+        decoders, tuple(read_prompts(workload.prompts)), workload.per_group, workload.max_tokens,
+        sizes, workload.rounds, Sampling(workload.temperature, seed),
     )  # fmt: skip
-    try:
-        with loading.open() as llm, Progress(*columns, console=err) as progress:
-            bar = progress.add_task("batches", total=None)
+    plan.check()
+    journal = output.with_suffix(".jsonl")
+    with _stoppable(journal), Progress(*_columns(), console=err) as progress:
+        bar = progress.add_task("generations", total=None)
+        with loading.open(limits=plan.limits(), draft_model=workload.draft_model) as llm:
+            results = measure(
+                llm, weights_of(loading.model or "default"), plan, journal, _opened(loading),
+                lambda new, total: progress.update(bar, advance=new, total=total),
+            )  # fmt: skip
+    found = figures(results)
+    plain = found[0].name if found else None
+    write_results(results, output, aggregates([each.summary for each in found], plain))
+    sheet = sheet_of_results(results, plain)
+    files = [output]
+    if found:
+        for suffix in (".md", ".html"):
+            files += write_report([sheet], output.with_suffix(suffix))
+        head, rows = sheet.table()
+        brief = [(line.name, *(c.partition(" (")[0] for c in cells[:4])) for line, cells in rows]
+        _print_table(("method", *head[:4]), brief)
+    failed = [engine for engine in results.engines if engine.status != "ok"]
+    for engine in failed:
+        err.print(f"[yellow]not measured[/] {escape(f'{engine.name}: {engine.reason}')}")
+    for each in found:
+        if each.verdict == "broken":
+            err.print(f"[red]not plain decoding's output:[/] {escape(each.name)}")
+    for file in files:
+        out.print(str(file), soft_wrap=True, highlight=False)
+    if failed or any(each.verdict == "broken" for each in found):
+        raise typer.Exit(1)
 
-            def tell(new: int, total: int) -> None:
-                progress.update(bar, advance=new, total=total)
 
-            results = parallel.measure(llm, weights, plan, journal, opened, tell)
-    except KeyboardInterrupt:
-        err.print(f"stopped; the same command goes on from {escape(str(journal))}")
-        raise typer.Exit(STOPPED) from None
-    summaries, found = parallel.judged(results)
-    files = parallel.write_files(results, output, summaries, found)
+def _parallel(
+    loading: Loading, drawn: Instances, methods: tuple[str, ...], batch: int, seed: int,
+    output: Path,
+) -> None:  # fmt: skip
+    from paradecode.bench.provenance import weights_of
+    from paradecode.bench.suites.parallel import suite as parallel
     from paradecode.bench.suites.parallel.report import BRIEF, brief
 
+    plan = parallel.Plan(methods, tuple(drawn.tasks or ()), drawn.instances, batch, seed)
+    plan.check()
+    loading = replace(loading, model=loading.model or parallel.DEFAULT_MODEL)
+    weights = weights_of(loading.model or "")
+    journal = output.with_suffix(".jsonl")
+    with _stoppable(journal), Progress(*_columns(), console=err) as progress:
+        bar = progress.add_task("batches", total=None)
+        with loading.open() as llm:
+            results = parallel.measure(
+                llm, weights, plan, journal, _opened(loading),
+                lambda new, total: progress.update(bar, advance=new, total=total),
+            )  # fmt: skip
+    summaries, found = parallel.judged(results)
+    files = parallel.write_files(results, output, summaries, found)
     _print_table(BRIEF, [brief(summary) for summary in summaries])
     for verdict in found:
         out.print(f"[bold]{verdict.word}[/]: {escape(verdict.target)}")
@@ -91,15 +173,43 @@ def bench(
 
 
 def compare(
-    before: Annotated[Path, typer.Argument(help="A result of `paradecode bench`.")],
-    now: Annotated[Path, typer.Argument(help="Another one.")],
+    before: Annotated[Path, typer.Argument(help="A result of `bench` or `make bench`.")],
+    now: Annotated[Path, typer.Argument(help="Another one of the same kind.")],
 ) -> None:
-    """What changed from one result to another, method by method, on the instances of both."""
-    from paradecode.bench.suites.parallel import compare as comparing
-    from paradecode.bench.suites.parallel.results import read_results
+    """What changed from one result to another, on what both measured."""
+    from paradecode.report.bench.compare import compare_files
 
-    found = comparing.changes(read_results(before), read_results(now))
-    _print_table(comparing.HEAD, comparing.rows(found))
+    found = compare_files(before, now)
+    for warning in found.warnings:
+        err.print(f"[yellow]differs:[/] {escape(warning)}", highlight=False)
+    _print_table(found.head, found.rows)
+
+
+@contextmanager
+def _stoppable(journal: Path) -> Iterator[None]:
+    """Ctrl-C says how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        err.print(f"stopped; the same command goes on from {escape(str(journal))}")
+        raise typer.Exit(STOPPED) from None
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise InvalidInput("batch", text, "give whole numbers, such as 1,2,4,8,16") from None
+
+
+def _opened(loading: Loading) -> dict[str, object]:
+    return {name: value for name, value in vars(loading).items() if name != "model"}
+
+
+def _columns() -> tuple[TextColumn, BarColumn, MofNCompleteColumn, TimeRemainingColumn]:
+    return (
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+    )  # fmt: skip
 
 
 def _print_table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from paradecode.cli.console import out, print_json
-from paradecode.cli.options import Decoding, Json, Loading, Sampling, grouped
+from paradecode.cli.options import Constraining, Decoding, Json, Loading, Sampling, grouped
 from paradecode.cli.trace import ALTERNATIVES, check_page, write_page
 from paradecode.core.errors import InvalidInput
 
@@ -23,6 +23,7 @@ def generate(
     loading: Loading,
     decoding: Decoding,
     sampling: Sampling,
+    constraining: Constraining,
     prompt: Annotated[str | None, typer.Argument(help="What to answer; - reads stdin.")] = None,
     raw: Annotated[bool, typer.Option(help="Continue the prompt; no chat template.")] = False,
     show_forwards: Annotated[
@@ -43,6 +44,7 @@ def generate(
     from paradecode.report.trace import trace_of
 
     spec, params = decoding.choice(), sampling.params()
+    params["constraint"] = constraining.constraint()
     check_page(trace)
     if trace is not None and prompts is not None:
         raise InvalidInput("--trace", str(trace), "it shows one answer: give a prompt")
@@ -60,6 +62,8 @@ def generate(
             return
         messages = [{"role": "user", "content": prompt}]
         target: Any = prompt if raw or llm.chat_template is None else messages
+        if raw and constraining.python:  # Names in the code before the answer count as well.
+            params["constraint"]["value"]["code"] = prompt
         streamed, completion = not as_json and not show_forwards, None
         for chunk in llm.stream(target, **params):
             completion = chunk.completion

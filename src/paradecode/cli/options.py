@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 DEFAULT_DECODER = "prompt-lookup"
 AUTO = "auto"
+LONGEST_FILE = 1 << 20
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -41,13 +42,22 @@ class Loading:
     threads: Annotated[int | None, typer.Option(help="CPU threads; default: what is allowed.")] = (
         None
     )
+    ranks: Annotated[
+        int,
+        typer.Option("--ranks", "--tensor-parallel-size",
+                     help="Processes, one a GPU, that divide the model (torch)."),
+    ] = 1  # fmt: skip
+    adapter: Annotated[
+        str | None, typer.Option(help="A file of `train adapt`, merged into the model.")
+    ] = None
 
     def open(self, **settings: Any) -> LLM:
         from paradecode.llm import LLM
 
         return LLM(
             self.model, backend=self.backend, dtype=self.dtype,
-            device=self.device, threads=self.threads, **settings,
+            device=self.device, threads=self.threads, ranks=self.ranks, adapter=self.adapter,
+            **settings,
         )  # fmt: skip
 
 
@@ -108,6 +118,62 @@ class Sampling:
         params = dict(vars(self))
         SamplingParams.from_mapping(params)
         return params
+
+
+@dataclass(frozen=True)
+class Constraining:
+    """What the answer must be; at most one of them."""
+
+    json_schema: Annotated[
+        Path | None, typer.Option(help="The answer is JSON that this schema (a file) allows.")
+    ] = None
+    regex: Annotated[str | None, typer.Option(help="The answer matches this expression.")] = None
+    grammar: Annotated[
+        Path | None, typer.Option(help="The answer is in the language of this Lark grammar.")
+    ] = None
+    choice: Annotated[
+        list[str] | None, typer.Option(help="The answer is one of these texts; repeat the option.")
+    ] = None
+    python: Annotated[
+        list[Path] | None,
+        typer.Option(help="Attributes in the answer exist in these files; repeat the option."),
+    ] = None
+
+    def constraint(self) -> dict[str, Any] | None:
+        """The setting `constraint` of `LLM.generate`, or None.
+
+        Raises:
+            InvalidInput: several were given, or a file cannot be read.
+        """
+        made: dict[str, dict[str, Any]] = {}
+        if self.json_schema is not None:
+            text = read_text("--json-schema", self.json_schema)
+            made["--json-schema"] = {"type": "json_schema", "value": text}
+        if self.regex is not None:
+            made["--regex"] = {"type": "regex", "value": self.regex}
+        if self.grammar is not None:
+            made["--grammar"] = {"type": "lark", "value": read_text("--grammar", self.grammar)}
+        if self.choice:
+            made["--choice"] = {"type": "choice", "value": self.choice}
+        if self.python:
+            files = {path.as_posix(): read_text("--python", path) for path in self.python}
+            made["--python"] = {"type": "python", "value": {"files": files}}
+        if len(made) > 1:
+            first, second = list(made)[:2]
+            raise InvalidInput(second, first, "give one constraint only")
+        return next(iter(made.values()), None)
+
+
+def read_text(option: str, path: Path) -> str:
+    """A small file's text."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            text = file.read(LONGEST_FILE + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(option, str(path), f"the file cannot be read: {error}") from None
+    if len(text) > LONGEST_FILE:
+        raise InvalidInput(option, str(path), f"give a file of at most {LONGEST_FILE} characters")
+    return text
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:

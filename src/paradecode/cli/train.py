@@ -160,14 +160,20 @@ def watched(title: str, work: Callable[[Tick], T]) -> T:
 
 def ready(output: Path, samples: Path | None) -> None:
     """Refuse now what would otherwise fail after minutes of work."""
-    for field, path in (("OUTPUT", output), ("--samples", samples)):
-        if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-            raise InvalidInput(field, str(path), "name a file in a folder that is there")
+    writable("OUTPUT", output)
+    if samples is not None:
+        writable("--samples", samples)
     try:
         import torch  # noqa: F401
     except ImportError:
         fix = "install the extra: pip install 'paradecode[train]'"
         raise InvalidInput("training", "without PyTorch", fix) from None
+
+
+def writable(field: str, path: Path) -> None:
+    """Raise InvalidInput unless ``path`` can become a file."""
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise InvalidInput(field, str(path), "name a file in a folder that is there")
 
 
 def _tell(output: Path, setting: str, method: str, report: Any, as_json: bool) -> None:

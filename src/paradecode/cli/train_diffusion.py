@@ -69,7 +69,7 @@ def _train(
     every: int,
     instances: int,
 ) -> None:
-    where = _device(device)
+    where = device_of(device)
     import torch
 
     from paradecode.training.diffusion.run import CHECKPOINT, VARIANTS, evaluate, train
@@ -84,7 +84,7 @@ def _train(
         if checkpoint.exists()
         else Trainer(plan, where, workers)
     )
-    stop = _stop_on_signals()
+    stop = stop_on_signals()
     columns = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
         TextColumn("loss {task.fields[loss]:.3f}  {task.fields[exact]}"),
@@ -110,7 +110,8 @@ def _train(
         out.print(_table(evaluate(trainer, output, variants, instances)))
 
 
-def _device(name: str) -> torch.device:
+def device_of(name: str) -> torch.device:
+    """The torch device of this name; raises InvalidInput if it is not there."""
     try:
         import torch
     except ImportError:
@@ -127,7 +128,7 @@ def _device(name: str) -> torch.device:
     raise InvalidInput("device", name, "it is not on this machine; use cpu")
 
 
-def _stop_on_signals() -> threading.Event:
+def stop_on_signals() -> threading.Event:
     """An event that Ctrl-C or SIGTERM sets; a second signal ends the process as usual."""
     stop = threading.Event()
     usual = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}

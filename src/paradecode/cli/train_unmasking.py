@@ -1,4 +1,4 @@
-"""`paradecode train unmask-filter`, `joint-sampler` and `refine`: for canvas methods."""
+"""`paradecode train unmask-filter`, `joint-sampler`, `refine` and `r2`: for canvas methods."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from paradecode.cli.train import ready, watched
 from paradecode.core.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from paradecode.llm import LLM
     from paradecode.training.unmasking.batched import BatchedModel
     from paradecode.training.unmasking.trajectories import Trajectories
     from paradecode.training.unmasking.workload import Progress as Tick
@@ -102,7 +103,8 @@ def joint_sampler(
     from paradecode.training.unmasking.joint_fit import JointSettings, fit_joint
 
     workload = texts.workload()
-    model, made, _ = _model_and_texts(loading, texts, workload, block)
+    named, record = ("trajectories", block), _static(workload, block)
+    model, made, _ = _model_and_texts(loading, texts, workload, named, record)
     settings = JointSettings(width, depth, steps, batch, seed=texts.seed)
     layer, report = watched("training", lambda tick: fit_joint(model, made, settings, tick))
     layer.save(output)
@@ -134,40 +136,84 @@ def refine(
     from paradecode.training.unmasking.folder import save_folder, source_of
 
     workload = texts.workload()
-    model, made, checkpoint = _model_and_texts(loading, texts, workload, block, source_of)
+    named, record = ("trajectories", block), _static(workload, block)
+    model, made, checkpoint = _model_and_texts(loading, texts, workload, named, record, source_of)
     settings = RefineSettings(corrupted, own, steps, batch, rate, texts.seed)
     report = watched("training", lambda tick: fit_corrections(model, made, settings, tick))
     save_folder(checkpoint, model.parameters, output)
     _tell(output, f"--model {output} --decoder refine", report, as_json)
 
 
+@grouped
+def r2(
+    output: Annotated[Path, typer.Argument(help="The folder to make.")],
+    loading: Loading = TINY,
+    texts: Texts = DEFAULT,
+    block: Block = 32,
+    draws: Annotated[int, typer.Option(help="Texts a prompt to choose from.", min=1, max=64)] = 4,
+    rate: Annotated[float, typer.Option(help="Learning rate.", min=1e-8, max=0.1)] = 1e-4,
+    steps: OptimiserSteps = 400,
+    batch: Batch = 8,
+    as_json: Json = False,
+) -> None:
+    """R2-dLLM: a copy of the model that is surer of what it decodes quickly. For `r2`."""
+    ready(output.parent / "file", texts.samples)
+    if output.exists():
+        raise InvalidInput("OUTPUT", str(output), "name a folder that is not there yet")
+    from paradecode.training.unmasking.folder import save_folder, source_of
+    from paradecode.training.unmasking.short_decodings import record_short_decodings
+    from paradecode.training.unmasking.short_fit import ShortSettings, fit_short
+
+    def record(llm: LLM, tick: Tick) -> Trajectories:
+        return record_short_decodings(llm, workload, block, draws, tick)
+
+    workload = texts.workload()
+    named = ("short decodings", block, draws)
+    model, made, checkpoint = _model_and_texts(loading, texts, workload, named, record, source_of)
+    settings = ShortSettings(block, steps, batch, rate, texts.seed)
+    report = watched("training", lambda tick: fit_short(model, made, settings, tick))
+    save_folder(checkpoint, model.parameters, output)
+    _tell(output, f"--model {output} --decoder r2", report, as_json)
+
+
+def _static(workload: Workload, block: int) -> Callable[[LLM, Tick], Trajectories]:
+    """Logs the texts of static decoding, one token a forward."""
+    from paradecode.training.unmasking.trajectories import record_trajectories
+
+    return lambda llm, tick: record_trajectories(llm, workload, block, tick)
+
+
 def _model_and_texts(
     loading: Loading,
     texts: Texts,
     workload: Workload,
-    block: int,
+    named: tuple[object, ...],
+    record: Callable[[LLM, Tick], Trajectories],
     check: Callable[[Any], object] = lambda checkpoint: None,
 ) -> tuple[BatchedModel, Trajectories, Any]:
-    """The model in PyTorch, what it wrote in the engine, and its checkpoint."""
+    """The model in PyTorch, what it wrote in the engine, and its checkpoint.
+
+    Args:
+        named: what the texts depend on beside the workload.
+    """
     import torch
 
     from paradecode.models.catalogue import open_model
     from paradecode.training.unmasking.batched import BatchedModel
     from paradecode.training.unmasking.trajectories import (
         load_trajectories,
-        record_trajectories,
         save_trajectories,
     )
 
     checkpoint = open_model(loading.model)
     check(checkpoint)
     with loading.open() as llm:
-        digest = workload.digest(llm, "trajectories", block)
+        digest = workload.digest(llm, *named)
         made = _logged(
             texts.samples,
             lambda path: load_trajectories(path, digest, llm.config.vocab_size),
             lambda path, found: save_trajectories(path, found, digest),
-            lambda tick: record_trajectories(llm, workload, block, tick),
+            lambda tick: record(llm, tick),
         )
     if loading.threads is not None:
         torch.set_num_threads(loading.threads)

@@ -28,6 +28,9 @@ def tune(
     ] = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of an answer.")] = 192,
     seed: Annotated[int, typer.Option(help="Which prompts are held out.")] = 0,
+    table: Annotated[
+        list[Path] | None, typer.Option(help="An n-gram table to try: `train ngram-table`.")
+    ] = None,
     costs: Annotated[
         Path | None, typer.Option(help="A profile whose search is to be repeated exactly.")
     ] = None,
@@ -62,7 +65,8 @@ def tune(
             return lambda: progress.advance(task)
 
         items = make_items(first, llm.chat_tokens, lambda messages, limit: "", max_tokens)
-        profile = tuned(llm, items, seed=seed, costs=known, stage=stage)
+        tables = [str(path.absolute()) for path in table or ()]
+        profile = tuned(llm, items, seed=seed, costs=known, tables=tables, stage=stage)
     output.write_text(json.dumps(profile, indent=1) + "\n", "utf-8")
     out.print(_measured(profile))
     out.print(_why(profile))

@@ -1,0 +1,196 @@
+"""Hostile requests by the thousand: the server must answer each, stay up and keep nothing.
+
+    python -m bench.serve_fuzz --requests 20000
+
+Starts a server of its own. Exit status 1 if an answer was wrong or something leaked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import socket
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+from bench.serving import Server, complaints, serving
+
+WARM_UP = 0.25
+"""Share of the requests after which memory is first measured: caches and pools have grown."""
+
+FINE = {200, 400, 401, 403, 404, 405, 408, 411, 413, 415, 422, 429, 431, 503}
+ROUTES = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/tokenize", "/detokenize")
+USER = [{"role": "user", "content": "Hi"}]
+BASES: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": USER, "max_tokens": 4},
+    "/v1/completions": {"prompt": "abc", "max_tokens": 4},
+    "/v1/responses": {"input": "Hi", "max_output_tokens": 4},
+    "/tokenize": {"prompt": "abc"},
+    "/detokenize": {"tokens": [1, 2, 3]},
+}
+FIELDS = (
+    "model", "messages", "prompt", "input", "tokens", "temperature", "top_p", "top_k", "min_p", "n",
+    "seed", "stop", "stream", "logprobs", "top_logprobs", "logit_bias", "max_tokens", "min_tokens",
+    "max_completion_tokens", "presence_penalty", "frequency_penalty", "repetition_penalty",
+    "ignore_eos", "stop_token_ids", "speculative", "diffusion", "prediction", "response_format",
+    "tools", "tool_choice", "guided_regex", "guided_json", "guided_choice", "guided_grammar",
+    "structured_outputs", "priority", "deadline", "timeout", "cache_salt", "stream_options",
+    "include_metrics", "provisional", "user", "metadata", "chat_template", "instructions", "x",
+)  # fmt: skip
+TEXTS = (
+    "", "a", "\0", "\u202e", "é" * 50, "𝄞\U0010ffff", "<|im_end|>", "{{7*7}}", "../../etc/passwd",
+    "http://127.0.0.1:1/", "none", "auto", "prompt-lookup", "suffix(max_ngram=99999)", "a" * 5000,
+    "(a+)+$", "[", "(((((", "a{1,99999}", "start: start", 'start: "a"+', "required", "json_object",
+    "'; DROP TABLE", "\r\nX: y", "%s%n", "NaN", "1e999", "prompt-lookup+copyspec+suffix",
+)  # fmt: skip
+NUMBERS = (
+    0, -1, 1, 2, 3, 0.5, -0.0, 1e-320, 1e308, 127, 128, 129, 2**31 - 1, 2**31, 2**63, -(2**63), 96,
+)  # fmt: skip
+RAW = (
+    b"", b"{", b"[]", b"null", b'{"a":1,"a":2}', b'{"prompt": "\\ud800"}', b"\xff", b"[" * 9000,
+    b'{"temperature": NaN, "prompt": "a"}', b'{"prompt":' + b"[" * 70 + b"]" * 70 + b"}",
+    b'{"seed": ' + b"9" * 400 + b', "prompt": "a"}', b"\x00" * 100, b'"' + b"\\" * 999,
+)  # fmt: skip
+
+
+def value(chance: random.Random, depth: int = 0) -> Any:
+    """Anything JSON can say."""
+    kind = chance.randrange(9 if depth < 5 else 5)
+    if kind == 0:
+        return chance.choice((None, True, False))
+    if kind in (1, 2):
+        return chance.choice(NUMBERS)
+    if kind in (3, 4):
+        return chance.choice(TEXTS)
+    if kind in (5, 6):
+        return [value(chance, depth + 1) for _ in range(chance.randrange(4))]
+    names = chance.sample((*FIELDS, "type", "method", "name", "role", "content", "$ref"), 3)
+    return {name: value(chance, depth + 1) for name in names[: chance.randrange(4)]}
+
+
+def likely(chance: random.Random, field: str) -> Any:
+    """A value with the shape that ``field`` wants, which gets further than anything else."""
+    schema = chance.choice(
+        ({"type": "object"}, {"type": "string", "pattern": chance.choice(TEXTS)}, {"$ref": "#"},
+         {"enum": [value(chance)]}, {"type": "integer", "minimum": chance.choice(NUMBERS)},
+         {"type": "array", "items": {"$ref": "#"}, "minItems": 10**9}, value(chance)),
+    )  # fmt: skip
+    shapes: dict[str, Callable[[], Any]] = {
+        "messages": lambda: [{"role": chance.choice(("user", "assistant", "tool", "system")),
+                              "content": chance.choice(TEXTS)} for _ in range(2)],
+        "tools": lambda: [{"type": "function", "function": {"name": "f", "parameters": schema}}],
+        "response_format": lambda: {"type": "json_schema", "json_schema": {"schema": schema}},
+        "guided_json": lambda: schema,
+        "structured_outputs": lambda: {chance.choice(("json", "regex", "grammar")): schema},
+        "prediction": lambda: {"type": "content", "content": chance.choice(TEXTS)},
+        "speculative": lambda: {"method": chance.choice(TEXTS), "num_speculative_tokens":
+                                chance.choice(NUMBERS)},
+        "diffusion": lambda: {"steps": chance.choice(NUMBERS), "block_length": 3},
+        "logit_bias": lambda: {str(chance.choice(NUMBERS)): chance.choice(NUMBERS)},
+        "stop": lambda: [chance.choice(TEXTS)],
+        "model": lambda: chance.choice(("tiny", "canvas")),
+        "stream": lambda: True,
+        "n": lambda: chance.randrange(1, 9),
+    }  # fmt: skip
+    return shapes.get(field, lambda: value(chance))()
+
+
+def body(chance: random.Random, route: str) -> dict[str, Any]:
+    """A request that is right but for a few fields."""
+    made = dict(BASES[route])
+    for _ in range(chance.choice((0, 1, 1, 1, 2, 3))):
+        field = chance.choice(FIELDS)
+        made[field] = likely(chance, field) if chance.random() < 0.6 else value(chance)
+    if chance.random() < 0.05:
+        made.pop(chance.choice(list(made)))
+    return made
+
+
+def attack(server: Server, client: httpx.Client, number: int, seed: int) -> str:
+    """One request; says what kind of answer came. Raises AssertionError for a wrong one."""
+    chance = random.Random(f"{seed}.{number}")
+    route = chance.choice(ROUTES)
+    dice = chance.random()
+    if dice < 0.04:
+        return broken(server, chance, route)
+    headers = {"content-type": "application/json"}
+    if dice < 0.12:
+        content, method = chance.choice(RAW), chance.choice(("POST", "POST", "GET", "PUT"))
+        headers["content-type"] = chance.choice(("application/json", "text/plain", "a/b; c"))
+        route = chance.choice((*ROUTES, "/", "/v1/models/%00", "/%2e%2e/", "/metrics"))
+        response = client.request(method, route, content=content, headers=headers)
+    else:
+        content = json.dumps(body(chance, route)).encode()
+        response = client.post(route, content=content, headers=headers)
+    what = f"{response.status_code} for {content[:2000]!r} to {route}: {response.text[:500]}"
+    assert response.status_code in FINE, what
+    assert "Traceback" not in response.text, what
+    if response.status_code != 200 and response.request.method != "HEAD":
+        error = response.json()["error"]
+        assert error.keys() == {"message", "type", "param", "code"}, what
+        assert isinstance(error["message"], str), what
+    if response.text.startswith("data: "):
+        ended = response.text.endswith("data: [DONE]\n\n") or '"error"' in response.text
+        assert ended, what
+    return str(response.status_code)
+
+
+def broken(server: Server, chance: random.Random, route: str) -> str:
+    """A connection that sends rubbish, or half of a request, or leaves before its answer."""
+    host, _, port = server.url.removeprefix("http://").partition(":")
+    content = json.dumps({**BASES[route], "stream": chance.random() < 0.5}).encode()
+    head = f"POST {route} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+    whole = head.encode() + b"Content-Length: %d\r\n\r\n" % len(content) + content
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        kind = chance.randrange(3)
+        if kind == 0:
+            connection.sendall(chance.randbytes(chance.randrange(1, 400)))
+        elif kind == 1:
+            connection.sendall(whole[: chance.randrange(1, len(whole))])
+        else:
+            connection.sendall(whole)
+            connection.recv(chance.choice((1, 300)))
+    return "cut"
+
+
+def fuzz(server: Server, first: int, last: int, seed: int, threads: int = 8) -> Counter[str]:
+    """Requests ``first`` up to ``last``; how many answers of each kind came."""
+    with (
+        httpx.Client(base_url=server.url, timeout=120) as client,
+        ThreadPoolExecutor(threads) as pool,
+    ):
+        numbers = range(first, last)
+        return Counter(pool.map(lambda number: attack(server, client, number, seed), numbers))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--requests", type=int, default=20000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--models", nargs="*", default=["tiny=smollm2-135m-instruct"])
+    chosen = parser.parse_args()
+    log = Path(tempfile.gettempdir()) / "paradecode-serve-fuzz.log"
+    with serving(chosen.models, log) as server:
+        warm = int(chosen.requests * WARM_UP)
+        kinds = fuzz(server, 0, warm, chosen.seed)
+        before = server.settled()
+        kinds += fuzz(server, warm, chosen.requests, chosen.seed)
+        after = server.settled()
+        alive = httpx.post(
+            f"{server.url}/v1/completions", json={"prompt": "a", "max_tokens": 2}, timeout=60
+        )
+        found = complaints(before, after)
+    print(json.dumps({"requests": chosen.requests, "answers": dict(sorted(kinds.items())),
+                      "before": vars(before), "after": vars(after), "leaks": found}))  # fmt: skip
+    return 0 if alive.status_code == 200 and not found else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,288 @@
+"""Our server beside the peers' servers: same weights, same cores, one interleaved run.
+
+    python -m bench.serve_peers [--requests 48] [--rounds 5] [--out bench/results/serve.json]
+
+Starts Paradecode's server, llama.cpp's (``llama-server`` where it is on the PATH, else the one
+inside xllamacpp) and ``transformers serve``, waits until each answers, and drives them at each
+concurrency. Only the server that is measured runs: the others are stopped (SIGSTOP) meanwhile. A
+peer that cannot be installed or started is left out, and the result says why. Run it on a machine
+that does nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.peers.environments import TRANSFORMERS_SERVE, XLLAMACPP, InstallError, install
+from bench.peers.formats import FormatError, Formats
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from paradecode.bench.load import report, table
+from paradecode.bench.load.asks import read_asks
+from paradecode.bench.load.plan import Endpoint, Load, Plan
+from paradecode.bench.load.run import measure
+from paradecode.bench.machine import usable_cores
+from paradecode.core.errors import InvalidInput
+from paradecode.models.catalogue import open_model
+
+FOLDER = Path(__file__).parent
+OUT = FOLDER / "out"
+WORKERS = FOLDER / "peers" / "workers"
+CONTEXT = 2048
+"""Of one request, at every server."""
+
+START_SECONDS = 600.0
+SAVE_TOKENIZER = """
+import sys
+from transformers import AutoTokenizer
+AutoTokenizer.from_pretrained(sys.argv[1], gguf_file=sys.argv[2]).save_pretrained(sys.argv[3])
+"""
+console = Console(stderr=True)
+
+
+class NotStarted(Exception):
+    """A server that is left out; the message is the reason in the results."""
+
+
+@dataclass
+class Server:
+    """A process group that listens on ``port``.
+
+    Attributes:
+        name: as in the tables.
+        command: what starts it.
+        model: as its requests name it; None takes the first that it lists.
+        variables: environment variables besides the inherited ones.
+        bodies: endpoint name -> more fields of its requests: methods of one server.
+    """
+
+    name: str
+    command: list[str]
+    port: int
+    model: str | None = None
+    variables: dict[str, str] = field(default_factory=dict)
+    bodies: dict[str, dict[str, Any]] = field(default_factory=dict)
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self, folder: Path) -> None:
+        """Start it and wait until it answers to /health.
+
+        Raises:
+            NotStarted: with the last line of its log.
+        """
+        log = folder / f"{self.name}.log"
+        with log.open("wb") as out:
+            self.process = subprocess.Popen(
+                self.command, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+                env={**os.environ, **self.variables}, start_new_session=True,
+            )  # fmt: skip
+        until = time.monotonic() + START_SECONDS
+        while not _answers(f"http://127.0.0.1:{self.port}/health"):
+            if self.process.poll() is not None or time.monotonic() > until:
+                lines = log.read_text("utf-8", "replace").strip().splitlines() or ["no message"]
+                self.kill()
+                raise NotStarted(f"it did not start: {lines[-1][:200]}")
+            time.sleep(0.5)
+
+    def endpoints(self) -> list[Endpoint]:
+        url = f"http://127.0.0.1:{self.port}/v1"
+        bodies = self.bodies or {self.name: {}}
+        return [Endpoint(name, url, self.model, body) for name, body in bodies.items()]
+
+    def signal(self, number: int) -> None:
+        if self.process is not None:
+            try:
+                os.killpg(self.process.pid, number)
+            except ProcessLookupError:
+                return
+
+    def kill(self) -> None:
+        self.signal(signal.SIGKILL)
+        if self.process is not None:
+            self.process.wait()
+
+
+def paradecode(model: Path, threads: int, slots: int) -> Server:
+    """Ours, plain and with its default method: two endpoints of one server."""
+    port = _free_port()
+    command = [
+        sys.executable, "-c", "from paradecode.cli import main; main()", "serve",
+        f"smollm2={model}", "--port", str(port), "--threads", str(threads),
+        "--kv-tokens", str(slots * CONTEXT), "--no-log-requests",
+    ]  # fmt: skip
+    bodies = {"paradecode-plain": {"speculative": "none"}, "paradecode": {}}
+    return Server("paradecode", command, port, bodies=bodies)
+
+
+def llama_cpp(model: Path, threads: int, slots: int) -> Server:
+    """llama.cpp's own server, with continuous batching."""
+    port, found = _free_port(), shutil.which("llama-server")
+    if found is not None:
+        command = [
+            found, "--model", str(model), "--port", str(port), "--threads", str(threads),
+            "--parallel", str(slots), "--ctx-size", str(slots * CONTEXT),
+        ]  # fmt: skip
+    else:
+        python = install(XLLAMACPP, OUT, console.print)
+        numbers = map(str, (port, threads, slots, CONTEXT))
+        command = [str(python), str(WORKERS / "xllamacpp_server.py"), str(model), *numbers]
+    return Server("llama-cpp", command, port)
+
+
+def transformers(model: Path, threads: int, slots: int) -> Server:
+    """``transformers serve`` on the same weights, dequantised to bfloat16, in its own batching."""
+    python = install(TRANSFORMERS_SERVE, OUT, console.print)
+    port, folder = _free_port(), _transformers_folder(model, python)
+    command = [
+        str(python.with_name("transformers")), "serve", str(folder), "--port", str(port),
+        "--device", "cpu", "--dtype", "bfloat16", "--continuous-batching",
+        "--cb-num-blocks", str(slots * CONTEXT // 32), "--cb-block-size", "32",
+    ]  # fmt: skip
+    variables = {"OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1"}
+    return Server("transformers", command, port, str(folder), variables)
+
+
+def _transformers_folder(model: Path, python: Path) -> Path:
+    """Its weights with the tokenizer and chat template of the GGUF file beside them.
+
+    Its own reading of GGUF files does not serve: it finds no architecture in this one's header.
+    """
+    weights = Formats(model, OUT / "models", say=console.print).path("safetensors")
+    folder = weights.with_name("transformers-serve")
+    if not (folder / "tokenizer.json").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        for file in weights.iterdir():
+            (folder / file.name).symlink_to(file.resolve())
+        command = [str(python), "-c", SAVE_TOKENIZER, str(model.parent), model.name, str(folder)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            lines = done.stderr.strip().splitlines() or ["no message"]
+            raise NotStarted(f"no tokenizer: {lines[-1][:200]}")
+    return folder
+
+
+SERVERS: dict[str, Callable[[Path, int, int], Server]] = {
+    "llama-cpp": llama_cpp, "paradecode": paradecode, "transformers": transformers,
+}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--servers", nargs="+", choices=list(SERVERS), default=list(SERVERS))
+    parser.add_argument("--concurrency", nargs="+", type=int, default=[1, 4, 16])
+    parser.add_argument("--requests", type=int, default=48)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--max-tokens", type=int, default=128)
+    parser.add_argument("--threads", type=int, default=usable_cores())
+    parser.add_argument("--slo-ttft", type=float, default=1.0)
+    parser.add_argument("--slo-tpot", type=float, default=0.05)
+    parser.add_argument("--out", type=Path, default=FOLDER / "results" / "serve.json")
+    options = parser.parse_args()
+    logs = OUT / "runs" / "serve"
+    logs.mkdir(parents=True, exist_ok=True)
+    running, left_out = [], {}
+    try:
+        # llama.cpp comes first: the first endpoint is what the others are compared with.
+        for name in sorted(options.servers):
+            try:
+                running.append(_start(name, options, logs))
+            except (InstallError, FormatError, NotStarted) as error:
+                left_out[name] = str(error)
+                console.print(f"[yellow]{name} left out:[/] {error}", highlight=False)
+        _measure(running, left_out, options)
+    except KeyboardInterrupt:
+        console.print("stopped; nothing was written")
+        sys.exit(130)
+    except InvalidInput as error:
+        console.print(f"[red]error:[/] {error}", highlight=False)
+        sys.exit(2)
+    finally:
+        for server in running:
+            server.kill()
+
+
+def _start(name: str, options: argparse.Namespace, logs: Path) -> Server:
+    model = Path(open_model().source)
+    server = SERVERS[name](model, options.threads, max(options.concurrency))
+    console.print(f"starting {name}", highlight=False)
+    server.start(logs)
+    return server
+
+
+def _measure(running: list[Server], left_out: dict[str, str], options: argparse.Namespace) -> None:
+    owners = {endpoint.name: server for server in running for endpoint in server.endpoints()}
+    plan = Plan(
+        endpoints=tuple(endpoint for server in running for endpoint in server.endpoints()),
+        loads=tuple(Load(clients=count) for count in options.concurrency),
+        requests=options.requests, rounds=options.rounds, max_tokens=options.max_tokens,
+        warmup=max(options.concurrency), count="tokenizer",
+        slo_ttft=options.slo_ttft, slo_tpot=options.slo_tpot,
+    )  # fmt: skip
+    plan.check()
+
+    def begin(endpoint: Endpoint) -> None:
+        for server in running:
+            own = server is owners[endpoint.name]
+            server.signal(signal.SIGCONT if own else signal.SIGSTOP)
+
+    total = plan.requests * plan.rounds * len(plan.loads) * len(plan.endpoints)
+    with Progress(console=console) as progress:
+        bar = progress.add_task("starting", total=total)
+
+        def tell(what: str, ended: int) -> None:
+            progress.update(bar, advance=ended, description=what or None)
+
+        results, summaries = measure(
+            plan, read_asks(None, plan.max_tokens), None, None, tell, begin
+        )
+    extra = {"threads": options.threads, "context": CONTEXT, "left_out": left_out}
+    results = type(results)(**{**vars(results), "settings": {**results.settings, **extra}})
+    for file in report.write_report(results, summaries, options.out):
+        console.print(str(file), soft_wrap=True, highlight=False)
+    for line in [*report.failures(summaries), *report.warnings(summaries)]:
+        console.print(f"[yellow]{line}[/]", highlight=False)
+    for head, rows in (
+        (table.THROUGHPUT, table.throughput_rows(summaries)),
+        (table.LATENCY, table.latency_rows(summaries)),
+    ):
+        shown = Table(*head)
+        for cells in rows:
+            shown.add_row(*cells)
+        Console().print(shown)
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            json.load(answer)
+            return bool(answer.status == 200)
+    except (OSError, urllib.error.URLError, ValueError):
+        return False
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    main()

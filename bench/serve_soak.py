@@ -1,0 +1,149 @@
+"""Mixed load for half an hour: no request that was accepted may be lost, and nothing may leak.
+
+    python -m bench.serve_soak --minutes 30
+
+Starts a server of its own. Clients ask properly (with and without streams), leave in the middle,
+read slowly, and send nonsense. An answer is lost when a proper request was accepted (status 200)
+and did not come to its end, or when it was refused for any reason but a full queue. Exit status 1
+if one was lost or something leaked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import httpx
+from bench.serve_fuzz import attack
+from bench.serving import Server, complaints, serving
+
+WARM_UP = 0.2
+"""Share of the time after which memory is first measured."""
+
+METHODS = (None, "none", "prompt-lookup", "copyspec", "suffix", "token-recycling",
+           {"method": "prompt-lookup", "num_speculative_tokens": 4})  # fmt: skip
+WORDS = ("copper", "a b c a b c", "the capital of Norway", "1, 2, 3, 4,", "def f(x):", "é ü 漢字")
+
+
+def question(chance: random.Random) -> tuple[str, dict[str, Any]]:
+    """A proper request."""
+    text = " ".join(chance.choices(WORDS, k=chance.randrange(1, 40)))
+    body: dict[str, Any] = {
+        "max_tokens": chance.randrange(1, 96),
+        "temperature": chance.choice((0, 0.8)),
+        "n": chance.choice((1, 1, 1, 2)),
+        "stream": chance.random() < 0.6,
+        "stop": chance.choice((None, ["\n"])),
+        "priority": chance.choice((0, 0, 1, -1)),
+    }
+    method = chance.choice(METHODS)
+    if method is not None:
+        body["speculative"] = method
+    if chance.random() < 0.15:
+        body["response_format"] = {"type": "json_object"}
+    if chance.random() < 0.5:
+        return "/v1/completions", {**body, "prompt": text}
+    return "/v1/chat/completions", {**body, "messages": [{"role": "user", "content": text}]}
+
+
+class Load:
+    """Clients that run until ``end``; what became of their requests is counted."""
+
+    def __init__(self, server: Server, seed: int) -> None:
+        self.server, self.seed = server, seed
+        self.counts: Counter[str] = Counter()
+        self.lost: list[str] = []
+        self.end = 0.0
+
+    def run(self, seconds: float, clients: int, phase: int) -> None:
+        self.end = time.monotonic() + seconds
+        kinds = (self.proper, self.proper, self.proper, self.leaver, self.slow, self.hostile)
+        threads = [
+            threading.Thread(target=self._repeat, args=(kinds[i % len(kinds)], phase * 1000 + i))
+            for i in range(clients)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _repeat(self, what: Any, number: int) -> None:
+        chance = random.Random(f"{self.seed}.{number}")
+        with httpx.Client(base_url=self.server.url, timeout=300) as client:
+            while time.monotonic() < self.end:
+                try:
+                    self.counts[what(client, chance)] += 1
+                except Exception as error:
+                    self.lost.append(f"{what.__name__}: {type(error).__name__}: {error}"[:500])
+
+    def proper(self, client: httpx.Client, chance: random.Random) -> str:
+        route, body = question(chance)
+        response = client.post(route, json=body)
+        if response.status_code in (429, 503):
+            time.sleep(min(float(response.headers["retry-after"]), 5.0))
+            return "refused"
+        assert response.status_code == 200, f"{response.status_code} {response.text}"
+        if body["stream"]:
+            assert response.text.endswith("data: [DONE]\n\n"), response.text[-300:]
+            assert response.text.count('"finish_reason":"') == body["n"], response.text[-300:]
+        else:
+            choices = response.json()["choices"]
+            assert len(choices) == body["n"]
+            assert all(choice["finish_reason"] for choice in choices)
+        return "answered"
+
+    def leaver(self, client: httpx.Client, chance: random.Random) -> str:
+        route, body = question(chance)
+        with client.stream("POST", route, json={**body, "stream": True, "max_tokens": 200}) as got:
+            for _ in zip(range(chance.randrange(6)), got.iter_bytes()):
+                pass
+        return "left"
+
+    def slow(self, client: httpx.Client, chance: random.Random) -> str:
+        route, body = question(chance)
+        with client.stream("POST", route, json={**body, "stream": True}) as got:
+            if got.status_code != 200:
+                return "refused"
+            text = b""
+            for piece in got.iter_bytes(512):
+                text += piece
+                time.sleep(0.05)
+        assert text.endswith(b"data: [DONE]\n\n"), text[-300:]
+        return "read slowly"
+
+    def hostile(self, client: httpx.Client, chance: random.Random) -> str:
+        attack(self.server, client, chance.randrange(1 << 40), self.seed)
+        return "hostile"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--clients", type=int, default=24)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--models", nargs="*", default=["tiny=smollm2-135m-instruct"])
+    chosen = parser.parse_args()
+    log = Path(tempfile.gettempdir()) / "paradecode-serve-soak.log"
+    with serving(chosen.models, log) as server:
+        load = Load(server, chosen.seed)
+        load.run(chosen.minutes * 60 * WARM_UP, chosen.clients, 0)
+        before = server.settled()
+        load.run(chosen.minutes * 60 * (1 - WARM_UP), chosen.clients, 1)
+        after = server.settled()
+        found = complaints(before, after)
+    print(json.dumps({"requests": dict(sorted(load.counts.items())), "lost": len(load.lost),
+                      "first_lost": load.lost[:3], "before": vars(before), "after": vars(after),
+                      "leaks": found}))  # fmt: skip
+    return 1 if load.lost or found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

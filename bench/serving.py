@@ -1,0 +1,98 @@
+"""A `paradecode serve` of one's own to torment, and what it holds: pages, memory, requests."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+MEMORY_BOUND = 0.02
+"""How much more memory may be held after the torment than after its beginning."""
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """Bytes of the front and of the workers, K/V pages in use, outputs that run or wait."""
+
+    front: int
+    workers: int
+    pages: int
+    outputs: int
+    restarts: int
+
+
+@dataclass(frozen=True)
+class Server:
+    url: str
+    pid: int
+
+    def holdings(self) -> Holdings:
+        page = httpx.get(f"{self.url}/metrics", timeout=30).text
+
+        def total(name: str) -> int:
+            rows = re.findall(rf"^paradecode:{name}{{.*}} (\S+)$", page, re.MULTILINE)
+            return int(sum(map(float, rows)))
+
+        return Holdings(
+            _resident(self.pid), total("worker_memory_bytes"), total("kv_pages_used"),
+            total("num_requests_running") + total("num_requests_waiting"),
+            total("worker_restarts_total"),
+        )  # fmt: skip
+
+    def settled(self, seconds: float = 60.0) -> Holdings:
+        """What it holds once nothing runs; raises TimeoutError if that never happens."""
+        end = time.monotonic() + seconds
+        while True:
+            found = self.holdings()
+            if not (found.outputs or found.pages):
+                return found
+            if time.monotonic() > end:
+                raise TimeoutError(f"still held after {seconds:g} s: {found}")
+            time.sleep(0.2)
+
+
+def complaints(before: Holdings, after: Holdings) -> list[str]:
+    """What was leaked between two moments at which nothing ran."""
+    found = []
+    for name in ("front", "workers"):
+        old, new = getattr(before, name), getattr(after, name)
+        if new > old * (1 + MEMORY_BOUND):
+            found.append(f"{name}: {old / 2**20:.1f} MB became {new / 2**20:.1f} MB")
+    if after.restarts:
+        found.append(f"{after.restarts} workers died")
+    return found
+
+
+@contextmanager
+def serving(models: Sequence[str], log: Path) -> Iterator[Server]:
+    """Start a server on a free port; its log goes to a file."""
+    program = "from paradecode.cli import main; main()"
+    command = [sys.executable, "-c", program, "serve", *models, "--port", "0"]
+    with log.open("w") as errors:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            if not line.startswith("ready: "):
+                raise RuntimeError(log.read_text())
+            yield Server(line.split()[1].removesuffix("/v1"), process.pid)
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+def _resident(pid: int) -> int:
+    """Bytes; 0 where there is no /proc."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    found = re.search(r"VmRSS:\s+(\d+) kB", status)
+    return int(found[1]) * 1024 if found else 0

@@ -1,0 +1,34 @@
+"""`paradecode report`: benchmark results as a page, pictures or Markdown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from paradecode.cli.console import out
+
+
+def report(
+    results: Annotated[
+        list[Path], typer.Argument(help="JSON of `paradecode bench`, `make bench` and the like.")
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="A .html, .md or .png file, or a folder.")
+    ] = Path("report.html"),
+    baseline: Annotated[
+        str | None, typer.Option(help="What speed-ups refer to; default: what the file says.")
+    ] = None,
+) -> None:
+    """One self-contained page of results: speed, quality, acceptance, batches, where time goes.
+
+    A folder gets the page, Markdown, and each chart as a picture.
+    """
+    from paradecode.report.bench.load import read_sheet
+    from paradecode.report.bench.write import check_output, write_report
+
+    check_output(output)
+    sheets = [read_sheet(path, baseline) for path in results]
+    for file in write_report(sheets, output):
+        out.print(str(file), soft_wrap=True, highlight=False)

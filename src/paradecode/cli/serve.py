@@ -1,0 +1,242 @@
+"""`paradecode serve`: an OpenAI-compatible server."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from paradecode.cli.console import err, out
+from paradecode.cli.options import Decoding, grouped
+from paradecode.core.errors import InvalidInput
+from paradecode.models.catalogue import DEFAULT
+
+if TYPE_CHECKING:
+    from paradecode.serve.pool import Pool, Served
+    from paradecode.serve.settings import ServerSettings
+
+NEEDED = ("fastapi", "uvicorn", "prometheus_client", "llguidance")
+
+
+@dataclass(frozen=True)
+class Listening:
+    """Where, and for whom."""
+
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8000
+    api_key: Annotated[
+        list[str] | None,
+        typer.Option(help="A key that clients must give; repeat for more.",
+                     envvar="PARADECODE_API_KEY"),
+    ] = None  # fmt: skip
+    public: Annotated[
+        list[str] | None,
+        typer.Option(help="Needs no key: health, metrics, page or openapi; repeat for more."),
+    ] = None
+    force: Annotated[bool, typer.Option(help="Listen beyond this machine without a key.")] = False
+    connections: Annotated[int, typer.Option(help="Most connections at the same time.")] = 1024
+    max_outputs: Annotated[int, typer.Option(help="Most outputs of one request.")] = 64
+    request_timeout: Annotated[
+        float, typer.Option(help="Seconds after which a request ends with what it has.")
+    ] = 600.0
+    drain_timeout: Annotated[
+        float, typer.Option(help="Seconds a stopping server waits for its requests.")
+    ] = 30.0
+    log_requests: Annotated[bool, typer.Option(help="A line for each request, no texts.")] = True
+
+
+@dataclass(frozen=True)
+class Working:
+    """The workers of each model. Second names are those of vLLM, SGLang and llama.cpp."""
+
+    replicas: Annotated[
+        int, typer.Option("--replicas", "--data-parallel-size", help="Workers of each model.")
+    ] = 1
+    backend: Annotated[str, typer.Option(help="auto, native or torch.")] = "auto"
+    dtype: Annotated[str, typer.Option(help="Weights in the backend; auto follows the file.")] = (
+        "auto"
+    )
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu"
+    threads: Annotated[
+        int | None, typer.Option("--threads", "-t", help="CPU threads of each worker.")
+    ] = None
+    ranks: Annotated[
+        int,
+        typer.Option("--ranks", "--tensor-parallel-size",
+                     help="Processes, one a GPU, that divide each worker's model (torch)."),
+    ] = 1  # fmt: skip
+    batch: Annotated[
+        int,
+        typer.Option("--batch", "--max-num-seqs", "--max-running-requests", "--parallel",
+                     help="Outputs decoded together by a worker."),
+    ] = 64  # fmt: skip
+    kv_tokens: Annotated[
+        int,
+        typer.Option("--kv-tokens", "--max-total-tokens", "--ctx-size", "-c",
+                     help="Tokens of K/V memory of a worker, all outputs together."),
+    ] = 32768  # fmt: skip
+    step_tokens: Annotated[
+        int,
+        typer.Option("--step-tokens", "--max-num-batched-tokens", "--chunked-prefill-size",
+                     help="Rows of a forward beyond which prompts are cut."),
+    ] = 512  # fmt: skip
+    prefix_cache: Annotated[
+        bool,
+        typer.Option("--prefix-cache/--no-prefix-cache",
+                     "--enable-prefix-caching/--no-enable-prefix-caching",
+                     help="Share the K/V of equal beginnings of prompts."),
+    ] = True  # fmt: skip
+    queue: Annotated[
+        int,
+        typer.Option("--queue", "--max-queued-requests",
+                     help="Outputs that may wait at a worker; more get a 429."),
+    ] = 256  # fmt: skip
+    max_tokens: Annotated[
+        int, typer.Option("--max-tokens", "-n", help="Of requests that do not say.")
+    ] = 1024
+
+
+@dataclass(frozen=True)
+class Clustering:
+    """Beyond one machine."""
+
+    ray: Annotated[
+        bool, typer.Option("--ray", help="Run as Ray Serve deployments, --replicas of them.")
+    ] = False
+    ray_address: Annotated[
+        str | None,
+        typer.Option(help="Deploy to a running cluster ('auto': this machine's) and return."),
+    ] = None
+    max_replicas: Annotated[
+        int | None, typer.Option(help="With --ray: start up to so many when there is much to do.")
+    ] = None
+
+
+@grouped
+def serve(
+    listening: Listening,
+    working: Working,
+    decoding: Decoding,
+    clustering: Clustering,
+    models: Annotated[
+        list[str] | None, typer.Argument(help="Models, each SOURCE or NAME=SOURCE.")
+    ] = None,
+    more: Annotated[
+        list[str] | None,
+        typer.Option("--model", "-m", "--model-path", help="The same; repeat for more."),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option("--served-model-name", "--alias", "-a", help="Name of a single model."),
+    ] = None,
+) -> None:
+    """Serve models over HTTP, as OpenAI's API. Ctrl-C finishes what was accepted, then stops."""
+    missing = [package for package in NEEDED if find_spec(package) is None]
+    if missing:
+        raise InvalidInput("package", missing[0], "install it: pip install 'paradecode[serve]'")
+    from paradecode.serve.server import serve as run
+    from paradecode.serve.settings import ServerSettings
+
+    named = _named([*(models or ()), *(more or ())] or [DEFAULT], name)
+    settings = ServerSettings(
+        models=tuple(_served(*entry, working, decoding) for entry in named),
+        host=listening.host,
+        port=listening.port,
+        keys=tuple(listening.api_key or ()),
+        public=tuple(listening.public or ()),
+        force=listening.force,
+        connections=listening.connections,
+        outputs=listening.max_outputs,
+        request_seconds=listening.request_timeout,
+        drain_seconds=listening.drain_timeout,
+        log_requests=listening.log_requests,
+    )
+    if clustering.ray or clustering.ray_address is not None:
+        _serve_on_ray(settings, working, clustering)
+        return
+    if clustering.max_replicas is not None:
+        raise InvalidInput("--max-replicas", clustering.max_replicas, "give --ray with it")
+    try:
+        with err.status("loading ...") as waiting:
+
+            def announce(address: str, pool: Pool) -> None:
+                waiting.stop()
+                served = ", ".join(f"{name} ({said.decoder})" for name, said in pool.ready.items())
+                out.print(f"ready: {address}/v1 serves {served}", soft_wrap=True, highlight=False)
+
+            asyncio.run(run(settings, announce))
+    except KeyboardInterrupt:  # While a model was loading.
+        raise typer.Exit(130) from None
+    err.print("stopped", highlight=False)
+
+
+def _serve_on_ray(settings: ServerSettings, working: Working, clustering: Clustering) -> None:
+    if find_spec("ray") is None or find_spec("ray.serve") is None:
+        raise InvalidInput("package", "ray", "install it: pip install 'paradecode[ray]'")
+    from paradecode.serve.ray.deploy import Scaling, deploy_to, run
+
+    models = len(settings.models)
+    scaling = Scaling(
+        replicas=working.replicas,
+        most=clustering.max_replicas,
+        ongoing=max(1, working.batch // 2),
+        cpus=models * (working.threads or 1),
+        gpus=models * working.ranks if working.device != "cpu" else 0,
+    )
+    served = ", ".join(model.name for model in settings.models)
+    try:
+        with err.status("starting ...") as waiting:
+
+            def announce(address: str) -> None:
+                waiting.stop()
+                out.print(f"ready: {address}/v1 serves {served}", soft_wrap=True, highlight=False)
+
+            if clustering.ray_address is not None:
+                announce(deploy_to(clustering.ray_address, settings, scaling))
+                return
+            run(settings, scaling, announce)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    err.print("stopped", highlight=False)
+
+
+def _named(sources: list[str], name: str | None) -> list[tuple[str, str]]:
+    """Public name and source of each model."""
+    if name is not None and len(sources) > 1:
+        raise InvalidInput("--served-model-name", name, "write NAME=SOURCE for several models")
+    named = []
+    for source in sources:
+        own, equals, place = source.partition("=")
+        named.append((own, place) if equals else (name or source, source))
+    return named
+
+
+def _served(name: str, source: str, working: Working, decoding: Decoding) -> Served:
+    from paradecode.serve.pool import Served
+    from paradecode.serve.worker.settings import WorkerSettings
+
+    chosen = "auto" if decoding.profile is not None else decoding.choice()
+    limits = {
+        "batch": working.batch,
+        "kv_tokens": working.kv_tokens,
+        "step_tokens": working.step_tokens,
+        "prefix_cache": working.prefix_cache,
+    }
+    worker = WorkerSettings(
+        model=source,
+        draft_model=decoding.draft_model or getattr(chosen, "draft_model", None),
+        decoder=str(chosen),
+        profile=None if decoding.profile is None else str(decoding.profile),
+        backend=working.backend,
+        dtype=working.dtype,
+        device=working.device,
+        threads=working.threads,
+        ranks=working.ranks,
+        limits=limits,
+        queue_requests=working.queue,
+        max_tokens=working.max_tokens,
+    )
+    return Served(name, worker, working.replicas)

@@ -1,0 +1,167 @@
+"""`paradecode train adapt`: a LoRA that makes a block diffusion model of an autoregressive one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from paradecode.cli.console import err, out
+from paradecode.cli.options import grouped
+from paradecode.cli.train import watched
+from paradecode.cli.train_diffusion import device_of, stop_on_signals
+from paradecode.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from paradecode.bench.statistics import Interval
+    from paradecode.training.adaptation.evaluation import Likelihood
+    from paradecode.training.adaptation.training import Trainer
+
+REPORT = "report.json"
+FEWEST = 8
+
+
+@dataclass(frozen=True)
+class Material:
+    """What is learnt from."""
+
+    texts: Annotated[
+        Path | None, typer.Option(help="JSONL of {prompt, answer}; default: the model's own.")
+    ] = None
+    own: Annotated[
+        int, typer.Option(help="Conversations that the model makes up.", min=FEWEST, max=10**7)
+    ] = 100_000
+    max_tokens: Annotated[int, typer.Option(help="Most tokens of an own answer.", min=1)] = 256
+    length: Annotated[
+        int, typer.Option(help="Most tokens of a text with its prompt.", min=2, max=1 << 16)
+    ] = 512
+    held_out: Annotated[int, typer.Option(help="Texts kept for the figures.", min=1)] = 256
+
+
+@dataclass(frozen=True)
+class Learning:
+    """How it is learnt."""
+
+    rank: Annotated[int, typer.Option(help="Of LoRA.", min=1, max=1024)] = 32
+    block: Annotated[
+        int, typer.Option(help="Positions of a block, a power of 2.", min=1, max=4096)
+    ] = 16
+    shift: Annotated[bool, typer.Option(help="Logits stay about the next position.")] = True
+    steps: Annotated[int, typer.Option(help="Optimiser steps.", min=1, max=10**6)] = 6000
+    batch: Annotated[int, typer.Option(help="Texts a step.", min=1, max=4096)] = 64
+    together: Annotated[int, typer.Option(help="Texts a forward: memory.", min=1, max=4096)] = 8
+    rate: Annotated[float, typer.Option(help="Learning rate.", min=1e-8, max=0.1)] = 2e-4
+    distil: Annotated[
+        float, typer.Option(help="Weight of the divergence from the model.", min=0, max=100)
+    ] = 0.0
+    seed: Annotated[int, typer.Option(help="Of texts, adapter, masks.", min=0, max=2**31)] = 0
+
+
+@grouped
+def adapt(
+    output: Annotated[Path, typer.Argument(help="Folder; a run that was stopped there goes on.")],
+    material: Material,
+    learning: Learning,
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="Name, .gguf file, folder, or hub name.")
+    ] = None,
+    draws: Annotated[int, typer.Option(help="Masks of a held-out block.", min=1, max=256)] = 8,
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
+    threads: Annotated[int | None, typer.Option(help="CPU threads.", min=1, max=256)] = None,
+) -> None:
+    """A LoRA that makes a block diffusion model of an autoregressive one. Ctrl-C saves and leaves.
+
+    For `--adapter OUTPUT/adapter.safetensors`, beside the same `--model`.
+    """
+    where = device_of(device)
+    import torch
+
+    from paradecode.models.adapter import Facts, check_base, read_adapter, unused_token
+    from paradecode.models.catalogue import open_model
+    from paradecode.training.adaptation.texts import read_texts
+    from paradecode.training.adaptation.training import ADAPTER, CHECKPOINT, Plan, Trainer, train
+
+    plan = Plan(**asdict(learning))
+    if threads is not None:
+        torch.set_num_threads(threads)
+    base = open_model(model)
+    check_base(base.config)
+    mask = unused_token(base)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput("OUTPUT", str(output), f"name a folder ({error})") from None
+    file = material.texts or output / f"own-{plan.seed}-{material.max_tokens}.jsonl"
+    if material.texts is None:
+        _make_texts(file, model, material, plan.seed, threads)
+    length = min(material.length, base.config.context_length)
+    texts = read_texts(file, base, plan.block, length)
+    held = min(material.held_out, len(texts) // 8)
+    if held == 0:
+        raise InvalidInput("--texts", f"{len(texts)} texts", f"give at least {FEWEST} that differ")
+    facts = Facts(base.config.name, plan.rank, plan.block, mask, plan.shift)
+    trainer = Trainer(plan, base, facts, texts[held:], where)
+    if (output / CHECKPOINT).exists():
+        trainer.resume(output / CHECKPOINT)
+    named = base.tokenizer.token(mask) or "a row of the embedding that no token has"
+    out.print(f"the mask is token {mask}: {named}", highlight=False, markup=False)
+    stop = stop_on_signals()
+    columns = (
+        TextColumn("adapting"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+        TextColumn("loss {task.fields[loss]:.3f}"),
+    )  # fmt: skip
+    with Progress(*columns, console=err) as progress:
+        bar = progress.add_task("", total=plan.steps, completed=trainer.step, loss=float("nan"))
+        done = train(
+            trainer, output, should_stop=stop.is_set,
+            tell=lambda step, loss: progress.update(bar, completed=step, loss=loss),
+        )  # fmt: skip
+    if not done:
+        err.print(f"stopped at step {trainer.step}; the same command goes on", highlight=False)
+        raise typer.Exit(130)
+
+    def measured(tick: Callable[[int, int], None]) -> Likelihood:
+        from paradecode.training.adaptation.evaluation import likelihood
+        from paradecode.training.adaptation.model import tensors_of
+
+        stored = tensors_of(read_adapter(output / ADAPTER, base.config), torch.float32, where)
+        adapted = trainer.model.using(stored)
+        return likelihood(adapted, texts[:held], plan.block, draws, plan.seed, tick)
+
+    _tell(output, trainer, watched("held-out texts", measured))
+    out.print(f"--adapter {output / ADAPTER}", soft_wrap=True, highlight=False)
+
+
+def _make_texts(
+    file: Path, model: str | None, material: Material, seed: int, threads: int | None
+) -> None:
+    """The model's own conversations, on the CPU."""
+    from paradecode.llm import LLM
+    from paradecode.training.adaptation.texts import make_own
+
+    with LLM(model, threads=threads) as llm:
+        watched(
+            "own texts",
+            lambda tick: make_own(file, llm, material.own, material.max_tokens, seed, tick),
+        )
+
+
+def _tell(output: Path, trainer: Trainer, found: Likelihood) -> None:
+    report = {"plan": asdict(trainer.plan), "facts": asdict(trainer.facts), **asdict(found)}
+    (output / REPORT).write_text(json.dumps(report, indent=2) + "\n", "utf-8")
+    table = Table(f"{found.texts} held-out texts, {found.tokens} tokens", "")
+    table.add_row("perplexity, at most", _shown(found.bound))
+    table.add_row("perplexity of the autoregressive model", _shown(found.autoregressive))
+    for quarter, nats in zip(("1/4", "1/2", "3/4", "all"), found.cross_entropy, strict=True):
+        table.add_row(f"cross-entropy, up to {quarter} masked", f"{nats:.3f}")
+    out.print(table)
+
+
+def _shown(value: Interval) -> str:
+    return f"{value.value:.3f} ({value.low:.3f} to {value.high:.3f})"

@@ -1,0 +1,49 @@
+"""`paradecode train ngram-table`: what a model often says, for `prompt-lookup(table=FILE)`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from paradecode.cli.console import out
+from paradecode.cli.options import Loading, grouped
+from paradecode.cli.train import watched, writable
+from paradecode.core.errors import InvalidInput
+
+
+@grouped
+def ngram_table(
+    output: Annotated[Path, typer.Argument(help="The file to write.")],
+    loading: Loading,
+    texts: Annotated[
+        list[Path] | None,
+        typer.Argument(help="UTF-8 texts, one document each; default: the model's own."),
+    ] = None,
+    own: Annotated[
+        int, typer.Option(help="Answers that the model makes up.", min=10, max=1_000_000)
+    ] = 2000,
+    max_tokens: Annotated[int, typer.Option(help="Most tokens of each of them.", min=1)] = 192,
+    seed: Annotated[int, typer.Option(help="Of what it makes up.", min=0)] = 0,
+) -> None:
+    """What most often follows an n-gram. For `prompt-lookup(table=FILE)`; changes no output."""
+    writable("OUTPUT", output)
+    from paradecode.decoders.autoregressive.datastore import read_texts
+    from paradecode.decoders.autoregressive.ngram_table import count_ngrams
+    from paradecode.training.ngrams.own_text import own_answers
+
+    with loading.open() as llm:
+        if texts:
+            tokens = read_texts(
+                texts, lambda text: llm.tokenizer.encode(text, special=False, parse_special=False)
+            )
+        elif "autoregressive" not in llm.families:
+            raise InvalidInput("model", llm.model, "give texts: it cannot continue one")
+        else:
+            tokens = watched("decoding", lambda tick: own_answers(llm, own, max_tokens, seed, tick))
+        table = count_ngrams(tokens, llm.config.vocab_size)
+    table.save(output)
+    count = sum(map(len, tokens))
+    out.print(f"{len(table.entries)} n-grams of {count} tokens in {output}",
+              soft_wrap=True, highlight=False)  # fmt: skip

@@ -1,0 +1,1 @@
+"""The server: an HTTP front, and worker processes that hold the engines."""

@@ -1,0 +1,65 @@
+"""The application: routes over a pool of workers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fastapi import FastAPI, Request
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+
+from paradecode import __version__
+from paradecode.serve.audit import Audit
+from paradecode.serve.documents import document
+from paradecode.serve.errors import ApiError, answer_api_error, answer_http_error
+from paradecode.serve.log import Log
+from paradecode.serve.metrics import Metrics
+from paradecode.serve.page import router as page
+from paradecode.serve.pool import Pool, RequestFailed
+from paradecode.serve.routes import chat, completions, responses, status, tokens
+from paradecode.serve.security import Guard
+from paradecode.serve.settings import ServerSettings
+from paradecode.serve.sse import ClientGone
+
+if TYPE_CHECKING:
+    from paradecode.serve.ray.fleet import Fleet
+
+
+def create_app(settings: ServerSettings, pool: Pool | Fleet, metrics: Metrics) -> FastAPI:
+    """The application, for any ASGI server.
+
+    Args:
+        pool: started, with ``metrics.observe`` as its observer; the caller drains and closes it.
+    """
+    app = FastAPI(
+        title="Paradecode", version=__version__, openapi_url=None, docs_url=None, redoc_url=None
+    )
+    app.state.settings, app.state.pool, app.state.metrics = settings, pool, metrics
+    for routes in (status, chat, completions, responses, tokens):
+        app.include_router(routes.router)
+    app.include_router(page)
+    described = document(app, bool(settings.keys))
+
+    @app.get("/openapi.json", include_in_schema=False)
+    async def openapi() -> Response:
+        return JSONResponse(described)
+
+    app.add_exception_handler(ApiError, answer_api_error)
+    app.add_exception_handler(HTTPException, answer_http_error)
+    app.add_exception_handler(RequestFailed, _answer_failure)
+    app.add_exception_handler(ClientGone, _answer_nobody)
+    app.add_middleware(  # The last one added is the outermost.
+        Guard, keys=settings.keys, public=settings.public, hosts=settings.hosts,
+        header_bytes=settings.header_bytes,
+    )  # fmt: skip
+    app.add_middleware(Audit, metrics=metrics, log=Log() if settings.log_requests else None)
+    return app
+
+
+async def _answer_failure(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestFailed)
+    return await answer_api_error(request, ApiError.of(error.failure))
+
+
+async def _answer_nobody(request: Request, error: Exception) -> Response:
+    return Response(status_code=499)

@@ -1,0 +1,81 @@
+"""Around every request: an id, a log line, a count, and an answer even if a route crashes."""
+
+from __future__ import annotations
+
+import time
+import traceback
+import uuid
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from paradecode.serve.errors import ApiError
+from paradecode.serve.log import Log
+from paradecode.serve.metrics import Metrics
+from paradecode.serve.wire import Done
+
+
+@dataclass
+class Note:
+    """What the log will say of a request. Routes fill it in; no prompt and no output."""
+
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    model: str | None = None
+    done: list[Done] = field(default_factory=list)
+    error: ApiError | None = None
+
+
+class Audit:
+    """ASGI middleware. An exception ends here: the log says where it was raised, the client that
+    the server failed. The exception's own text may quote a request, so nobody is told."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, log: Log | None) -> None:
+        self.app, self.metrics, self.log = app, metrics, log
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        note, status, began = Note(), 0, time.perf_counter()
+        scope.setdefault("state", {})["note"] = note
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [
+                    *message.get("headers", ()), (b"x-request-id", note.id.encode()),
+                ]  # fmt: skip
+            await send(message)
+
+        try:
+            await self.app(scope, receive, send_with_id)
+        except Exception as error:
+            self._crashed(note, error)
+            if not status:
+                note.error = ApiError(500, "the server failed to answer this request")
+                await note.error.response()(scope, receive, send_with_id)
+        finally:
+            self._ended(scope, note, status, time.perf_counter() - began)
+
+    def _ended(self, scope: Scope, note: Note, status: int, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path", "other")
+        status = status or 499  # The client left before it had an answer.
+        error = note.error
+        self.metrics.answered(route, status)
+        if self.log is not None:
+            self.log.request(
+                note.id, route=route, status=status, seconds=seconds, model=note.model,
+                outputs=note.done, error=None if error is None else error.type,
+                param=None if error is None else error.param,
+            )  # fmt: skip
+
+    def _crashed(self, note: Note, error: Exception) -> None:
+        if self.log is None:
+            return
+        places: list[Any] = [
+            f"{frame.filename.rpartition('/')[2]}:{frame.lineno}"
+            for frame in traceback.extract_tb(error.__traceback__)[-8:]
+        ]
+        self.log.write("crash", id=note.id, error=type(error).__name__, where=places)

@@ -1,0 +1,70 @@
+"""Events on their way to a reader that may be slow: bounded in bytes and in time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How far a reader may fall behind.
+
+    Attributes:
+        full: bytes from which on the buffer counts as full.
+        most: bytes that it never exceeds by more than one event.
+        patience: seconds for which it may stay full.
+    """
+
+    full: int = 1 << 18
+    most: int = 1 << 22
+    patience: float = 10.0
+
+
+class Buffer(Generic[T]):
+    """A queue for one writer, who never waits, and one reader."""
+
+    def __init__(
+        self, bounds: Bounds | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._bounds, self._clock = bounds or Bounds(), clock
+        self._events: deque[tuple[T, int]] = deque()
+        self._held = 0
+        self._full_since: float | None = None
+        self._arrived = asyncio.Event()
+
+    def put(self, event: T, size: int) -> bool:
+        """Add an event of so many bytes; False if the reader has been too slow."""
+        self._events.append((event, size))
+        self._held += size
+        self._arrived.set()
+        if self._held < self._bounds.full:
+            return True
+        now = self._clock()
+        if self._full_since is None:
+            self._full_since = now
+        late = now - self._full_since > self._bounds.patience
+        return not late and self._held <= self._bounds.most
+
+    def replace(self, event: T) -> None:
+        """Drop what was not read; ``event`` is the last one."""
+        self._events.clear()
+        self._held = 0
+        self._events.append((event, 0))
+        self._arrived.set()
+
+    async def get(self) -> T:
+        while not self._events:
+            self._arrived.clear()
+            await self._arrived.wait()
+        event, size = self._events.popleft()
+        self._held -= size
+        if self._held < self._bounds.full:
+            self._full_since = None
+        return event

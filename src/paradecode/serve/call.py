@@ -1,0 +1,110 @@
+"""A request on its way through a worker."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from paradecode.serve.buffer import Bounds, Buffer
+from paradecode.serve.wire import (
+    Accepted,
+    AskStats,
+    Chunk,
+    Detokenize,
+    Done,
+    Event,
+    Failure,
+    Generate,
+    Stats,
+    Text,
+    Tokenize,
+    Tokens,
+)
+
+SLOW = "the events of this request were read too slowly"
+
+
+@dataclass(frozen=True)
+class Lost:
+    """The worker ended before the request did."""
+
+
+class Call:
+    """What the front knows of one request.
+
+    Attributes:
+        message: as it was sent.
+        outputs: how many are wanted; 0 for a question with one answer.
+        started: whether tokens came back.
+        over: whether nothing more can come from the worker.
+        unwanted: whether nobody reads it any more.
+        accepted: whether a worker has, this one or one that died.
+        lost: whether its reader has come to where the worker ended.
+    """
+
+    def __init__(
+        self,
+        message: Generate | Tokenize | Detokenize | AskStats,
+        bounds: Bounds | None = None,
+        accepted: bool = False,
+    ) -> None:
+        self.message = message
+        self.outputs = outputs_of(message) if isinstance(message, Generate) else 0
+        self.accepted = accepted
+        self.started = self.over = self.unwanted = self.lost = False
+        self.buffer: Buffer[Event | Lost] = Buffer(bounds)
+        self._done: set[int] = set()
+
+    @property
+    def id(self) -> str:
+        return self.message.id
+
+    async def events(self) -> AsyncIterator[Accepted | Chunk | Done | Failure]:
+        """What comes back for a request, to its end; sets ``lost`` if the worker was."""
+        left = self.outputs
+        while left:
+            event = await self.buffer.get()
+            if isinstance(event, Lost):
+                self.lost = True
+                return
+            yield event  # type: ignore[misc]  # receive() lets no others in.
+            left = 0 if isinstance(event, Failure) else left - isinstance(event, Done)
+
+    def receive(self, event: Event, size: int) -> bool:
+        """Take an event from the worker; False if the reader is too slow for it.
+
+        One that does not belong to the request as it stands is ignored.
+        """
+        answers = (Accepted, Chunk, Done) if self.outputs else (Tokens, Text, Stats)
+        if not isinstance(event, (*answers, Failure)):
+            return True
+        if isinstance(event, Accepted):
+            self.accepted = True
+        if isinstance(event, (Chunk, Done)):
+            if event.index in self._done or event.index >= self.outputs:
+                return True
+            self.started = True
+        if isinstance(event, Done):
+            self._done.add(event.index)
+        unfinished = isinstance(event, (Accepted, Chunk, Done)) and len(self._done) < self.outputs
+        self.over = not unfinished
+        return self.unwanted or self.buffer.put(event, size)
+
+    def lose(self) -> None:
+        """The worker is gone."""
+        self.over = True
+        if not self.unwanted:
+            self.buffer.put(Lost(), 0)
+
+    def give_up(self) -> Failure:
+        """Its reader is too slow: all it still gets is that."""
+        self.unwanted = True
+        failed = Failure(id=self.id, status=503, type="overloaded_error", message=SLOW)
+        self.buffer.replace(failed)
+        return failed
+
+
+def outputs_of(message: Generate) -> int:
+    """The ``n`` of a request; whatever is no number is refused by the worker."""
+    n = message.sampling.get("n", 1)
+    return n if isinstance(n, int) and not isinstance(n, bool) and n > 0 else 1

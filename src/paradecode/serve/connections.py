@@ -1,0 +1,98 @@
+"""Connections with limits: how many, how large their headers, how slow their two ends may be."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from paradecode.serve.errors import ApiError
+from paradecode.serve.settings import ServerSettings
+
+
+def limited(settings: ServerSettings) -> type[H11Protocol]:
+    """The protocol class of a server, for uvicorn's ``http`` setting.
+
+    The parser bounds headers and refuses what is not HTTP. Here a connection beyond the limit is
+    told so and closed, one whose request does not arrive in time is dropped, and so is one that
+    takes nothing of its answer: what the application then sees is a client that has left.
+    """
+
+    class Connection(H11Protocol):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self._arriving: asyncio.TimerHandle | None = None
+            self._writing: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            if len(self.connections) > settings.connections:
+                self._refuse(ApiError(503, "the server has all the connections it may have"))
+            else:
+                self._expect()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._unexpect()
+            self._unwrite()
+            super().connection_lost(exc)
+
+        def data_received(self, data: bytes) -> None:
+            if self.transport.is_closing():
+                return
+            super().data_received(data)
+            if self._answering():
+                self._unexpect()
+            else:
+                self._expect()
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._writing = self.loop.call_later(settings.write_seconds, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            self._unwrite()
+
+        def send_400_response(self, msg: str) -> None:
+            self._refuse(ApiError(400, "this is not a valid HTTP request, or its header is large"))
+
+        def _answering(self) -> bool:
+            return self.cycle is not None and not self.cycle.response_complete
+
+        def _expect(self) -> None:
+            """A request's header has to arrive from here on in time."""
+            if self._arriving is None:
+                self._arriving = self.loop.call_later(settings.header_seconds, self.transport.abort)
+
+        def _unexpect(self) -> None:
+            if self._arriving is not None:
+                self._arriving.cancel()
+                self._arriving = None
+
+        def _unwrite(self) -> None:
+            if self._writing is not None:
+                self._writing.cancel()
+                self._writing = None
+
+        def _refuse(self, error: ApiError) -> None:
+            """Answer without the application, and close."""
+            body = json.dumps(error.body).encode()
+            head = [
+                (b"content-type", b"application/json"),
+                (b"content-length", str(len(body)).encode()),
+                (b"connection", b"close"),
+                *([(b"retry-after", b"1")] if error.status == 503 else []),
+            ]
+            if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+                for event in (
+                    h11.Response(status_code=error.status, headers=head),
+                    h11.Data(data=body),
+                    h11.EndOfMessage(),
+                ):
+                    self.transport.write(self.conn.send(event) or b"")
+            self.transport.close()
+
+    return Connection

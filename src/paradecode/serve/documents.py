@@ -1,0 +1,76 @@
+"""The OpenAPI document: what routes take and answer, from the classes that check it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from paradecode.serve.protocol.answers import Error
+from paradecode.serve.protocol.base import Body
+
+REFUSALS = {
+    400: "The request cannot be served as it is.",
+    401: "The key is missing or wrong.",
+    404: "There is no such model or route.",
+    408: "The body took too long to arrive.",
+    413: "The body is too large.",
+    415: "The body is not JSON.",
+    422: "The constraint cannot be followed.",
+    429: "The queue is full.",
+    500: "The server failed.",
+    503: "The server is overloaded or stopping.",
+}
+
+_bodies: set[type[Body]] = set()
+
+
+def posts(body: type[Body], answer: type[BaseModel], streams: bool = False) -> dict[str, Any]:
+    """Keywords of a route that takes a JSON body, which the route reads by itself."""
+    _bodies.add(body)
+    schema = {"$ref": f"#/components/schemas/{body.__name__}"}
+    found: dict[str, Any] = {"description": "The answer."}
+    if streams:
+        found["content"] = {"text/event-stream": {"schema": {"type": "string"}}}
+    return {
+        "response_model": answer,
+        "responses": {200: found, **_refusals(*REFUSALS)},
+        "openapi_extra": {
+            "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}
+        },
+    }
+
+
+def gets(answer: type[BaseModel] | None, *statuses: int) -> dict[str, Any]:
+    """Keywords of a route without a body. No ``answer``: it is plain text."""
+    found: dict[str, Any] = {"description": "The answer."}
+    if answer is None:
+        found["content"] = {"text/plain": {"schema": {"type": "string"}}}
+    responses = {200: found, **_refusals(401, 500, *statuses)}
+    return {"response_model": answer, "responses": responses}
+
+
+def document(app: FastAPI, keys: bool) -> dict[str, Any]:
+    """The OpenAPI document of the application.
+
+    Args:
+        keys: whether the server wants a key.
+    """
+    made = get_openapi(title=app.title, version=app.version, routes=app.routes)
+    _, own = models_json_schema(
+        [(body, "validation") for body in sorted(_bodies, key=lambda body: body.__name__)],
+        ref_template="#/components/schemas/{model}",
+    )
+    components = made.setdefault("components", {})
+    components.setdefault("schemas", {}).update(own["$defs"])
+    if keys:
+        components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        made["security"] = [{"key": []}]
+    return made
+
+
+def _refusals(*statuses: int) -> dict[int | str, Any]:
+    return {status: {"model": Error, "description": REFUSALS[status]} for status in statuses}

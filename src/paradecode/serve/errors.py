@@ -1,0 +1,96 @@
+"""Errors of the API, each in OpenAI's form: ``{"error": {"message", "type", "param", "code"}}``."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from paradecode.serve.wire import Failure
+
+TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+    500: "server_error",
+    503: "overloaded_error",
+}
+"""Status -> type; what is not named is an ``invalid_request_error``."""
+
+RENAMED = {"decoder": "speculative"}
+"""What a worker calls a field, and what requests call it."""
+
+PHRASES = {
+    404: "there is no such route",
+    405: "this route does not know the method",
+}
+
+
+class ApiError(Exception):
+    """An error that a client is told.
+
+    Args:
+        status: of HTTP.
+        param: dotted name of the field that is wrong.
+        code: for programs; None where the type says all.
+        retry_after: seconds after which the request may succeed.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        type: str | None = None,
+        retry_after: float | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.message, self.param, self.code = status, message, param, code
+        self.type = type or TYPES.get(status, "invalid_request_error")
+        self.retry_after = retry_after
+        self.headers = headers or {}
+
+    @classmethod
+    def of(cls, failure: Failure) -> ApiError:
+        """What a worker reported, with the names that the HTTP API uses."""
+        param, message = failure.param, failure.message
+        for inner, outer in RENAMED.items():
+            if param is not None and (param == inner or param.startswith(inner + ".")):
+                param = outer + param.removeprefix(inner)
+                message = outer + message.removeprefix(inner)
+        return cls(
+            failure.status, message,
+            param=param, type=failure.type, retry_after=failure.retry_after,
+        )  # fmt: skip
+
+    @property
+    def body(self) -> dict[str, Any]:
+        inner = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
+        return {"error": inner}
+
+    def response(self) -> Response:
+        headers = dict(self.headers)
+        if self.status in (429, 503):
+            headers["retry-after"] = str(max(1, math.ceil(self.retry_after or 1)))
+        return JSONResponse(self.body, self.status, headers)
+
+
+async def answer_api_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError)
+    request.state.note.error = error
+    return error.response()
+
+
+async def answer_http_error(request: Request, error: Exception) -> Response:
+    """What the router itself refuses: unknown routes and methods."""
+    assert isinstance(error, HTTPException)
+    message = PHRASES.get(error.status_code, str(error.detail))
+    headers = dict(error.headers or {})
+    return await answer_api_error(request, ApiError(error.status_code, message, headers=headers))

@@ -1,0 +1,76 @@
+"""One message, one line: JSON objects of bounded length, and nothing that could run when read."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from paradecode.core.errors import InvalidInput
+from paradecode.serve.checks import build
+from paradecode.serve.wire import EVENTS, MAX_ID, REQUESTS, Event, Request
+
+MAX_LINE = 1 << 24
+"""Bytes of one line, its newline included."""
+
+
+_NAMES = {cls: name for name, cls in (*REQUESTS.items(), *EVENTS.items())}
+
+
+class WireError(InvalidInput):
+    """A line that cannot be understood; ``id`` is the request that it names, if it names one."""
+
+    id: str | None = None
+
+
+def encode(message: Request | Event) -> bytes:
+    """The line of a message.
+
+    Raises:
+        InvalidInput: if it is longer than a line may be, or JSON cannot hold it.
+    """
+    try:
+        body = {"kind": _NAMES[type(message)], **vars(message)}
+        line = json.dumps(body, default=vars, allow_nan=False, separators=(",", ":")).encode()
+    except (ValueError, TypeError, RecursionError):
+        raise InvalidInput(_NAMES[type(message)], message, "give plain finite JSON") from None
+    if len(line) >= MAX_LINE:
+        raise InvalidInput("request", f"{len(line)} bytes", f"give less than {MAX_LINE} bytes")
+    return line + b"\n"
+
+
+def decode(line: bytes, kinds: Mapping[str, type]) -> Any:
+    """The message of a line: a member of ``kinds``, which is ``REQUESTS`` or ``EVENTS``.
+
+    Raises:
+        WireError: naming the field that is wrong, and the request if the line says which.
+    """
+    if len(line) > MAX_LINE:
+        raise WireError("line", f"{len(line)} bytes", f"give at most {MAX_LINE} bytes")
+    try:
+        body = json.loads(line, parse_constant=_no_constant, parse_float=_finite)
+    except (ValueError, RecursionError):
+        raise WireError("line", line[:60], "write one JSON object") from None
+    if not isinstance(body, dict):
+        raise WireError("line", body, "write one JSON object")
+    kind, sender = body.pop("kind", None), body.get("id")
+    try:
+        if not isinstance(kind, str) or kind not in kinds:
+            raise InvalidInput("kind", kind, f"use one of {', '.join(kinds)}")
+        return build(kinds[kind], body, "")
+    except InvalidInput as error:
+        refused = WireError(error.field, error.value, error.fix)
+        refused.id = sender if isinstance(sender, str) and 0 < len(sender) <= MAX_ID else None
+        raise refused from None
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(name)
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError(digits)
+    return value

@@ -1,0 +1,82 @@
+"""Parts of answers that several routes share: usage, metrics, reasons, log-probabilities."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from paradecode.serve.wire import Candidate, Chunk, Done, TokenLogprobs
+
+
+def usage(done: Sequence[Done], n: int) -> dict[str, Any]:
+    """OpenAI's ``usage`` of all outputs; each prompt counts once, however many outputs it has.
+
+    Args:
+        done: of every output, in order.
+        n: outputs of each prompt.
+    """
+    prompts = [entry.usage for entry in done[::n]]
+    all_of = [entry.usage for entry in done]
+    prompt = sum(u.prompt_tokens for u in prompts)
+    completion = sum(u.completion_tokens for u in all_of)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": sum(u.cached_prompt_tokens for u in prompts)},
+        "completion_tokens_details": {
+            "accepted_prediction_tokens": sum(u.accepted_prediction_tokens for u in all_of),
+            "rejected_prediction_tokens": sum(u.rejected_prediction_tokens for u in all_of),
+            "reasoning_tokens": 0,
+        },
+    }
+
+
+def metrics(done: Sequence[Done]) -> Any:
+    """How the outputs were decoded: an object for one, a list for several."""
+    found = [vars(entry.metrics) for entry in done]
+    return found[0] if len(found) == 1 else found
+
+
+def reason(done: Done) -> dict[str, Any]:
+    """``finish_reason``, and ``stop_reason`` where OpenAI has no word for what happened."""
+    if done.finish_reason == "deadline":
+        return {"finish_reason": "length", "stop_reason": "deadline"}
+    return {"finish_reason": done.finish_reason}
+
+
+def progress(chunk: Chunk) -> dict[str, Any]:
+    """The ``paradecode`` object of a streamed chunk."""
+    seen: dict[str, Any] = {"forward": chunk.forward, "tokens": chunk.tokens}
+    return seen if chunk.canvas is None else {**seen, "canvas": chunk.canvas}
+
+
+def chat_logprobs(entries: Sequence[TokenLogprobs]) -> dict[str, Any]:
+    content = [
+        {**_candidate(entry.chosen), "top_logprobs": [_candidate(c) for c in entry.top]}
+        for entry in entries
+    ]
+    return {"content": content, "refusal": None}
+
+
+def text_logprobs(entries: Sequence[TokenLogprobs], offset: int) -> dict[str, Any]:
+    """The older form. ``offset``: characters of the tokens before these."""
+    offsets = []
+    for entry in entries:
+        offsets.append(offset)
+        offset += len(entry.chosen.text)
+    return {
+        "tokens": [entry.chosen.text for entry in entries],
+        "token_logprobs": [entry.chosen.logprob for entry in entries],
+        "top_logprobs": [{c.text: c.logprob for c in entry.top} for entry in entries],
+        "text_offset": offsets,
+    }
+
+
+def _candidate(found: Candidate) -> dict[str, Any]:
+    return {"token": found.text, "logprob": found.logprob, "bytes": found.bytes}
+
+
+def now() -> int:
+    return int(time.time())

@@ -1,0 +1,63 @@
+"""The web page at `/`: static files of the package, and the methods that its picker shows."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+from fastapi import APIRouter, HTTPException
+from fastapi.responses import Response
+
+from paradecode.decoders.registry import methods
+
+SCRIPTS = ("chat.js", "dom.js", "figures.js", "settings.js", "stream.js", "transcript.js")
+ASSETS = {
+    "index.html": "text/html",
+    "page.css": "text/css",
+    **dict.fromkeys(SCRIPTS, "text/javascript"),
+}
+HEADERS = {
+    # The page runs its own files and talks to its own server: nothing else, nobody's frame.
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/")
+def index() -> Response:
+    """The page."""
+    return _file("index.html")
+
+
+@router.get("/page/methods")
+def listed() -> list[dict[str, str | None]]:
+    """What the method picker offers: name, family, guarantee and a line about each."""
+    return [
+        {
+            "name": method.name,
+            "family": method.family,
+            "guarantee": method.guarantee,
+            "needs": method.models[0] if method.models else None,
+            "summary": method.summary,
+        }
+        for method in sorted(methods().values(), key=lambda method: method.name)
+    ]
+
+
+@router.get("/page/{name}")
+def asset(name: str) -> Response:
+    """One of the page's own files."""
+    if name not in ASSETS:
+        raise HTTPException(404, "there is no such file")
+    return _file(name)
+
+
+def _file(name: str) -> Response:
+    content = (files("paradecode.serve.page") / "assets" / name).read_bytes()
+    return Response(content, media_type=ASSETS[name], headers=HEADERS)

@@ -1,0 +1,148 @@
+// The page's main program: what happens when something is sent, stopped, or chosen.
+
+import { byId, element } from "./dom.js";
+import { Figures } from "./figures.js";
+import * as settings from "./settings.js";
+import { ask } from "./stream.js";
+import { Answer, clear, say } from "./transcript.js";
+
+const EXAMPLES = [
+  "Name three uses of copper.",
+  "Write a Python function that reverses a list.",
+  "Repeat this line four times: the quick brown fox jumps over the lazy dog",
+];
+const REASONS = {
+  length: "Cut at the token limit.",
+  deadline: "The server's time limit was reached.",
+  cancelled: "Stopped.",
+};
+
+let conversation = [];
+let running = null;
+
+function status(text) {
+  byId("status").textContent = text;
+}
+
+async function connect() {
+  try {
+    await settings.load();
+    status("");
+    return true;
+  } catch (error) {
+    const locked = error.status === 401;
+    status(locked ? "This server wants an API key." : `The server does not answer: ${error.message}`);
+    if (locked) {
+      openSettings(true);
+      byId("key").focus();
+    }
+    return false;
+  }
+}
+
+async function send(text) {
+  if (running || !text.trim()) return;
+  if (byId("model").disabled && !(await connect())) return;
+  let body;
+  try {
+    body = settings.body();
+  } catch (error) {
+    openSettings(true);
+    status(error.message);
+    return;
+  }
+  say(text);
+  byId("prompt").value = "";
+  conversation.push({ role: "user", content: text });
+  const chat = settings.model().chat;
+  const prompt = chat ? { messages: [...settings.system(), ...conversation] } : { prompt: text };
+  const path = chat ? "/v1/chat/completions" : "/v1/completions";
+  await follow(path, { ...body, ...prompt });
+}
+
+async function follow(path, body) {
+  const answer = new Answer(body.model, body.speculative ?? settings.model().decoder);
+  const figures = new Figures();
+  const stop = new AbortController();
+  busy(stop);
+  let reason = null;
+  let metrics = null;
+  try {
+    for await (const event of ask(path, body, settings.key(), stop.signal)) {
+      const choice = event.choices[0];
+      const progress = event.paradecode;
+      if (choice) answer.add(choice.delta?.content ?? choice.text ?? "", progress);
+      if (progress) {
+        figures.add(progress);
+        if (progress.canvas) answer.show(progress.canvas);
+      }
+      reason = choice?.stop_reason ?? choice?.finish_reason ?? reason;
+      metrics = event.metrics ?? metrics;
+    }
+  } catch (error) {
+    if (stop.signal.aborted) reason = "cancelled";
+    else answer.fail(error.message);
+  }
+  if (metrics) figures.end(metrics);
+  answer.end(metrics?.method, REASONS[reason]);
+  // A question without an answer would confuse the next one.
+  if (answer.text) conversation.push({ role: "assistant", content: answer.text });
+  else conversation.pop();
+  busy(null);
+}
+
+function busy(stop) {
+  running = stop;
+  byId("send").hidden = stop !== null;
+  byId("stop").hidden = stop === null;
+  byId("new").disabled = stop !== null;
+  status(stop ? "Answering" : "");
+  byId("prompt").focus();
+}
+
+function openSettings(open) {
+  byId("settings").hidden = !open;
+  byId("settings-button").setAttribute("aria-expanded", String(open));
+}
+
+byId("composer").addEventListener("submit", (event) => {
+  event.preventDefault();
+  send(byId("prompt").value);
+});
+byId("prompt").addEventListener("keydown", (event) => {
+  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+  event.preventDefault();
+  send(byId("prompt").value);
+});
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") running?.abort();
+});
+byId("stop").addEventListener("click", () => running?.abort());
+byId("new").addEventListener("click", () => {
+  conversation = [];
+  clear();
+  byId("prompt").focus();
+});
+byId("settings-button").addEventListener("click", () => openSettings(byId("settings").hidden));
+byId("settings").addEventListener("submit", (event) => event.preventDefault());
+byId("model").addEventListener("change", settings.offerMethods);
+byId("method").addEventListener("change", settings.describeMethod);
+byId("key").addEventListener("change", connect);
+
+const dark = matchMedia("(prefers-color-scheme: dark)");
+byId("theme").setAttribute("aria-pressed", String(dark.matches));
+byId("theme").addEventListener("click", () => {
+  const next = byId("theme").getAttribute("aria-pressed") !== "true";
+  byId("theme").setAttribute("aria-pressed", String(next));
+  document.documentElement.dataset.theme = next ? "dark" : "light";
+});
+
+byId("examples").append(
+  ...EXAMPLES.map((text) => {
+    const button = element("button", { type: "button" }, text);
+    button.addEventListener("click", () => send(text));
+    return button;
+  }),
+);
+byId("prompt").focus();
+connect();

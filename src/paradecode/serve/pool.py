@@ -1,0 +1,347 @@
+"""The front's side of the workers: start, choose, submit, send again, cancel, drain."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import count
+
+from paradecode.core.errors import InvalidInput, ParadecodeError
+from paradecode.serve.buffer import Bounds
+from paradecode.serve.call import Call, Lost
+from paradecode.serve.replica import Replica
+from paradecode.serve.wire import (
+    Accepted,
+    AskStats,
+    Chunk,
+    Detokenize,
+    Done,
+    Failure,
+    Generate,
+    Prompt,
+    Ready,
+    Stats,
+    Text,
+    Tokenize,
+    Tokens,
+)
+from paradecode.serve.wire import Event as WireEvent
+from paradecode.serve.worker.settings import WorkerSettings
+
+MAX_LIVE = 8192
+"""Requests of all models that the front holds at the same time; more are refused with 429."""
+
+RESTART_PATIENCE = 15.0
+"""Seconds that a request waits for a worker, when all of its model's are starting again."""
+
+ATTEMPTS = 2
+"""How often a request is given to a worker, if the first one dies before it sent a token."""
+
+ANSWER_SECONDS = 1.0
+"""Workers that take longer are left out of the stats."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """One model of the server: its public name, how to load it, and by how many workers."""
+
+    name: str
+    worker: WorkerSettings
+    replicas: int = 1
+
+
+class RequestFailed(ParadecodeError):
+    """What ended a request that has no stream of events; ``failure`` says how to answer it."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+Event = Accepted | Chunk | Done | Failure
+Question = Tokenize | Detokenize | AskStats
+Observer = Callable[[str, Accepted | Done | Failure], None]
+"""Called with a model's name for each request's fate, those that were cancelled included."""
+
+
+class Pool:
+    """Workers of one or more models. Everything runs on one event loop.
+
+    Args:
+        models: at least one; names must differ.
+        observe: for metrics; must not raise or block.
+        bounds: how far a reader of events may fall behind.
+
+    Raises:
+        InvalidInput: for no models, or two of one name.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[Served],
+        observe: Observer | None = None,
+        bounds: Bounds | None = None,
+    ) -> None:
+        names = [model.name for model in models]
+        if not names or len(set(names)) < len(names):
+            raise InvalidInput("models", names, "give at least one, each with a name of its own")
+        self._observe = observe or (lambda model, event: None)
+        self._bounds = bounds
+        self._models = {model.name: model for model in models}
+        self._replicas: dict[str, list[Replica]] = {}
+        self._live: dict[str, _Live] = {}
+        self._changes = asyncio.Event()
+        self._questions = count()
+        self.draining = False
+
+    async def start(self) -> None:
+        """Start every worker; returns when all are ready.
+
+        Raises:
+            InvalidInput: if a model cannot be loaded as it is set; the workers are closed.
+        """
+        for name, model in self._models.items():
+
+            def observe(event: Accepted | Done | Failure, name: str = name) -> None:
+                self._observe(name, event)
+
+            self._replicas[name] = [
+                Replica(name, model.worker, observe, self._changed) for _ in range(model.replicas)
+            ]
+        starts = [asyncio.create_task(replica.start()) for replica in self._all()]
+        try:
+            await asyncio.gather(*starts)
+        except BaseException:
+            for start in starts:
+                start.cancel()
+            await asyncio.gather(*starts, return_exceptions=True)
+            await self.close()
+            raise
+
+    @property
+    def ready(self) -> Mapping[str, Ready]:
+        """What each model's workers said of it; a model stays listed while its workers restart."""
+        known = {name: [r.known for r in group] for name, group in self._replicas.items()}
+        return {name: said[0] for name, said in known.items() if said and said[0] is not None}
+
+    @property
+    def healthy(self) -> bool:
+        """Whether every model has at least one worker that takes requests."""
+        groups = self._replicas.values()
+        return bool(groups) and all(any(replica.open for replica in group) for group in groups)
+
+    @property
+    def restarts(self) -> dict[str, int]:
+        """By model, how often a worker was started again."""
+        groups = self._replicas.items()
+        return {name: sum(replica.restarts for replica in group) for name, group in groups}
+
+    async def submit(self, model: str, request: Generate) -> AsyncGenerator[Event, None]:
+        """The events of a request: ``Accepted``, ``Chunk``s, and ``Done`` for each of its ``n``
+        outputs, or ``Failure`` at any point, always last. It never raises for a request's fault.
+
+        Closing the generator early (use ``contextlib.aclosing``) or cancelling the task that waits
+        for it cancels the request. A reader that lets its events pile up is cancelled (503).
+        """
+        if model not in self._replicas:  # Not for the observer: anybody may make up names.
+            yield self._unknown(request.id, model)
+            return
+        refused = self._refusal(model, request)
+        if refused is not None:
+            yield self._failed(model, refused)
+            return
+        live = self._live[request.id] = _Live()
+        began = time.monotonic()
+        try:
+            for _ in range(ATTEMPTS):
+                given = await self._give(model, request, live, began)
+                if isinstance(given, Failure):
+                    yield self._failed(model, given)
+                    return
+                async for event in given.events():
+                    yield event
+                if not given.lost:
+                    return
+                if given.started:
+                    break
+            yield self._failed(model, _died(request.id))
+        finally:
+            del self._live[request.id]
+            if live.call is not None and live.replica is not None:
+                live.call.unwanted = True
+                live.replica.cancel(live.call)
+
+    def cancel(self, id: str) -> None:
+        """End a request now: its stream goes on to the ``Done``s with ``cancelled``."""
+        live = self._live.get(id)
+        if live is not None:
+            live.cancelled = True
+            if live.call is not None and live.replica is not None:
+                live.replica.cancel(live.call)
+
+    async def tokenize(self, model: str, prompt: Prompt) -> Tokens:
+        """Token ids of a prompt. Raises RequestFailed."""
+        answer = await self._ask(model, Tokenize(id=self._question(), prompt=prompt))
+        assert isinstance(answer, Tokens)
+        return answer
+
+    async def detokenize(self, model: str, tokens: Sequence[int]) -> Text:
+        """Text of token ids. Raises RequestFailed."""
+        answer = await self._ask(model, Detokenize(id=self._question(), tokens=list(tokens)))
+        assert isinstance(answer, Text)
+        return answer
+
+    async def stats(self) -> dict[str, list[Stats | None]]:
+        """By model, the stats of each worker; None for one that does not answer within a second."""
+        asked = [
+            (name, at, asyncio.create_task(self._answer(replica, AskStats(id=self._question()))))
+            for name, group in self._replicas.items()
+            for at, replica in enumerate(group)
+            if replica.open
+        ]
+        found: dict[str, list[Stats | None]] = {
+            name: [None] * len(group) for name, group in self._replicas.items()
+        }
+        if asked:
+            await asyncio.wait([task for _, _, task in asked], timeout=ANSWER_SECONDS)
+        for name, at, task in asked:
+            if not task.done():
+                task.cancel()
+            elif task.exception() is None and isinstance(stats := task.result(), Stats):
+                found[name][at] = stats
+        return found
+
+    async def drain(self, timeout: float) -> bool:
+        """Refuse new requests (503), wait for the accepted ones; True if all ended in time."""
+        self.draining = True
+        self._changed()
+        await asyncio.gather(*(replica.drain() for replica in self._all()))
+        lives = [replica.life for replica in self._all() if replica.life is not None]
+        if not lives:
+            return True
+        _, pending = await asyncio.wait(lives, timeout=timeout)
+        return not pending
+
+    async def close(self) -> None:
+        """End every worker; requests that still run fail with 503."""
+        self.draining = True
+        await asyncio.gather(*(replica.close() for replica in self._all()))
+
+    def _all(self) -> list[Replica]:
+        return [replica for group in self._replicas.values() for replica in group]
+
+    def _changed(self) -> None:
+        self._changes.set()
+
+    def _question(self) -> str:
+        return f"question-{next(self._questions)}"
+
+    def _failed(self, model: str, failure: Failure) -> Failure:
+        self._observe(model, failure)
+        return failure
+
+    def _unknown(self, id: str, model: str) -> Failure:
+        return Failure(
+            id=id,
+            status=404,
+            type="invalid_request_error",
+            param="model",
+            message=f"there is no model {model[:80]!r}; use one of {', '.join(self._replicas)}",
+        )
+
+    def _refusal(self, model: str, request: Generate) -> Failure | None:
+        id, bad = request.id, "invalid_request_error"
+        if self.draining:
+            return _overloaded(id, "the server is stopping")
+        if len(self._live) >= MAX_LIVE:
+            message = "the server holds too many requests; try again later"
+            return Failure(
+                id=id, status=429, type="rate_limit_error", message=message, retry_after=1.0
+            )
+        if id in self._live or any(id in replica.calls for replica in self._replicas[model]):
+            return Failure(id=id, status=400, type=bad, param="id", message="the id is in use")
+        return None
+
+    async def _pick(self, model: str) -> Replica | None:
+        """The worker that owes least; waits for one that starts, but not for ever."""
+        limit = time.monotonic() + RESTART_PATIENCE
+        while not self.draining:
+            able = [replica for replica in self._replicas[model] if replica.open]
+            if able:
+                return min(able, key=lambda replica: (replica.load, replica.served))
+            left = limit - time.monotonic()
+            if left <= 0:
+                break
+            self._changes.clear()
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._changes.wait(), left)
+        return None
+
+    async def _give(
+        self, model: str, request: Generate, live: _Live, began: float
+    ) -> Call | Failure:
+        """Give a request to a worker; a failure if there is none, or it cannot be sent."""
+        replica = await self._pick(model)
+        if replica is None:
+            message = "no worker of this model is running; try again later"
+            return _overloaded(request.id, message)
+        if request.deadline is not None:
+            left = request.deadline - (time.monotonic() - began)
+            request = replace(request, deadline=max(0.0, left))
+        accepted = live.call is not None and live.call.accepted
+        live.replica, live.call = replica, Call(request, self._bounds, accepted)
+        try:
+            await replica.send(live.call)
+        except InvalidInput as error:
+            return _too_large(request.id, error)
+        if live.cancelled:
+            replica.cancel(live.call)
+        return live.call
+
+    async def _ask(self, model: str, message: Question) -> WireEvent:
+        if model not in self._replicas:
+            raise RequestFailed(self._unknown(message.id, model))
+        replica = await self._pick(model)
+        if replica is None:
+            raise RequestFailed(_overloaded(message.id, "no worker of this model is running"))
+        return await self._answer(replica, message)
+
+    async def _answer(self, replica: Replica, message: Question) -> WireEvent:
+        call = Call(message)
+        try:
+            await replica.send(call)
+        except InvalidInput as error:
+            raise RequestFailed(_too_large(message.id, error)) from None
+        answer = await call.buffer.get()
+        if isinstance(answer, Lost):
+            raise RequestFailed(_died(message.id))
+        if isinstance(answer, Failure):
+            raise RequestFailed(answer)
+        return answer
+
+
+class _Live:
+    """A request that somebody waits for, and where it runs at present."""
+
+    def __init__(self) -> None:
+        self.replica: Replica | None = None
+        self.call: Call | None = None
+        self.cancelled = False
+
+
+def _overloaded(id: str, message: str) -> Failure:
+    return Failure(id=id, status=503, type="overloaded_error", message=message, retry_after=5.0)
+
+
+def _died(id: str) -> Failure:
+    message = "the worker that ran this request died"
+    return Failure(id=id, status=500, type="server_error", message=message)
+
+
+def _too_large(id: str, error: InvalidInput) -> Failure:
+    return Failure(
+        id=id, status=413, type="invalid_request_error", param=error.field, message=str(error)
+    )

@@ -1,0 +1,1 @@
+"""OpenAI's requests: strict and bounded; unknown fields are refused, not ignored."""

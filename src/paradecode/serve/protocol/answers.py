@@ -1,0 +1,122 @@
+"""The answers, for the OpenAPI document; routes build them as plain objects."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+
+class ErrorBody(BaseModel):
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class Error(BaseModel):
+    error: ErrorBody
+
+
+class PromptDetails(BaseModel):
+    cached_tokens: int
+
+
+class CompletionDetails(BaseModel):
+    accepted_prediction_tokens: int
+    rejected_prediction_tokens: int
+    reasoning_tokens: int
+
+
+class Usage(BaseModel):
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptDetails
+    completion_tokens_details: CompletionDetails
+
+
+class Choice(BaseModel):
+    index: int
+    finish_reason: Literal["stop", "length", "tool_calls"]
+    stop_reason: Literal["deadline"] | None = None
+    logprobs: dict[str, Any] | None
+
+
+class TextChoice(Choice):
+    text: str
+
+
+class AnswerMessage(BaseModel):
+    role: Literal["assistant"]
+    content: str | None
+    refusal: None
+    tool_calls: list[dict[str, Any]] = Field(default_factory=list)
+
+
+class ChatChoice(Choice):
+    message: AnswerMessage
+
+
+class Answer(BaseModel):
+    id: str
+    created: int
+    model: str
+    usage: Usage
+    metrics: dict[str, Any] | list[dict[str, Any]] | None = None
+
+
+class ChatCompletion(Answer):
+    object: Literal["chat.completion"]
+    choices: list[ChatChoice]
+
+
+class TextCompletion(Answer):
+    object: Literal["text_completion"]
+    choices: list[TextChoice]
+
+
+class ResponseObject(BaseModel):
+    id: str
+    object: Literal["response"]
+    created_at: int
+    model: str
+    status: Literal["completed", "incomplete", "failed", "in_progress"]
+    output: list[dict[str, Any]]
+    usage: dict[str, Any] | None
+
+
+class Tokenized(BaseModel):
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: list[str] | None = None
+
+
+class Detokenized(BaseModel):
+    prompt: str
+
+
+class ModelCard(BaseModel):
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+    max_model_len: int
+    families: list[str]
+    decoder: str
+    draft_model: bool
+    chat: bool
+
+
+class ModelList(BaseModel):
+    object: Literal["list"]
+    data: list[ModelCard]
+
+
+class Health(BaseModel):
+    status: Literal["ok"]
+
+
+class Version(BaseModel):
+    version: str

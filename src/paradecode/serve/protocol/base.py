@@ -1,0 +1,106 @@
+"""What every request body has in common: strict types, no unknown fields, errors that say which."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
+
+from paradecode.serve.errors import ApiError
+
+UNSUPPORTED = {
+    "chat_template": "the template comes with the model",
+    "chat_template_kwargs": "the template's settings are not a request's to choose",
+    "functions": "use tools",
+    "function_call": "use tool_choice",
+    "best_of": "use n",
+    "echo": "only the continuation is returned",
+    "suffix": "the models here only continue a text",
+    "audio": "the models here read and write text",
+    "modalities": "the models here read and write text",
+    "prompt_embeds": "give text or token ids",
+    "previous_response_id": "nothing is stored: send the whole conversation",
+    "conversation": "nothing is stored: send the whole conversation",
+    "background": "responses are not kept: use stream",
+}
+"""Fields of other servers that are refused, and why or what to use instead."""
+
+
+class Body(BaseModel):
+    """A JSON object from a request. Numbers are numbers: no texts, no booleans, no NaN."""
+
+    model_config = ConfigDict(
+        strict=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True
+    )
+
+
+AnyBody = TypeVar("AnyBody", bound=Body)
+
+
+def validated(kind: type[AnyBody], value: Any) -> AnyBody:
+    """The body as an object of its class.
+
+    Raises:
+        ApiError: 400, naming one field that is wrong.
+    """
+    if not isinstance(value, Mapping):
+        raise ApiError(400, "the body must be a JSON object")
+    try:
+        return kind.model_validate(value)
+    except ValidationError as error:
+        found = [(_path(value, detail), detail) for detail in error.errors(include_url=False)]
+    # Of a choice of types each one complains; who got deepest was probably meant.
+    path, detail = max(found, key=lambda entry: len(entry[0]))
+    there = dict.fromkeys(other["msg"] for where, other in found if where == path)
+    raise _refusal(kind, path, detail, list(there))
+
+
+def _refusal(
+    kind: type[Body], path: list[str | int], detail: ErrorDetails, said: list[str]
+) -> ApiError:
+    param = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path).lstrip(".")
+    param = param[:200]
+    if detail["type"] == "missing":
+        return ApiError(400, f"{param}: it is required", param=param, code="missing")
+    if detail["type"] != "extra_forbidden":
+        told = [text.removeprefix("Value error, ") for text in said[:3]]
+        fix = ", or ".join(text[:1].lower() + text[1:] for text in told)
+        return ApiError(400, f"{param}: {fix}", param=param)
+    name = str(path[-1]) if path else ""
+    if name in UNSUPPORTED:
+        fix = f"it is not supported; {UNSUPPORTED[name]}"
+    else:
+        near = difflib.get_close_matches(name[:100], _names(kind), 1)
+        fix = "there is no such field" + (f"; the nearest is {near[0]}" if near else "")
+    return ApiError(400, f"{param}: {fix}", param=param, code="unknown_field")
+
+
+def _path(value: Any, detail: ErrorDetails) -> list[str | int]:
+    """Where in the body an error is: pydantic's location without its notes on types."""
+    path: list[str | int] = []
+    location = list(detail["loc"])
+    for step in location:
+        is_key = isinstance(value, dict) and step in value
+        is_index = isinstance(value, list) and isinstance(step, int) and step < len(value)
+        if is_key or is_index:
+            value = value[step]
+            path.append(step)
+    if detail["type"] == "missing" and location:
+        path.append(location[-1])
+    return path
+
+
+@lru_cache
+def _names(kind: type[Body]) -> tuple[str, ...]:
+    """Every field name of a body and of the objects inside of it, its own first."""
+    schema = kind.model_json_schema()
+    return tuple(dict.fromkeys(_properties([schema, *schema.get("$defs", {}).values()])))
+
+
+def _properties(schemas: list[dict[str, Any]]) -> Iterator[str]:
+    for schema in schemas:
+        yield from schema.get("properties", {})

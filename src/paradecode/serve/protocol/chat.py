@@ -1,0 +1,160 @@
+"""``/v1/chat/completions``: the request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints, model_validator
+
+from paradecode.core.sampling import MAX_TOKENS
+from paradecode.serve.errors import ApiError
+from paradecode.serve.protocol.base import Body
+from paradecode.serve.protocol.constraints import Constrained
+from paradecode.serve.protocol.content import Content
+from paradecode.serve.protocol.fields import Name, Sampled, StreamOptions, TopLogprobs
+from paradecode.serve.protocol.tools import (
+    Tool,
+    ToolCall,
+    ToolChoice,
+    as_text,
+    call_schema,
+    for_template,
+    instructions,
+    offered,
+)  # fmt: skip
+from paradecode.serve.wire import Constraint, Prompt
+
+MAX_MESSAGES = 1 << 12
+
+
+class Message(Body):
+    """One message. The last four fields come with the answers of other servers, and say nothing."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Content | None = None
+    name: Name | None = None
+    tool_calls: Annotated[list[ToolCall], Field(max_length=128)] | None = None
+    tool_call_id: Name | None = None
+    refusal: Annotated[str, StringConstraints(max_length=1 << 16)] | None = None
+    annotations: Annotated[list[Any], Field(max_length=0)] | None = None
+    audio: None = None
+    function_call: None = None
+
+    @model_validator(mode="after")
+    def _complete(self) -> Message:
+        if self.tool_calls and self.role != "assistant":
+            raise ValueError("tool_calls belong to an assistant's message")
+        if self.content is None and not (self.role == "assistant" and self.tool_calls):
+            raise ValueError("content is required")
+        return self
+
+
+class Prediction(Body):
+    type: Literal["content"]
+    content: Content
+
+
+class ChatRequest(Sampled, Constrained):
+    messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)]
+    max_completion_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
+    logprobs: bool | None = None
+    top_logprobs: TopLogprobs | None = None
+    prediction: Prediction | None = None
+    tools: Annotated[list[Tool], Field(min_length=1, max_length=128)] | None = None
+    tool_choice: Literal["none", "auto", "required"] | ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    stream_options: StreamOptions | None = None
+
+    @property
+    def predicted(self) -> str | None:
+        return None if self.prediction is None else self.prediction.content
+
+    def sampling(self) -> dict[str, Any]:
+        chosen = super().sampling()
+        if self.max_completion_tokens is not None:
+            if self.max_tokens is not None:
+                fix = "it is max_completion_tokens: give one of them"
+                raise ApiError(400, f"max_tokens: {fix}", param="max_tokens")
+            chosen["max_tokens"] = self.max_completion_tokens
+        if self.top_logprobs is not None and not self.logprobs:
+            fix = "it needs logprobs to be true"
+            raise ApiError(400, f"top_logprobs: {fix}", param="top_logprobs")
+        if self.logprobs:
+            chosen["logprobs"] = self.top_logprobs or 0
+        return chosen
+
+    def callable_tools(self) -> list[Tool]:
+        """The tools that this request may call: all, the one it names, or none.
+
+        Raises:
+            ApiError: 400, for a choice that does not fit the tools.
+        """
+        tools, choice = self.tools or [], self.tool_choice
+        names = [tool.function.name for tool in tools]
+        if len(set(names)) < len(names):
+            raise ApiError(400, "tools: give each function a name of its own", param="tools")
+        if choice in (None, "auto"):
+            return tools
+        if choice == "none":
+            return []
+        if not tools:
+            raise ApiError(400, "tool_choice: there are no tools to choose", param="tool_choice")
+        if isinstance(choice, ToolChoice):
+            tools = [tool for tool in tools if tool.function.name == choice.function.name]
+            if not tools:
+                fix = "it names a function that is not among the tools"
+                raise ApiError(400, f"tool_choice: {fix}", param="tool_choice.function.name")
+        return tools
+
+    @property
+    def must_call(self) -> bool:
+        return self.tool_choice == "required" or isinstance(self.tool_choice, ToolChoice)
+
+    def constraint(self) -> Constraint | None:
+        """What the output must be; a call that has to be made is one more constraint."""
+        wanted = super().constraint()
+        tools = self.callable_tools()
+        if wanted is not None and tools:
+            fix = "a constrained answer cannot be a call: leave one of them out"
+            raise ApiError(400, f"tools: {fix}", param="tools")
+        if self.must_call:
+            return Constraint(type="json_schema", value=call_schema(tools))
+        return wanted
+
+    def prompt(self, template_has_tools: bool) -> Prompt:
+        """The conversation for the model's template.
+
+        Args:
+            template_has_tools: whether the template shows tools and calls by itself; if not, they
+                become messages.
+        """
+        tools = self.callable_tools()
+        messages = to_wire(self.messages, template_has_tools)
+        if not tools or template_has_tools:
+            return Prompt(messages=messages, tools=offered(tools) if tools else None)
+        said = instructions(tools)
+        if messages[0]["role"] in ("system", "developer"):
+            messages[0]["content"] += "\n\n" + said
+        else:
+            messages.insert(0, {"role": "system", "content": said})
+        return Prompt(messages=messages)
+
+
+def to_wire(messages: Sequence[Message], template_has_tools: bool) -> list[dict[str, Any]]:
+    """The messages as templates take them; see :meth:`ChatRequest.prompt`."""
+    return [_message(message, template_has_tools) for message in messages]
+
+
+def _message(message: Message, template_has_tools: bool) -> dict[str, Any]:
+    made: dict[str, Any] = {"role": message.role, "content": message.content or ""}
+    if message.name is not None:
+        made["name"] = message.name
+    if message.tool_calls and template_has_tools:
+        made["tool_calls"] = [for_template(call) for call in message.tool_calls]
+    elif message.tool_calls:
+        called = as_text(message.tool_calls)
+        made["content"] = f"{message.content}\n{called}" if message.content else called
+    if message.tool_call_id is not None:
+        made["tool_call_id"] = message.tool_call_id
+    return made

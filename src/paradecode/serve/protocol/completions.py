@@ -1,0 +1,76 @@
+"""``/v1/completions``, ``/tokenize`` and ``/detokenize``: the requests."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field, model_validator
+
+from paradecode.serve.protocol.base import Body
+from paradecode.serve.protocol.chat import MAX_MESSAGES, Message, Prediction
+from paradecode.serve.protocol.constraints import Constrained
+from paradecode.serve.protocol.fields import (
+    Name,
+    Sampled,
+    StreamOptions,
+    Text,
+    TokenIds,
+    TopLogprobs,
+)  # fmt: skip
+from paradecode.serve.wire import Prompt
+
+DEFAULT_MAX_TOKENS = 16
+"""As OpenAI's route has it."""
+
+SomeTokenIds = Annotated[TokenIds, Field(min_length=1)]
+
+
+class CompletionRequest(Sampled, Constrained):
+    prompt: (
+        Text
+        | Annotated[list[Text], Field(min_length=1, max_length=1 << 12)]
+        | SomeTokenIds
+        | Annotated[list[SomeTokenIds], Field(min_length=1, max_length=1 << 12)]
+    )
+    logprobs: TopLogprobs | None = None
+    prediction: Prediction | None = None
+    stream_options: StreamOptions | None = None
+
+    @property
+    def predicted(self) -> str | None:
+        return None if self.prediction is None else self.prediction.content
+
+    def sampling(self) -> dict[str, Any]:
+        chosen = {"max_tokens": DEFAULT_MAX_TOKENS, **super().sampling()}
+        return chosen if self.logprobs is None else {**chosen, "logprobs": self.logprobs}
+
+    def prompts(self) -> list[Prompt]:
+        given = self.prompt
+        if isinstance(given, str):
+            return [Prompt(text=given)]
+        if isinstance(given[0], int):
+            return [Prompt(tokens=given)]
+        return [
+            Prompt(text=entry) if isinstance(entry, str) else Prompt(tokens=entry)
+            for entry in given
+        ]
+
+
+class TokenizeRequest(Body):
+    """Either ``prompt``, a text, or ``messages``, a conversation."""
+
+    model: Name | None = None
+    prompt: Text | None = None
+    messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)] | None = None
+    return_token_strs: bool | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> TokenizeRequest:
+        if (self.prompt is None) == (self.messages is None):
+            raise ValueError("give either prompt or messages")
+        return self
+
+
+class DetokenizeRequest(Body):
+    model: Name | None = None
+    tokens: TokenIds

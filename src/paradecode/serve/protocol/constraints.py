@@ -1,0 +1,108 @@
+"""What the output must look like: OpenAI's ``response_format``, vLLM's two sets of fields."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints
+
+from paradecode.serve.errors import ApiError
+from paradecode.serve.protocol.base import Body
+from paradecode.serve.wire import Constraint
+
+Schema = dict[str, Any]
+Grammar = Annotated[str, StringConstraints(min_length=1, max_length=1 << 18)]
+Regex = Annotated[str, StringConstraints(min_length=1, max_length=1 << 16)]
+Choice = Annotated[
+    list[Annotated[str, StringConstraints(min_length=1, max_length=1 << 12)]],
+    Field(min_length=1, max_length=1 << 10),
+]
+
+
+class NamedSchema(Body):
+    """``strict`` changes nothing: the schema is always enforced."""
+
+    name: Annotated[str, StringConstraints(min_length=1, max_length=64)] = "answer"
+    description: Annotated[str, StringConstraints(max_length=1 << 14)] | None = None
+    schema_: Schema = Field(default_factory=dict, alias="schema")
+    strict: bool | None = None
+
+
+class ResponseFormat(Body):
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: NamedSchema | None = None
+
+
+class StructuredOutputs(Body):
+    """vLLM's newer fields; one of them. ``grammar`` is Lark; ``python`` is this project's own."""
+
+    json_: Schema | None = Field(None, alias="json")
+    regex: Regex | None = None
+    choice: Choice | None = None
+    grammar: Grammar | None = None
+    json_object: Literal[True] | None = None
+    python: Schema | None = None
+
+
+class Constrained(Body):
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
+    guided_json: Schema | None = None
+    guided_regex: Regex | None = None
+    guided_choice: Choice | None = None
+    guided_grammar: Grammar | None = None
+
+    def constraint(self) -> Constraint | None:
+        """The one constraint of the request, if it has any.
+
+        Raises:
+            ApiError: 400, if there are two.
+        """
+        found = {**self._formats(), **self._structured(), **self._guided()}
+        if len(found) > 1:
+            names = " and ".join(sorted(found))
+            raise ApiError(400, f"{names}: give one constraint", param=sorted(found)[0])
+        return next(iter(found.values()), None)
+
+    def _formats(self) -> dict[str, Constraint]:
+        chosen = self.response_format
+        if chosen is None or chosen.type == "text":
+            return {}
+        if chosen.type == "json_object":
+            return {"response_format": Constraint(type="json_object")}
+        if chosen.json_schema is None:
+            where = "response_format.json_schema"
+            raise ApiError(400, f"{where}: it is required", param=where, code="missing")
+        wanted = Constraint(type="json_schema", value=chosen.json_schema.schema_)
+        return {"response_format": wanted}
+
+    def _structured(self) -> dict[str, Constraint]:
+        given = self.structured_outputs
+        if given is None:
+            return {}
+        values = {
+            "json_schema": given.json_,
+            "regex": given.regex,
+            "choice": given.choice,
+            "lark": given.grammar,
+            "json_object": given.json_object,
+            "python": given.python,
+        }
+        return _named("structured_outputs", values)
+
+    def _guided(self) -> dict[str, Constraint]:
+        values = {
+            "json_schema": self.guided_json,
+            "regex": self.guided_regex,
+            "choice": self.guided_choice,
+            "lark": self.guided_grammar,
+        }
+        return _named("guided", values)
+
+
+def _named(where: str, values: dict[str, Any]) -> dict[str, Constraint]:
+    return {
+        f"{where}.{kind}": Constraint(type=kind, value=None if value is True else value)
+        for kind, value in values.items()
+        if value is not None
+    }

@@ -1,0 +1,112 @@
+"""Fields that the generating routes share, and what they mean to a worker."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field, StringConstraints, field_validator
+
+from paradecode.core.sampling import (
+    MAX_LOGIT_BIAS,
+    MAX_N,
+    MAX_STOP_LENGTH,
+    MAX_STOPS,
+    MAX_TOKENS,
+    MAX_TOP_LOGPROBS,
+)  # fmt: skip
+from paradecode.serve.protocol.base import Body
+
+Name = Annotated[str, StringConstraints(max_length=256)]
+Text = Annotated[str, StringConstraints(max_length=1 << 21)]
+TokenId = Annotated[int, Field(ge=0, lt=1 << 31)]
+TokenIds = Annotated[list[TokenId], Field(max_length=1 << 18)]
+Stop = Annotated[str, StringConstraints(min_length=1, max_length=MAX_STOP_LENGTH)]
+BiasToken = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,10}$")]
+Setting = bool | int | float | Annotated[str, StringConstraints(max_length=1024)] | None
+Settings = Annotated[dict[Name, Setting | list[Name]], Field(max_length=32)]
+Spec = Annotated[str, StringConstraints(max_length=1024)]
+
+SAME_NAME = (
+    "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty",
+    "repetition_penalty", "min_tokens", "ignore_eos", "stop", "stop_token_ids", "seed", "n",
+)  # fmt: skip
+"""Fields that are called the same in SamplingParams."""
+
+
+class Common(Body):
+    """What every generating request may say beside its prompt.
+
+    The last six change nothing here: OpenAI's service uses them.
+    """
+
+    model: Name | None = Field(None, description="A served name; the first model if left out.")
+    stream: bool | None = None
+    temperature: float | None = Field(None, ge=0, le=2)
+    top_p: float | None = Field(None, gt=0, le=1)
+    speculative: Spec | Settings | None = Field(
+        None, description="Method of this request: a spec, `none`, or an object with `method`."
+    )
+    diffusion: Settings | None = Field(
+        None, description="Settings of a diffusion model's method, and its `method`."
+    )
+    priority: int | None = Field(None, ge=-100, le=100, description="Smaller goes first.")
+    deadline: float | None = Field(None, gt=0, le=86400, description="Seconds.")
+    timeout: float | None = Field(None, gt=0, le=86400, description="The same as `deadline`.")
+    cache_salt: Annotated[str, StringConstraints(min_length=1, max_length=256)] | None = Field(
+        None, description="Prompts are shared in the cache only with requests of the same salt."
+    )
+    include_metrics: bool | None = Field(None, description="Report forwards, drafts and times.")
+    user: Name | None = None
+    metadata: Annotated[dict[Name, Name], Field(max_length=16)] | None = None
+    store: bool | None = None
+    service_tier: Name | None = None
+    safety_identifier: Name | None = None
+    prompt_cache_key: Name | None = None
+
+
+class Sampled(Common):
+    """What the chat and completion routes add to that."""
+
+    max_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
+    n: int | None = Field(None, ge=1, le=MAX_N)
+    seed: int | None = Field(None, ge=-(1 << 63), lt=1 << 64)
+    stop: Stop | Annotated[list[Stop], Field(max_length=MAX_STOPS)] | None = None
+    presence_penalty: float | None = Field(None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(None, ge=-2, le=2)
+    logit_bias: (
+        Annotated[
+            dict[BiasToken, Annotated[float, Field(ge=-100, le=100)]],
+            Field(max_length=MAX_LOGIT_BIAS),
+        ]
+        | None
+    ) = None
+    top_k: int | None = Field(None, ge=-1, lt=1 << 31)
+    min_p: float | None = Field(None, ge=0, le=1)
+    repetition_penalty: float | None = Field(None, ge=0.01, le=100)
+    min_tokens: int | None = Field(None, ge=0, le=MAX_TOKENS)
+    ignore_eos: bool | None = None
+    stop_token_ids: Annotated[list[TokenId], Field(max_length=MAX_LOGIT_BIAS)] | None = None
+    provisional: bool | None = Field(
+        None, description="Stream the undecided canvas of a diffusion model, too."
+    )
+
+    @field_validator("logit_bias")
+    @classmethod
+    def _one_bias_a_token(cls, bias: dict[str, float] | None) -> dict[str, float] | None:
+        if bias is not None and len({int(token) for token in bias}) < len(bias):
+            raise ValueError("name each token once")
+        return bias
+
+    def sampling(self) -> dict[str, Any]:
+        """The fields of SamplingParams that the request sets; OpenAI's defaults for the others."""
+        chosen = {name: getattr(self, name) for name in SAME_NAME}
+        chosen |= {"max_tokens": self.max_tokens, "logit_bias": self.logit_bias}
+        return {"temperature": 1.0, **{k: v for k, v in chosen.items() if v is not None}}
+
+
+class StreamOptions(Body):
+    include_usage: bool | None = None
+    include_obfuscation: bool | None = None
+
+
+TopLogprobs = Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)]

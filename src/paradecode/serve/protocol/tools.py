@@ -1,0 +1,136 @@
+"""Functions that the model may call: how they are offered, and how a call is made certain."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints
+
+from paradecode.core.errors import InvalidInput
+from paradecode.serve import strict_json
+from paradecode.serve.protocol.base import Body
+from paradecode.serve.protocol.fields import Name
+
+FunctionName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
+Arguments = Annotated[str, StringConstraints(max_length=1 << 20)]
+NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}
+
+INSTRUCTIONS = (
+    "You can call these functions:\n{functions}\n"
+    'To call one, answer with only this JSON object: {{"name": "its name", "arguments": {{...}}}}'
+)
+
+
+class Function(Body):
+    name: FunctionName
+    description: Annotated[str, StringConstraints(max_length=1 << 14)] | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class Tool(Body):
+    type: Literal["function"]
+    function: Function
+
+
+class FunctionChoice(Body):
+    name: FunctionName
+
+
+class ToolChoice(Body):
+    type: Literal["function"]
+    function: FunctionChoice
+
+
+class CalledFunction(Body):
+    name: FunctionName
+    arguments: Arguments
+
+
+class ToolCall(Body):
+    """A call that an earlier answer made."""
+
+    id: Name
+    type: Literal["function"] = "function"
+    function: CalledFunction
+    index: Annotated[int, Field(ge=0, lt=1 << 16)] | None = None
+
+
+def offered(tools: Sequence[Tool]) -> list[dict[str, Any]]:
+    """The tools as a model's own template takes them."""
+    return [
+        {
+            "type": "function",
+            "function": {
+                "name": tool.function.name,
+                "description": tool.function.description or "",
+                "parameters": tool.function.parameters or NO_PARAMETERS,
+            },
+        }
+        for tool in tools
+    ]
+
+
+def instructions(tools: Sequence[Tool]) -> str:
+    """The tools as a system message, for a model whose template does not know of any."""
+    functions = "\n".join(
+        json.dumps(tool["function"], ensure_ascii=False) for tool in offered(tools)
+    )
+    return INSTRUCTIONS.format(functions=functions)
+
+
+def call_schema(tools: Sequence[Tool]) -> dict[str, Any]:
+    """The JSON schema of one call of one of the tools: an object of ``name`` and ``arguments``.
+
+    Each tool's schema moves below ``$defs``, and its references follow.
+    """
+    calls, definitions = [], {}
+    for index, tool in enumerate(tools):
+        place = f"#/$defs/tool_{index}"
+        parameters = tool.function.parameters or NO_PARAMETERS
+        definitions[f"tool_{index}"] = _moved(parameters, place)
+        properties = {"name": {"const": tool.function.name}, "arguments": {"$ref": place}}
+        calls.append(
+            {
+                "type": "object",
+                "properties": properties,
+                "required": ["name", "arguments"],
+                "additionalProperties": False,
+            }
+        )
+    return {"anyOf": calls, "$defs": definitions}
+
+
+def _moved(schema: Any, place: str) -> Any:
+    """The schema with references to its root turned to ``place``."""
+    if isinstance(schema, list):
+        return [_moved(entry, place) for entry in schema]
+    if not isinstance(schema, dict):
+        return schema
+    moved = {}
+    for key, value in schema.items():
+        if key == "$ref" and isinstance(value, str) and value.startswith("#"):
+            moved[key] = place + value[1:]
+        elif key in ("const", "enum", "default", "examples"):  # Data, not schemas.
+            moved[key] = value
+        else:
+            moved[key] = _moved(value, place)
+    return moved
+
+
+def for_template(call: ToolCall) -> dict[str, Any]:
+    """An earlier call as templates take it: with the arguments as an object, if they are one."""
+    arguments: Any = call.function.arguments
+    with suppress(InvalidInput):  # A model may have written anything: then it stays a text.
+        arguments = strict_json.read(arguments.encode())
+    function = {"name": call.function.name, "arguments": arguments}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def as_text(calls: Sequence[ToolCall]) -> str:
+    """Earlier calls in the form that :func:`instructions` asks for."""
+    functions = [for_template(call)["function"] for call in calls]
+    return "\n".join(json.dumps(function, ensure_ascii=False) for function in functions)

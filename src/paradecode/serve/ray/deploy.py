@@ -1,0 +1,210 @@
+"""Put the server on a Ray cluster: one that is started here and ends with it, or a running one."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import ray
+from ray import serve
+from ray.serve.config import RequestRouterConfig
+
+from paradecode.core.errors import InvalidInput
+from paradecode.serve.ray.front import Front
+from paradecode.serve.ray.replica import Replica
+from paradecode.serve.ray.router import PrefixRouter
+from paradecode.serve.server import bind
+from paradecode.serve.settings import ServerSettings
+
+APPLICATION = "paradecode"
+STORE_BYTES = 100 << 20
+"""Ray's shared memory on a cluster of one machine. Only events of requests pass through it."""
+
+SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DEDUP_LOGS": "0",  # Each request has a line of its own.
+    "GRPC_ENABLE_FORK_SUPPORT": "0",  # Replicas start workers: gRPC would warn each time.
+}
+"""Of a cluster that is started here, for those that are not set."""
+
+QUIET = {"log_level": "WARNING", "enable_access_log": False}
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """How many replicas.
+
+    Attributes:
+        replicas: the fewest; all have one worker of each model.
+        most: the most, for autoscaling; None keeps their number.
+        ongoing: requests of a replica above which more replicas are started.
+        cpus, gpus: that Ray sets aside for a replica.
+    """
+
+    replicas: int = 1
+    most: int | None = None
+    ongoing: int = 16
+    cpus: float = 1.0
+    gpus: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, low, high in (("replicas", 1, 4096), ("ongoing", 1, 1 << 16),
+                                ("cpus", 0, 4096), ("gpus", 0, 4096)):  # fmt: skip
+            if not low <= getattr(self, name) <= high:
+                fix = f"give a number from {low} to {high}"
+                raise InvalidInput(name, getattr(self, name), fix)
+        if self.most is not None and not self.replicas <= self.most <= 4096:
+            raise InvalidInput("max_replicas", self.most, f"give {self.replicas} to 4096")
+
+
+def application(settings: ServerSettings, scaling: Scaling) -> serve.Application:
+    """The front and its replicas.
+
+    A replica is offered as many requests as its worker runs and queues; the worker refuses what is
+    more by its own, finer count. An update replaces replicas a few at a time, and each ends when
+    its requests have, or after ``drain_seconds``.
+    """
+    worker = settings.models[0].worker
+    room = worker.engine_limits().batch + worker.queue_requests
+    count: dict[str, Any] = {"num_replicas": scaling.replicas}
+    if scaling.most is not None:
+        count = {
+            "autoscaling_config": {
+                "min_replicas": scaling.replicas,
+                "max_replicas": scaling.most,
+                "target_ongoing_requests": scaling.ongoing,
+            }
+        }
+    replicas = serve.deployment(
+        Replica,
+        ray_actor_options={"num_cpus": scaling.cpus, "num_gpus": scaling.gpus},
+        max_ongoing_requests=room,
+        max_queued_requests=room * (scaling.most or scaling.replicas),
+        graceful_shutdown_timeout_s=settings.drain_seconds,
+        health_check_period_s=2.0,
+        request_router_config=RequestRouterConfig(request_router_class=PrefixRouter),
+        max_constructor_retry_count=2,
+        logging_config=QUIET,
+        **count,
+    )
+    front = serve.deployment(
+        Front,
+        # Ray's count would refuse requests without a word in the API's form; the front has its own.
+        max_ongoing_requests=1 << 16,
+        ray_actor_options={"num_cpus": 0},
+        graceful_shutdown_timeout_s=settings.drain_seconds,
+        max_surge_percent=100,  # The new one is there before the old one goes.
+        logging_config=QUIET,
+    )
+    bound: serve.Application = front.bind(settings, replicas.bind(settings))
+    return bound
+
+
+def deploy(settings: ServerSettings, scaling: Scaling) -> None:
+    """Deploy to the cluster that this process is connected to; returns when requests are taken.
+
+    Deploying again replaces what runs there, a few replicas at a time.
+
+    Raises:
+        InvalidInput: if the replicas do not start, with Ray's reason.
+    """
+    http = {"host": settings.host, "port": settings.port}
+    serve.start(http_options=http, logging_config=QUIET)
+    try:
+        serve.run(application(settings, scaling), name=APPLICATION)
+    except RuntimeError as error:
+        raise InvalidInput("models", [m.name for m in settings.models], _reason(error)) from None
+
+
+def _reason(error: RuntimeError) -> str:
+    """What the last replica that could not start said; Ray's own error only says which failed."""
+    found = serve.status().applications.get(APPLICATION)
+    said = [] if found is None else [one.message for one in found.deployments.values()]
+    lines = [line for line in "\n".join(said).splitlines() if "InvalidInput" in line]
+    return lines[-1].rpartition("InvalidInput: ")[2] if lines else str(error)
+
+
+def deploy_to(address: str, settings: ServerSettings, scaling: Scaling) -> str:
+    """Deploy to a running cluster, where the server stays; returns its address there.
+
+    Args:
+        address: as ``ray.init`` takes it; ``auto`` is the cluster of this machine.
+
+    Raises:
+        InvalidInput: if there is no such cluster, or the replicas do not start.
+    """
+    try:
+        ray.init(address=address, logging_level="WARNING", log_to_driver=False)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        said = str(error).strip().splitlines() or [type(error).__name__]
+        raise InvalidInput(
+            "--ray-address", address, f"name a running cluster ({said[0]})"
+        ) from None
+    try:
+        deploy(settings, scaling)
+    finally:
+        ray.shutdown()
+    return f"http://{settings.host}:{settings.port}"
+
+
+def run(settings: ServerSettings, scaling: Scaling, announce: Callable[[str], None]) -> None:
+    """Serve on a cluster of this machine until SIGINT or SIGTERM, then finish what was accepted.
+
+    Args:
+        announce: called with the address when requests are taken.
+
+    Raises:
+        InvalidInput: for an address that cannot be used, or models that do not load.
+    """
+    listener = bind(settings)  # Ray's proxy would only log that it cannot listen.
+    settings = replace(settings, port=listener.getsockname()[1])
+    listener.close()
+    with cluster():
+        deploy(settings, scaling)
+        stop = threading.Event()
+
+        def finish(*_: object) -> None:
+            stop.set()
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # A second one does not wait.
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, finish)
+        announce(f"http://{settings.host}:{settings.port}")
+        stop.wait()
+        serve.delete(APPLICATION)
+
+
+@contextmanager
+def cluster(cpus: int | None = None) -> Iterator[None]:
+    """A Ray cluster of this machine alone, without dashboard, telemetry, or logs that stay.
+
+    Args:
+        cpus: that replicas may share; None is what the machine has.
+    """
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
+    folder = tempfile.mkdtemp(prefix="pd-ray-")  # Short: sockets lie deep in it.
+    try:
+        ray.init(
+            num_cpus=cpus,
+            include_dashboard=False,
+            object_store_memory=STORE_BYTES,
+            logging_level="WARNING",
+            _node_ip_address="127.0.0.1",
+            _temp_dir=folder,
+        )
+        yield
+    finally:
+        if ray.is_initialized():
+            serve.shutdown()
+            ray.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,206 @@
+"""All replicas, seen from the front: what `Pool` is on one machine."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+from ray.exceptions import RayActorError
+from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RayServeException
+from ray.serve.handle import DeploymentHandle
+
+from paradecode.serve.lines import decode, encode
+from paradecode.serve.pool import ATTEMPTS, Event, Observer, RequestFailed
+from paradecode.serve.ray.prefix import prefix_key
+from paradecode.serve.wire import (
+    EVENTS,
+    Accepted,
+    Chunk,
+    Detokenize,
+    Done,
+    Failure,
+    Generate,
+    Prompt,
+    Ready,
+    Stats,
+    Text,
+    Tokenize,
+    Tokens,
+)
+
+PERIOD = 2.0
+"""Seconds between two looks at the replicas."""
+
+ANSWER_SECONDS = 2.0
+"""When a replica takes longer, what all said last time stands."""
+
+LATELY = 15.0
+"""Seconds after which that is too old to be called healthy."""
+
+PATIENCE = 60.0
+"""Seconds that a request waits for a replica to take it, when all are starting or full."""
+
+_log = logging.getLogger(__name__)
+
+
+class Fleet:
+    """Sends requests to replicas, and once more to another one if the first dies before a token.
+
+    Args:
+        replicas: the deployment of :class:`paradecode.serve.ray.replica.Replica`.
+        observe: for metrics, as ``Pool`` takes it. What a client that leaves had got until then is
+            not reported.
+
+    Attributes:
+        ready: what the workers said of each model.
+        restarts: by model, how often the replicas that are here started a worker again.
+        draining: never: Ray drains replicas itself.
+    """
+
+    draining = False
+
+    def __init__(self, replicas: DeploymentHandle, observe: Observer) -> None:
+        self._replicas, self._observe = replicas, observe
+        self._questions = count()
+        self.ready: Mapping[str, Ready] = {}
+        self.restarts: dict[str, int] = {}
+        self._heard = -math.inf
+        self._stats: dict[str, list[Stats | None]] = {}
+        self._watch: asyncio.Task[None] | None = None
+
+    @property
+    def healthy(self) -> bool:
+        """Whether a replica with all its workers answered lately."""
+        return time.monotonic() - self._heard < LATELY
+
+    async def start(self) -> None:
+        """Wait for the first replica, then keep watching them all."""
+        while not self.healthy:
+            await self._look()
+            await asyncio.sleep(0 if self.healthy else PERIOD / 10)
+        self._watch = asyncio.create_task(self._keep_looking())
+
+    async def stats(self) -> Mapping[str, Sequence[Stats | None]]:
+        """By model, the stats of the workers of all replicas that answer in time."""
+        await self._look()
+        return self._stats
+
+    async def submit(self, model: str, request: Generate) -> AsyncGenerator[Event, None]:
+        """As :meth:`paradecode.serve.pool.Pool.submit`."""
+        began, accepted, key = time.monotonic(), False, prefix_key(model, request)
+        for _ in range(ATTEMPTS):
+            left = request
+            if request.deadline is not None:
+                waited = time.monotonic() - began
+                left = replace(request, deadline=max(0.0, request.deadline - waited))
+            started = False
+            try:
+                async with aclosing(self._events(model, left, key)) as events:
+                    async for event in events:
+                        if isinstance(event, Accepted) and accepted:
+                            continue  # By a replica that died; the reader knows.
+                        accepted = accepted or isinstance(event, Accepted)
+                        started = started or isinstance(event, (Chunk, Done))
+                        if isinstance(event, (Accepted, Done, Failure)):
+                            self._observe(model, event)
+                        yield event
+                return
+            except (RayActorError, RayServeException, asyncio.TimeoutError) as error:
+                if started or not isinstance(error, RayActorError):
+                    failure = _failure(request.id, error)
+                    break
+                failure = _failure(request.id, error)
+        self._observe(model, failure)
+        yield failure
+
+    async def tokenize(self, model: str, prompt: Prompt) -> Tokens:
+        """Token ids of a prompt. Raises RequestFailed."""
+        answer = await self._ask(model, Tokenize(id=self._question(), prompt=prompt))
+        assert isinstance(answer, Tokens)
+        return answer
+
+    async def detokenize(self, model: str, tokens: Sequence[int]) -> Text:
+        """Text of token ids. Raises RequestFailed."""
+        answer = await self._ask(model, Detokenize(id=self._question(), tokens=list(tokens)))
+        assert isinstance(answer, Text)
+        return answer
+
+    async def _events(self, model: str, request: Generate, key: str) -> AsyncGenerator[Event, None]:
+        """The events that one replica sends; cancels there what is not read to its end here."""
+        stream = self._replicas.options(stream=True).generate.remote(
+            model, encode(request), key=key
+        )
+        try:
+            line = await asyncio.wait_for(anext(stream), PATIENCE)
+            while True:
+                yield decode(line, EVENTS)
+                line = await anext(stream)
+        except StopAsyncIteration:
+            return
+        finally:
+            stream.cancel()
+
+    async def _ask(self, model: str, question: Tokenize | Detokenize) -> Any:
+        try:
+            line = await self._replicas.ask.remote(model, encode(question))
+        except (RayActorError, RayServeException) as error:
+            raise RequestFailed(_failure(question.id, error)) from None
+        answer = decode(line, EVENTS)
+        if isinstance(answer, Failure):
+            raise RequestFailed(answer)
+        return answer
+
+    def _question(self) -> str:
+        return f"question-{next(self._questions)}"
+
+    async def _keep_looking(self) -> None:
+        while True:
+            await asyncio.sleep(PERIOD)
+            await self._look()
+
+    async def _look(self) -> None:
+        """Ask every replica how it does; one that dies meanwhile is left out."""
+        try:
+            answers = await self._replicas.broadcast("report").results_async(
+                timeout_s=ANSWER_SECONDS, return_exceptions=True
+            )
+        except TimeoutError:
+            return
+        except DeploymentUnavailableError:
+            answers = []
+        reports = [answer for answer in answers if isinstance(answer, dict)]
+        well = any(report["healthy"] for report in reports)
+        self._heard = time.monotonic() if well else -math.inf
+        stats: dict[str, list[Stats | None]] = {}
+        restarts: dict[str, int] = {}
+        for report in reports:
+            self.ready = {name: decode(line, EVENTS) for name, line in report["ready"].items()}
+            for name, lines in report["stats"].items():
+                stats.setdefault(name, []).extend(decode(line, EVENTS) for line in lines)
+            for name, times in report["restarts"].items():
+                restarts[name] = restarts.get(name, 0) + times
+        self._stats, self.restarts = stats, restarts
+
+
+def _failure(id: str, error: Exception) -> Failure:
+    """What a client is told when Ray gives no answer."""
+    if isinstance(error, BackPressureError):
+        return Failure(
+            id=id, status=429, type="rate_limit_error", retry_after=1.0,
+            message="all replicas have all the requests they may have; try again later",
+        )  # fmt: skip
+    if isinstance(error, RayActorError):
+        message = "the replica that ran this request died"
+        return Failure(id=id, status=500, type="server_error", message=message)
+    _log.warning("Ray did not answer: %s", type(error).__name__)
+    return Failure(
+        id=id, status=503, type="overloaded_error", retry_after=5.0,
+        message="no replica took the request; try again later",
+    )  # fmt: skip

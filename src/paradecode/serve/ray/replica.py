@@ -1,0 +1,51 @@
+"""What Ray starts, scales, updates and restarts: one pool with one worker of each model."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
+
+from paradecode.serve.lines import decode, encode
+from paradecode.serve.pool import Pool, RequestFailed
+from paradecode.serve.settings import ServerSettings
+from paradecode.serve.wire import REQUESTS, Tokenize
+
+
+class Replica:
+    """Takes and gives lines of ``wire.py``, as bytes: the two sides check what they read.
+
+    Its worker processes end when it does, however it ends.
+    """
+
+    # Ray awaits constructors that are coroutines.
+    async def __init__(self, settings: ServerSettings) -> None:  # type: ignore[misc]
+        self._pool = Pool([replace(model, replicas=1) for model in settings.models])
+        await self._pool.start()
+
+    async def generate(self, model: str, line: bytes, *, key: str) -> AsyncGenerator[bytes, None]:
+        """The events of a request; ``key`` is the router's."""
+        async with aclosing(self._pool.submit(model, decode(line, REQUESTS))) as events:
+            async for event in events:
+                yield encode(event)
+
+    async def ask(self, model: str, line: bytes) -> bytes:
+        """Tokenize or detokenize."""
+        question = decode(line, REQUESTS)
+        try:
+            if isinstance(question, Tokenize):
+                return encode(await self._pool.tokenize(model, question.prompt))
+            return encode(await self._pool.detokenize(model, question.tokens))
+        except RequestFailed as error:
+            return encode(error.failure)
+
+    async def report(self) -> dict[str, Any]:
+        """What the front shows of it: lines of ``Ready`` and ``Stats`` by model, and numbers."""
+        stats = await self._pool.stats()
+        return {
+            "healthy": self._pool.healthy,
+            "ready": {name: encode(said) for name, said in self._pool.ready.items()},
+            "stats": {name: [encode(s) for s in found if s] for name, found in stats.items()},
+            "restarts": self._pool.restarts,
+        }

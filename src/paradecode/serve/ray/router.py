@@ -1,0 +1,49 @@
+"""Ray Serve's hook for choosing replicas: `prefix.choose`, fed with what this router has sent."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ray.serve.request_router import (
+    PendingRequest,
+    ReplicaID,
+    ReplicaResult,
+    RequestRouter,
+    RunningReplica,
+)
+
+from paradecode.serve.ray.prefix import choose
+
+
+class PrefixRouter(RequestRouter):
+    """Requests with the same ``key`` argument go to the same replica, within a load bound.
+
+    Ray tries the replicas in the order given: one that has died, or refuses because it has
+    ``max_ongoing_requests``, is passed over.
+    """
+
+    def initialize_state(self, **kwargs: object) -> None:
+        self._placed: dict[str, str] = {}
+        """Request that runs -> replica."""
+
+    async def choose_replicas(
+        self,
+        candidate_replicas: list[RunningReplica],
+        pending_request: PendingRequest | None = None,
+    ) -> list[list[RunningReplica]]:
+        if pending_request is None:
+            return [candidate_replicas]
+        pending_request.routing_context.should_backoff = True  # Between rounds, not within one.
+        by_name = {replica.replica_id.unique_id: replica for replica in candidate_replicas}
+        sent = Counter(self._placed.values())
+        # Without a key, a request's own id spreads it evenly.
+        key = pending_request.kwargs.get("key") or pending_request.metadata.internal_request_id
+        return [[by_name[name]] for name in choose(key, {name: sent[name] for name in by_name})]
+
+    def on_request_routed(
+        self, pending_request: PendingRequest, replica_id: ReplicaID, result: ReplicaResult
+    ) -> None:
+        self._placed[pending_request.metadata.internal_request_id] = replica_id.unique_id
+
+    def on_request_completed(self, replica_id: ReplicaID, internal_request_id: str) -> None:
+        self._placed.pop(internal_request_id, None)

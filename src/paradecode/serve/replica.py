@@ -1,0 +1,267 @@
+"""One worker process: started, listened to, and started again when it dies."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import time
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable
+from contextlib import suppress
+
+from paradecode.core.errors import InvalidInput
+from paradecode.serve.call import Call
+from paradecode.serve.lines import MAX_LINE, WireError, decode, encode
+from paradecode.serve.wire import (
+    EVENTS,
+    WORKER,
+    Accepted,
+    Cancel,
+    Done,
+    Drain,
+    Event,
+    Failure,
+    Ready,
+)
+from paradecode.serve.worker.settings import WorkerSettings
+
+_log = logging.getLogger(__name__)
+
+COMMAND = (sys.executable, "-m", "paradecode.serve.worker")
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+"""Seconds before a worker is started again; doubled each time it dies young."""
+
+STEADY = 60.0
+"""Seconds after which a worker that dies did not die young."""
+
+GRACE = 5.0
+"""Seconds that a worker gets to end by itself."""
+
+BURST = 32
+"""Events after which others get their turn: those who read them, for one."""
+
+Observe = Callable[[Accepted | Done | Failure], None]
+
+
+class Replica:
+    """A worker of one model.
+
+    Args:
+        name: of the model, for the log.
+        observe: told of each request's fate.
+        changed: told when the worker has become ready or has ended.
+
+    Attributes:
+        ready: what the worker said when it had loaded the model; None while it does not run.
+        known: the same, kept over restarts.
+        calls: those that the worker has not finished, by id.
+        leaving: the worker takes no more requests.
+        life: the task that listens; ends when the worker has ended for good.
+        served: calls it was given.
+        restarts: how often its worker was started again.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: WorkerSettings,
+        observe: Observe,
+        changed: Callable[[], None],
+    ) -> None:
+        self._name, self._settings = name, settings
+        self._observe, self._changed = observe, changed
+        self.ready: Ready | None = None
+        self.known: Ready | None = None
+        self.calls: dict[str, Call] = {}
+        self.leaving = False
+        self.served = 0
+        self.restarts = 0
+        self._ending = False
+        self._process: Process | None = None
+        self._writing = asyncio.Lock()
+        self.life: asyncio.Task[None] | None = None
+
+    @property
+    def load(self) -> int:
+        """Outputs that it owes."""
+        return sum(max(call.outputs, 1) for call in self.calls.values())
+
+    @property
+    def open(self) -> bool:
+        return self.ready is not None and not self.leaving
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    async def start(self) -> None:
+        """Start the worker and keep it running; returns when it is ready.
+
+        Raises:
+            InvalidInput: with what the worker said, if it cannot load the model.
+        """
+        said = await self._launch()
+        if said is not None:
+            raise InvalidInput("model", self._name, said.message)
+        self.life = asyncio.create_task(self._live())
+
+    async def send(self, call: Call) -> None:
+        """Give a request to the worker. A worker that dies of it, or before, loses the call."""
+        line = encode(call.message)  # Raises before anything is booked.
+        if self._process is None or not self.open:
+            call.lose()
+            return
+        self.calls[call.id] = call
+        self.served += 1
+        await self._write(line)
+
+    def cancel(self, call: Call) -> None:
+        """Tell the worker to end a request; its last events still come."""
+        if call.over or call.id not in self.calls:
+            return
+        if self._process is not None and self._process.stdin is not None:
+            # A few bytes, which need not wait: this is called where tasks are being cancelled.
+            with suppress(ConnectionError, RuntimeError):
+                self._process.stdin.write(encode(Cancel(id=call.id)))
+
+    async def drain(self) -> None:
+        """Let the worker finish what it has, and end; it is not started again."""
+        self._ending = self.leaving = True
+        await self._write(encode(Drain()))
+
+    async def close(self) -> None:
+        """End the worker now."""
+        self._ending = self.leaving = True
+        if self._process is not None:
+            with suppress(OSError):
+                assert self._process.stdin is not None
+                self._process.stdin.close()
+            await self._end()
+        if self.life is not None:
+            self.life.cancel()
+            with suppress(asyncio.CancelledError):
+                await self.life
+        self._lose_all()
+
+    async def _launch(self) -> Failure | None:
+        """Start the process and wait for its first word; its excuse, if it could not load."""
+        # A session of its own: Ctrl-C in the terminal is the front's to answer, by draining.
+        process = await asyncio.create_subprocess_exec(
+            *COMMAND, stdin=PIPE, stdout=PIPE, limit=MAX_LINE, start_new_session=True
+        )
+        self._process = process
+        await self._write(self._settings.line())
+        event = await self._read()
+        if isinstance(event, tuple) and isinstance(event[0], Ready):
+            self.ready = self.known = event[0]
+            self.leaving = self._ending
+            self._changed()
+            return None
+        await self._end()
+        if isinstance(event, tuple) and isinstance(event[0], Failure):
+            return event[0]
+        message = f"its worker ended with status {process.returncode} before it was ready"
+        return Failure(id=WORKER, status=500, type="server_error", message=message)
+
+    async def _live(self) -> None:
+        """Listen, and start the worker again whenever it ends."""
+        pause = FIRST_PAUSE
+        while True:
+            started = time.monotonic()
+            if self.ready is not None:
+                await self._listen()
+                self._lose_all()
+                await self._end()
+            if self._ending:
+                return
+            pause = FIRST_PAUSE if time.monotonic() - started > STEADY else pause
+            _log.warning("a worker of %s ended; a new one starts in %.1f s", self._name, pause)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+            self.restarts += 1
+            try:
+                failed = await self._launch()
+            except OSError as error:
+                failed = Failure(id=WORKER, status=500, type="server_error", message=str(error))
+            if failed is not None:
+                _log.error("a worker of %s did not start: %s", self._name, failed.message)
+
+    async def _listen(self) -> None:
+        """Hand out events until the worker ends."""
+        handed = 0
+        while (read := await self._read()) is not None:
+            event, size = read
+            handed += 1
+            if handed % BURST == 0:  # Lines that are there already are read without a pause.
+                await asyncio.sleep(0)
+            call = self.calls.get(getattr(event, "id", WORKER))
+            if call is None:
+                if isinstance(event, Failure):
+                    _log.warning("a worker of %s says: %s", self._name, event.message)
+                continue
+            if isinstance(event, Failure) and event.status == 503:
+                self.leaving = True  # Somebody told the worker to stop: others take its requests.
+                del self.calls[call.id]
+                call.lose()
+                continue
+            if isinstance(event, Accepted) and call.accepted:
+                continue  # By a worker that died; the reader knows.
+            if isinstance(event, (Accepted, Done, Failure)) and call.outputs:
+                self._observe(event)
+            if not call.receive(event, size):
+                self.cancel(call)
+                self._observe(call.give_up())
+            if call.over:
+                del self.calls[call.id]
+                self._changed()
+
+    async def _read(self) -> tuple[Event, int] | None:
+        """The next event and its bytes; None at the end. What is no event is logged and skipped."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        while True:
+            try:
+                line = await self._process.stdout.readline()
+            except OSError:
+                return None
+            except ValueError:  # Longer than a line may be; the rest comes as garbage.
+                _log.error("a worker of %s wrote an endless line", self._name)
+                continue
+            if not line.endswith(b"\n"):
+                return None
+            try:
+                return decode(line, EVENTS), len(line)
+            except WireError as error:
+                _log.error("a worker of %s wrote a bad line: %s", self._name, error)
+                if error.id in self.calls:
+                    message = "the worker's answer could not be read"
+                    self.cancel(self.calls[error.id])
+                    failed = Failure(id=error.id, status=500, type="server_error", message=message)
+                    return failed, 0
+
+    async def _write(self, line: bytes) -> None:
+        if self._process is None or self._process.stdin is None:
+            return
+        # A worker that has ended is noticed where its events are read.
+        with suppress(ConnectionError, RuntimeError):
+            self._process.stdin.write(line)  # At once: a later cancel must come behind it.
+            async with self._writing:  # Before Python 3.12 only one task may wait for room.
+                await self._process.stdin.drain()
+
+    async def _end(self) -> None:
+        """Wait for the process, which has no reason to live on; kill it if it does."""
+        assert self._process is not None
+        try:
+            await asyncio.wait_for(self._process.wait(), GRACE)
+        except asyncio.TimeoutError:
+            with suppress(ProcessLookupError):
+                self._process.kill()
+            await self._process.wait()
+
+    def _lose_all(self) -> None:
+        self.ready = None
+        calls, self.calls = self.calls, {}
+        for call in calls.values():
+            call.lose()
+        self._changed()

@@ -1,0 +1,70 @@
+"""What is served, and how it does: models, health, version, metrics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import JSONResponse, Response
+
+from paradecode import __version__
+from paradecode.serve.documents import gets
+from paradecode.serve.errors import ApiError
+from paradecode.serve.generation import model_of
+from paradecode.serve.metrics import CONTENT_TYPE
+from paradecode.serve.outputs import now
+from paradecode.serve.protocol.answers import Health, ModelCard, ModelList, Version
+from paradecode.serve.wire import Ready
+
+router = APIRouter()
+STARTED = now()
+
+
+@router.get("/v1/models", **gets(ModelList))
+async def models(request: Request) -> Response:
+    """The models that requests may name."""
+    ready = request.app.state.pool.ready
+    return JSONResponse({"object": "list", "data": [_card(*entry) for entry in ready.items()]})
+
+
+@router.get("/v1/models/{name:path}", **gets(ModelCard, 404))
+async def model(request: Request, name: str) -> Response:
+    """One of them."""
+    found = model_of(request, name)
+    return JSONResponse(_card(found.name, found.ready))
+
+
+@router.get("/health", **gets(Health, 503))
+async def health(request: Request) -> Response:
+    """200 while every model has a worker that takes requests."""
+    pool = request.app.state.pool
+    if pool.draining or not pool.healthy:
+        raise ApiError(503, "the server is stopping" if pool.draining else "a model is not loaded")
+    return JSONResponse({"status": "ok"})
+
+
+@router.get("/version", **gets(Version))
+async def version() -> Response:
+    return JSONResponse({"version": __version__})
+
+
+@router.get("/metrics", **gets(None))
+async def metrics(request: Request) -> Response:
+    """Counters for Prometheus."""
+    pool = request.app.state.pool
+    page = request.app.state.metrics.page(await pool.stats(), pool.restarts)
+    return Response(page, media_type=CONTENT_TYPE)
+
+
+def _card(name: str, ready: Ready) -> dict[str, Any]:
+    return {
+        "id": name,
+        "object": "model",
+        "created": STARTED,
+        "owned_by": "paradecode",
+        "max_model_len": ready.context_length,
+        "families": ready.families,
+        "decoder": ready.decoder,
+        "draft_model": ready.draft_model is not None,
+        "chat": ready.chat,
+    }

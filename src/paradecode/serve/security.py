@@ -1,0 +1,120 @@
+"""Who may call the server: keys, tenants, and the Host header."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from paradecode.serve.errors import ApiError
+
+ROUTES = {
+    "health": ("/health",),
+    "metrics": ("/metrics",),
+    "openapi": ("/openapi.json",),
+    "page": ("/", "/page"),
+}
+"""What may be opened without a key: name -> paths, each with those below it (``/`` alone)."""
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+class Guard:
+    """ASGI middleware that lets through only who knows a key, on every route.
+
+    Args:
+        keys: any of them opens; without keys everybody may enter.
+        public: names of ROUTES that need no key.
+        hosts: names the Host header may have; None accepts all. A server without a key accepts
+            only its own: a web page could otherwise reach it by a DNS name of its author's.
+        header_bytes: the most that a path and the headers may be. The parser's own limit is for
+            what has not arrived whole.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        keys: Sequence[str],
+        public: Sequence[str] = (),
+        hosts: Sequence[str] | None = None,
+        header_bytes: int = 1 << 15,
+    ) -> None:
+        self.app, self.header_bytes = app, header_bytes
+        # Digests have equal lengths, so the comparison does not even tell a key's length.
+        self.keys = [_digest(key) for key in keys]
+        self.open = [path for name in public for path in ROUTES[name]]
+        self.hosts = None if hosts is None else {host.lower() for host in hosts}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            headers = Headers(scope=scope)
+            refusal = self._too_large(scope) or self._refusal(scope["path"], headers)
+            if refusal is not None:
+                scope["state"]["note"].error = refusal
+                await refusal.response()(scope, receive, send)
+                return
+            scope["state"]["tenant"] = tenant(_bearer(headers) if self.keys else "")
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        await self.app(scope, receive, send)
+
+    def _too_large(self, scope: Scope) -> ApiError | None:
+        size = len(scope.get("raw_path") or scope["path"]) + len(scope["query_string"])
+        size += sum(len(name) + len(value) for name, value in scope["headers"])
+        if size <= self.header_bytes:
+            return None
+        return ApiError(431, f"send at most {self.header_bytes} bytes of path and headers")
+
+    def _refusal(self, path: str, headers: Headers) -> ApiError | None:
+        if self.hosts is not None and _hostname(headers.get("host", "")) not in self.hosts:
+            return ApiError(403, "the Host header is not this server's", code="unknown_host")
+        if not self.keys or self._is_open(path):
+            return None
+        given = _digest(_bearer(headers))
+        matches = [hmac.compare_digest(given, key) for key in self.keys]  # All, always.
+        if any(matches):
+            return None
+        return ApiError(
+            401, "give a valid key as 'Authorization: Bearer KEY'", code="invalid_api_key",
+            headers={"www-authenticate": "Bearer"},
+        )  # fmt: skip
+
+    def _is_open(self, path: str) -> bool:
+        return any(path == p or (p != "/" and path.startswith(p + "/")) for p in self.open)
+
+
+def tenant(key: str, salt: str | None = None) -> str:
+    """Under what prompts, caches and what methods learn are kept apart from other tenants'.
+
+    Requests share only with those of the same key and the same ``salt``. Digests, so that keys are
+    not handed on, and no two pairs of key and salt spell the same tenant.
+    """
+    if not key and salt is None:
+        return ""
+    own = _digest(key).hex() if key else ""
+    return f"{own}.{_digest(salt).hex() if salt is not None else ''}"
+
+
+def is_loopback(host: str) -> bool:
+    return host in LOOPBACK or host.startswith("127.")
+
+
+def _bearer(headers: Headers) -> str:
+    scheme, _, key = headers.get("authorization", "").partition(" ")
+    return key.strip() if scheme.lower() == "bearer" else ""
+
+
+def _hostname(header: str) -> str:
+    try:
+        return (urlsplit(f"//{header}").hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()

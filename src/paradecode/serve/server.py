@@ -1,0 +1,97 @@
+"""Start the workers, listen, and on Ctrl-C or SIGTERM finish what was accepted, then leave."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Callable
+
+import uvicorn
+
+from paradecode.core.errors import InvalidInput
+from paradecode.serve.app import create_app
+from paradecode.serve.connections import limited
+from paradecode.serve.metrics import Metrics
+from paradecode.serve.pool import Pool
+from paradecode.serve.settings import ServerSettings
+
+KEEP_ALIVE_SECONDS = 30
+"""How long an idle connection is kept."""
+
+
+async def serve(settings: ServerSettings, announce: Callable[[str, Pool], None]) -> None:
+    """Serve until a signal.
+
+    A first SIGINT or SIGTERM stops listening and waits ``drain_seconds`` for the requests that
+    were accepted; a second SIGINT does not wait.
+
+    Args:
+        announce: called once, with the address, when requests are taken.
+
+    Raises:
+        InvalidInput: for an address that cannot be used, or a model that cannot be loaded.
+    """
+    listener = bind(settings)  # First: loading takes longer than finding out that this fails.
+    try:
+        metrics = Metrics([model.name for model in settings.models])
+        pool = Pool(settings.models, metrics.observe)
+        await pool.start()
+        try:
+            server = _Server(configured(settings, pool, metrics))
+            server.announce = lambda: announce(address(listener), pool)
+            # The server answers signals itself, and raises them again for these when it is done.
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, lambda *_: None)
+            await server.serve(sockets=[listener])
+        finally:
+            await pool.close()
+    finally:
+        listener.close()
+
+
+def configured(settings: ServerSettings, pool: Pool, metrics: Metrics) -> uvicorn.Config:
+    """What uvicorn is told."""
+    return uvicorn.Config(
+        create_app(settings, pool, metrics),
+        http=limited(settings),
+        ws="none",
+        lifespan="off",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        h11_max_incomplete_event_size=settings.header_bytes,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=int(settings.drain_seconds),
+    )
+
+
+def address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def bind(settings: ServerSettings) -> socket.socket:
+    """A socket that has the address and does not listen yet."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((settings.host, settings.port))
+    except OSError as error:
+        listener.close()
+        where = f"{settings.host}:{settings.port}"
+        raise InvalidInput(
+            "address", where, f"choose another --host or --port ({error.strerror or error})"
+        ) from None
+    return listener
+
+
+class _Server(uvicorn.Server):
+    """Says when it listens."""
+
+    announce: Callable[[], None]
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.announce()

@@ -1,0 +1,91 @@
+"""Everything that ``paradecode serve`` is told, checked before a model is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paradecode.core.errors import InvalidInput
+from paradecode.serve.pool import Served
+from paradecode.serve.security import LOOPBACK, ROUTES, is_loopback
+
+MIN_KEY = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerSettings:
+    """The HTTP side of a server.
+
+    Attributes:
+        models: what is served, under which names; requests that name none get the first.
+        host, port: where to listen; port 0 takes a free one.
+        keys: any of them opens every route; their holders are tenants who share nothing.
+        public: names of routes that need no key: health, metrics, page, openapi.
+        force: allow to be reached by others without a key.
+        body_bytes, header_bytes: the most of one request.
+        body_seconds, header_seconds: a request that takes longer to arrive is dropped.
+        write_seconds: a client that takes nothing for so long is dropped.
+        ping_seconds: a silent stream is kept alive by a comment this often.
+        connections: at the same time; more get a 503.
+        outputs: the most outputs of one request: ``n`` times the number of prompts.
+        request_seconds: the longest deadline, and that of requests that name none.
+        drain_seconds: how long a stopping server waits for the requests it accepted.
+        log_requests: whether a line is logged for each request, without prompt or answer.
+    """
+
+    models: tuple[Served, ...]
+    host: str = "127.0.0.1"
+    port: int = 8000
+    keys: tuple[str, ...] = ()
+    public: tuple[str, ...] = ()
+    force: bool = False
+    body_bytes: int = 4 << 20
+    header_bytes: int = 32 << 10
+    body_seconds: float = 30.0
+    header_seconds: float = 10.0
+    write_seconds: float = 30.0
+    ping_seconds: float = 15.0
+    connections: int = 1024
+    outputs: int = 64
+    request_seconds: float = 600.0
+    drain_seconds: float = 30.0
+    log_requests: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.models:
+            raise InvalidInput("models", [], "name at least one")
+        names = [model.name for model in self.models]
+        for name in names:
+            if not 0 < len(name) <= 256 or not name.isprintable():
+                raise InvalidInput("model name", name, "give 1 to 256 printable characters")
+            if names.count(name) > 1:
+                raise InvalidInput("model name", name, "give each model a name of its own")
+        if not 0 <= self.port < 1 << 16:
+            raise InvalidInput("port", self.port, "give 0 to 65535")
+        for key in self.keys:
+            if not MIN_KEY <= len(key) <= 1024 or not key.isascii() or not key.isprintable():
+                shown = f"a key of {len(key)} characters"  # Never the key itself.
+                raise InvalidInput("api_key", shown, f"give {MIN_KEY} to 1024 ASCII characters")
+        for name in self.public:
+            if name not in ROUTES:
+                raise InvalidInput("public", name, f"use one of {', '.join(ROUTES)}")
+        if not (is_loopback(self.host) or self.keys or self.force):
+            raise InvalidInput(
+                "host", self.host, "set a key (--api-key), or --force to serve everybody"
+            )
+        self._check_sizes()
+
+    def _check_sizes(self) -> None:
+        for name, low, high in (
+            ("body_bytes", 1, 8 << 20), ("header_bytes", 256, 1 << 20), ("connections", 1, 1 << 16),
+            ("outputs", 1, 1 << 12), ("body_seconds", 0.1, 3600), ("header_seconds", 0.1, 3600),
+            ("write_seconds", 0.1, 3600), ("ping_seconds", 0.1, 3600),
+            ("request_seconds", 0.1, 86400), ("drain_seconds", 0, 86400),
+        ):  # fmt: skip
+            value = getattr(self, name)
+            if isinstance(value, bool) or not low <= value <= high:
+                raise InvalidInput(name, value, f"give a number from {low} to {high}")
+
+    @property
+    def hosts(self) -> tuple[str, ...] | None:
+        """Names the Host header may have; None accepts all."""
+        return None if self.keys or self.force else (*LOOPBACK, self.host)

@@ -1,0 +1,123 @@
+"""Server-sent events: written as they come, kept alive, and ended when the client leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncGenerator, Awaitable
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from paradecode.serve.errors import ApiError
+from paradecode.serve.settings import ServerSettings
+
+T = TypeVar("T")
+
+DONE = b"data: [DONE]\n\n"
+PING = b": still here\n\n"
+HEADERS = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-store",
+    "x-accel-buffering": "no",
+}
+
+
+class ClientGone(Exception):
+    """The client closed its connection; nobody reads the answer."""
+
+
+def event(data: dict[str, Any], name: str | None = None) -> bytes:
+    """One event, with ``data`` as JSON."""
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return (f"event: {name}\n" if name else "").encode() + f"data: {text}\n\n".encode()
+
+
+class EventStream(Response):
+    """Sends what ``events`` yields; closes it when all is sent or the client has left.
+
+    Make one with :meth:`begin`: what fails before the first event has a status of its own.
+    """
+
+    def __init__(
+        self, first: bytes, events: AsyncGenerator[bytes, None], ping_seconds: float
+    ) -> None:
+        super().__init__(headers=HEADERS)
+        del self.headers["content-length"]
+        self.first, self.events, self.ping_seconds = first, events, ping_seconds
+        self._last = time.monotonic()
+
+    @classmethod
+    async def begin(cls, request: Request, events: AsyncGenerator[bytes, None]) -> EventStream:
+        """Wait for the first event.
+
+        Raises:
+            ApiError: what the generator raises instead of a first event.
+            ClientGone: if the client leaves before.
+        """
+        settings: ServerSettings = request.app.state.settings
+        return cls(await unless_gone(request, events.__anext__()), events, settings.ping_seconds)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        ping = asyncio.ensure_future(self._ping(send))
+        try:
+            start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+            await send(start)
+            await unless_gone(receive, self._write(send))
+        except ClientGone:
+            pass
+        finally:
+            await _end(ping)
+            await self.events.aclose()
+
+    async def _write(self, send: Send) -> None:
+        try:
+            await send({"type": "http.response.body", "body": self.first, "more_body": True})
+            async for data in self.events:
+                self._last = time.monotonic()
+                await send({"type": "http.response.body", "body": data, "more_body": True})
+        except ApiError as error:  # Too late for a status: the last event says it.
+            await send({"type": "http.response.body", "body": event(error.body), "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _ping(self, send: Send) -> None:
+        while True:
+            await asyncio.sleep(self.ping_seconds)
+            if time.monotonic() - self._last >= self.ping_seconds:
+                await send({"type": "http.response.body", "body": PING, "more_body": True})
+
+
+async def unless_gone(source: Request | Receive, work: Awaitable[T]) -> T:
+    """The result of ``work``, which is cancelled when the client closes its connection.
+
+    Args:
+        source: the request, of which the body was read.
+
+    Raises:
+        ClientGone: when it has.
+    """
+    receive = source.receive if isinstance(source, Request) else source
+    working = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(_disconnected(receive))
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientGone
+        return working.result()
+    finally:
+        await _end(working, leaving)
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _end(*tasks: asyncio.Future[Any]) -> None:
+    """Cancel what still runs, and wait for its last words."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,118 @@
+"""Read JSON that a stranger wrote: what other parsers let pass, or die of, is refused here."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from paradecode.core.errors import InvalidInput
+
+MAX_DEPTH = 64
+MAX_VALUES = 1 << 20
+LOWEST, HIGHEST = -(1 << 63), (1 << 64) - 1
+
+
+def read(body: bytes) -> Any:
+    """The value of a JSON text.
+
+    Refused beside what is not JSON: other encodings than UTF-8, a key given twice in one object,
+    numbers that are not finite or whole ones beyond 64 bits, half of a surrogate pair (no text can
+    hold it), and more than MAX_DEPTH levels or MAX_VALUES values.
+
+    Raises:
+        InvalidInput: with ``field`` ``body``.
+    """
+    try:
+        value = json.loads(
+            body.decode("utf-8"),
+            object_pairs_hook=_object,
+            parse_int=_whole,
+            parse_float=_finite,
+            parse_constant=_constant,
+        )
+    except UnicodeDecodeError:
+        raise _refusal("it is not UTF-8", "encode it as UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise _refusal(f"not JSON at line {error.lineno}, column {error.colno}: {error.msg}",
+                       "write one JSON object") from None  # fmt: skip
+    except RecursionError:
+        raise _too_deep() from None
+    _check(value)
+    return value
+
+
+def _check(value: Any) -> None:
+    """Refuse depth, size and text that UTF-8 cannot hold, level by level."""
+    level, depth, seen = [value], 0, 0
+    while level:
+        seen += len(level)
+        if seen > MAX_VALUES:
+            raise _refusal(f"more than {MAX_VALUES} values", "send less at once")
+        inner: list[Any] = []
+        nested = False
+        for entry in level:
+            if isinstance(entry, dict):
+                inner += entry.keys()
+                inner += entry.values()
+                nested = True
+            elif isinstance(entry, list):
+                inner += entry
+                nested = True
+            elif isinstance(entry, str) and not _encodable(entry):
+                raise _refusal("half of a surrogate pair in a text", "write whole characters")
+        depth += nested
+        if depth > MAX_DEPTH:
+            raise _too_deep()
+        level = inner
+
+
+def _encodable(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in made if names.count(name) > 1)
+        raise _refusal(f"the key {twice[:60]!r} is given twice in one object", "give it once")
+    return made
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > 20 or not LOWEST <= int(digits) <= HIGHEST:
+        raise _refusal("a whole number beyond 64 bits", "give a smaller number")
+    return int(digits)
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise _refusal("a number that is too large", "give a finite number")
+    return value
+
+
+def _constant(name: str) -> float:
+    raise _refusal(f"{name} is not JSON", "give a finite number")
+
+
+def _too_deep() -> InvalidInput:
+    return _refusal(f"more than {MAX_DEPTH} levels of nesting", "nest less")
+
+
+class _Plain(str):
+    """A text that an error shows without quotes."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _refusal(problem: str, fix: str) -> InvalidInput:
+    return InvalidInput("body", _Plain(problem), fix)

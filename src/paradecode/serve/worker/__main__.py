@@ -1,0 +1,84 @@
+"""``python -m paradecode.serve.worker``: settings on the first line of stdin, then messages."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import sys
+from collections.abc import Iterable
+
+from paradecode.llm import LLM
+from paradecode.serve.lines import MAX_LINE, encode
+from paradecode.serve.wire import WORKER, Drain, Event, Ready
+from paradecode.serve.worker.failures import failure
+from paradecode.serve.worker.inbox import Inbox
+from paradecode.serve.worker.loop import Loop, Message
+from paradecode.serve.worker.settings import WorkerSettings
+
+SERVED, NOT_LOADED, BROKEN = 0, 2, 3
+"""Exit statuses: served to the end; the model could not be loaded as asked; the engine failed."""
+
+
+def main() -> int:
+    logging.basicConfig(format="%(asctime)s worker %(process)d %(levelname)s %(message)s")
+    # Events have the pipe for themselves: what anything prints goes to stderr.
+    events = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+
+    def send(news: Iterable[Event]) -> None:
+        data = memoryview(b"".join(encode(event) for event in news))
+        while len(data):
+            data = data[events.write(data) :]
+
+    try:
+        settings = WorkerSettings.read(sys.stdin.buffer.readline(MAX_LINE))
+        llm = load(settings)
+    except Exception as error:
+        send([failure(WORKER, error)])
+        return NOT_LOADED
+    loop = Loop(llm, settings, send)
+    inbox: Inbox[Message] = Inbox(sys.stdin.buffer, loop.read)
+    signal.signal(signal.SIGTERM, lambda *_: inbox.put(Drain()))
+    try:
+        send([ready(llm)])
+        status = SERVED if loop.run(inbox) else BROKEN
+    except BrokenPipeError:  # The front is gone.
+        status = SERVED
+    # The reading thread may hold stdin's lock for ever: the interpreter must not wait for it.
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def load(settings: WorkerSettings) -> LLM:
+    return LLM(
+        settings.model,
+        decoder=settings.decoder,
+        profile=settings.profile,
+        draft_model=settings.draft_model,
+        backend=settings.backend,
+        dtype=settings.dtype,
+        device=settings.device,
+        threads=settings.threads,
+        ranks=settings.ranks,
+        limits=settings.engine_limits(),
+    )
+
+
+def ready(llm: LLM) -> Ready:
+    return Ready(
+        model=llm.model,
+        families=list(llm.families),
+        context_length=llm.config.context_length,
+        vocab_size=llm.config.vocab_size,
+        decoder=str(llm.decoder),
+        draft_model=llm.draft_model,
+        chat=llm.chat_template is not None,
+        tools=llm.chat_template is not None
+        and re.search(r"\btools\b", llm.chat_template.source) is not None,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""The thread that reads: lines become messages, and messages are prepared, beside the engine."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from queue import Empty, SimpleQueue
+from typing import BinaryIO, Generic, TypeVar
+
+from paradecode.serve.lines import MAX_LINE
+
+T = TypeVar("T")
+
+AHEAD = 64
+"""Messages that are read ahead of the engine; the pipe holds back what comes behind them."""
+
+
+def lines(stream: BinaryIO) -> Iterator[bytes]:
+    """The lines of a stream; of one that is too long only the start, which no reader accepts."""
+    while line := stream.readline(MAX_LINE + 1):
+        yield line
+        while line and not line.endswith(b"\n"):
+            line = stream.readline(MAX_LINE + 1)
+
+
+class Inbox(Generic[T]):
+    """Messages in order of arrival, then None for the end of the stream.
+
+    Args:
+        stream: where lines come from.
+        read: turns a line into a message; must not raise.
+    """
+
+    def __init__(self, stream: BinaryIO, read: Callable[[bytes], T]) -> None:
+        self._stream, self._read = stream, read
+        self._queue: SimpleQueue[tuple[T | None, bool]] = SimpleQueue()
+        self._room = threading.Semaphore(AHEAD)
+        threading.Thread(target=self._follow, name="inbox", daemon=True).start()
+
+    def put(self, message: T) -> None:
+        """Add a message of one's own; may be called by a signal's handler."""
+        self._queue.put((message, False))
+
+    def take(self, wait: bool) -> Iterator[T | None]:
+        """What has arrived; with ``wait``, at least one message."""
+        while True:
+            try:
+                message, counted = self._queue.get(block=wait)
+            except Empty:
+                return
+            wait = False
+            if counted:
+                self._room.release()
+            yield message
+
+    def _follow(self) -> None:
+        for line in lines(self._stream):
+            self._room.acquire()
+            self._queue.put((self._read(line), True))
+        self._queue.put((None, False))

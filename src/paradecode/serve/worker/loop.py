@@ -1,0 +1,205 @@
+"""The engine loop: take messages, step, report."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+
+from paradecode.decoders.registry import Spec
+from paradecode.engine.sequence import LiveSequence
+from paradecode.llm import LLM
+from paradecode.serve.lines import WireError, decode
+from paradecode.serve.wire import (
+    REQUESTS,
+    WORKER,
+    Accepted,
+    AskStats,
+    Cancel,
+    Detokenize,
+    Drain,
+    Event,
+    Failure,
+    Generate,
+    Request,
+    Stats,
+    Text,
+    Tokenize,
+    Tokens,
+)
+from paradecode.serve.worker.admission import Admission
+from paradecode.serve.worker.failures import failure, internal
+from paradecode.serve.worker.inbox import Inbox
+from paradecode.serve.worker.memory import resident
+from paradecode.serve.worker.output import Output, Speller
+from paradecode.serve.worker.prepare import Preparer
+from paradecode.serve.worker.settings import WorkerSettings
+
+_log = logging.getLogger(__name__)
+
+
+class Prepared:
+    """A request whose prompt and settings were read; ``outputs`` is what the engine is given."""
+
+    def __init__(self, request: Generate, preparer: Preparer) -> None:
+        self.request, self.outputs = request, preparer.requests(request)
+
+
+Message = Request | Prepared | Tokens | Text | Failure
+
+
+class Loop:
+    """Serves one model until it is told to stop.
+
+    Args:
+        send: writes events, in order.
+
+    Attributes:
+        jobs: by id, the outputs of each request that has not ended.
+    """
+
+    def __init__(
+        self, llm: LLM, settings: WorkerSettings, send: Callable[[Iterable[Event]], None]
+    ) -> None:
+        self._llm, self._engine, self._send = llm, llm.engine, send
+        self._preparer = Preparer(llm, settings.max_tokens)
+        self._speller = Speller(llm.tokenizer)
+        self._admission = Admission(llm.engine, settings)
+        self.jobs: dict[str, list[Output]] = {}
+        self._outputs: dict[LiveSequence, Output] = {}
+        self._started = time.monotonic()
+        self._steps = self._requests = self._prompt_tokens = self._cached_tokens = 0
+
+    def read(self, line: bytes) -> Message:
+        """The message of a line, prepared as far as that needs no engine; never raises."""
+        try:
+            message: Request = decode(line, REQUESTS)
+        except WireError as error:
+            return failure(error.id or WORKER, error)
+        try:
+            if isinstance(message, Generate):
+                return Prepared(message, self._preparer)
+            if isinstance(message, Tokenize):
+                tokens = self._preparer.tokens(message.prompt)
+                texts = [self._speller.text(token) for token in tokens]
+                return Tokens(id=message.id, tokens=tokens, texts=texts)
+            if isinstance(message, Detokenize):
+                return Text(id=message.id, text=self._llm.tokenizer.decode(message.tokens))
+        except Exception as error:
+            return failure(getattr(message, "id", WORKER), error)
+        return message
+
+    def run(self, inbox: Inbox[Message]) -> bool:
+        """Serve until the stream ends or a drain is complete; False if the engine broke."""
+        while not (self._admission.draining and not self.jobs):
+            for message in inbox.take(wait=not self._engine.busy):
+                if message is None:  # Nobody is left to answer to.
+                    return True
+                self._send(self.handle(message))
+            if self._engine.busy and not self.step():
+                return False
+        return True
+
+    def handle(self, message: Message) -> list[Event]:
+        """Do what a message asks; returns the events that answer it at once."""
+        if isinstance(message, Prepared):
+            return self._accept(message)
+        if isinstance(message, Cancel):
+            outputs = self.jobs.get(message.id, [])
+            for output in outputs:
+                self._engine.cancel(output.sequence)
+            return [e for output in outputs for e in self._report(output)]
+        if isinstance(message, Drain):
+            self._admission.draining = True
+            return []
+        if isinstance(message, AskStats):
+            return [self._stats(message.id)]
+        assert isinstance(message, (Tokens, Text, Failure))
+        return [message]
+
+    def step(self) -> bool:
+        """One step of the engine and its events; False if the engine itself broke."""
+        try:
+            changed = self._engine.step()
+        except Exception:
+            _log.exception("the engine failed")
+            self._send([internal(id, "the engine failed and starts anew") for id in self.jobs])
+            return False
+        self._steps += 1
+        news: list[Event] = []
+        for sequence in dict.fromkeys(changed):
+            output = self._outputs.get(sequence)
+            if output is not None:  # Else an earlier one of this step has ended its request.
+                news += self._report(output)
+        self._send(news)
+        return True
+
+    def _accept(self, prepared: Prepared) -> list[Event]:
+        request = prepared.request
+        self._requests += 1
+        if request.id in self.jobs:
+            return []  # The sender's mistake; its first request must not be ended by it.
+        refusal = self._admission.refusal(request.id, prepared.outputs)
+        if refusal is not None:
+            return [refusal]
+        sequences: list[LiveSequence] = []
+        try:
+            for one in prepared.outputs:
+                sequences.append(self._engine.add(one))
+        except Exception as error:
+            for sequence in sequences:
+                self._engine.cancel(sequence)
+            return [failure(request.id, error)]
+        job = []
+        for index, (one, sequence) in enumerate(zip(prepared.outputs, sequences, strict=True)):
+            method = str(one.decoder) if isinstance(one.decoder, Spec) else "custom"
+            output = Output(request, index, sequence, method, self._speller)
+            self._outputs[sequence] = output
+            job.append(output)
+        self.jobs[request.id] = job
+        return [Accepted(id=request.id, prompt_tokens=len(prepared.outputs[0].prompt))]
+
+    def _report(self, output: Output) -> list[Event]:
+        sequence, id = output.sequence, output.request.id
+        if sequence not in self._outputs:
+            return []
+        if sequence.error is not None:
+            for other in self.jobs[id]:
+                self._engine.cancel(other.sequence)
+                self._outputs.pop(other.sequence, None)
+            del self.jobs[id]
+            return [failure(id, sequence.error)]
+        chunk = output.chunk()
+        events: list[Event] = [] if chunk is None else [chunk]
+        if sequence.finished:
+            del self._outputs[sequence]
+            events.append(output.done())
+            self._prompt_tokens += sequence.prompt_length
+            self._cached_tokens += sequence.cached_tokens
+            if sequence.finish_reason in ("stop", "length"):
+                self._admission.served(sequence.ended - sequence.admitted)
+            if not any(other.sequence in self._outputs for other in self.jobs[id]):
+                del self.jobs[id]
+        return events
+
+    def _stats(self, id: str) -> Stats:
+        engine, pools = self._engine, self._engine.pools.values()
+        return Stats(
+            id=id,
+            running=len(engine.running),
+            waiting=len(engine.queue),
+            waiting_tokens=engine.queue.tokens,
+            batch=engine.limits.batch,
+            pages=sum(pool.count for pool in pools),
+            held_pages=sum(pool.held for pool in pools),
+            idle_pages=sum(pool.idle for pool in pools),
+            forwards=engine.forwards,
+            steps=self._steps,
+            requests=self._requests,
+            refused=self._admission.refused,
+            prompt_tokens=self._prompt_tokens,
+            cached_tokens=self._cached_tokens,
+            memory_bytes=resident(),
+            uptime=time.monotonic() - self._started,
+            draining=self._admission.draining,
+        )

@@ -1,0 +1,146 @@
+"""One output of a request, as events: what is new of it, and what it was in the end."""
+
+from __future__ import annotations
+
+from paradecode.core.trace import TokenLogprob
+from paradecode.engine.sequence import LiveSequence
+from paradecode.models.tokenizer import Tokenizer
+from paradecode.models.vocabulary import spelling
+from paradecode.serve.wire import (
+    LEAST_LOGPROB,
+    Candidate,
+    Chunk,
+    Done,
+    Generate,
+    Metrics,
+    TokenLogprobs,
+    Usage,
+)
+
+
+class Speller:
+    """What single tokens look like; remembered, as few tokens are most of all text."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._known: dict[int, bytes] = {}
+
+    def bytes(self, token: int) -> bytes:
+        """A token's bytes; a control token's are its name."""
+        found = self._known.get(token)
+        if found is None:
+            control = self._tokenizer.is_control(token)
+            name = self._tokenizer.token(token).encode() if control else b""
+            found = self._known[token] = name or spelling(self._tokenizer, token)
+        return found
+
+    def text(self, token: int) -> str:
+        return self.bytes(token).decode("utf-8", "replace")
+
+    def candidate(self, token: int, logprob: float) -> Candidate:
+        return Candidate(
+            token=token,
+            text=self.text(token),
+            bytes=list(self.bytes(token)),
+            logprob=max(LEAST_LOGPROB, logprob),
+        )
+
+    def entry(self, one: TokenLogprob) -> TokenLogprobs:
+        top = [self.candidate(token, value) for token, value in one.top]
+        return TokenLogprobs(chosen=self.candidate(one.token, one.logprob), top=top)
+
+
+class Output:
+    """Reports on one sequence.
+
+    Args:
+        index: of the output among the request's.
+        method: the spec that decodes it.
+    """
+
+    def __init__(
+        self, request: Generate, index: int, sequence: LiveSequence, method: str, speller: Speller
+    ) -> None:
+        self.request, self.index, self.sequence, self.method = request, index, sequence, method
+        self._speller = speller
+        self._steps = self._logprobs = 0
+
+    def chunk(self) -> Chunk | None:
+        """What was committed since the last call; None if there is nothing to show."""
+        seq = self.sequence
+        tokens, text = seq.take_tokens(), seq.take_text()
+        canvas = None
+        if self.request.provisional and len(seq.trace) > self._steps and not seq.finished:
+            shown = self._speller.text
+            canvas = [None if token is None else shown(token) for token in seq.provisional]
+        self._steps = len(seq.trace)
+        logprobs = None
+        if seq.params.logprobs is not None:
+            new = seq.logprobs[self._logprobs :]
+            self._logprobs += len(new)
+            logprobs = [self._speller.entry(one) for one in new]
+        if not (tokens or text or canvas):
+            return None
+        return Chunk(
+            id=self.request.id,
+            index=self.index,
+            text=text,
+            tokens=tokens,
+            forward=seq.trace[-1].forward if seq.trace else 0,
+            logprobs=logprobs,
+            canvas=canvas,
+        )
+
+    def done(self) -> Done:
+        """The end of a sequence that has finished without an error."""
+        seq, stats = self.sequence, self.sequence.stats
+        predicted = self.request.prediction is not None
+        rejected = stats.drafted - stats.accepted
+        return Done(
+            id=self.request.id,
+            index=self.index,
+            finish_reason=seq.finish_reason or "cancelled",
+            usage=Usage(
+                prompt_tokens=stats.prompt_tokens,
+                completion_tokens=stats.generated,
+                cached_prompt_tokens=stats.cached_tokens,
+                accepted_prediction_tokens=stats.accepted if predicted else 0,
+                rejected_prediction_tokens=rejected if predicted else 0,
+            ),
+            metrics=Metrics(
+                method=self.method,
+                forwards=stats.forwards,
+                rows=stats.rows,
+                tokens=stats.generated,
+                drafts=stats.drafts,
+                drafted=stats.drafted,
+                accepted=stats.accepted,
+                rejected=rejected,
+                accepted_per_position=list(stats.accepted_per_position),
+                diffusion_steps=sum(step.canvas is not None for step in seq.trace),
+                seconds=self._seconds(),
+                time_to_first_token=self._first_token(),
+            ),
+        )
+
+    def _seconds(self) -> dict[str, float]:
+        seq, stats = self.sequence, self.sequence.stats
+        started = seq.admitted > seq.arrived
+        spent = stats.target_seconds + stats.other_model_seconds + stats.decoder_seconds
+        return {
+            "queue": stats.queue_seconds if started else seq.ended - seq.arrived,
+            "prompt": stats.prefill_seconds,
+            "decode": stats.decode_seconds,
+            "target": stats.target_seconds,
+            "draft": stats.other_model_seconds,
+            "method": stats.decoder_seconds,
+            "other": max(0.0, stats.prefill_seconds + stats.decode_seconds - spent),
+        }
+
+    def _first_token(self) -> float | None:
+        seconds = self.sequence.admitted - self.sequence.arrived
+        for step in self.sequence.trace:
+            seconds += step.seconds
+            if step.tokens:
+                return seconds
+        return None

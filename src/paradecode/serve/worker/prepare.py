@@ -1,0 +1,96 @@
+"""From a message to what the engine takes: tokenize, apply the chat template, read the settings.
+
+None of this touches the engine: it runs in the thread that reads, while the engine steps.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paradecode.backends.interface import PAGE
+from paradecode.core.errors import InvalidInput
+from paradecode.core.sampling import ALIASES, SamplingParams
+from paradecode.decoders.registry import Spec, parse
+from paradecode.engine.request import GenerationRequest
+from paradecode.llm import AUTO, LLM
+from paradecode.models.vocabulary import spelling
+from paradecode.serve.wire import Generate, Prompt
+
+PREDICTED = "predicted-output"
+MAX_TOKENS = {"max_tokens", *(alias for alias, name in ALIASES.items() if name == "max_tokens")}
+
+
+class Preparer:
+    """Prepares the requests of one model.
+
+    Args:
+        max_tokens: of requests that do not say.
+    """
+
+    def __init__(self, llm: LLM, max_tokens: int) -> None:
+        self._llm, self._max_tokens = llm, max_tokens
+        vocabulary = range(llm.tokenizer.vocab_size)
+        longest = max((len(spelling(llm.tokenizer, token)) for token in vocabulary), default=1)
+        self._most = llm.config.context_length * max(longest, 1)
+
+    def tokens(self, prompt: Prompt) -> list[int]:
+        """Token ids of a prompt. A text that cannot fit is refused before it is tokenized."""
+        if prompt.tokens is not None:
+            return prompt.tokens
+        if prompt.text is not None:
+            self._check_length(len(prompt.text))
+            return self._llm.encode(prompt.text)
+        assert prompt.messages is not None
+        contents = [message.get("content") for message in prompt.messages]
+        self._check_length(sum(len(text) for text in contents if isinstance(text, str)))
+        return self._llm.chat_tokens(prompt.messages, prompt.tools)
+
+    def requests(self, message: Generate) -> list[GenerationRequest]:
+        """One request for each of the ``n`` outputs. Raises InvalidInput."""
+        ids = self.tokens(message.prompt)
+        context = self._llm.config.context_length
+        if len(ids) >= context:
+            raise InvalidInput(
+                "prompt", f"{len(ids)} tokens", f"give fewer than the model's context of {context}"
+            )
+        sampling = dict(message.sampling)
+        if not sampling.keys() & MAX_TOKENS:
+            sampling["max_tokens"] = self._default_max_tokens(len(ids))
+        settings: dict[str, Any] = {
+            "salt": message.salt, "priority": message.priority, "deadline": message.deadline,
+            "prediction": message.prediction, "decoder": self._decoder(message),
+        }  # fmt: skip
+        if message.constraint is not None:
+            settings["constraint"] = vars(message.constraint)
+        return self._llm.requests(ids, SamplingParams.from_mapping(sampling), settings)
+
+    def _decoder(self, message: Generate) -> Spec | str | None:
+        asked = message.decoder
+        if isinstance(asked, dict) and asked.keys() == {"method"}:
+            asked = asked["method"]
+        if asked is None:
+            predicts = message.prediction is not None and "autoregressive" in self._llm.families
+            return parse(PREDICTED) if predicts else self._llm.decoder
+        if asked == "none":  # Plain decoding, which has another name in each family.
+            return None
+        if asked == AUTO:
+            return AUTO
+        spec = parse(asked, trusted=False)
+        if spec.draft_model is not None:
+            raise InvalidInput(
+                "decoder.model", spec.draft_model, "leave it out: it is the server's"
+            )
+        return spec
+
+    def _default_max_tokens(self, prompt: int) -> int:
+        engine = self._llm.engine
+        memory = min(pool.count for pool in engine.pools.values()) * PAGE
+        room = memory - PAGE - engine.limits.draft_tokens - prompt
+        return max(1, min(self._max_tokens, self._llm.config.context_length - prompt, room))
+
+    def _check_length(self, characters: int) -> None:
+        if characters > self._most:
+            context = self._llm.config.context_length
+            raise InvalidInput(
+                "prompt", f"{characters} characters", f"the model's context is {context} tokens"
+            )

@@ -1,0 +1,57 @@
+"""What the FAQ tells people who come from other engines is understood here."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from paradecode.cli import app
+from paradecode.decoders.registry import parse
+
+PAGE = (Path(__file__).parents[2] / "docs" / "faq.md").read_text("utf-8")
+ROWS = [
+    (there, here)
+    for there, here in re.findall(r"^\| (.+?) \| (.+) \|$", PAGE, re.MULTILINE)
+    if not there.startswith("-")
+]
+HERE = " ".join(here for _, here in ROWS)
+SPECS = re.findall(r"--decoder (?:\"(.+?)\"|([\w+-]+))", HERE)
+CONFIGS = re.findall(r"--speculative-config '(.+?)'", HERE)
+
+
+def options(*commands: str) -> set[str]:
+    known = get_command(app).commands  # type: ignore[attr-defined]
+    parameters = [p for command in commands for p in known[command].params]
+    return {name for p in parameters for name in (*p.opts, *p.secondary_opts)}
+
+
+@pytest.mark.parametrize("spec", [quoted or bare for quoted, bare in SPECS])
+def test_decoders_are_understood(spec: str) -> None:
+    parse(spec)
+
+
+def test_there_are_decoders() -> None:
+    assert len(SPECS) > 12
+    assert len(CONFIGS) == 3
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_vllm_configurations_are_understood(config: str) -> None:
+    assert parse(config) == parse(json.loads(config))
+
+
+def test_flags_exist_here() -> None:
+    named = set(re.findall(r"`(--[\w-]+)", HERE))
+    assert {"--draft-model", "--kv-tokens"} <= named
+    assert named <= options("generate", "serve")
+
+
+def test_flags_that_are_the_same_are_accepted() -> None:
+    same = [there for there, here in ROWS if here == "the same" and "`-" in there]
+    assert len(same) == 3
+    for there in same:
+        assert set(re.findall(r"`(--?[\w-]+)`", there)) <= options("serve"), there

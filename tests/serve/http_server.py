@@ -1,0 +1,229 @@
+"""A server in a thread of its own, over a pool that answers what a test wants, or a real one."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import httpx
+import pytest
+
+pytest.importorskip("fastapi")
+pytest.importorskip("uvicorn")
+
+import uvicorn
+
+from paradecode.serve.metrics import Metrics
+from paradecode.serve.pool import Event, Pool, Served
+from paradecode.serve.server import bind, configured
+from paradecode.serve.settings import ServerSettings
+from paradecode.serve.wire import (
+    Accepted,
+    Chunk,
+    Done,
+    Failure,
+    Generate,
+    Ready,
+    Stats,
+    Text,
+    Tokens,
+    Usage,
+)  # fmt: skip
+from paradecode.serve.wire import Metrics as WireMetrics
+from paradecode.serve.worker.settings import WorkerSettings
+
+JSON = {"content-type": "application/json"}
+USER = [{"role": "user", "content": "Hi"}]
+
+
+def ready(name: str, family: str = "autoregressive", tools: bool = False) -> Ready:
+    decoder = "threshold" if family == "diffusion" else "prompt-lookup"
+    return Ready(
+        model=name, families=[family], context_length=512, vocab_size=96, decoder=decoder,
+        draft_model=None, chat=True, tools=tools,
+    )  # fmt: skip
+
+
+def done(id: str, index: int = 0, reason: str = "stop", tokens: int = 4) -> Done:
+    usage = Usage(
+        prompt_tokens=7, completion_tokens=tokens, cached_prompt_tokens=3,
+        accepted_prediction_tokens=2, rejected_prediction_tokens=1,
+    )  # fmt: skip
+    metrics = WireMetrics(
+        method="prompt-lookup(max_ngram=2)", forwards=2, rows=9, tokens=tokens, drafts=1, drafted=3,
+        accepted=2, rejected=1, accepted_per_position=[1, 1],
+        seconds={"queue": 0.1, "prompt": 0.2, "decode": 0.3}, time_to_first_token=0.3,
+    )  # fmt: skip
+    return Done(id=id, index=index, finish_reason=reason, usage=usage, metrics=metrics)
+
+
+@dataclass
+class FakePool:
+    """Answers every request with ``texts``, one a chunk, waiting ``pause`` before each.
+
+    Attributes:
+        failure: what ends a request, after ``fails_after`` events (0: nothing was accepted).
+        endless: the texts are repeated for ever.
+        seen: the requests, in order.
+        left: ids of requests that were closed before their end.
+    """
+
+    texts: list[str] = field(default_factory=lambda: ["Hel", "lo"])
+    reason: str = "stop"
+    pause: float = 0.0
+    failure: Failure | None = None
+    fails_after: int = 0
+    endless: bool = False
+    crash: bool = False
+    healthy: bool = True
+    draining: bool = False
+    logprobs: list[Any] | None = None
+    canvas: list[str | None] | None = None
+    seen: list[Generate] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    restarts: dict[str, int] = field(default_factory=dict)
+    ready: dict[str, Ready] = field(
+        default_factory=lambda: {
+            "tiny": ready("tiny"),
+            "canvas": ready("canvas", "diffusion"),
+            "caller": ready("caller", tools=True),
+        }
+    )
+
+    async def submit(self, model: str, request: Generate) -> AsyncGenerator[Event, None]:
+        self.seen.append(request)
+        if self.crash:
+            raise RuntimeError("a secret of the server: " + str(request.prompt))
+        ended = False
+        try:
+            count = 0
+            async for event in self._events(request):
+                if self.failure is not None and count == self.fails_after:
+                    ended = True
+                    yield replace(self.failure, id=request.id)
+                    return
+                count += 1
+                yield event
+            ended = True
+        finally:
+            if not ended:
+                self.left.append(request.id)
+
+    async def _events(self, request: Generate) -> AsyncGenerator[Event, None]:
+        outputs = range(request.sampling.get("n", 1))
+        yield Accepted(id=request.id, prompt_tokens=7)
+        forward = 0
+        while True:
+            for text in self.texts:
+                await asyncio.sleep(self.pause)
+                forward += 1
+                for index in outputs:
+                    yield Chunk(
+                        id=request.id, index=index, text=text, tokens=[5, 6], forward=forward,
+                        logprobs=self.logprobs, canvas=self.canvas if request.provisional else None,
+                    )  # fmt: skip
+            if not self.endless:
+                break
+        for index in outputs:
+            yield done(request.id, index, self.reason)
+
+    async def tokenize(self, model: str, prompt: Any) -> Tokens:
+        return Tokens(id="t", tokens=[1, 2], texts=["a", "b"])
+
+    async def detokenize(self, model: str, tokens: Sequence[int]) -> Text:
+        return Text(id="t", text="ab")
+
+    async def stats(self) -> dict[str, list[Stats]]:
+        return {}
+
+
+def settings(**changes: Any) -> ServerSettings:
+    names = changes.pop("names", ("tiny", "canvas", "caller"))
+    models = tuple(Served(name, WorkerSettings()) for name in names)
+    return ServerSettings(models=models, **{"port": 0, "log_requests": False, **changes})
+
+
+@dataclass
+class Running:
+    """A server that listens. ``client`` raises for no status; ``pool`` may be a FakePool."""
+
+    url: str
+    port: int
+    client: httpx.Client
+    pool: Any
+    loop: asyncio.AbstractEventLoop
+
+    def post(self, path: str, body: Any, **kwargs: Any) -> httpx.Response:
+        return self.client.post(path, json=body, **kwargs)
+
+    def chat(self, **body: Any) -> httpx.Response:
+        return self.post("/v1/chat/completions", {"messages": USER, **body})
+
+    def complete(self, **body: Any) -> httpx.Response:
+        return self.post("/v1/completions", {"prompt": "a", **body})
+
+
+@contextmanager
+def running(chosen: ServerSettings, pool: Any = None) -> Iterator[Running]:
+    """A server over ``pool``, or over workers of its own for ``chosen.models``."""
+    started, stop = threading.Event(), threading.Event()
+    found: dict[str, Any] = {}
+
+    async def main() -> None:
+        metrics = Metrics([model.name for model in chosen.models])
+        used = pool
+        if used is None:
+            used = Pool(chosen.models, metrics.observe)
+            await used.start()
+        try:
+            server = uvicorn.Server(configured(chosen, used, metrics))
+            listener = bind(chosen)
+            serving = asyncio.create_task(server.serve(sockets=[listener]))
+            while not server.started:
+                await asyncio.sleep(0.005)
+            found["port"] = listener.getsockname()[1]
+            found["loop"], found["pool"] = asyncio.get_running_loop(), used
+            started.set()
+            while not stop.is_set():
+                await asyncio.sleep(0.02)
+            server.should_exit = server.force_exit = True
+            await serving
+        finally:
+            if pool is None:
+                await used.close()
+
+    def run() -> None:
+        try:
+            asyncio.run(main())
+        except BaseException as error:
+            found["error"] = error
+        finally:
+            started.set()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    assert started.wait(300), "the server did not start"
+    if "error" in found:
+        raise found["error"]
+    url = f"http://127.0.0.1:{found['port']}"
+    headers = {"authorization": f"Bearer {chosen.keys[0]}"} if chosen.keys else {}
+    client = httpx.Client(base_url=url, timeout=60, headers=headers)
+    try:
+        with client:
+            yield Running(url, found["port"], client, found["pool"], found["loop"])
+    finally:
+        stop.set()
+        thread.join(30)
+
+
+def events(response: httpx.Response) -> list[str]:
+    """The data of each server-sent event."""
+    found = []
+    for block in response.text.split("\n\n"):
+        lines = [line for line in block.splitlines() if line.startswith("data: ")]
+        found += [line.removeprefix("data: ") for line in lines]
+    return found

@@ -1,0 +1,63 @@
+"""Means to drive a worker's loop by hand, without a process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from paradecode.llm import LLM
+from paradecode.serve.lines import encode
+from paradecode.serve.wire import Chunk, Done, Event, Failure, Generate, Prompt, Request
+from paradecode.serve.worker.loop import Loop
+from paradecode.serve.worker.settings import WorkerSettings
+
+
+class Served:
+    """A loop and what it wrote."""
+
+    def __init__(self, llm: LLM, **settings: Any) -> None:
+        self.llm, self.events = llm, list[Event]()
+        self.loop = Loop(llm, WorkerSettings(**settings), self._send)
+
+    def _send(self, events: Iterable[Event]) -> None:
+        for event in events:
+            json.loads(encode(event))  # Whatever is written must be a line.
+            self.events.append(event)
+
+    def give(self, *messages: Request | bytes) -> None:
+        for message in messages:
+            line = message if isinstance(message, bytes) else encode(message)
+            self._send(self.loop.handle(self.loop.read(line)))
+
+    def finish(self, steps: int = 5000) -> None:
+        """Step until nothing is left; the page books must be right, and empty at last."""
+        while self.llm.engine.busy:
+            assert self.loop.step()
+            self.llm.engine.check()
+            steps -= 1
+            assert steps > 0, "no progress"
+        assert [pool.held for pool in self.llm.engine.pools.values()] == [0]
+        assert not self.loop.jobs
+
+    def of(self, id: str, index: int = 0) -> tuple[list[Chunk], Done | Failure | None]:
+        """The chunks of an output, and how it ended."""
+        own = [event for event in self.events if getattr(event, "id", None) == id]
+        chunks = [e for e in own if isinstance(e, Chunk) and e.index == index]
+        ends = [
+            e for e in own if isinstance(e, Failure) or (isinstance(e, Done) and e.index == index)
+        ]
+        assert len(ends) <= 1
+        return chunks, ends[0] if ends else None
+
+    def tokens(self, id: str, index: int = 0) -> list[int]:
+        return [token for chunk in self.of(id, index)[0] for token in chunk.tokens]
+
+    def text(self, id: str, index: int = 0) -> str:
+        return "".join(chunk.text for chunk in self.of(id, index)[0])
+
+
+def ask(id: str, prompt: str = "abcabcab", **rest: Any) -> Generate:
+    """A request; what is no field of ``Generate`` is a sampling parameter."""
+    own = {name: rest.pop(name) for name in [*rest] if name in Generate.__dataclass_fields__}
+    return Generate(id=id, prompt=Prompt(text=prompt), sampling=rest, **own)

@@ -1,0 +1,253 @@
+"""The front's view of Ray's replicas, with replicas that say and fail as the test wants."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ray.serve")
+
+from http_server import done, ready
+from ray.exceptions import ActorDiedError
+from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
+
+from paradecode.core.errors import InvalidInput
+from paradecode.serve.lines import decode, encode
+from paradecode.serve.pool import RequestFailed
+from paradecode.serve.ray import fleet as module
+from paradecode.serve.ray.deploy import Scaling
+from paradecode.serve.ray.fleet import Fleet
+from paradecode.serve.wire import (
+    REQUESTS,
+    Accepted,
+    Chunk,
+    Failure,
+    Generate,
+    Prompt,
+    Stats,
+    Tokens,
+)
+
+ACCEPTED = Accepted(id="a", prompt_tokens=3)
+CHUNK = Chunk(id="a", index=0, text="x", tokens=[5], forward=1)
+DONE = done("a")
+DIED = ActorDiedError()
+SLOW = 0.3
+Script = list[Any]
+"""What a replica does for one request: events to send, or an exception to raise."""
+
+
+class Stream:
+    """One streamed answer."""
+
+    def __init__(self, script: Script) -> None:
+        self.script, self.cancelled = iter(script), False
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        for step in self.script:
+            if isinstance(step, Exception):
+                raise step
+            if isinstance(step, float):
+                await asyncio.sleep(step)
+                continue
+            return encode(step)
+        raise StopAsyncIteration
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class Handle:
+    """A deployment: each request is played the next script."""
+
+    def __init__(self, *scripts: Script, reports: Any = ()) -> None:
+        self.scripts, self.reports = list(scripts), reports
+        self.streams: list[Stream] = []
+        self.asked: list[Generate] = []
+        self.keys: list[str] = []
+
+    def options(self, stream: bool) -> Handle:
+        assert stream
+        return self
+
+    @property
+    def generate(self) -> Handle:
+        return self
+
+    def remote(self, model: str, line: bytes, key: str) -> Stream:
+        self.asked.append(decode(line, REQUESTS))
+        self.keys.append(key)
+        self.streams.append(Stream(self.scripts[len(self.streams)]))
+        return self.streams[-1]
+
+    @property
+    def ask(self) -> Any:
+        class Ask:
+            remote = staticmethod(self.answer)
+
+        return Ask()
+
+    async def answer(self, model: str, line: bytes) -> bytes:
+        step = self.scripts.pop(0)[0]
+        if isinstance(step, Exception):
+            raise step
+        return encode(step)
+
+    def broadcast(self, method: str) -> Handle:
+        assert method == "report"
+        return self
+
+    async def results_async(self, timeout_s: float, return_exceptions: bool) -> list[Any]:
+        if isinstance(self.reports, Exception):
+            raise self.reports
+        return list(self.reports)
+
+
+def run(handle: Handle, deadline: float | None = None) -> tuple[list[Any], list[Any]]:
+    """What the reader of a request gets, and what the metrics are told."""
+    told: list[Any] = []
+    request = Generate(id="a", prompt=Prompt(text="abc"), sampling={}, deadline=deadline)
+
+    async def read() -> list[Any]:
+        fleet = Fleet(handle, lambda model, event: told.append(event))
+        return [event async for event in fleet.submit("m", request)]
+
+    got = asyncio.run(read())
+    assert all(stream.cancelled for stream in handle.streams)  # A no-op for those that ended.
+    return got, told
+
+
+def test_events_pass_through() -> None:
+    got, told = run(Handle([ACCEPTED, CHUNK, DONE]))
+    assert got == [ACCEPTED, CHUNK, DONE]
+    assert told == [ACCEPTED, DONE]
+
+
+@pytest.mark.parametrize("before", [[], [ACCEPTED]])
+def test_a_replica_that_dies_before_a_token_is_replaced(before: Script) -> None:
+    handle = Handle([*before, SLOW, DIED], [ACCEPTED, CHUNK, DONE])
+    got, told = run(handle, deadline=9.0)
+    assert got == [ACCEPTED, CHUNK, DONE]  # One Accepted, whoever sent it.
+    assert told == [ACCEPTED, DONE]
+    first, second = (request.deadline for request in handle.asked)
+    assert first is not None
+    assert second is not None
+    assert second < first - SLOW / 2
+    assert handle.keys[0] == handle.keys[1]
+
+
+@pytest.mark.parametrize(
+    ("scripts", "sent"),
+    [([[ACCEPTED, CHUNK, DIED]], [ACCEPTED, CHUNK]), ([[DIED], [ACCEPTED, DIED]], [ACCEPTED])],
+)
+def test_a_replica_that_dies_otherwise_is_reported(scripts: list[Script], sent: Script) -> None:
+    """After a token nothing can be sent again; and not for ever before one."""
+    got, told = run(Handle(*scripts))
+    assert got[:-1] == sent
+    assert (got[-1].status, got[-1].message) == (500, "the replica that ran this request died")
+    assert told[-1] is got[-1]
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(BackPressureError(num_queued_requests=9, max_queued_requests=9), 429),
+     (DeploymentUnavailableError(module), 503)],
+)  # fmt: skip
+def test_what_ray_refuses_is_told_as_the_api_does(error: Exception, status: int) -> None:
+    (failure,), _ = run(Handle([error]))
+    assert failure.status == status
+    assert failure.retry_after is not None
+
+
+def test_no_replica_for_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PATIENCE", 0.05)
+    (failure,), _ = run(Handle([5.0]))
+    assert failure.status == 503
+
+
+def test_a_reader_that_leaves_cancels_the_request() -> None:
+    handle = Handle([ACCEPTED, CHUNK, CHUNK, DONE])
+
+    async def leave() -> None:
+        fleet = Fleet(handle, lambda model, event: None)
+        request = Generate(id="a", prompt=Prompt(text="abc"), sampling={})
+        async with aclosing(fleet.submit("m", request)) as events:
+            await anext(events)
+            assert not handle.streams[0].cancelled
+
+    asyncio.run(leave())
+    assert handle.streams[0].cancelled
+
+
+def test_questions() -> None:
+    tokens = Tokens(id="question-0", tokens=[1], texts=["x"])
+    failed = Failure(id="q", status=400, type="invalid_request_error", message="no")
+
+    async def ask(step: Any) -> Any:
+        fleet = Fleet(Handle([step]), lambda model, event: None)
+        return await fleet.tokenize("m", Prompt(text="x"))
+
+    assert asyncio.run(ask(tokens)) == tokens
+    for step, status in ((failed, 400), (DIED, 500), (DeploymentUnavailableError(module), 503)):
+        with pytest.raises(RequestFailed) as error:
+            asyncio.run(ask(step))
+        assert error.value.failure.status == status
+
+
+def stats(running: int) -> Stats:
+    return Stats(
+        id="s", running=running, waiting=0, waiting_tokens=0, batch=4, pages=1, held_pages=0,
+        idle_pages=0, forwards=2, steps=2, requests=3, refused=0, prompt_tokens=1, cached_tokens=0,
+        memory_bytes=1, uptime=1.0, draining=False,
+    )  # fmt: skip
+
+
+def report(running: int, healthy: bool = True) -> dict[str, Any]:
+    return {
+        "healthy": healthy, "ready": {"m": encode(ready("m"))}, "restarts": {"m": 2},
+        "stats": {"m": [encode(stats(running))]},
+    }  # fmt: skip
+
+
+def look(reports: Any) -> tuple[Fleet, Any]:
+    fleet = Fleet(Handle(reports=reports), lambda model, event: None)
+    return fleet, asyncio.run(fleet.stats())
+
+
+def test_reports_of_all_replicas_are_put_together() -> None:
+    fleet, found = look([report(1), DIED, report(5, healthy=False)])
+    assert found == {"m": [stats(1), stats(5)]}
+    assert (fleet.healthy, fleet.restarts, fleet.ready) == (True, {"m": 4}, {"m": ready("m")})
+
+
+@pytest.mark.parametrize("reports", [[], [DIED], DeploymentUnavailableError(module)])
+def test_without_an_answer_the_fleet_is_not_healthy(reports: Any) -> None:
+    fleet, found = look(reports)
+    assert (fleet.healthy, found) == (False, {})
+
+
+def test_a_slow_answer_leaves_what_was_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    handle = Handle(reports=[report(1)])
+    fleet = Fleet(handle, lambda model, event: None)
+    known = asyncio.run(fleet.stats())
+    handle.reports = TimeoutError()
+    assert asyncio.run(fleet.stats()) == known
+    assert fleet.healthy
+    monkeypatch.setattr(module, "LATELY", 0.0)  # But not for ever.
+    assert not fleet.healthy
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"replicas": 0}, {"replicas": 3, "most": 2}, {"most": 9999}, {"cpus": -1}, {"ongoing": 0}],
+)
+def test_scaling_out_of_range(settings: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput):
+        Scaling(**settings)

@@ -1,0 +1,36 @@
+"""Five hundred hostile requests: each gets an answer, and nothing of them stays."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from tiny_models import write_folder
+
+pytest.importorskip("uvicorn")
+sys.path.insert(0, str(Path(__file__).parents[2]))  # The scripts are not part of the package.
+
+serving = pytest.importorskip("bench.serving")
+
+from bench.serve_fuzz import fuzz  # noqa: E402
+
+REQUESTS = 500
+
+
+def test_hostile_requests(tmp_path: Path) -> None:
+    models = [f"{name}={write_folder(tmp_path / kind, kind)}"
+              for name, kind in (("tiny", "llama"), ("canvas", "sdar"))]  # fmt: skip
+    with serving.serving(models, tmp_path / "log") as server:
+        fuzz(server, 0, REQUESTS // 4, seed=1)
+        before = server.settled()
+        kinds = fuzz(server, REQUESTS // 4, REQUESTS, seed=1)
+        after = server.settled()
+        # Memory is for the long run (bench/serve_fuzz.py): here caches are still being filled.
+        assert after.restarts == 0
+        assert after.workers < before.workers * 1.1
+    log = (tmp_path / "log").read_text()
+    assert "Traceback" not in log
+    assert '"crash"' not in log
+    assert kinds["200"] > 20
+    assert kinds["400"] > 100

@@ -1,0 +1,109 @@
+"""Calls are told from text the same way, however the text is cut into chunks."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("fastapi")
+
+from paradecode.serve.tool_calls import CallReader, message
+
+NAMES = ["weather", "now"]
+CALL = '{"name": "weather", "arguments": {"city": "Os}lo \\" {", "n": [1, {"a": {}}]}}'
+ARGUMENTS = '{"city": "Os}lo \\" {", "n": [1, {"a": {}}]}'
+
+
+def read(pieces: list[str]) -> dict[str, Any]:
+    reader = CallReader(NAMES)
+    deltas = [delta for piece in pieces for delta in reader.feed(piece)]
+    return message([*deltas, *reader.finish()])
+
+
+CASES = [
+    ("plain text", "plain text", []),
+    ("", "", []),
+    ("  \n ", "  \n ", []),
+    (CALL, None, [("weather", ARGUMENTS)]),
+    (f"\n {CALL} \n", None, [("weather", ARGUMENTS)]),
+    (f"<tool_call>\n{CALL}\n</tool_call>", None, [("weather", ARGUMENTS)]),
+    (f"Let me see.\n<tool_call>{CALL}</tool_call>", "Let me see.\n", [("weather", ARGUMENTS)]),
+    (f"<tool_call>{CALL}</tool_call>\n<tool_call>\n" + '{"name":"now","arguments":{}}</tool_call>',
+     None, [("weather", ARGUMENTS), ("now", "{}")]),
+    (f"{CALL}\n{CALL} done", " done", [("weather", ARGUMENTS)] * 2),
+    ('{"name": "other", "arguments": {}}', '{"name": "other", "arguments": {}}', []),
+    ('{"city": "Oslo"}', '{"city": "Oslo"}', []),
+    ('{"na', '{"na', []),
+    ("a < b <tool", "a < b <tool", []),
+    ("<tool_call>no</tool_call>", "<tool_call>no</tool_call>", []),
+    ("<tool_call><tool_call>" + '{"name":"now","arguments":{}}', "<tool_call>", [("now", "{}")]),
+    (f"text first {CALL}", f"text first {CALL}", []),
+    ('{ "name" : "now" , "arguments" :  [ 1, 2 ] }', None, [("now", "[ 1, 2 ]")]),
+    ('{"name": "now", "arguments": {"a": "b', None, [("now", '{"a": "b')]),
+    ('{"name": "now", "arguments": 5}', None, [("now", "5")]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "content", "calls"), CASES, ids=range(len(CASES)))
+def test_every_way_to_cut_a_text(
+    text: str, content: str | None, calls: list[tuple[str, str]]
+) -> None:
+    pieces = [[text], list(text), [text[i : i + 3] for i in range(0, len(text), 3)]]
+    for cut in pieces:
+        found = read(cut)
+        assert found["content"] == content
+        got = [call["function"] for call in found.get("tool_calls", [])]
+        assert [(call["name"], call["arguments"]) for call in got] == calls
+
+
+def test_arguments_are_streamed_before_the_call_ends() -> None:
+    reader = CallReader(NAMES)
+    reader.feed('{"name": "now", "arguments": {"a": "')
+    (delta,) = reader.feed("some text")
+    assert delta["tool_calls"][0]["function"]["arguments"] == "some text"
+
+
+def test_each_call_has_an_id_of_its_own() -> None:
+    found = read([f"{CALL}{CALL}"])["tool_calls"]
+    assert len({call["id"] for call in found}) == 2
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            ["<tool_call>", "</tool_call>", "{", "}", '"name"', ":", '"now"', ",", '"arguments"',
+             "{}", " ", "x", '{"name":"now","arguments":', '"', "\\", "<tool"]
+        ),
+        max_size=12,
+    ),
+    st.data(),
+)  # fmt: skip
+def test_random_texts_read_the_same_in_any_chunks(parts: list[str], data: st.DataObject) -> None:
+    text = "".join(parts)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
+    pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)])]
+    whole, cut = read([text]), read(pieces)
+    for found in (whole, cut):
+        for call in found.get("tool_calls", []):
+            del call["id"]
+    assert whole == cut
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.text(max_size=8) | st.integers(),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@given(VALUES)
+def test_any_json_survives_as_arguments(arguments: Any) -> None:
+    text = json.dumps({"name": "now", "arguments": {"x": arguments}})
+    (call,) = read(list(text))["tool_calls"]
+    assert json.loads(call["function"]["arguments"]) == {"x": arguments}

@@ -1,0 +1,82 @@
+"""Logs: one JSON object a line, and nothing of what was said."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+
+from paradecode.serve.log import Log
+from paradecode.serve.wire import Done, Metrics, Usage
+
+SECRET = "the launch code is 0000"
+
+
+def done() -> Done:
+    metrics = Metrics(
+        method="prompt-lookup", forwards=4, rows=40, tokens=11, drafted=12, accepted=7,
+        accepted_per_position=[7], seconds={"queue": 0.1234567891}, time_to_first_token=0.75,
+    )  # fmt: skip
+    usage = Usage(prompt_tokens=20, completion_tokens=11, cached_prompt_tokens=16)
+    return Done(id="a", index=0, finish_reason="stop", usage=usage, metrics=metrics)
+
+
+def written(log: Log, stream: io.StringIO, **fields: Any) -> list[dict[str, Any]]:
+    log.request("req-1", route="/v1/completions", status=200, seconds=1.5, **fields)
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_a_request_is_one_line_of_counts_and_times() -> None:
+    stream = io.StringIO()
+    (line,) = written(Log(stream), stream, model="smol", outputs=[done()])
+    assert line["event"] == "request"
+    assert (line["id"], line["status"], line["model"]) == ("req-1", 200, "smol")
+    assert line["time"].endswith("+00:00")
+    (output,) = line["outputs"]
+    assert output["method"] == "prompt-lookup"
+    assert (output["prompt_tokens"], output["completion_tokens"]) == (20, 11)
+    assert output["time"] == {"queue": 0.123457}
+    assert "error" not in line
+
+
+def test_what_was_said_is_not_written(capfd: pytest.CaptureFixture[str]) -> None:
+    """Through the whole application: answered, refused, failed and crashed requests."""
+    pytest.importorskip("fastapi")
+    from http_server import FakePool, running
+    from http_server import settings as server_settings
+
+    pool = FakePool(texts=[SECRET])
+    with running(server_settings(log_requests=True), pool) as server:
+        said = [{"role": "user", "content": SECRET}]
+        assert SECRET in server.chat(messages=said).text
+        assert SECRET in server.chat(messages=said, stream=True).text
+        assert SECRET in server.complete(prompt=SECRET).text
+        statuses = [
+            server.chat(messages=said, temperature=SECRET).status_code,
+            server.chat(messages=said, **{SECRET: 1}).status_code,
+            server.chat(messages=said, speculative=SECRET).status_code,
+            server.client.get(f"/{SECRET}").status_code,
+        ]
+        pool.crash = True
+        statuses.append(server.chat(messages=said).status_code)
+    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    assert [line["status"] for line in lines if line["event"] == "request"] == [200] * 3 + statuses
+    assert any(line["event"] == "crash" for line in lines)
+    assert "launch" not in json.dumps(lines)
+
+
+def test_fields_of_the_protocol_are_named() -> None:
+    stream = io.StringIO()
+    (line,) = written(Log(stream), stream, param="messages[0].content", error="invalid")
+    assert line["param"] == "messages[0].content"
+
+
+def test_hostile_text_stays_inside_of_its_line() -> None:
+    stream = io.StringIO()
+    name = 'x"\n{"event":"forged"}\r\u2028\x1b[31m\ud800' + "y" * 9999
+    lines = written(Log(stream), stream, model=name)
+    assert len(lines) == 1
+    assert stream.getvalue().isascii()
+    assert len(lines[0]["model"]) == 256

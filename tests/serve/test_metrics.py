@@ -1,0 +1,173 @@
+"""Metrics: what is counted, bounded labels, and a dashboard that asks for what exists."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("prometheus_client")
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from paradecode.serve.metrics import POSITIONS, Metrics
+from paradecode.serve.wire import Accepted, Done, Failure, Stats, Usage
+from paradecode.serve.wire import Metrics as OutputMetrics
+
+DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana" / "paradecode.json"
+SECONDS = {
+    "queue": 0.5, "prompt": 0.25, "decode": 1.0,
+    "target": 0.9, "draft": 0.1, "method": 0.2, "other": 0.05,
+}  # fmt: skip
+
+
+def done(**changes: Any) -> Done:
+    usage = Usage(prompt_tokens=20, completion_tokens=11, cached_prompt_tokens=16)
+    metrics = OutputMetrics(
+        method="prompt-lookup(max_ngram=3)", forwards=4, rows=40, tokens=11, drafts=3, drafted=12,
+        accepted=7, rejected=5, accepted_per_position=[3, 2, 2], seconds=SECONDS,
+        time_to_first_token=0.75,
+    )  # fmt: skip
+    metrics = replace(metrics, **changes)
+    return Done(id="a", index=0, finish_reason="stop", usage=usage, metrics=metrics)
+
+
+def stats(**changes: Any) -> Stats:
+    found = Stats(
+        id="s", running=3, waiting=2, waiting_tokens=99, batch=64, pages=2048, held_pages=30,
+        idle_pages=7, forwards=1000, steps=900, requests=5, refused=1, prompt_tokens=0,
+        cached_tokens=0, memory_bytes=1 << 28, uptime=60.0, draining=False,
+    )  # fmt: skip
+    return replace(found, **changes)
+
+
+def values(
+    metrics: Metrics, workers: dict[str, list[Stats | None]] | None = None
+) -> dict[str, float]:
+    """Every sample of the page: ``name[label=value,...]``, labels by name, without the prefix."""
+    page = metrics.page(workers or {}, {"smol": 2})
+    found = {}
+    for family in text_string_to_metric_families(page.decode()):
+        for sample in family.samples:
+            labels = ",".join(f"{k}={v}" for k, v in sorted(sample.labels.items()))
+            found[f"{sample.name.removeprefix('paradecode:')}[{labels}]"] = sample.value
+    return found
+
+
+def test_an_output_is_counted_once_by_model_and_method() -> None:
+    metrics = Metrics(["smol"])
+    metrics.observe("smol", Accepted(id="a", prompt_tokens=20))
+    metrics.observe("smol", done())
+    found, own = values(metrics), "method=prompt-lookup,model=smol"
+    for name, value in {
+        f"spec_decode_num_drafts_total[{own}]": 3,
+        f"spec_decode_num_draft_tokens_total[{own}]": 12,
+        f"spec_decode_num_accepted_tokens_total[{own}]": 7,
+        f"spec_decode_num_accepted_tokens_per_pos_total[{own},position=0]": 3,
+        f"spec_decode_num_accepted_tokens_per_pos_total[{own},position=2]": 2,
+        "prompt_tokens_total[model=smol]": 20,
+        f"generation_tokens_total[{own}]": 11,
+        "prefix_cache_queries_total[model=smol]": 20,
+        "prefix_cache_hits_total[model=smol]": 16,
+        f"request_success_total[finished_reason=stop,{own}]": 1,
+        f"request_forwards_total[{own}]": 4,
+        f"request_rows_total[{own}]": 40,
+        f"request_phase_seconds_total[{own},phase=queue]": 0.5,
+        f"request_time_seconds_total[{own},part=target]": 0.9,
+        f"e2e_request_latency_seconds_sum[{own}]": 1.75,
+        f"time_to_first_token_seconds_sum[{own}]": 0.75,
+        f"request_time_per_output_token_seconds_sum[{own}]": 0.1,
+        f"request_tokens_per_forward_sum[{own}]": 2.75,
+        f"request_tokens_per_forward_bucket[le=2.5,{own}]": 0,
+        f"request_tokens_per_forward_bucket[le=3.0,{own}]": 1,
+        "worker_restarts_total[model=smol]": 2,
+    }.items():
+        assert found[name] == pytest.approx(value), name
+    assert not any(name.startswith("diffusion") for name in found)
+    metrics.observe("smol", done())
+    assert values(metrics)[f"generation_tokens_total[{own}]"] == 22
+
+
+def test_a_canvas_counts_its_steps() -> None:
+    metrics = Metrics(["llada"])
+    metrics.observe("llada", done(method="threshold(threshold=0.9)", diffusion_steps=5))
+    found = values(metrics)
+    assert found["diffusion_steps_total[method=threshold,model=llada]"] == 5
+    assert found["diffusion_canvas_tokens_total[method=threshold,model=llada]"] == 11
+
+
+def test_an_output_without_tokens_has_no_latencies() -> None:
+    metrics = Metrics(["smol"])
+    metrics.observe("smol", done(tokens=0, forwards=0, time_to_first_token=None))
+    found = values(metrics)
+    own = "method=prompt-lookup,model=smol"
+    assert found[f"e2e_request_latency_seconds_count[{own}]"] == 1
+    for name in ("time_to_first_token_seconds", "request_tokens_per_forward"):
+        assert f"{name}_count[{own}]" not in found
+
+
+def test_no_label_is_the_clients_choice() -> None:
+    """Models, methods and their settings may be anything; the series stay few."""
+    metrics = Metrics(["smol"])
+    for number in range(50):
+        metrics.observe(f"model-{number}", Failure(id="a", status=404, type="x", message="m"))
+        metrics.observe("smol", done(method=f"prompt-lookup(max_ngram={1 + number % 9})"))
+        metrics.observe("smol", done(method=f"suffix+prompt-lookup(max_ngram={1 + number % 9})"))
+        metrics.observe("smol", done(method=f"nonsense-{number}"))
+    metrics.observe("smol", done(accepted_per_position=[1] * 500))
+    found = values(metrics)
+    labels = {m.group(1) for name in found if (m := re.search(r"method=([^,\]]*)", name))}
+    assert labels == {"prompt-lookup", "fusion", "other"}
+    assert found["request_failures_total[model=other,status=404]"] == 50
+    own = "method=prompt-lookup,model=smol"
+    deepest = f"spec_decode_num_accepted_tokens_per_pos_total[{own},position={POSITIONS - 1}]"
+    assert found[deepest] == 500 - POSITIONS + 1
+    assert f"spec_decode_num_accepted_tokens_per_pos_total[{own},position={POSITIONS}]" not in found
+
+
+def test_workers_are_shown_as_they_are_now() -> None:
+    metrics = Metrics(["smol"])
+    metrics.answered("/v1/chat/completions", 200)
+    found = values(metrics, {"smol": [stats(), stats(running=0, forwards=5)]})
+    assert found["num_requests_running[model=smol,worker=0]"] == 3
+    assert found["num_requests_running[model=smol,worker=1]"] == 0
+    assert found["kv_pages_used[model=smol,worker=0]"] == 30
+    assert found["kv_pages_cached[model=smol,worker=0]"] == 7
+    assert found["engine_forwards_total[model=smol,worker=1]"] == 5
+    assert found["http_responses_total[route=/v1/chat/completions,status=200]"] == 1
+    later = values(metrics, {"smol": [None, stats(forwards=6)]})  # The first one does not answer.
+    assert later["engine_forwards_total[model=smol,worker=1]"] == 6
+    assert "num_requests_running[model=smol,worker=0]" not in later
+
+
+def everything() -> set[str]:
+    metrics = Metrics(["smol"])
+    metrics.observe("smol", Accepted(id="a", prompt_tokens=1))
+    metrics.observe("smol", done(diffusion_steps=1))
+    metrics.observe("smol", Failure(id="a", status=500, type="x", message="m"))
+    metrics.answered("/health", 200)
+    return {name.partition("[")[0] for name in values(metrics, {"smol": [stats()]})}
+
+
+def test_the_dashboard_asks_only_for_metrics_that_exist() -> None:
+    dashboard = json.loads(DASHBOARD.read_text("utf-8"))
+    asked = [t["expr"] for panel in dashboard["panels"] for t in panel.get("targets", [])]
+    asked += [v["query"]["query"] for v in dashboard["templating"]["list"] if v["type"] == "query"]
+    named = {name for expr in asked for name in re.findall(r"paradecode:(\w+)", expr)}
+    assert len(asked) > 30
+    assert named <= everything(), sorted(named - everything())
+    assert all(re.search(r"paradecode:\w+", expr) for expr in asked)
+    ids = [panel["id"] for panel in dashboard["panels"]]
+    assert len(set(ids)) == len(ids)
+
+
+def test_every_metric_is_on_the_dashboard() -> None:
+    text = DASHBOARD.read_text("utf-8")
+    shown = set(re.findall(r"paradecode:(\w+)", text))
+    endings = ("_created", "_count", "_sum")
+    wanted = {name for name in everything() if not name.endswith(endings)}
+    assert wanted - shown == set()

@@ -1,0 +1,376 @@
+"""The pool with real workers: deaths, drains, slow readers, and what is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from looping import ask
+from tiny_models import write_folder
+
+from paradecode.core.errors import InvalidInput
+from paradecode.llm import LLM
+from paradecode.serve import replica as replicas
+from paradecode.serve.buffer import Bounds
+from paradecode.serve.pool import Pool, RequestFailed, Served
+from paradecode.serve.wire import Accepted, Chunk, Done, Failure, Generate, Prompt
+from paradecode.serve.worker.settings import WorkerSettings
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_folder(tmp_path_factory.mktemp("llama"), "llama")
+
+
+@asynccontextmanager
+async def opened(
+    folder: str | None, count: int = 1, *, bounds: Bounds | None = None, **settings: Any
+) -> AsyncIterator[Pool]:
+    worker = WorkerSettings(model=folder, threads=1, **settings)
+    pool = Pool([Served("m", worker, count)], observe=SEEN.append_event, bounds=bounds)
+    SEEN.clear()
+    await pool.start()
+    try:
+        yield pool
+    finally:
+        await pool.close()
+
+
+class Seen(Counter[str]):
+    """What the observer was told, by kind; failures by status."""
+
+    def append_event(self, model: str, event: Accepted | Done | Failure) -> None:
+        assert model == "m"
+        kind = str(event.status) if isinstance(event, Failure) else type(event).__name__
+        self[kind] += 1
+
+
+SEEN = Seen()
+
+
+async def all_of(pool: Pool, request: Generate) -> tuple[list[int], Any]:
+    """Tokens of the first output, and the last event."""
+    tokens, last = [], None
+    async for event in pool.submit("m", request):
+        if isinstance(event, Chunk) and event.index == 0:
+            tokens += event.tokens
+        assert not isinstance(last, Failure), "nothing follows a failure"
+        last = event
+    return tokens, last
+
+
+async def idle(pool: Pool) -> None:
+    """Wait until the workers hold nothing; they must not keep a page."""
+    for _ in range(200):
+        stats = (await pool.stats())["m"]
+        if all(s and s.running == s.waiting == s.held_pages == 0 for s in stats):
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"still busy: {stats}")
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        await asyncio.wait_for(test(), 300)
+
+    asyncio.run(bounded())
+
+
+def test_mixed_methods_equal_the_library(folder: str) -> None:
+    methods: list[dict[str, Any]] = [
+        {"decoder": "none"}, {}, {"decoder": "suffix(budget=fixed)"},
+        {"temperature": 0.8, "seed": 3}, {"temperature": 0.8, "seed": 3, "decoder": "none"},
+        {"n": 2, "temperature": 1.0, "seed": 9},
+    ]  # fmt: skip
+    wanted = [
+        ask(f"r{i}", "abcab" * (1 + i % 3), ignore_eos=True, max_tokens=30, **settings)
+        for i, settings in enumerate(methods * 3)
+    ]
+
+    async def test() -> None:
+        async with opened(folder, 2) as pool:
+            assert pool.healthy
+            assert pool.ready["m"].decoder == "prompt-lookup"
+            pids = [replica.pid for replica in pool._replicas["m"]]
+            # A terminal sends Ctrl-C to its session: the workers must not be in it.
+            assert all(pid is not None and os.getsid(pid) != os.getsid(0) for pid in pids)
+            found = await asyncio.gather(*(all_of(pool, request) for request in wanted))
+            tokens = (await pool.tokenize("m", Prompt(text="hi"))).tokens
+            assert (await pool.detokenize("m", tokens)).text == "hi"
+            with pytest.raises(RequestFailed) as caught:
+                await pool.tokenize("m", Prompt(text="\ud800"))
+            assert caught.value.failure.status == 400
+            await idle(pool)
+            served = [replica.served for replica in pool._replicas["m"]]
+            assert min(served) > 6, "both workers must have had their share"
+        with LLM(folder, threads=1) as llm:
+            for request, (output, last) in zip(wanted, found):
+                assert isinstance(last, Done)
+                own = llm.generate(str(request.prompt.text), **request.sampling, decoder="greedy")
+                assert output == own.token_ids
+        assert SEEN == {"Accepted": 18, "Done": 21}
+
+    run(test)
+
+
+def test_a_killed_worker_costs_only_its_requests(folder: str) -> None:
+    async def test() -> None:
+        async with opened(folder, 2) as pool:
+            first: dict[str, asyncio.Event] = {}
+
+            async def follow(id: str) -> Any:
+                last, started = None, first.setdefault(id, asyncio.Event())
+                request = ask(id, ignore_eos=True, max_tokens=4000)
+                async for event in pool.submit("m", request):
+                    last = event
+                    if isinstance(event, Chunk):
+                        started.set()
+                return last
+
+            tasks = {f"r{i}": asyncio.create_task(follow(f"r{i}")) for i in range(6)}
+            await asyncio.sleep(0)
+            await asyncio.gather(*(event.wait() for event in first.values()))
+            victim = pool._replicas["m"][0]
+            lost = set(victim.calls)
+            pid = victim.pid
+            assert len(lost) == 3
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+            ends = dict(zip(tasks, await asyncio.gather(*tasks.values())))
+            for id, end in ends.items():
+                if id in lost:
+                    assert isinstance(end, Failure)
+                    assert end.status == 500
+                else:
+                    assert isinstance(end, Done)
+                    assert end.metrics.tokens == 4000
+            while not victim.open:
+                await asyncio.sleep(0.05)
+            assert victim.pid != pid
+            assert isinstance((await all_of(pool, ask("new", max_tokens=5)))[1], Done)
+            await idle(pool)
+
+    run(test)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_requests_that_had_not_begun_are_sent_again(folder: str, count: int) -> None:
+    async def test() -> None:
+        async with opened(folder, count) as pool:
+            victim = pool._replicas["m"][0]
+            assert victim.pid is not None
+            os.kill(victim.pid, signal.SIGSTOP)  # It has the requests, and does nothing.
+            tasks = [
+                asyncio.create_task(all_of(pool, ask(f"r{i}", ignore_eos=True, max_tokens=9)))
+                for i in range(4)
+            ]
+            await asyncio.sleep(0.1)
+            assert victim.calls
+            os.kill(victim.pid, signal.SIGKILL)
+            for tokens, last in await asyncio.gather(*tasks):
+                assert isinstance(last, Done)
+                assert len(tokens) == 9
+        assert SEEN == {"Accepted": 4, "Done": 4}
+
+    run(test)
+
+
+def test_leaving_cancels(folder: str) -> None:
+    async def test() -> None:
+        async with opened(folder) as pool:
+            async with aclosing(pool.submit("m", ask("a", ignore_eos=True, max_tokens=4000))) as a:
+                async for event in a:
+                    if isinstance(event, Chunk):
+                        break
+
+            async def wait_for_ever() -> None:
+                request = ask("b", ignore_eos=True, max_tokens=4000)
+                async for _ in pool.submit("m", request):
+                    await asyncio.sleep(0)
+
+            task = asyncio.create_task(wait_for_ever())
+            await asyncio.sleep(0.1)
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+            await idle(pool)
+            assert not pool._live
+            assert not pool._replicas["m"][0].calls
+        assert SEEN["Done"] == 2  # The observer hears of those that nobody waits for, too.
+
+    run(test)
+
+
+def test_cancelling_by_id(folder: str) -> None:
+    async def test() -> None:
+        async with opened(folder) as pool:
+            last = None
+            async for event in pool.submit("m", ask("a", ignore_eos=True, max_tokens=4000)):
+                if isinstance(event, Chunk):
+                    pool.cancel("a")
+                    pool.cancel("unknown")
+                last = event
+            assert isinstance(last, Done)
+            assert last.finish_reason == "cancelled"
+            assert last.metrics.tokens < 4000
+
+    run(test)
+
+
+def test_a_slow_reader_is_cancelled(folder: str) -> None:
+    async def test() -> None:
+        bounds = Bounds(full=10_000, most=20_000, patience=60.0)
+        async with opened(folder, bounds=bounds) as pool:
+            slow = pool.submit("m", ask("slow", ignore_eos=True, max_tokens=3000))
+            assert isinstance(await anext(slow), Accepted)
+            tokens, last = await all_of(pool, ask("fast", ignore_eos=True, max_tokens=300))
+            assert isinstance(last, Done)
+            assert len(tokens) == 300
+            await idle(pool)
+            rest = [event async for event in slow]
+            assert [type(event) for event in rest] == [Failure]
+            assert rest[0].status == 503  # type: ignore[union-attr]
+
+    run(test)
+
+
+def test_refusals(folder: str) -> None:
+    async def test() -> None:
+        async with opened(folder, limits={"batch": 1}, queue_requests=1) as pool:
+            (missing,) = [event async for event in pool.submit("other", ask("a"))]
+            assert isinstance(missing, Failure)
+            assert (missing.status, missing.param) == (404, "model")
+            first = pool.submit("m", ask("a", ignore_eos=True, max_tokens=4000))
+            second = pool.submit("m", ask("b", ignore_eos=True, max_tokens=4000))
+            for one in (first, second):
+                await anext(one)
+            end = (await all_of(pool, ask("c")))[1]
+            assert (end.status, end.type) == (429, "rate_limit_error")
+            assert end.retry_after >= 1
+            end = (await all_of(pool, ask("a")))[1]
+            assert (end.status, end.param) == (400, "id")
+            end = (await all_of(pool, ask("d", max_tokens=-1)))[1]
+            assert (end.status, end.param) == (400, "max_tokens")
+            huge = Generate(id="e", prompt=Prompt(text="a"), sampling={"stop": ["x" * (1 << 25)]})
+            assert (await all_of(pool, huge))[1].status == 413
+            for one in (first, second):
+                await one.aclose()
+            await idle(pool)
+
+    with pytest.raises(InvalidInput, match="models"):
+        Pool([])
+    run(test)
+
+
+def test_draining(folder: str) -> None:
+    async def test() -> None:
+        async with opened(folder, 2) as pool:
+            tasks = [
+                asyncio.create_task(all_of(pool, ask(f"r{i}", ignore_eos=True, max_tokens=500)))
+                for i in range(6)
+            ]
+            await asyncio.sleep(0.05)
+            draining = asyncio.create_task(pool.drain(30))
+            await asyncio.sleep(0)
+            refused = (await all_of(pool, ask("late")))[1]
+            assert (refused.status, refused.type) == (503, "overloaded_error")
+            for tokens, last in await asyncio.gather(*tasks):
+                assert isinstance(last, Done)
+                assert len(tokens) == 500
+            assert await draining
+            assert not pool.healthy
+
+    run(test)
+
+
+def test_a_worker_that_is_told_to_stop_is_replaced(folder: str) -> None:
+    async def test() -> None:
+        async with opened(folder) as pool:
+            old = pool._replicas["m"][0].pid
+            running = asyncio.create_task(
+                all_of(pool, ask("old", ignore_eos=True, max_tokens=2000))
+            )
+            await asyncio.sleep(0.2)
+            assert old is not None
+            os.kill(old, signal.SIGTERM)
+            await asyncio.sleep(0.05)
+            tokens, last = await all_of(pool, ask("new", ignore_eos=True, max_tokens=5))
+            assert isinstance(last, Done)
+            assert len(tokens) == 5
+            assert len((await running)[0]) == 2000
+            assert pool._replicas["m"][0].pid != old
+        assert not {"503", "500"} & SEEN.keys()
+
+    run(test)
+
+
+def test_a_model_that_cannot_be_loaded(tmp_path: Path) -> None:
+    async def test() -> None:
+        with pytest.raises(InvalidInput, match="nowhere"):
+            async with opened(str(tmp_path / "nowhere.gguf"), 2):
+                pass
+
+    run(test)
+
+
+LIAR = """
+import sys, json
+sys.stdin.readline()
+def say(x): sys.stdout.write(x + "\\n"); sys.stdout.flush()
+say('{"kind":"ready","model":"m","families":[],"context_length":9,"vocab_size":9,'
+    '"decoder":"x","draft_model":null,"chat":false}')
+for line in sys.stdin:
+    body = json.loads(line)
+    id = body.get("id")
+    say("no json"); say('{"kind":"ready"}'); say('[1]'); say("")
+    say('{"kind":"done","id":"ghost","index":0}')
+    say('{"kind":"accepted","id":"ghost","prompt_tokens":3}')
+    say('{"kind":"text","id":"%s","text":"x"}' % id)
+    say('{"kind":"chunk","id":"%s","index":7,"text":"x","tokens":[],"forward":1}' % id)
+    if id == "long": say("x" * (1 << 25))
+    say('{"kind":"chunk","id":"%s","index":"0","text":7}' % id)
+"""
+
+
+def test_a_worker_that_writes_nonsense(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replicas, "COMMAND", (replicas.COMMAND[0], "-c", LIAR))
+
+    async def test() -> None:
+        async with opened(None) as pool:
+            for id in ("short", "long", "again"):
+                events = [event async for event in pool.submit("m", ask(id))]
+                assert [type(event) for event in events] == [Failure]
+                assert events[0].status == 500  # type: ignore[union-attr]
+
+    run(test)
+
+
+def test_the_default_model_under_the_pool() -> None:
+    prompts = ["The capital of France is", "def add(a, b):", "1, 2, 3, 1, 2, 3, 1, 2"]
+    methods: list[dict[str, Any]] = [
+        {"decoder": "none"}, {}, {"decoder": "suffix(budget=fixed)"},
+        {"temperature": 0.8, "seed": 11},
+    ]  # fmt: skip
+    wanted = [
+        ask(f"{i}.{j}", prompt, max_tokens=16, **method)
+        for i, prompt in enumerate(prompts)
+        for j, method in enumerate(methods)
+    ]
+
+    async def test() -> None:
+        async with opened(None) as pool:
+            found = await asyncio.gather(*(all_of(pool, request) for request in wanted))
+            await idle(pool)
+        with LLM(threads=1) as llm:
+            for request, (tokens, _) in zip(wanted, found):
+                own = llm.generate(str(request.prompt.text), **request.sampling, decoder="greedy")
+                assert tokens == own.token_ids
+
+    run(test)

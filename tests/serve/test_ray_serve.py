@@ -1,0 +1,268 @@
+"""Two replicas on a Ray cluster of this machine: outputs, routing, a killed one, an update."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ray.serve")
+pytest.importorskip("uvicorn")
+if not Path("/proc/self/stat").exists():
+    pytest.skip("needs /proc to find the replicas", allow_module_level=True)
+
+import httpx
+from tiny_models import write_folder
+
+from paradecode import LLM
+from paradecode.core.errors import InvalidInput
+from paradecode.serve.pool import Served
+from paradecode.serve.ray.deploy import Scaling, cluster, deploy
+from paradecode.serve.server import bind
+from paradecode.serve.settings import ServerSettings
+from paradecode.serve.worker.settings import WorkerSettings
+
+pytestmark = pytest.mark.slow
+
+KEY = "a-key-for-this-test"
+SCALING = Scaling(replicas=2)
+PROMPTS = [letter * 40 + "abcabc" for letter in "abcdefgh"]
+
+
+def descendants() -> dict[int, tuple[int, str]]:
+    """Pid -> (parent, command line) of what this test has started."""
+    found: dict[int, tuple[int, str]] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except (OSError, ValueError):
+            continue
+        found[int(folder.name)] = parent, line
+
+    def ours(pid: int) -> bool:
+        while pid in found:
+            pid = found[pid][0]
+            if pid == os.getpid():
+                return True
+        return False
+
+    return {pid: entry for pid, entry in found.items() if ours(pid)}
+
+
+def workers() -> dict[int, int]:
+    """Worker process -> the replica that it belongs to."""
+    own = descendants()
+    return {pid: parent for pid, (parent, line) in own.items() if "paradecode.serve.worker" in line}
+
+
+def until(truth: Callable[[], bool], seconds: float = 120.0) -> None:
+    limit = time.monotonic() + seconds
+    while not truth():
+        assert time.monotonic() < limit, "it did not come true"
+        time.sleep(0.2)
+
+
+class Server:
+    def __init__(self, settings: ServerSettings) -> None:
+        self.settings = settings
+        self.client = httpx.Client(
+            base_url=f"http://127.0.0.1:{settings.port}",
+            timeout=120,
+            headers={"authorization": f"Bearer {KEY}"},
+        )
+
+    def complete(self, prompt: str, **body: Any) -> httpx.Response:
+        asked = {"prompt": prompt, "temperature": 0, "max_tokens": 16, **body}
+        return self.client.post("/v1/completions", json=asked)
+
+    def metric(self, name: str) -> dict[str, float]:
+        """Label text -> value."""
+        page = self.client.get("/metrics").text
+        lines = [line for line in page.splitlines() if line.startswith(f"paradecode:{name}{{")]
+        return {line.split("}")[0].split("{")[1]: float(line.split()[-1]) for line in lines}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_folder(tmp_path_factory.mktemp("model") / "llama", "llama")
+
+
+@pytest.fixture(scope="module")
+def server(folder: str) -> Iterator[Server]:
+    worker = WorkerSettings(model=folder, threads=1, limits={"kv_tokens": 32768, "batch": 16})
+    settings = ServerSettings(models=(Served("tiny", worker),), port=0, keys=(KEY,))
+    listener = bind(settings)
+    settings = replace(settings, port=listener.getsockname()[1], log_requests=False)
+    listener.close()
+    with cluster(cpus=2):
+        deploy(settings, SCALING)
+        yield Server(settings)
+    until(lambda: not workers(), 30)
+
+
+def test_outputs_equal_the_librarys(server: Server, folder: str) -> None:
+    settings: dict[str, Any] = {"max_tokens": 24, "temperature": 0.9, "seed": 3}
+    with LLM(folder, decoder=None, threads=1) as llm:
+        wanted = [out.text for out in llm.generate(PROMPTS, **settings)]
+
+    def ask(prompt: str) -> str:
+        answer = server.complete(prompt, **settings)
+        assert answer.status_code == 200, answer.text
+        text: str = answer.json()["choices"][0]["text"]
+        return text
+
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(ask, PROMPTS)) == wanted
+
+
+def test_the_whole_api_is_there(server: Server) -> None:
+    assert httpx.get(f"{server.client.base_url}/v1/models").status_code == 401
+    assert server.client.get("/health").json() == {"status": "ok"}
+    assert [m["id"] for m in server.client.get("/v1/models").json()["data"]] == ["tiny"]
+    tokens = server.client.post("/tokenize", json={"prompt": "abc"}).json()["tokens"]
+    text = server.client.post("/detokenize", json={"tokens": tokens}).json()
+    assert text["text" if "text" in text else "prompt"] == "abc"
+    assert server.complete("a", temperature="hot").status_code == 400
+    assert server.complete("a", model="none").status_code == 404
+
+
+def test_requests_that_share_a_prefix_share_a_replica(server: Server) -> None:
+    """The second one on each finds its prompt in that replica's cache."""
+    for name in "uvwxyz":
+        cached = [
+            server.complete(name * 64).json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+            for _ in range(3)
+        ]
+        assert cached[0] < 16
+        assert cached[1:] == [48, 48]
+    assert len(server.metric("engine_forwards_total")) == 2
+    assert all(server.metric("engine_forwards_total").values())  # Both have worked.
+
+
+def test_metrics_count_over_all_replicas(server: Server) -> None:
+    before = sum(server.metric("generation_tokens_total").values())
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(server.complete, PROMPTS))
+    counts = [answer.json()["usage"]["completion_tokens"] for answer in answers]
+    assert sum(server.metric("generation_tokens_total").values()) == before + sum(counts)
+
+
+def test_a_client_that_leaves_frees_its_replica(server: Server) -> None:
+    before = sum(server.metric("engine_forwards_total").values())
+    body = {"prompt": "leave", "max_tokens": 3000, "ignore_eos": True, "stream": True,
+            "speculative": "none"}  # fmt: skip
+    with server.client.stream("POST", "/v1/completions", json=body) as response:
+        next(response.iter_lines())
+    until(lambda: not any(server.metric("num_requests_running").values()), 60)
+    assert sum(server.metric("engine_forwards_total").values()) - before < 2900
+
+
+def streamed(server: Server, prompt: str, started: threading.Semaphore) -> str:
+    """``whole``, or the message that ended the stream."""
+    body = {"prompt": prompt, "max_tokens": 3000, "ignore_eos": True, "stream": True,
+            "speculative": "none"}  # fmt: skip
+    client = httpx.Client(base_url=server.client.base_url, headers=server.client.headers)
+    with client, client.stream("POST", "/v1/completions", json=body, timeout=120) as response:
+        assert response.status_code == 200, response.read()
+        lines = []
+        for line in response.iter_lines():
+            if line.startswith("data: "):
+                lines.append(line.removeprefix("data: "))
+                if len(lines) == 2:
+                    started.release()
+    if lines[-1] == "[DONE]":
+        return "whole"
+    message: str = json.loads(lines[-1])["error"]["message"]
+    return message
+
+
+def test_a_killed_replica_costs_only_what_it_had_begun(server: Server) -> None:
+    before = workers()
+    started = threading.Semaphore(0)
+    with ThreadPoolExecutor(16) as threads:
+        long = [threads.submit(streamed, server, prompt, started) for prompt in PROMPTS]
+        for _ in PROMPTS:
+            assert started.acquire(timeout=120)
+        victim = sorted(set(before.values()))[0]
+        os.kill(victim, signal.SIGKILL)
+        late = list(threads.map(server.complete, [prompt[::-1] for prompt in PROMPTS]))
+        ends = [future.result() for future in long]
+    assert [answer.status_code for answer in late] == [200] * len(PROMPTS)
+    assert set(ends) == {"whole", "the replica that ran this request died"}
+    # Its worker has ended with it, and Ray has started another.
+    until(lambda: len(workers()) == 2 and victim not in workers().values())
+    assert len(set(workers()) & set(before)) == 1
+    until(lambda: len(server.metric("engine_forwards_total")) == 2)
+
+
+def test_an_update_loses_no_request(server: Server) -> None:
+    before, stop = workers(), threading.Event()
+    statuses: list[int] = []
+
+    def ask(number: int) -> None:
+        client = Server(server.settings)
+        while not stop.is_set():
+            statuses.append(client.complete(PROMPTS[number], max_tokens=64).status_code)
+
+    worker = replace(server.settings.models[0].worker, decoder="copyspec")
+    changed = replace(server.settings, models=(Served("tiny", worker),))
+    with ThreadPoolExecutor(4) as threads:
+        loops = [threads.submit(ask, number) for number in range(4)]
+        try:
+            deploy(changed, SCALING)
+            until(lambda: len(workers()) == 2 and not set(workers()) & set(before))
+        finally:
+            stop.set()
+        for loop in loops:
+            loop.result()
+    assert set(statuses) == {200}
+    assert len(statuses) > 8
+    until(lambda: "copyspec" in server.client.get("/v1/models").json()["data"][0]["decoder"], 30)
+
+
+def test_an_update_that_cannot_load_is_reported(server: Server, tmp_path: Path) -> None:
+    worker = replace(server.settings.models[0].worker, model=str(tmp_path))
+    broken = replace(server.settings, models=(Served("tiny", worker),))
+    with pytest.raises(InvalidInput, match=str(tmp_path)):
+        deploy(broken, SCALING)
+    assert server.complete("a").status_code == 200  # The replica that was to be next goes on.
+
+
+def test_the_command(folder: str) -> None:
+    """Start, one answer, Ctrl-C; nothing stays behind."""
+    program = "from paradecode.cli import main; main()"
+    arguments = ["serve", "--ray", "--port", "0", "--threads", "1", f"tiny={folder}"]
+    before = set(Path(tempfile.gettempdir()).glob("pd-ray-*"))
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, *arguments],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        lines = iter(process.stdout.readline, "")
+        line = next((line for line in lines if line.startswith("ready: ")), "")
+        assert line.endswith("/v1 serves tiny\n"), process.communicate()
+        answer = httpx.post(f"{line.split()[1]}/completions", json={"prompt": "ab"}, timeout=60)
+        assert answer.status_code == 200
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 0, errors
+        assert "Traceback" not in errors
+        assert errors.rstrip().endswith("stopped")
+    finally:
+        process.kill()
+        process.wait()
+    assert set(Path(tempfile.gettempdir()).glob("pd-ray-*")) == before

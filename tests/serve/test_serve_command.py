@@ -1,0 +1,152 @@
+"""`paradecode serve`: its ready line, what it refuses before it loads, and how it stops."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tiny_models import write_folder
+
+pytest.importorskip("uvicorn")
+
+from paradecode.cli import app
+from paradecode.core.errors import InvalidInput
+
+PROGRAM = [sys.executable, "-c", "from paradecode.cli import main; main()", "serve", "--port", "0"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_folder(tmp_path_factory.mktemp("model") / "llama", "llama")
+
+
+@contextmanager
+def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
+    process = subprocess.Popen(
+        [*PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith("ready: http://127.0.0.1:"), process.communicate()
+        yield process, line, line.split()[1].removesuffix("/v1")
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_ready_line_and_names(folder: str) -> None:
+    with serving(f"one={folder}", "--model", f"two={folder}", "--decoder", "copyspec") as found:
+        process, line, url = found
+        assert "serves one (copyspec), two (copyspec)" in line
+        models = httpx.get(f"{url}/v1/models").json()["data"]
+        assert [model["id"] for model in models] == ["one", "two"]
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+        assert (process.returncode, out) == (0, "")
+        assert err.rstrip().endswith("stopped")
+        assert "Traceback" not in err
+
+
+def test_sigterm_finishes_what_was_accepted(folder: str) -> None:
+    with serving(f"tiny={folder}", "--speculative-config", '{"method": "ngram"}') as found:
+        process, _, url = found
+        body = {"prompt": "abc", "max_tokens": 1500, "ignore_eos": True, "stream": True}
+        started, text = threading.Event(), []
+
+        def ask() -> None:
+            with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=60) as response:
+                for line in response.iter_lines():
+                    text.append(line)
+                    if len(text) > 6:
+                        started.set()
+
+        reader = threading.Thread(target=ask)
+        reader.start()
+        assert started.wait(60)
+        process.send_signal(signal.SIGTERM)
+        reader.join(60)
+        lines = [line.removeprefix("data: ") for line in text if line]
+        assert lines[-1] == "[DONE]"
+        assert json.loads(lines[-2])["choices"][0]["finish_reason"] == "length"
+        assert process.wait(30) == 0
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(f"{url}/health")
+
+
+def refused(arguments: list[str]) -> str:
+    with pytest.raises(InvalidInput) as error:
+        app(["serve", *arguments], standalone_mode=False)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [(["--host", "0.0.0.0"], "--api-key"), (["--port", "70000"], "port"),
+     (["--api-key", "short"], "api_key"), (["a=x", "a=y"], "name of its own"),
+     (["x", "y", "--alias", "z"], "NAME=SOURCE"), (["--public", "secrets"], "public"),
+     (["--decoder", "no-such"], "decoder"), (["--batch", "0"], "batch"),
+     (["--max-outputs", "0"], "outputs"), (["--request-timeout", "-1"], "request_seconds"),
+     (["--queue", "-1"], "queue_requests"), (["--kv-tokens", "1"], "kv_tokens")],
+)  # fmt: skip
+def test_what_is_refused_before_a_model_is_loaded(arguments: list[str], told: str) -> None:
+    assert told in refused(arguments)
+
+
+def test_an_address_that_is_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert "--port" in refused(["--port", str(port)])
+
+
+def test_a_model_that_cannot_be_loaded(tmp_path: Path) -> None:
+    assert "model" in refused(["--port", "0", str(tmp_path)])
+
+
+def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    command = import_module("paradecode.cli.serve")  # The package calls its function the same.
+    known = command.find_spec
+    monkeypatch.setattr(
+        command, "find_spec", lambda name: None if name == "uvicorn" else known(name)
+    )
+    assert "pip install 'paradecode[serve]'" in refused([])
+
+
+def test_other_engines_names_reach_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    import paradecode.serve.server as server
+
+    seen: list[Any] = []
+
+    async def serve(settings: Any, announce: Any) -> None:
+        seen.append(settings)
+
+    monkeypatch.setattr(server, "serve", serve)
+    monkeypatch.setenv("PARADECODE_API_KEY", "a-key-of-the-environment")
+    app(
+        ["serve", "-m", "x.gguf", "--served-model-name", "mine", "--max-num-seqs", "3",
+         "--max-num-batched-tokens", "99", "-c", "2048", "--no-enable-prefix-caching",
+         "--data-parallel-size", "2", "--host", "0.0.0.0", "--speculative-config",
+         '{"method": "draft-model", "model": "small", "num_speculative_tokens": 2}'],
+        standalone_mode=False,
+    )  # fmt: skip
+    (settings,) = seen
+    (served,) = settings.models
+    worker = served.worker
+    assert (served.name, served.replicas, worker.model) == ("mine", 2, "x.gguf")
+    assert worker.draft_model == "small"
+    assert worker.decoder == "draft-model(num_speculative_tokens=2)"
+    assert worker.limits == {
+        "batch": 3, "kv_tokens": 2048, "step_tokens": 99, "prefix_cache": False,
+    }  # fmt: skip
+    assert settings.keys == ("a-key-of-the-environment",)

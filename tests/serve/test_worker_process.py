@@ -1,0 +1,124 @@
+"""The worker as a process: its first line, its signals, its end."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+from looping import ask
+from tiny_models import write_folder
+
+from paradecode.serve.lines import MAX_LINE, decode, encode
+from paradecode.serve.wire import EVENTS, Chunk, Done, Failure, Ready
+from paradecode.serve.worker.settings import WorkerSettings
+
+
+class Worker:
+    def __init__(self, first: bytes) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "paradecode.serve.worker"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        self.write(first)
+
+    def write(self, *lines: bytes) -> None:
+        stdin: IO[bytes] = self.process.stdin  # type: ignore[assignment]
+        stdin.write(b"".join(lines))
+        stdin.flush()
+
+    def read(self) -> Any:
+        line = self.process.stdout.readline()  # type: ignore[union-attr]
+        return decode(line, EVENTS) if line else None
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            with suppress(OSError):
+                pipe.close()  # type: ignore[union-attr]
+
+    def until(self, kind: type | tuple[type, ...]) -> Any:
+        while not isinstance(event := self.read(), kind):
+            assert event is not None
+        return event
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_folder(tmp_path_factory.mktemp("llama"), "llama")
+
+
+@pytest.fixture
+def worker(folder: str) -> Iterator[Worker]:
+    one = Worker(WorkerSettings(model=folder, threads=1).line())
+    yield one
+    one.close()
+
+
+def test_a_worker_serves_and_drains(worker: Worker) -> None:
+    ready = worker.read()
+    assert isinstance(ready, Ready)
+    assert (ready.context_length, ready.vocab_size, ready.chat) == (4096, 96, False)
+    worker.write(b"x" * (MAX_LINE + 5) + b"\n", b"\xff\n")
+    for _ in range(2):
+        assert isinstance(worker.read(), Failure)
+    worker.write(encode(ask("a", ignore_eos=True, max_tokens=600)))
+    worker.until(Chunk)
+    worker.process.send_signal(signal.SIGTERM)
+    while True:  # The signal takes effect between two steps.
+        worker.write(encode(ask("b", max_tokens=1)))
+        refused = worker.until((Failure, Done))
+        if isinstance(refused, Failure) or refused.id == "a":
+            break
+    assert isinstance(refused, Failure)
+    assert (refused.id, refused.status) == ("b", 503)
+    done = worker.until(Done)
+    assert (done.id, done.metrics.tokens) == ("a", 600)
+    assert worker.process.wait(60) == 0
+
+
+def test_a_worker_ends_with_its_front(worker: Worker) -> None:
+    worker.read()
+    worker.write(encode(ask("a", ignore_eos=True, max_tokens=4000)))
+    worker.until(Chunk)
+    worker.process.stdin.close()  # type: ignore[union-attr]
+    assert worker.process.wait(60) == 0
+
+
+def test_a_worker_whose_events_nobody_reads_ends(worker: Worker) -> None:
+    worker.read()
+    worker.process.stdout.close()  # type: ignore[union-attr]
+    worker.write(encode(ask("a", ignore_eos=True, max_tokens=4000)))
+    assert worker.process.wait(60) == 0
+
+
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        (b"{}\x00\n", "settings"),
+        (b'{"model": "/nowhere/at/all.gguf"}\n', "/nowhere"),
+        (b'{"modl": "x"}\n', "modl"),
+        (b'{"limits": {"batch": 0}}\n', "batch"),
+        (b'{"limits": {"bach": 1}}\n', "bach"),
+        (b'{"decoder": "no-such"}\n', "no-such"),
+    ],
+)
+def test_settings_that_cannot_be_used(first: bytes, said: str) -> None:
+    worker = Worker(first)
+    failed = worker.read()
+    assert isinstance(failed, Failure)
+    assert said in failed.message
+    assert worker.process.wait(60) == 2
+    worker.close()
+
+
+def test_settings_survive_their_line(tmp_path: Path) -> None:
+    settings = WorkerSettings(model=str(tmp_path), limits={"batch": 4}, threads=2, queue_tokens=9)
+    assert WorkerSettings.read(settings.line()) == settings
+    assert settings.engine_limits().batch == 4
