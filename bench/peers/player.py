@@ -12,8 +12,9 @@ from typing import Any
 
 from bench.peers.catalogue import Engine
 from bench.peers.formats import Formats
-from bench.peers.process import Worker, WorkerError, busy_seconds
+from bench.peers.process import Worker, WorkerError
 
+from paradecode.bench.machine import busy_seconds
 from paradecode.bench.prompts import Item
 from paradecode.bench.results import EngineInfo, Record, trim
 from paradecode.bench.workload import PlayerError

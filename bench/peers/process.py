@@ -125,16 +125,6 @@ class Worker:
             return
 
 
-def busy_seconds() -> float | None:
-    """Processor time that all processes of this machine have used since it started (Linux)."""
-    try:
-        fields = Path("/proc/stat").read_text("utf-8").split("\n", 1)[0].split()[1:]
-    except OSError:
-        return None
-    user, nice, system, _, _, irq, softirq, steal = map(int, fields[:8])
-    return (user + nice + system + irq + softirq + steal) / TICKS
-
-
 def _members(group: int) -> list[int]:
     """Processes of a group."""
     found = []

@@ -145,7 +145,7 @@ def test_pictures(tmp_path):
 
 
 def test_frontier_is_what_nothing_beats():
-    from paradecode.bench.suites.parallel.plots import frontier
+    from paradecode.bench.statistics import frontier
 
     assert frontier([(1, 90), (2, 95), (3, 80), (2, 70), (4, 80)]) == [1, 4]
 

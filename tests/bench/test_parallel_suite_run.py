@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from paradecode.bench.parallel.tasks import BY_NAME
+from paradecode.bench.provenance import digest, weights_of
 from paradecode.bench.suites.parallel import run as running
 from paradecode.bench.suites.parallel.journal import Journal
 from paradecode.bench.suites.parallel.methods import (
@@ -18,7 +19,7 @@ from paradecode.bench.suites.parallel.methods import (
     without_cache,
 )
 from paradecode.bench.suites.parallel.run import choose_tasks, make_items, play, run_all, units_of
-from paradecode.bench.suites.parallel.suite import Plan, digest, weights_of
+from paradecode.bench.suites.parallel.suite import Plan
 from paradecode.core.errors import InvalidInput, InvalidModel
 from paradecode.decoders.diffusion.caches import CACHES
 from paradecode.decoders.registry import methods, parse
@@ -61,7 +62,7 @@ def paradecode(*arguments: str) -> int:
 
     from paradecode.cli import app
 
-    return CliRunner().invoke(app, ["bench", *arguments]).exit_code
+    return CliRunner().invoke(app, ["bench", "--suite", "parallel", *arguments]).exit_code
 
 
 def test_from_the_command_line_to_the_files(folder, tmp_path):

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from trace_browser import Browser, find_browser
 from trace_samples import BLOCK, denoised, drafted, hostile
 
+from browser import Browser, find_browser
 from paradecode.report.trace import Trace, page
 from paradecode.report.trace.schema import CanvasStep, DraftStep
 

@@ -8,7 +8,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from paradecode.bench.results import EngineInfo, Record
+from paradecode.bench.results import (
+    EngineInfo,
+    Record,
+    record_from_json,
+    record_to_json,
+)
 from paradecode.core.errors import InvalidInput
 
 
@@ -41,7 +46,7 @@ class Journal:
 
     def keep(self, record: Record) -> None:
         self.records.append(record)
-        self._append({"record": asdict(record)})
+        self._append({"record": record_to_json(record)})
 
     def describe(self, engine: EngineInfo) -> None:
         """What is known of an engine now; replaces what was known before."""
@@ -60,8 +65,7 @@ class Journal:
             )
         for entry in entries[1:]:
             if "record" in entry:
-                values = entry["record"]
-                self.records.append(Record(**{**values, "token_ids": tuple(values["token_ids"])}))
+                self.records.append(record_from_json("run record", entry["record"]))
             else:
                 self.engines[entry["engine"]["name"]] = EngineInfo(**entry["engine"])
 

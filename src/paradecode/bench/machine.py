@@ -34,6 +34,16 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
+def busy_seconds() -> float | None:
+    """Processor time that all processes of this machine have used since it started (Linux)."""
+    try:
+        fields = Path("/proc/stat").read_text("utf-8").split("\n", 1)[0].split()[1:]
+        user, nice, system, _, _, irq, softirq, steal = map(int, fields[:8])
+        return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError):
+        return None
+
+
 def describe() -> Machine:
     """This machine."""
     info = _cpuinfo()

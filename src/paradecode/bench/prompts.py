@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,20 @@ Messages = list[dict[str, str]]
 
 @dataclass(frozen=True)
 class Prompt:
-    """One conversation: the user's turns, and how long an answer may get."""
+    """One conversation: the user's turns, and how long an answer may get.
+
+    Attributes:
+        answers: what the last answer may say to be right (see ``answers.is_right``); none where
+            it cannot be checked.
+        system: message before the first turn; empty for none.
+    """
 
     id: str
     group: str
     turns: tuple[str, ...]
     max_tokens: int
+    answers: tuple[str, ...] = ()
+    system: str = ""
 
 
 @dataclass(frozen=True)
@@ -48,14 +56,19 @@ def load_prompts(path: Path | None = None) -> list[Prompt]:
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput("prompts", str(file), f"give a readable file ({error})") from None
     prompts = [_prompt(f"{file.name} line {n}", s) for n, s in enumerate(lines, 1) if s.strip()]
+    check_ids(prompts)
+    if not prompts:
+        raise InvalidInput("prompts", str(file), "give at least one prompt")
+    return prompts
+
+
+def check_ids(prompts: Sequence[Prompt]) -> None:
+    """Raise InvalidInput if two prompts have the same id."""
     seen: set[str] = set()
     for prompt in prompts:
         if prompt.id in seen:
             raise InvalidInput("prompts id", prompt.id, "give each prompt an id of its own")
         seen.add(prompt.id)
-    if not prompts:
-        raise InvalidInput("prompts", str(file), "give at least one prompt")
-    return prompts
 
 
 def first_of_each_group(prompts: Sequence[Prompt], count: int) -> list[Prompt]:
@@ -87,6 +100,8 @@ def make_items(
     for prompt in prompts:
         limit = min(prompt.max_tokens, max_tokens or MAX_TOKENS)
         messages: Messages = []
+        if prompt.system:
+            messages = [{"role": "system", "content": prompt.system}]
         for turn, text in enumerate(prompt.turns):
             messages = [*messages, {"role": "user", "content": text}]
             name = prompt.id if len(prompt.turns) == 1 else f"{prompt.id}/{turn + 1}"
@@ -104,6 +119,13 @@ def _prompt(where: str, line: str) -> Prompt:
         entry = None
     if not isinstance(entry, dict):
         raise InvalidInput(where, line, 'write {"id": ..., "group": ..., "turns": ["..."]}')
+    return prompt_from(where, entry)
+
+
+def prompt_from(where: str, entry: Mapping[str, Any]) -> Prompt:
+    """A prompt from an object with ``id``, ``group``, ``turns`` and perhaps ``max_tokens``,
+    ``answers`` and ``system``; raises InvalidInput that says ``where``.
+    """
     for name in ("id", "group"):
         if not isinstance(entry.get(name), str) or not entry[name]:
             raise InvalidInput(f"{where} {name}", entry.get(name), "give a text")
@@ -112,4 +134,9 @@ def _prompt(where: str, line: str) -> Prompt:
         raise InvalidInput(f"{where} turns", turns, "give a list of texts")
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_TOKENS:
         raise InvalidInput(f"{where} max_tokens", limit, f"give a number from 1 to {MAX_TOKENS}")
-    return Prompt(entry["id"], entry["group"], tuple(turns), limit)
+    answers, system = entry.get("answers", []), entry.get("system", "")
+    if not isinstance(answers, list) or not all(isinstance(a, str) and a for a in answers):
+        raise InvalidInput(f"{where} answers", answers, "give a list of texts")
+    if not isinstance(system, str):
+        raise InvalidInput(f"{where} system", system, "give a text")
+    return Prompt(entry["id"], entry["group"], tuple(turns), limit, tuple(answers), system)

@@ -18,13 +18,18 @@ class Oracle:
         backend: the same weights in float32 or better.
         items: everything that will be scored; the longest sets the memory.
         longest_output: most tokens of an output.
+        reserved: pages that the backend has already, of an engine that is idle and whose prefix
+            cache is off: they are written over.
     """
 
-    def __init__(self, backend: Backend, items: Sequence[Item], longest_output: int) -> None:
+    def __init__(
+        self, backend: Backend, items: Sequence[Item], longest_output: int, reserved: int = 0
+    ) -> None:
         self.backend = backend
         longest = max(len(item.token_ids) for item in items) + longest_output
         self.pages = -(-longest // PAGE)
-        backend.reserve(self.pages)
+        if self.pages > reserved:
+            backend.reserve(self.pages)
 
     def score(self, item: Item, output: Sequence[int]) -> Score:
         """How likely the output was, and how often it was the oracle's own choice."""

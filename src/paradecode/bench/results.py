@@ -13,9 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from paradecode.bench.machine import Machine
+from paradecode.bench.validation import check_names, fields_of, read_json
 from paradecode.core.errors import InvalidInput
 
-SCHEMA = "paradecode-bench/1"
+SCHEMA = "paradecode-bench/2"
+READABLE = ("paradecode-bench/1", SCHEMA)
+"""Version 1 is version 2 without batches, counts, guarantees and checked answers."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,8 @@ class EngineInfo:
         status: ``ok``, ``skipped`` (not installed or not loaded) or ``failed`` (while running).
         reason: why it is not ``ok``.
         load_seconds, peak_bytes: of its process.
+        guarantee: ``exact``, ``distribution`` or ``lossy`` for a decoder of this package; empty
+            where nothing is promised.
     """
 
     name: str
@@ -46,6 +51,36 @@ class EngineInfo:
     reason: str = ""
     load_seconds: float | None = None
     peak_bytes: int | None = None
+    guarantee: str = ""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What one generation took, as this package's engine counts it.
+
+    Attributes:
+        forwards, rows: of the target; a prompt's chunks are one forward.
+        draft_forwards, draft_rows: of draft models, and of some layers of the target that drafted.
+        drafts, drafted, accepted: target forwards with a draft, draft tokens scored, and kept.
+        accepted_per_position: how often the draft token at depth 1, 2, ... was kept.
+        target, draft, verify, sample, other: decode seconds in target forwards; in draft models
+            and the drafter's own code; in the rule that accepts; in argmax, top-k and sampling
+            over the vocabulary; and in everything else. Requests of a batch share its forwards.
+    """
+
+    forwards: int
+    rows: int
+    draft_forwards: int = 0
+    draft_rows: int = 0
+    drafts: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    accepted_per_position: tuple[int, ...] = ()
+    target: float = 0.0
+    draft: float = 0.0
+    verify: float = 0.0
+    sample: float = 0.0
+    other: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -60,6 +95,10 @@ class Record:
         decode_seconds: from then to the end.
         other_load: cores that other processes kept busy meanwhile; None where unknown.
         error: why there is no output.
+        batch: how many requests ran together; ``unit`` says which ones did (their number).
+        wall_seconds: of the whole batch, over the number of its requests; 0 where unknown.
+        right: whether the answer is right; None where it cannot be checked.
+        counts: None for engines that do not tell.
     """
 
     engine: str
@@ -71,6 +110,15 @@ class Record:
     decode_seconds: float = 0.0
     other_load: float | None = None
     error: str = ""
+    batch: int = 1
+    unit: int = 0
+    wall_seconds: float = 0.0
+    right: bool | None = None
+    counts: Counts | None = None
+
+
+OPTIONAL = {"batch": 1, "unit": 0, "wall_seconds": 0.0, "right": None, "counts": None}
+"""Fields of a record that are left out of the file where they say nothing."""
 
 
 @dataclass(frozen=True)
@@ -134,10 +182,10 @@ def write_results(results: Results, path: Path, aggregates: Any = None) -> None:
     records = []
     for record in results.records:
         key = (record.item, record.token_ids)
-        entry = asdict(record)
+        entry = record_to_json(record)
         del entry["token_ids"]
         entry["output"] = outputs.setdefault(key, len(outputs))
-        records.append({k: round(v, 6) if isinstance(v, float) else v for k, v in entry.items()})
+        records.append(entry)
     listed = []
     for key in outputs:
         score = results.scores.get(key)
@@ -164,49 +212,108 @@ def write_results(results: Results, path: Path, aggregates: Any = None) -> None:
         file.write("\n}\n")
 
 
+def record_to_json(record: Record) -> dict[str, Any]:
+    """The fields that say something, times in microseconds' precision."""
+    entry = {k: v for k, v in asdict(record).items() if k not in OPTIONAL or v != OPTIONAL[k]}
+    return {key: _rounded(value) for key, value in entry.items()}
+
+
+def record_from_json(where: str, entry: Any) -> Record:
+    """The inverse; raises InvalidInput that names the field."""
+    own = fields_of(where, entry, Record)
+    if own.get("counts") is not None:
+        counts = fields_of(f"{where}.counts", own["counts"], Counts)
+        own["counts"] = Counts(**counts)
+    return Record(**own)
+
+
 def read_results(path: Path) -> Results:
     """Read what ``write_results`` wrote.
 
     Raises:
-        InvalidInput: if the file is not a result of this schema.
+        InvalidInput: naming what is wrong with the file.
     """
-    try:
-        data = json.loads(path.read_text("utf-8"))
-        if data["schema"] != SCHEMA:
-            raise InvalidInput("schema", data["schema"], f"this version reads {SCHEMA}")
-        return _from_json(data)
-    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
-        if isinstance(error, InvalidInput):
-            raise
-        raise InvalidInput(
-            "results", str(path), f"give a JSON file of the benchmark ({error})"
-        ) from None
+    return results_from_json(path, read_json(path))
 
 
-def _from_json(data: Mapping[str, Any]) -> Results:
-    outputs = [(entry["item"], tuple(entry["token_ids"])) for entry in data["outputs"]]
-    scores = {
-        key: Score(entry["score"][0], entry["score"][1], len(key[1]))
-        for key, entry in zip(outputs, data["outputs"])
-        if entry["score"] is not None
-    }
-    records = []
-    for entry in data["records"]:
-        own = dict(entry)
-        records.append(Record(token_ids=outputs[own.pop("output")][1], **own))
-    machine = dict(data["machine"])
-    machine["isa"] = tuple(machine["isa"])
-    return Results(
-        created=data["created"],
-        commit=data["commit"],
-        model=data["model"],
-        machine=Machine(**machine),
-        settings=data["settings"],
-        items=tuple(ItemInfo(**entry) for entry in data["items"]),
-        engines=tuple(EngineInfo(**entry) for entry in data["engines"]),
-        records=tuple(records),
-        scores=scores,
+def results_from_json(path: Path, data: Mapping[str, Any]) -> Results:
+    """The results in a JSON object; ``path`` is for errors.
+
+    Raises:
+        InvalidInput: naming the field that is wrong.
+    """
+    if data.get("schema") not in READABLE:
+        raise InvalidInput("schema", data.get("schema"), f"this version reads {SCHEMA}")
+    lists: dict[str, list[Any]] = {}
+    for name in ("items", "engines", "outputs", "records"):
+        found = data.get(name)
+        if not isinstance(found, list):
+            raise InvalidInput(f"{path.name} {name}", found, "give a list")
+        lists[name] = found
+    items = tuple(
+        ItemInfo(**fields_of(f"items[{n}]", entry, ItemInfo))
+        for n, entry in enumerate(lists["items"])
     )
+    engines = tuple(
+        EngineInfo(**fields_of(f"engines[{n}]", entry, EngineInfo))
+        for n, entry in enumerate(lists["engines"])
+    )
+    outputs = [fields_of(f"outputs[{n}]", e, Output) for n, e in enumerate(lists["outputs"])]
+    records = []
+    for number, entry in enumerate(lists["records"]):
+        where = f"records[{number}]"
+        own = dict(entry) if isinstance(entry, dict) else {}
+        index = own.pop("output", None)
+        if not isinstance(index, int) or not 0 <= index < len(outputs):
+            raise InvalidInput(f"{where}.output", index, f"name one of {len(outputs)} outputs")
+        own["token_ids"] = outputs[index]["token_ids"]
+        records.append(record_from_json(where, own))
+    check_names("items", [item.id for item in items], [record.item for record in records])
+    check_names("engines", [e.name for e in engines], [record.engine for record in records])
+    head = fields_of("results", {k: data[k] for k in _HEAD if k in data}, Head)
+    machine = fields_of("machine", head.pop("machine"), Machine)
+    return Results(
+        **head, machine=Machine(**machine), items=items, engines=engines, records=tuple(records),
+        scores={
+            (entry["item"], entry["token_ids"]): _score(f"outputs[{n}].score", entry)
+            for n, entry in enumerate(outputs) if entry.get("score") is not None
+        },
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Head:
+    """What a file says once."""
+
+    created: str
+    commit: str
+    model: str
+    machine: Mapping[str, Any]
+    settings: Mapping[str, Any]
+
+
+_HEAD = ("created", "commit", "model", "machine", "settings")
+
+
+@dataclass(frozen=True)
+class Output:
+    """An output in the file, with the oracle's summed likelihood and number of agreements."""
+
+    item: str
+    token_ids: tuple[int, ...]
+    score: tuple[float, ...] | None = None
+
+
+def _score(where: str, entry: Mapping[str, Any]) -> Score:
+    if len(entry["score"]) != 2:
+        raise InvalidInput(where, entry["score"], "give a likelihood and a count")
+    return Score(entry["score"][0], int(entry["score"][1]), len(entry["token_ids"]))
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _rounded(entry) for key, entry in value.items()}
+    return round(value, 6) if isinstance(value, float) else value
 
 
 def _dump(value: Any) -> str:

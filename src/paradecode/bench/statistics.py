@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 RESAMPLES = 4000
+Z = 1.959964
+"""Of 95 % intervals."""
 Statistic = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 """Column totals [..., C] -> value [...]."""
 
@@ -81,9 +83,19 @@ def ratio_of_ratios(totals: NDArray[np.float64]) -> NDArray[np.float64]:
     return (totals[..., 0] / totals[..., 1]) / (totals[..., 2] / totals[..., 3])
 
 
+def one_plus_ratio(totals: NDArray[np.float64]) -> NDArray[np.float64]:
+    """1 + accepted / drafts."""
+    return 1.0 + totals[..., 0] / totals[..., 1]
+
+
+def difference_of_ratios(totals: NDArray[np.float64]) -> NDArray[np.float64]:
+    """First ratio of totals minus the second."""
+    return totals[..., 0] / totals[..., 1] - totals[..., 2] / totals[..., 3]
+
+
 def wilson(successes: int, trials: int) -> Interval:
     """A share with Wilson's 95 % interval, which is sensible near 0 and 1 and for few trials."""
-    z, share = 1.959964, successes / trials
+    z, share = Z, successes / trials
     middle = (share + z * z / (2 * trials)) / (1 + z * z / trials)
     half = (
         z
@@ -91,3 +103,27 @@ def wilson(successes: int, trials: int) -> Interval:
         * (share * (1 - share) / trials + z * z / (4 * trials * trials)) ** 0.5
     )
     return Interval(share, max(0.0, middle - half), min(1.0, middle + half))
+
+
+def gain(pairs: Sequence[tuple[bool, bool]]) -> Interval:
+    """Difference of two paired shares, first minus second, with a 95 % interval.
+
+    The interval is Bonett and Price's (2012): Wald's after one more pair of either disagreement.
+    Unlike a bootstrap it does not vanish when no pair disagrees.
+    """
+    won = sum(first and not second for first, second in pairs)
+    lost = sum(second and not first for first, second in pairs)
+    p, q, n = won + 1, lost + 1, len(pairs) + 2
+    middle = (p - q) / n
+    half = Z * ((p + q) / n - middle**2) ** 0.5 / n**0.5
+    return Interval((won - lost) / len(pairs), max(-1.0, middle - half), min(1.0, middle + half))
+
+
+def frontier(points: Sequence[tuple[float, float]]) -> list[int]:
+    """Indices of points (cost saved, quality) that no other point beats in both, left to right."""
+    best, kept = float("-inf"), []
+    for index in sorted(range(len(points)), key=lambda i: (-points[i][0], -points[i][1])):
+        if points[index][1] > best:
+            best = points[index][1]
+            kept.append(index)
+    return kept[::-1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
@@ -152,7 +152,6 @@ def _summary(
 
 def _speed(own: Sequence[Measured], base: dict[str, Measured]) -> Speed:
     clusters = [m.item.prompt for m in own]
-    pairs = [(m, base[m.item.id]) for m in own if m.item.id in base]
     return Speed(
         items=len(own),
         decode=interval(
@@ -167,13 +166,19 @@ def _speed(own: Sequence[Measured], base: dict[str, Measured]) -> Speed:
             ratio, clusters,
         ),
         first_token=interval([[m.prefill_seconds for m in own], [1.0] * len(own)], ratio, clusters),
-        speedup=interval(
-            [
-                [m.later_tokens for m, _ in pairs], [m.decode_seconds for m, _ in pairs],
-                [b.later_tokens for _, b in pairs], [b.decode_seconds for _, b in pairs],
-            ],
-            ratio_of_ratios, [m.item.prompt for m, _ in pairs],
-        ),
+        speedup=paired_speed(own, base),
+    )  # fmt: skip
+
+
+def paired_speed(own: Sequence[Measured], base: Mapping[str, Measured]) -> Interval | None:
+    """Decode speed over another's, on the items that both finished."""
+    pairs = [(m, base[m.item.id]) for m in own if m.item.id in base]
+    return interval(
+        [
+            [m.later_tokens for m, _ in pairs], [m.decode_seconds for m, _ in pairs],
+            [b.later_tokens for _, b in pairs], [b.decode_seconds for _, b in pairs],
+        ],
+        ratio_of_ratios, [m.item.prompt for m, _ in pairs],
     )  # fmt: skip
 
 

@@ -1,81 +1,85 @@
-"""``docs/methods.md``: every method from the registry, its measured line from a results file.
+"""``docs/methods.md`` and ``docs/methods/``: every method, and what was measured of it.
 
-python -m paradecode.report.methods_page bench/results/methods.json \\
-    bench/results/methods_pair.json docs/methods.md
+python -m paradecode.report.methods_page bench/results docs
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from paradecode.decoders.registry import Method, methods
+from paradecode.decoders.autoregressive.method import LoopSettings as Drafting
+from paradecode.decoders.diffusion.method import NAMES as CANVAS_NAMES
+from paradecode.decoders.diffusion.method import LoopSettings as Unmasking
+from paradecode.decoders.registry import Method, methods, parameters_of
+from paradecode.report.method_page import NOTE, markdown, method_page, paper_link, settings_table
 
-HEAD = """# Methods
+HEAD = f"""{NOTE}
+# Methods
 
-Generated from the registry and a results file by `python -m paradecode.report.methods_page`; do not
-edit. `exact` methods emit the tokens of plain decoding, greedy and with a seed at any temperature.
-Every draft-and-verify method also takes `num_speculative_tokens`, `budget`, `threshold`, and
-`verifier` ([verifiers](verifiers.md)); methods that cost no model of their own can be fused:
-`prompt-lookup+token-recycling`. Every canvas method also takes `steps`, `block_length`, `blocks`
-and `cache` ([diffusion](diffusion.md)); `exact` ones emit the tokens of `static`.
+`exact` methods emit the tokens of plain decoding, greedy and with a seed at any temperature. What
+a draft-and-verify method promises depends on its [verifier](verifiers.md), too. Methods that need
+no model of their own can be fused: `prompt-lookup+token-recycling`. For diffusion models `exact`
+means the tokens of `static` with the same blocks, and no cache.
+
+`paradecode methods` prints the same list. Each page has the paper, the idea, the settings, and when
+the method pays.
 """
 
-SHARED = {
-    "autoregressive": (
-        "num_speculative_tokens", "budget", "threshold", "acceptance_head", "tree_selector",
-        "verifier",
-    ),
-    "diffusion": ("steps", "block_length", "blocks", "cache"),
-}  # fmt: skip
+FILES = ("methods.json", "methods_pair.json")
+"""What ``bench/methods.py`` wrote: of the default model, and of a larger one with a draft model."""
+
+PARALLEL = "parallel.json"
+"""What ``paradecode bench --suite parallel`` wrote."""
 
 
-def page(results: Mapping[str, Any], pair: Mapping[str, Any]) -> str:
-    """The whole page.
+def pages(results: Sequence[Mapping[str, Any]], parallel: Mapping[str, Any]) -> dict[str, str]:
+    """Path below ``docs`` -> text.
 
     Args:
-        results: what ``bench/methods.py`` wrote of the default model.
-        pair: the same of a larger target with a draft model.
+        results: the contents of :data:`FILES`.
+        parallel: those of :data:`PARALLEL`.
     """
-    known = sorted(methods().values(), key=lambda method: (method.family, method.name))
+    known = sorted(methods().values(), key=lambda method: method.name)
     built_in = [m for m in known if m.build.__module__.startswith("paradecode.")]
+    each = {f"methods/{m.name}.md": method_page(m, results, parallel) for m in built_in}
+    return {"methods.md": _overview(built_in, results), **each}
+
+
+def _overview(known: Sequence[Method], results: Sequence[Mapping[str, Any]]) -> str:
+    drafting = [method for method in known if method.family == "autoregressive"]
+    unmasking = [method for method in known if method.family == "diffusion"]
     return "\n".join(
         [
             HEAD,
-            *(_section(method, results) for method in built_in),
-            _measured("All methods, one run", results),
-            _measured("A larger target, and a draft model", pair),
+            "## Draft and verify\n",
+            *_list(drafting),
+            "\n### Every draft-and-verify method\n",
+            "has these settings beside its own; `pearl`, `mirror-sd` and `unified-layer-skip` "
+            "have their own loops and only the settings on their pages.\n",
+            *settings_table(parameters_of(Drafting), {}),
+            "\n## Canvas decoding\n",
+            *_list(unmasking),
+            "\n### Every canvas method\n",
+            "has these settings beside its own ([what they mean](diffusion.md)).\n",
+            *settings_table(parameters_of(Unmasking), CANVAS_NAMES),
+            "",
+            _measured("All methods, one run", results[0]),
+            _measured("A larger target, and a draft model", results[1]),
         ]
     )
 
 
-def _section(method: Method, results: Mapping[str, Any]) -> str:
-    link = f"https://arxiv.org/abs/{method.arxiv}" if method.arxiv else method.url
-    paper = f"[{method.paper}]({link})" if link else method.paper
-    needs = "" if method.training == "none" else f" Training: {method.training}."
-    models = f" Needs a second model ({', '.join(method.models)})." if method.models else ""
-    lines = [
-        f"## `{method.name}`\n",
-        f"{method.summary}\n",
-        f"{paper}. Guarantee: {method.guarantee}.{needs}{models}",
+def _list(known: Sequence[Method]) -> list[str]:
+    rows = ["| method | what it does | guarantee | paper |", "|---|---|---|---|"]
+    return rows + [
+        f"| [`{m.name}`](methods/{m.name}.md) | {markdown(m.summary)} | {m.guarantee} "
+        f"| {paper_link(m)} |"
+        for m in known
     ]
-    own = [entry for entry in method.parameters if entry.name not in SHARED[method.family]]
-    if own:
-        lines.append("\n| setting | default | meaning |\n|---|---|---|")
-        lines += [f"| `{p.name}` | `{p.default}` | {p.help} |" for p in own]
-    row = next((r for r in results["methods"] if r["method"] == method.name), None)
-    if row is not None and method.name != "greedy":
-        overall = row["speed_up"]
-        lines.append(
-            f"\nMeasured: {overall['value']:.2f}x plain decoding "
-            f"({overall['low']:.2f} to {overall['high']:.2f}), mean acceptance length "
-            f"{row['mean_acceptance_length']:.2f}, {row['equal_to_plain']} of {row['prompts']} "
-            "outputs equal to plain."
-        )
-    return "\n".join(lines) + "\n"
 
 
 def _measured(title: str, results: Mapping[str, Any]) -> str:
@@ -118,9 +122,17 @@ def _measured(title: str, results: Mapping[str, Any]) -> str:
 
 
 def main() -> None:
-    *sources, target = map(Path, sys.argv[1:])
-    results, pair = (json.loads(source.read_text("utf-8")) for source in sources)
-    target.write_text(page(results, pair), "utf-8")
+    source, target = map(Path, sys.argv[1:])
+    *results, parallel = (
+        json.loads((source / name).read_text("utf-8")) for name in (*FILES, PARALLEL)
+    )
+    written = pages(results, parallel)
+    (target / "methods").mkdir(exist_ok=True)
+    for old in (target / "methods").glob("*.md"):
+        if f"methods/{old.name}" not in written:
+            old.unlink()
+    for name, text in written.items():
+        (target / name).write_text(text, "utf-8")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import Any
 
 from paradecode.bench.parallel.tasks import BY_NAME
 from paradecode.bench.plots import FAINT, INK, OWN
-from paradecode.bench.statistics import Interval
+from paradecode.bench.statistics import Interval, frontier
 from paradecode.bench.suites.parallel.methods import REFERENCE, cache_of, read
 from paradecode.bench.suites.parallel.results import Results
 from paradecode.bench.suites.parallel.summary import Figures, Summary, tasks_of
@@ -28,16 +28,6 @@ def draw_all(results: Results, summaries: Sequence[Summary], stem: Path) -> list
         files.append(stem.with_name(f"{stem.name}-{name}.png"))
         figure.savefig(files[-1], dpi=160, facecolor="white")
     return files
-
-
-def frontier(points: Sequence[tuple[float, float]]) -> list[int]:
-    """Indices of points (cost saved, quality) that no other point beats in both, left to right."""
-    best, kept = float("-inf"), []
-    for index in sorted(range(len(points)), key=lambda i: (-points[i][0], -points[i][1])):
-        if points[index][1] > best:
-            best = points[index][1]
-            kept.append(index)
-    return kept[::-1]
 
 
 def _frontier(results: Results, summaries: Sequence[Summary]) -> Any:

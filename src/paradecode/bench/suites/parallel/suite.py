@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from paradecode import __version__
 from paradecode.bench.machine import commit, describe
+from paradecode.bench.provenance import digest, versions
 from paradecode.bench.suites.parallel.journal import Journal
 from paradecode.bench.suites.parallel.methods import REFERENCE, canonical, default_methods
 from paradecode.bench.suites.parallel.report import report
@@ -20,13 +18,10 @@ from paradecode.bench.suites.parallel.results import Results, write_results
 from paradecode.bench.suites.parallel.run import choose_tasks, make_items, run_all, units_of
 from paradecode.bench.suites.parallel.summary import Summary, summarise
 from paradecode.bench.suites.parallel.verdicts import Verdict, verdicts
-from paradecode.core.errors import InvalidInput, InvalidModel
+from paradecode.core.errors import InvalidInput
 from paradecode.llm import LLM
-from paradecode.models.catalogue import Bundled, find
 
 DEFAULT_MODEL = "paradecode/tiny-diffusion"
-DIGESTED = 1 << 26
-"""Bytes of each end of a weight file that enter the digest: all of a small one."""
 
 
 @dataclass(frozen=True)
@@ -57,20 +52,6 @@ class Plan:
     def specs(self, has_blocks: bool) -> list[str]:
         """The methods in full, the reference first; ``has_blocks`` as in ``default_methods``."""
         return canonical([REFERENCE, *(self.methods or default_methods(has_blocks))])
-
-
-def weights_of(model: str) -> Path:
-    """The file or folder of a model.
-
-    Raises:
-        InvalidModel: one that should come with the package is not there.
-    """
-    entry = find(model)
-    path = entry.path if entry else None
-    if isinstance(entry, Bundled) and path is None:
-        fix = "this installation lacks it; make it: `paradecode train diffusion FOLDER`, then"
-        raise InvalidModel("model", model, f"{fix} --model FOLDER/model")
-    return path or Path(model)
 
 
 def measure(
@@ -106,7 +87,7 @@ def measure(
     return Results(
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         commit=commit(Path(__file__).parent),
-        versions=_versions(),
+        versions=versions(),
         model=llm.model,
         weights=str(facts["weights"]),
         machine=describe(),
@@ -143,27 +124,3 @@ def write_files(
 def judged(results: Results) -> tuple[list[Summary], list[Verdict]]:
     """All figures of a result."""
     return summarise(results), verdicts(results)
-
-
-def digest(path: Path) -> str:
-    """SHA-256 of a model's weights: of the sizes and both ends of its files."""
-    files = sorted(path.glob("*.safetensors")) + sorted(path.glob("*.gguf"))
-    found = hashlib.sha256()
-    for file in files or ([path] if path.is_file() else []):
-        size = file.stat().st_size
-        found.update(f"{file.name} {size}\n".encode())
-        with file.open("rb") as opened:
-            found.update(opened.read(DIGESTED))
-            opened.seek(max(DIGESTED, size - DIGESTED))
-            found.update(opened.read(DIGESTED))
-    return found.hexdigest()
-
-
-def _versions() -> dict[str, str]:
-    found = {"paradecode": __version__}
-    for package in ("numpy", "torch"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from paradecode.bench.statistics import Interval, interval, ratio, ratio_of_ratios, wilson
+from paradecode.bench.statistics import (
+    Interval,
+    gain,
+    interval,
+    ratio,
+    ratio_of_ratios,
+    wilson,
+)
 from paradecode.bench.suites.parallel.methods import REFERENCE, plain_of
 from paradecode.bench.suites.parallel.results import Answer, Item, Results
 
-Z = 1.959964
 COSTS = ("forwards", "deciding", "rows", "seconds")
 
 
@@ -143,20 +149,6 @@ def compared(one: Measured, other: Measured) -> Comparison | None:
         seconds=seconds,
         identical=sum(a.tokens == b.tokens for a, b in pairs),
     )
-
-
-def gain(pairs: Sequence[tuple[bool, bool]]) -> Interval:
-    """Difference of two paired shares, first minus second, with a 95 % interval.
-
-    The interval is Bonett and Price's (2012): Wald's after one more pair of either disagreement.
-    Unlike a bootstrap it does not vanish when no pair disagrees.
-    """
-    won = sum(first and not second for first, second in pairs)
-    lost = sum(second and not first for first, second in pairs)
-    p, q, n = won + 1, lost + 1, len(pairs) + 2
-    middle = (p - q) / n
-    half = Z * ((p + q) / n - middle**2) ** 0.5 / n**0.5
-    return Interval((won - lost) / len(pairs), max(-1.0, middle - half), min(1.0, middle + half))
 
 
 def figures(one: Measured, ids: set[str]) -> Figures:

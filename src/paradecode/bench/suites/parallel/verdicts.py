@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from paradecode.bench.parallel.tasks import BY_NAME
-from paradecode.bench.statistics import Interval
+from paradecode.bench.statistics import Interval, gain
 from paradecode.bench.suites.parallel.cells import points, times
 from paradecode.bench.suites.parallel.methods import (
     REFERENCE,
@@ -20,7 +20,6 @@ from paradecode.bench.suites.parallel.summary import (
     Comparison,
     Measured,
     compared,
-    gain,
     measured,
     tasks_of,
 )

@@ -89,8 +89,11 @@ class Browser:
         message, _, self._buffer = self._buffer.partition(b"\0")
         return json.loads(message)
 
-    def open(self, page: Path, fragment: str = "", width: int = 1280, dark: bool = False) -> None:
-        """Load a file at a width in CSS pixels, and wait until its program has run."""
+    def open(
+        self, page: Path | str, fragment: str = "", width: int = 1280, dark: bool = False
+    ) -> None:
+        """Load a file or an address at a width in CSS pixels; wait until its program has run."""
+        address = page.as_uri() if isinstance(page, Path) else page
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width, height=900, deviceScaleFactor=1, mobile=width < 600,
@@ -99,9 +102,9 @@ class Browser:
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.call("Page.navigate", url="about:blank")
         self.events.clear()
-        self.call("Page.navigate", url=page.as_uri() + fragment)
+        self.call("Page.navigate", url=address + fragment)
         until = time.monotonic() + PATIENCE
-        ready = "document.readyState === 'complete' && location.protocol === 'file:'"
+        ready = "document.readyState === 'complete' && location.protocol !== 'about:'"
         while not self.run(ready):
             assert time.monotonic() < until, "the page does not load"
             time.sleep(0.02)
@@ -118,7 +121,7 @@ class Browser:
         """A key, as from a keyboard."""
         text = {"text": key} if len(key) == 1 else {}
         code = {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, " ": 32,
-                "Home": 36, "End": 35, "Tab": 9}[key]  # fmt: skip
+                "Home": 36, "End": 35, "Tab": 9, "Enter": 13, "Escape": 27}[key]  # fmt: skip
         for kind in ("keyDown", "keyUp"):
             extra = text if kind == "keyDown" else {}
             self.call(

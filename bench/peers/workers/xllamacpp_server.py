@@ -1,0 +1,32 @@
+"""llama.cpp's HTTP server through xllamacpp, for machines without a ``llama-server``.
+
+    python xllamacpp_server.py MODEL PORT THREADS SLOTS CONTEXT
+
+Runs until it is killed. ``CONTEXT`` is that of one slot.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import xllamacpp as x
+
+
+def main(model: str, port: int, threads: int, slots: int, context: int) -> None:
+    params = x.CommonParams()
+    params.model.path = model
+    params.hostnames = ["127.0.0.1"]
+    params.port = port
+    params.n_parallel = slots
+    params.n_ctx = slots * context
+    params.cpuparams.n_threads = threads
+    params.cpuparams_batch.n_threads = threads
+    params.cont_batching = True
+    server = x.Server(params)
+    print(server.listening_address, flush=True)
+    threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], *map(int, sys.argv[2:6]))

@@ -1,0 +1,177 @@
+"""What a load run does: endpoints, loads, how many requests, and the rules they are checked by."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from paradecode.core.errors import InvalidInput
+
+APIS = ("chat", "completions")
+ARRIVALS = ("poisson", "constant")
+COUNTS = ("usage", "tokenizer")
+MAX_CLIENTS = 1024
+RESERVED = frozenset({"model", "messages", "prompt", "stream", "stream_options", "n"})
+"""Fields of the request that the client itself sets."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A server, and what its requests say besides the prompt.
+
+    Attributes:
+        name: in the tables.
+        url: up to and including ``/v1``.
+        model: as the server calls it; None takes the first that it lists.
+        body: more fields of the request's JSON.
+    """
+
+    name: str
+    url: str
+    model: str | None = None
+    body: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Load:
+    """Exactly one of ``clients`` (closed loop) and ``rate`` (open loop, requests a second).
+
+    A closed loop has so many clients, each of which sends its next request when the last one is
+    answered: it finds the throughput. An open loop sends at its own pace, whether or not the server
+    keeps up: it finds the latency that users would see.
+    """
+
+    clients: int | None = None
+    rate: float | None = None
+
+    def __str__(self) -> str:
+        if self.clients is not None:
+            return f"c={self.clients}"
+        return f"{self.rate:g}/s"
+
+    def check(self) -> None:
+        """Raise InvalidInput for a load that cannot be driven."""
+        if self.clients is not None and not 1 <= self.clients <= MAX_CLIENTS:
+            raise InvalidInput("--concurrency", self.clients, f"give 1 to {MAX_CLIENTS}")
+        if self.rate is not None and not 0 < self.rate <= 10_000:
+            raise InvalidInput("--rate", self.rate, "give more than 0 and at most 10000 a second")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A run. Every endpoint gets the same requests in the same order.
+
+    Attributes:
+        endpoints: their names differ; the first is what the others are compared with.
+        loads: each is driven in every round.
+        requests: of one round, for each endpoint and load.
+        rounds: repetitions; the order of the endpoints is drawn afresh in each.
+        warmup: requests before each measurement that do not count.
+        arrivals: of an open loop: ``poisson`` or ``constant``.
+        api: ``chat`` or ``completions``.
+        max_tokens: upper bound on the prompts' own.
+        timeout: seconds one request may take.
+        count: who counts output tokens: each server's ``usage``, or one ``tokenizer`` for all.
+        slo_ttft, slo_tpot: seconds that a good request stays within; None sets no bound.
+        seed: of prompts, order and arrivals.
+    """
+
+    endpoints: tuple[Endpoint, ...]
+    loads: tuple[Load, ...] = (Load(clients=1),)
+    requests: int = 32
+    rounds: int = 3
+    warmup: int = 2
+    arrivals: str = "poisson"
+    api: str = "chat"
+    max_tokens: int | None = None
+    timeout: float = 300.0
+    count: str = "usage"
+    slo_ttft: float | None = None
+    slo_tpot: float | None = None
+    seed: int = 0
+
+    def check(self) -> None:
+        """Raise InvalidInput naming the option that cannot be used."""
+        names = [endpoint.name for endpoint in self.endpoints]
+        if not names:
+            raise InvalidInput("--endpoint", [], "name at least one: --endpoint NAME=URL")
+        for name in names:
+            if names.count(name) > 1:
+                raise InvalidInput("--endpoint", name, "give each endpoint a name of its own")
+        if not self.loads:
+            raise InvalidInput("--concurrency", [], "give at least one load")
+        for load in self.loads:
+            load.check()
+        for option, value, low, high in (
+            ("--requests", self.requests, 1, 1_000_000), ("--rounds", self.rounds, 1, 1000),
+            ("--warmup", self.warmup, 0, 10_000), ("--timeout", self.timeout, 0.001, 86_400),
+            ("--max-tokens", self.max_tokens, 1, 1 << 20),
+            ("--slo-ttft", self.slo_ttft, 0, math.inf), ("--slo-tpot", self.slo_tpot, 0, math.inf),
+        ):  # fmt: skip
+            if value is not None and not low <= value <= high:
+                raise InvalidInput(option, value, f"give {low:g} to {high:g}")
+        for option, text, known in (
+            ("--arrivals", self.arrivals, ARRIVALS), ("--api", self.api, APIS),
+            ("--count", self.count, COUNTS),
+        ):  # fmt: skip
+            if text not in known:
+                raise InvalidInput(option, text, f"use one of {', '.join(known)}")
+
+
+def read_endpoints(
+    given: Sequence[str], bodies: Sequence[str] = (), model: str | None = None
+) -> tuple[Endpoint, ...]:
+    """Endpoints from the command line.
+
+    Args:
+        given: ``NAME=URL``; a URL without a path gets ``/v1``.
+        bodies: ``JSON`` for all, or ``NAME=JSON`` for one, applied in order.
+        model: for all of them.
+
+    Raises:
+        InvalidInput: naming what cannot be read.
+    """
+    fields: dict[str, dict[str, Any]] = {}
+    urls: dict[str, str] = {}
+    for text in given:
+        name, equals, url = text.partition("=")
+        if not equals or not name.strip():
+            raise InvalidInput("--endpoint", text, "write NAME=URL")
+        if name in urls:
+            raise InvalidInput("--endpoint", name, "give each endpoint a name of its own")
+        urls[name], fields[name] = _url(url), {}
+    for text in bodies:
+        name, _, rest = ("", "", text) if text.lstrip().startswith("{") else text.partition("=")
+        if name and name not in fields:
+            raise InvalidInput("--body", text, f"name one of {', '.join(fields)}")
+        for own in [name] if name else list(fields):
+            fields[own].update(_body(rest))
+    return tuple(Endpoint(name, url, model, fields[name]) for name, url in urls.items())
+
+
+def _url(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or parts.query or parts.fragment or parts.username:
+        raise InvalidInput("--endpoint", text, "give a URL such as http://127.0.0.1:8000")
+    return text.rstrip("/") if parts.path.strip("/") else text.rstrip("/") + "/v1"
+
+
+def _body(text: str) -> dict[str, Any]:
+    try:
+        body = json.loads(text)
+    except (ValueError, RecursionError):
+        body = None
+    if not isinstance(body, dict):
+        raise InvalidInput("--body", text, "write a JSON object, or NAME={...}")
+    for name in body:
+        if name in RESERVED:
+            raise InvalidInput("--body", name, "this field is the client's own")
+    return body

@@ -1,0 +1,1 @@
+"""Benchmark results as one page, pictures and tables: `paradecode report`."""

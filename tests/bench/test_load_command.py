@@ -1,0 +1,86 @@
+"""`paradecode bench load` from the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("aiohttp")
+
+from fake_openai import TOKENS, FakeServer
+from typer.testing import CliRunner
+
+from paradecode.cli import app
+from paradecode.core.errors import InvalidInput
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[FakeServer]:
+    opened = FakeServer()
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def run(
+    server: FakeServer, *arguments: str, behaviours: tuple[str, ...] = ("steady",)
+) -> tuple[int, str]:
+    named = [part for name in behaviours for part in ("-e", f"{name}={server.url}/{name}/v1")]
+    small = ["-n", "2", "--rounds", "2", "--warmup", "1"]
+    result = CliRunner().invoke(app, ["bench", "load", *named, *small, *arguments])
+    if isinstance(result.exception, InvalidInput):
+        raise result.exception
+    return result.exit_code, result.stdout
+
+
+def test_json_and_files(server: FakeServer, tmp_path: Path) -> None:
+    file = tmp_path / "load.json"
+    code, printed = run(
+        server, "-c", "1", "-c", "2", "--rate", "50", "--slo-ttft", "5", "--json", "-o", str(file),
+        behaviours=("steady", "bundled"),
+    )  # fmt: skip
+    assert code == 0
+    found = json.loads(printed)
+    assert found == json.loads(file.read_text("utf-8"))
+    assert found["schema"] == "paradecode-load/1"
+    assert found["machine"]["cores"] >= 1
+    assert [e["model"] for e in found["endpoints"]] == ["model-of-steady", "model-of-bundled"]
+    assert found["settings"]["loads"] == ["c=1", "c=2", "50/s"]
+    assert len(found["figures"]) == 6
+    for figures in found["figures"]:
+        assert (figures["requests"], figures["errors"]) == (4, {})
+        assert figures["tokens"] == 4 * TOKENS
+        assert figures["good"]["value"] == 1.0
+    assert file.with_suffix(".png").exists()
+
+
+def test_tables_and_failures(server: FakeServer) -> None:
+    code, printed = run(server, behaviours=("steady", "flaky"))
+    assert code == 1
+    assert "TTFT" in printed
+    assert "tokens as each server counts them" in " ".join(printed.split())
+
+
+def test_one_tokenizer_counts_for_all(server: FakeServer) -> None:
+    """A server that does not count can be measured all the same."""
+    code, printed = run(server, "--count", "tokenizer", "--json", behaviours=("uncounted",))
+    assert code == 0
+    answers = [a for phase in json.loads(printed)["phases"] for a in phase["answers"]]
+    assert {answer["tokens"] for answer in answers} == {TOKENS}  # " word" is one token.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        (("-c", "0"), "--concurrency"), (("--output", "x.txt"), "--output"),
+        (("--count", "chunks"), "--count"), (("--prompts", "/nonexistent/p.txt"), "--prompts"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(server: FakeServer, arguments: tuple[str, ...], field: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        run(server, *arguments)
+    assert refused.value.field == field

@@ -1,0 +1,41 @@
+"""A tiny untrained model with a tokenizer, and prompts that it can read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+LOOP = "red blue green red blue green red blue green red blue"
+PROMPTS = [
+    {"id": "a-1", "group": "a", "turns": [LOOP, "blue red"], "max_tokens": 12},
+    {"id": "a-2", "group": "a", "turns": ["sort: 3 1 2"], "max_tokens": 12, "answers": ["1 2 3"]},
+    {"id": "b-1", "group": "b", "turns": [LOOP + " " + LOOP], "max_tokens": 12},
+    {"id": "b-2", "group": "b", "turns": ["reverse: red blue"], "max_tokens": 12},
+]
+
+
+def write_model(place: Path) -> Path:
+    """A folder of the autoregressive kind with random weights that hardly ever ends a text."""
+    import torch
+
+    from paradecode.training.diffusion.model import TinyModel, save_model, tiny_config
+    from paradecode.training.diffusion.vocabulary import END, build_tokenizer, save_tokenizer
+
+    torch.set_num_threads(1)
+    tokenizer = build_tokenizer()
+    size = tokenizer.get_vocab_size()
+    model = TinyModel(tiny_config("autoregressive", size, 32, 2, 2, 48), seed=0)
+    with torch.no_grad():
+        generator = torch.Generator().manual_seed(0)
+        for parameter in model.parameters():
+            if parameter.ndim == 2:
+                parameter.normal_(0, 0.3, generator=generator)
+        model.embed.weight[END] = 0  # The head is tied to it.
+    save_model(model, place)
+    save_tokenizer(tokenizer, place)
+    return place
+
+
+def write_prompts(file: Path) -> Path:
+    file.write_text("\n".join(map(json.dumps, PROMPTS)), "utf-8")
+    return file

@@ -1,0 +1,292 @@
+"""Results as a page, pictures and Markdown."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from paradecode.bench.statistics import Interval
+from paradecode.core.errors import InvalidInput
+from paradecode.report.bench.axes import Scale, round_step
+from paradecode.report.bench.charts.all import draw_all
+from paradecode.report.bench.compare import compare_files
+from paradecode.report.bench.drawing import Text, shortened, spread, text_width
+from paradecode.report.bench.load import read_sheet
+from paradecode.report.bench.markdown import markdown
+from paradecode.report.bench.page import page
+from paradecode.report.bench.palette import COLOURS, looks
+from paradecode.report.bench.sheet import PLAIN, Line, Sheet, Tile
+from paradecode.report.bench.write import write_report
+
+COMMITTED = Path(__file__).parents[2] / "bench" / "results"
+FILES = ("peers.json", "peers_own_lengths.json", "methods.json", "methods_pair.json")
+
+
+def about(value: float) -> Interval:
+    return Interval(value, 0.9 * value, 1.1 * value)
+
+
+def line(name: str, speed: float, quality: float, **known) -> Line:
+    over = speed / 100
+    return Line(
+        name, name.partition("(")[0], speed=about(speed), over=about(over),
+        quality=Interval(quality, quality, quality),
+        groups={"chat": about(over), "code": about(2 * over)}, acceptance=(0.8, 0.5, 0.1),
+        split={"target": 6.0, "draft": 1.0, "verify": 0.5, "sample": 0.25, "other": 0.25},
+        sweep={1: about(speed), 4: about(3 * speed)}, sweep_over={1: about(over), 4: about(1.0)},
+        cells=("badge", "speed", ""), **known,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def sheet() -> Sheet:
+    plain = replace(line("greedy", 100, 1.0), family=PLAIN, muted=True, acceptance=())
+    return Sheet(
+        "Decoders on <toy>",
+        (plain, line("fast", 180, 1.0, standing="exact", badge="exact 9/9"),
+         line("loose", 240, 0.7, standing="lossy"),
+         line("wrong", 90, 0.95, standing="broken")),
+        (("Model", "a & b"),), (Tile("1.8×", "plain", bad=True),), "greedy", "Own choice", True,
+        ("output", "tokens/s", "empty"), ("A note.",),
+    )  # fmt: skip
+
+
+class Elements(HTMLParser):
+    """Every start tag with its attributes; complains about tags that do not match."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self._open: list[str] = []
+        self.feed(html)
+        assert self._open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+        if tag not in ("meta", "br"):
+            self._open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self._open.pop() == tag
+
+
+def test_the_page_needs_nothing_from_elsewhere(sheet):
+    html = page([sheet])
+    for tag, attributes in Elements(html).found:
+        assert tag not in ("script", "link", "img", "iframe", "object")
+        assert not {"src", "href", "onclick", "onload"} & attributes.keys()
+    assert "default-src 'none'" in html
+    assert "url(" not in html
+    assert "@import" not in html
+
+
+def test_hostile_names_are_only_text(sheet):
+    evil = '<script>alert(1)</script>"&'
+    lines = (*sheet.lines, replace(sheet.lines[1], name=evil, badge=evil, cells=(evil, evil, evil)))
+    bad = replace(sheet, title=evil, lines=lines, notes=(evil,), baseline=evil)
+    tags = {tag for tag, _ in Elements(page([bad])).found}
+    assert "script" not in tags
+    assert "`" in markdown([bad])
+
+
+def test_the_page_says_what_was_measured(sheet):
+    html = page([sheet])
+    for said in ("Decoders on &lt;toy&gt;", "a &amp; b", "exact 9/9", "lossy, 70 %", "≠ plain",
+                 "1.8×", "A note.", "Own choice", "prefers-color-scheme:dark"):  # fmt: skip
+        assert said in html
+    assert "180 tokens/s (162 to 198)" in html  # On hover.
+    assert "empty" not in html  # A column without a cell.
+
+
+def test_every_chart_is_drawn_inside_of_its_frame(sheet):
+    drawn = draw_all(sheet, looks([sheet]))
+    assert list(drawn) == ["speed", "frontier", "groups", "acceptance", "sweep", "split"]
+    for drawing in drawn.values():
+        texts = [shape for shape in drawing.shapes if isinstance(shape, Text)]
+        assert {"fast", "loose"} <= {text.text for text in texts}
+        for text in texts:
+            width = text_width(text.text, text.size)
+            left = text.x - {"start": 0, "middle": width / 2, "end": width}[text.anchor]
+            assert left > -6, text
+            assert left + width < drawing.width + 6, text
+            assert 0 < text.y < drawing.height
+
+
+def test_charts_without_data_are_left_out(sheet):
+    bare = replace(
+        sheet,
+        lines=tuple(
+            replace(each, quality=None, groups={}, acceptance=(), split={}, sweep={}, sweep_over={})
+            for each in sheet.lines
+        ),
+    )
+    assert list(draw_all(bare, looks([bare]))) == ["speed"]
+    assert list(draw_all(replace(sheet, lines=()), {})) == []
+    exact = replace(sheet, lines=sheet.lines[:2])
+    assert "frontier" not in draw_all(exact, looks([exact]))  # Nothing was traded for speed.
+
+
+def test_the_frontier_leaves_out_what_is_beaten(sheet):
+    drawing = draw_all(sheet, looks([sheet]))["frontier"]
+    (joined,) = [s for s in drawing.shapes if getattr(s, "dash", ()) == (4, 4)]
+    assert len(joined.points) == 2  # fast and loose; greedy and wrong are slower and no better.
+
+
+def test_a_family_has_one_colour_on_all_sheets(sheet):
+    other = replace(sheet, lines=(line("loose(x=1)", 5, 1.0), line("new", 5, 1.0)))
+    found = looks([sheet, other])
+    assert found["loose", "loose"].colour == found["loose", "loose(x=1)"].colour
+    assert found["loose", "loose"].key != found["loose", "loose(x=1)"].key
+    assert found[PLAIN, "greedy"].colour == "plain"
+    used = {look.colour for look in found.values()}
+    assert used <= COLOURS.keys()
+    assert len({found[key].colour for key in found if key[0] != "loose"}) == len(found) - 2
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_committed_results_become_pages(name, tmp_path):
+    sheet = read_sheet(COMMITTED / name)
+    assert sheet.lines
+    assert sheet.baseline
+    assert sheet.tiles
+    html, text = page([sheet]), markdown([sheet])
+    Elements(html)
+    for each in sheet.lines:
+        assert each.name in html
+        assert f"| `{each.name}` |" in text
+    widths = {row.count("|") for row in re.findall(r"^\| .*$", text.split("\n\n")[2], re.MULTILINE)}
+    assert len(widths) == 1
+
+
+def test_the_parallel_suite_becomes_a_page(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "bench")
+    from parallel_runs import good
+
+    from paradecode.bench.suites.parallel.results import write_results
+
+    write_results(good(), tmp_path / "p.json", {})
+    sheet = read_sheet(tmp_path / "p.json")
+    by_name = {each.name: each for each in sheet.lines}
+    assert by_name["freedave"].standing == "exact"
+    assert by_name["static(steps=2)"].standing == "lossy"
+    assert by_name["static(steps=2)"].quality.value == 0.5
+    assert set(draw_all(sheet, looks([sheet]))) == {"speed", "frontier", "groups"}
+    found = compare_files(tmp_path / "p.json", tmp_path / "p.json")
+    assert len(found.rows) == len(sheet.lines)
+
+
+def test_several_files_on_one_page(tmp_path):
+    sheets = [read_sheet(COMMITTED / name) for name in FILES[:2]]
+    html = page(sheets)
+    Elements(html)
+    assert html.count("<section>") == 2
+    assert markdown(sheets).count("\n# ") == 1
+
+
+def test_files_and_folders(sheet, tmp_path):
+    pytest.importorskip("matplotlib")
+    for name, start in (("r.html", b"<!doctype"), ("r.md", b"# Deco"), ("r.png", b"\x89PNG")):
+        (written,) = write_report([sheet], tmp_path / name)
+        assert written.read_bytes().startswith(start)
+    files = write_report([sheet], tmp_path / "all")
+    assert {file.name for file in files} == {
+        "report.html", "report.md", "speed.png", "frontier.png", "groups.png", "acceptance.png",
+        "sweep.png", "split.png",
+    }  # fmt: skip
+    for bad in ("r.pdf", "no/such/r.html"):
+        with pytest.raises(InvalidInput, match="output"):
+            write_report([sheet], tmp_path / bad)
+
+
+def test_pictures_without_matplotlib_are_refused(sheet, tmp_path, monkeypatch):
+    monkeypatch.setattr("paradecode.report.bench.png.find_spec", lambda name: None)
+    with pytest.raises(InvalidInput, match="plots"):
+        write_report([sheet], tmp_path / "r.png")
+
+
+def test_files_of_other_kinds_are_refused(tmp_path):
+    for text, named in (
+        ("{}", "schema"), ('{"schema": "x"}', "schema"), ("[]", "results"), ("", "results"),
+        ('{"methods": []}', "methods"), ('{"methods": [{}]}', r"methods\[0\].method"),
+        ('{"methods": [{"method": 3}]}', r"methods\[0\].method"),
+        ('{"schema": "paradecode-parallel/1"}', "results"),
+    ):  # fmt: skip
+        (tmp_path / "x.json").write_text(text)
+        with pytest.raises(InvalidInput, match=named):
+            read_sheet(tmp_path / "x.json")
+
+
+def test_results_of_two_kinds_cannot_be_compared():
+    with pytest.raises(InvalidInput, match="one kind"):
+        compare_files(COMMITTED / "peers.json", COMMITTED / "methods.json")
+    peers = compare_files(COMMITTED / "peers.json", COMMITTED / "peers.json")
+    assert {row[3] for row in peers.rows} == {"1.00 (1.00 to 1.00)"}
+    methods = compare_files(COMMITTED / "methods.json", COMMITTED / "methods.json")
+    assert all(row[1] == row[2] for row in methods.rows)
+
+
+def test_the_command(tmp_path):
+    from typer.testing import CliRunner
+
+    from paradecode.cli import app
+
+    output = tmp_path / "r.html"
+    run = CliRunner().invoke(app, ["report", str(COMMITTED / "peers.json"), "-o", str(output)])
+    assert run.exit_code == 0
+    assert "llama-cpp/q4_1" in output.read_text()
+    run = CliRunner().invoke(app, ["report", str(tmp_path / "none.json"), "-o", str(output)])
+    assert run.exit_code == 1
+    assert "none.json" in str(run.exception)
+
+
+def test_the_headline_is_that_of_the_committed_results(monkeypatch, tmp_path):
+    from paradecode.report import headline
+
+    readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    copy = tmp_path / "README.md"
+    empty = re.sub(r"(?s)(<!-- headline:begin -->).*(<!-- headline:end -->)", r"\1\2", readme)
+    assert empty != readme
+    copy.write_text(empty, "utf-8")
+    files = [str(COMMITTED / name) for name in FILES[:2]]
+    monkeypatch.setattr(sys, "argv", ["headline", *files, str(copy)])
+    headline.main()
+    assert copy.read_text("utf-8") == readme
+
+
+def test_no_headline_for_outputs_that_differ():
+    from paradecode.bench.results import read_results
+    from paradecode.report.headline import FAST, headline, insert
+
+    results = read_results(COMMITTED / "peers.json")
+    records = tuple(
+        replace(r, token_ids=(*r.token_ids[:-1], 1)) if r.engine == FAST else r
+        for r in results.records
+    )
+    with pytest.raises(InvalidInput, match="no headline"):
+        headline(replace(results, records=records), results)
+    with pytest.raises(InvalidInput, match="headline:begin"):
+        insert("no marks", "text")
+
+
+def test_labels_keep_their_distance():
+    assert spread([10, 11, 50], 16, 0, 100) == pytest.approx([2.5, 18.5, 50], abs=0.1)
+    places = spread([0, 0, 0], 10, 0, 100)
+    assert all(b - a >= 9.9 for a, b in pairwise(places))
+    assert shortened("a long name", 30).endswith("…")
+    assert shortened("short", 100) == "short"
+
+
+def test_axes_have_round_ticks():
+    assert Scale(0, 630, 0, 100).ticks() == [0, 200, 400, 600]
+    assert Scale(0.7, 1.62, 0, 100).ticks() == pytest.approx([0.8, 1.0, 1.2, 1.4, 1.6])
+    assert Scale(20, 900, 0, 100, log=True).ticks() == [20, 50, 100, 200, 500]
+    assert Scale(10, 1000, 0, 100, log=True)(100) == pytest.approx(50)
+    assert round_step(0.03) == 0.05
+    assert json.dumps(round_step(0)) == "1.0"

@@ -1,0 +1,68 @@
+"""The page of what runs together is what the registry and the caches say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paradecode.core.errors import InvalidInput
+from paradecode.decoders.diffusion.blocks import BLOCKS
+from paradecode.decoders.diffusion.caches import CACHES
+from paradecode.decoders.diffusion.canvas import Canvas
+from paradecode.report.canvas_matrix_page import page
+from paradecode.testing.canvas_matrix import (
+    ATTENTION,
+    _decode,
+    combinations,
+    policies,
+    refusal,
+    spec,
+)
+
+ROOT = Path(__file__).parents[2]
+RESULTS = json.loads((ROOT / "bench/results/diffusion_matrix.json").read_text("utf-8"))
+REFUSED = {tuple(parts): reason for *parts, reason in RESULTS["refused"]}
+
+
+def test_the_page_is_what_the_results_say() -> None:
+    assert page(RESULTS) == (ROOT / "docs/diffusion_matrix.md").read_text("utf-8")
+
+
+def test_the_results_are_of_every_part_there_is() -> None:
+    assert RESULTS["policies"] == policies()
+    assert RESULTS["blocks"] == [*BLOCKS]
+    assert RESULTS["caches"] == [*CACHES]
+    assert RESULTS["attention"] == [*ATTENTION]
+    everywhere = sum(kind == "any" for *_, kind in REFUSED)
+    cases = (len([*combinations()]) - everywhere) * len(ATTENTION)
+    assert RESULTS["ran"] == cases - (len(REFUSED) - everywhere)
+
+
+def test_the_registry_refuses_those_and_no_others() -> None:
+    for parts in combinations():
+        assert REFUSED.get((*parts, "any")) == refusal(*parts), parts
+
+
+@pytest.mark.parametrize("kind", ATTENTION)
+def test_caches_refuse_models_and_nothing_else_does(kind: str) -> None:
+    block = {"full": 0, "causal": 1}.get(str(ATTENTION[kind].get("attention", "causal")), 4)
+    for name, cache in CACHES.items():
+        reason = None
+        try:
+            cache().start(Canvas(np.arange(4, 9, dtype=np.int32), 8, 28, block))
+        except InvalidInput as error:
+            reason = error.fix
+        for parts in combinations():
+            if parts[2] == name and (*parts, "any") not in REFUSED:
+                assert REFUSED.get((*parts, kind)) == reason, (parts, kind)
+
+
+@pytest.mark.parametrize("kind", ATTENTION)
+def test_some_run_again(kind: str) -> None:
+    from paradecode.decoders.registry import parse
+
+    for parts in [("static", "fixed", "two_level"), ("freedave", "lead", "dual")]:
+        assert _decode(parse(spec(*parts)), kind) == REFUSED.get((*parts, kind))
