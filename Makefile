@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 BENCH ?= main
 CORE := $(wildcard csrc/*) CMakeLists.txt pyproject.toml
 
-.PHONY: demo test test-all lint bench wheel check-wheel sanitize clean
+.PHONY: demo test test-all lint docs bench wheel check-wheel sanitize clean
 
 demo: $(VENV)/.installed
 	$(BIN)/paradecode demo
@@ -25,6 +25,10 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/test_layering.py
+
+# The documentation as a site; a broken link is an error.
+docs: $(VENV)/.installed-dev
+	$(BIN)/mkdocs build --strict --quiet --site-dir build/site
 
 # BENCH is quick, main or full, and options: make bench BENCH="quick --engines vllm/*".
 bench: $(VENV)/.installed-bench

@@ -17,7 +17,7 @@ CORE = {"core"}
 MODELS = CORE | {"models"}
 INTERFACE = MODELS | {"backends.interface"}
 BACKENDS = INTERFACE | {"backends", "backends.torch", "backends.native"}
-FRONT = BACKENDS | {"decoders", "engine", "llm"}
+FRONT = BACKENDS | {"decoders", "engine", "constraints", "llm"}
 # Training makes what methods need, tests and benchmarks run both: they may use one another.
 TOP = {"bench", "certificate", "replay", "report", "serve", "training", "testing", "tune"}
 
@@ -30,6 +30,7 @@ ALLOWED = {
     "backends": BACKENDS,  # The factory: the one place that knows every backend.
     "decoders": CORE | {"decoders"},
     "engine": INTERFACE | {"decoders", "engine"},
+    "constraints": MODELS | {"constraints"},
     "llm": FRONT,
     "": FRONT,  # paradecode/__init__.py: what users import.
     **{room: FRONT | TOP | {""} for room in TOP},

@@ -20,7 +20,7 @@ EXACT = sorted(
     and method.training == "none"
     and not method.models
 )
-FUSED = ["prompt-lookup+token-recycling", "suffix+stand+token-recycling"]
+FUSED = ["auto", "prompt-lookup+token-recycling", "suffix+stand+token-recycling"]
 
 
 @pytest.fixture(scope="module")
