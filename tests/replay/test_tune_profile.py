@@ -86,6 +86,7 @@ def test_a_profile_is_loaded_and_stays_exact(tuned):
         parallel = llm.generate(prompt, max_tokens=12)
         assert parallel.token_ids == llm.generate(prompt, max_tokens=12, decoder=None).token_ids
     run = paradecode("generate", "Hello", "--max-tokens", "4", "--profile", str(tuned), "--json")
+    assert run.returncode == 0, run.stderr
     assert json.loads(run.stdout)["decoder"] == Profile.load(tuned).decoder
 
 

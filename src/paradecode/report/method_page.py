@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import paradecode
 from paradecode.decoders.autoregressive.method import LoopSettings as Drafting
 from paradecode.decoders.diffusion.method import NAMES as CANVAS_NAMES
 from paradecode.decoders.diffusion.method import LoopSettings as Unmasking
@@ -77,8 +77,8 @@ def paper_link(method: Method) -> str:
 
 def _facts(method: Method) -> list[tuple[str, str]]:
     shown = ".".join(method.build.__module__.split(".")[1:]).replace(".", "/") + ".py"
-    source = Path(paradecode.__path__[0], shown)
-    assert source.is_file(), f"{method.name} is not where it says: {source}"
+    source = Path(sys.modules[method.build.__module__].__file__ or "")
+    assert source.as_posix().endswith(f"paradecode/{shown}"), f"{method.name} lies at {source}"
     facts = [
         ("paper", paper_link(method)),
         ("family", method.family),
