@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from bench.serving import Server, complaints, serving
+from bench.serving import Server, complaints, serving, tell
 
 WARM_UP = 0.25
 """Share of the requests after which memory is first measured: caches and pools have grown."""
@@ -175,6 +175,7 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=20000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--models", nargs="*", default=["tiny=smollm2-135m-instruct"])
+    parser.add_argument("--out", type=Path)
     chosen = parser.parse_args()
     log = Path(tempfile.gettempdir()) / "paradecode-serve-fuzz.log"
     with serving(chosen.models, log) as server:
@@ -187,8 +188,11 @@ def main() -> int:
             f"{server.url}/v1/completions", json={"prompt": "a", "max_tokens": 2}, timeout=60
         )
         found = complaints(before, after)
-    print(json.dumps({"requests": chosen.requests, "answers": dict(sorted(kinds.items())),
-                      "before": vars(before), "after": vars(after), "leaks": found}))  # fmt: skip
+    tell(
+        {"requests": chosen.requests, "answers": dict(sorted(kinds.items())),
+         "before": vars(before), "after": vars(after), "leaks": found},
+        chosen.out,
+    )  # fmt: skip
     return 0 if alive.status_code == 200 and not found else 1
 
 

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from datetime import date
 from pathlib import Path
+from typing import Any
 
 import httpx
 
+from paradecode.bench.machine import commit, describe
+
 MEMORY_BOUND = 0.02
 """How much more memory may be held after the torment than after its beginning."""
+
+KV_TOKENS = "16384"
+"""So few that the warm-up touches all of their memory: it would look like a leak afterwards."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +82,9 @@ def complaints(before: Holdings, after: Holdings) -> list[str]:
 def serving(models: Sequence[str], log: Path) -> Iterator[Server]:
     """Start a server on a free port; its log goes to a file."""
     program = "from paradecode.cli import main; main()"
-    command = [sys.executable, "-c", program, "serve", *models, "--port", "0"]
+    command = [
+        sys.executable, "-c", program, "serve", *models, "--port", "0", "--kv-tokens", KV_TOKENS,
+    ]  # fmt: skip
     with log.open("w") as errors:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
         try:
@@ -86,6 +96,18 @@ def serving(models: Sequence[str], log: Path) -> Iterator[Server]:
         finally:
             process.terminate()
             process.wait(60)
+
+
+def tell(found: dict[str, Any], out: Path | None) -> None:
+    """Print what was found as JSON, with the machine and the date; write it to a file as well."""
+    facts = {
+        "date": date.today().isoformat(), "machine": asdict(describe()),
+        "commit": commit(Path(__file__).parents[1]),
+    }  # fmt: skip
+    text = json.dumps({**facts, **found}, indent=1)
+    print(text)
+    if out is not None:
+        out.write_text(text + "\n", "utf-8")
 
 
 def _resident(pid: int) -> int:

@@ -1,6 +1,6 @@
 """Tokens per forward under JSON schemas: plain constrained decoding, forced tokens, and lookup.
 
-    python bench/structured.py [--max-tokens 160] [--json]
+    python bench/structured.py [--max-tokens 160] [--out bench/results/structured.json]
 
 Counts forwards, so that the machine's load does not matter. Every method's tokens are compared with
 the plain ones, and every document is validated.
@@ -11,11 +11,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import asdict
+from datetime import date
+from pathlib import Path
 from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
 
 from paradecode import LLM
+from paradecode.bench.machine import commit, describe
 
 METHODS = {
     "plain": "greedy",
@@ -246,19 +250,23 @@ def measure(llm: LLM, max_tokens: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--max-tokens", type=int, default=160)
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     with LLM() as llm:
         result = measure(llm, given.max_tokens)
-    if given.json:
-        print(json.dumps(result, indent=1))
-        return
+        head = {
+            "date": date.today().isoformat(), "machine": asdict(describe()),
+            "commit": commit(Path(__file__).parents[1]), "model": llm.model,
+            "backend": llm.backend.name, "max_tokens": given.max_tokens,
+        }  # fmt: skip
     print(f"{result['valid']} of {result['tasks']} documents are valid")
     for name, total in result["methods"].items():
         print(
             f"{name:30} {total['tokens_per_forward']:5.2f} tokens a forward, "
             f"{total['forwards']:5} forwards, {total['equal']} outputs equal the plain ones"
         )
+    if given.out:
+        given.out.write_text(json.dumps({**head, **result}, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

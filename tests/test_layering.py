@@ -17,7 +17,7 @@ CORE = {"core"}
 MODELS = CORE | {"models"}
 INTERFACE = MODELS | {"backends.interface"}
 BACKENDS = INTERFACE | {"backends", "backends.torch", "backends.native"}
-FRONT = BACKENDS | {"decoders", "engine", "constraints", "llm"}
+FRONT = BACKENDS | {"decoders", "engine", "constraints", "completion", "llm"}
 # Training makes what methods need, tests and benchmarks run both: they may use one another.
 TOP = {"bench", "certificate", "replay", "report", "serve", "training", "testing", "tune"}
 
@@ -31,6 +31,7 @@ ALLOWED = {
     "decoders": CORE | {"decoders"},
     "engine": INTERFACE | {"decoders", "engine"},
     "constraints": MODELS | {"constraints"},
+    "completion": INTERFACE | {"decoders", "engine", "completion"},
     "llm": FRONT,
     "": FRONT,  # paradecode/__init__.py: what users import.
     **{room: FRONT | TOP | {""} for room in TOP},

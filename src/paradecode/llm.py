@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, overload
@@ -14,18 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.backends import open_backend
+from paradecode.completion import Chunk, Completion, completion_of, with_alternatives
 from paradecode.constraints.compile import Compiler
 from paradecode.core.errors import InvalidInput
 from paradecode.core.request import DRAFT, TARGET
 from paradecode.core.sampling import ALIASES, SamplingParams
-from paradecode.core.trace import Stats, Step
 from paradecode.decoders.autoregressive.ngram_table import packaged
 from paradecode.decoders.profile import Profile
 from paradecode.decoders.registry import Spec, parse
 from paradecode.engine import cost
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
-from paradecode.engine.sequence import LiveSequence, TokenLogprob
+from paradecode.engine.sequence import LiveSequence
 from paradecode.models.adapter import merge_file
 from paradecode.models.catalogue import open_model
 from paradecode.models.vocabulary import match
@@ -36,50 +36,6 @@ AUTO = "auto"
 DEFAULT_DECODERS = {"autoregressive": "prompt-lookup", "diffusion": "threshold"}
 PLAIN_DECODERS = {"autoregressive": "greedy", "diffusion": "static"}
 """What each family's methods are measured against: one token a forward."""
-
-
-@dataclass(frozen=True)
-class Completion:
-    """One output.
-
-    Attributes:
-        text: the output, without the stop text or special tokens.
-        token_ids: every generated id, the stop token included.
-        finish_reason: ``stop``, ``length``, ``deadline``, ``cancelled`` or ``error``.
-        logprobs: one entry a token where they were asked for.
-        stats: forwards, drafts, times.
-        trace: one entry a commit.
-        prompt_token_ids: what the model was given.
-        error: what went wrong when ``finish_reason`` is ``error``.
-        alternatives: the other outputs when ``n`` is above 1.
-    """
-
-    text: str
-    token_ids: list[int]
-    finish_reason: str
-    stats: Stats
-    trace: list[Step]
-    prompt_token_ids: list[int]
-    logprobs: list[TokenLogprob] | None = None
-    error: Exception | None = None
-    alternatives: tuple[Completion, ...] = ()
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """A piece of a streamed output: what one commit made certain.
-
-    ``text`` may be empty (a character or a possible stop text is still incomplete). The last chunk
-    carries the whole ``completion``.
-
-    ``canvas`` is what a diffusion method knows of the positions behind the output so far: the token
-    that was decided there, or None. Later ones may change nothing before them, so it is no text.
-    """
-
-    text: str
-    token_ids: list[int]
-    completion: Completion | None = None
-    canvas: tuple[int | None, ...] = ()
 
 
 class LLM:
@@ -399,12 +355,11 @@ class LLM:
             finally:  # Ctrl-C, or a prompt that was refused, leaves nothing behind.
                 for sequence in sequences:
                     self.engine.cancel(sequence)
-        done = iter([completion_of(sequence) for sequence in sequences])
-        return [_with_alternatives([next(done) for _ in group]) for group in groups]
+        done = iter(sequences)
+        return [with_alternatives([next(done) for _ in group]) for group in groups]
 
     def _stream(self, request: GenerationRequest) -> Iterator[Chunk]:
-        tokens: list[int] = []
-        decided = 0
+        tokens, decided = list[int](), 0
         with self._turn:
             sequence = self.engine.add(request)
         try:
@@ -432,27 +387,6 @@ def _with_settings(decoder: Spec, rest: dict[str, Any]) -> Spec:
         return decoder
     merged = {**decoder.settings, **{method.names.get(name, name): own[name] for name in own}}
     return parse({"method": method.name, **merged})
-
-
-def completion_of(sequence: LiveSequence) -> Completion:
-    """What a finished sequence reports."""
-    return Completion(
-        text=sequence.text.value,
-        token_ids=sequence.output,
-        finish_reason=sequence.finish_reason or "cancelled",
-        stats=sequence.stats,
-        trace=sequence.trace,
-        prompt_token_ids=sequence.tokens[: sequence.prompt_length].tolist(),
-        logprobs=sequence.logprobs if sequence.params.logprobs is not None else None,
-        error=sequence.error,
-    )
-
-
-def _with_alternatives(outputs: list[Completion]) -> Completion:
-    if len(outputs) == 1:
-        return outputs[0]
-    first = {field.name: getattr(outputs[0], field.name) for field in fields(Completion)}
-    return Completion(**{**first, "alternatives": tuple(outputs[1:])})
 
 
 def _token_array(ids: Sequence[int], field: str = "prompt") -> NDArray[np.int32]:

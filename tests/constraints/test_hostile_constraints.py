@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paradecode.constraints.trial import Trial
 from paradecode.core.errors import InvalidInput
 
 LOOP: dict = {}
@@ -148,6 +149,41 @@ def test_heavy_schemas_are_bounded(llm, name):
         output = llm.generate("x", max_tokens=4, constraint=constraint)
         assert output.finish_reason in ("length", "stop")
     assert time.perf_counter() - started < 20.0  # Measured: below 0.3; other work may be going on.
+
+
+@pytest.mark.parametrize("name", HEAVY)
+def test_heavy_schemas_are_bounded_on_a_canvas(compiler, name):
+    """Here it is our own code that must not take for ever: most of them are refused."""
+    with suppress(InvalidInput):
+        compiler.compile({"type": "json_schema", "value": HEAVY[name]}, "diffusion")
+
+
+@pytest.mark.parametrize("value", ["((((){1000}){1000}){1000}){1000}b", "(a?){1000}(b?){1000}"])
+def test_heavy_expressions_are_refused_on_a_canvas(compiler, value):
+    with pytest.raises(InvalidInput, match="smaller"):
+        compiler.compile({"type": "regex", "value": value}, "diffusion")
+
+
+ENDLESS = {
+    "allOf": [
+        {"type": "string", "pattern": f".*{chr(97 + i % 26)}.{{{i + 5}}}.*"} for i in range(40)
+    ]
+}
+"""The library's own limits do not end this one within minutes."""
+
+
+def test_a_trial_ends_what_would_not_end():
+    trial = Trial()
+    try:
+        for _ in range(2):  # The second time from memory.
+            with pytest.raises(InvalidInput, match="compiling it takes more than"):
+                trial.check("json_schema", ENDLESS)
+        trial.check("json_schema", HEAVY["many properties"])  # In another process.
+        trial.check("regex", "(")  # It is wrong, which the compiler will say, but it ends.
+        with pytest.raises(InvalidInput, match="1 to 8192"):
+            trial.check("regex", "a" * 10_000)
+    finally:
+        trial.close()
 
 
 def test_long_chains_of_lark_rules_do_not_crash(llm):

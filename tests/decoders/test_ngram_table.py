@@ -62,16 +62,16 @@ def test_priors_are_counted_on_unseen_texts() -> None:
     assert len(unsure.entries) < 600  # Of 11 000 pairs.
 
 
-def test_a_draft_ends_where_it_is_no_longer_likely() -> None:
+def test_a_request_learns_what_the_table_is_worth_to_it() -> None:
     drafts = TableDrafts(count_ngrams(WORDS, 10))
-    tokens, chances = drafts.draft((1,), 3)
-    assert tokens == [2, 3, 4]
-    assert len(chances) == 3
-    assert drafts.draft((1,), 9)[0] == [2, 3, 4, 5, 6]
+    token, sure, bucket = drafts.after((1,)) or (0, 0.0, 0)
+    assert token == 2
     for _ in range(60):
-        drafts.draft((1,), 3)
-        drafts.book(0, 3)
-    assert drafts.first((1,)) < 0.2
+        drafts.book(bucket, False)
+    token, unsure, _ = drafts.after((1,)) or (0, 0.0, 0)
+    assert token == 2
+    assert unsure < 0.2 < sure
+    assert drafts.after((9,)) is None
 
 
 def test_a_file_gives_the_same_table(tmp_path: Path) -> None:
@@ -118,16 +118,21 @@ def proposal(drafter: PromptLookup, seq: FakeSequence) -> list[int]:
     return done.value.value.tokens.tolist()
 
 
-def test_lookup_asks_the_table_only_where_it_knows_better(tmp_path: Path) -> None:
+def test_lookup_hears_the_table_where_it_knows_better(tmp_path: Path) -> None:
     count_ngrams(WORDS, 10).save(tmp_path / "a.ngrams")
     with_table = PromptLookup(table=str(tmp_path / "a.ngrams"))
     assert proposal(PromptLookup(), FakeSequence([8, 1])) == []
     assert proposal(with_table, FakeSequence([8, 1])) == [2, 3, 4, 5]
-    long = [1, 8, 0, 5, 2, 0, 3, 7, 0, 9] * 2 + [1]
-    with_table = PromptLookup(table=str(tmp_path / "a.ngrams"))
-    for _ in range(10):  # The text's own copies prove right.
-        with_table._odds.update(4, 4, 4)
+    long = [1, 8, 0, 5, 2, 0, 3, 7, 0, 9] * 4 + [1]
     assert proposal(with_table, FakeSequence(long)) == [8, 0, 5, 2]
+
+
+def test_a_copy_goes_on_behind_a_token_of_the_table(tmp_path: Path) -> None:
+    count_ngrams(WORDS, 10).save(tmp_path / "a.ngrams")
+    with_table = PromptLookup(min_ngram=2, table=str(tmp_path / "a.ngrams"))
+    # The text has not said "4 5" before, but "5 6", which the table makes of it.
+    assert proposal(with_table, FakeSequence([5, 6, 0, 8, 9, 4, 5])) == [6, 0, 8, 9]
+    assert proposal(PromptLookup(min_ngram=2), FakeSequence([5, 6, 0, 8, 9, 4, 5])) == []
 
 
 def test_outputs_are_the_same_with_any_table(tmp_path: Path) -> None:

@@ -14,7 +14,11 @@ from paradecode.core.request import Reply
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.sequence import Verdict
 from paradecode.core.tree import TokenTree
-from paradecode.decoders.autoregressive.drafters.prompt_lookup import PromptLookup
+from paradecode.decoders.autoregressive.drafters.prompt_lookup import (
+    LONGEST,
+    PLACES,
+    PromptLookup,
+)
 from paradecode.decoders.autoregressive.plain import Plain
 from paradecode.decoders.registry import parse
 
@@ -29,14 +33,25 @@ def propose(drafter: PromptLookup, seq: FakeSequence, limit: int) -> TokenTree:
 
 
 def scan(text: list[int], limit: int, longest: int, shortest: int) -> list[int]:
-    """The rule by brute force: longest suffix first, latest occurrence, cyclic copy."""
+    """The rule by brute force: longest suffix first; of its last occurrences the one before which
+    most text matches, or the latest; cyclic copy."""
     for size in range(min(longest, len(text) - 1), shortest - 1, -1):
         suffix = text[len(text) - size :]
-        for end in range(len(text) - 1, size - 1, -1):
-            if text[end - size : end] == suffix:
-                period = text[end:]
-                return [period[i % len(period)] for i in range(limit)]
+        ends = [end for end in range(size, len(text)) if text[end - size : end] == suffix]
+        if ends:
+            end = max(ends[-PLACES:], key=lambda end: (matching(text, end), end))
+            period = text[end:]
+            return [period[i % len(period)] for i in range(limit)]
     return []
+
+
+def matching(text: list[int], end: int) -> int:
+    """How many tokens before ``end`` equal the last ones, as far as they are counted."""
+    return max(
+        size
+        for size in range(min(end, LONGEST) + 1)
+        if text[end - size : end] == text[len(text) - size :]
+    )
 
 
 @given(texts, st.integers(1, 10), st.integers(1, 5), st.integers(1, 5))
@@ -66,13 +81,25 @@ def test_never_proposes_the_suffix_itself():
             assert len(propose(PromptLookup(*sizes), FakeSequence(range(length)), 5)) == 0
 
 
+def test_the_place_before_which_more_text_matches():
+    #     0  1  2  3  5  1  2  4  0  1  2   <- both "1 2", one of them behind a 0
+    seq = FakeSequence([0, 1, 2, 3, 5, 1, 2, 4, 0, 1, 2])
+    assert propose(PromptLookup(2, 1), seq, 2).tokens.tolist() == [3, 5]
+
+
+def test_a_copy_is_surer_the_longer_it_has_matched():
+    first = propose(PromptLookup(), FakeSequence([*range(40), 3]), 20).estimates
+    assert (np.diff(first) >= 0).all()
+    assert first[0] < 0.5
+    assert first[-1] > 0.9
+
+
 def test_longest_then_latest():
     #     0  1  2  3  1  2  4  9  2  5  0  1  2   <- "0 1 2" was followed by 3
     text = [0, 1, 2, 3, 1, 2, 4, 9, 2, 5, 0, 1, 2]
-    seq = FakeSequence(text)
-    assert propose(PromptLookup(3, 1), seq, 1).tokens.tolist() == [3]
-    assert propose(PromptLookup(2, 1), seq, 1).tokens.tolist() == [4]  # The latest "1 2".
-    assert propose(PromptLookup(1, 1), seq, 1).tokens.tolist() == [5]  # The latest "2".
+    assert propose(PromptLookup(3, 1), FakeSequence(text), 1).tokens.tolist() == [3]
+    text = [7, 2, 3, 8, 2, 4, 9, 2]
+    assert propose(PromptLookup(3, 1), FakeSequence(text), 1).tokens.tolist() == [4]
 
 
 def test_the_copy_runs_into_itself():
@@ -139,7 +166,7 @@ def test_estimates_learn_from_rejections():
     worse = propose(drafter, seq, 4).estimates
     drafter.observe(seq, first, reply, Verdict([1, 2, 1, 2, 1], [0, 1, 2, 3, 4], reply.logits))
     better = propose(drafter, seq, 4).estimates
-    assert (worse < first.estimates).all()
+    assert worse[0] < first.estimates[0]
     assert (better > worse).all()
     assert ((worse > 0) & (better < 1)).all()
 

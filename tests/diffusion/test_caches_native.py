@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from canvases import run
+from limits import ALWAYS, SPARSE
 
 from paradecode.backends import open_backend
 from paradecode.backends.interface import Backend
@@ -11,14 +12,6 @@ from paradecode.backends.native.backend import NativeBackend
 from paradecode.models.tiny import tiny_checkpoint
 
 PROMPT = tuple(5 + (7 * i) % 80 for i in range(21))
-SPARSE = (
-    "dkv(refresh=5)", "dkv_greedy(refresh=5)", "window(active=4,buffer=10,refresh=6)",
-    "recap(local=2)", "delayed(refresh=6)", "elastic(window=4,threshold=0.99)",
-)  # fmt: skip
-ALWAYS = (
-    "dkv(refresh=1)", "dkv_greedy(refresh=1)", "window(active=24,buffer=24,refresh=1)",
-    "recap(local=0)", "delayed(refresh=1)", "elastic(window=99,track=99,threshold=0.999)",
-)  # fmt: skip
 
 
 def native(kind: str, dtype: str) -> Backend:

@@ -40,26 +40,12 @@ def constant(masks: int = 12, seed: int = 0) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("kind", ATTENTION)
-def test_depth_one_ranks_by_entropy(kind: str) -> None:
-    plain = run(toy(kind), "static(score=entropy,block_length=8)")
-    made = run(toy(kind), "coherent(depth=1,seek=false,block_length=8)")
-    assert (made.output, offsets(made)) == (plain.output, offsets(plain))
-
-
-@pytest.mark.parametrize("kind", ATTENTION)
 def test_without_seeking_one_a_step(kind: str) -> None:
     for form in ("paper", "released"):
         made = run(toy(kind), f"coherent(form={form},seek=false,block_length=8)")
         # Models with blocks of their own decode to the end of the last one.
         assert made.forwards == 24 + (kind.startswith("block"))
         assert all(len(step) == 1 for step in offsets(made))
-
-
-@pytest.mark.parametrize("kind", ATTENTION)
-def test_no_mean_is_sure_enough(kind: str) -> None:
-    made = run(toy(kind), "coherent(entropy=0,block_length=8)")
-    plain = run(toy(kind), "coherent(seek=false,block_length=8)")
-    assert offsets(made) == offsets(plain)
 
 
 def test_paper_form_waits_for_its_history_then_commits_what_agrees() -> None:

@@ -42,22 +42,6 @@ def dense(logits: list[np.ndarray], alpha: float, beta: float, gamma: float) -> 
     return fused
 
 
-@pytest.mark.parametrize("kind", ATTENTION)
-def test_weight_zero_is_the_base(kind: str) -> None:
-    for base in ("threshold(threshold=0.6)", "static", "factor"):
-        name, _, inside = base.rstrip(")").partition("(")
-        plain = run(toy(kind), f"{name}({','.join(filter(None, (inside, 'block_length=8')))})")
-        credit = run(toy(kind), f"credit(weight=0,base={base},block_length=8)")
-        assert (credit.output, steps(credit)) == (plain.output, steps(plain))
-
-
-@pytest.mark.parametrize("kind", ATTENTION)
-def test_huge_exponent_earns_nothing(kind: str) -> None:
-    plain = run(toy(kind), "threshold(threshold=0.8,block_length=8)")
-    credit = run(toy(kind), "credit(exponent=1e6,block_length=8)")
-    assert credit.output == plain.output
-
-
 @pytest.mark.parametrize("slots", [0, VOCABULARY])
 def test_equals_the_dense_state(slots: int) -> None:
     rng = np.random.default_rng(3)

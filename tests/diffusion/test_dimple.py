@@ -53,13 +53,6 @@ def test_schedule_is_dreams_without_its_empty_steps() -> None:
         assert len(policy.decide(view).commit) == expected
 
 
-@pytest.mark.parametrize("kind", ATTENTION)
-def test_all_is_sure(kind: str) -> None:
-    made = run(toy(kind), "dimple(threshold=-100,score=entropy,blocks=fixed,block_length=8)")
-    plain = run(toy(kind), "threshold(threshold=0,block_length=8)")
-    assert (made.output, made.forwards) == (plain.output, plain.forwards)
-
-
 def test_strictly_above_the_threshold() -> None:
     confidence = np.array([0.5, 0.9, 0.95, 0.2])
     for tau, expected in ((0.9, [2]), (0.89, [1, 2]), (0.95, [2])):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from canvases import ATTENTION, run, toy
+from canvases import run, toy
 
 from paradecode.core.errors import InvalidInput
 from paradecode.decoders.diffusion.policies.dream import times
@@ -45,14 +45,6 @@ def test_one_step_per_token_starts_with_nothing_and_ends_with_two() -> None:
         made = run(toy("full"), "dream", max_tokens=masks)
         assert [len(step) for step in offsets(made)] == [1] * (masks - 2) + [2]
         assert made.forwards == masks - 1
-
-
-@pytest.mark.parametrize("kind", ATTENTION)
-def test_even_is_static(kind: str) -> None:
-    for score in ("entropy", "confidence", "margin"):
-        plain = run(toy(kind), f"static(score={score},block_length=8)")
-        made = run(toy(kind), f"dream(score={score},schedule=even,blocks=fixed,block_length=8)")
-        assert (made.output, offsets(made)) == (plain.output, offsets(plain))
 
 
 def test_times_round_as_torch_does() -> None:

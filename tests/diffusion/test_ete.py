@@ -20,14 +20,6 @@ def steps(sequence):
     return [step.canvas for step in sequence.trace]
 
 
-@pytest.mark.parametrize("kind", ATTENTION)
-def test_neither_is_threshold(kind: str) -> None:
-    for tau in (0.6, 1.01):
-        plain = run(toy(kind), f"threshold(threshold={tau},block_length=8)")
-        made = run(toy(kind), f"ete(explore=0,ahead=0,threshold={tau},block_length=8)")
-        assert (made.output, steps(made)) == (plain.output, steps(plain))
-
-
 def test_other_blocks_only_add_commits() -> None:
     rng = np.random.default_rng(3)
     beyond = 0

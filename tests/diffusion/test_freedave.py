@@ -43,35 +43,6 @@ def test_equals_static(kind: str, mode: str) -> None:
             assert drafted.forwards <= plain.forwards
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        "static(score=margin)",
-        "static(score=random)",
-        "credit(base=static)",
-        "coherent(seek=false)",
-        "coherent(seek=false,form=released)",
-        "dream(schedule=even)",
-    ],
-)
-def test_any_policy_underneath_keeps_its_text(spec: str) -> None:
-    for kind in ATTENTION:
-        name, _, inside = spec.rstrip(")").partition("(")
-        plain = run(toy(kind), f"{name}({inside},blocks=fixed)", max_tokens=21, seed=1)
-        # Eager drafts would also show the policy positions behind its block.
-        drafted = run(toy(kind), f"freedave(base={spec},eager=off)", max_tokens=21, seed=1)
-        assert drafted.output == plain.output
-
-
-def test_one_draft_is_static_forward_by_forward() -> None:
-    for kind in ATTENTION:
-        plain = run(toy(kind), "static(block_length=8)")
-        same = run(toy(kind), "freedave(block_length=8,draft_steps=1,eager=off)")
-        assert (same.output, same.forwards, same.rows) == (
-            plain.output, plain.forwards, plain.rows,
-        )  # fmt: skip
-
-
 class Certain(ToyBackend):
     """What it predicts depends on nothing but the position."""
 

@@ -26,24 +26,6 @@ def canvases(sequence):
     return [step.canvas for step in sequence.trace]
 
 
-@pytest.mark.parametrize("kind", ATTENTION)
-def test_a_filter_that_never_agrees_is_static(tmp_path: Path, kind: str) -> None:
-    never = saved(tmp_path / "never", -40.0)
-    plain = run(toy(kind), f"static({LOOP})")
-    made = run(toy(kind), f"learn2pd(filter='{never}',{LOOP})")
-    assert (made.output, canvases(made)) == (plain.output, canvases(plain))
-
-
-@pytest.mark.parametrize("kind", ATTENTION)
-@pytest.mark.parametrize("length", [4, 8, 24])
-def test_a_filter_that_always_agrees_is_parallel(tmp_path: Path, kind: str, length: int) -> None:
-    """Blocks shorter and longer than those of the filter, too."""
-    always = saved(tmp_path / "always", 40.0)
-    plain = run(toy(kind), f"threshold(threshold=0.0,block_length={length})")
-    made = run(toy(kind), f"learn2pd(filter='{always}',block_length={length})")
-    assert (made.output, made.forwards) == (plain.output, plain.forwards)
-
-
 def test_forwards_lie_between_the_two(tmp_path: Path) -> None:
     random_filter().save(tmp_path / "filter")
     counts = [
@@ -52,13 +34,6 @@ def test_forwards_lie_between_the_two(tmp_path: Path) -> None:
     ]
     assert counts == sorted(counts)
     assert 3 == counts[0] < counts[1] < 24 == counts[-1]
-
-
-def test_the_base_is_a_choice(tmp_path: Path) -> None:
-    never = saved(tmp_path / "never", -40.0)
-    plain = run(toy("full"), f"threshold(threshold=0.02,{LOOP})")
-    spec = f"learn2pd(filter='{never}',base=threshold(threshold=0.02),{LOOP})"
-    assert canvases(run(toy("full"), spec)) == canvases(plain)
 
 
 def test_the_filter_reads_its_own_block() -> None:
@@ -72,14 +47,6 @@ def test_the_filter_reads_its_own_block() -> None:
     given[some] = confidence[some]
     assert np.allclose(trained.judge(confidence[some], some), trained.predict(given[None])[0, some])
     assert len(trained.judge(np.empty(0), np.empty(0, np.int64))) == 0
-
-
-@pytest.mark.parametrize("kind", ATTENTION)
-@pytest.mark.parametrize("when", ["decided", "guessed"])
-def test_without_an_end_of_text_nothing_is_cut(kind: str, when: str) -> None:
-    plain = run(toy(kind), f"static({LOOP})")
-    made = run(toy(kind), f"eotp(when={when},{LOOP})")
-    assert (made.output, canvases(made)) == (plain.output, canvases(plain))
 
 
 def with_ends(kind: str, seed: int) -> ToyBackend:

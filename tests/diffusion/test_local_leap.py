@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from canvases import ATTENTION, run, toy
 from views import view_of
 
 from paradecode.core.errors import InvalidInput
@@ -15,21 +14,6 @@ from paradecode.decoders.registry import parse
 
 def steps(sequence):
     return [step.canvas for step in sequence.trace]
-
-
-@pytest.mark.parametrize("setting", ["radius=0", "relaxed=0.6"])
-@pytest.mark.parametrize("kind", ATTENTION)
-def test_equals_threshold_where_nothing_is_relaxed(kind: str, setting: str) -> None:
-    plain = run(toy(kind), "threshold(threshold=0.6,block_length=8)")
-    leap = run(toy(kind), f"local-leap(threshold=0.6,{setting},block_length=8)")
-    assert (leap.output, steps(leap)) == (plain.output, steps(plain))
-
-
-def test_threshold_above_one_is_static() -> None:
-    for kind in ATTENTION:
-        assert (
-            run(toy(kind), "local-leap(threshold=1.01)").output == run(toy(kind), "static").output
-        )
 
 
 def test_neighbours_of_anchors() -> None:

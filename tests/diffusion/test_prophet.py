@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from canvases import ATTENTION, MASK, PROMPT, run, toy
+from canvases import MASK, PROMPT, run, toy
 
 from paradecode.core.errors import InvalidInput
 from paradecode.decoders.registry import parse
@@ -15,41 +15,6 @@ AT_ONCE = "high=-1e9,middle=-1e9,low=-1e9"
 
 def steps(sequence):
     return [step.canvas for step in sequence.trace]
-
-
-@pytest.mark.parametrize("base", ["static", "local_leap", "static(score=entropy)"])
-@pytest.mark.parametrize("kind", ATTENTION)
-def test_never_is_the_base(kind: str, base: str) -> None:
-    # With a shift the forward of a slice also computes the row before what is observed.
-    for cache in ("none",) if kind == "shift" else ("none", "prefix", "dual"):
-        name, _, inside = base.rstrip(")").partition("(")
-        loop = f"block_length=8,cache={cache}"
-        plain = run(toy(kind), f"{name}({','.join(filter(None, (inside, loop)))})")
-        prophet = run(toy(kind), f"prophet(base={base},{NEVER},{loop})")
-        assert prophet.output == plain.output
-        assert (steps(prophet), prophet.forwards) == (steps(plain), plain.forwards)
-
-
-@pytest.mark.parametrize("kind", ["full", "shift"])
-def test_at_once_is_the_first_forward(kind: str) -> None:
-    one = run(toy(kind), f"prophet({AT_ONCE},block_length=8)")
-    assert one.forwards == 1
-    whole = run(toy(kind), "threshold(threshold=0.0,blocks=full)")
-    assert one.output == whole.output
-
-
-@pytest.mark.parametrize("kind", ATTENTION)
-def test_what_comes_before_the_exit_is_the_base(kind: str) -> None:
-    for gap in (0.5, 2.0, 4.0, 5.5):
-        spec = f"prophet(block_length=8,high={gap},middle={gap},low={gap})"
-        # 25 tokens end where a block of the models that have some ends.
-        plain = run(toy(kind, 400), "static(block_length=8)", max_tokens=25)
-        prophet = run(toy(kind, 400), spec, max_tokens=25)
-        assert prophet.forwards <= plain.forwards
-        count = len(prophet.trace) - 1
-        assert steps(prophet)[:count] == steps(plain)[:count]
-        masks = steps(plain)[0].length - sum(len(s.offsets) for s in steps(plain)[:count])
-        assert len(steps(prophet)[-1].offsets) == masks
 
 
 def test_thresholds_fall_with_progress() -> None:

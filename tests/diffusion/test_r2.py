@@ -34,21 +34,6 @@ def made(confidence, tokens=None, canvas=None):
     return view_of(logits=logits, canvas=canvas)
 
 
-@pytest.mark.parametrize(
-    "off",
-    ["width=0,run=0,stays=0", "sure=1.01,steady=1.01", "width=1,gaps=0,sure=0.6,run=0,stays=0"],
-)
-@pytest.mark.parametrize("kind", ATTENTION)
-def test_all_rules_off_is_the_base(kind: str, off: str) -> None:
-    for base in ("threshold(threshold=0.6)", "factor", "threshold(threshold=1.01)"):
-        if "width=1" in off and "0.6" not in base:
-            continue
-        name, _, inside = base.rstrip(")").partition("(")
-        plain = run(toy(kind), f"{name}({','.join(filter(None, (inside, 'block_length=8')))})")
-        same = run(toy(kind), f"r2(base={base},{off},block_length=8)")
-        assert (same.output, steps(same)) == (plain.output, steps(plain))
-
-
 def test_neighbourhoods() -> None:
     only = {"run": 0, "stays": 0}
     sure = [0.95, 0.7, 0.78, 0.79, 0.85, 0.2, 0.1]

@@ -41,22 +41,6 @@ def test_exact_for_models_with_blocks(kind: str) -> None:
     assert made.rows < plain.rows
 
 
-@pytest.mark.parametrize(("local", "warmup"), [(1, 0), (2, 0), (3, 5), (5, 1), (30, 0)])
-@pytest.mark.parametrize("count", [1, 2])
-def test_forwards_and_rows(local: int, warmup: int, count: int) -> None:
-    """T micro-steps: the warm-up and one in 1 + r are full; a local one computes its group."""
-    total = 24 // count
-    made = run(
-        toy("full"), f"static(steps={total},blocks=full,cache=recap(local={local},warmup={warmup}))"
-    )
-    assert made.forwards == total
-    full = warmup + -(-(total - warmup) // (local + 1))
-    # The last group may have fewer steps, but it is chosen for all of them.
-    group = min((local + 1) * count, 24 - warmup * count)
-    most = full * WHOLE + (total - full) * group
-    assert most - local * group < made.rows <= most
-
-
 @pytest.mark.parametrize("kind", FULL)
 def test_the_group_is_what_the_full_forward_was_surest_of(kind: str) -> None:
     groups = []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from canvases import ATTENTION, run, toy
 from views import canvas_of, view_of
 
 from paradecode.core.errors import InvalidInput
@@ -15,32 +14,6 @@ from paradecode.decoders.registry import parse
 
 def canvases(sequence):
     return [step.canvas for step in sequence.trace]
-
-
-@pytest.mark.parametrize("kind", ATTENTION)
-@pytest.mark.parametrize("base", ["static", "threshold(threshold=0.3)"])
-@pytest.mark.parametrize("off", ["least=1.01", "last=0", "least=0,share=0"])
-def test_without_corrections_it_is_its_base(kind: str, base: str, off: str) -> None:
-    name, _, inside = base.rstrip(")").partition("(")
-    plain = run(toy(kind), f"{name}({','.join(filter(None, (inside, 'block_length=8')))})")
-    made = run(toy(kind), f"refine(base={base},{off},block_length=8)")
-    assert (made.output, made.forwards) == (plain.output, plain.forwards)
-    assert [s.offsets for s in canvases(made)] == [s.offsets for s in canvases(plain)]
-
-
-@pytest.mark.parametrize("kind", ATTENTION)
-def test_corrections_cost_no_forward_and_keep_the_number_of_masks(kind: str) -> None:
-    # 25 tokens end where a block of the models that have some ends.
-    made = run(toy(kind), "refine(least=0,block_length=8)", max_tokens=25)
-    assert made.forwards == 25
-    assert all(len(s.offsets) - len(s.revoked) == 1 for s in canvases(made))
-    assert any(s.revoked for s in canvases(made))
-    text = {}
-    for step in canvases(made):
-        assert set(step.revoked) <= set(text)
-        assert all(text[at] != dict(zip(step.offsets, step.tokens))[at] for at in step.revoked)
-        text |= zip(step.offsets, step.tokens, strict=True)
-    assert made.output == [text[at] for at in range(25)]
 
 
 def decided(tokens: dict[int, int], length: int = 6):

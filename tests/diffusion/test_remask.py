@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import groupby
-from math import cos, floor, pi
-
 import numpy as np
 import pytest
-from canvases import ATTENTION, MASK, run, toy
+from canvases import ATTENTION, run, toy
 from views import canvas_of, view_of
 
 from paradecode.core.errors import InvalidInput
@@ -31,31 +28,10 @@ def left_after(sequence) -> list[int]:
     return found
 
 
-def schedule(masks: int, rounds: int) -> list[int]:
-    planned = [floor(masks * cos(pi / 2 * (i + 1) / rounds)) for i in range(rounds)]
-    return [min(max(n, 1), masks - 1) for n in planned[:-1]] + [0]
-
-
-@pytest.mark.parametrize("rounds", [1, 2, 6, 12])
-@pytest.mark.parametrize("kind", ["full", "shift", "causal"])
-def test_masks_follow_the_cosine(kind: str, rounds: int) -> None:
-    for form in ("form=released", OFF):
-        made = run(toy(kind), f"remask({form},blocks=full,steps={rounds})", seed=1)
-        # A round that would change nothing is not run.
-        assert [n for n, _ in groupby(left_after(made))] == [
-            n for n, _ in groupby(schedule(24, rounds))
-        ]
-        assert made.forwards <= rounds
-        assert rounds == 12 or made.forwards == rounds
-        assert MASK not in made.output
-
-
 @pytest.mark.parametrize("kind", ATTENTION)
 def test_nothing_is_revoked_where_all_is_good_enough(kind: str) -> None:
     made = run(toy(kind), f"remask({OFF},block_length=8)", seed=1)
     assert not any(step.revoked for step in steps(made))
-    none = run(toy(kind), "remask(form=paper,least=1,limit=0,block_length=8)", seed=1)
-    assert steps(none) == steps(made)
 
 
 @pytest.mark.parametrize("kind", ATTENTION)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from canvases import ATTENTION, PROMPT, run, toy
+from canvases import PROMPT, run, toy
 from views import canvas_of
 
 from paradecode.core.errors import InvalidInput
@@ -19,32 +19,6 @@ FULL = ("full", "shift")
 
 def steps(sequence):
     return [step.canvas for step in sequence.trace]
-
-
-@pytest.mark.parametrize("kind", ["full", "shift", "causal"])
-@pytest.mark.parametrize("policy", ["static", "static(steps=5)", "threshold(threshold=0.6)"])
-def test_as_wide_as_the_canvas_it_is_full(kind: str, policy: str) -> None:
-    name, _, rest = policy.partition("(")
-    spec = f"{name}(blocks={{}}{',' + rest if rest else ')'}"
-    wide = run(toy(kind), spec.format("sliding(masks=24,width=24)"))
-    full = run(toy(kind), spec.format("full"))
-    assert wide.output == full.output
-    assert [s.offsets for s in steps(wide)] == [s.offsets for s in steps(full)]
-
-
-@pytest.mark.parametrize("kind", ATTENTION)
-@pytest.mark.parametrize(("masks", "width"), [(16, 128), (5, 9), (3, 3), (1, 1), (8, 4)])
-def test_bounds_of_the_window(kind: str, masks: int, width: int) -> None:
-    made = run(toy(kind), f"threshold(threshold=0.5,blocks=sliding(masks={masks},width={width}))")
-    decided: set[int] = set()
-    for step in steps(made):
-        start, end = step.window
-        assert start == min(set(range(step.length)) - decided)
-        assert 0 < end - start <= width
-        assert len(set(range(start, end)) - decided) <= masks
-        assert all(start <= at < end for at in step.offsets)
-        decided |= set(step.offsets)
-    assert made.forwards <= steps(made)[0].length
 
 
 def test_one_mask_is_left_to_right() -> None:

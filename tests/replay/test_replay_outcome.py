@@ -57,6 +57,10 @@ def test_forward_time_is_the_curves_for_every_later_forward():
     slower = replace(MADE, timing=Timing(forward=0.5))
     for request in play(slower, SPEC, curve=flat).requests:
         assert request.forward_seconds == pytest.approx(1.5 * (request.forwards - 1))
+    wider = replace(MADE, timing=Timing(row=0.25))
+    for request in play(wider, SPEC, curve=flat).requests:
+        rows = sum(step.tokens for step in request.steps[1:])
+        assert request.forward_seconds == pytest.approx(request.forwards - 1 + 0.25 * rows)
 
 
 def test_plain_decoding_is_the_unit_of_speed():

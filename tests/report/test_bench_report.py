@@ -262,7 +262,8 @@ def test_the_headline_is_that_of_the_committed_results(monkeypatch, tmp_path):
 
 def test_no_headline_for_outputs_that_differ():
     from paradecode.bench.results import read_results
-    from paradecode.report.headline import FAST, headline, insert
+    from paradecode.report.headline import FAST, headline
+    from paradecode.report.marked import insert
 
     results = read_results(COMMITTED / "peers.json")
     records = tuple(
@@ -272,7 +273,7 @@ def test_no_headline_for_outputs_that_differ():
     with pytest.raises(InvalidInput, match="no headline"):
         headline(replace(results, records=records), results)
     with pytest.raises(InvalidInput, match="headline:begin"):
-        insert("no marks", "text")
+        insert("no marks", "headline", "text")
 
 
 def test_labels_keep_their_distance():

@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import numpy as np
 
+from paradecode.completion import Completion
 from paradecode.core import trace as core
 from paradecode.core.trace import Stats, Step, TokenLogprob
 from paradecode.core.tree import EMPTY, TokenTree
-from paradecode.llm import Completion
 from paradecode.report.trace import Trace, trace_record
 
 EOS = "<|end|>"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
-from collections.abc import AsyncGenerator, Iterator, Sequence
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,7 +20,7 @@ pytest.importorskip("uvicorn")
 import uvicorn
 
 from paradecode.serve.metrics import Metrics
-from paradecode.serve.pool import Event, Pool, Served
+from paradecode.serve.pool import Pool, Served
 from paradecode.serve.server import bind, configured
 from paradecode.serve.settings import ServerSettings
 from paradecode.serve.wire import (
@@ -35,6 +37,7 @@ from paradecode.serve.wire import (
 )  # fmt: skip
 from paradecode.serve.wire import Metrics as WireMetrics
 from paradecode.serve.worker.settings import WorkerSettings
+from paradecode.serve.workers import Event
 
 JSON = {"content-type": "application/json"}
 USER = [{"role": "user", "content": "Hi"}]
@@ -93,6 +96,10 @@ class FakePool:
             "caller": ready("caller", tools=True),
         }
     )
+
+    def reset(self) -> None:
+        """Be as new, for the next test on the same server."""
+        vars(self).update(vars(FakePool()))
 
     async def submit(self, model: str, request: Generate) -> AsyncGenerator[Event, None]:
         self.seen.append(request)
@@ -177,7 +184,7 @@ def running(chosen: ServerSettings, pool: Any = None) -> Iterator[Running]:
         metrics = Metrics([model.name for model in chosen.models])
         used = pool
         if used is None:
-            used = Pool(chosen.models, metrics.observe)
+            used = Pool(chosen.models, metrics.observe, hang_seconds=chosen.hang_seconds)
             await used.start()
         try:
             server = uvicorn.Server(configured(chosen, used, metrics))
@@ -227,3 +234,25 @@ def events(response: httpx.Response) -> list[str]:
         lines = [line for line in block.splitlines() if line.startswith("data: ")]
         found += [line.removeprefix("data: ") for line in lines]
     return found
+
+
+def until(condition: Callable[[], Any], seconds: float = 60.0) -> None:
+    """Wait for something that comes soon on a machine that does nothing else."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it never happened"
+        time.sleep(0.01)
+
+
+def raw(server: Running, *sent: bytes, wait: float = 60.0) -> bytes:
+    """Send bytes; everything that comes back until the server closes."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=wait) as connection:
+        for piece in sent:
+            connection.sendall(piece)
+        answer = b""
+        try:
+            while piece := connection.recv(65536):
+                answer += piece
+        except (TimeoutError, ConnectionError):
+            pass
+        return answer

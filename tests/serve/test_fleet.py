@@ -17,7 +17,6 @@ from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 
 from paradecode.core.errors import InvalidInput
 from paradecode.serve.lines import decode, encode
-from paradecode.serve.pool import RequestFailed
 from paradecode.serve.ray import fleet as module
 from paradecode.serve.ray.deploy import Scaling
 from paradecode.serve.ray.fleet import Fleet
@@ -31,6 +30,7 @@ from paradecode.serve.wire import (
     Stats,
     Tokens,
 )
+from paradecode.serve.workers import RequestFailed
 
 ACCEPTED = Accepted(id="a", prompt_tokens=3)
 CHUNK = Chunk(id="a", index=0, text="x", tokens=[5], forward=1)

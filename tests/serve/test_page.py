@@ -14,8 +14,8 @@ from http_server import FakePool, Running, done, ready, running, settings
 from browser import Browser, find_browser
 from paradecode.decoders.registry import methods
 from paradecode.serve.page import ASSETS
-from paradecode.serve.pool import Event
 from paradecode.serve.wire import Accepted, Chunk, Failure, Generate
+from paradecode.serve.workers import Event
 
 HOSTILE = (
     "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>\u202e"

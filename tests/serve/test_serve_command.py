@@ -47,9 +47,10 @@ def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]
 
 
 def test_ready_line_and_names(folder: str) -> None:
-    with serving(f"one={folder}", "--model", f"two={folder}", "--decoder", "copyspec") as found:
+    own = f"two={folder},decoder=prompt-lookup(max_ngram=3,min_ngram=2)"
+    with serving(f"one={folder}", "--model", own, "--decoder", "copyspec") as found:
         process, line, url = found
-        assert "serves one (copyspec), two (copyspec)" in line
+        assert "serves one (copyspec), two (prompt-lookup(max_ngram=3,min_ngram=2))" in line
         models = httpx.get(f"{url}/v1/models").json()["data"]
         assert [model["id"] for model in models] == ["one", "two"]
         process.send_signal(signal.SIGINT)
@@ -98,7 +99,9 @@ def refused(arguments: list[str]) -> str:
      (["x", "y", "--alias", "z"], "NAME=SOURCE"), (["--public", "secrets"], "public"),
      (["--decoder", "no-such"], "decoder"), (["--batch", "0"], "batch"),
      (["--max-outputs", "0"], "outputs"), (["--request-timeout", "-1"], "request_seconds"),
-     (["--queue", "-1"], "queue_requests"), (["--kv-tokens", "1"], "kv_tokens")],
+     (["x,decoder=no-such"], "decoder"), (["x,decoder=suffix,profile=y"], "one of decoder"),
+     (["--hang-timeout", "0"], "hang_seconds"), (["--queue", "-1"], "queue_requests"),
+     (["--kv-tokens", "1"], "kv_tokens")],
 )  # fmt: skip
 def test_what_is_refused_before_a_model_is_loaded(arguments: list[str], told: str) -> None:
     assert told in refused(arguments)
@@ -150,3 +153,24 @@ def test_other_engines_names_reach_the_worker(monkeypatch: pytest.MonkeyPatch) -
         "batch": 3, "kv_tokens": 2048, "step_tokens": 99, "prefix_cache": False,
     }  # fmt: skip
     assert settings.keys == ("a-key-of-the-environment",)
+
+
+def test_settings_of_one_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    import paradecode.serve.server as server
+
+    seen: list[Any] = []
+
+    async def serve(settings: Any, announce: Any) -> None:
+        seen.append(settings)
+
+    monkeypatch.setattr(server, "serve", serve)
+    app(
+        ["serve", "a=x,y.gguf,decoder=suffix+draft-model,draft_model=small", "b=z,adapter=f.st",
+         "--decoder", "copyspec", "--hang-timeout", "7"],
+        standalone_mode=False,
+    )  # fmt: skip
+    (settings,) = seen
+    a, b = (model.worker for model in settings.models)
+    assert (a.model, a.decoder, a.draft_model) == ("x,y.gguf", "suffix+draft-model", "small")
+    assert (b.model, b.decoder, b.adapter, b.draft_model) == ("z", "copyspec", "f.st", None)
+    assert settings.hang_seconds == 7

@@ -6,7 +6,8 @@ from rich.table import Table
 
 from paradecode.cli.console import out, print_json
 from paradecode.cli.options import Json
-from paradecode.decoders.registry import methods
+from paradecode.decoders.diffusion.method import LoopSettings
+from paradecode.decoders.registry import methods, parameters_of
 
 
 def show_methods(as_json: Json = False) -> None:
@@ -25,3 +26,6 @@ def show_methods(as_json: Json = False) -> None:
             method.name, method.family, method.guarantee, method.training, paper, settings
         )
     out.print(table)
+    for each in parameters_of(LoopSettings):
+        if each.parts:
+            out.print(f"{each.name}: {', '.join(each.options)}", soft_wrap=True, highlight=False)

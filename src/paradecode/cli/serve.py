@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from paradecode.cli.console import err, out
 from paradecode.cli.options import Decoding, grouped
 from paradecode.core.errors import InvalidInput
+from paradecode.decoders.registry import Spec, parse
 from paradecode.models.catalogue import DEFAULT
 
 if TYPE_CHECKING:
     from paradecode.serve.pool import Pool, Served
     from paradecode.serve.settings import ServerSettings
+
+OWN = ("decoder", "draft_model", "adapter", "profile")
+"""What one model may have for itself: SOURCE,decoder=...,adapter=..."""
 
 NEEDED = ("fastapi", "uvicorn", "prometheus_client", "llguidance")
 
@@ -45,6 +50,9 @@ class Listening:
     drain_timeout: Annotated[
         float, typer.Option(help="Seconds a stopping server waits for its requests.")
     ] = 30.0
+    hang_timeout: Annotated[
+        float, typer.Option(help="Seconds that a worker with work may say nothing.")
+    ] = 120.0
     log_requests: Annotated[bool, typer.Option(help="A line for each request, no texts.")] = True
 
 
@@ -122,7 +130,11 @@ def serve(
     decoding: Decoding,
     clustering: Clustering,
     models: Annotated[
-        list[str] | None, typer.Argument(help="Models, each SOURCE or NAME=SOURCE.")
+        list[str] | None,
+        typer.Argument(
+            help="Models, each SOURCE or NAME=SOURCE; behind it ,decoder=SPEC,"
+            "draft_model=M,adapter=FILE,profile=FILE of its own."
+        ),
     ] = None,
     more: Annotated[
         list[str] | None,
@@ -152,6 +164,7 @@ def serve(
         outputs=listening.max_outputs,
         request_seconds=listening.request_timeout,
         drain_seconds=listening.drain_timeout,
+        hang_seconds=listening.hang_timeout,
         log_requests=listening.log_requests,
     )
     if clustering.ray or clustering.ray_address is not None:
@@ -203,22 +216,26 @@ def _serve_on_ray(settings: ServerSettings, working: Working, clustering: Cluste
     err.print("stopped", highlight=False)
 
 
-def _named(sources: list[str], name: str | None) -> list[tuple[str, str]]:
-    """Public name and source of each model."""
+def _named(sources: list[str], name: str | None) -> list[tuple[str, str, dict[str, str]]]:
+    """Public name, source, and settings of its own of each model."""
     if name is not None and len(sources) > 1:
         raise InvalidInput("--served-model-name", name, "write NAME=SOURCE for several models")
     named = []
     for source in sources:
-        own, equals, place = source.partition("=")
-        named.append((own, place) if equals else (name or source, source))
+        # Commas that no setting's name follows belong to what they stand in.
+        where, *rest = re.split(rf",({'|'.join(OWN)})=", source)
+        own, equals, place = where.partition("=")
+        settings = dict(zip(rest[::2], rest[1::2], strict=True))
+        named.append((own, place, settings) if equals else (name or where, where, settings))
     return named
 
 
-def _served(name: str, source: str, working: Working, decoding: Decoding) -> Served:
+def _served(
+    name: str, source: str, own: dict[str, str], working: Working, decoding: Decoding
+) -> Served:
     from paradecode.serve.pool import Served
     from paradecode.serve.worker.settings import WorkerSettings
 
-    chosen = "auto" if decoding.profile is not None else decoding.choice()
     limits = {
         "batch": working.batch,
         "kv_tokens": working.kv_tokens,
@@ -227,9 +244,8 @@ def _served(name: str, source: str, working: Working, decoding: Decoding) -> Ser
     }
     worker = WorkerSettings(
         model=source,
-        draft_model=decoding.draft_model or getattr(chosen, "draft_model", None),
-        decoder=str(chosen),
-        profile=None if decoding.profile is None else str(decoding.profile),
+        **_method(own, decoding),
+        adapter=own.get("adapter"),
         backend=working.backend,
         dtype=working.dtype,
         device=working.device,
@@ -240,3 +256,18 @@ def _served(name: str, source: str, working: Working, decoding: Decoding) -> Ser
         max_tokens=working.max_tokens,
     )
     return Served(name, worker, working.replicas)
+
+
+def _method(own: dict[str, str], decoding: Decoding) -> dict[str, Any]:
+    """The method of one model: its own, or what is said for all."""
+    if "decoder" in own and "profile" in own:
+        raise InvalidInput("profile", own["profile"], "give a model one of decoder and profile")
+    if own.keys() & {"decoder", "profile"}:
+        chosen: Spec | str = parse(own["decoder"]) if "decoder" in own else "auto"
+        profile = own.get("profile")
+    else:
+        chosen = "auto" if decoding.profile is not None else decoding.choice()
+        profile = None if decoding.profile is None else str(decoding.profile)
+    given = own.get("draft_model") or decoding.draft_model
+    draft = given or getattr(chosen, "draft_model", None)
+    return {"decoder": str(chosen), "profile": profile, "draft_model": draft}

@@ -18,6 +18,7 @@ from paradecode.constraints.limits import (
 from paradecode.constraints.matcher import GrammarConstraint
 from paradecode.constraints.monitored import MonitoredText
 from paradecode.constraints.python.monitor import AttributesExist
+from paradecode.constraints.regular.automaton import too_large
 from paradecode.constraints.regular.nodes import Expression, choice, text
 from paradecode.constraints.regular.schema import schema_expression
 from paradecode.constraints.regular.syntax import parse
@@ -29,7 +30,9 @@ from paradecode.core.monitor import Monitor
 from paradecode.models.tokenizer import Tokenizer
 from paradecode.models.vocabulary import spelling
 
-KINDS = ("json_schema", "json_object", "regex", "lark", "choice", "python")
+GRAMMARS = ("json_schema", "json_object", "regex", "lark", "choice")
+"""Kinds that llguidance compiles."""
+KINDS = (*GRAMMARS, "python")
 MAX_CODE = 1 << 18
 KEPT = 64
 """Compiled constraints that are kept; the one that was not used longest goes first."""
@@ -91,7 +94,10 @@ class Compiler:
         if kind == "python" and family == "autoregressive":
             return self._monitored(value)
         if family == "diffusion":
-            return token_automaton(_expression(kind, value), self._spelled())
+            try:
+                return token_automaton(_expression(kind, value), self._spelled())
+            except RecursionError:
+                raise too_large() from None
         library = self._tokens()
         start = compile_grammar(grammar_of(kind, value), library, value)
         return GrammarConstraint(start, library, self._vocab_size, kind)

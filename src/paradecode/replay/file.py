@@ -154,7 +154,7 @@ def _params(given: Mapping[str, Any]) -> SamplingParams:
 
 def _timing(given: Mapping[str, Any]) -> Timing:
     timing = Timing(**{name: float(value) for name, value in given.items()})
-    own = (timing.python, timing.heavy, timing.top_k, timing.sample)
+    own = (timing.python, timing.heavy, timing.top_k, timing.sample, timing.row)
     if not (all(0 <= value < 1e4 for value in own) and abs(timing.forward) < 1e4):
         raise InvalidInput("recording timing", given, "give seconds")
     return timing

@@ -158,10 +158,14 @@ def _played(
             Drafted(len(step.tree), int(step.tree.depths.max(initial=0)), step.accepted)
             for step in sequence.trace
         ),
-        forward_seconds=max(sum(timing.forward + curve.at(*f) for f in mark.forwards), 0.0),
+        forward_seconds=max(sum(_forward(timing, curve, *f) for f in mark.forwards), 0.0),
         python_seconds=python(mark.python, len(mark.forwards)) + mark.vocabulary_seconds(timing),
         drafter_seconds=stats.decoder_seconds,
     )
+
+
+def _forward(timing: Timing, curve: CostCurve, rows: int, context: int) -> float:
+    return timing.forward + timing.row * (rows - 1) + curve.at(rows, context)
 
 
 def _python_between_forwards(

@@ -66,7 +66,8 @@ class Timing:
     """What a plain step took in the engine, beside what the cost curve says of its forward.
 
     Attributes:
-        forward: seconds that a forward takes beyond the cost curve; may be negative.
+        forward: seconds that a forward of one row takes beyond the cost curve; may be negative.
+        row: seconds that each further row adds to that.
         python: seconds of a step outside of its forward.
         heavy: the same of a step of ``HEAVY``; 0 where it was not measured.
         top_k, sample: seconds for one row of the two vocabulary-sized operations.
@@ -77,6 +78,7 @@ class Timing:
     heavy: float = 0.0
     top_k: float = 0.0
     sample: float = 0.0
+    row: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,15 +1,16 @@
-"""What a plain step takes in the engine beside what the cost curve says of its forward.
+"""What a step takes in the engine beside what the cost curve says of its forward.
 
 The curve was measured forward upon forward. Between two forwards of a real step Python runs, on
-caches that the forward has emptied, so both take longer; by how much is measured here. What a
-forward loses to this does not grow with its rows. Python's first pass over its code is slowed most,
-a loop's later passes hardly, so two methods are timed, one that does little and one that does much.
+caches that the forward has emptied, so both take longer; by how much is measured here. Two methods
+are timed, one that does little and one that does much: wide forwards may lose more than plain ones,
+and Python's first pass over its code is slowed most, a loop's later passes hardly.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,8 @@ from paradecode.replay.recording import HEAVY, Request, Timing
 
 MOST_REQUESTS = 8
 REPEATS = 20
+WIDE = 1.5
+"""Rows of a request's mean forward that tell something of what a row adds."""
 
 
 def measure_timing(
@@ -51,7 +54,12 @@ def measure_timing(
     plain = [step for step in found if step is not None]
     if not plain:
         return Timing()
-    heavy = [_steps(engine, curve, request.prompt, parse(HEAVY)) for request in chosen]
+    heavy = [
+        step
+        for request in chosen
+        if (step := _steps(engine, curve, request.prompt, parse(HEAVY))) is not None
+    ]
+    forward = float(np.median([step.forward for step in plain]))
     last = _LastReply()
     one = SamplingParams(max_tokens=1, ignore_eos=True)
     finish(engine, GenerationRequest(chosen[0].prompt, lambda: last, one))
@@ -59,18 +67,40 @@ def measure_timing(
     argmax = _seconds(lambda: last.logits.argmax())  # The curve contains it.
     sample = _seconds(lambda: last.logits.sample(warp, [1])) if params.temperature else argmax
     return Timing(
-        forward=float(np.median([extra for extra, _ in plain])),
-        python=float(np.median([python for _, python in plain])),
-        heavy=float(np.median([step[1] for step in heavy if step is not None])),
+        forward=forward,
+        row=_for_each_row(heavy, forward),
+        python=float(np.median([step.python for step in plain])),
+        heavy=float(np.median([step.python for step in heavy])) if heavy else 0.0,
         top_k=_seconds(lambda: last.logits.top_k(k)),
         sample=max(0.0, sample - argmax),
     )
 
 
+@dataclass(frozen=True)
+class _Steps:
+    """Means of a request's steps behind its first commit.
+
+    Attributes:
+        rows: of a forward.
+        forward: seconds of it beyond the curve.
+        python: seconds outside of it.
+    """
+
+    rows: float
+    forward: float
+    python: float
+
+
+def _for_each_row(drafted: Sequence[_Steps], plain: float) -> float:
+    """Seconds beyond the curve that each row after the first adds."""
+    wide = [step for step in drafted if step.rows > WIDE]
+    found = [(step.forward - plain) / (step.rows - 1) for step in wide]
+    return max(float(np.median(found)), 0.0) if found else 0.0
+
+
 def _steps(
     engine: Engine, curve: CostCurve, prompt: NDArray[np.int32], decoder: Callable[[], Decoder]
-) -> tuple[float, float] | None:
-    """Seconds of a step beyond the curve's forward of one row, and outside of its forward."""
+) -> _Steps | None:
     first: list[float] = []
 
     def mark(sequence: LiveSequence) -> None:
@@ -79,12 +109,21 @@ def _steps(
 
     params = SamplingParams(max_tokens=64, ignore_eos=True)
     sequence = finish(engine, GenerationRequest(prompt, decoder, params, salt="timing"), mark)
-    steps = sequence.forwards - 1
-    if steps <= 0:
+    later = sequence.trace[1:]
+    if not later:
         return None
+    rows = [1 + step.drafted for step in later]
+    ends = np.cumsum([len(step.tokens) for step in sequence.trace[:-1]])
+    known = sum(
+        curve.at(count, sequence.prompt_length + int(end) - 1)
+        for count, end in zip(rows, ends, strict=True)
+    )
     forwards = sequence.timer.target - first[0]
-    known = sum(curve.at(1, sequence.prompt_length + n) for n in range(steps))
-    return (forwards - known) / steps, (sequence.stats.decode_seconds - forwards) / steps
+    return _Steps(
+        sum(rows) / len(later),
+        (forwards - known) / len(later),
+        (sequence.stats.decode_seconds - forwards) / len(later),
+    )
 
 
 class _LastReply:

@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
 
-from paradecode.llm import LLM, Completion
+from paradecode.completion import Completion
+from paradecode.llm import LLM
 from paradecode.report.terminal import colour_by_forward
 
 CODE = """\

@@ -15,8 +15,8 @@ from paradecode.bench.markdown import number
 from paradecode.bench.results import Results, read_results
 from paradecode.bench.statistics import Interval
 from paradecode.core.errors import InvalidInput
+from paradecode.report.marked import insert
 
-BEGIN, END = "<!-- headline:begin -->", "<!-- headline:end -->"
 PLAIN, FAST, PEER = (
     "paradecode-native/q4_1", "paradecode-native/q4_1+prompt-lookup", "llama-cpp/q4_1",
 )  # fmt: skip
@@ -47,19 +47,6 @@ def headline(results: Results, own_lengths: Results) -> str:
     return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
-def insert(document: str, text: str) -> str:
-    """Replace what stands between the markers.
-
-    Raises:
-        InvalidInput: the document has no markers.
-    """
-    before, found, rest = document.partition(BEGIN)
-    _, closed, after = rest.partition(END)
-    if not (found and closed):
-        raise InvalidInput("document", document[:40], f"write {BEGIN} and {END} into it")
-    return f"{before}{BEGIN}\n{text}\n{END}{after}"
-
-
 def _engine(results: Results, name: str) -> Figures:
     for each in figures(results, PEER):
         if each.name == name and each.summary.total.speedup:
@@ -83,7 +70,7 @@ def _value(found: Interval | None) -> str:
 def main() -> None:
     results, own_lengths, target = map(Path, sys.argv[1:])
     text = headline(read_results(results), read_results(own_lengths))
-    target.write_text(insert(target.read_text("utf-8"), text), "utf-8")
+    target.write_text(insert(target.read_text("utf-8"), "headline", text), "utf-8")
 
 
 if __name__ == "__main__":

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from paradecode.completion import Completion
 from paradecode.decoders.registry import Method
-from paradecode.llm import LLM, Completion
+from paradecode.llm import LLM
 
 
 def completion_record(completion: Completion, llm: LLM) -> dict[str, Any]:
@@ -63,7 +64,7 @@ def method_record(method: Method) -> dict[str, Any]:
                 "default": parameter.default,
                 "low": parameter.low,
                 "high": parameter.high,
-                "choices": list(parameter.choices),
+                "choices": list(parameter.options),
                 "help": parameter.help,
             }
             for parameter in method.parameters

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from rich.text import Text
 
+from paradecode.completion import Completion
 from paradecode.engine.text import TextStream
-from paradecode.llm import Completion
 
 COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "red")
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
@@ -15,17 +13,14 @@ from paradecode.serve.errors import ApiError, answer_api_error, answer_http_erro
 from paradecode.serve.log import Log
 from paradecode.serve.metrics import Metrics
 from paradecode.serve.page import router as page
-from paradecode.serve.pool import Pool, RequestFailed
 from paradecode.serve.routes import chat, completions, responses, status, tokens
 from paradecode.serve.security import Guard
 from paradecode.serve.settings import ServerSettings
 from paradecode.serve.sse import ClientGone
-
-if TYPE_CHECKING:
-    from paradecode.serve.ray.fleet import Fleet
+from paradecode.serve.workers import RequestFailed, Workers
 
 
-def create_app(settings: ServerSettings, pool: Pool | Fleet, metrics: Metrics) -> FastAPI:
+def create_app(settings: ServerSettings, pool: Workers, metrics: Metrics) -> FastAPI:
     """The application, for any ASGI server.
 
     Args:

@@ -25,6 +25,13 @@ REFUSALS = {
     503: "The server is overloaded or stopping.",
 }
 
+EVENT = {
+    "type": "object",
+    "properties": {"event": {"type": "string"}, "data": {"type": "string"}},
+    "required": ["data"],
+}
+"""One event of a stream: before OpenAPI 3.2 a stream's schema describes its events."""
+
 _bodies: set[type[Body]] = set()
 
 
@@ -34,7 +41,7 @@ def posts(body: type[Body], answer: type[BaseModel], streams: bool = False) -> d
     schema = {"$ref": f"#/components/schemas/{body.__name__}"}
     found: dict[str, Any] = {"description": "The answer."}
     if streams:
-        found["content"] = {"text/event-stream": {"schema": {"type": "string"}}}
+        found["content"] = {"text/event-stream": {"schema": EVENT}}
     return {
         "response_model": answer,
         "responses": {200: found, **_refusals(*REFUSALS)},

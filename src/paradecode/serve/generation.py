@@ -12,7 +12,6 @@ from starlette.requests import Request
 
 from paradecode.serve.audit import Note
 from paradecode.serve.errors import ApiError
-from paradecode.serve.pool import Pool
 from paradecode.serve.protocol.fields import Common
 from paradecode.serve.security import tenant
 from paradecode.serve.settings import ServerSettings
@@ -27,6 +26,7 @@ from paradecode.serve.wire import (
     Ready,
     TokenLogprobs,
 )
+from paradecode.serve.workers import Workers
 
 Follow = AsyncGenerator[tuple[int, Chunk | Done], None]
 """What becomes of the outputs, each with its number."""
@@ -53,7 +53,7 @@ class Job:
     """The outputs of one HTTP request: those of each prompt, ``n`` of each, numbered in order."""
 
     def __init__(self, request: Request, body: Common, n: int = 1) -> None:
-        self.pool: Pool = request.app.state.pool
+        self.pool: Workers = request.app.state.pool
         self.settings: ServerSettings = request.app.state.settings
         self.note: Note = request.state.note
         self.salt = _salt(request, body)

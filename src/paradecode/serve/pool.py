@@ -4,32 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from itertools import count
+from dataclasses import dataclass
 
-from paradecode.core.errors import InvalidInput, ParadecodeError
+from paradecode.core.errors import InvalidInput
 from paradecode.serve.buffer import Bounds
 from paradecode.serve.call import Call, Lost
+from paradecode.serve.failures import SHORTEST, busy, internal, overloaded, stopping
 from paradecode.serve.replica import Replica
-from paradecode.serve.wire import (
-    Accepted,
-    AskStats,
-    Chunk,
-    Detokenize,
-    Done,
-    Failure,
-    Generate,
-    Prompt,
-    Ready,
-    Stats,
-    Text,
-    Tokenize,
-    Tokens,
-)
+from paradecode.serve.wire import Accepted, AskStats, Done, Failure, Generate, Ready, Stats
 from paradecode.serve.wire import Event as WireEvent
 from paradecode.serve.worker.settings import WorkerSettings
+from paradecode.serve.workers import (
+    ATTEMPTS,
+    Event,
+    Observer,
+    Question,
+    RequestFailed,
+    Workers,
+    hastened,
+)
 
 MAX_LIVE = 8192
 """Requests of all models that the front holds at the same time; more are refused with 429."""
@@ -37,8 +32,11 @@ MAX_LIVE = 8192
 RESTART_PATIENCE = 15.0
 """Seconds that a request waits for a worker, when all of its model's are starting again."""
 
-ATTEMPTS = 2
-"""How often a request is given to a worker, if the first one dies before it sent a token."""
+COME_BACK = 5.0
+"""Seconds after which a request may be tried again that found no worker."""
+
+HANG_SECONDS = 120.0
+"""A worker that has work and says nothing for so long is killed, and started again."""
 
 ANSWER_SECONDS = 1.0
 """Workers that take longer are left out of the stats."""
@@ -53,27 +51,13 @@ class Served:
     replicas: int = 1
 
 
-class RequestFailed(ParadecodeError):
-    """What ended a request that has no stream of events; ``failure`` says how to answer it."""
-
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
-
-
-Event = Accepted | Chunk | Done | Failure
-Question = Tokenize | Detokenize | AskStats
-Observer = Callable[[str, Accepted | Done | Failure], None]
-"""Called with a model's name for each request's fate, those that were cancelled included."""
-
-
-class Pool:
-    """Workers of one or more models. Everything runs on one event loop.
+class Pool(Workers):
+    """Worker processes of one or more models. Everything runs on one event loop.
 
     Args:
         models: at least one; names must differ.
-        observe: for metrics; must not raise or block.
-        bounds: how far a reader of events may fall behind.
+        bounds: how far a reader of events may fall behind; one that does is cancelled (503).
+        hang_seconds: how long a worker that has work may say nothing.
 
     Raises:
         InvalidInput: for no models, or two of one name.
@@ -84,18 +68,17 @@ class Pool:
         models: Sequence[Served],
         observe: Observer | None = None,
         bounds: Bounds | None = None,
+        hang_seconds: float = HANG_SECONDS,
     ) -> None:
+        super().__init__(observe)
         names = [model.name for model in models]
         if not names or len(set(names)) < len(names):
             raise InvalidInput("models", names, "give at least one, each with a name of its own")
-        self._observe = observe or (lambda model, event: None)
-        self._bounds = bounds
+        self._bounds, self._hang_seconds = bounds, hang_seconds
         self._models = {model.name: model for model in models}
         self._replicas: dict[str, list[Replica]] = {}
         self._live: dict[str, _Live] = {}
         self._changes = asyncio.Event()
-        self._questions = count()
-        self.draining = False
 
     async def start(self) -> None:
         """Start every worker; returns when all are ready.
@@ -109,7 +92,8 @@ class Pool:
                 self._observe(name, event)
 
             self._replicas[name] = [
-                Replica(name, model.worker, observe, self._changed) for _ in range(model.replicas)
+                Replica(name, model.worker, observe, self._changed, self._hang_seconds)
+                for _ in range(model.replicas)
             ]
         starts = [asyncio.create_task(replica.start()) for replica in self._all()]
         try:
@@ -123,29 +107,20 @@ class Pool:
 
     @property
     def ready(self) -> Mapping[str, Ready]:
-        """What each model's workers said of it; a model stays listed while its workers restart."""
         known = {name: [r.known for r in group] for name, group in self._replicas.items()}
         return {name: said[0] for name, said in known.items() if said and said[0] is not None}
 
     @property
     def healthy(self) -> bool:
-        """Whether every model has at least one worker that takes requests."""
         groups = self._replicas.values()
         return bool(groups) and all(any(replica.open for replica in group) for group in groups)
 
     @property
     def restarts(self) -> dict[str, int]:
-        """By model, how often a worker was started again."""
         groups = self._replicas.items()
         return {name: sum(replica.restarts for replica in group) for name, group in groups}
 
     async def submit(self, model: str, request: Generate) -> AsyncGenerator[Event, None]:
-        """The events of a request: ``Accepted``, ``Chunk``s, and ``Done`` for each of its ``n``
-        outputs, or ``Failure`` at any point, always last. It never raises for a request's fault.
-
-        Closing the generator early (use ``contextlib.aclosing``) or cancelling the task that waits
-        for it cancels the request. A reader that lets its events pile up is cancelled (503).
-        """
         if model not in self._replicas:  # Not for the observer: anybody may make up names.
             yield self._unknown(request.id, model)
             return
@@ -182,20 +157,7 @@ class Pool:
             if live.call is not None and live.replica is not None:
                 live.replica.cancel(live.call)
 
-    async def tokenize(self, model: str, prompt: Prompt) -> Tokens:
-        """Token ids of a prompt. Raises RequestFailed."""
-        answer = await self._ask(model, Tokenize(id=self._question(), prompt=prompt))
-        assert isinstance(answer, Tokens)
-        return answer
-
-    async def detokenize(self, model: str, tokens: Sequence[int]) -> Text:
-        """Text of token ids. Raises RequestFailed."""
-        answer = await self._ask(model, Detokenize(id=self._question(), tokens=list(tokens)))
-        assert isinstance(answer, Text)
-        return answer
-
     async def stats(self) -> dict[str, list[Stats | None]]:
-        """By model, the stats of each worker; None for one that does not answer within a second."""
         asked = [
             (name, at, asyncio.create_task(self._answer(replica, AskStats(id=self._question()))))
             for name, group in self._replicas.items()
@@ -236,13 +198,6 @@ class Pool:
     def _changed(self) -> None:
         self._changes.set()
 
-    def _question(self) -> str:
-        return f"question-{next(self._questions)}"
-
-    def _failed(self, model: str, failure: Failure) -> Failure:
-        self._observe(model, failure)
-        return failure
-
     def _unknown(self, id: str, model: str) -> Failure:
         return Failure(
             id=id,
@@ -253,16 +208,16 @@ class Pool:
         )
 
     def _refusal(self, model: str, request: Generate) -> Failure | None:
-        id, bad = request.id, "invalid_request_error"
+        id = request.id
         if self.draining:
-            return _overloaded(id, "the server is stopping")
+            return stopping(id)
         if len(self._live) >= MAX_LIVE:
-            message = "the server holds too many requests; try again later"
-            return Failure(
-                id=id, status=429, type="rate_limit_error", message=message, retry_after=1.0
-            )
+            return busy(id, "the server holds too many requests; try again later", SHORTEST)
         if id in self._live or any(id in replica.calls for replica in self._replicas[model]):
-            return Failure(id=id, status=400, type=bad, param="id", message="the id is in use")
+            return Failure(
+                id=id, status=400, type="invalid_request_error", param="id",
+                message="the id is in use",
+            )  # fmt: skip
         return None
 
     async def _pick(self, model: str) -> Replica | None:
@@ -286,11 +241,8 @@ class Pool:
         """Give a request to a worker; a failure if there is none, or it cannot be sent."""
         replica = await self._pick(model)
         if replica is None:
-            message = "no worker of this model is running; try again later"
-            return _overloaded(request.id, message)
-        if request.deadline is not None:
-            left = request.deadline - (time.monotonic() - began)
-            request = replace(request, deadline=max(0.0, left))
+            return _nobody(request.id)
+        request = hastened(request, began)
         accepted = live.call is not None and live.call.accepted
         live.replica, live.call = replica, Call(request, self._bounds, accepted)
         try:
@@ -301,13 +253,13 @@ class Pool:
             replica.cancel(live.call)
         return live.call
 
-    async def _ask(self, model: str, message: Question) -> WireEvent:
+    async def _ask(self, model: str, question: Question) -> WireEvent:
         if model not in self._replicas:
-            raise RequestFailed(self._unknown(message.id, model))
+            raise RequestFailed(self._unknown(question.id, model))
         replica = await self._pick(model)
         if replica is None:
-            raise RequestFailed(_overloaded(message.id, "no worker of this model is running"))
-        return await self._answer(replica, message)
+            raise RequestFailed(_nobody(question.id))
+        return await self._answer(replica, question)
 
     async def _answer(self, replica: Replica, message: Question) -> WireEvent:
         call = Call(message)
@@ -332,13 +284,12 @@ class _Live:
         self.cancelled = False
 
 
-def _overloaded(id: str, message: str) -> Failure:
-    return Failure(id=id, status=503, type="overloaded_error", message=message, retry_after=5.0)
+def _nobody(id: str) -> Failure:
+    return overloaded(id, "no worker of this model is running; try again later", COME_BACK)
 
 
 def _died(id: str) -> Failure:
-    message = "the worker that ran this request died"
-    return Failure(id=id, status=500, type="server_error", message=message)
+    return internal(id, "the worker that ran this request died")
 
 
 def _too_large(id: str, error: InvalidInput) -> Failure:

@@ -1,4 +1,4 @@
-"""One worker process: started, listened to, and started again when it dies."""
+"""One worker process: started, listened to, and started again when it dies or hangs."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from paradecode.serve.wire import (
     EVENTS,
     WORKER,
     Accepted,
+    AskStats,
     Cancel,
     Done,
     Drain,
@@ -41,6 +42,9 @@ GRACE = 5.0
 BURST = 32
 """Events after which others get their turn: those who read them, for one."""
 
+LOOKS = 8
+"""How often a silent worker is asked before it counts as one that hangs."""
+
 Observe = Callable[[Accepted | Done | Failure], None]
 
 
@@ -51,6 +55,8 @@ class Replica:
         name: of the model, for the log.
         observe: told of each request's fate.
         changed: told when the worker has become ready or has ended.
+        hang_seconds: a worker that has work and does not answer for so long is killed. It
+            answers between two forwards, whatever it is busy with.
 
     Attributes:
         ready: what the worker said when it had loaded the model; None while it does not run.
@@ -68,8 +74,9 @@ class Replica:
         settings: WorkerSettings,
         observe: Observe,
         changed: Callable[[], None],
+        hang_seconds: float,
     ) -> None:
-        self._name, self._settings = name, settings
+        self._name, self._settings, self._hang_seconds = name, settings, hang_seconds
         self._observe, self._changed = observe, changed
         self.ready: Ready | None = None
         self.known: Ready | None = None
@@ -78,6 +85,7 @@ class Replica:
         self.served = 0
         self.restarts = 0
         self._ending = False
+        self._silent = 0
         self._process: Process | None = None
         self._writing = asyncio.Lock()
         self.life: asyncio.Task[None] | None = None
@@ -118,12 +126,8 @@ class Replica:
 
     def cancel(self, call: Call) -> None:
         """Tell the worker to end a request; its last events still come."""
-        if call.over or call.id not in self.calls:
-            return
-        if self._process is not None and self._process.stdin is not None:
-            # A few bytes, which need not wait: this is called where tasks are being cancelled.
-            with suppress(ConnectionError, RuntimeError):
-                self._process.stdin.write(encode(Cancel(id=call.id)))
+        if not call.over and call.id in self.calls:
+            self._put(encode(Cancel(id=call.id)))
 
     async def drain(self) -> None:
         """Let the worker finish what it has, and end; it is not started again."""
@@ -170,7 +174,11 @@ class Replica:
         while True:
             started = time.monotonic()
             if self.ready is not None:
-                await self._listen()
+                watch = asyncio.create_task(self._watch())
+                try:
+                    await self._listen()
+                finally:
+                    watch.cancel()
                 self._lose_all()
                 await self._end()
             if self._ending:
@@ -187,10 +195,27 @@ class Replica:
             if failed is not None:
                 _log.error("a worker of %s did not start: %s", self._name, failed.message)
 
+    async def _watch(self) -> None:
+        """Kill the worker if it has work and says nothing, though it is asked.
+
+        Looks are counted, not seconds: were this process paused as well, that is one look.
+        """
+        self._silent = 0
+        while self._silent < LOOKS:
+            if self.calls:
+                self._put(encode(AskStats(id=WORKER)))
+            await asyncio.sleep(self._hang_seconds / LOOKS)
+            self._silent = self._silent + 1 if self.calls else 0
+        _log.error("a worker of %s has hung for %g s", self._name, self._hang_seconds)
+        assert self._process is not None
+        with suppress(ProcessLookupError):
+            self._process.kill()
+
     async def _listen(self) -> None:
         """Hand out events until the worker ends."""
         handed = 0
         while (read := await self._read()) is not None:
+            self._silent = 0
             event, size = read
             handed += 1
             if handed % BURST == 0:  # Lines that are there already are read without a pause.
@@ -240,14 +265,19 @@ class Replica:
                     failed = Failure(id=error.id, status=500, type="server_error", message=message)
                     return failed, 0
 
+    def _put(self, line: bytes) -> None:
+        """Write a few bytes, which need not wait for room."""
+        if self._process is not None and self._process.stdin is not None:
+            # A worker that has ended is noticed where its events are read.
+            with suppress(ConnectionError, RuntimeError):
+                self._process.stdin.write(line)
+
     async def _write(self, line: bytes) -> None:
-        if self._process is None or self._process.stdin is None:
-            return
-        # A worker that has ended is noticed where its events are read.
-        with suppress(ConnectionError, RuntimeError):
-            self._process.stdin.write(line)  # At once: a later cancel must come behind it.
-            async with self._writing:  # Before Python 3.12 only one task may wait for room.
-                await self._process.stdin.drain()
+        self._put(line)  # At once: a later cancel must come behind it.
+        if self._process is not None and self._process.stdin is not None:
+            with suppress(ConnectionError, RuntimeError):
+                async with self._writing:  # Before Python 3.12 only one task may wait for room.
+                    await self._process.stdin.drain()
 
     async def _end(self) -> None:
         """Wait for the process, which has no reason to live on; kill it if it does."""

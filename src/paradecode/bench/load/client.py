@@ -26,9 +26,13 @@ class BadAnswer(Exception):
 
 
 def open_session(plan: Plan, key: str | None) -> aiohttp.ClientSession:
-    """Connections without a bound of their own: the load says how many there are."""
+    """Connections without a bound of their own: the load says how many there are.
+
+    Each request opens one: servers close idle connections as they like, which would count as
+    failures of theirs when the next request meets it.
+    """
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0),
+        connector=aiohttp.TCPConnector(limit=0, force_close=True),
         timeout=aiohttp.ClientTimeout(total=plan.timeout),
         headers={"Authorization": f"Bearer {key}"} if key else {},
         read_bufsize=LINE // 2,

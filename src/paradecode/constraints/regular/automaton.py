@@ -45,8 +45,10 @@ def byte_automaton(expression: Expression) -> tuple[NDArray[np.int32], NDArray[n
         moves: dict[int, set[int]] = {}
         for state in states:
             for values, target in loose.moves[state]:
+                after = loose.closure(target)
+                loose.spend(len(atoms_of[values]) * (1 + len(after)))
                 for atom in atoms_of[values]:
-                    moves.setdefault(atom, set()).update(loose.closure(target))
+                    moves.setdefault(atom, set()).update(after)
         row = np.full(int(atoms.max()) + 1, DEAD, np.int32)
         for atom, targets in moves.items():
             key = frozenset(targets)
@@ -55,8 +57,7 @@ def byte_automaton(expression: Expression) -> tuple[NDArray[np.int32], NDArray[n
                 order.append(key)
             row[atom] = numbers[key]
         table.append(row)
-        loose.work += sum(map(len, moves.values()))
-        if len(order) > MOST_STATES or loose.work > MOST_WORK:
+        if len(order) > MOST_STATES:
             raise too_large()
     accepting = np.array([end in states for states in order])
     smallest, accepting = _smallest(np.array(table), accepting)
@@ -79,8 +80,14 @@ class _Loose:
         self.silent.append([])
         return len(self.moves) - 1
 
+    def spend(self, work: int) -> None:
+        self.work += work
+        if self.work > MOST_WORK:
+            raise too_large()
+
     def build(self, part: Expression, start: int) -> int:
         """Add ``part`` behind ``start``; returns the state behind it."""
+        self.spend(1)  # Not all parts make a state: nothing, a million times, is work as well.
         if isinstance(part, Bytes):
             end = self.new()
             self.moves[start].append((part.values, end))
@@ -139,7 +146,7 @@ class _Loose:
                     if after not in seen:
                         seen.add(after)
                         todo.append(after)
-            self.work += len(seen)
+            self.spend(len(seen))
             self._closures[state] = frozenset(s for s in seen if self.moves[s] or s == self.end)
         return self._closures[state]
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from math import ceil, floor
 from typing import Any
 
+from paradecode.constraints.regular.automaton import MOST_STEPS, too_large
 from paradecode.constraints.regular.integers import between
 from paradecode.constraints.regular.nodes import (
     EMPTY,
@@ -52,17 +53,21 @@ def schema_expression(schema: object) -> Expression:
     """The documents of a schema.
 
     Raises:
-        InvalidInput: a keyword that is not supported on a canvas, or recursion.
+        InvalidInput: a keyword that is not supported on a canvas, recursion, or references that
+            repeat so much that the whole is too large.
     """
     return _Reader(schema).read(schema, ())
 
 
 class _Reader:
     def __init__(self, root: object) -> None:
-        self.root = root
+        self.root, self.count = root, 0
 
     def read(self, schema: object, inside: tuple[str, ...]) -> Expression:
         """``inside``: the references that led here."""
+        self.count += 1
+        if self.count > MOST_STEPS:  # References that double: each schema is a state at least.
+            raise too_large()
         if not isinstance(schema, Mapping):
             raise _unsupported(schema, "a schema that allows anything has no end: give a type")
         if "$ref" in schema:

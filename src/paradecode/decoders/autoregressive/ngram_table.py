@@ -183,11 +183,10 @@ def _loaded(path: str, field: str, changed: int, size: int) -> NgramTable:
 
 @dataclass
 class TableDrafts:
-    """Chains out of a table, by one request; its odds follow what is accepted there."""
+    """A table as one request uses it; its odds follow what is accepted there."""
 
     table: NgramTable
     _odds: Odds = field(init=False, repr=False)
-    _buckets: list[int] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._odds = Odds(self.table.priors)
@@ -198,30 +197,11 @@ class TableDrafts:
             fix = f"it has ids up to {self.table.vocabulary - 1}, the model up to {vocabulary - 1}"
             raise InvalidInput("table", "a file", f"{fix}: make it with this model")
 
-    def first(self, context: Context) -> float:
-        """How likely the first token of a draft behind ``context`` is right; 0 without one."""
+    def after(self, context: Context) -> tuple[int, float, int] | None:
+        """The likeliest next token, how likely it is, and its bucket, for :meth:`book`."""
         found = self.table.after(context)
-        return 0.0 if found is None else self._odds.of(found[1])
+        return None if found is None else (found[0], self._odds.of(found[1]), found[1])
 
-    def draft(self, context: Context, limit: int) -> tuple[list[int], list[float]]:
-        """At most ``limit`` tokens behind ``context``, and how likely each is, given the others."""
-        tokens, chances, self._buckets, path = list[int](), list[float](), [], 1.0
-        while len(tokens) < limit:
-            found = self.table.after(context)
-            if found is None:
-                break
-            token, bucket = found
-            chance = self._odds.of(bucket)
-            path *= chance
-            if path < LEAST:
-                break
-            tokens.append(token)
-            chances.append(chance)
-            self._buckets.append(bucket)
-            context = (*context, token)
-        return tokens, chances
-
-    def book(self, accepted: int, drafted: int) -> None:
-        """Learn that the first ``accepted`` of the last draft's ``drafted`` tokens were right."""
-        for place, bucket in enumerate(self._buckets[: min(accepted + 1, drafted)]):
-            self._odds.update(bucket, int(place < accepted), 1)
+    def book(self, bucket: int, right: bool) -> None:
+        """Learn that a verified token of this bucket was right, or was not."""
+        self._odds.update(bucket, int(right), 1)

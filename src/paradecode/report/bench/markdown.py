@@ -11,14 +11,14 @@ from paradecode.report.bench.sheet import Line, Sheet
 
 def markdown(sheets: Sequence[Sheet]) -> str:
     """All sheets, one after the other."""
-    return "\n\n".join(_sheet(sheet) for sheet in sheets) + "\n"
+    return "\n\n".join(f"# {sheet.title}\n\n{body(sheet)}" for sheet in sheets) + "\n"
 
 
-def _sheet(sheet: Sheet) -> str:
+def body(sheet: Sheet) -> str:
+    """A sheet without its heading."""
     lines = sheet.by_speed()
     head, rows_of_table = sheet.table()
     parts = [
-        f"# {sheet.title}",
         "\n".join(f"- {what}: {value}" for what, value in sheet.conditions),
         table(("method", *head), [(f"`{line.name}`", *cells) for line, cells in rows_of_table]),
     ]

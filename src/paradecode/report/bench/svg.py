@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from html import escape
 
-from paradecode.report.bench.drawing import Dot, Drawing, Rect, Shape, Stroke, Text, outline
+from paradecode.report.bench.drawing import (
+    Dot,
+    Drawing,
+    Rect,
+    Shape,
+    Stroke,
+    Text,
+    outline,
+    wrapped,
+)  # fmt: skip
+from paradecode.report.bench.palette import COLOURS
+
+MARGIN = 24.0
+FONTS = "system-ui, -apple-system, Segoe UI, Roboto, DejaVu Sans, sans-serif"
 
 
 def svg(drawing: Drawing) -> str:
@@ -15,6 +28,29 @@ def svg(drawing: Drawing) -> str:
         f'<svg viewBox="0 0 {_n(drawing.width)} {_n(drawing.height)}" role="img" '
         f'aria-label="{label}">{body}</svg>'
     )
+
+
+def document(drawing: Drawing) -> str:
+    """A file of its own: in the light colours, with title and subtitle, for pages and slides."""
+    said = wrapped(drawing.subtitle, drawing.width, 13)
+    top = MARGIN + 32.0 + 18 * len(said)
+    width, height = drawing.width + 2 * MARGIN, top + drawing.height + MARGIN
+    head: tuple[Shape, ...] = (
+        Rect(0, 0, width, height, "paper", radius=12),
+        Text(MARGIN, MARGIN + 16, drawing.title, 20, bold=True),
+        *(Text(MARGIN, MARGIN + 38 + 18 * row, line, 13, colour="soft")
+          for row, line in enumerate(said)),
+    )  # fmt: skip
+    body = "".join(_shape(shape) for shape in drawing.shapes)
+    text = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_n(width)} {_n(height)}" '
+        f'width="{_n(width)}" height="{_n(height)}" font-family="{FONTS}">'
+        f'{"".join(map(_shape, head))}<g transform="translate({_n(MARGIN)} {_n(top)})">{body}</g>'
+        "</svg>\n"
+    )
+    for name, (light, _) in COLOURS.items():
+        text = text.replace(f'"{_colour(name)}"', f'"{light}"')
+    return text
 
 
 def _shape(shape: Shape) -> str:

@@ -6,7 +6,8 @@ from dataclasses import asdict
 from math import exp
 
 from paradecode import __version__
-from paradecode.llm import LLM, Completion
+from paradecode.completion import Completion
+from paradecode.llm import LLM
 from paradecode.models.tokenizer import Tokenizer
 from paradecode.report.trace.schema import (
     FORMAT,

@@ -8,31 +8,33 @@ import math
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
-from itertools import count
-from typing import Any
 
 from ray.exceptions import RayActorError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RayServeException
 from ray.serve.handle import DeploymentHandle
 
+from paradecode.serve.failures import SHORTEST, busy, internal, overloaded
 from paradecode.serve.lines import decode, encode
-from paradecode.serve.pool import ATTEMPTS, Event, Observer, RequestFailed
 from paradecode.serve.ray.prefix import prefix_key
 from paradecode.serve.wire import (
     EVENTS,
     Accepted,
     Chunk,
-    Detokenize,
     Done,
     Failure,
     Generate,
-    Prompt,
     Ready,
     Stats,
-    Text,
-    Tokenize,
-    Tokens,
+)
+from paradecode.serve.wire import Event as WireEvent
+from paradecode.serve.workers import (
+    ATTEMPTS,
+    Event,
+    Observer,
+    Question,
+    RequestFailed,
+    Workers,
+    hastened,
 )
 
 PERIOD = 2.0
@@ -47,33 +49,39 @@ LATELY = 15.0
 PATIENCE = 60.0
 """Seconds that a request waits for a replica to take it, when all are starting or full."""
 
+COME_BACK = 5.0
+"""Seconds after which a request may be tried again that no replica took."""
+
 _log = logging.getLogger(__name__)
 
 
-class Fleet:
+class Fleet(Workers):
     """Sends requests to replicas, and once more to another one if the first dies before a token.
 
     Args:
         replicas: the deployment of :class:`paradecode.serve.ray.replica.Replica`.
-        observe: for metrics, as ``Pool`` takes it. What a client that leaves had got until then is
-            not reported.
+        observe: what a client that leaves had got until then is not reported.
 
-    Attributes:
-        ready: what the workers said of each model.
-        restarts: by model, how often the replicas that are here started a worker again.
-        draining: never: Ray drains replicas itself.
+    ``draining`` never becomes true: Ray drains replicas itself.
     """
 
-    draining = False
-
     def __init__(self, replicas: DeploymentHandle, observe: Observer) -> None:
-        self._replicas, self._observe = replicas, observe
-        self._questions = count()
-        self.ready: Mapping[str, Ready] = {}
-        self.restarts: dict[str, int] = {}
+        super().__init__(observe)
+        self._replicas = replicas
+        self._ready: Mapping[str, Ready] = {}
+        self._restarts: Mapping[str, int] = {}
         self._heard = -math.inf
         self._stats: dict[str, list[Stats | None]] = {}
         self._watch: asyncio.Task[None] | None = None
+
+    @property
+    def ready(self) -> Mapping[str, Ready]:
+        return self._ready
+
+    @property
+    def restarts(self) -> Mapping[str, int]:
+        """Of the replicas that are here."""
+        return self._restarts
 
     @property
     def healthy(self) -> bool:
@@ -93,16 +101,12 @@ class Fleet:
         return self._stats
 
     async def submit(self, model: str, request: Generate) -> AsyncGenerator[Event, None]:
-        """As :meth:`paradecode.serve.pool.Pool.submit`."""
         began, accepted, key = time.monotonic(), False, prefix_key(model, request)
         for _ in range(ATTEMPTS):
-            left = request
-            if request.deadline is not None:
-                waited = time.monotonic() - began
-                left = replace(request, deadline=max(0.0, request.deadline - waited))
             started = False
             try:
-                async with aclosing(self._events(model, left, key)) as events:
+                asked = self._events(model, hastened(request, began), key)
+                async with aclosing(asked) as events:
                     async for event in events:
                         if isinstance(event, Accepted) and accepted:
                             continue  # By a replica that died; the reader knows.
@@ -117,20 +121,7 @@ class Fleet:
                     failure = _failure(request.id, error)
                     break
                 failure = _failure(request.id, error)
-        self._observe(model, failure)
-        yield failure
-
-    async def tokenize(self, model: str, prompt: Prompt) -> Tokens:
-        """Token ids of a prompt. Raises RequestFailed."""
-        answer = await self._ask(model, Tokenize(id=self._question(), prompt=prompt))
-        assert isinstance(answer, Tokens)
-        return answer
-
-    async def detokenize(self, model: str, tokens: Sequence[int]) -> Text:
-        """Text of token ids. Raises RequestFailed."""
-        answer = await self._ask(model, Detokenize(id=self._question(), tokens=list(tokens)))
-        assert isinstance(answer, Text)
-        return answer
+        yield self._failed(model, failure)
 
     async def _events(self, model: str, request: Generate, key: str) -> AsyncGenerator[Event, None]:
         """The events that one replica sends; cancels there what is not read to its end here."""
@@ -147,18 +138,15 @@ class Fleet:
         finally:
             stream.cancel()
 
-    async def _ask(self, model: str, question: Tokenize | Detokenize) -> Any:
+    async def _ask(self, model: str, question: Question) -> WireEvent:
         try:
             line = await self._replicas.ask.remote(model, encode(question))
         except (RayActorError, RayServeException) as error:
             raise RequestFailed(_failure(question.id, error)) from None
-        answer = decode(line, EVENTS)
+        answer: WireEvent = decode(line, EVENTS)
         if isinstance(answer, Failure):
             raise RequestFailed(answer)
         return answer
-
-    def _question(self) -> str:
-        return f"question-{next(self._questions)}"
 
     async def _keep_looking(self) -> None:
         while True:
@@ -181,26 +169,20 @@ class Fleet:
         stats: dict[str, list[Stats | None]] = {}
         restarts: dict[str, int] = {}
         for report in reports:
-            self.ready = {name: decode(line, EVENTS) for name, line in report["ready"].items()}
+            self._ready = {name: decode(line, EVENTS) for name, line in report["ready"].items()}
             for name, lines in report["stats"].items():
                 stats.setdefault(name, []).extend(decode(line, EVENTS) for line in lines)
             for name, times in report["restarts"].items():
                 restarts[name] = restarts.get(name, 0) + times
-        self._stats, self.restarts = stats, restarts
+        self._stats, self._restarts = stats, restarts
 
 
 def _failure(id: str, error: Exception) -> Failure:
     """What a client is told when Ray gives no answer."""
     if isinstance(error, BackPressureError):
-        return Failure(
-            id=id, status=429, type="rate_limit_error", retry_after=1.0,
-            message="all replicas have all the requests they may have; try again later",
-        )  # fmt: skip
+        message = "all replicas have all the requests they may have; try again later"
+        return busy(id, message, SHORTEST)
     if isinstance(error, RayActorError):
-        message = "the replica that ran this request died"
-        return Failure(id=id, status=500, type="server_error", message=message)
+        return internal(id, "the replica that ran this request died")
     _log.warning("Ray did not answer: %s", type(error).__name__)
-    return Failure(
-        id=id, status=503, type="overloaded_error", retry_after=5.0,
-        message="no replica took the request; try again later",
-    )  # fmt: skip
+    return overloaded(id, "no replica took the request; try again later", COME_BACK)

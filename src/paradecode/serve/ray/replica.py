@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from paradecode.serve.lines import decode, encode
-from paradecode.serve.pool import Pool, RequestFailed
+from paradecode.serve.pool import Pool
 from paradecode.serve.settings import ServerSettings
 from paradecode.serve.wire import REQUESTS, Tokenize
+from paradecode.serve.workers import RequestFailed
 
 
 class Replica:
@@ -21,7 +22,8 @@ class Replica:
 
     # Ray awaits constructors that are coroutines.
     async def __init__(self, settings: ServerSettings) -> None:  # type: ignore[misc]
-        self._pool = Pool([replace(model, replicas=1) for model in settings.models])
+        models = [replace(model, replicas=1) for model in settings.models]
+        self._pool = Pool(models, hang_seconds=settings.hang_seconds)
         await self._pool.start()
 
     async def generate(self, model: str, line: bytes, *, key: str) -> AsyncGenerator[bytes, None]:

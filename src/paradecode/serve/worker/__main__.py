@@ -10,9 +10,9 @@ import sys
 from collections.abc import Iterable
 
 from paradecode.llm import LLM
+from paradecode.serve.failures import failure
 from paradecode.serve.lines import MAX_LINE, encode
 from paradecode.serve.wire import WORKER, Drain, Event, Ready
-from paradecode.serve.worker.failures import failure
 from paradecode.serve.worker.inbox import Inbox
 from paradecode.serve.worker.loop import Loop, Message
 from paradecode.serve.worker.settings import WorkerSettings
@@ -57,6 +57,7 @@ def load(settings: WorkerSettings) -> LLM:
         decoder=settings.decoder,
         profile=settings.profile,
         draft_model=settings.draft_model,
+        adapter=settings.adapter,
         backend=settings.backend,
         dtype=settings.dtype,
         device=settings.device,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from paradecode.engine.engine import Engine
 from paradecode.engine.request import GenerationRequest
+from paradecode.serve.failures import SHORTEST, busy, stopping
 from paradecode.serve.wire import Failure
-from paradecode.serve.worker.failures import SHORTEST, busy, stopping
 from paradecode.serve.worker.settings import WorkerSettings
 
 LONGEST = 60.0

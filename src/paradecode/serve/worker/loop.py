@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from paradecode.decoders.registry import Spec
 from paradecode.engine.sequence import LiveSequence
 from paradecode.llm import LLM
+from paradecode.serve.failures import failure, internal
 from paradecode.serve.lines import WireError, decode
 from paradecode.serve.wire import (
     REQUESTS,
@@ -28,7 +29,6 @@ from paradecode.serve.wire import (
     Tokens,
 )
 from paradecode.serve.worker.admission import Admission
-from paradecode.serve.worker.failures import failure, internal
 from paradecode.serve.worker.inbox import Inbox
 from paradecode.serve.worker.memory import resident
 from paradecode.serve.worker.output import Output, Speller

@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from paradecode.backends.interface import PAGE
+from paradecode.constraints.compile import GRAMMARS
+from paradecode.constraints.trial import Trial
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import ALIASES, SamplingParams
 from paradecode.decoders.registry import Spec, parse
@@ -28,7 +30,7 @@ class Preparer:
     """
 
     def __init__(self, llm: LLM, max_tokens: int) -> None:
-        self._llm, self._max_tokens = llm, max_tokens
+        self._llm, self._max_tokens, self._trial = llm, max_tokens, Trial()
         vocabulary = range(llm.tokenizer.vocab_size)
         longest = max((len(spelling(llm.tokenizer, token)) for token in vocabulary), default=1)
         self._most = llm.config.context_length * max(longest, 1)
@@ -61,6 +63,8 @@ class Preparer:
             "prediction": message.prediction, "decoder": self._decoder(message),
         }  # fmt: skip
         if message.constraint is not None:
+            if message.constraint.type in GRAMMARS and "autoregressive" in self._llm.families:
+                self._trial.check(message.constraint.type, message.constraint.value)
             settings["constraint"] = vars(message.constraint)
         return self._llm.requests(ids, SamplingParams.from_mapping(sampling), settings)
 

@@ -17,7 +17,7 @@ class WorkerSettings:
     """How a worker loads its model, and how much it takes on.
 
     Attributes:
-        model, draft_model, decoder, profile, backend, dtype, device, threads,
+        model, draft_model, decoder, profile, adapter, backend, dtype, device, threads,
             ranks: as :class:`paradecode.LLM` takes them. ``decoder`` is a spec text.
         limits: fields of :class:`paradecode.engine.engine.Limits`.
         queue_requests: outputs that may wait beside those that run; more are refused with 429.
@@ -29,6 +29,7 @@ class WorkerSettings:
     draft_model: str | None = checked(maybe(string(4096)), None)
     decoder: str = checked(string(4096), "auto")
     profile: str | None = checked(maybe(string(4096)), None)
+    adapter: str | None = checked(maybe(string(4096)), None)
     backend: str = checked(string(64), "auto")
     dtype: str = checked(string(64), "auto")
     device: str = checked(string(64), "cpu")

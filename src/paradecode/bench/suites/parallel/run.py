@@ -11,8 +11,9 @@ from paradecode.bench.parallel.tasks import BY_NAME, TASKS
 from paradecode.bench.suites.parallel.journal import Journal
 from paradecode.bench.suites.parallel.methods import read
 from paradecode.bench.suites.parallel.results import Answer, Item, Run
+from paradecode.completion import Completion
 from paradecode.core.errors import InvalidInput
-from paradecode.llm import LLM, Completion
+from paradecode.llm import LLM
 
 MOST_INSTANCES = 10_000
 STEP = 32

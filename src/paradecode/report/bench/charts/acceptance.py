@@ -8,7 +8,7 @@ from paradecode.report.bench.charts.names import end_labels
 from paradecode.report.bench.drawing import Dot, Drawing, Stroke, Text
 from paradecode.report.bench.sheet import Sheet
 
-HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 330.0, 56.0, 220.0, 12.0, 46.0
+HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 330.0, 56.0, 260.0, 12.0, 46.0
 MOST, DEEPEST = 8, 16
 
 

@@ -8,7 +8,7 @@ from paradecode.report.bench.charts.frame import WIDTH, Looks, look_of, said, ti
 from paradecode.report.bench.drawing import Drawing, Rect, Text, shortened, text_width
 from paradecode.report.bench.sheet import Line, Sheet
 
-ROW, LEFT, RIGHT, MOST = 27.0, 262.0, 150.0, 30
+ROW, LEFT, RIGHT, MOST = 27.0, 286.0, 176.0, 30
 
 
 def _mark(line: Line) -> str:
@@ -45,7 +45,7 @@ def draw(sheet: Sheet, looks: Looks) -> Drawing | None:
         label = shortened(line.name, LEFT - 14, 12.5)
         drawing.add(
             Text(LEFT - 10, middle + 4, label, 12.5, "end", "soft" if line.muted else "ink",
-                 bold=not line.muted and row == 0, key=look.key, tip=tip(line)),
+                 key=look.key, tip=tip(line)),
             Rect(LEFT, middle - 9, scale(line.speed.value) - LEFT, 18, look.colour,
                  tip(line, *facts), look.key, 0.5 if line.muted else 1.0, 2),
         )  # fmt: skip

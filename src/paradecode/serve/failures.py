@@ -34,11 +34,15 @@ def busy(id: str, message: str, retry_after: float) -> Failure:
     )
 
 
-def stopping(id: str) -> Failure:
-    message = "the server is stopping"
+def overloaded(id: str, message: str, retry_after: float) -> Failure:
+    """Nobody can take it now."""
     return Failure(
-        id=id, status=503, type="overloaded_error", message=message, retry_after=SHORTEST
+        id=id, status=503, type="overloaded_error", message=message, retry_after=retry_after
     )
+
+
+def stopping(id: str) -> Failure:
+    return overloaded(id, "the server is stopping", SHORTEST)
 
 
 def _bad_request(id: str, message: str, param: str) -> Failure:

@@ -1,0 +1,130 @@
+"""Documents under the schemas of the official JSON Schema test suite: are all of them valid?
+
+    python bench/structured_suite.py SUITE [--max-tokens 96] [--out FILE.json]
+
+SUITE is a folder or an archive (.tgz) with the suite's files, as its repository has them for one
+draft (tests/draft2020-12). Each schema that can be enforced is asked for one document by each
+method; what ended by itself must validate, and the exact methods must agree token by token. Exit
+status 1 if a document is invalid or differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import tarfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+
+from paradecode import LLM
+from paradecode.bench.machine import commit, describe
+from paradecode.core.errors import InvalidInput
+
+SAMPLED = {"temperature": 1.0, "seed": 7}
+METHODS: dict[str, tuple[str, dict[str, Any]]] = {
+    "plain": ("greedy", {}),
+    "lookup": ("prompt-lookup(budget=fixed)", {}),
+    "plain, sampled": ("greedy", SAMPLED),
+    "token-recycling, sampled": ("token-recycling(budget=fixed)", SAMPLED),
+}
+SAME = {"lookup": "plain", "token-recycling, sampled": "plain, sampled"}
+"""Method -> the one whose tokens it must give."""
+
+ASK = [{"role": "user", "content": "Write one short example document."}]
+
+
+def schemas(suite: Path) -> Iterator[tuple[str, Any]]:
+    """Name and schema of each group of tests."""
+    for name, text in sorted(_files(suite)):
+        for group in json.loads(text):
+            yield f"{name}: {group['description']}", group["schema"]
+
+
+def _files(suite: Path) -> Iterator[tuple[str, str]]:
+    if suite.is_dir():
+        for path in suite.rglob("*.json"):
+            yield path.relative_to(suite).as_posix(), path.read_text("utf-8")
+        return
+    with tarfile.open(suite) as archive:
+        for member in archive:
+            file = archive.extractfile(member)
+            if file is not None and member.name.endswith(".json"):
+                yield member.name, file.read().decode()
+
+
+def ask(llm: LLM, schema: Any, max_tokens: int) -> tuple[Counter[str], list[str]]:
+    """What became of a schema's documents, and what was wrong with them.
+
+    Raises:
+        InvalidInput: the schema cannot be enforced.
+    """
+    counts, wrong, tokens = Counter[str](), list[str](), dict[str, list[int]]()
+    for name, (decoder, settings) in METHODS.items():
+        answer = llm.chat(
+            ASK, decoder=decoder, max_tokens=max_tokens,
+            constraint={"type": "json_schema", "value": schema}, **settings,
+        )  # fmt: skip
+        tokens[name] = answer.token_ids
+        counts["forwards"] += answer.stats.forwards
+        counts["tokens"] += len(answer.token_ids)
+        if tokens[name] != tokens[SAME.get(name, name)]:
+            wrong.append(f"{name}: other tokens than {SAME[name]}")
+        if answer.finish_reason != "stop":
+            counts["unfinished"] += 1
+            continue
+        try:
+            valid = Draft202012Validator(schema).is_valid(json.loads(answer.text))
+        except re.error:  # Python does not know all of JSON Schema's expressions.
+            counts["not judged"] += 1
+            continue
+        except ValueError:
+            valid = False
+        counts["documents"] += 1
+        if not valid:
+            wrong.append(f"{name}: {answer.text[:200]}")
+    return counts, wrong
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("suite", type=Path)
+    parser.add_argument("--max-tokens", type=int, default=96)
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    total: Counter[str] = Counter()
+    wrong: dict[str, list[str]] = {}
+    with LLM() as llm:
+        head = {
+            "date": date.today().isoformat(), "machine": asdict(describe()),
+            "commit": commit(Path(__file__).parents[1]), "model": llm.model,
+            "backend": llm.backend.name, "max_tokens": given.max_tokens, "methods": METHODS,
+        }  # fmt: skip
+        for name, schema in schemas(given.suite):
+            total["schemas"] += 1
+            try:
+                counts, found = ask(llm, schema, given.max_tokens)
+            except InvalidInput:
+                total["refused"] += 1
+                continue
+            total += counts
+            if found:
+                wrong[name] = found
+            if total["schemas"] % 50 == 0:
+                print(dict(total), file=sys.stderr)
+    result = {**head, "counts": dict(total), "wrong": wrong}
+    print(json.dumps({"counts": dict(total), "wrong": wrong}, indent=1))
+    if given.out:
+        given.out.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,161 @@
+"""What trained parts make of the model that ships, beside the same methods without them.
+
+    mkdir -p out/parts && cd out/parts
+    paradecode train unmask-filter filter.safetensors --json > filter.json
+    paradecode train joint-sampler layer.safetensors --samples texts.samples --json > layer.json
+    paradecode train refine refined --samples texts.samples --json > refined.json
+    paradecode train r2 short --json > short.json
+    cd ../.. && python bench/trained_parts.py out/parts [--instances 12] [--out FILE.json]
+    python bench/trained_parts.py FILE.json --into docs/training.md
+
+The same held-out instances of all tasks by every method and model, through the engine, as in
+``paradecode bench --suite parallel``. Times are not kept: models are measured one after the other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress
+
+from paradecode import LLM
+from paradecode.bench.machine import commit, describe
+from paradecode.bench.provenance import weights_of
+from paradecode.bench.suites.parallel.results import Results
+from paradecode.bench.suites.parallel.suite import DEFAULT_MODEL, Plan, measure
+from paradecode.bench.suites.parallel.summary import (
+    Measured,
+    compared,
+    figures,
+    measured,
+    tasks_of,
+)
+from paradecode.testing.trained_parts import joint_layer
+
+EAGER = "threshold(threshold=0.5)"
+QUICK = ("static", "threshold", EAGER, "static(steps=8)")
+REFINED = tuple(f"refine(base={base})" for base in QUICK[1:])
+JOINT = "joint-sampler(layer='{}',tokens={})"
+"""With `zero.safetensors`, a layer that changes nothing, as many tokens are taken independently."""
+METHODS: Mapping[str, tuple[str, ...]] = {
+    DEFAULT_MODEL: (
+        *QUICK, "r2", *REFINED, "learn2pd(filter='filter.safetensors')",
+        *(JOINT.format(f"{layer}.safetensors", n) for n in (2, 4) for layer in ("zero", "layer")),
+    ),
+    "refined": (*QUICK, *REFINED),
+    "short": ("static", "threshold", "r2"),
+}  # fmt: skip
+"""Model -> what is measured with it."""
+BEGIN, END = "<!-- trained:begin -->", "<!-- trained:end -->"
+REPORTS = ("filter", "layer", "refined", "short")
+
+
+def run(model: str, instances: int, batch: int, progress: Progress) -> Results:
+    """All methods of a model; answers are kept, and an interrupted run goes on."""
+    task = progress.add_task(model, total=None)
+    settings = {"dtype": "auto", "device": "cpu"}
+    journal = Path(f"{Path(model).name}.jsonl")
+    plan = Plan(METHODS[model], instances=instances, batch=batch)
+    with LLM(model) as llm:
+        if not Path("zero.safetensors").exists():
+            sizes = llm.config.vocab_size, llm.config.hidden_size
+            joint_layer(0.0, *sizes).save(Path("zero.safetensors"))
+        return measure(
+            llm, weights_of(model), plan, journal, settings,
+            lambda new, total: progress.update(task, advance=new, total=total),
+        )  # fmt: skip
+
+
+def row(model: str, method: str, done: Measured, static: Measured, results: Results) -> Any:
+    """Figures of a method, and what it gains and saves over `static` of the model that ships."""
+    own = asdict(figures(done, set(done.answers)))
+    versus = compared(done, static)
+    assert versus is not None
+    right = {
+        task: sum(done.answers[item].right for item in ids)
+        for task, ids in tasks_of(results.items).items()
+    }
+    return {
+        "model": model,
+        "method": method,
+        **{name: own[name] for name in ("right", "items", "exact", "per_forward", "per_deciding")},
+        "gain": asdict(versus.gain),
+        "identical": versus.identical,
+        "tasks": right,
+    }
+
+
+def document(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure, and put everything together."""
+    os.chdir(options.parts)  # Files are named in the specs, and these are in the result.
+    with Progress(console=Console(stderr=True)) as progress:
+        found = {m: run(m, options.instances, options.batch, progress) for m in METHODS}
+    static = measured(found[DEFAULT_MODEL])["static"]
+    return {
+        "date": date.today().isoformat(), "commit": commit(Path(__file__).parent),
+        "machine": asdict(describe()), "weights": {m: r.weights for m, r in found.items()},
+        "failed": {m: dict(r.failed) for m, r in found.items()},
+        "instances": options.instances, "batch": options.batch,
+        "training": {n: json.loads(Path(f"{n}.json").read_text("utf-8")) for n in REPORTS},
+        "methods": [
+            row(model, method, done, static, results)
+            for model, results in found.items()
+            for method, done in measured(results).items()
+        ],
+    }  # fmt: skip
+
+
+def table(made: Mapping[str, Any]) -> str:
+    """Markdown: a line a method, those of a trained model behind those of the one that ships."""
+    lines = [
+        "| model | method | right | minus `static` | tokens a forward | a deciding forward |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    for each in made["methods"]:
+        gain = each["gain"]
+        low, high = 100 * gain["low"], 100 * gain["high"]
+        cells = [
+            each["model"].removeprefix("paradecode/"), f"`{each['method']}`",
+            f"{each['right']} of {each['items']}",
+            f"{100 * gain['value']:+.1f} ({low:+.1f} to {high:+.1f})",
+            *(
+                f"{cost['value']:.2f} ({cost['low']:.2f} to {cost['high']:.2f})"
+                for cost in (each["per_forward"], each["per_deciding"])
+            ),
+        ]  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", type=Path, help="folder of the parts, or the JSON of a run")
+    parser.add_argument("--instances", type=int, default=12)
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--into", type=Path, help="put the table between this page's markers")
+    options = parser.parse_args()
+    out, into = (path and path.absolute() for path in (options.out, options.into))
+    known = options.parts.suffix == ".json"
+    made = json.loads(options.parts.read_text("utf-8")) if known else document(options)
+    print(table(made))
+    if out:
+        out.write_text(json.dumps(made, indent=1) + "\n", "utf-8")
+    if into:
+        before, found, rest = into.read_text("utf-8").partition(f"{BEGIN}\n")
+        _, ended, after = rest.partition(END)
+        if not found or not ended:
+            parser.error(f"{options.into} lacks the markers {BEGIN} and {END}")
+        into.write_text(f"{before}{BEGIN}\n\n{table(made)}\n\n{END}{after}", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

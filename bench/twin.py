@@ -1,0 +1,68 @@
+"""Exact match of the autoregressive model that ships, with plain greedy decoding.
+
+    python bench/twin.py [--instances 100] [--out FILE.json]
+
+The held-out instances that ``paradecode bench --suite parallel`` gives its diffusion twin.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from datetime import date
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from paradecode import LLM
+from paradecode.bench.machine import commit, describe
+from paradecode.bench.parallel.tasks import TASKS
+from paradecode.bench.provenance import digest, weights_of
+from paradecode.bench.statistics import wilson
+
+MODEL = "paradecode/tiny-autoregressive"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--instances", type=int, default=100)
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    answers, tasks = [], {}
+    with LLM(MODEL) as llm:
+        for task in track(TASKS, "tasks", console=Console(stderr=True)):
+            found = task.held_out(options.instances)
+            prompts = [llm.chat_tokens([{"role": "user", "content": i.prompt}]) for i in found]
+            texts = []
+            for first in range(0, len(prompts), options.batch):
+                part = prompts[first : first + options.batch]
+                made = llm.generate(part, max_tokens=96, temperature=0, decoder=None)
+                texts += [completion.text.strip() for completion in made]
+            right = [task.check(i, text) for i, text in zip(found, texts, strict=True)]
+            tasks[task.name] = {"right": sum(right), "items": len(right)}
+            answers += [
+                {"task": task.name, "prompt": i.prompt, "text": text, "right": good}
+                for i, text, good in zip(found, texts, right, strict=True)
+            ]
+    table = Table("task", "right", "exact match, 95 %")
+    for name, counts in tasks.items():
+        interval = wilson(counts["right"], counts["items"])
+        counts["exact"] = asdict(interval)
+        share = f"{interval.value:.3f} ({interval.low:.3f} to {interval.high:.3f})"
+        table.add_row(name, f"{counts['right']}/{counts['items']}", share)
+    Console().print(table)
+    if options.out:
+        facts = {
+            "date": date.today().isoformat(), "commit": commit(Path(__file__).parent),
+            "machine": asdict(describe()), "model": MODEL, "weights": digest(weights_of(MODEL)),
+            "decoder": "greedy", "batch": options.batch, "tasks": tasks, "answers": answers,
+        }  # fmt: skip
+        options.out.write_text(json.dumps(facts, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""What callers get: a whole output, or a piece of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from paradecode.core.trace import Stats, Step
+from paradecode.engine.sequence import LiveSequence, TokenLogprob
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One output.
+
+    Attributes:
+        text: the output, without the stop text or special tokens.
+        token_ids: every generated id, the stop token included.
+        finish_reason: ``stop``, ``length``, ``deadline``, ``cancelled`` or ``error``.
+        logprobs: one entry a token where they were asked for.
+        stats: forwards, drafts, times.
+        trace: one entry a commit.
+        prompt_token_ids: what the model was given.
+        error: what went wrong when ``finish_reason`` is ``error``.
+        alternatives: the other outputs when ``n`` is above 1.
+    """
+
+    text: str
+    token_ids: list[int]
+    finish_reason: str
+    stats: Stats
+    trace: list[Step]
+    prompt_token_ids: list[int]
+    logprobs: list[TokenLogprob] | None = None
+    error: Exception | None = None
+    alternatives: tuple[Completion, ...] = ()
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A piece of a streamed output: what one commit made certain.
+
+    ``text`` may be empty (a character or a possible stop text is still incomplete). The last chunk
+    carries the whole ``completion``.
+
+    ``canvas`` is what a diffusion method knows of the positions behind the output so far: the token
+    that was decided there, or None. Later ones may change nothing before them, so it is no text.
+    """
+
+    text: str
+    token_ids: list[int]
+    completion: Completion | None = None
+    canvas: tuple[int | None, ...] = ()
+
+
+def completion_of(sequence: LiveSequence) -> Completion:
+    """What a finished sequence reports."""
+    return Completion(
+        text=sequence.text.value,
+        token_ids=sequence.output,
+        finish_reason=sequence.finish_reason or "cancelled",
+        stats=sequence.stats,
+        trace=sequence.trace,
+        prompt_token_ids=sequence.tokens[: sequence.prompt_length].tolist(),
+        logprobs=sequence.logprobs if sequence.params.logprobs is not None else None,
+        error=sequence.error,
+    )
+
+
+def with_alternatives(sequences: Sequence[LiveSequence]) -> Completion:
+    """The first of one request's ``n`` outputs, which carries the others."""
+    first, *others = map(completion_of, sequences)
+    return replace(first, alternatives=tuple(others))

@@ -1,0 +1,108 @@
+"""Grammars are compiled for trial in a process of its own, which may be ended.
+
+The library's limits do not bound everything: the intersection of forty patterns keeps it busy for
+minutes, and a thread that is in it cannot be stopped. A process can. The limit is processor time,
+so a machine that is busy or paused refuses nothing that a quiet one accepts.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import resource
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from functools import lru_cache
+from typing import Any
+
+from paradecode.constraints.grammar import compile_grammar, grammar_of
+from paradecode.constraints.limits import FIELD
+from paradecode.core.errors import InvalidInput
+
+SECONDS = 2
+"""Of processor time for one grammar; the largest that are meant well take about half of one."""
+
+MEMORY = 4 << 30
+"""Bytes of address space of the process."""
+
+KEPT = 256
+"""Verdicts that are remembered."""
+
+
+class Trial:
+    """Finds out whether grammars compile in time. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+        self._turn = threading.Lock()
+        self._ends = lru_cache(maxsize=KEPT)(self._try)
+
+    def check(self, kind: str, value: object) -> None:
+        """
+        Args:
+            kind, value: as :meth:`paradecode.constraints.compile.Compiler.compile` takes them.
+
+        Raises:
+            InvalidInput: compiling takes too much time or memory, or the value is no grammar.
+        """
+        try:
+            grammar = grammar_of(kind, value)
+        except ImportError:
+            return  # The compiler says what to install.
+        if not self._ends(grammar):
+            fix = f"simplify it: compiling it takes more than {SECONDS} s or {MEMORY >> 30} GiB"
+            raise InvalidInput(FIELD, value, fix)
+
+    def close(self) -> None:
+        """End the process; the next check starts another one."""
+        with self._turn:
+            self._end()
+
+    def _try(self, grammar: str) -> bool:
+        with self._turn:
+            process = self._process = self._process or _start()
+            assert process.stdin is not None
+            assert process.stdout is not None
+            try:
+                process.stdin.write(json.dumps(grammar) + "\n")
+                process.stdin.flush()
+                if process.stdout.readline():
+                    return True
+            except BrokenPipeError:
+                pass
+            self._end()
+            return False
+
+    def _end(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+
+def _start() -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", __name__]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def main() -> None:
+    """Compile each line's grammar, and say so; the system ends what takes too long."""
+    from llguidance import LLTokenizer
+
+    # A vocabulary of bytes: what takes long does not depend on it, and starting with one does not.
+    tokenizer: Any = LLTokenizer("byte")
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _, most = resource.getrlimit(resource.RLIMIT_CPU)
+    for line in sys.stdin:
+        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(time.process_time()) + SECONDS, most))
+        with suppress(InvalidInput):  # Whether it ends in time is the question here.
+            compile_grammar(json.loads(line), tokenizer, None)
+        print("it ends", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,231 @@
+"""What holds of every decoding of a method: how many forwards, how many rows, which positions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import groupby, pairwise
+from math import cos, floor, pi
+
+from canvases import UNTRAINED
+from limits import AT_ONCE, LENGTH, NEVER, SPARSE, Model, canvases, on
+
+BLOCK = 8
+
+Bound = Callable[[Model], None]
+
+
+def forwards_of_schedules(model: Model) -> None:
+    for spec, forwards in (
+        ("static", LENGTH), ("static(steps=6)", 6), ("static(score=random,steps=4)", 4),
+        ("threshold(threshold=0,block_length=8)", 3), ("threshold(threshold=0,blocks=full)", 1),
+        ("coherent(seek=false)", LENGTH), ("dream(schedule=even)", LENGTH),
+        (f"prophet({AT_ONCE})", 1), ("r2(stays=1,steady=0,block_length=8)", 3),
+        ("ete(threshold=0,explore=0,ahead=0,block_length=8)", 3),
+        ("local-leap(threshold=0,block_length=8)", 3),
+    ):  # fmt: skip
+        assert model.plain(spec).forwards == forwards, spec
+
+
+def never_more_forwards_than_masks(model: Model) -> None:
+    """Whatever the policy; each decides every position, and none twice unless it revokes."""
+    for name in UNTRAINED:
+        for rule in ("fixed", "full", "sliding"):
+            made = model.run(f"{name}(blocks={rule},block_length={BLOCK})")
+            assert made.forwards <= LENGTH, name
+            decided = [at for step in canvases(made) for at in step.offsets]
+            revoked = [at for step in canvases(made) for at in step.revoked]
+            assert sorted(decided) == sorted([*range(LENGTH), *revoked]), name
+            assert model.config.mask_token not in made.output
+
+
+def schedules_are_bounds(model: Model) -> None:
+    for steps in (1, 5, 12, 24):
+        for name in ("dimple(threshold=1)", "dream", "dream(score=origin)", "remask"):
+            made = model.run(on(name, steps=str(steps), blocks="full"))
+            assert made.forwards <= steps, name
+            assert name == "remask" or all(step.offsets for step in canvases(made)), name
+
+
+def narrow_blocks_go_left_to_right(model: Model) -> None:
+    for spec in ("static(block_length=1)", "static(blocks=sliding(masks=1))"):
+        assert [step.offsets for step in canvases(model.run(spec))] == [(n,) for n in range(LENGTH)]
+
+
+def placed_tokens_stay(model: Model) -> None:
+    made = model.run("dimple(prior='0:9 8, 10:7, -2:6 5')")
+    assert (made.output[:2], made.output[10], made.output[-2:]) == ([9, 8], 7, [6, 5])
+    made = model.run(f"prophet(anchor='12:5 6 7',{NEVER},block_length={BLOCK})")
+    assert (made.output[12:15], made.forwards) == ([5, 6, 7], LENGTH - 3)
+
+
+def adaptive_blocks_tile_the_canvas(model: Model) -> None:
+    delimiters = " ".join(map(str, sorted(set(model.plain("static").output))))
+    for ahead in (0.1, 0.25, 1.0):
+        rule = f"adaptive(threshold=0.2,ahead={ahead},delimiters='{delimiters}')"
+        made = model.run(f"threshold(threshold=0.5,block_length=5,blocks={rule})")
+        windows = list(dict.fromkeys(step.window for step in canvases(made)))
+        assert windows[0][0] == 0
+        assert windows[-1][1] == LENGTH
+        assert all(a[1] == b[0] for a, b in pairwise(windows))
+        assert all(1 <= end - start <= max(5, int(ahead * LENGTH)) for start, end in windows)
+
+
+def thresholds_commit_what_reaches_them_and_always_the_best(model: Model) -> None:
+    for tau in (0.0, 0.2, 0.5, 0.9):
+        for step in canvases(model.run(f"threshold(threshold={tau})")):
+            sure = [c for c in step.confidences if c >= tau]
+            assert sure == list(step.confidences) or len(step.offsets) == 1
+
+
+def factors_bound_the_doubt(model: Model) -> None:
+    for factor in (0.5, 1.0, 2.0):
+        for step in canvases(model.run(f"factor(factor={factor})")):
+            sure = sorted(step.confidences, reverse=True)
+            assert all((1 - c) * (n + 1) <= factor for n, c in enumerate(sure[1:], 2))
+
+
+def prophet_is_its_base_until_it_leaves(model: Model) -> None:
+    for gap in (0.5, 2.0, 4.0, 5.5, 12.0):
+        plain = model.plain(f"static(block_length={BLOCK})")
+        made = model.run(f"prophet(block_length={BLOCK},high={gap},middle={gap},low={gap})")
+        assert made.forwards <= plain.forwards
+        before = len(made.trace) - 1
+        assert model.canvases(made)[:before] == model.canvases(plain)[:before]
+        known = sum(len(step.offsets) for step in canvases(plain)[:before])
+        assert len(canvases(made)[-1].offsets) == LENGTH - known
+
+
+def drafts_are_never_more_forwards(model: Model) -> None:
+    for depth in (2, 4, 8):
+        for length in (4, 8, 24):
+            made = model.run(f"freedave(block_length={length},draft_steps={depth})")
+            assert made.forwards <= model.plain(f"static(block_length={length})").forwards
+
+
+def masks_follow_the_cosine(model: Model) -> None:
+    for rounds in (1, 2, 6, 12):
+        left = [floor(LENGTH * cos(pi / 2 * (i + 1) / rounds)) for i in range(rounds)]
+        planned = [min(max(n, 1), LENGTH - 1) for n in left[:-1]] + [0]
+        for form in ("form=released", "form=paper,least=0,drop=1"):
+            made = model.run(f"remask({form},blocks=full,steps={rounds})")
+            found, masks = [], LENGTH
+            for step in canvases(made):
+                masks += len(step.revoked) - len(step.offsets)
+                found.append(masks)
+            # A round that would change nothing is not run.
+            assert [n for n, _ in groupby(found)] == [n for n, _ in groupby(planned)]
+            assert made.forwards <= rounds
+            assert rounds == 12 or made.forwards == rounds
+
+
+def corrections_keep_the_number_of_masks(model: Model) -> None:
+    made, text = model.run(f"refine(least=0,block_length={BLOCK})"), dict[int, int]()
+    assert made.forwards == LENGTH
+    for step in canvases(made):
+        assert len(step.offsets) - len(step.revoked) == 1
+        assert set(step.revoked) <= set(text)
+        new = dict(zip(step.offsets, step.tokens, strict=True))
+        assert all(text[at] != new[at] for at in step.revoked)
+        text |= new
+    assert made.output == [text[at] for at in range(LENGTH)]
+
+
+def a_sliding_window_stays_narrow(model: Model) -> None:
+    for masks, width in ((16, 128), (5, 9), (3, 3), (1, 1), (8, 4)):
+        blocks = f"sliding(masks={masks},width={width})"
+        decided: set[int] = set()
+        for step in canvases(model.run(f"threshold(threshold=0.5,blocks={blocks})")):
+            start, end = step.window
+            assert start == min(set(range(LENGTH)) - decided)
+            assert 0 < end - start <= width
+            assert len(set(range(start, end)) - decided) <= masks
+            assert all(start <= at < end for at in step.offsets)
+            decided |= set(step.offsets)
+
+
+def an_end_of_text_only_shortens_the_canvas(model: Model) -> None:
+    for when in ("decided", "guessed"):
+        made = model.run(f"eotp(when={when},block_length={BLOCK})", ignore_eos=False)
+        lengths = [step.length for step in canvases(made)]
+        assert lengths == sorted(lengths, reverse=True)
+        text = {
+            at: token for step in canvases(made) for at, token in zip(step.offsets, step.tokens)
+        }
+        assert made.output == [text[at] for at in range(len(made.output))]
+
+
+def rows_of_blocks(model: Model) -> None:
+    """Prefix: what lies behind the block's start; dual: the block."""
+    start = len(model.prompt)
+    whole = start + LENGTH
+    prefix = sum(whole + (BLOCK - 1) * (whole - start - BLOCK * k) for k in range(3))
+    rows = {
+        cache: model.plain(f"static(block_length={BLOCK},cache={cache})").rows
+        for cache in ("none", "prefix", "dual")
+    }
+    dual = 3 * (whole + (BLOCK - 1) * BLOCK)
+    if model.config.shift:  # The row to the left of the block as well, unless that is decided.
+        assert dual < rows["dual"] <= dual + 3 * (BLOCK - 1)
+    else:
+        assert rows == {"none": LENGTH * whole, "prefix": prefix, "dual": dual}
+
+
+def rows_of_what_was_decided(model: Model) -> None:
+    """dKV: all at first, twice, and at every refresh; else all but what was decided before."""
+    start, whole = len(model.prompt), len(model.prompt) + LENGTH
+    full = {0, 1, 8, 16}
+    rows = sum(whole if step in full else whole - (start + step - 1) for step in range(LENGTH))
+    made = model.run("static(blocks=full,cache=dkv(refresh=8))")
+    assert (made.forwards, made.rows) == (LENGTH, rows)
+
+
+def rows_of_groups(model: Model) -> None:
+    """ReCAP: the warm-up and one forward in 1 + r are full; a local one computes its group."""
+    whole = len(model.prompt) + LENGTH
+    for local, warmup in ((1, 0), (2, 0), (3, 5), (5, 1), (30, 0)):
+        for count in (1, 2):
+            total = LENGTH // count
+            cache = f"recap(local={local},warmup={warmup})"
+            made = model.run(f"static(steps={total},blocks=full,cache={cache})")
+            assert made.forwards == total
+            full = warmup + -(-(total - warmup) // (local + 1))
+            # The last group may have fewer steps, but it is chosen for all of them.
+            group = min((local + 1) * count, LENGTH - warmup * count)
+            most = full * whole + (total - full) * group
+            assert most - local * group < made.rows <= most
+
+
+def caches_save_rows(model: Model) -> None:
+    plain = model.plain(f"static(block_length={BLOCK})")
+    final = model.config.attention != "full"  # What a finished block holds.
+    for cache in ("prefix", "dual", *SPARSE, *(["two_level"] if final else [])):
+        made = model.run(f"static(block_length={BLOCK},cache={cache})")
+        assert made.forwards == plain.forwards
+        assert made.rows < plain.rows
+        if final:
+            assert made.output == plain.output
+
+
+ANY: tuple[Bound, ...] = (
+    thresholds_commit_what_reaches_them_and_always_the_best, factors_bound_the_doubt,
+    drafts_are_never_more_forwards, prophet_is_its_base_until_it_leaves,
+    corrections_keep_the_number_of_masks, a_sliding_window_stays_narrow, caches_save_rows,
+)  # fmt: skip
+"""For all models."""
+FREE: tuple[Bound, ...] = (
+    *ANY, forwards_of_schedules, never_more_forwards_than_masks, schedules_are_bounds,
+    narrow_blocks_go_left_to_right, placed_tokens_stay, adaptive_blocks_tile_the_canvas,
+    masks_follow_the_cosine, an_end_of_text_only_shortens_the_canvas,
+)  # fmt: skip
+"""For those without blocks of their own."""
+FULL: tuple[Bound, ...] = (*FREE, rows_of_blocks)
+"""For those in which every row sees every other."""
+UNSHIFTED: tuple[Bound, ...] = (*FULL, rows_of_what_was_decided, rows_of_groups)
+"""And asks its own row."""
+
+
+def bounds_of(model: Model) -> tuple[Bound, ...]:
+    """Those that hold of such models."""
+    if model.config.attention == "full":
+        return FULL if model.config.shift else UNSHIFTED
+    return ANY if model.config.attention == "block" else FREE

@@ -1,0 +1,62 @@
+"""The part of a page that is written from a result, and pictures that stand alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from paradecode.core.errors import InvalidInput
+from paradecode.report.bench.charts.all import draw_all
+from paradecode.report.bench.drawing import Drawing, text_width, wrapped
+from paradecode.report.bench.load import read_sheet
+from paradecode.report.bench.palette import looks
+from paradecode.report.bench.svg import document
+from paradecode.report.generation_page import files
+from paradecode.report.marked import insert
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "bench" / "results"
+MARKS = "<!-- generation:begin -->\n<!-- generation:end -->"
+
+
+def test_what_is_written_by_hand_stays(tmp_path: Path) -> None:
+    (tmp_path / "benchmarks.md").write_text(f"before\n{MARKS}\nafter", "utf-8")
+    written = files(RESULTS / "peers.json", tmp_path)
+    page = written.pop("benchmarks.md")
+    assert page.startswith("before\n<!-- generation:begin -->\n\n- Model: ")
+    assert page.endswith("\n<!-- generation:end -->\nafter")
+    assert all(f"]({name})" in page for name in written)
+    (tmp_path / "benchmarks.md").write_text(page, "utf-8")
+    assert files(RESULTS / "peers.json", tmp_path)["benchmarks.md"] == page
+    with pytest.raises(InvalidInput, match="generation:begin"):
+        insert("no marks", "generation", "text")
+
+
+def test_pictures_stand_alone() -> None:
+    sheet = read_sheet(RESULTS / "peers.json")
+    for drawing in draw_all(sheet, looks([sheet])).values():
+        text = document(drawing)
+        root = ElementTree.fromstring(text)
+        assert root.tag == "{http://www.w3.org/2000/svg}svg"
+        words = " ".join(each.text or "" for each in root.iter("{http://www.w3.org/2000/svg}text"))
+        assert drawing.title in words
+        assert drawing.subtitle in words
+        assert "var(" not in text
+        assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_names_in_pictures_are_only_text() -> None:
+    evil = '<script>"&'
+    root = ElementTree.fromstring(document(Drawing(evil, f"{evil} " * 90, 300, 10)))
+    assert {each.tag.rpartition("}")[2] for each in root.iter()} == {"svg", "rect", "text", "g"}
+
+
+def test_lines_are_no_wider_than_their_room() -> None:
+    text = "a few words " * 20
+    lines = wrapped(text, 120, 12)
+    assert " ".join(lines) == text.strip()
+    assert all(text_width(line, 12) <= 120 for line in lines)
+    assert wrapped("", 10) == []
+    assert wrapped("unbreakable", 5) == ["unbreakable"]

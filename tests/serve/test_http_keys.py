@@ -1,0 +1,139 @@
+"""Keys on every route, tenants, and who may reach a server without a key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from http_server import FakePool, Running, raw, running, settings
+
+from paradecode.core.errors import InvalidInput
+from paradecode.serve import security
+from paradecode.serve.security import tenant
+
+KEYS = ("first-key-of-two", "other-key-of-two")
+ROUTES = [
+    ("GET", "/"), ("GET", "/v1/models"), ("GET", "/v1/models/tiny"), ("GET", "/health"),
+    ("GET", "/metrics"), ("GET", "/version"), ("GET", "/openapi.json"), ("GET", "/docs"),
+    ("GET", "/page/methods"), ("POST", "/v1/chat/completions"), ("POST", "/v1/completions"),
+    ("POST", "/v1/responses"), ("POST", "/tokenize"), ("POST", "/detokenize"),
+    ("DELETE", "/v1/models"), ("GET", "/no/such/route"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Running]:
+    with running(settings(), FakePool()) as server:
+        yield server
+
+
+@pytest.fixture
+def server(shared: Running) -> Running:
+    shared.pool.reset()
+    return shared
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[Running]:
+    with running(settings(keys=KEYS, public=("health",)), FakePool()) as server:
+        yield server
+
+
+# 8: keys.
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+def test_a_key_on_every_route(guarded: Running, method: str, path: str) -> None:
+    wrong = [{}, {"authorization": "Bearer wrong-key"}, {"authorization": KEYS[0]},
+             {"authorization": f"Basic {KEYS[0]}"}, {"authorization": f"Bearer {KEYS[0]}x"},
+             {"authorization": "Bearer"}, {"authorization": b"Bearer \xe9"}]  # fmt: skip
+    for headers in wrong:
+        request = guarded.client.build_request(method, path, headers=headers)
+        if "authorization" not in headers:
+            del request.headers["authorization"]
+        response = guarded.client.send(request)
+        if path == "/health":
+            assert response.status_code == 200  # It was opened.
+            continue
+        assert response.status_code == 401
+        assert response.json()["error"]["code"] == "invalid_api_key"
+        assert response.headers["www-authenticate"] == "Bearer"
+    for key in KEYS:
+        headers = {"authorization": f"Bearer {key}"}
+        assert guarded.client.request(method, path, headers=headers).status_code != 401
+
+
+def test_an_opened_page_opens_no_other_route() -> None:
+    with running(settings(keys=KEYS, public=("page",)), FakePool()) as server:
+        del server.client.headers["authorization"]
+        assert server.client.get("/").status_code != 401
+        for path in ("/v1/models", "/metrics", "/pages", "//v1/models", "/page/../metrics"):
+            assert server.client.get(path).status_code in (401, 404), path
+        sly = b"GET /page/../metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+        assert raw(server, sly).startswith(b"HTTP/1.1 404")
+
+
+def test_keys_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = []
+
+    def compare(a: bytes, b: bytes) -> bool:
+        compared.append((len(a), len(b)))
+        return a == b
+
+    monkeypatch.setattr(security.hmac, "compare_digest", compare)
+    guard = security.Guard(None, KEYS)  # type: ignore[arg-type]
+    for key in (KEYS[0], "short", ""):
+        guard._refusal("/", security.Headers({"authorization": f"Bearer {key}"}))
+    assert compared == [(32, 32)] * 6  # All keys, every time, and digests only.
+
+
+def test_no_public_address_without_a_key() -> None:
+    for host in ("0.0.0.0", "::", "192.168.0.7"):
+        with pytest.raises(InvalidInput, match="api-key"):
+            settings(host=host)
+        assert settings(host=host, keys=KEYS).hosts is None
+        assert settings(host=host, force=True).hosts is None
+
+
+def test_keys_are_never_shown() -> None:
+    with pytest.raises(InvalidInput) as refused:
+        settings(keys=("secret",))
+    assert "secret" not in str(refused.value)
+
+
+def test_other_hosts_are_refused_without_a_key(server: Running, guarded: Running) -> None:
+    for host in ("evil.example", "127.0.0.1.evil.example", "", "[::1", "a:b:c"):
+        response = server.client.get("/health", headers={"host": host})
+        assert response.status_code == 403, host
+        assert response.json()["error"]["code"] == "unknown_host"
+    for host in ("localhost", "LOCALHOST:80", f"127.0.0.1:{server.port}", "[::1]:8000"):
+        assert server.client.get("/health", headers={"host": host}).status_code == 200, host
+    assert guarded.client.get("/v1/models", headers={"host": "any.example"}).status_code == 200
+
+
+def test_no_cross_origin_answers(server: Running) -> None:
+    response = server.client.options(
+        "/v1/chat/completions",
+        headers={"origin": "https://evil.example", "access-control-request-method": "POST"},
+    )
+    assert response.status_code == 405
+    assert not any(name.startswith("access-control") for name in response.headers)
+
+
+# 9: tenants.
+
+
+def test_tenants_are_the_keys_and_salts(guarded: Running) -> None:
+    guarded.pool.seen.clear()
+    for key in KEYS:
+        for salt in (None, "a", "b"):
+            body = {"prompt": "x"} if salt is None else {"prompt": "x", "cache_salt": salt}
+            guarded.post("/v1/completions", body, headers={"authorization": f"Bearer {key}"})
+    salts = [request.salt for request in guarded.pool.seen]
+    assert len(set(salts)) == 6
+    assert not any(key in salt for key in KEYS for salt in salts)
+
+
+def test_no_two_pairs_of_key_and_salt_are_one_tenant() -> None:
+    pairs = [("", None), ("", "a"), ("a", None), ("a", ""), ("a", "a"), ("a.b", None), ("a", "b")]
+    assert len({tenant(*pair) for pair in pairs}) == len(pairs)

@@ -1,0 +1,90 @@
+"""A torch backend with pages of its own beside its naive twin, and a tree to put into it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from naive import Naive, random_weights, tiny_config
+
+from paradecode.backends.interface import PAGE, Span
+from paradecode.backends.torch.backend import TorchBackend
+from paradecode.core.tree import TokenTree
+from paradecode.models.config import Rope
+
+TOLERANCE = 1e-10
+CONFIGS = {
+    "plain": tiny_config(),
+    "window": tiny_config(sliding_window=3),
+    "everything": tiny_config(
+        qkv_bias=True, output_bias=True, mlp_bias=True, qk_norm=True, tied_head=True,
+        rope=Rope(dim=4, scaling="yarn", factor=4.0, original_context=64, attention_factor=1.1),
+    ),
+    "factors": tiny_config(rope=Rope(dim=8, factors=(1.0, 1.5, 4.0, 8.0))),
+}  # fmt: skip
+
+
+class House:
+    """A backend with a fixed page table per sequence, and its naive twin."""
+
+    def __init__(self, config, dtype: str = "fp64", device: str = "cpu") -> None:
+        weights = random_weights(config)
+        self.config = config
+        self.naive = Naive(config, weights)
+        self.backend = TorchBackend(config, weights, dtype=dtype, device=device)
+        self.backend.reserve(64)
+        for cache in (*self.backend.keys, *self.backend.values):
+            cache.fill_(777.0)  # A slot that nobody wrote must not be seen.
+        self._free = list(np.random.default_rng(0).permutation(64))
+
+    def text(self, length: int, seed: int = 0) -> np.ndarray:
+        rng = np.random.default_rng([length, seed])
+        return rng.integers(0, self.config.vocab_size, length).astype(np.int32)
+
+    def pages(self, slots: int) -> np.ndarray:
+        """Pages nobody has, in random order."""
+        return np.array([self._free.pop() for _ in range(-(-slots // PAGE))], np.int32)
+
+    def prefill(self, pages: np.ndarray, tokens: np.ndarray) -> None:
+        self.backend.forward([causal(pages, tokens, 0, len(tokens))])
+
+    def run(self, *spans: Span) -> list[np.ndarray]:
+        results = self.backend.forward(spans)
+        return [result.logits.values for result in results]
+
+
+def causal(pages: np.ndarray, text: np.ndarray, start: int, end: int) -> Span:
+    """Rows start .. end - 1 of ``text``, stored behind what is cached; all rows' logits."""
+    at = np.arange(start, end, dtype=np.int32)
+    return Span(
+        pages=pages,
+        tokens=text[start:end],
+        positions=at,
+        slots=at,
+        context=start,
+        logits=np.arange(end - start, dtype=np.int32),
+    )
+
+
+def ints(values: Sequence[int]) -> np.ndarray:
+    return np.array(values, np.int32)
+
+
+def close(got: np.ndarray, expected: np.ndarray) -> None:
+    np.testing.assert_allclose(got, expected, rtol=0, atol=TOLERANCE)
+
+
+TREE = TokenTree(ints([3, 4, 3, 9, 9, 1, 7]), ints([-1, -1, 0, 0, 1, 2, 5]))
+
+
+def paths_of(tree: TokenTree) -> list[list[int]]:
+    return [tree.tokens[np.flatnonzero(row)].tolist() for row in tree.visibility]
+
+
+def caches(house: House) -> list[torch.Tensor]:
+    return [cache.clone() for cache in (*house.backend.keys, *house.backend.values)]
+
+
+def physical(pages: np.ndarray, slots: Sequence[int]) -> np.ndarray:
+    return np.array([pages[s // PAGE] * PAGE + s % PAGE for s in slots], np.int64)

@@ -1,0 +1,70 @@
+"""Some layers, hidden states out and in, and embeddings (float64, 1e-10)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from house import CONFIGS, House, causal, close, ints
+
+
+def test_hidden_outputs(house):
+    text = house.text(19)
+    states = house.naive.hidden(text)
+    span = replace(causal(house.pages(19), text, 0, 19), hidden=(0, 2))
+    result = house.backend.forward([span])[0]
+    assert set(result.hidden) == {0, 2}
+    for layer, got in result.hidden.items():
+        assert got.dtype == np.float32
+        np.testing.assert_allclose(got, states[layer + 1], rtol=2e-7, atol=1e-7)
+
+
+def test_spans_may_ask_for_different_hidden_layers(house):
+    text = house.text(7)
+    one = replace(causal(house.pages(7), text, 0, 7), hidden=(1,))
+    two = causal(house.pages(7), text, 0, 7)
+    results = house.backend.forward([one, two])
+    assert [set(result.hidden) for result in results] == [{1}, set()]
+
+
+def test_resume_above_a_subset_is_the_full_run(house):
+    """Layer 0, then layers 1 and 2 from its output; hidden states travel as float32."""
+    text = house.text(23)
+    pages = house.pages(23)
+    lower = replace(causal(pages, text, 0, 23), layers=(0,), hidden=(0,))
+    early = house.backend.forward([lower])[0]
+    close(early.logits.values, house.naive.logits(text, layers=[0]))
+    resumed = replace(causal(pages, text, 0, 23), layers=(1, 2), resume=early.hidden[0])
+    got = house.run(resumed)[0]
+    close(got, house.naive.logits(text, embeddings=early.hidden[0], layers=[1, 2]))
+    np.testing.assert_allclose(got, house.naive.logits(text), rtol=0, atol=1e-4)
+    # Together they filled every layer: decoding goes on as if the run had been one.
+    after = house.run(causal(pages, np.append(text, 4).astype(np.int32), 23, 24))[0]
+    np.testing.assert_allclose(after, house.naive.logits([*text, 4])[23:], rtol=0, atol=1e-4)
+
+
+def test_skipped_layers(house):
+    """Self-speculation: a draft runs layers 0 and 2 over caches that the full model wrote."""
+    text = house.text(15)
+    span = replace(causal(house.pages(15), text, 0, 15), layers=(0, 2))
+    close(house.run(span)[0], house.naive.logits(text, layers=[0, 2]))
+    none = replace(causal(house.pages(15), text, 0, 15), layers=())
+    close(house.run(none)[0], house.naive.logits(text, layers=[]))
+
+
+def test_embeddings_equal_tokens(house):
+    text = house.text(14)
+    rows = house.naive.w["embed"][text].astype(np.float32)
+    span = replace(causal(house.pages(14), text, 0, 14), tokens=ints([]), embeddings=rows)
+    close(house.run(span)[0], house.naive.logits(text))
+    other = replace(span, embeddings=rows[::-1], pages=house.pages(14))
+    close(house.run(other)[0], house.naive.logits(text[::-1]))
+
+
+def test_apply_runs_the_module():
+    house = House(CONFIGS["plain"])
+    assert house.backend.apply(lambda x: 2 * x, np.arange(3.0)).tolist() == [0, 2, 4]
