@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 pytest.importorskip("aiohttp")
 
+from bench.serve_page import table
 from bench.serve_peers import NotStarted, Server, _answers, _free_port, paradecode
 
 STUB = """
@@ -63,3 +65,15 @@ def test_our_own_command_is_understood() -> None:
     assert list(server.bodies) == ["paradecode-plain", "paradecode"]
     run = subprocess.run([*server.command, "--help"], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
+
+
+def test_the_page_shows_the_committed_figures() -> None:
+    """After a change: python -m bench.serve_page bench/results/serve.json docs/load.md"""
+    root = Path(__file__).parents[2]
+    document = json.loads((root / "bench" / "results" / "serve.json").read_text("utf-8"))
+    page = (root / "docs" / "load.md").read_text("utf-8")
+    assert table(document) in page
+    document["figures"][1]["throughput"]["value"] += 7
+    document["settings"]["left_out"] = {"transformers": "no room"}
+    assert table(document) not in page
+    assert table(document).endswith("transformers was left out: no room.")

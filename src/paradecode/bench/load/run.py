@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from dataclasses import asdict
 from datetime import datetime, timezone
-from pathlib import Path
+from pathlib import Path, PurePath
+from typing import Any
 
 from paradecode.bench.load.asks import Ask
 from paradecode.bench.load.drive import Begin, Tell, drive
-from paradecode.bench.load.plan import Plan
+from paradecode.bench.load.plan import Endpoint, Plan
 from paradecode.bench.load.results import Phase, Results
 from paradecode.bench.load.summary import Summary, summarise
 from paradecode.bench.machine import commit, describe
@@ -48,10 +49,16 @@ def measure(
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         machine=describe(),
         settings=settings,
-        endpoints=[asdict(endpoint) for endpoint in endpoints],
+        endpoints=[_shown(endpoint) for endpoint in endpoints],
         phases=phases,
     )
     return results, summarise(phases, plan)
+
+
+def _shown(endpoint: Endpoint) -> dict[str, Any]:
+    """Without the folder that a server may call its model by: results are for others to read."""
+    model = PurePath(endpoint.model or "")
+    return {**asdict(endpoint), "model": model.name if model.is_absolute() else endpoint.model}
 
 
 def _count(phases: list[Phase], model: str | None) -> None:
