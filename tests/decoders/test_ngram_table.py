@@ -78,7 +78,7 @@ def test_a_file_gives_the_same_table(tmp_path: Path) -> None:
     table = count_ngrams(WORDS, 10)
     path = tmp_path / "a.ngrams"
     table.save(path)
-    read = load_ngrams(str(path), "table")
+    read = load_ngrams(str(path))
     assert read.entries == table.entries
     assert read.priors == pytest.approx(table.priors)
     assert read.vocabulary == 10
@@ -96,7 +96,7 @@ def test_damaged_files_are_refused_or_read(tmp_path_factory, data: st.DataObject
         content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
     path.write_bytes(content)
     try:
-        table = load_ngrams(str(path), "prompt-lookup.table")
+        table = load_ngrams(str(path))
     except InvalidInput:
         return
     for context, (token, bucket) in table.entries.items():

@@ -24,7 +24,7 @@ def llm():
 def test_the_default_method_uses_the_packages_table(llm: LLM) -> None:
     assert packaged(llm.model)
     assert dict(llm.decoder.settings) == {"table": llm.model}
-    table = load_ngrams(llm.model, "table")
+    table = load_ngrams(llm.model)
     assert table.vocabulary == llm.config.vocab_size
     assert len(table.entries) > 10_000
 
@@ -51,7 +51,7 @@ def test_a_table_of_files_drafts_what_they_say(llm: LLM, tmp_path: Path) -> None
     run = RUN.invoke(app, ["train", "ngram-table", str(tmp_path / "a.ngrams"), str(text)])
     assert run.exit_code == 0, run.output
     ids = llm.tokenizer.encode(" The zebra crossed the purple", special=False)
-    table = load_ngrams(str(tmp_path / "a.ngrams"), "table")
+    table = load_ngrams(str(tmp_path / "a.ngrams"))
     found = table.after(tuple(ids[-3:]))
     assert found is not None
     assert llm.tokenizer.decode([found[0]]) == " river"

@@ -11,7 +11,6 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from os import PathLike, fspath, stat
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 
 from paradecode.core.errors import InvalidInput
 from paradecode.decoders.autoregressive.history import BREAK
+from paradecode.decoders.read_once import read_once
 
 MAGIC = b"PDSTORE1"
 HEADER = struct.Struct("<8sQQ8x")
@@ -162,15 +162,7 @@ def _agree(a: list[int], b: list[int]) -> int:
     return min(len(a), len(b))
 
 
+@read_once("datastore")
 def open_datastore(path: str) -> Datastore:
     """The datastore at ``path``, opened and checked once for all requests."""
-    try:
-        info = stat(path)
-    except (OSError, ValueError) as error:
-        raise InvalidInput("datastore", path, f"give a readable file ({error})") from None
-    return _opened(path, info.st_mtime_ns, info.st_size)
-
-
-@lru_cache(maxsize=4)
-def _opened(path: str, changed: int, size: int) -> Datastore:
     return Datastore(path)

@@ -11,16 +11,17 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from os import PathLike, stat
+from os import PathLike
 from pathlib import Path
 
 import numpy as np
 
 from paradecode.core.errors import InvalidInput
 from paradecode.decoders.autoregressive.odds import Odds
+from paradecode.decoders.read_once import read_once
 from paradecode.decoders.tensor_file import load_tensors, save_tensors, size_in
 
+FIELD = "prompt-lookup.table"
 KIND = "ngram table 1"
 ORDER = 4
 SHARES = 10
@@ -144,38 +145,34 @@ def packaged(model: str) -> bool:
     return model in {file.stem for file in TABLES.glob("*.ngrams")}
 
 
-def load_ngrams(path: str, field: str) -> NgramTable:
+def load_ngrams(path: str) -> NgramTable:
     """The table at ``path``, or of the model of that name, read and checked once for all requests.
 
     Raises:
-        InvalidInput: naming ``field``, for a file that is missing, damaged or of another kind.
+        InvalidInput: for a file that is missing, damaged or of another kind.
     """
     if packaged(path):
         path = str(TABLES / f"{path}.ngrams")
-    try:
-        info = stat(path)
-    except (OSError, ValueError) as error:
-        raise InvalidInput(field, path, f"give a readable file ({error})") from None
-    return _loaded(path, field, info.st_mtime_ns, info.st_size)
+    return _loaded(path)
 
 
-@lru_cache(maxsize=4)
-def _loaded(path: str, field: str, changed: int, size: int) -> NgramTable:
-    facts, tensors = load_tensors(path, KIND, field)
-    vocabulary = size_in(field, path, facts, "vocabulary", MOST_VOCABULARY)
+@read_once(FIELD)
+def _loaded(path: str) -> NgramTable:
+    facts, tensors = load_tensors(path, KIND, FIELD)
+    vocabulary = size_in(FIELD, path, facts, "vocabulary", MOST_VOCABULARY)
     wanted = {"priors", *(str(size) for size in range(1, ORDER + 1))}
     priors = tensors.get("priors", np.empty(0))
     sound = set(tensors) == wanted and priors.shape == (ORDER * SHARES,)
     if not sound or priors.min() < 0 or priors.max() > 1:
-        raise InvalidInput(field, path, "it is no table of n-grams: make it again")
+        raise InvalidInput(FIELD, path, "it is no table of n-grams: make it again")
     entries: dict[Context, tuple[int, int]] = {}
     for size in range(1, ORDER + 1):
         rows = tensors[str(size)]
         if rows.ndim != 2 or rows.shape[1] != size + 2 or (rows != np.floor(rows)).any():
-            raise InvalidInput(field, path, "its n-grams are damaged: make it again")
+            raise InvalidInput(FIELD, path, "its n-grams are damaged: make it again")
         tops = np.array([vocabulary] * (size + 1) + [ORDER * SHARES])
         if len(rows) and (rows.min() < 0 or (rows >= tops).any()):
-            raise InvalidInput(field, path, "it has ids that its vocabulary lacks: make it again")
+            raise InvalidInput(FIELD, path, "it has ids that its vocabulary lacks: make it again")
         for *context, token, bucket in rows.astype(np.int64).tolist():
             entries[tuple(context)] = token, bucket
     return NgramTable(entries, tuple(priors.tolist()), vocabulary)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sequence import ModelFacts
+from paradecode.decoders.read_once import read_once
 from paradecode.decoders.tensor_file import checked, load_tensors, save_tensors, size_in
 
 KIND = "joint sampler 1"
@@ -115,21 +116,13 @@ def _rotate(x: Array, cos: Array, sin: Array) -> Array:
     return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
 
 
+@read_once(FIELD)
 def open_layer(path: str) -> JointLayer:
     """The layer of a file, read and checked once for all requests.
 
     Raises:
         InvalidInput: for a file that is missing, damaged or not a joint sampler.
     """
-    try:
-        info = os.stat(path)
-    except (OSError, ValueError) as error:
-        raise InvalidInput(FIELD, path, f"give a readable file ({error})") from None
-    return _opened(path, info.st_mtime_ns, info.st_size)
-
-
-@lru_cache(maxsize=2)
-def _opened(path: str, changed: int, size: int) -> JointLayer:
     found, tensors = load_tensors(path, KIND, FIELD)
     facts = {name: size_in(FIELD, path, found, name, most) for name, most in SIZES.items()}
     if facts["width"] % (2 * facts["heads"]):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.errors import InvalidInput
+from paradecode.decoders.read_once import read_once
 from paradecode.decoders.tensor_file import checked, load_tensors, save_tensors, size_in
 
 KIND = "unmask filter 1"
@@ -71,21 +70,13 @@ class UnmaskFilter:
         save_tensors(path, KIND, facts, tensors)
 
 
+@read_once(FIELD)
 def open_filter(path: str) -> UnmaskFilter:
     """The filter of a file, read and checked once for all requests.
 
     Raises:
         InvalidInput: for a file that is missing, damaged or not a filter.
     """
-    try:
-        info = os.stat(path)
-    except (OSError, ValueError) as error:
-        raise InvalidInput(FIELD, path, f"give a readable file ({error})") from None
-    return _opened(path, info.st_mtime_ns, info.st_size)
-
-
-@lru_cache(maxsize=4)
-def _opened(path: str, changed: int, size: int) -> UnmaskFilter:
     facts, tensors = load_tensors(path, KIND, FIELD)
     block = size_in(FIELD, path, facts, "block", MOST_BLOCK)
     width = size_in(FIELD, path, facts, "width", MOST_WIDTH)

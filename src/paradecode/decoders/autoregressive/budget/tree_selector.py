@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from paradecode.core.errors import InvalidInput
 from paradecode.decoders.autoregressive.budget.actions import Action, actions
 from paradecode.decoders.autoregressive.budget.states import unit
+from paradecode.decoders.read_once import read_once
 from paradecode.decoders.tensor_file import (
     Tensors,
     checked,
@@ -134,21 +134,13 @@ def shapes(p: int, q: int, count: int) -> dict[str, tuple[int, ...]]:
     return found
 
 
+@read_once(FIELD)
 def open_selector(path: str, most_nodes: int) -> TreeSelector:
     """The selector of a file, read and checked once for all requests.
 
     Raises:
         InvalidInput: for a file that is missing, damaged or not a tree selector.
     """
-    try:
-        info = os.stat(path)
-    except (OSError, ValueError) as error:
-        raise InvalidInput(FIELD, path, f"give a readable file ({error})") from None
-    return _opened(path, most_nodes, info.st_mtime_ns, info.st_size)
-
-
-@lru_cache(maxsize=4)
-def _opened(path: str, most_nodes: int, changed: int, size: int) -> TreeSelector:
     facts, tensors = load_tensors(path, KIND, FIELD)
     count = size_in(FIELD, path, facts, "count", most_nodes)
     p, q = (size_in(FIELD, path, facts, name, MOST_WIDTH) for name in ("p_before", "q_now"))

@@ -82,7 +82,7 @@ class PromptLookup:
         if self.min_ngram > self.max_ngram:
             raise InvalidInput("prompt-lookup.min_ngram", self.min_ngram, "give at most max_ngram")
         if self.table:
-            self._table = TableDrafts(load_ngrams(self.table, "prompt-lookup.table"))
+            self._table = TableDrafts(load_ngrams(self.table))
 
     def propose(self, seq: Sequence, limit: int) -> Proposal:
         if self._table is not None and not self._text:
