@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from bench.serving import Server, complaints, serving, tell
+from bench.serving import PATIENCE, Server, complaints, serving, tell
 
 WARM_UP = 0.25
 """Share of the requests after which memory is first measured: caches and pools have grown."""
@@ -163,7 +163,7 @@ def broken(server: Server, chance: random.Random, route: str) -> str:
 def fuzz(server: Server, first: int, last: int, seed: int, threads: int = 8) -> Counter[str]:
     """Requests ``first`` up to ``last``; how many answers of each kind came."""
     with (
-        httpx.Client(base_url=server.url, timeout=120) as client,
+        httpx.Client(base_url=server.url, timeout=PATIENCE) as client,
         ThreadPoolExecutor(threads) as pool,
     ):
         numbers = range(first, last)

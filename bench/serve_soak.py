@@ -22,13 +22,10 @@ from typing import Any
 
 import httpx
 from bench.serve_fuzz import attack
-from bench.serving import Server, complaints, serving, tell
+from bench.serving import PATIENCE, Server, complaints, serving, tell
 
 WARM_UP = 0.2
 """Share of the time after which memory is first measured."""
-
-PATIENCE = 900.0
-"""Seconds; a hostile request may well ask for all the tokens that the context holds."""
 
 METHODS = (None, "none", "prompt-lookup", "copyspec", "suffix", "token-recycling",
            {"method": "prompt-lookup", "num_speculative_tokens": 4})  # fmt: skip

@@ -24,6 +24,9 @@ MEMORY_BOUND = 0.02
 KV_TOKENS = "16384"
 """So few that the warm-up touches all of their memory: it would look like a leak afterwards."""
 
+PATIENCE = 900.0
+"""Seconds; a hostile request may well ask for eight answers as long as the context."""
+
 
 @dataclass(frozen=True)
 class Holdings:
