@@ -14,6 +14,7 @@ from paradecode.core.sampling import SamplingParams
 from paradecode.decoders.diffusion.blocks import BLOCKS
 from paradecode.decoders.diffusion.caches import CACHES
 from paradecode.decoders.registry import parse
+from paradecode.testing.trained_parts import folder
 
 PARAMS = (
     SamplingParams(max_tokens=24, ignore_eos=True, seed=5),
@@ -33,7 +34,12 @@ def cases() -> Iterator[Any]:
             yield pytest.param(spec, kind, marks=() if turn else pytest.mark.slow)
 
 
-@pytest.mark.parametrize(("spec", "kind"), [*cases()])
+def named(value: str) -> str:
+    """The same in every process: without the folder of this one's trained parts."""
+    return value.replace(f"{folder()}/", "")
+
+
+@pytest.mark.parametrize(("spec", "kind"), [*cases()], ids=named)
 def test_promises(spec: str, kind: str) -> None:
     try:
         method = parse(spec).method
