@@ -177,7 +177,7 @@ def test_logits_equal_transformers(case, record_property):
     whole, chunked = all_logits(backend, tokens), all_logits(backend, tokens, 33)
     naive = Naive(config, weights).logits(tokens)
     difference = np.abs(whole - expected).max()
-    record_property("max_abs_difference", difference)
+    record_property("max_abs_difference", float(difference))
     print(f"{case}: max abs difference {difference:.1e}, logits up to {np.abs(expected).max():.1f}")
     assert difference < 1e-10
     assert np.abs(chunked - expected).max() < 1e-10
