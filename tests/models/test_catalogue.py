@@ -161,7 +161,7 @@ def test_folder_with_tokenizer(tmp_path):
     (tmp_path / "chat_template.jinja").write_text("U")
     assert catalogue.open_model(tmp_path).chat_template.render(message) == "U"
     (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(InvalidModel, match=r"tokenizer\.json"):
+    with pytest.raises(InvalidModel, match="the file is damaged"):
         catalogue.open_model(tmp_path)
 
 
