@@ -39,6 +39,7 @@ from paradecode.bench.suites.parallel.summary import (
     measured,
     tasks_of,
 )
+from paradecode.report.marked import insert
 from paradecode.testing.trained_parts import joint_layer
 
 EAGER = "threshold(threshold=0.5)"
@@ -55,7 +56,6 @@ METHODS: Mapping[str, tuple[str, ...]] = {
     "short": ("static", "threshold", "r2"),
 }  # fmt: skip
 """Model -> what is measured with it."""
-BEGIN, END = "<!-- trained:begin -->", "<!-- trained:end -->"
 REPORTS = ("filter", "layer", "refined", "short")
 
 
@@ -147,7 +147,7 @@ def main() -> None:
     parser.add_argument("--instances", type=int, default=12)
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--into", type=Path, help="put the table between this page's markers")
+    parser.add_argument("--into", type=Path, help="a page with marks named `trained`")
     options = parser.parse_args()
     out, into = (path and path.absolute() for path in (options.out, options.into))
     known = options.parts.suffix == ".json"
@@ -156,11 +156,7 @@ def main() -> None:
     if out:
         out.write_text(json.dumps(made, indent=1) + "\n", "utf-8")
     if into:
-        before, found, rest = into.read_text("utf-8").partition(f"{BEGIN}\n")
-        _, ended, after = rest.partition(END)
-        if not found or not ended:
-            parser.error(f"{options.into} lacks the markers {BEGIN} and {END}")
-        into.write_text(f"{before}{BEGIN}\n\n{table(made)}\n\n{END}{after}", "utf-8")
+        into.write_text(insert(into.read_text("utf-8"), "trained", f"\n{table(made)}\n"), "utf-8")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from paradecode.bench.__main__ import main
-from paradecode.bench.markdown import BEGIN, END, insert, number, report
+from paradecode.bench.markdown import number, report
 from paradecode.bench.render import write_report
 from paradecode.bench.results import EngineInfo, Score
 from paradecode.bench.summary import summarise
@@ -71,7 +71,7 @@ def test_an_empty_run_is_still_reported(make_results, tmp_path) -> None:
 def test_tables_are_put_between_the_markers(make_results, tmp_path, monkeypatch, capsys) -> None:
     write_report(_complete(make_results), tmp_path, "peer/q")
     document = tmp_path / "doc.md"
-    document.write_text(f"# Title\n\n{BEGIN}\nold\n{END}\n\nafter\n")
+    document.write_text("# Title\n\n<!-- bench:begin -->\nold\n<!-- bench:end -->\n\nafter\n")
     arguments = ["x", str(tmp_path / "results.json"), "--baseline", "peer/q"]
     monkeypatch.setattr(sys, "argv", [*arguments, "--into", str(document)])
     assert main() == 0
@@ -85,11 +85,11 @@ def test_tables_are_put_between_the_markers(make_results, tmp_path, monkeypatch,
     assert "paradecode/q" in capsys.readouterr().out
     monkeypatch.setattr(sys, "argv", ["x", str(document)])
     assert main() == 2
-
-
-def test_document_without_markers_gets_them() -> None:
-    once = insert("# Title\n", "table\n")
-    assert insert(once, "table\n") == once
+    document.write_text("# No place for it\n")
+    monkeypatch.setattr(sys, "argv", [*arguments, "--into", str(document)])
+    assert main() == 2
+    assert document.read_text() == "# No place for it\n"
+    assert "bench:begin" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from trace_samples import BLOCK, denoised, drafted, hostile
 
-from browser import Browser, find_browser
+from browser import Browser
 from paradecode.report.trace import Trace, page
 from paradecode.report.trace.schema import CanvasStep, DraftStep
 
@@ -27,18 +27,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, make in SAMPLES.items():
         (folder / f"{name}.html").write_text(page(make()), "utf-8")
     return folder
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    program = find_browser()
-    if program is None:
-        pytest.skip("no browser: install Chromium to test the page as people see it")
-    opened = Browser(program, tmp_path_factory.mktemp("profile"))
-    try:
-        yield opened
-    finally:
-        opened.close()
 
 
 @pytest.mark.parametrize("dark", [False, True])

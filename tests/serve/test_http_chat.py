@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from http_server import FakePool, Running, events, running, settings
+from http_server import Running, events
 
 from paradecode.serve.wire import Candidate, Failure, TokenLogprobs
 
@@ -20,20 +19,6 @@ TOOL = {
     },
 }  # fmt: skip
 OTHER = {"type": "function", "function": {"name": "now"}}
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Running]:
-    with running(settings(), FakePool()) as server:
-        yield server
-
-
-@pytest.fixture
-def server(shared: Running) -> Running:
-    fresh = FakePool()
-    for name, value in vars(fresh).items():
-        setattr(shared.pool, name, value)
-    return shared
 
 
 def chunks(server: Running, **body: Any) -> list[dict[str, Any]]:

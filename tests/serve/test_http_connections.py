@@ -5,23 +5,9 @@ from __future__ import annotations
 import json
 import socket
 import time
-from collections.abc import Iterator
 
 import pytest
 from http_server import USER, FakePool, Running, raw, running, settings, until
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Running]:
-    with running(settings(), FakePool()) as server:
-        yield server
-
-
-@pytest.fixture
-def server(shared: Running) -> Running:
-    shared.pool.reset()
-    return shared
-
 
 # 3: sizes of what arrives, and how long it takes.
 

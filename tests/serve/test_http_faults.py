@@ -5,25 +5,10 @@ from __future__ import annotations
 import io
 import json
 import threading
-from collections.abc import Iterator
 from contextlib import redirect_stderr
 
 import httpx
-import pytest
 from http_server import FakePool, Running, running, settings
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Running]:
-    with running(settings(), FakePool()) as server:
-        yield server
-
-
-@pytest.fixture
-def server(shared: Running) -> Running:
-    shared.pool.reset()
-    return shared
-
 
 # 6, 11: faults.
 

@@ -17,18 +17,6 @@ from paradecode.serve import security, strict_json
 SERVE = Path(security.__file__).parent
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Running]:
-    with running(settings(), FakePool()) as server:
-        yield server
-
-
-@pytest.fixture
-def server(shared: Running) -> Running:
-    shared.pool.reset()
-    return shared
-
-
 def send(server: Running, body: bytes, path: str = "/v1/completions", **headers: str) -> Any:
     return server.client.post(path, content=body, headers={**JSON, **headers})
 

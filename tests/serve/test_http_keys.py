@@ -22,18 +22,6 @@ ROUTES = [
 
 
 @pytest.fixture(scope="module")
-def shared() -> Iterator[Running]:
-    with running(settings(), FakePool()) as server:
-        yield server
-
-
-@pytest.fixture
-def server(shared: Running) -> Running:
-    shared.pool.reset()
-    return shared
-
-
-@pytest.fixture(scope="module")
 def guarded() -> Iterator[Running]:
     with running(settings(keys=KEYS, public=("health",)), FakePool()) as server:
         yield server

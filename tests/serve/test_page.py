@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from http_server import FakePool, Running, done, ready, running, settings
 
-from browser import Browser, find_browser
+from browser import Browser
 from paradecode.decoders.registry import methods
 from paradecode.serve.page import ASSETS
 from paradecode.serve.wire import Accepted, Chunk, Failure, Generate
@@ -38,18 +38,6 @@ class ScriptedPool(FakePool):
                 canvas=canvas if request.provisional else None,
             )  # fmt: skip
         yield done(request.id, tokens=sum(len(tokens) for _, tokens, _, _ in self.script))
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    program = find_browser()
-    if program is None:
-        pytest.skip("no browser: install Chromium to test the page as people see it")
-    opened = Browser(program, tmp_path_factory.mktemp("profile"))
-    try:
-        yield opened
-    finally:
-        opened.close()
 
 
 @pytest.fixture(scope="module")

@@ -6,11 +6,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from paradecode.bench.markdown import insert, report
+from paradecode.bench.markdown import report
 from paradecode.bench.render import write_report
 from paradecode.bench.results import read_results
 from paradecode.bench.summary import summarise
 from paradecode.core.errors import InvalidInput
+from paradecode.report.marked import insert
 
 
 def main() -> int:
@@ -31,10 +32,15 @@ def main() -> int:
             print(file)
         return 0
     text = report(results, summarise(results, given.baseline), given.baseline)
-    if given.into:
-        given.into.write_text(insert(given.into.read_text("utf-8"), text), "utf-8")
-    else:
+    if not given.into:
         print(text)
+        return 0
+    try:
+        page = insert(given.into.read_text("utf-8"), "bench", f"\n{text}")
+    except InvalidInput as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    given.into.write_text(page, "utf-8")
     return 0
 
 

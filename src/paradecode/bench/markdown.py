@@ -9,8 +9,6 @@ from paradecode.bench.results import Results
 from paradecode.bench.statistics import Interval
 from paradecode.bench.summary import QUIET, Agreement, Summary, groups_of
 
-BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
-
 
 def report(results: Results, summaries: Sequence[Summary], baseline: str | None) -> str:
     """Everything: conditions, main table, groups, what could not be measured, definitions."""
@@ -38,15 +36,6 @@ def report(results: Results, summaries: Sequence[Summary], baseline: str | None)
             ),
         ]
     return "\n\n".join([*parts, _notes(results, summaries)]) + "\n"
-
-
-def insert(document: str, text: str) -> str:
-    """Replace what lies between the markers of a document; without markers append both."""
-    block = f"{BEGIN}\n\n{text}\n{END}"
-    if BEGIN in document and END in document:
-        before, _, rest = document.partition(BEGIN)
-        return before + block + rest.partition(END)[2]
-    return document.rstrip() + f"\n\n{block}\n"
 
 
 def number(value: float) -> str:
