@@ -42,9 +42,6 @@ def question(chance: random.Random) -> tuple[str, dict[str, Any]]:
         "stream": chance.random() < 0.6,
         "stop": chance.choice((None, ["\n"])),
         "priority": chance.choice((0, 0, 1, -1)),
-        # More tenants than are kept: what methods learn of one's answers has a bound of its own,
-        # which a single tenant would approach for hours.
-        "cache_salt": f"tenant {chance.randrange(200)}",
     }
     method = chance.choice(METHODS)
     if method is not None:
