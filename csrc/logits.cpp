@@ -12,7 +12,9 @@
 namespace paradecode {
 namespace {
 
-constexpr std::size_t kKeptMappings = 8;
+constexpr std::size_t kKeptMappings = 16;
+// Of a vocabulary of 49,152, 170 rows. Without a bound the largest steps ever would set it.
+constexpr std::size_t kKeptBytes = std::size_t{32} << 20;
 constexpr std::int64_t kBlock = 64;      // of Kernels::block_best
 constexpr std::int64_t kNoiseStep = 4096;  // tokens between two looks at the best sample so far
 constexpr std::int64_t kWorthSharing = 1 << 17;  // values; below, waking a thread costs more
@@ -47,11 +49,13 @@ std::shared_ptr<float> LogitStore::take(std::size_t count) {
   auto mapping = std::make_shared<Mapping>();
   {
     const std::lock_guard lock(mutex_);
-    const auto fits = std::find_if(free_.begin(), free_.end(),
-                                   [&](const Mapping& m) { return m.bytes() >= bytes; });
-    if (fits != free_.end()) {
-      *mapping = std::move(*fits);
-      free_.erase(fits);
+    auto best = free_.end();
+    for (auto it = free_.begin(); it != free_.end(); ++it)
+      if (it->bytes() >= bytes && (best == free_.end() || it->bytes() < best->bytes())) best = it;
+    if (best != free_.end()) {
+      *mapping = std::move(*best);
+      free_.erase(best);
+      kept_ -= mapping->bytes();
     }
   }
   if (mapping->data() == nullptr) *mapping = Mapping(bytes);
@@ -61,10 +65,12 @@ std::shared_ptr<float> LogitStore::take(std::size_t count) {
 
 void LogitStore::give(Mapping mapping) {
   const std::lock_guard lock(mutex_);
+  kept_ += mapping.bytes();
   free_.push_back(std::move(mapping));
-  std::sort(free_.begin(), free_.end(),
-            [](const Mapping& a, const Mapping& b) { return a.bytes() < b.bytes(); });
-  if (free_.size() > kKeptMappings) free_.erase(free_.begin());
+  while (kept_ > kKeptBytes || free_.size() > kKeptMappings) {
+    kept_ -= free_.front().bytes();
+    free_.pop_front();
+  }
 }
 
 LogitRows::LogitRows(std::shared_ptr<LogitStore> store, const Kernels& kernels,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -14,8 +15,8 @@
 
 namespace paradecode {
 
-// Memory of logits that nobody uses any more, kept for the next forward: fresh memory would cost
-// a page fault for each 4 KiB.
+// Memory of logits that nobody uses any more, some of which is kept for the next forward: fresh
+// memory would cost a page fault for each 4 KiB.
 class LogitStore : public std::enable_shared_from_this<LogitStore> {
  public:
   // Memory for `count` floats that returns to the store with its last owner.
@@ -25,7 +26,8 @@ class LogitStore : public std::enable_shared_from_this<LogitStore> {
   void give(Mapping mapping);
 
   std::mutex mutex_;
-  std::vector<Mapping> free_;
+  std::deque<Mapping> free_;  // what was given back last is at the end, and is kept longest
+  std::size_t kept_ = 0;      // bytes in `free_`
 };
 
 struct Warp {
