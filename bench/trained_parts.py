@@ -44,7 +44,7 @@ from paradecode.testing.trained_parts import joint_layer
 
 EAGER = "threshold(threshold=0.5)"
 QUICK = ("static", "threshold", EAGER, "static(steps=8)")
-REFINED = tuple(f"refine(base={base})" for base in QUICK[1:])
+REFINED = ("refine(base=threshold)", f"refine(base={EAGER})", "refine(base=static,steps=8)")
 JOINT = "joint-sampler(layer='{}',tokens={})"
 """With `zero.safetensors`, a layer that changes nothing, as many tokens are taken independently."""
 METHODS: Mapping[str, tuple[str, ...]] = {

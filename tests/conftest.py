@@ -1,5 +1,6 @@
 """What all tests share: a browser, and settings for busy machines."""
 
+import os
 from collections.abc import Iterator
 from importlib.util import find_spec
 
@@ -11,6 +12,14 @@ from browser import Browser, find_browser
 # No deadlines, no complaints about slow first draws.
 settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
+
+# Of several test processes each has cores of its own: threads that wait for one another on a core
+# that another process has are what takes the time.
+if "PYTEST_XDIST_WORKER" in os.environ and hasattr(os, "sched_setaffinity"):
+    cores = sorted(os.sched_getaffinity(0))
+    process = int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw"))
+    processes = min(int(os.environ["PYTEST_XDIST_WORKER_COUNT"]), len(cores))
+    os.sched_setaffinity(0, cores[process % processes :: processes])
 
 if find_spec("torch") is not None:
     import torch
