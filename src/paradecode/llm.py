@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from paradecode.backends import open_backend
 from paradecode.completion import Chunk, Completion, completion_of, with_alternatives
 from paradecode.constraints.compile import Compiler
+from paradecode.core.aliases import own_names
 from paradecode.core.errors import InvalidInput
 from paradecode.core.request import DRAFT, TARGET
 from paradecode.core.sampling import ALIASES, SamplingParams
@@ -382,11 +383,8 @@ def _with_settings(decoder: Spec, rest: dict[str, Any]) -> Spec:
     """Take out of ``rest`` what sets the method: LLaDA's scripts call ``generate(steps=...)``."""
     method = decoder.method
     known = {*(entry.name for entry in method.parameters), *method.names} - {"model"}
-    own = {name: rest.pop(name) for name in [*rest] if name in known}
-    if not own:
-        return decoder
-    merged = {**decoder.settings, **{method.names.get(name, name): own[name] for name in own}}
-    return parse({"method": method.name, **merged})
+    own = own_names({name: rest.pop(name) for name in [*rest] if name in known}, method.names)
+    return decoder.changed(own) if own else decoder
 
 
 def _token_array(ids: Sequence[int], field: str = "prompt") -> NDArray[np.int32]:

@@ -31,7 +31,7 @@ SPECS = ["-d", "prompt-lookup", "-d", "layer-skip", "-d", "unified-layer-skip"]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    return write_model(tmp_path_factory.mktemp("model"))
+    return write_model(tmp_path_factory.mktemp("model"), "autoregressive")
 
 
 @pytest.fixture(scope="module")

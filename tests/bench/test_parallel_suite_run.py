@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tiny_llm import write_model
 
 from paradecode.bench.parallel.tasks import BY_NAME
 from paradecode.bench.provenance import digest, weights_of
@@ -25,29 +26,13 @@ from paradecode.decoders.diffusion.caches import CACHES
 from paradecode.decoders.registry import methods, parse
 from paradecode.llm import LLM
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 SHORT = ["-d", "threshold(threshold=0.01)", "-d", "freedave", "--task", "copy", "--task", "shuffle"]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """A model of the tiny kind with random weights that answers in words of the tasks."""
-    from paradecode.training.diffusion.model import TinyModel, save_model, tiny_config
-    from paradecode.training.diffusion.vocabulary import END, build_tokenizer, save_tokenizer
-
-    torch.set_num_threads(1)
-    place = tmp_path_factory.mktemp("model")
-    tokenizer = build_tokenizer()
-    model = TinyModel(tiny_config("diffusion", tokenizer.get_vocab_size(), 32, 2, 2, 48), seed=0)
-    with torch.no_grad():
-        generator = torch.Generator().manual_seed(0)
-        for parameter in model.parameters():
-            if parameter.ndim == 2:
-                parameter.normal_(0, 0.3, generator=generator)
-        model.embed.weight[END] = 0  # The head is tied to it.
-    save_model(model, place)
-    save_tokenizer(tokenizer, place)
-    return place
+    return write_model(tmp_path_factory.mktemp("model"), "diffusion")
 
 
 @pytest.fixture(scope="module")

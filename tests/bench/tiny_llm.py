@@ -1,4 +1,4 @@
-"""A tiny untrained model with a tokenizer, and prompts that it can read."""
+"""Tiny untrained models with a tokenizer, and prompts that they can read."""
 
 from __future__ import annotations
 
@@ -14,8 +14,12 @@ PROMPTS = [
 ]
 
 
-def write_model(place: Path) -> Path:
-    """A folder of the autoregressive kind with random weights that hardly ever ends a text."""
+def write_model(place: Path, objective: str) -> Path:
+    """A folder with a model that answers in words of the tasks and hardly ever ends a text.
+
+    Args:
+        objective: ``autoregressive`` or ``diffusion``.
+    """
     import torch
 
     from paradecode.training.diffusion.model import TinyModel, save_model, tiny_config
@@ -23,8 +27,7 @@ def write_model(place: Path) -> Path:
 
     torch.set_num_threads(1)
     tokenizer = build_tokenizer()
-    size = tokenizer.get_vocab_size()
-    model = TinyModel(tiny_config("autoregressive", size, 32, 2, 2, 48), seed=0)
+    model = TinyModel(tiny_config(objective, tokenizer.get_vocab_size(), 32, 2, 2, 48), seed=0)
     with torch.no_grad():
         generator = torch.Generator().manual_seed(0)
         for parameter in model.parameters():

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 
 from paradecode.core.errors import InvalidInput
 from paradecode.core.noise import MASK64
-from paradecode.core.sampling import Sampler, SamplingParams
+from paradecode.core.sampling import ALIASES, Sampler, SamplingParams
 
 NAN, INF, HUGE = float("nan"), float("inf"), 10**400
 
@@ -50,6 +52,19 @@ def test_bad_values_name_the_field(name, value):
     assert str(caught.value).startswith(name)
     assert len(str(caught.value)) < 400
     assert isinstance(caught.value, ValueError)
+
+
+SPELLINGS = ["max_tokens", *ALIASES]
+
+
+@pytest.mark.parametrize(("first", "second"), list(permutations(SPELLINGS, 2)))
+def test_one_parameter_under_two_names(first, second):
+    for value in (5, 6):
+        with pytest.raises(InvalidInput, match="give one of them") as caught:
+            SamplingParams.from_mapping({first: 5, second: value})
+        assert caught.value.field == second
+        assert first in caught.value.fix
+    assert SamplingParams.from_mapping({first: 5}).max_tokens == 5
 
 
 def test_message_survives_values_that_cannot_be_shown():

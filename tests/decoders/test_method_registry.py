@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from paradecode.core.errors import InvalidInput
 from paradecode.decoders.autoregressive.loop import DraftVerify
 from paradecode.decoders.autoregressive.plain import Plain
-from paradecode.decoders.registry import MAX_SPEC, Spec, find, methods, parse
+from paradecode.decoders.registry import Spec, find, methods, parse
+from paradecode.decoders.spec_text import MAX_SPEC
 
 WITH_BOUNDS = [
     (method.name, entry)
@@ -98,6 +99,59 @@ def test_unknown_setting_names_itself_and_the_known_ones():
     assert "max_ngram, min_ngram" in caught.value.fix
     with pytest.raises(InvalidInput, match="none"):
         parse("greedy(depth=3)")
+
+
+TWO_NAMES = [
+    (method.name, other, ours, (value, again))
+    for method in methods().values()
+    for other, ours in method.names.items()
+    for entry in method.parameters
+    if entry.name == ours
+    for value, again in [(entry.default, entry.default), (entry.default, entry.high)]
+]
+
+
+@pytest.mark.parametrize(("method", "other", "ours", "values"), TWO_NAMES, ids=str)
+def test_a_setting_may_have_one_name_only(method, other, ours, values):
+    for pair in ((other, ours), (ours, other)):
+        given = dict(zip(pair, values, strict=True))
+        inside = ", ".join(f"{key}={value!r}" for key, value in given.items())
+        for spec in (
+            f"{method}({inside})",
+            {"method": method, **given},
+            json.dumps({"method": method, **given}),
+        ):
+            with pytest.raises(InvalidInput, match="give one of them") as caught:
+                parse(spec)
+            assert caught.value.field == f"{method}.{pair[1]}"
+            assert pair[0] in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("spec", "names"),
+    [
+        ("suffix(max_spec_tokens=4, num_speculative_tokens=4)+pld", ["max_spec_tokens"]),
+        ({"method": ["suffix", "pld"], "max_spec_tokens": 4, "num_speculative_tokens": 4},
+         ["max_spec_tokens", "num_speculative_tokens"]),
+        ({"method": "suffix+pld", "max_spec_tokens": 4, "prompt_lookup_num_tokens": 4},
+         ["max_spec_tokens", "prompt_lookup_num_tokens"]),
+        ({"method": "suffix+pld", "max_ngram": 3, "prompt_lookup_max": 3},
+         ["max_ngram", "prompt_lookup_max"]),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_so_it_is_in_a_fusion(spec, names):
+    with pytest.raises(InvalidInput, match="give one of them") as caught:
+        parse(spec)
+    assert all(name in str(caught.value) for name in names)
+
+
+@pytest.mark.parametrize(
+    "spec", ["pld(max_ngram=3, max_ngram=3)", '{"method": "pld", "max_ngram": 3, "max_ngram": 4}']
+)
+def test_a_setting_is_given_once(spec):
+    with pytest.raises(InvalidInput, match=r"max_ngram.*give it once"):
+        parse(spec)
 
 
 @pytest.mark.parametrize("written", ["0", "33", "-1", "3.0", "True", "None", "'3'", "[3]", "1e400",

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hub_folders import QWEN_NAMES
 from safetensors.numpy import save_file
 
 from paradecode.models.config import ModelConfig, Rope
 from paradecode.models.mixture import Mixture
 from paradecode.models.weights import Tensor, Weights
+from paradecode.testing.tiny_folder import NAMES
 
 EXPERT_FAMILIES = ("llada-moe", "llada2")
 MASK = 95
@@ -80,7 +80,7 @@ def write_expert_folder(family: str, folder: Path) -> None:
 
 
 def _stored(family: str, name: str) -> str:
-    names = QWEN_NAMES | (LLADA2_NAMES if family == "llada2" else {})
+    names = NAMES | (LLADA2_NAMES if family == "llada2" else {})
     if not name.startswith("layers."):
         return names[name] + ".weight"
     _, layer, own = name.split(".", 2)

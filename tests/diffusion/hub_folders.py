@@ -13,20 +13,8 @@ from safetensors.numpy import save_file
 from paradecode.models.config import ModelConfig
 from paradecode.models.tiny import tiny_checkpoint
 from paradecode.models.weights import Tensor, Weights
+from paradecode.testing.tiny_folder import stored_name
 
-QWEN_NAMES = {
-    "embed": "model.embed_tokens", "norm": "model.norm", "head": "lm_head",
-    "attn_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm",
-    "q": "self_attn.q_proj", "k": "self_attn.k_proj", "v": "self_attn.v_proj",
-    "o": "self_attn.o_proj", "q_norm": "self_attn.q_norm", "k_norm": "self_attn.k_norm",
-    "gate": "mlp.gate_proj", "up": "mlp.up_proj", "down": "mlp.down_proj",
-}  # fmt: skip
-LLADA_NAMES = {
-    "embed": "model.transformer.wte", "norm": "model.transformer.ln_f",
-    "head": "model.transformer.ff_out", "attn_norm": "attn_norm", "mlp_norm": "ff_norm",
-    "q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "attn_out",
-    "gate": "ff_proj", "up": "up_proj", "down": "ff_out",
-}  # fmt: skip
 FAMILIES = ("llada", "dream", "sdar", "fast-dllm-v2")
 
 
@@ -49,17 +37,8 @@ def write_folder(family: str, folder: Path) -> None:
     """``config.json`` and ``model.safetensors`` of :func:`tiny_model`, as the hub has them."""
     config, weights = tiny_model(family)
     (folder / "config.json").write_text(json.dumps(_settings(family, config), indent=1))
-    named = {_stored(family, name): tensor.float32() for name, tensor in weights.items()}
+    named = {stored_name(family, name): tensor.float32() for name, tensor in weights.items()}
     save_file({k: np.ascontiguousarray(v) for k, v in named.items()}, folder / "model.safetensors")
-
-
-def _stored(family: str, name: str) -> str:
-    names = LLADA_NAMES if family == "llada" else QWEN_NAMES
-    layers = "model.transformer.blocks" if family == "llada" else "model.layers"
-    parts = name.removesuffix(".bias").split(".")
-    own = names[parts[-1]]
-    stored = f"{layers}.{parts[1]}.{own}" if len(parts) > 1 else own
-    return stored + (".bias" if name.endswith(".bias") else ".weight")
 
 
 def _settings(family: str, c: ModelConfig) -> dict[str, Any]:

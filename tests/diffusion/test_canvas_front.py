@@ -9,76 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from paradecode import LLM
 from paradecode.core.errors import InvalidInput, InvalidModel
 from paradecode.models.safetensors_dir import read_weights
-from paradecode.models.text_stream import byte_characters
 from paradecode.models.tiny import tiny_checkpoint
-
-ARCHITECTURES = {
-    "llada": "LLaDAModelLM", "dream": "DreamModel", "sdar": "SDARForCausalLM",
-    "llama": "LlamaForCausalLM",
-}  # fmt: skip
-QWEN_PARTS = {
-    "attn_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm",
-    "gate": "mlp.gate_proj", "up": "mlp.up_proj", "down": "mlp.down_proj",
-    "q_norm": "self_attn.q_norm", "k_norm": "self_attn.k_norm",
-} | {part: f"self_attn.{part}_proj" for part in "qkvo"}  # fmt: skip
-LLADA_PARTS = {
-    "attn_norm": "attn_norm", "mlp_norm": "ff_norm", "q": "q_proj", "k": "k_proj", "v": "v_proj",
-    "o": "attn_out", "gate": "ff_proj", "up": "up_proj", "down": "ff_out",
-}  # fmt: skip
-
-
-def stored_name(kind: str, name: str) -> str:
-    """What the published checkpoints of a family call a canonical tensor."""
-    llada = kind == "llada"
-    top = {
-        "embed": "transformer.wte" if llada else "embed_tokens",
-        "norm": "transformer.ln_f" if llada else "norm",
-    }
-    if name in top:
-        return f"model.{top[name]}.weight"
-    if name == "head":
-        return "model.transformer.ff_out.weight" if llada else "lm_head.weight"
-    _, layer, part = name.split(".", 2)
-    part, _, bias = part.partition(".")
-    inner = LLADA_PARTS[part] if llada else QWEN_PARTS[part]
-    return f"model.{'transformer.blocks' if llada else 'layers'}.{layer}.{inner}.{bias or 'weight'}"
-
-
-def write_folder(folder: Path, kind: str, **changes: object) -> Path:
-    """A tiny checkpoint as its family publishes it."""
-    config, weights = tiny_checkpoint(kind)
-    folder.mkdir()
-    stored = {stored_name(kind, name): tensor.float32() for name, tensor in weights.items()}
-    save_file({n: np.ascontiguousarray(v) for n, v in stored.items()}, folder / "model.safetensors")
-    if kind == "llada":
-        sizes = {
-            "d_model": 64, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "mlp_hidden_size": 96,
-            "max_sequence_length": 512, "weight_tying": False, "include_bias": False,
-        }  # fmt: skip
-    else:
-        sizes = {
-            "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-            "num_key_value_heads": 2, "intermediate_size": 96, "max_position_embeddings": 512,
-            "tie_word_embeddings": config.tied_head, "head_dim": 16,
-        }  # fmt: skip
-    about = {
-        "architectures": [ARCHITECTURES[kind]], "vocab_size": config.vocab_size, "eos_token_id": 0,
-        "rms_norm_eps": config.norm_eps, "mask_token_id": config.mask_token, **sizes, **changes,
-    }  # fmt: skip
-    (folder / "config.json").write_text(json.dumps(about))
-    letters = ["<eos>", *[*byte_characters()][: config.vocab_size - 2], "<mask>"]
-    tokenizer = Tokenizer(models.BPE({token: i for i, token in enumerate(letters)}, []))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken("<eos>"), AddedToken("<mask>")])
-    tokenizer.save(str(folder / "tokenizer.json"))
-    return folder
+from paradecode.testing.tiny_folder import ARCHITECTURES, write_folder
 
 
 @pytest.fixture(scope="module")
@@ -156,6 +92,7 @@ def test_methods_of_the_other_family(folders: dict[str, Path]) -> None:
         {"cache": "dual(refresh=-1)"}, {"cache": "no-such"}, {"blocks": 7}, {"gen_length": 0},
         {"gen_length": 5, "max_tokens": 5}, {"steps": True}, {"nonsense": 1},
         {"cache": "prefix(" * 900}, {"blocks": "fixed(length=3)"},
+        {"steps": 4, "diffusion_steps": 4},
     ],
 )  # fmt: skip
 def test_hostile_settings(folders: dict[str, Path], settings: dict[str, object]) -> None:

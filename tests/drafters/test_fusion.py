@@ -171,3 +171,20 @@ def test_the_guarantee_is_the_weakest():
 def test_fusions_conform():
     check("suffix+token-recycling", kinds=["toy"])
     check("lookahead+stand+prompt-lookup(num_speculative_tokens=20)", kinds=["toy"])
+
+
+def test_changed_settings_keep_the_rest():
+    spec = parse("prompt-lookup(max_ngram=2)+draft-model(model='small',num_speculative_tokens=3)")
+    changed = spec.changed({"num_speculative_tokens": 5})
+    assert str(changed) == "prompt-lookup(max_ngram=2)+draft-model(num_speculative_tokens=5)"
+    assert changed.draft_model == "small"
+    alone = parse("draft-model(model='small',width=2)").changed({"num_speculative_tokens": 5})
+    assert alone.settings == {"width": 2, "num_speculative_tokens": 5}
+    assert alone.draft_model == "small"
+    with pytest.raises(InvalidInput, match="max_ngrams"):
+        spec.changed({"max_ngrams": 5})
+
+
+def test_a_part_cannot_name_another_method():
+    with pytest.raises(InvalidInput, match="method"):
+        parse("suffix(method='pld')+copyspec")

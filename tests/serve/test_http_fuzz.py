@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiny_models import write_folder
+
+from paradecode.testing.tiny_folder import write_folder
 
 pytest.importorskip("uvicorn")
 sys.path.insert(0, str(Path(__file__).parents[2]))  # The scripts are not part of the package.

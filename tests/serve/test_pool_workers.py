@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from looping import ask
-from tiny_models import write_folder
 
 from paradecode.core.errors import InvalidInput
 from paradecode.llm import LLM
@@ -23,11 +22,12 @@ from paradecode.serve.pool import HANG_SECONDS, Pool, Served
 from paradecode.serve.wire import Accepted, Chunk, Done, Failure, Generate, Prompt
 from paradecode.serve.worker.settings import WorkerSettings
 from paradecode.serve.workers import RequestFailed
+from paradecode.testing.tiny_folder import write_folder
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return write_folder(tmp_path_factory.mktemp("llama"), "llama")
+    return str(write_folder(tmp_path_factory.mktemp("llama"), "llama"))
 
 
 @asynccontextmanager

@@ -14,15 +14,15 @@ if not Path("/proc/self/stat").exists():
     pytest.skip("needs /proc to find the replicas", allow_module_level=True)
 
 from ray_serving import Server, settings_of, until, workers
-from tiny_models import write_folder
 
 from paradecode.serve.ray.deploy import Scaling, cluster, deploy
+from paradecode.testing.tiny_folder import write_folder
 
 pytestmark = pytest.mark.slow
 
 
 def test_load_brings_a_second_replica(tmp_path: Path) -> None:
-    settings = settings_of(write_folder(tmp_path / "llama", "llama"))
+    settings = settings_of(str(write_folder(tmp_path / "llama", "llama")))
     stop = threading.Event()
     statuses: list[int] = []
 

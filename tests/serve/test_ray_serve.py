@@ -24,12 +24,12 @@ if not Path("/proc/self/stat").exists():
 
 import httpx
 from ray_serving import Server, settings_of, until, workers
-from tiny_models import write_folder
 
 from paradecode import LLM
 from paradecode.core.errors import InvalidInput
 from paradecode.serve.pool import Served
 from paradecode.serve.ray.deploy import Scaling, cluster, deploy
+from paradecode.testing.tiny_folder import write_folder
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +39,7 @@ PROMPTS = [letter * 40 + "abcabc" for letter in "abcdefgh"]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return write_folder(tmp_path_factory.mktemp("model") / "llama", "llama")
+    return str(write_folder(tmp_path_factory.mktemp("model") / "llama", "llama"))
 
 
 @pytest.fixture(scope="module")

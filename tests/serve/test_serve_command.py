@@ -16,7 +16,8 @@ from typing import Any
 
 import httpx
 import pytest
-from tiny_models import write_folder
+
+from paradecode.testing.tiny_folder import write_folder
 
 pytest.importorskip("uvicorn")
 
@@ -28,7 +29,7 @@ PROGRAM = [sys.executable, "-c", "from paradecode.cli import main; main()", "ser
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return write_folder(tmp_path_factory.mktemp("model") / "llama", "llama")
+    return str(write_folder(tmp_path_factory.mktemp("model") / "llama", "llama"))
 
 
 @contextmanager
@@ -101,7 +102,7 @@ def refused(arguments: list[str]) -> str:
      (["--max-outputs", "0"], "outputs"), (["--request-timeout", "-1"], "request_seconds"),
      (["x,decoder=no-such"], "decoder"), (["x,decoder=suffix,profile=y"], "one of decoder"),
      (["--hang-timeout", "0"], "hang_seconds"), (["--queue", "-1"], "queue_requests"),
-     (["--kv-tokens", "1"], "kv_tokens")],
+     (["--kv-tokens", "1"], "kv_tokens"), (["--load-timeout", "0"], "load_seconds")],
 )  # fmt: skip
 def test_what_is_refused_before_a_model_is_loaded(arguments: list[str], told: str) -> None:
     assert told in refused(arguments)
@@ -166,11 +167,12 @@ def test_settings_of_one_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "serve", serve)
     app(
         ["serve", "a=x,y.gguf,decoder=suffix+draft-model,draft_model=small", "b=z,adapter=f.st",
-         "--decoder", "copyspec", "--hang-timeout", "7"],
+         "--decoder", "copyspec", "--hang-timeout", "7",
+         "--load-timeout", "8"],
         standalone_mode=False,
     )  # fmt: skip
     (settings,) = seen
     a, b = (model.worker for model in settings.models)
     assert (a.model, a.decoder, a.draft_model) == ("x,y.gguf", "suffix+draft-model", "small")
     assert (b.model, b.decoder, b.adapter, b.draft_model) == ("z", "copyspec", "f.st", None)
-    assert settings.hang_seconds == 7
+    assert (settings.hang_seconds, settings.load_seconds) == (7, 8)

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from looping import Served, ask
-from tiny_models import write_folder
 
 from paradecode.core.errors import BackendError
 from paradecode.engine.engine import Limits
@@ -29,6 +28,7 @@ from paradecode.serve.wire import (
     Tokenize,
     Tokens,
 )
+from paradecode.testing.tiny_folder import write_folder
 
 MIXED: dict[str, dict[str, Any]] = {
     "plain": {"decoder": "none"},
@@ -43,7 +43,7 @@ MIXED: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return write_folder(tmp_path_factory.mktemp("llama"), "llama")
+    return str(write_folder(tmp_path_factory.mktemp("llama"), "llama"))
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ from typing import IO, Any
 
 import pytest
 from looping import ask
-from tiny_models import write_folder
 
 from paradecode.serve.lines import MAX_LINE, decode, encode
 from paradecode.serve.wire import EVENTS, Chunk, Done, Failure, Ready
 from paradecode.serve.worker.settings import WorkerSettings
+from paradecode.testing.tiny_folder import write_folder
 
 
 class Worker:
@@ -51,7 +51,7 @@ class Worker:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return write_folder(tmp_path_factory.mktemp("llama"), "llama")
+    return str(write_folder(tmp_path_factory.mktemp("llama"), "llama"))
 
 
 @pytest.fixture

@@ -3,48 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
-from typer.testing import CliRunner
+from train_command import run
 
-from paradecode.cli import app
 from paradecode.core.errors import InvalidInput
 from paradecode.llm import LLM
-
-COMMANDS = ("acceptance-head", "tree-selector")
-
-
-def run(*arguments: object) -> str:
-    done = CliRunner().invoke(app, ["train", *map(str, arguments)])
-    if done.exception is not None:
-        raise done.exception
-    return done.output
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_what_cannot_work_is_refused_before_a_model_is_loaded(tmp_path, command, monkeypatch):
-    pytest.importorskip("torch")
-    monkeypatch.setattr(LLM, "__init__", None)
-    good = tmp_path / "out"
-    for arguments, field in (
-        ([tmp_path], "OUTPUT"),
-        ([tmp_path / "no" / "out"], "OUTPUT"),
-        ([good, "--samples", tmp_path / "no" / "samples"], "--samples"),
-        ([good, "--decoder", "no-such-method"], "decoder"),
-        ([good, "--temperature", "-1"], "temperature"),
-        ([good, "--max-tokens", 1 << 40], "max_tokens"),
-    ):
-        with pytest.raises(InvalidInput, match=field):
-            run(command, *arguments)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_without_pytorch_it_says_what_to_install(tmp_path, command, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(InvalidInput, match=r"paradecode\[train\]"):
-        run(command, tmp_path / "out")
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Files of trained parts: what was saved comes back, and nothing else is taken."""
+"""Files of the head and of the selector: what was saved comes back, and nothing else is taken."""
 
 from __future__ import annotations
 
@@ -10,40 +10,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 from acceptance_models import head, selector
+from part_files import header_of, made, opened, rewritten
 
 from paradecode.core.errors import InvalidInput
 from paradecode.decoders import tensor_file
 from paradecode.decoders.autoregressive.budget.residual_head import open_head
-from paradecode.decoders.autoregressive.budget.tree_selector import open_selector
 from paradecode.decoders.registry import parse
 from paradecode.decoders.tensor_file import load_tensors, save_tensors
 
 KINDS = ("acceptance_head", "tree_selector")
 
 
-def made(path: Path, field: str) -> Path:
-    part = head(blocks=2) if field == "acceptance_head" else selector(4)
-    part.save(path)
-    return path
-
-
-def opened(path: Path, field: str):
-    return open_head(str(path)) if field == "acceptance_head" else open_selector(str(path), 64)
-
-
 def spec_of(path: Path | str, field: str) -> dict[str, object]:
     budget = "specdec++" if field == "acceptance_head" else "delayed"
     return {"method": "layer-skip", "budget": budget, field: str(path)}
-
-
-def header_of(data: bytes) -> tuple[dict, bytes]:
-    size = int.from_bytes(data[:8], "little")
-    return json.loads(data[8 : 8 + size]), data[8 + size :]
-
-
-def rewritten(path: Path, header: object, body: bytes) -> None:
-    text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    path.write_bytes(len(text).to_bytes(8, "little") + text + body)
 
 
 @pytest.mark.parametrize("field", KINDS)
@@ -88,15 +68,6 @@ def test_it_belongs_to_one_budget_and_to_drafters_with_a_model(tmp_path, field):
     for method in ("prompt-lookup", "suffix+token-recycling"):
         with pytest.raises(InvalidInput, match="drafts with a model"):
             parse({**spec, "method": method})
-
-
-@pytest.mark.parametrize("field", KINDS)
-@pytest.mark.parametrize("size", [0, 4, 8, 20, 300, -4, -1])
-def test_truncated(tmp_path, field, size):
-    path = made(tmp_path / "part", field)
-    path.write_bytes(path.read_bytes()[:size])
-    with pytest.raises(InvalidInput, match=field):
-        opened(path, field)
 
 
 @pytest.mark.parametrize("field", KINDS)
@@ -146,16 +117,6 @@ def test_absurd_sizes(tmp_path, field, value):
             opened(path, field)
 
 
-@pytest.mark.parametrize("field", KINDS)
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_weights_that_are_no_numbers(tmp_path, field, value):
-    path = made(tmp_path / "part", field)
-    header, body = header_of(path.read_bytes())
-    rewritten(path, header, body[:-4] + np.array(value, "<f4").tobytes())
-    with pytest.raises(InvalidInput, match="NaN or infinite"):
-        opened(path, field)
-
-
 def test_many_names_for_the_same_bytes_do_not_fill_the_memory(tmp_path):
     path = tmp_path / "bomb"
     body = bytes(1 << 20)
@@ -165,17 +126,6 @@ def test_many_names_for_the_same_bytes_do_not_fill_the_memory(tmp_path):
     rewritten(path, header, body)
     with pytest.raises(InvalidInput, match="not what its header says"):
         open_head(str(path))
-
-
-@pytest.mark.parametrize("field", KINDS)
-def test_other_files(tmp_path, field):
-    other = made(tmp_path / "other", next(kind for kind in KINDS if kind != field))
-    (tmp_path / "text").write_text("x" * 5000)
-    os.mkfifo(tmp_path / "pipe")  # Opening it would wait for ever.
-    places = ["other", "text", "pipe", "missing", "nul\0byte", "x" * 5000, "."]
-    for place in [*(tmp_path / name for name in places), Path("/dev/zero"), other]:
-        with pytest.raises(InvalidInput, match=field):
-            opened(place, field)
 
 
 def test_large_files_are_not_read(tmp_path, monkeypatch):

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from train_command import run
 
-from paradecode.cli import app
 from paradecode.core.errors import InvalidInput, InvalidModel
 from paradecode.llm import LLM
 
@@ -279,23 +278,17 @@ def folder(tmp_path_factory) -> Path:
     return folder
 
 
-def run(*arguments: object) -> str:
-    done = CliRunner().invoke(app, ["train", "adapt", *map(str, arguments)])
-    if done.exception is not None:
-        raise done.exception
-    return done.output
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="the native core runs on POSIX here")
 def test_from_the_models_own_texts_to_a_model_that_decodes(folder, tmp_path):
     quick = ("--own", 16, "--max-tokens", 12, "--steps", 3, "--batch", 4, "--rank", 4,
              "--block", 4, "--draws", 2, "--threads", 1)  # fmt: skip
-    output = run(tmp_path / "run", "--model", folder, *quick)
+    output = run("adapt", tmp_path / "run", "--model", folder, *quick)
     assert "perplexity, at most" in output
     written = (tmp_path / "run" / "report.json").read_text()
     report = json.loads(written)
     assert report["bound"]["low"] <= report["bound"]["value"] <= report["bound"]["high"]
-    run(tmp_path / "run", "--model", folder, *quick)  # Nothing is left to do but the figures.
+    # Nothing is left to do but the figures.
+    run("adapt", tmp_path / "run", "--model", folder, *quick)
     assert (tmp_path / "run" / "report.json").read_text() == written
     adapter = tmp_path / "run" / ADAPTER
     prompt = [{"role": "user", "content": "copy: Ana Bob"}]
@@ -358,7 +351,7 @@ def test_settings_that_cannot_work(folder, tmp_path):
         (("--model", "paradecode/tiny-diffusion"), "model"),
     ):
         with pytest.raises(InvalidInput, match=named):
-            run(tmp_path / "run", "--model", folder, *arguments)
+            run("adapt", tmp_path / "run", "--model", folder, *arguments)
     (tmp_path / "file").write_text("")
     with pytest.raises(InvalidInput, match="OUTPUT"):
-        run(tmp_path / "file", "--model", folder)
+        run("adapt", tmp_path / "file", "--model", folder)

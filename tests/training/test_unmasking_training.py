@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from train_command import run
 
-from paradecode.cli import app
 from paradecode.core.errors import InvalidInput
-from paradecode.llm import LLM
 
 torch = pytest.importorskip("torch")
 
@@ -79,13 +76,6 @@ def quiet(done: int, total: int) -> None:
 
 def batched(kind: str) -> BatchedModel:
     return BatchedModel(*tiny_checkpoint(kind), CPU)
-
-
-def run(*arguments: object) -> str:
-    done = CliRunner().invoke(app, ["train", *map(str, arguments)])
-    if done.exception is not None:
-        raise done.exception
-    return done.output
 
 
 def test_prompts_are_different_and_never_held_out():
@@ -339,29 +329,6 @@ def test_from_prompts_to_a_part_that_decodes(folder, tmp_path, command, monkeypa
 
 def parse_name(command: str) -> str:
     return "learn2pd" if command == "unmask-filter" else command
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_what_cannot_work_is_refused_before_a_model_is_loaded(tmp_path, command, monkeypatch):
-    monkeypatch.setattr(LLM, "__init__", None)
-    good = tmp_path / "out"
-    for arguments, field in (
-        ([tmp_path], "OUTPUT"),
-        ([tmp_path / "no" / "out"], "OUTPUT"),
-        ([good, "--samples", tmp_path / "no" / "samples"], "--samples"),
-        ([good, "--max-tokens", 1 << 40], "max_tokens"),
-        ([good, "--prompts", tmp_path / "none"], "prompts"),
-    ):
-        with pytest.raises(InvalidInput, match=field):
-            run(command, *arguments)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_without_pytorch_it_says_what_to_install(tmp_path, command, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(InvalidInput, match=r"paradecode\[train\]"):
-        run(command, tmp_path / "out")
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -53,6 +53,9 @@ class Listening:
     hang_timeout: Annotated[
         float, typer.Option(help="Seconds that a worker with work may say nothing.")
     ] = 120.0
+    load_timeout: Annotated[
+        float, typer.Option(help="Seconds that a worker may load its model.")
+    ] = 600.0
     log_requests: Annotated[bool, typer.Option(help="A line for each request, no texts.")] = True
 
 
@@ -165,6 +168,7 @@ def serve(
         request_seconds=listening.request_timeout,
         drain_seconds=listening.drain_timeout,
         hang_seconds=listening.hang_timeout,
+        load_seconds=listening.load_timeout,
         log_requests=listening.log_requests,
     )
     if clustering.ray or clustering.ray_address is not None:

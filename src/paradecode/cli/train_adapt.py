@@ -14,8 +14,8 @@ from rich.table import Table
 
 from paradecode.cli.console import err, out
 from paradecode.cli.options import grouped
-from paradecode.cli.train import watched
-from paradecode.cli.train_diffusion import device_of, stop_on_signals
+from paradecode.cli.train_diffusion import Output, device_of, stop_on_signals
+from paradecode.cli.train_steps import watched
 from paradecode.core.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Learning:
 
 @grouped
 def adapt(
-    output: Annotated[Path, typer.Argument(help="Folder; a run that was stopped there goes on.")],
+    output: Output,
     material: Material,
     learning: Learning,
     model: Annotated[

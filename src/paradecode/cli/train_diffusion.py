@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from paradecode.cli.console import err, out
+from paradecode.cli.options import grouped
 from paradecode.core.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -21,63 +23,47 @@ if TYPE_CHECKING:
     from paradecode.bench.statistics import Interval
 
 Output = Annotated[Path, typer.Argument(help="Folder; a run that was stopped there goes on.")]
-Steps = Annotated[int, typer.Option(help="Optimiser steps in all.", min=1, max=10**6)]
-Seed = Annotated[int, typer.Option(help="Of weights and rows.", min=0, max=2**32 - 1)]
-Device = Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")]
-Threads = Annotated[
-    int | None, typer.Option(help="CPU threads; default: what is allowed.", min=1, max=256)
-]
-Every = Annotated[int, typer.Option(help="Steps between evaluations.", min=1)]
-Instances = Annotated[
-    int, typer.Option(help="Held-out instances a task in the last evaluation.", min=1, max=1000)
-]
 
 
-def train_diffusion(
-    output: Output,
-    steps: Steps = 6000,
-    seed: Seed = 0,
-    device: Device = "cpu",
-    threads: Threads = None,
-    every: Every = 500,
-    instances: Instances = 200,
-) -> None:
+@dataclass(frozen=True)
+class Run:
+    """How long is trained, where, and how it is watched."""
+
+    steps: Annotated[int, typer.Option(help="Optimiser steps in all.", min=1, max=10**6)] = 6000
+    seed: Annotated[int, typer.Option(help="Of weights and rows.", min=0, max=2**32 - 1)] = 0
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu"
+    threads: Annotated[
+        int | None, typer.Option(help="CPU threads; default: what is allowed.", min=1, max=256)
+    ] = None
+    every: Annotated[int, typer.Option(help="Steps between evaluations.", min=1)] = 500
+    instances: Annotated[
+        int,
+        typer.Option(help="Held-out instances a task in the last evaluation.", min=1, max=1000),
+    ] = 200
+
+
+@grouped
+def train_diffusion(output: Output, run: Run) -> None:
     """A small masked diffusion model for tasks with checkable answers. Ctrl-C saves and leaves."""
-    _train("diffusion", output, steps, seed, device, threads, every, instances)
+    _train("diffusion", output, run)
 
 
-def train_autoregressive(
-    output: Output,
-    steps: Steps = 6000,
-    seed: Seed = 0,
-    device: Device = "cpu",
-    threads: Threads = None,
-    every: Every = 500,
-    instances: Instances = 200,
-) -> None:
+@grouped
+def train_autoregressive(output: Output, run: Run) -> None:
     """Its autoregressive twin: the same data and size, causal attention, next-token loss."""
-    _train("autoregressive", output, steps, seed, device, threads, every, instances)
+    _train("autoregressive", output, run)
 
 
-def _train(
-    objective: str,
-    output: Path,
-    steps: int,
-    seed: int,
-    device: str,
-    threads: int | None,
-    every: int,
-    instances: int,
-) -> None:
-    where = device_of(device)
+def _train(objective: str, output: Path, run: Run) -> None:
+    where = device_of(run.device)
     import torch
 
     from paradecode.training.diffusion.run import CHECKPOINT, VARIANTS, evaluate, train
     from paradecode.training.diffusion.training import Plan, Trainer
 
-    workers = 1 if where.type == "cuda" else threads or len(os.sched_getaffinity(0))
+    workers = 1 if where.type == "cuda" else run.threads or len(os.sched_getaffinity(0))
     torch.set_num_threads(1)  # Workers take different rows instead.
-    plan = Plan(objective=objective, steps=steps, seed=seed)
+    plan = Plan(objective=objective, steps=run.steps, seed=run.seed)
     checkpoint = output / CHECKPOINT
     trainer = (
         Trainer.load(checkpoint, plan, where, workers)
@@ -91,7 +77,7 @@ def _train(
     )  # fmt: skip
     with Progress(*columns, console=err) as progress:
         bar = progress.add_task(
-            objective, total=steps, completed=trainer.step, loss=float("nan"), exact=""
+            objective, total=run.steps, completed=trainer.step, loss=float("nan"), exact=""
         )
 
         def tell(step: int, loss: float, exact: dict[str, Interval] | None) -> None:
@@ -100,14 +86,14 @@ def _train(
                 mean = sum(share.value for share in exact.values()) / len(exact)
                 progress.update(bar, exact=f"held out {mean:.0%} exact")
 
-        done = train(trainer, output, should_stop=stop.is_set, tell=tell, every=every)
+        done = train(trainer, output, should_stop=stop.is_set, tell=tell, every=run.every)
     if not done:
         err.print(f"stopped at step {trainer.step}; the same command goes on", highlight=False)
         raise typer.Exit(130)
     torch.set_num_threads(workers)
     variants = VARIANTS if objective == "diffusion" else VARIANTS[:1]
-    with err.status(f"exact match on {instances} held-out instances a task"):
-        out.print(_table(evaluate(trainer, output, variants, instances)))
+    with err.status(f"exact match on {run.instances} held-out instances a task"):
+        out.print(_table(evaluate(trainer, output, variants, run.instances)))
 
 
 def device_of(name: str) -> torch.device:

@@ -9,13 +9,13 @@ import typer
 
 from paradecode.cli.console import out
 from paradecode.cli.options import Loading, grouped
-from paradecode.cli.train import watched, writable
+from paradecode.cli.train_steps import Output, watched, writable
 from paradecode.core.errors import InvalidInput
 
 
 @grouped
 def ngram_table(
-    output: Annotated[Path, typer.Argument(help="The file to write.")],
+    output: Output,
     loading: Loading,
     texts: Annotated[
         list[Path] | None,

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.aliases import own_names
 from paradecode.core.constraint import Matcher
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import Bias, Logits, Warp
@@ -147,12 +148,7 @@ class SamplingParams:
     def from_mapping(cls, values: Mapping[str, Any]) -> SamplingParams:
         """Build from a mapping, rejecting unknown names; :data:`ALIASES` are understood."""
         known = {field.name for field in fields(cls)}
-        for alias in values.keys() & ALIASES.keys():
-            if ALIASES[alias] in values:
-                raise InvalidInput(
-                    alias, values[alias], f"it is {ALIASES[alias]}: give one of them"
-                )
-        values = {ALIASES.get(name, name): value for name, value in values.items()}
+        values = own_names(values, ALIASES)
         for name in values:
             if name not in known:
                 raise InvalidInput(

@@ -1,10 +1,8 @@
-"""Methods by name, and the spec strings and JSON objects that choose and set them."""
+"""Methods by name, what of them can be set, and specs: a method with its settings."""
 
 from __future__ import annotations
 
-import ast
 import difflib
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, fields
 from dataclasses import field as dataclass_field
@@ -16,10 +14,11 @@ from pkgutil import walk_packages
 from typing import Any, TypedDict
 
 from paradecode import decoders
+from paradecode.core.aliases import own_names
 from paradecode.core.decoder import Decoder, Guarantee, weakest
 from paradecode.core.errors import InvalidInput
+from paradecode.decoders.spec_text import MAX_SPEC, name_and_settings, parts_of
 
-MAX_SPEC = 4096
 LISTED = "those that `paradecode methods` lists"
 
 
@@ -103,7 +102,7 @@ def make_part(where: str, text: str, parts: Mapping[str, type]) -> Any:
 
 
 def _read_part(where: str, text: Any, parts: Mapping[str, type]) -> tuple[str, dict[str, Any]]:
-    name, given = _split(text) if isinstance(text, str) and text.strip() else ("", {})
+    name, given = name_and_settings(text) if isinstance(text, str) and text.strip() else ("", {})
     name = name.strip().lower()
     if name not in parts:  # Written without quotes, a name cannot hold a hyphen.
         name = name.replace("_", "-")
@@ -250,6 +249,16 @@ class Spec:
         under = self.method.under
         return weakest(self.method.guarantee, under(self.settings) if under else "exact")
 
+    def changed(self, settings: Mapping[str, Any]) -> Spec:
+        """The same with some settings replaced. Raises InvalidInput."""
+        return configured(self.method, {**self.given, **settings})
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What :func:`configured` makes this of."""
+        model = {} if self.draft_model is None else {"model": self.draft_model}
+        return {**self.settings, **model}
+
     def __str__(self) -> str:
         return written(self.method.name, self.settings)
 
@@ -274,13 +283,14 @@ def parse(spec: str | Mapping[str, Any] | Spec | None, trusted: bool = True) -> 
         trusted: False for a spec that came over a network: it may not name files of this machine.
 
     Raises:
-        InvalidInput: naming the method or the setting that is not understood.
+        InvalidInput: naming the method or the setting that is not understood, or that is given
+            under two names.
     """
     if isinstance(spec, Spec):
         return spec
     if isinstance(spec, str):
-        parts = _parts(spec)
-        name, given = _split(spec) if len(parts) == 1 else (spec, {})
+        parts = parts_of(spec)
+        name, given = name_and_settings(spec) if len(parts) == 1 else (spec, {})
     elif isinstance(spec, Mapping):
         given = dict(spec)
         name = given.pop("method", None)
@@ -292,27 +302,35 @@ def parse(spec: str | Mapping[str, Any] | Spec | None, trusted: bool = True) -> 
         name, given = "greedy", {}
     else:
         raise InvalidInput("decoder", spec, "give a text such as 'prompt-lookup(max_ngram=3)'")
-    parts = _parts(name)
+    parts = parts_of(name)
     if len(parts) > 1:
         # Imported here: it needs this module, as every method does.
         from paradecode.decoders.autoregressive.fuse import fusion
 
-        return fusion([_split(part) for part in parts], given, trusted)
-    method = find(name)
+        return fusion([name_and_settings(part) for part in parts], given, trusted)
+    return configured(find(name), given, trusted)
+
+
+def configured(method: Method, given: Mapping[str, Any], trusted: bool = True) -> Spec:
+    """A method with settings by their names or aliases; ``model`` is a draft method's small model.
+
+    Raises:
+        InvalidInput: as :func:`parse`.
+    """
     known = {entry.name: entry for entry in method.parameters}
+    given = dict(given)
     draft_model = given.pop("model", None) if "draft" in method.models else None
     if not isinstance(draft_model, (str, type(None))):
         raise InvalidInput(f"{method.name}.model", draft_model, "name a model as a text")
     settings = {}
-    for key, value in given.items():
-        own = method.names.get(key, key)
-        if own not in known:
+    for key, value in own_names(given, method.names, f"{method.name}.").items():
+        if key not in known:
             raise InvalidInput(
                 f"{method.name} setting", key, f"use one of {', '.join(known) or '(none)'}"
             )
-        if known[own].local and not trusted:
-            raise InvalidInput(f"{method.name}.{own}", value, "set it where the server is started")
-        settings[own] = known[own].check(method.name, value)
+        if known[key].local and not trusted:
+            raise InvalidInput(f"{method.name}.{key}", value, "set it where the server is started")
+        settings[key] = known[key].check(method.name, value)
     method.build(**settings)  # Rules between settings are the method's own to check.
     return Spec(method, settings, draft_model=draft_model)
 
@@ -343,63 +361,3 @@ def _load() -> None:
         import_module(module.name)
     for entry in entry_points(group="paradecode.decoders"):
         entry.load()
-
-
-def _parts(text: str) -> list[str]:
-    """The text cut at each ``+`` outside of brackets and quotes; a JSON object stays whole."""
-    if len(text) > MAX_SPEC or text.lstrip().startswith("{"):
-        return [text]
-    parts, depth, quote = [""], 0, ""
-    for letter in text:
-        if quote:
-            quote = "" if letter == quote else quote
-        elif letter in "'\"":
-            quote = letter
-        else:
-            depth += (letter in "([") - (letter in ")]")
-        if letter == "+" and not quote and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += letter
-    return parts
-
-
-def _split(text: str) -> tuple[str, dict[str, Any]]:
-    if len(text) > MAX_SPEC:
-        raise InvalidInput("decoder", text, f"give at most {MAX_SPEC} characters")
-    text = text.strip()
-    if text.startswith("{"):
-        try:
-            given = json.loads(text)
-        except (ValueError, RecursionError):
-            raise InvalidInput("decoder", text, "this is not valid JSON") from None
-        name = given.pop("method", None)
-        if isinstance(name, list) and all(isinstance(part, str) for part in name):
-            name = "+".join(name)
-        if not isinstance(name, str):
-            raise InvalidInput("method", name, "give the method's name as a text")
-        return name, given
-    name, bracket, rest = text.partition("(")
-    if not bracket:
-        return name or "greedy", {}
-    try:
-        call = ast.parse(f"f({rest}", mode="eval").body
-        if not isinstance(call, ast.Call) or call.args or not isinstance(call.func, ast.Name):
-            raise ValueError
-        return name, {_key(word): _value(word.value) for word in call.keywords}
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-        raise InvalidInput("decoder", text, "write name(key=value, key=value)") from None
-
-
-def _key(word: ast.keyword) -> str:
-    if word.arg is None:
-        raise ValueError
-    return word.arg
-
-
-def _value(node: ast.expr) -> Any:
-    if isinstance(node, ast.Name):
-        return {"true": True, "false": False}.get(node.id, node.id)
-    if isinstance(node, ast.Call):  # A part with settings: read when its setting is checked.
-        return ast.unparse(node)
-    return ast.literal_eval(node)

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.backends.interface import PAGE, Backend, Span, SpanResult
-from paradecode.core.constraint import Constraint
 from paradecode.core.errors import BackendLost, CapacityError, DecoderError, InvalidInput
 from paradecode.core.noise import MASK64, mix
 from paradecode.core.request import TARGET, Apply, Forward, Store
@@ -22,10 +21,11 @@ from paradecode.core.vocabulary import Vocabulary
 from paradecode.engine.cache import Cache
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.live import Call, Live
+from paradecode.engine.load import Load
 from paradecode.engine.pages import PagePool, first_key
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.scheduler import OUTPUT_WEIGHT, Queue, share_out
-from paradecode.engine.sequence import LiveSequence, Load
+from paradecode.engine.sequence import LiveSequence
 from paradecode.engine.text import NewTextStream, Text
 
 _log = logging.getLogger(__name__)
@@ -162,30 +162,15 @@ class Engine:
     # How a step works.
 
     def _open(self, request: GenerationRequest) -> LiveSequence:
-        prompt = np.asarray(request.prompt)
-        if prompt.ndim != 1 or prompt.dtype.kind not in "iu" or len(prompt) == 0:
-            raise InvalidInput("prompt", prompt.shape, "give a list of at least one token id")
-        if prompt.min() < 0 or prompt.max() >= self.config.vocab_size:
-            bad = prompt[(prompt < 0) | (prompt >= self.config.vocab_size)][0]
-            raise InvalidInput(
-                "prompt", int(bad), f"token ids go up to {self.config.vocab_size - 1}"
-            )
-        if len(prompt) >= self.config.context_length:
-            raise InvalidInput(
-                "prompt", f"{len(prompt)} tokens",
-                f"give fewer than the model's context of {self.config.context_length}",
-            )  # fmt: skip
+        request.check(self.config, self._new_text is not None)
         params = request.params
-        params.check_vocabulary(self.config.vocab_size)
-        if params.stop and self._new_text is None:
-            raise InvalidInput("stop", params.stop, "this engine has no tokenizer: use token ids")
         if params.seed is None:
             self._unseeded = mix(self._unseeded)
             params = replace(params, seed=self._unseeded)
         eos = () if params.ignore_eos else self.config.eos_tokens
         text = Text(self._new_text() if self._new_text else None, params.stop)
         sequence = LiveSequence(
-            prompt.astype(np.int32),
+            np.asarray(request.prompt).astype(np.int32),
             params,
             tuple({*eos, *params.stop_token_ids}),
             self.config.context_length,
@@ -196,27 +181,12 @@ class Engine:
             self._vocabularies,
             # One page of the reservation is for copies; draft rows come behind the tokens.
             (self._pages_needed(request) - 1) * PAGE - self.limits.draft_tokens,
-            self._constraint(request.constraint),
+            request.constraint,
         )
-        sequence.prediction = self._prediction(request.prediction)
+        if request.prediction is not None:  # No output is longer than the context.
+            ids = np.asarray(request.prediction)[: self.config.context_length]
+            sequence.prediction = ids.astype(np.int32)
         return sequence
-
-    def _constraint(self, constraint: Constraint | None) -> Constraint | None:
-        if constraint is not None and constraint.vocab_size != self.config.vocab_size:
-            fix = f"compile it for this model's {self.config.vocab_size} tokens"
-            raise InvalidInput("constraint", f"{constraint.vocab_size} tokens", fix)
-        return constraint
-
-    def _prediction(self, prediction: NDArray[np.int32] | None) -> NDArray[np.int32] | None:
-        if prediction is None:
-            return None
-        ids, top = np.asarray(prediction), self.config.vocab_size
-        if ids.ndim != 1 or (len(ids) and ids.dtype.kind not in "iu"):
-            raise InvalidInput("prediction", ids.shape, "give a list of token ids")
-        if len(ids) and not (ids.min() >= 0 and ids.max() < top):
-            raise InvalidInput("prediction", int(ids.max()), f"token ids go up to {top - 1}")
-        # No output is longer than the context.
-        return ids[: self.config.context_length].astype(np.int32)
 
     def _stores_of(self, salt: str) -> dict[str, Any]:
         """The tenant's shared stores; the tenant that was quiet longest is forgotten."""

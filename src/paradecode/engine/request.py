@@ -1,4 +1,4 @@
-"""What is asked of the engine: a prompt, how to sample, and with which method."""
+"""What is asked of the engine, and whether a model can serve it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from paradecode.core.constraint import Constraint
 from paradecode.core.decoder import Decoder
+from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
+from paradecode.models.config import ModelConfig
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,3 +38,36 @@ class GenerationRequest:
     salt: str = ""
     prediction: NDArray[np.int32] | None = None
     constraint: Constraint | None = None
+
+    def check(self, config: ModelConfig, has_text: bool) -> None:
+        """Raise InvalidInput for what a model of this configuration cannot serve.
+
+        Args:
+            has_text: whether the engine knows texts, and not token ids only.
+        """
+        prompt = np.asarray(self.prompt)
+        if prompt.ndim != 1 or prompt.dtype.kind not in "iu" or len(prompt) == 0:
+            raise InvalidInput("prompt", prompt.shape, "give a list of at least one token id")
+        if prompt.min() < 0 or prompt.max() >= config.vocab_size:
+            bad = prompt[(prompt < 0) | (prompt >= config.vocab_size)][0]
+            raise InvalidInput("prompt", int(bad), f"token ids go up to {config.vocab_size - 1}")
+        if len(prompt) >= config.context_length:
+            raise InvalidInput(
+                "prompt", f"{len(prompt)} tokens",
+                f"give fewer than the model's context of {config.context_length}",
+            )  # fmt: skip
+        self.params.check_vocabulary(config.vocab_size)
+        if self.params.stop and not has_text:
+            stop = self.params.stop
+            raise InvalidInput("stop", stop, "this engine has no tokenizer: use token ids")
+        if self.constraint is not None and self.constraint.vocab_size != config.vocab_size:
+            fix = f"compile it for this model's {config.vocab_size} tokens"
+            raise InvalidInput("constraint", f"{self.constraint.vocab_size} tokens", fix)
+        if self.prediction is not None:
+            self._check_prediction(np.asarray(self.prediction), config.vocab_size - 1)
+
+    def _check_prediction(self, ids: NDArray[np.int32], top: int) -> None:
+        if ids.ndim != 1 or (len(ids) and ids.dtype.kind not in "iu"):
+            raise InvalidInput("prediction", ids.shape, "give a list of token ids")
+        if len(ids) and not (ids.min() >= 0 and ids.max() <= top):
+            raise InvalidInput("prediction", int(ids.max()), f"token ids go up to {top}")

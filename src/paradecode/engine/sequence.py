@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from paradecode.core.constraint import Constraint
 from paradecode.core.errors import DecoderError
+from paradecode.core.logprobs import token_logprobs
 from paradecode.core.request import TARGET
 from paradecode.core.sampling import Sampler, SamplingParams
 from paradecode.core.sequence import ModelFacts, Verdict
@@ -20,13 +21,11 @@ from paradecode.core.trace import CanvasStep, Stats, Step, TokenLogprob
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.core.vocabulary import Vocabulary
 from paradecode.engine.cache import Cache
-from paradecode.engine.cost import CostCurve
+from paradecode.engine.load import Load
 from paradecode.engine.text import Text
+from paradecode.engine.translation import Translation
 
 T = TypeVar("T")
-
-STEP_SECONDS, SEQUENCE_SECONDS, DRAFT_SECONDS = 8e-5, 8e-5, 6e-5
-"""Python's part of a step: once, for each sequence, and for a sequence's draft (measured)."""
 
 
 @dataclass
@@ -36,27 +35,6 @@ class Timer:
     target: float = 0.0
     other: float = 0.0
     decoder: float = 0.0
-
-
-@dataclass
-class Load:
-    """What the engine's target steps hold at present, and what they cost.
-
-    Attributes:
-        curve: measured cost of a forward, or None.
-        others: the same for the other models.
-        sequences, rows: of the last target forward.
-    """
-
-    curve: CostCurve | None = None
-    others: dict[str, CostCurve] = field(default_factory=dict)
-    sequences: int = 1
-    rows: int = 1
-
-    @property
-    def overhead(self) -> float:
-        """Seconds of a step outside of forwards."""
-        return STEP_SECONDS + SEQUENCE_SECONDS * self.sequences
 
 
 @dataclass
@@ -112,7 +90,7 @@ class LiveSequence:
         self._open_cache, self._load, self._last_rows = open_cache, load, 1
         self._stores = {} if stores is None else stores
         self._translations = {
-            name: _Translation(vocabulary) for name, vocabulary in (vocabularies or {}).items()
+            name: Translation(vocabulary) for name, vocabulary in (vocabularies or {}).items()
         }
         self._reserved = reserved
         self._stops = frozenset(stop_ids)
@@ -187,14 +165,7 @@ class LiveSequence:
     def step_seconds(self, rows: int, model: str = TARGET) -> float | None:
         if self._load is None:
             return None
-        if model != TARGET:
-            other = self._load.others.get(model)
-            return other.at(rows, self._length) + self._load.overhead if other else None
-        if self._load.curve is None:
-            return None
-        others = max(0, self._load.rows - self._last_rows)
-        forward = self._load.curve.at(others + rows, self._length)
-        return forward + self._load.overhead + (DRAFT_SECONDS if rows > 1 else 0.0)
+        return self._load.seconds(model, rows, self._last_rows, self._length)
 
     def shared(self, name: str, make: Callable[[], T]) -> T:
         found = self._stores.get(name)
@@ -212,7 +183,9 @@ class LiveSequence:
             raise DecoderError(f"token ids must be from 0 to {vocabulary - 1}")
         kept = self._append(verdict.tokens)
         if self.params.logprobs is not None:
-            self._report(verdict, kept)
+            self.logprobs += token_logprobs(
+                verdict.logits, verdict.rows[:kept], verdict.tokens[:kept], self.params.logprobs
+            )
         committed = self.tokens[self._length - kept :]
         self.sampler.advance(committed.tolist())
         accepted = 0
@@ -397,18 +370,6 @@ class LiveSequence:
                 return count
         return len(tokens)
 
-    def _report(self, verdict: Verdict, kept: int) -> None:
-        count = self.params.logprobs or 0
-        logits = verdict.logits.select(verdict.rows[:kept])
-        chosen = logits.log_probability(np.array(verdict.tokens[:kept], np.int32)[:, None])
-        ids, _ = logits.top_k(max(count, 1))
-        values = logits.log_probability(ids)
-        for row in range(kept):
-            top = zip(ids[row, :count].tolist(), values[row, :count].tolist(), strict=True)
-            self.logprobs.append(
-                TokenLogprob(verdict.tokens[row], float(chosen[row, 0]), tuple(top))
-            )
-
     def _log(
         self, committed: NDArray[np.int32], accepted: int, canvas: CanvasStep | None = None
     ) -> None:
@@ -426,24 +387,3 @@ class LiveSequence:
         )
         self._last_commit = now
         self.draft = Draft()
-
-
-class _Translation:
-    """A sequence's tokens in another model's spelling, kept up to date."""
-
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        self.vocabulary = vocabulary
-        self._read = 0
-        self._tokens = np.empty(0, np.int32)
-
-    def follow(self, tokens: NDArray[np.int32]) -> NDArray[np.int32]:
-        if len(tokens) > self._read:
-            new = self.vocabulary.translate(tokens[self._read :])
-            self._tokens = np.concatenate([self._tokens, new])
-            self._tokens.flags.writeable = False
-            self._read = len(tokens)
-        return self._tokens
-
-    def length(self, tokens: NDArray[np.int32]) -> int:
-        starts = self.vocabulary.starts
-        return int((starts[tokens + 1] - starts[tokens]).sum())

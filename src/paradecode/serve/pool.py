@@ -38,6 +38,9 @@ COME_BACK = 5.0
 HANG_SECONDS = 120.0
 """A worker that has work and says nothing for so long is killed, and started again."""
 
+LOAD_SECONDS = 600.0
+"""A worker that has not loaded its model after so long is killed."""
+
 ANSWER_SECONDS = 1.0
 """Workers that take longer are left out of the stats."""
 
@@ -58,6 +61,7 @@ class Pool(Workers):
         models: at least one; names must differ.
         bounds: how far a reader of events may fall behind; one that does is cancelled (503).
         hang_seconds: how long a worker that has work may say nothing.
+        load_seconds: how long a worker may load its model.
 
     Raises:
         InvalidInput: for no models, or two of one name.
@@ -69,12 +73,14 @@ class Pool(Workers):
         observe: Observer | None = None,
         bounds: Bounds | None = None,
         hang_seconds: float = HANG_SECONDS,
+        load_seconds: float = LOAD_SECONDS,
     ) -> None:
         super().__init__(observe)
         names = [model.name for model in models]
         if not names or len(set(names)) < len(names):
             raise InvalidInput("models", names, "give at least one, each with a name of its own")
-        self._bounds, self._hang_seconds = bounds, hang_seconds
+        self._bounds = bounds
+        self._hang_seconds, self._load_seconds = hang_seconds, load_seconds
         self._models = {model.name: model for model in models}
         self._replicas: dict[str, list[Replica]] = {}
         self._live: dict[str, _Live] = {}
@@ -84,7 +90,8 @@ class Pool(Workers):
         """Start every worker; returns when all are ready.
 
         Raises:
-            InvalidInput: if a model cannot be loaded as it is set; the workers are closed.
+            InvalidInput: if a model cannot be loaded as it is set, or not in time; the workers
+                are closed.
         """
         for name, model in self._models.items():
 
@@ -92,7 +99,14 @@ class Pool(Workers):
                 self._observe(name, event)
 
             self._replicas[name] = [
-                Replica(name, model.worker, observe, self._changed, self._hang_seconds)
+                Replica(
+                    name,
+                    model.worker,
+                    observe,
+                    self._changed,
+                    self._hang_seconds,
+                    self._load_seconds,
+                )
                 for _ in range(model.replicas)
             ]
         starts = [asyncio.create_task(replica.start()) for replica in self._all()]

@@ -57,6 +57,7 @@ class Replica:
         changed: told when the worker has become ready or has ended.
         hang_seconds: a worker that has work and does not answer for so long is killed. It
             answers between two forwards, whatever it is busy with.
+        load_seconds: a worker that has not loaded its model after so long is killed.
 
     Attributes:
         ready: what the worker said when it had loaded the model; None while it does not run.
@@ -75,8 +76,10 @@ class Replica:
         observe: Observe,
         changed: Callable[[], None],
         hang_seconds: float,
+        load_seconds: float,
     ) -> None:
-        self._name, self._settings, self._hang_seconds = name, settings, hang_seconds
+        self._name, self._settings = name, settings
+        self._hang_seconds, self._load_seconds = hang_seconds, load_seconds
         self._observe, self._changed = observe, changed
         self.ready: Ready | None = None
         self.known: Ready | None = None
@@ -107,7 +110,7 @@ class Replica:
         """Start the worker and keep it running; returns when it is ready.
 
         Raises:
-            InvalidInput: with what the worker said, if it cannot load the model.
+            InvalidInput: with what the worker said, if it cannot load the model, or not in time.
         """
         said = await self._launch()
         if said is not None:
@@ -155,8 +158,12 @@ class Replica:
             *COMMAND, stdin=PIPE, stdout=PIPE, limit=MAX_LINE, start_new_session=True
         )
         self._process = process
-        await self._write(self._settings.line())
-        event = await self._read()
+        clock = asyncio.create_task(self._time_loading())
+        try:
+            await self._write(self._settings.line())
+            event = await self._read()
+        finally:
+            clock.cancel()
         if isinstance(event, tuple) and isinstance(event[0], Ready):
             self.ready = self.known = event[0]
             self.leaving = self._ending
@@ -166,6 +173,11 @@ class Replica:
         if isinstance(event, tuple) and isinstance(event[0], Failure):
             return event[0]
         message = f"its worker ended with status {process.returncode} before it was ready"
+        if clock.done() and not clock.cancelled():
+            message = (
+                f"its worker was killed: it did not load the model in {self._load_seconds:g} s; "
+                "see what it logged, or give --load-timeout more seconds"
+            )
         return Failure(id=WORKER, status=500, type="server_error", message=message)
 
     async def _live(self) -> None:
@@ -195,6 +207,12 @@ class Replica:
             if failed is not None:
                 _log.error("a worker of %s did not start: %s", self._name, failed.message)
 
+    async def _time_loading(self) -> None:
+        """Kill the worker if it has not loaded in time; looks are counted as by ``_watch``."""
+        for _ in range(LOOKS):
+            await asyncio.sleep(self._load_seconds / LOOKS)
+        self._kill()
+
     async def _watch(self) -> None:
         """Kill the worker if it has work and says nothing, though it is asked.
 
@@ -207,9 +225,7 @@ class Replica:
             await asyncio.sleep(self._hang_seconds / LOOKS)
             self._silent = self._silent + 1 if self.calls else 0
         _log.error("a worker of %s has hung for %g s", self._name, self._hang_seconds)
-        assert self._process is not None
-        with suppress(ProcessLookupError):
-            self._process.kill()
+        self._kill()
 
     async def _listen(self) -> None:
         """Hand out events until the worker ends."""
@@ -285,9 +301,13 @@ class Replica:
         try:
             await asyncio.wait_for(self._process.wait(), GRACE)
         except asyncio.TimeoutError:
-            with suppress(ProcessLookupError):
-                self._process.kill()
+            self._kill()
             await self._process.wait()
+
+    def _kill(self) -> None:
+        assert self._process is not None
+        with suppress(ProcessLookupError):
+            self._process.kill()
 
     def _lose_all(self) -> None:
         self.ready = None

@@ -34,7 +34,10 @@ async def serve(settings: ServerSettings, announce: Callable[[str, Pool], None])
     listener = bind(settings)  # First: loading takes longer than finding out that this fails.
     try:
         metrics = Metrics([model.name for model in settings.models])
-        pool = Pool(settings.models, metrics.observe, hang_seconds=settings.hang_seconds)
+        pool = Pool(
+            settings.models, metrics.observe,
+            hang_seconds=settings.hang_seconds, load_seconds=settings.load_seconds,
+        )  # fmt: skip
         await pool.start()
         try:
             server = _Server(configured(settings, pool, metrics))

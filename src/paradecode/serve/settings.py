@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paradecode.core.errors import InvalidInput
-from paradecode.serve.pool import HANG_SECONDS, Served
+from paradecode.serve.pool import HANG_SECONDS, LOAD_SECONDS, Served
 from paradecode.serve.security import LOOPBACK, ROUTES, is_loopback
 
 MIN_KEY = 8
@@ -30,6 +30,7 @@ class ServerSettings:
         request_seconds: the longest deadline, and that of requests that name none.
         drain_seconds: how long a stopping server waits for the requests it accepted.
         hang_seconds: a worker that has work and says nothing for so long is killed.
+        load_seconds: a worker that has not loaded its model after so long is killed.
         log_requests: whether a line is logged for each request, without prompt or answer.
     """
 
@@ -50,6 +51,7 @@ class ServerSettings:
     request_seconds: float = 600.0
     drain_seconds: float = 30.0
     hang_seconds: float = HANG_SECONDS
+    load_seconds: float = LOAD_SECONDS
     log_requests: bool = True
 
     def __post_init__(self) -> None:
@@ -82,7 +84,7 @@ class ServerSettings:
             ("outputs", 1, 1 << 12), ("body_seconds", 0.1, 3600), ("header_seconds", 0.1, 3600),
             ("write_seconds", 0.1, 3600), ("ping_seconds", 0.1, 3600),
             ("request_seconds", 0.1, 86400), ("drain_seconds", 0, 86400),
-            ("hang_seconds", 1, 86400),
+            ("hang_seconds", 1, 86400), ("load_seconds", 1, 86400),
         ):  # fmt: skip
             value = getattr(self, name)
             if isinstance(value, bool) or not low <= value <= high:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from paradecode.core.aliases import own_names
 from paradecode.core.decoder import Decoder, weakest
 from paradecode.core.errors import InvalidInput
 from paradecode.core.request import Reply
@@ -16,7 +17,15 @@ from paradecode.decoders.autoregressive.budget import Budget
 from paradecode.decoders.autoregressive.joining import merge, share
 from paradecode.decoders.autoregressive.loop import Drafter, DraftVerify, Grower, Proposal
 from paradecode.decoders.autoregressive.method import LoopSettings, assemble, guarantee_under
-from paradecode.decoders.registry import Method, Spec, find, parameters_of, parse, written
+from paradecode.decoders.registry import (
+    Method,
+    Spec,
+    configured,
+    find,
+    parameters_of,
+    parse,
+    written,
+)
 
 MOST_PARTS = 4
 
@@ -94,6 +103,10 @@ class Fusion(Spec):
 
     parts: tuple[Spec, ...] = ()
 
+    def changed(self, settings: Mapping[str, Any]) -> Fusion:
+        parts = [(part.method.name, part.given) for part in self.parts]
+        return fusion(parts, {**self.settings, **settings})
+
     def __str__(self) -> str:
         first = [str(part) for part in self.parts[:-1]]
         last = self.parts[-1]
@@ -124,29 +137,31 @@ def fusion(
     if len(parts) > MOST_PARTS:
         raise InvalidInput("decoder", len(parts), f"fuse at most {MOST_PARTS} drafters")
     loop = {parameter.name: parameter for parameter in parameters_of(LoopSettings)}
+    methods = [find(name) for name, _ in parts]
+    # One setting of the whole must not be given under the names of two parts.
+    loops = {
+        name: ours for method in methods for name, ours in method.names.items() if ours in loop
+    }
+    own_names(shared, loops)
     whole: dict[str, Any] = {}
     specs: list[Spec] = []
     known: set[str] = set()
     running: set[str | None] = set()
-    for name, given in parts:
-        method = find(name)
+    for method, (name, given) in zip(methods, parts, strict=True):
         names = {p.name for p in method.parameters}
         common = {
             key: value for key, value in shared.items() if method.names.get(key, key) in names
         }
         known |= common.keys()
-        own: dict[str, Any] = {}
-        for key, value in {**common, **given}.items():
-            ours = method.names.get(key, key)
-            if ours not in loop:
-                own[key] = value
-                continue
-            if loop[ours].local and not trusted:
-                raise InvalidInput(ours, value, "set it where the server is started")
-            value = loop[ours].check(method.name, value)
-            if whole.setdefault(ours, value) != value:
-                raise InvalidInput(ours, value, "give a setting of the whole once")
-        spec = parse({"method": method.name, **own}, trusted)
+        own = own_names(common, method.names) | own_names(given, method.names, f"{method.name}.")
+        for key in [key for key in own if key in loop]:
+            value = own.pop(key)
+            if loop[key].local and not trusted:
+                raise InvalidInput(key, value, "set it where the server is started")
+            value = loop[key].check(method.name, value)
+            if whole.setdefault(key, value) != value:
+                raise InvalidInput(key, value, "give a setting of the whole once")
+        spec = configured(method, own, trusted)
         runs = getattr(drafter_of(spec), "runs", None)
         if runs is not None and runs in running:
             raise InvalidInput("decoder", name, f"only one part may draft with the {runs} model")
@@ -156,7 +171,6 @@ def fusion(
         unknown = sorted(shared.keys() - known)[0]
         raise InvalidInput("fusion setting", unknown, "use a setting of one of the parts")
 
-    methods = [spec.method for spec in specs]
     title = "+".join(method.name for method in methods)
 
     def build(**settings: Any) -> Decoder:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from paradecode.core.decoder import Steps
 from paradecode.core.errors import DecoderError, InvalidInput
 from paradecode.core.logits import Logits
+from paradecode.core.logprobs import token_logprobs
 from paradecode.core.request import Attend, BlockCausal, Forward, Overwrite, Store
 from paradecode.core.sequence import Sequence
 from paradecode.core.trace import CanvasStep, TokenLogprob
@@ -307,12 +308,6 @@ class Output:
 
     def _log(self, raw: Logits, rows: np.ndarray, decided: np.ndarray) -> None:
         """Log-probabilities are those of the forward in which a position was decided."""
-        count = self.seq.params.logprobs or 0
-        chosen = raw.select(rows.tolist())
-        tokens = self.canvas.tokens[decided]
-        own = chosen.log_probability(tokens[:, None])[:, 0]
-        ids, _ = chosen.top_k(max(count, 1))
-        values = chosen.log_probability(ids)
-        for row, at in enumerate(decided.tolist()):
-            top = zip(ids[row, :count].tolist(), values[row, :count].tolist(), strict=True)
-            self._logprobs[at] = TokenLogprob(int(tokens[row]), float(own[row]), tuple(top))
+        count, tokens = self.seq.params.logprobs or 0, self.canvas.tokens[decided].tolist()
+        reports = token_logprobs(raw, rows.tolist(), tokens, count)
+        self._logprobs.update(zip(decided.tolist(), reports, strict=True))

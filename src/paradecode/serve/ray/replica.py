@@ -23,7 +23,9 @@ class Replica:
     # Ray awaits constructors that are coroutines.
     async def __init__(self, settings: ServerSettings) -> None:  # type: ignore[misc]
         models = [replace(model, replicas=1) for model in settings.models]
-        self._pool = Pool(models, hang_seconds=settings.hang_seconds)
+        self._pool = Pool(
+            models, hang_seconds=settings.hang_seconds, load_seconds=settings.load_seconds
+        )
         await self._pool.start()
 
     async def generate(self, model: str, line: bytes, *, key: str) -> AsyncGenerator[bytes, None]:

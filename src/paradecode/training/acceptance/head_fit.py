@@ -12,33 +12,26 @@ from torch.nn import functional
 from paradecode.core.errors import InvalidInput
 from paradecode.decoders.autoregressive.budget.residual_head import STATES, ResidualHead
 from paradecode.decoders.autoregressive.budget.states import unit
+from paradecode.training.acceptance.epochs import Epochs, least_loss
 from paradecode.training.acceptance.head_samples import HeadSamples
 from paradecode.training.acceptance.metrics import Quality, quality, split
-from paradecode.training.acceptance.workload import PATIENCE, Progress
+from paradecode.training.acceptance.workload import Progress
 
 FEWEST = 200
 """Samples below which nothing can be said of a head."""
 
 
 @dataclass(frozen=True)
-class HeadSettings:
-    """How to train.
+class HeadSettings(Epochs):
+    """How to train; the paper makes 3 epochs over 40 000 texts.
 
     Attributes:
         blocks: residual blocks (3 in the paper).
         rejection_weight: how much more a rejected token counts in the loss (6 in the paper).
-        epochs: most passes over the samples; the one of least validation loss is kept. The paper
-            makes 3 over 40 000 texts.
-        seed: of the split, the weights and the order.
     """
 
     blocks: int = 3
     rejection_weight: float = 6.0
-    epochs: int = 20
-    batch: int = 64
-    rate: float = 1e-3
-    decay: float = 0.1
-    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -96,34 +89,15 @@ def fit_head(
     for tensor in parameters:
         tensor.requires_grad_()
 
-    def loss(rows: torch.Tensor) -> torch.Tensor:
+    def loss(rows: torch.Tensor, training: bool) -> torch.Tensor:
         x = inputs[rows]
         for _ in range(settings.blocks):
             x = x + functional.silu(x @ weight + bias)
         logit = x @ out[:-1] + out[-1]
         return functional.binary_cross_entropy_with_logits(logit, accepted[rows], importance[rows])
 
-    optimizer = torch.optim.AdamW(parameters, settings.rate, weight_decay=settings.decay)
-    rows, checked = (torch.from_numpy(np.flatnonzero(part)) for part in (train, validation))
-    steps = settings.epochs * -(-len(rows) // settings.batch)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    found, best, kept = 0, np.inf, [tensor.detach().clone() for tensor in parameters]
-    for epoch in range(settings.epochs):
-        order = rows[torch.randperm(len(rows), generator=generator)]
-        for batch in order.split(settings.batch):
-            optimizer.zero_grad()
-            loss(batch).backward()
-            optimizer.step()
-            schedule.step()
-        with torch.no_grad():
-            now = float(loss(checked))
-        if now < best:
-            found, best, kept = epoch, now, [tensor.detach().clone() for tensor in parameters]
-        progress(epoch + 1, settings.epochs)
-        if epoch - found >= PATIENCE:
-            break
-    trained = [tensor.numpy() for tensor in kept]
-    head = ResidualHead(samples.reads, settings.blocks, mean, scale, *trained)
+    kept = least_loss(parameters, loss, train, validation, settings, generator, progress)
+    head = ResidualHead(samples.reads, settings.blocks, mean, scale, *(t.numpy() for t in kept))
     return head, _report(head, samples, train, held, settings.rejection_weight)
 
 

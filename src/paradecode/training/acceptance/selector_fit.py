@@ -19,33 +19,28 @@ from paradecode.decoders.autoregressive.budget.tree_selector import (
     choices,
     shapes,
 )
+from paradecode.training.acceptance.epochs import Epochs, least_loss
 from paradecode.training.acceptance.metrics import split
 from paradecode.training.acceptance.selector_samples import SelectorSamples
-from paradecode.training.acceptance.workload import PATIENCE, Progress
+from paradecode.training.acceptance.workload import Progress
 
 FEWEST = 200
 
 
 @dataclass(frozen=True)
-class SelectorSettings:
+class SelectorSettings(Epochs):
     """How to train; the paper does not give its rates and weights, so these are ours.
 
     Attributes:
         worst_weight, worst_share: lambda and alpha of the loss: what the mean over the worst share
             of positions counts.
         dropout: after each of the two wide layers.
-        epochs: most passes; the one of least validation loss is kept.
-        seed: of the split, the weights, the order and the dropout.
     """
 
     worst_weight: float = 0.1
     worst_share: float = 0.1
     dropout: float = 0.2
-    epochs: int = 20
     batch: int = 128
-    rate: float = 1e-3
-    decay: float = 0.1
-    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -96,14 +91,15 @@ def fit_selector(
     speeds = samples.tokens[train].sum(axis=0) / samples.seconds
     base = int(np.argmax(speeds))
     weights = _start(samples, train, settings.seed)
-    trained = [t.requires_grad_() for name, t in weights.items() if name not in ("mean", "scale")]
+    trained = [name for name in weights if name not in ("mean", "scale")]
+    parameters = [weights[name].requires_grad_() for name in trained]
     data = {name: torch.from_numpy(unit(getattr(samples.situation, name))) for name in STATES}
     data["scalars"] = torch.from_numpy(samples.situation.scalars)
     tokens, seconds = torch.from_numpy(samples.tokens), torch.from_numpy(samples.seconds)
 
-    def loss(rows: torch.Tensor, dropout: float) -> torch.Tensor:
+    def loss(rows: torch.Tensor, training: bool) -> torch.Tensor:
         batch = {name: values[rows] for name, values in data.items()}
-        share = functional.softmax(_scores(weights, batch, dropout), dim=1)
+        share = functional.softmax(_scores(weights, batch, settings.dropout * training), dim=1)
         gained, taken = (share * tokens[rows]).sum(1), (share * seconds).sum(1)
         reference = tokens[rows, base] / seconds[base]
         total = (gained.sum() / taken.sum()) / reference.mean()
@@ -111,28 +107,12 @@ def fit_selector(
         worst = lost.topk(max(1, int(settings.worst_share * len(rows)))).values.mean()
         return -torch.log(total) + settings.worst_weight * worst
 
-    optimizer = torch.optim.AdamW(trained, settings.rate, weight_decay=settings.decay)
-    rows, checked = (torch.from_numpy(np.flatnonzero(part)) for part in (train, validation))
-    steps = settings.epochs * -(-len(rows) // settings.batch)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    found, best, kept = 0, np.inf, {name: t.detach().clone() for name, t in weights.items()}
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]):  # The dropout's randomness is torch's own.
         torch.manual_seed(settings.seed)
-        for epoch in range(settings.epochs):
-            for batch in rows[torch.randperm(len(rows))].split(settings.batch):
-                optimizer.zero_grad()
-                loss(batch, settings.dropout).backward()
-                optimizer.step()
-                schedule.step()
-            with torch.no_grad():
-                now = float(loss(checked, 0.0))
-            if now < best:
-                found, best = epoch, now
-                kept = {name: t.detach().clone() for name, t in weights.items()}
-            progress(epoch + 1, settings.epochs)
-            if epoch - found >= PATIENCE:
-                break
-    selector = TreeSelector(samples.count, {name: t.numpy() for name, t in kept.items()})
+        random = torch.default_generator
+        kept = least_loss(parameters, loss, train, validation, settings, random, progress)
+    weights |= zip(trained, kept, strict=True)
+    selector = TreeSelector(samples.count, {name: t.numpy() for name, t in weights.items()})
     return selector, _report(selector, samples, train, held, base)
 
 

@@ -23,9 +23,6 @@ from paradecode.llm import LLM
 Progress = Callable[[int, int], None]
 """Called with what is done and what there is to do."""
 
-PATIENCE = 5
-"""Epochs without a better validation loss after which a training ends."""
-
 
 @dataclass(frozen=True)
 class Workload:

@@ -1,0 +1,31 @@
+"""What is reported of output tokens: their log-probabilities, and the best at their positions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from paradecode.core.logits import Logits
+from paradecode.core.trace import TokenLogprob
+
+
+def token_logprobs(
+    logits: Logits, rows: Sequence[int], tokens: Sequence[int], count: int
+) -> list[TokenLogprob]:
+    """One report for each token.
+
+    Args:
+        logits: [R, V], before any processor.
+        rows: the row that each token was chosen from.
+        count: how many of the best tokens of a row to name beside it, from 0.
+    """
+    chosen = logits.select(rows)
+    own = chosen.log_probability(np.array(tokens, np.int32)[:, None])[:, 0]
+    ids, _ = chosen.top_k(max(count, 1))
+    values = chosen.log_probability(ids)
+    best = [
+        tuple(zip(some[:count], of[:count], strict=True))
+        for some, of in zip(ids.tolist(), values.tolist(), strict=True)
+    ]
+    return [TokenLogprob(*each) for each in zip(tokens, own.tolist(), best, strict=True)]

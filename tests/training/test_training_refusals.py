@@ -1,0 +1,44 @@
+"""What the commands that log samples and fit a part refuse, before minutes of work."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from train_command import run
+
+from paradecode.core.errors import InvalidInput
+from paradecode.llm import LLM
+
+DRAFTS = ("acceptance-head", "tree-selector")
+CANVASES = ("unmask-filter", "joint-sampler", "refine", "r2")
+
+
+@pytest.mark.parametrize("command", [*DRAFTS, *CANVASES])
+def test_what_cannot_work_is_refused_before_a_model_is_loaded(tmp_path, command, monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.setattr(LLM, "__init__", None)
+    good = tmp_path / "out"
+    own = [([good, "--prompts", tmp_path / "none"], "prompts")]
+    if command in DRAFTS:
+        own = [
+            ([good, "--decoder", "no-such-method"], "decoder"),
+            ([good, "--temperature", "-1"], "temperature"),
+        ]
+    for arguments, field in (
+        ([tmp_path], "OUTPUT"),
+        ([tmp_path / "no" / "out"], "OUTPUT"),
+        ([good, "--samples", tmp_path / "no" / "samples"], "--samples"),
+        ([good, "--max-tokens", 1 << 40], "max_tokens"),
+        *own,
+    ):
+        with pytest.raises(InvalidInput, match=field):
+            run(command, *arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", [*DRAFTS, *CANVASES])
+def test_without_pytorch_it_says_what_to_install(tmp_path, command, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(InvalidInput, match=r"paradecode\[train\]"):
+        run(command, tmp_path / "out")

@@ -1,0 +1,15 @@
+"""`paradecode train` in this process."""
+
+from __future__ import annotations
+
+from typer.testing import CliRunner
+
+from paradecode.cli import app
+
+
+def run(*arguments: object) -> str:
+    """What the command printed; raises what ended it."""
+    done = CliRunner().invoke(app, ["train", *map(str, arguments)])
+    if done.exception is not None:
+        raise done.exception
+    return done.output
