@@ -1,11 +1,12 @@
-"""Documents under the schemas of the official JSON Schema test suite: are all of them valid?
+"""The official JSON Schema test suite: is what a schema lets through valid, and what it stops not?
 
     python bench/structured_suite.py SUITE [--max-tokens 96] [--out FILE.json]
 
 SUITE is a folder or an archive (.tgz) with the suite's files, as its repository has them for one
-draft (tests/draft2020-12). Each schema that can be enforced is asked for one document by each
-method; what ended by itself must validate, and the exact methods must agree token by token. Exit
-status 1 if a document is invalid or differs.
+draft (tests/draft2020-12). Under each schema that can be enforced every method writes one document;
+what ended by itself must validate, and the exact methods must agree token by token. The suite's own
+documents are put before the constraint as well, which may differ with the suite. Exit status 1 if a
+document that was written is invalid or differs.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from paradecode import LLM
 from paradecode.bench.machine import commit, describe
+from paradecode.constraints.compile import Compiler
 from paradecode.core.errors import InvalidInput
 
 SAMPLED = {"temperature": 1.0, "seed": 7}
@@ -41,11 +43,11 @@ SAME = {"lookup": "plain", "token-recycling, sampled": "plain, sampled"}
 ASK = [{"role": "user", "content": "Write one short example document."}]
 
 
-def schemas(suite: Path) -> Iterator[tuple[str, Any]]:
-    """Name and schema of each group of tests."""
+def groups(suite: Path) -> Iterator[tuple[str, Any]]:
+    """Name of each group of tests, and the group: ``schema`` and ``tests``."""
     for name, text in sorted(_files(suite)):
         for group in json.loads(text):
-            yield f"{name}: {group['description']}", group["schema"]
+            yield f"{name}: {group['description']}", group
 
 
 def _files(suite: Path) -> Iterator[tuple[str, str]]:
@@ -93,6 +95,27 @@ def ask(llm: LLM, schema: Any, max_tokens: int) -> tuple[Counter[str], list[str]
     return counts, wrong
 
 
+def judge(llm: LLM, compiler: Compiler, group: Any) -> Counter[str]:
+    """What the constraint says of the suite's documents, as JSON is written here.
+
+    Raises:
+        InvalidInput: the schema cannot be enforced.
+    """
+    constraint = compiler.compile({"type": "json_schema", "value": group["schema"]})
+    ends = llm.config.eos_tokens
+    counts = Counter[str]()
+    for test in group["tests"]:
+        text = json.dumps(test["data"], separators=(",", ":"), ensure_ascii=False)
+        tokens = llm.tokenizer.encode(text, special=False, parse_special=False)
+        matcher = constraint.follow(ends)
+        lets = matcher.possible(tokens) == len(tokens) and matcher.allows(tokens, ends[0])
+        if lets == test["valid"]:
+            counts["judged alike"] += 1
+        else:
+            counts["valid, stopped" if test["valid"] else "invalid, let through"] += 1
+    return counts
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("suite", type=Path)
@@ -102,15 +125,17 @@ def main() -> int:
     total: Counter[str] = Counter()
     wrong: dict[str, list[str]] = {}
     with LLM() as llm:
+        compiler = Compiler(llm.tokenizer, llm.config.vocab_size, llm.config.eos_tokens)
         head = {
             "date": date.today().isoformat(), "machine": asdict(describe()),
             "commit": commit(Path(__file__).parents[1]), "model": llm.model,
             "backend": llm.backend.name, "max_tokens": given.max_tokens, "methods": METHODS,
         }  # fmt: skip
-        for name, schema in schemas(given.suite):
+        for name, group in groups(given.suite):
             total["schemas"] += 1
             try:
-                counts, found = ask(llm, schema, given.max_tokens)
+                total += judge(llm, compiler, group)
+                counts, found = ask(llm, group["schema"], given.max_tokens)
             except InvalidInput:
                 total["refused"] += 1
                 continue

@@ -34,6 +34,11 @@ def test_what_is_written_by_hand_stays(tmp_path: Path) -> None:
         insert("no marks", "generation", "text")
 
 
+def test_the_page_and_its_pictures_are_those_of_the_result() -> None:
+    for name, text in files(RESULTS / "generation.json", ROOT / "docs").items():
+        assert (ROOT / "docs" / name).read_text("utf-8") == text, name
+
+
 def test_pictures_stand_alone() -> None:
     sheet = read_sheet(RESULTS / "peers.json")
     for drawing in draw_all(sheet, looks([sheet])).values():

@@ -47,7 +47,8 @@ class Look:
 
 
 def looks(sheets: Iterable[Sheet]) -> dict[tuple[str, str], Look]:
-    """(family, name) -> look: a family has one colour, a line one key, on all sheets."""
+    """(family, name) -> look: a family has one colour, a line one key, on all sheets; the
+    members of a family differ in shape and dashes."""
     families: dict[str, int] = {}
     members: dict[str, int] = {}
     found: dict[tuple[str, str], Look] = {}
@@ -61,7 +62,7 @@ def looks(sheets: Iterable[Sheet]) -> dict[tuple[str, str], Look]:
             members[line.family] = member + 1
             found[line.family, line.name] = Look(
                 PLAIN if line.family == PLAIN else HUES[hue % len(HUES)],
-                SHAPES[hue // len(HUES) % len(SHAPES)],
+                SHAPES[(hue // len(HUES) + member) % len(SHAPES)],
                 DASHES[member % len(DASHES)],
                 len(found),
             )
