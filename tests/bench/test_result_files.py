@@ -52,7 +52,7 @@ def test_the_first_version_is_still_read(document, tmp_path):
     assert len(read(document, tmp_path).records) == 12
 
 
-@pytest.mark.parametrize("name", ["peers.json", "peers_own_lengths.json"])
+@pytest.mark.parametrize("name", ["peers.json", "peers_own_lengths.json", "peers_xeon.json"])
 def test_committed_files_are_read(name):
     results = read_results(COMMITTED / name)
     assert results.records

@@ -8,7 +8,7 @@ from paradecode.decoders.registry import Spec, parse
 from paradecode.testing.conformance import ConformanceCase, cases, check, specs
 
 ESSENTIAL = ("batch-of-16", "mixed-methods", "chunks-of-3", "prefix-cache", "context-end")
-"""On the further architectures; the first ones get everything."""
+"""What is tested wherever a method runs; elsewhere than in the fast tests, everything is."""
 
 CANVAS = ("mixed-methods", "cancelled-neighbour", "stop-strings", "end-of-text", "context-end")
 """For canvas methods without a reference to equal."""
@@ -20,11 +20,23 @@ def matrix() -> list[ConformanceCase]:
         if spec.method.family == "diffusion":
             chosen += canvas_cases(spec)
         elif spec.settings:
-            chosen += cases(spec, kinds=("toy",))
+            chosen += cases(spec, kinds=("toy",), only=ESSENTIAL)
         else:
-            chosen += cases(spec, kinds=("toy", "llama", "qwen3-near-tie"))
-            chosen += cases(spec, kinds=("qwen2", "mistral-window"), only=ESSENTIAL)
+            chosen += cases(spec, kinds=("toy", "qwen3-near-tie"))
+            chosen += cases(spec, kinds=("llama",), only=ESSENTIAL)
     return chosen
+
+
+def further() -> list[ConformanceCase]:
+    """The rest: methods at their extremes in every case, and on more architectures."""
+    chosen = []
+    for spec in specs():
+        if spec.method.family == "autoregressive":
+            chosen += cases(spec, kinds=("toy",) if spec.settings else ("llama",))
+            if not spec.settings:
+                chosen += cases(spec, kinds=("qwen2", "mistral-window"), only=ESSENTIAL)
+    done = set(map(str, matrix()))
+    return [case for case in chosen if str(case) not in done]
 
 
 def canvas_cases(spec: Spec) -> list[ConformanceCase]:
@@ -39,6 +51,12 @@ def canvas_cases(spec: Spec) -> list[ConformanceCase]:
 
 @pytest.mark.parametrize("case", matrix(), ids=str)
 def test_method(case: ConformanceCase) -> None:
+    case.run()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", further(), ids=str)
+def test_method_further(case: ConformanceCase) -> None:
     case.run()
 
 

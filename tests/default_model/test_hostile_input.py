@@ -32,7 +32,9 @@ def random_text(rng: np.random.Generator) -> str:
     return "".join(parts[int(rng.integers(len(parts)))]() for _ in range(int(rng.integers(0, 6))))
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize(
+    "seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 10))]
+)
 def test_random_prompts(llm: LLM, seed: int) -> None:
     rng = np.random.default_rng(seed)
     answered = 0

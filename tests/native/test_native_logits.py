@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +15,6 @@ from paradecode.backends.native.logits import NativeLogits
 from paradecode.core.errors import BackendError, InvalidInput
 from paradecode.core.logits import ArrayLogits, Warp
 from paradecode.core.noise import key
-from paradecode.serve.worker.memory import resident
 
 
 @pytest.fixture(params=_core.available_isas(), autouse=True)
@@ -143,19 +141,6 @@ def test_many_rows_on_several_threads():
     poisoned = several.with_bias([ban] * 33 + [(ban[0], -ban[1])] + [ban] * 6)
     with pytest.raises(BackendError, match="NaN or infinite"):
         poisoned.argmax()
-
-
-@pytest.mark.skipif(resident() == 0 or sys.platform == "darwin", reason="says no current memory")
-def test_idle_memory_does_not_follow_the_largest_forwards():
-    """Logits that were freed leave little behind, however many large ones there were at once."""
-    backend = make(replace(BASE, vocab_size=49152), threads=1)
-    pages = [0, 1, 2, 3]
-    several = [backend.forward([native_span(pages, [*range(64)])])[0].logits for _ in range(2)]
-    before = resident()  # Of which two times 12.6 MB are the logits that are held here.
-    several += [backend.forward([native_span(pages, [*range(64)])])[0].logits for _ in range(8)]
-    assert resident() > before + 8 * 12e6
-    several.clear()
-    assert resident() < before + 16e6
 
 
 def test_bad_rows_and_bad_arguments():
