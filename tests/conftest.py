@@ -13,8 +13,8 @@ from browser import Browser, find_browser
 settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
 
-# Of several test processes each has cores of its own: threads that wait for one another on a core
-# that another process has are what takes the time.
+# Of several test processes each has cores of its own: threads of one that wait for one another
+# must not wait for the other process.
 if "PYTEST_XDIST_WORKER" in os.environ and hasattr(os, "sched_setaffinity"):
     cores = sorted(os.sched_getaffinity(0))
     process = int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw"))
