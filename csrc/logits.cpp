@@ -64,6 +64,7 @@ std::shared_ptr<float> LogitStore::take(std::size_t count) {
 }
 
 void LogitStore::give(Mapping mapping) {
+  if (mapping.bytes() > kKeptBytes) return;  // It would push all others out.
   const std::lock_guard lock(mutex_);
   kept_ += mapping.bytes();
   free_.push_back(std::move(mapping));
