@@ -46,6 +46,9 @@ LLAMA_CPP = Environment(
         # For this very processor: AVX-512, VNNI and BF16 kernels where it has them.
         "CMAKE_ARGS": "-DGGML_NATIVE=ON -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF",
         "CMAKE_BUILD_PARALLEL_LEVEL": "1",
+        # GCC takes the tile configuration of llama.cpp's AMX kernels for dead stores and drops it:
+        # without these the first forward dies on a processor with AMX (llama.cpp pull 26954).
+        "CXXFLAGS": "-fno-tree-dse -fno-dse",
     },
 )
 XLLAMACPP = Environment("xllamacpp", ("xllamacpp==2026.10.11549", "numpy==2.4.6"))

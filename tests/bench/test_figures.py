@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from paradecode.bench.compare import changes, rows, warnings
+from paradecode.bench.compare import changes, common_baseline, head, rows, warnings
 from paradecode.bench.figures import figures, smallest_batch, usual_baseline
 from paradecode.bench.results import Counts, EngineInfo, ItemInfo, Record, Results, Score
 from paradecode.core.errors import InvalidInput
@@ -140,6 +140,32 @@ def test_two_results_are_paired(results):
     assert (found["fast"].same, found["fast"].items) == (8, 8)
     assert rows(list(found.values()))[1][:4] == ("fast", "95.0", "190", "2.00 (2.00 to 2.00)")
     assert rows(list(found.values()))[1][5] == "2.50 -> 2.50"
+
+
+def test_a_ratio_repeats_where_the_intervals_overlap(results):
+    twice = replace(results, records=tuple(
+        replace(r, decode_seconds=r.decode_seconds / 2) if r.engine == "fast" else r
+        for r in results.records
+    ))  # fmt: skip
+    slower = faster(twice, 0.1)  # Another machine: every engine takes ten times as long.
+    assert common_baseline(twice, slower, None) == "plain"
+    found = {change.name: change for change in changes(twice, slower, "plain")}
+    assert found["fast"].speed.value == pytest.approx(0.1)
+    assert [each.value for each in found["fast"].over] == pytest.approx([2.0, 2.0])
+    assert found["fast"].repeats is found["loose"].repeats is True
+    found = {change.name: change for change in changes(results, slower, "plain")}
+    assert found["fast"].repeats is False
+    table = rows(list(found.values()), "plain")
+    assert head("plain")[-3:] == ("x plain before", "x plain now", "repeats")
+    assert table[1][-3:] == ("1.00 (1.00 to 1.00)", "2.00 (2.00 to 2.00)", "no")
+    assert {len(cells) for cells in table} == {len(head("plain"))}
+
+
+def test_a_baseline_must_be_in_both(results):
+    other = replace(results, engines=results.engines[1:])
+    assert common_baseline(results, other, "fast") == "fast"
+    with pytest.raises(InvalidInput, match="baseline"):
+        common_baseline(results, other, "plain")
 
 
 def test_only_what_both_have_is_compared(results):

@@ -232,6 +232,16 @@ def test_results_of_two_kinds_cannot_be_compared():
     assert all(row[1] == row[2] for row in methods.rows)
 
 
+def test_ratios_over_an_engine_of_both():
+    found = compare_files(COMMITTED / "peers.json", COMMITTED / "peers_xeon.json", "xllamacpp/q4_1")
+    assert found.head[-1] == "repeats"
+    assert {row[-1] for row in found.rows if "paradecode" in row[0]} == {"no"}  # Another machine.
+    for baseline, fix in (("nobody/q4", "both results have"), ("greedy", "leave it out")):
+        files = ("peers.json",) * 2 if "/" in baseline else ("methods.json",) * 2
+        with pytest.raises(InvalidInput, match=fix):
+            compare_files(*(COMMITTED / name for name in files), baseline)
+
+
 def test_the_command(tmp_path):
     from typer.testing import CliRunner
 

@@ -175,11 +175,15 @@ def _parallel(
 def compare(
     before: Annotated[Path, typer.Argument(help="A result of `bench` or `make bench`.")],
     now: Annotated[Path, typer.Argument(help="Another one of the same kind.")],
+    baseline: Annotated[
+        str | None,
+        typer.Option(help="Engine of both: are speed-ups over it the same within intervals?"),
+    ] = None,
 ) -> None:
     """What changed from one result to another, on what both measured."""
     from paradecode.report.bench.compare import compare_files
 
-    found = compare_files(before, now)
+    found = compare_files(before, now, baseline)
     for warning in found.warnings:
         err.print(f"[yellow]differs:[/] {escape(warning)}", highlight=False)
     _print_table(found.head, found.rows)
@@ -214,11 +218,11 @@ def _columns() -> tuple[TextColumn, BarColumn, MofNCompleteColumn, TimeRemaining
 
 def _print_table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
     table = Table()
-    table.add_column(escape(head[0]), overflow="fold")
-    for cell in head[1:]:
-        table.add_column(escape(cell), justify="right")
+    shown = [at for at in range(len(head)) if any(cells[at] for cells in rows)]
+    for at in shown:
+        table.add_column(escape(head[at]), overflow="fold", justify="right" if at else "left")
     for cells in rows:
-        table.add_row(*(escape(cell) for cell in cells))
+        table.add_row(*(escape(cells[at]) for at in shown))
     out.print(table)
 
 

@@ -30,8 +30,12 @@ class Compared:
     warnings: list[str]
 
 
-def compare_files(before: Path, now: Path) -> Compared:
+def compare_files(before: Path, now: Path, baseline: str | None = None) -> Compared:
     """What changed from one result to another.
+
+    Args:
+        baseline: an engine of both `bench` results that speed-ups refer to; default: the plain mode
+            that all others refer to, if there is only one.
 
     Raises:
         InvalidInput: a file is wrong, they are of different kinds, or have nothing in common.
@@ -40,6 +44,10 @@ def compare_files(before: Path, now: Path) -> Compared:
     kinds = _kind(old), _kind(new)
     if kinds[0] != kinds[1]:
         raise InvalidInput("results", list(kinds), "give two results of one kind")
+    if baseline is not None and kinds[0] not in READABLE:
+        raise InvalidInput(
+            "baseline", baseline, "results of this kind have their own; leave it out"
+        )
     if kinds[0] == PARALLEL:
         found = parallel.changes(read_parallel(before), read_parallel(now))
         return Compared(parallel.HEAD, parallel.rows(found), [])
@@ -47,8 +55,9 @@ def compare_files(before: Path, now: Path) -> Compared:
         rows = _methods({r.method: r for r in read_rows(before, old)}, read_rows(now, new))
         return Compared(METHODS_HEAD, rows, [])
     one, other = results_from_json(before, old), results_from_json(now, new)
-    changed = compare.rows(compare.changes(one, other))
-    return Compared(compare.HEAD, changed, compare.warnings(one, other))
+    base = compare.common_baseline(one, other, baseline)
+    changed = compare.rows(compare.changes(one, other, base), base)
+    return Compared(compare.head(base), changed, compare.warnings(one, other))
 
 
 def _kind(data: Mapping[str, Any]) -> str:
