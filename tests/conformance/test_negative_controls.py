@@ -44,9 +44,9 @@ def test_a_method_with_two_models_passes_on_transformers() -> None:
 
 
 def test_masked_models_get_the_structural_cases() -> None:
-    check(NeverDrafts, guarantee="lossy", family="diffusion")
+    check(NeverDrafts, guarantee="lossy", family="diffusion", kinds=["toy-masked", "toy-block"])
     with pytest.raises(ConformanceFailure):
-        check(WRONG["stops early"], guarantee="lossy", family="diffusion")
+        check(WRONG["stops early"], guarantee="lossy", family="diffusion", kinds=["toy-masked"])
 
 
 def test_the_message_says_where() -> None:

@@ -232,8 +232,19 @@ def test_results_of_two_kinds_cannot_be_compared():
     assert all(row[1] == row[2] for row in methods.rows)
 
 
+def test_the_headline_repeats_on_the_same_machine():
+    files = [COMMITTED / name for name in ("peers_xeon.json", "peers_xeon_again.json")]
+    found = compare_files(*files, "llama-cpp/q4_1")
+    assert not found.warnings
+    assert {row[0]: row[-1] for row in found.rows} == {
+        "paradecode-native/q4_1": "yes", "paradecode-native/q4_1+prompt-lookup": "yes",
+        "llama-cpp/q4_1": "yes",
+    }  # fmt: skip
+    assert {row[4] for row in found.rows} == {"104/104"}
+
+
 def test_ratios_over_an_engine_of_both():
-    found = compare_files(COMMITTED / "peers.json", COMMITTED / "peers_xeon.json", "xllamacpp/q4_1")
+    found = compare_files(COMMITTED / "peers.json", COMMITTED / "peers_xeon.json", "llama-cpp/q4_1")
     assert found.head[-1] == "repeats"
     assert {row[-1] for row in found.rows if "paradecode" in row[0]} == {"no"}  # Another machine.
     for baseline, fix in (("nobody/q4", "both results have"), ("greedy", "leave it out")):
@@ -264,7 +275,8 @@ def test_the_headline_is_that_of_the_committed_results(monkeypatch, tmp_path):
     empty = re.sub(r"(?s)(<!-- headline:begin -->).*(<!-- headline:end -->)", r"\1\2", readme)
     assert empty != readme
     copy.write_text(empty, "utf-8")
-    files = [str(COMMITTED / name) for name in FILES[:2]]
+    names = ("peers.json", "peers_xeon.json", "peers_own_lengths.json")
+    files = [str(COMMITTED / name) for name in names]
     monkeypatch.setattr(sys, "argv", ["headline", *files, str(copy)])
     headline.main()
     assert copy.read_text("utf-8") == readme
@@ -280,8 +292,14 @@ def test_no_headline_for_outputs_that_differ():
         replace(r, token_ids=(*r.token_ids[:-1], 1)) if r.engine == FAST else r
         for r in results.records
     )
-    with pytest.raises(InvalidInput, match="no headline"):
-        headline(replace(results, records=records), results)
+    broken = replace(results, records=records)
+    for pair in ((broken, results), (results, broken)):
+        with pytest.raises(InvalidInput, match="no headline"):
+            headline(*pair, results)
+    first = {item.id for item in results.items[:90]}
+    fewer = replace(results, records=tuple(r for r in results.records if r.item in first))
+    with pytest.raises(InvalidInput, match="same inputs"):
+        headline(results, fewer, results)
     with pytest.raises(InvalidInput, match="headline:begin"):
         insert("no marks", "headline", "text")
 

@@ -1,6 +1,6 @@
 """The README's headline from committed results.
 
-python -m paradecode.report.headline bench/results/peers.json \\
+python -m paradecode.report.headline bench/results/peers.json bench/results/peers_xeon.json \\
     bench/results/peers_own_lengths.json README.md
 """
 
@@ -23,28 +23,44 @@ PLAIN, FAST, PEER = (
 WIDTH = 110
 
 
-def headline(results: Results, own_lengths: Results) -> str:
-    """Two sentences: speed and equality of the main run, and speed at the prompts' own lengths.
+def headline(results: Results, elsewhere: Results, own_lengths: Results) -> str:
+    """Speed and equality of the main run and on another machine, and at the prompts' own lengths.
 
     Raises:
-        InvalidInput: an engine that they name was not measured.
+        InvalidInput: an engine that it names was not measured, or outputs are not equal.
     """
+    equal = _equal(results)
+    if _equal(elsewhere) != equal:
+        raise InvalidInput("results", FAST, "give two runs over the same inputs")
+    longest = max(item.max_tokens for item in own_lengths.items)
+    text = (
+        f"`{results.model}`, tokens a second plain and with `prompt-lookup`: {_speeds(results)}; "
+        f"{_speeds(elsewhere)}. On both machines all {equal} outputs of `prompt-lookup` equal the "
+        "plain ones ([how it was measured](docs/benchmarks.md)). At the prompts' own lengths, up "
+        f"to {longest} tokens, `prompt-lookup` is {_over(_engine(own_lengths, FAST))} times "
+        "llama.cpp on the first."
+    )
+    return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+def _speeds(results: Results) -> str:
     plain, fast = _engine(results, PLAIN), _engine(results, FAST)
-    equal = fast.equality
+    machine = results.machine
+    return (
+        f"{_speed(plain)} and {_speed(fast)} on {machine.cores} cores of "
+        f"{machine.cpu.partition(' (family')[0]}, which is {_over(plain)} and {_over(fast)} times "
+        "llama.cpp on the same file"
+    )
+
+
+def _equal(results: Results) -> int:
+    """How many outputs were compared, all of them equal."""
+    equal = _engine(results, FAST).equality
     assert equal is not None
     if equal.same < equal.outputs:
         fix = f"only {equal.same} of {equal.outputs} outputs are plain decoding's: no headline"
         raise InvalidInput("results", FAST, fix)
-    longest = max(item.max_tokens for item in own_lengths.items)
-    text = (
-        f"`{results.model}` on {results.machine.cores} cores: {_speed(plain)} tokens/s plain, "
-        f"{_speed(fast)} with `prompt-lookup`, which is {_over(plain)} and {_over(fast)} times "
-        f"llama.cpp on the same file; all {equal.outputs} outputs of `prompt-lookup` equal the "
-        "plain ones ([how it was measured](docs/benchmarks.md)). At the prompts' own lengths, up "
-        f"to {longest} tokens, `prompt-lookup` is {_over(_engine(own_lengths, FAST))} times "
-        "llama.cpp."
-    )
-    return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
+    return equal.outputs
 
 
 def _engine(results: Results, name: str) -> Figures:
@@ -68,8 +84,9 @@ def _value(found: Interval | None) -> str:
 
 
 def main() -> None:
-    results, own_lengths, target = map(Path, sys.argv[1:])
-    text = headline(read_results(results), read_results(own_lengths))
+    *files, target = map(Path, sys.argv[1:])
+    results, elsewhere, own_lengths = map(read_results, files)
+    text = headline(results, elsewhere, own_lengths)
     target.write_text(insert(target.read_text("utf-8"), "headline", text), "utf-8")
 
 
