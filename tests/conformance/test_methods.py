@@ -8,10 +8,15 @@ from paradecode.decoders.registry import Spec, parse
 from paradecode.testing.conformance import ConformanceCase, cases, check, specs
 
 ESSENTIAL = ("batch-of-16", "mixed-methods", "chunks-of-3", "prefix-cache", "context-end")
-"""What is tested wherever a method runs; elsewhere than in the fast tests, everything is."""
+"""What is tested on a transformer; the toy, which no mistake escapes, has all cases."""
+
+EXTREME = ("mixed-methods", "context-end")
+"""For settings at their extremes."""
 
 CANVAS = ("mixed-methods", "cancelled-neighbour", "stop-strings", "end-of-text", "context-end")
 """For canvas methods without a reference to equal."""
+CANVAS_TOYS = ("toy-shift", "toy-block", "toy-causal-canvas")
+CANVAS_TRANSFORMERS = ("llada", "dream", "sdar")
 
 
 def matrix() -> list[ConformanceCase]:
@@ -20,21 +25,24 @@ def matrix() -> list[ConformanceCase]:
         if spec.method.family == "diffusion":
             chosen += canvas_cases(spec)
         elif spec.settings:
-            chosen += cases(spec, kinds=("toy",), only=ESSENTIAL)
+            chosen += cases(spec, kinds=("toy",), only=EXTREME)
         else:
-            chosen += cases(spec, kinds=("toy", "qwen3-near-tie"))
-            chosen += cases(spec, kinds=("llama",), only=ESSENTIAL)
+            chosen += cases(spec, kinds=("toy",))
+            chosen += cases(spec, kinds=("qwen3-near-tie",), only=ESSENTIAL)
     return chosen
 
 
 def further() -> list[ConformanceCase]:
-    """The rest: methods at their extremes in every case, and on more architectures."""
+    """The rest: extremes in every case, and every architecture."""
     chosen = []
     for spec in specs():
         if spec.method.family == "autoregressive":
-            chosen += cases(spec, kinds=("toy",) if spec.settings else ("llama",))
+            kinds = ("toy",) if spec.settings else ("qwen3-near-tie", "llama")
+            chosen += cases(spec, kinds=kinds)
             if not spec.settings:
                 chosen += cases(spec, kinds=("qwen2", "mistral-window"), only=ESSENTIAL)
+        elif spec.guarantee == "exact" and not spec.settings:
+            chosen += cases(spec, kinds=(*CANVAS_TOYS, *CANVAS_TRANSFORMERS), only=ESSENTIAL)
     done = set(map(str, matrix()))
     return [case for case in chosen if str(case) not in done]
 
@@ -45,8 +53,11 @@ def canvas_cases(spec: Spec) -> list[ConformanceCase]:
         return cases(spec, kinds=("toy-masked",), only=("batch-of-16",))
     if spec.guarantee != "exact":
         return cases(spec, kinds=("toy-masked",), only=CANVAS)
-    others = ("toy-shift", "toy-block", "toy-causal-canvas", "llada", "dream", "sdar")
-    return cases(spec, kinds=("toy-masked",)) + cases(spec, kinds=others, only=ESSENTIAL)
+    return [
+        *cases(spec, kinds=("toy-masked",)),
+        *cases(spec, kinds=CANVAS_TOYS, only=ESSENTIAL),
+        *cases(spec, kinds=CANVAS_TRANSFORMERS, only=("mixed-methods",)),
+    ]
 
 
 @pytest.mark.parametrize("case", matrix(), ids=str)

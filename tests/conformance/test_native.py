@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,8 @@ from paradecode.testing.conformance import cases
 from paradecode.testing.machines import DRAFT, Kind, checkpoint
 
 METHODS = ("greedy", "prompt-lookup", "suffix+token-recycling", "draft-model", "layer-skip")
+ESSENTIAL = ("batch-of-16", "mixed-methods", "chunks-of-3", "prefix-cache", "penalties")
+"""On the second architecture; its other cases are slow tests."""
 
 
 def native_backends(kind: Kind) -> Mapping[str, Backend]:
@@ -23,14 +26,13 @@ def native_backends(kind: Kind) -> Mapping[str, Backend]:
     }
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        case
-        for name in METHODS
-        for case in cases(name, native_backends, kinds=["llama", "qwen3-near-tie"])
-    ],
-    ids=str,
-)
+def matrix() -> Iterator[Any]:
+    for name in METHODS:
+        yield from cases(name, native_backends, kinds=["llama"])
+        for case in cases(name, native_backends, kinds=["qwen3-near-tie"]):
+            yield pytest.param(case, marks=() if case.name in ESSENTIAL else pytest.mark.slow)
+
+
+@pytest.mark.parametrize("case", [*matrix()], ids=str)
 def test_native(case) -> None:
     case.run()

@@ -32,7 +32,7 @@ MODELS: dict[str, Callable[[], Model]] = {
     **{kind: lambda kind=kind: Model(toy(kind), PLACES) for kind in ATTENTION},
     **{kind: lambda kind=kind: transformer(kind) for kind in TRANSFORMERS},
 }
-"""Transformers have the first table and the trained parts; the rest of them are slow tests."""
+"""Transformers have the trained parts; the rest of them are slow tests."""
 
 
 def marks(name: str) -> tuple[pytest.MarkDecorator, ...]:
@@ -44,7 +44,7 @@ models = pytest.mark.parametrize(
 )
 
 
-@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS.keys())
+@models
 def test_limits_of_policies(model: Callable[[], Model]) -> None:
     opened = model()
     for limit in policies():

@@ -26,6 +26,7 @@ NAMES = ("prompt-lookup", "copyspec")
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(searching, "STRIDES", 1)
+    monkeypatch.setattr(searching, "SECOND", 1)
 
 
 def free() -> Scores:

@@ -29,8 +29,9 @@ means the tokens of `static` with the same blocks, and no cache.
 the method pays.
 """
 
-FILES = ("methods.json", "methods_pair.json")
-"""What ``bench/methods.py`` wrote: of the default model, and of a larger one with a draft model."""
+FILES = ("methods.json", "methods_pair.json", "methods_pair_24.json")
+"""What ``bench/methods.py`` wrote: of the default model, and of a larger one with a draft model, the
+second time with more methods on fewer prompts."""
 
 PARALLEL = "parallel.json"
 """What ``paradecode bench --suite parallel`` wrote."""
@@ -69,6 +70,7 @@ def _overview(known: Sequence[Method], results: Sequence[Mapping[str, Any]]) -> 
             "",
             _measured("All methods, one run", results[0]),
             _measured("A larger target, and a draft model", results[1]),
+            _measured("The same pair: more methods, fewer prompts", results[2]),
         ]
     )
 
