@@ -27,7 +27,8 @@ Array2<float> hidden_array(std::vector<float>&& values, std::int64_t columns) {
 }
 
 // One (LogitRows, {layer: hidden}) for each span.
-nb::list forward(Model& model, nb::sequence spans, const std::vector<int>& layers) {
+nb::list forward(Model& model, nb::sequence spans, nb::handle layers) {
+  const std::vector<LayerPart> parts = read_layers(layers, model.shape().layers);
   std::vector<SpanArrays> arrays;
   std::vector<SpanInput> inputs;
   arrays.reserve(nb::len(spans));
@@ -38,7 +39,7 @@ nb::list forward(Model& model, nb::sequence spans, const std::vector<int>& layer
   ForwardResult result;
   {
     nb::gil_scoped_release release;
-    result = model.forward(inputs, layers);
+    result = model.forward(inputs, parts);
   }
   nb::list out;
   std::int64_t row = 0;
@@ -284,7 +285,7 @@ NB_MODULE(_core, m) {
       .def("set_vector", set_vector)
       .def("finish_loading", &Model::finish_loading)
       .def("reserve", &Model::reserve, nb::call_guard<nb::gil_scoped_release>())
-      .def("forward", forward)
+      .def("forward", forward, nb::arg("spans"), nb::arg("layers").none())
       .def("copy", copy_slots)
       .def_prop_ro("threads", &Model::threads)
       .def_prop_ro("weight_bytes", &Model::weight_bytes)

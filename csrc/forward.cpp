@@ -46,7 +46,7 @@ Forward::Needs Forward::needs(std::initializer_list<Format> formats) {
 }
 
 Forward::Forward(Model& model, Model::Workspace& workspace, const Plan& plan,
-                 const std::vector<SpanInput>& spans, const std::vector<int>& layers)
+                 const std::vector<SpanInput>& spans, const std::vector<LayerPart>& layers)
     : model_(model), space_(workspace), plan_(plan), inputs_(spans), layers_(layers),
       kernels_(*model.isa_.kernels), shape_(model.shape_),
       width_(round_up(shape_.hidden_size, kGroup)),
@@ -161,60 +161,75 @@ void Forward::begin_row(int row) {
 
 void Forward::work(Member& member) {
   member.phase(plan_.rows, [&](int row) { begin_row(row); });
-  for (const int index : layers_) {
-    layer(member, index);
+  for (const LayerPart& part : layers_) {
+    if (part.attention) mix(member, part.layer);
+    if (part.mlp) feed(member, part.layer);
     bool wanted = false;
     for (const SpanInput& input : inputs_)
-      wanted |= std::find(input.hidden.begin(), input.hidden.end(), index) != input.hidden.end();
-    if (wanted) member.phase(1, [&](int) { keep_hidden(index); });
+      wanted |=
+          std::find(input.hidden.begin(), input.hidden.end(), part.layer) != input.hidden.end();
+    if (wanted) member.phase(1, [&](int) { keep_hidden(part.layer); });
   }
   if (!plan_.logit_rows.empty()) head(member);
 }
 
-void Forward::layer(Member& member, int index) {
-  const LayerWeights& w = model_.layers_[static_cast<std::size_t>(index)];
+int Forward::block_rows(int block) const {
+  return std::min(kRowBlock, plan_.rows - block * kRowBlock);
+}
+
+// Fills a row of a product's input with the normed residual stream.
+auto Forward::normed(const float* weight) {
+  return [this, weight](int row, float* out) {
+    kernels_.rms_norm(state(row), weight, shape_.hidden_size, width_, shape_.norm_epsilon, out);
+    return out;
+  };
+}
+
+// A chunk of a product that is added to the residual stream, `step` panels wide.
+auto Forward::into_residual(const Matrix& weight, const float* bias, int step) {
+  return [this, &weight, bias, step](int chunk, const Activations& input) {
+    const int steps = (weight.panels + step - 1) / step;
+    const int panel = chunk % steps * step;
+    const int block = chunk / steps;
+    kernels_.matmul(weight, panel, std::min(step, weight.panels - panel), input,
+                    block * kRowBlock, block_rows(block),
+                    state(block * kRowBlock) + panel * kLanes, width_,
+                    bias == nullptr ? nullptr : bias + panel * kLanes, true);
+  };
+}
+
+// The attention of a layer.
+void Forward::mix(Member& member, int layer) {
+  const LayerWeights& w = model_.layers_[static_cast<std::size_t>(layer)];
   auto& own = space_.members[static_cast<std::size_t>(member.index())];
   const int rows = plan_.rows;
   const int blocks = blocks_of(rows);
-  const auto block_rows = [&](int block) { return std::min(kRowBlock, rows - block * kRowBlock); };
-  const auto state = [&](int row) { return states_ + std::int64_t{row} * width_; };
-  const auto normed = [&](const float* weight) {
-    return [&, weight](int row, float* out) {
-      kernels_.rms_norm(state(row), weight, shape_.hidden_size, width_, shape_.norm_epsilon, out);
-      return out;
-    };
-  };
-
   const int units = shape_.heads + 2 * shape_.kv_heads;
   with_input(member, rows, width_, needs({w.q.format, w.k.format, w.v.format}), normed(w.attn_norm), units * blocks,
              [&](int chunk, const Activations& input) {
                const int block = chunk / units;
-               project_head(chunk % units, block * kRowBlock, block_rows(block), input, index,
+               project_head(chunk % units, block * kRowBlock, block_rows(block), input, layer,
                             own.tile.data());
              });
 
   member.phase(static_cast<int>(tiles_.size()), [&](int chunk) {
-    attend(tiles_[static_cast<std::size_t>(chunk)], index, own.scores.data());
+    attend(tiles_[static_cast<std::size_t>(chunk)], layer, own.scores.data());
   });
 
-  const auto residual = [&](const Matrix& weight, const float* bias, int step) {
-    return [&, bias, step](int chunk, const Activations& input) {
-      const int steps = (weight.panels + step - 1) / step;
-      const int panel = chunk % steps * step;
-      const int block = chunk / steps;
-      kernels_.matmul(weight, panel, std::min(step, weight.panels - panel), input,
-                      block * kRowBlock, block_rows(block),
-                      state(block * kRowBlock) + panel * kLanes, width_,
-                      bias == nullptr ? nullptr : bias + panel * kLanes, true);
-    };
-  };
-  const int threads = model_.team_->size();
-  const int o_step = chunk_units(w.o.panels, threads);
+  const int o_step = chunk_units(w.o.panels, model_.team_->size());
   with_input(
       member, rows, attended_width_, needs({w.o.format}),
       [&](int row, float*) { return attended_ + std::int64_t{row} * attended_width_; },
-      (w.o.panels + o_step - 1) / o_step * blocks, residual(w.o, w.o_bias, o_step));
+      (w.o.panels + o_step - 1) / o_step * blocks, into_residual(w.o, w.o_bias, o_step));
+}
 
+// The MLP of a layer.
+void Forward::feed(Member& member, int layer) {
+  const LayerWeights& w = model_.layers_[static_cast<std::size_t>(layer)];
+  auto& own = space_.members[static_cast<std::size_t>(member.index())];
+  const int rows = plan_.rows;
+  const int blocks = blocks_of(rows);
+  const int threads = model_.team_->size();
   const int pairs = inner_width_ / kGroup;
   const int pair_step = chunk_units(pairs, threads);
   const int pair_steps = (pairs + pair_step - 1) / pair_step;
@@ -227,7 +242,7 @@ void Forward::layer(Member& member, int index) {
              });
 
   const int down_step = chunk_units(w.down.panels, threads);
-  const auto down = residual(w.down, w.down_bias, down_step);
+  const auto down = into_residual(w.down, w.down_bias, down_step);
   member.phase((w.down.panels + down_step - 1) / down_step * blocks,
                [&](int chunk) { down(chunk, inner_); });
 }

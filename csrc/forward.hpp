@@ -47,7 +47,7 @@ struct Model::Workspace {
 class Forward {
  public:
   Forward(Model& model, Model::Workspace& workspace, const Plan& plan,
-          const std::vector<SpanInput>& spans, const std::vector<int>& layers);
+          const std::vector<SpanInput>& spans, const std::vector<LayerPart>& layers);
   ForwardResult run();
 
  private:
@@ -59,7 +59,13 @@ class Forward {
   void plan_tiles();
   void work(Member& member);
   void begin_row(int row);
-  void layer(Member& member, int index);
+  void mix(Member& member, int layer);
+  void feed(Member& member, int layer);
+  // Of both halves of a layer.
+  float* state(int row) { return states_ + std::int64_t{row} * width_; }
+  int block_rows(int block) const;
+  auto normed(const float* weight);
+  auto into_residual(const Matrix& weight, const float* bias, int step);
   void project_head(int unit, int row, int rows, const Activations& input, int layer,
                     float* scratch);
   void rotate(float* head, int row, const float* norm) const;
@@ -86,7 +92,7 @@ class Forward {
   Model::Workspace& space_;
   const Plan& plan_;
   const std::vector<SpanInput>& inputs_;
-  const std::vector<int>& layers_;
+  const std::vector<LayerPart>& layers_;
   const Kernels& kernels_;
   const ModelShape& shape_;
 

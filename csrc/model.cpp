@@ -9,6 +9,9 @@
 namespace paradecode {
 namespace {
 
+// Parts of layers that one forward may run: far more than any model has.
+constexpr std::size_t kMostParts = 1 << 14;
+
 int round_up(int value, int unit) { return (value + unit - 1) / unit * unit; }
 
 // "layers.12.q.bias" -> 12 and "q.bias"; other names -> -1 and themselves.
@@ -191,13 +194,17 @@ void Model::copy(const std::int64_t* source, const std::int64_t* target, std::in
   cache_.copy(source, target, count);
 }
 
-ForwardResult Model::forward(const std::vector<SpanInput>& spans, const std::vector<int>& layers) {
+ForwardResult Model::forward(const std::vector<SpanInput>& spans,
+                             const std::vector<LayerPart>& layers) {
   team_->check_process();
   const std::lock_guard lock(busy_);
   if (!loaded_) throw BackendError("the model's weights are not loaded yet");
-  for (const int layer : layers)
-    if (layer < 0 || layer >= shape_.layers)
-      throw InvalidInput("layers", layer,
+  if (layers.size() > kMostParts)
+    throw InvalidInput("layers", static_cast<std::int64_t>(layers.size()),
+                       "run at most " + std::to_string(kMostParts) + " layers or halves of layers");
+  for (const LayerPart& part : layers)
+    if (part.layer < 0 || part.layer >= shape_.layers)
+      throw InvalidInput("layers", part.layer,
                          "name layers from 0 to " + std::to_string(shape_.layers - 1));
   const PlanLimits limits{shape_.vocab_size, shape_.context_length, shape_.layers,
                           shape_.sliding_window, cache_.pages()};

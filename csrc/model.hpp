@@ -67,7 +67,9 @@ class Model {
   void finish_loading(bool tied_head);
 
   void reserve(std::int64_t pages);
-  ForwardResult forward(const std::vector<SpanInput>& spans, const std::vector<int>& layers);
+  // Runs `layers` in their order. Throws InvalidInput when anything is out of range; nothing was
+  // stored then.
+  ForwardResult forward(const std::vector<SpanInput>& spans, const std::vector<LayerPart>& layers);
   void copy(const std::int64_t* source, const std::int64_t* target, std::int64_t count);
 
   const ModelShape& shape() const { return shape_; }

@@ -20,7 +20,7 @@ class SpanPlanner {
   SpanPlanner(const SpanInput& input, std::size_t index, const PlanLimits& limits)
       : in_(input), name_("spans[" + std::to_string(index) + "]."), limits_(limits) {}
 
-  void check(const std::vector<int>& layers) const {
+  void check(const std::vector<LayerPart>& layers) const {
     if (in_.rows == 0) throw InvalidInput(name_ + "positions", in_.rows, "give at least one row");
     for (std::int64_t i = 0; i < in_.page_count; ++i)
       within("pages", in_.pages[i], limits_.pages, "reserved pages");
@@ -45,7 +45,8 @@ class SpanPlanner {
       within("logits", in_.logits[i], in_.rows, "the rows of the span");
     for (const int layer : in_.hidden) {
       within("hidden", layer, limits_.layers, "the layers of the model");
-      if (std::find(layers.begin(), layers.end(), layer) == layers.end())
+      if (std::none_of(layers.begin(), layers.end(),
+                       [&](const LayerPart& part) { return part.layer == layer; }))
         throw InvalidInput(name_ + "hidden", layer, "ask for layers that this forward runs");
     }
   }
@@ -213,7 +214,7 @@ void check_unwritten(const Written& written, const std::vector<Run>& runs,
 
 }  // namespace
 
-Plan::Plan(const std::vector<SpanInput>& inputs, const std::vector<int>& layers,
+Plan::Plan(const std::vector<SpanInput>& inputs, const std::vector<LayerPart>& layers,
            const PlanLimits& limits) {
   Written written;
   std::vector<SpanPlanner> planners;

@@ -31,6 +31,14 @@ struct SpanInput {
   const float* resume = nullptr;
 };
 
+// A layer that a forward runs, or one of its halves. What does not run leaves the residual stream
+// as it is; only attention reads and writes keys and values.
+struct LayerPart {
+  int layer = 0;
+  bool attention = true;
+  bool mlp = true;
+};
+
 struct PlanLimits {
   int vocab_size = 0;
   int context_length = 0;
@@ -61,7 +69,7 @@ struct SpanPlan {
 class Plan {
  public:
   // Throws InvalidInput when anything is out of range.
-  Plan(const std::vector<SpanInput>& inputs, const std::vector<int>& layers,
+  Plan(const std::vector<SpanInput>& inputs, const std::vector<LayerPart>& layers,
        const PlanLimits& limits);
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;

@@ -1,6 +1,7 @@
 #include "python_spans.hpp"
 
-#include <nanobind/stl/vector.h>
+#include <string>
+#include <vector>
 
 namespace paradecode {
 namespace {
@@ -28,7 +29,67 @@ nb::object attribute(nb::handle object, PyObject* name) {
   return nb::steal(found);
 }
 
+std::string shown(nb::handle value) { return nb::repr(value).c_str(); }
+
+void expect_sequence(nb::handle values, const std::string& field) {
+  if (!PyTuple_Check(values.ptr()) && !PyList_Check(values.ptr()))
+    throw InvalidInput(field, shown(values), "give a tuple");
+}
+
+// A whole number from 0 to total - 1; -1 for anything else.
+int layer_number(nb::handle value, int total) {
+  if (PyBool_Check(value.ptr()) || !PyIndex_Check(value.ptr())) return -1;
+  const nb::object number = nb::steal(PyNumber_Index(value.ptr()));
+  if (!number.is_valid()) throw nb::python_error();
+  int overflow = 0;
+  const long long layer = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
+  return overflow != 0 || layer < 0 || layer >= total ? -1 : static_cast<int>(layer);
+}
+
+// A number is a layer, a pair of a number and a name is a half; the number is -1 for neither.
+LayerPart layer_part(nb::handle value, int total) {
+  if (!PyTuple_Check(value.ptr())) return {layer_number(value, total), true, true};
+  if (PyTuple_GET_SIZE(value.ptr()) != 2) return {-1, false, false};
+  const nb::object number = nb::borrow(PyTuple_GET_ITEM(value.ptr(), 0));
+  const nb::object name = nb::borrow(PyTuple_GET_ITEM(value.ptr(), 1));
+  const auto is = [&](const char* part) {
+    return PyUnicode_Check(name.ptr()) && PyUnicode_CompareWithASCIIString(name.ptr(), part) == 0;
+  };
+  const bool attention = is("attention");
+  const bool mlp = is("mlp");
+  return {attention || mlp ? layer_number(number, total) : -1, attention, mlp};
+}
+
+std::vector<int> read_hidden(nb::handle hidden, const std::string& field, int total) {
+  expect_sequence(hidden, field);
+  std::vector<int> out;
+  for (nb::handle value : hidden) {
+    out.push_back(layer_number(value, total));
+    if (out.back() < 0)
+      throw InvalidInput(field, shown(value),
+                         "give numbers of layers, from 0 to " + std::to_string(total - 1));
+  }
+  return out;
+}
+
 }  // namespace
+
+std::vector<LayerPart> read_layers(nb::handle layers, int total) {
+  std::vector<LayerPart> out;
+  if (layers.is_none()) {
+    for (int layer = 0; layer < total; ++layer) out.push_back({layer, true, true});
+    return out;
+  }
+  expect_sequence(layers, "layers");
+  for (nb::handle value : layers) {
+    out.push_back(layer_part(value, total));
+    if (out.back().layer < 0)
+      throw InvalidInput("layers", shown(value),
+                         "give numbers from 0 to " + std::to_string(total - 1) +
+                             ", or halves (number, 'attention' or 'mlp')");
+  }
+  return out;
+}
 
 SpanArrays::SpanArrays(nb::handle span, std::size_t index, const ModelShape& shape) {
   static const SpanNames names;
@@ -77,7 +138,7 @@ SpanArrays::SpanArrays(nb::handle span, std::size_t index, const ModelShape& sha
            .mask = mask.data(),
            .logits = logits.data(),
            .logit_count = logits.size(),
-           .hidden = nb::cast<std::vector<int>>(attribute(span, names.hidden)),
+           .hidden = read_hidden(attribute(span, names.hidden), where + "hidden", shape.layers),
            .embeddings = embeddings.data(),
            .resume = resume.data()};
   static const std::int32_t none = 0;

@@ -17,4 +17,8 @@ struct SpanArrays {
   SpanArrays(nb::handle span, std::size_t index, const ModelShape& shape);
 };
 
+// Span.layers: None (all `total` layers), or a tuple or list of numbers of layers and of halves,
+// (number, "attention" or "mlp"). Throws InvalidInput, naming the field.
+std::vector<LayerPart> read_layers(nb::handle layers, int total);
+
 }  // namespace paradecode

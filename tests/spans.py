@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from paradecode.backends.interface import PAGE, Span
+from paradecode.core.layers import Half
 from paradecode.models.config import ModelConfig
 
 CAPACITY = 2 * PAGE
@@ -38,14 +39,16 @@ def matrices(draw: st.DrawFn) -> np.ndarray:
 @st.composite
 def damaged(draw: st.DrawFn, span: Span, config: ModelConfig) -> Span:
     """``span`` with one to three of its fields replaced by something else."""
-    layers = st.lists(st.integers(-1, config.layers), max_size=3).map(tuple)
+    numbers = st.integers(-1, config.layers)
+    halves = st.builds(Half, numbers, st.sampled_from(["attention", "mlp", "both"]))
+    odd = st.sampled_from([True, 0.0, "0", (0, "mlp"), Half("0", "mlp"), 1 << 70])
     fields = {
         **dict.fromkeys(["pages", "tokens", "positions", "slots", "logits", "visible", "tail",
                          "tail_positions"], vectors()),
         "context": st.integers(-2, CAPACITY + 2),
         "mask": st.one_of(st.none(), matrices()),
-        "hidden": layers,
-        "layers": st.one_of(st.none(), layers),
+        "hidden": st.lists(numbers | odd, max_size=3).map(tuple),
+        "layers": st.none() | st.lists(numbers | halves | odd, max_size=4).map(tuple) | odd,
         "embeddings": st.one_of(st.none(), matrices()),
         "resume": st.one_of(st.none(), matrices()),
     }  # fmt: skip

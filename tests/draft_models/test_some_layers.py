@@ -7,12 +7,15 @@ import pytest
 from small_models import deep, engine, serve
 
 from paradecode.core.errors import DecoderError
+from paradecode.core.layers import Half
 from paradecode.core.request import Forward
 from paradecode.core.sequence import ModelFacts
 from paradecode.core.tree import EMPTY
 from paradecode.decoders.autoregressive.drafters.del_ import Exits
-from paradecode.decoders.autoregressive.drafters.layer_skip import first, spread
-from paradecode.decoders.autoregressive.drafters.swift import Search
+from paradecode.decoders.autoregressive.drafters.layer_skip import LayerSkip, first, spread
+from paradecode.decoders.autoregressive.drafters.swift import Search, runs_of
+from paradecode.decoders.autoregressive.drafters.tree_draft import Source
+from paradecode.decoders.autoregressive.method import LoopSettings, assemble
 from paradecode.decoders.autoregressive.verify import coupled
 from paradecode.decoders.registry import parse
 from paradecode.models.tiny import tiny_checkpoint
@@ -23,6 +26,7 @@ METHODS = (
     "layer-skip(pattern=exit,skip=0.5,width=1)",
     "layer-skip(skip=0.95,num_speculative_tokens=20,budget=fixed)",
     "swift(window=4,interval=1,skip=0.4)",
+    "swift(window=4,interval=1,skip=0.6,width=1,budget=fixed)",
     "del",
 )
 
@@ -56,37 +60,81 @@ def test_patterns():
     assert spread(6, 6) == first(6, 6) == tuple(range(6))
 
 
-def test_swift_finds_the_layers_that_do_not_matter():
-    """Agreement counts the useless layers that a set leaves out."""
-    useless = {3, 7, 8, 9, 14}
+def test_swift_finds_the_halves_that_do_not_matter():
+    """Agreement counts the useless sub-layers that a set leaves out."""
+    useless = {7, 14, 16, 17, 18, 19, 25, 29, 30}
     search = Search(20, 0.25)
-    assert search.skipped == 5
-    start = None
+    assert search.skipped == len(useless)
+    start, sets = None, set()
     for _ in range(300):
         kept = search.candidate()
-        assert kept.sum() == 15
-        assert kept[0]
-        assert kept[-1]
+        assert (~kept).sum() == 9
+        assert kept[:2].all()  # The first layer
+        assert kept[-2:].all()  # and the last one, whole.
         score = len(useless - set(np.flatnonzero(kept).tolist())) / len(useless)
         start = score if start is None else start
         search.book(kept, score)
+        sets.add(kept.tobytes())
     assert search.score > start
-    assert search.score >= 0.6
+    assert search.score >= 0.5
+    assert len(sets) > 250
+    assert any(isinstance(layer, Half) for layer in search.layers)
     assert search.settled(300)
 
 
 def test_swift_starts_with_every_second_layer_and_stops_when_good():
     search = Search(9, 0.45)
-    assert search.layers == (0, 2, 4, 6, 8)
+    assert search.skipped == 6
+    assert search.layers == (0, 2, 4, 6, 7, 8)
     search.book(search.candidate(), 0.96)
     assert search.settled(1000)
+    # An odd number: of the last of these layers only the attention. Then those between them.
+    assert Search(9, 0.5).layers == (0, 2, 4, 6, Half(7, "mlp"), 8)
+    assert Search(6, 0.75).layers == (0, 4, 5)
+
+
+def test_what_a_set_runs():
+    kept = np.array([1, 1, 0, 1, 1, 0, 0, 0, 1, 1], bool)
+    assert runs_of(kept) == (0, Half(1, "mlp"), Half(2, "attention"), 4)
 
 
 @pytest.mark.parametrize(("layers", "skip"), [(1, 0.9), (2, 0.45), (3, 0.9), (30, 0.9)])
 def test_swift_keeps_the_first_and_the_last_layer(layers, skip):
     search = Search(layers, skip)
-    assert {0, layers - 1} <= set(search.layers)
-    assert len(search.layers) >= min(layers, 2)
+    assert {0, layers - 1} <= {layer for layer in search.layers if isinstance(layer, int)}
+    assert search.settled(1000) == (layers <= 3)
+
+
+def test_a_draft_of_halves_costs_its_share():
+    class Seq:
+        def about(self, model):
+            return ModelFacts(layers=4, hidden_size=100, vocab_size=1200)  # The head: one layer.
+
+        def step_seconds(self, rows):
+            return 5.0
+
+    mixed = Source(layers=(0, Half(1, "attention"), Half(1, "mlp"), Half(2, "mlp")))
+    assert mixed.seconds(Seq())(1) == pytest.approx(2 + 2 / 3 + 1)
+    assert mixed.last == 2
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_halves_that_are_all_are_always_right(temperature):
+    """A draft of all layers by halves is the target itself: every token of it is accepted."""
+
+    class Halved(LayerSkip):
+        def propose(self, seq, limit):
+            layers = tuple(Half(n, part) for n in range(6) for part in ("attention", "mlp"))
+            self._draft.shares_noise = self.shares_noise
+            tree = yield from self._draft.propose(seq, limit, Source(layers=layers), self.budget, 1)
+            return tree
+
+    (sequence,) = serve(
+        engine(DEEP), [lambda: assemble(Halved(), LoopSettings(), "halved")],
+        temperature=temperature, ignore_eos=True,
+    )  # fmt: skip
+    assert sequence.stats.drafted > 20
+    assert sequence.stats.accepted == sequence.stats.drafted
 
 
 FACTS = ModelFacts(layers=10, hidden_size=100, vocab_size=1200)
@@ -147,6 +195,55 @@ def test_rows_of_some_layers_cannot_be_read_by_the_others():
 
     with pytest.raises(DecoderError, match="layers"):
         serve(engine(DEEP), [Careless], ignore_eos=True)
+
+
+def committed(first: tuple, second: tuple, third: tuple | None) -> None:
+    """Commit the second and third token by some parts of the layers, then run a third forward."""
+
+    class Careless:
+        def decode(self, seq):
+            reply = yield Forward(seq.pending)
+            for layers in (first, second):
+                seq.commit(coupled(seq, EMPTY, reply))
+                reply = yield Forward(seq.pending, layers=layers)
+            seq.commit(coupled(seq, EMPTY, reply))
+            yield Forward(seq.pending, layers=third)
+
+    serve(engine(DEEP), [Careless], max_tokens=4, ignore_eos=True)
+
+
+ATTENTIONS = tuple(Half(layer, "attention") for layer in range(6))
+MLPS = tuple(Half(layer, "mlp") for layer in range(6))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "third"),
+    [
+        ((0, Half(1, "mlp"), 2), (0, 2), (0, 1)),
+        ((0, Half(1, "mlp"), 2), (0, 2), (0, Half(1, "attention"))),
+        (MLPS, MLPS, (0,)),
+        (MLPS, (0, 1), (0,)),  # What holds nothing does not come to hold what later rows have.
+        ((), (0, 1), (0,)),
+        (MLPS, MLPS, None),
+    ],
+)
+def test_rows_without_a_layers_attention_do_not_hold_its_keys(first, second, third):
+    with pytest.raises(DecoderError, match="layers"):
+        committed(first, second, third)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "third"),
+    [
+        ((0, Half(1, "mlp"), 2), (0, 2), (0, Half(1, "mlp"), 2)),
+        ((0, Half(1, "attention")), (0, 1), (0, 1, *MLPS)),
+        (MLPS, (), MLPS),
+        (ATTENTIONS, (*ATTENTIONS, *MLPS), tuple(range(6))),
+    ],
+)
+def test_an_mlp_needs_no_keys_and_attention_leaves_its_own(first, second, third):
+    with pytest.raises(DecoderError, match="before the sequence was finished"):  # All ran.
+        committed(first, second, third)
 
 
 def test_prefixes_of_some_layers_are_not_reused():

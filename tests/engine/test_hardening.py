@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from paradecode.backends.interface import Span, SpanResult
 from paradecode.core.decoder import Steps
 from paradecode.core.errors import BackendError, DecoderError
+from paradecode.core.layers import Half
 from paradecode.core.request import Apply, Fork, Forward, Store
 from paradecode.core.sequence import Sequence
 from paradecode.core.tree import EMPTY, TokenTree
@@ -36,7 +37,7 @@ def test_a_commit_that_stays_short_of_the_draft_leaves_the_newest_token_pending(
     assert sequence.output == greedy()
 
 
-@pytest.mark.parametrize("how", ["visible", "positions", "layers"])
+@pytest.mark.parametrize("how", ["visible", "positions", "layers", "halves"])
 def test_unusual_rows_are_not_offered_to_other_requests(how: str) -> None:
     def decode(seq: Sequence) -> Steps:
         count = len(seq.pending)
@@ -44,6 +45,7 @@ def test_unusual_rows_are_not_offered_to_other_requests(how: str) -> None:
             "visible": {"visible": np.empty(0, np.int32)},
             "positions": {"positions": np.arange(20, count, dtype=np.int32) + 1},
             "layers": {"layers": (1,)},
+            "halves": {"layers": (0, Half(1, "mlp"))},
         }
         yield Forward(seq.pending[:20])
         reply = yield Forward(seq.pending, **changes[how])  # type: ignore[arg-type]
@@ -109,6 +111,12 @@ def test_adopting_does_not_send_text_twice() -> None:
     "forward",
     [
         Forward(np.array(LOOP, np.int32), layers=(0,), hidden=(1,)),
+        Forward(np.array(LOOP, np.int32), layers=(Half(0, "mlp"),), hidden=(Half(0, "mlp"),)),  # type: ignore[arg-type]
+        Forward(np.array(LOOP, np.int32), layers=(Half(2, "mlp"),)),
+        Forward(np.array(LOOP, np.int32), layers=(Half(0, "both"),)),  # type: ignore[arg-type]
+        Forward(np.array(LOOP, np.int32), layers=((0, "mlp"),)),  # type: ignore[arg-type]
+        Forward(np.array(LOOP, np.int32), layers=([0], {1: 2})),  # type: ignore[arg-type]
+        Forward(np.array(LOOP, np.int32), layers=5),  # type: ignore[arg-type]
         Forward(None),  # type: ignore[arg-type]
         Forward(5),  # type: ignore[arg-type]
         Forward(np.array(LOOP, np.int32), tree=None),  # type: ignore[arg-type]
@@ -118,6 +126,12 @@ def test_adopting_does_not_send_text_twice() -> None:
     ],
     ids=[
         "no-such-hidden",
+        "hidden-half",
+        "no-such-half",
+        "no-such-part",
+        "no-half",
+        "unhashable",
+        "no-layers",
         "none",
         "number",
         "no-tree",

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from paradecode.core.decoder import Steps
 from paradecode.core.errors import DecoderError
+from paradecode.core.layers import Half
 from paradecode.core.request import Apply, Attend, BlockCausal, Forward, Overwrite, Store
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import EMPTY, TokenTree
@@ -247,6 +248,27 @@ def test_overwritten_slots_hold_the_new_rows() -> None:
     add(engine, straight, [(token + 1) % 20 for token in PROMPT], 2)
     finish(engine)
     assert (seen[0] == seen[1]).all()
+
+
+def test_rows_of_some_layers_of_a_canvas_count_in_part() -> None:
+    engine = toy_engine({"target": ToyBackend(toy_config(attention="full"))})
+
+    def decode(seq: Sequence) -> Steps:
+        everything = np.arange(12, dtype=np.int32)
+        for layers in (None, (0,), (0, Half(1, "attention")), (Half(1, "mlp"),)):
+            reply = yield Forward(
+                np.full(12, 9, np.int32), attend=Attend.FULL, store=Overwrite(everything),
+                positions=everything, visible=everything[:0], layers=layers,
+            )  # fmt: skip
+            counted.append(engine.running[0].sequence.rows)
+        seq.commit(Verdict([1], [0], reply.logits))
+
+    counted: list[int] = []
+    sequence = add(engine, decode, PROMPT, 1)
+    finish(engine)
+    assert sequence.error is None
+    # 12 rows; of two layers the first one; that and a third of the other; the other two thirds.
+    assert np.diff([0, *counted]).tolist() == [12, 6, 8, 4]
 
 
 def test_overwriting_never_touches_what_others_share() -> None:

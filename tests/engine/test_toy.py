@@ -10,6 +10,7 @@ from driving import LOOP, PROMPT, greedy
 
 from paradecode.backends.interface import Span
 from paradecode.core.errors import InvalidInput
+from paradecode.core.layers import Half
 from paradecode.testing.reference import fresh_logits
 from paradecode.testing.toy import LetterText, ToyBackend, ToyText
 
@@ -64,13 +65,29 @@ def test_moved_rows_equal_the_definition(toy: ToyBackend) -> None:
         {"mask": np.eye(17, dtype=bool)},
         {"pages": np.array([2, 4, 7], np.int32)},
         {"layers": (1,)},
+        {"layers": (0, Half(1, "attention"))},
+        {"layers": (0, Half(1, "mlp"))},
     ],
-    ids=["context", "visible", "positions", "mask", "pages", "layers"],
+    ids=["context", "visible", "positions", "mask", "pages", "layers", "no-mlp", "no-attention"],
 )
 def test_every_mistake_shows(toy: ToyBackend, mistake: dict[str, object]) -> None:
     toy.forward([span(PROMPT[:20])])
     right = logits(toy, span(PROMPT[20:], 20))
     assert (logits(toy, span(PROMPT[20:], 20, **mistake)) != right).any()
+
+
+def test_two_halves_are_a_layer(toy: ToyBackend) -> None:
+    split = (Half(0, "attention"), Half(0, "mlp"), Half(1, "attention"), Half(1, "mlp"))
+    toy.forward([span(PROMPT[:20], layers=split)])
+    rest = span(PROMPT[20:], 20, layers=split)
+    assert (logits(toy, rest)[0] == toy.plain_logits(np.array(PROMPT))).all()
+
+
+def test_only_attention_stores(toy: ToyBackend) -> None:
+    before = toy.values.copy()
+    toy.forward([span(PROMPT, layers=(Half(0, "mlp"), Half(1, "attention")))])
+    assert (toy.values[0] == before[0]).all()
+    assert (toy.values[1] != before[1]).sum() == len(PROMPT)
 
 
 def test_embeddings_and_resumed_states_equal_tokens(toy: ToyBackend) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from paradecode.backends.interface import PAGE, Span
 from paradecode.backends.native.backend import NativeBackend
+from paradecode.core.layers import Half, Layer
 from paradecode.models.config import ModelConfig, Rope
 from paradecode.models.weights import Kind, Tensor
 
@@ -139,7 +140,7 @@ def reference(
     positions: np.ndarray | None = None,
     sees: np.ndarray | None = None,
     states: np.ndarray | None = None,
-    layers: Sequence[int] | None = None,
+    layers: Sequence[Layer] | None = None,
 ) -> tuple[np.ndarray, dict[int, np.ndarray]]:
     """float64 forward without a cache: logits [K, V] and the output of every layer."""
     w = {name: tensor.float32().astype(np.float64) for name, tensor in weights.items()}
@@ -151,29 +152,32 @@ def reference(
     x = w["embed"][tokens] if states is None else states.astype(np.float64)
     hidden = {}
     d, group = config.head_dim, config.heads // config.kv_heads
-    for index in range(config.layers) if layers is None else layers:
+    for layer in range(config.layers) if layers is None else layers:
+        index, part = layer if isinstance(layer, Half) else (layer, "both")
         prefix = f"layers.{index}."
 
         def linear(name: str, value: np.ndarray, prefix: str = prefix) -> np.ndarray:
             return value @ w[prefix + name].T + w.get(prefix + name + ".bias", 0.0)
 
-        h = _norm(x, w[prefix + "attn_norm"], config.norm_eps)
-        q = linear("q", h).reshape(count, config.heads, d)
-        k = linear("k", h).reshape(count, config.kv_heads, d)
-        v = linear("v", h).reshape(count, config.kv_heads, d)
-        if config.qk_norm:
-            q = _norm(q, w[prefix + "q_norm"], config.norm_eps)
-            k = _norm(k, w[prefix + "k_norm"], config.norm_eps)
-        q, k = _rotate(q, positions, config.rope), _rotate(k, positions, config.rope)
-        k, v = np.repeat(k, group, axis=1), np.repeat(v, group, axis=1)
-        scores = np.einsum("qhd,khd->hqk", q, k) / np.sqrt(d)
-        scores = np.where(sees, scores, -np.inf)
-        p = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        p /= p.sum(axis=-1, keepdims=True)
-        x = x + linear("o", np.einsum("hqk,khd->qhd", p, v).reshape(count, -1))
-        h = _norm(x, w[prefix + "mlp_norm"], config.norm_eps)
-        gate = linear("gate", h)
-        x = x + linear("down", gate / (1 + np.exp(-gate)) * linear("up", h))
+        if part != "mlp":
+            h = _norm(x, w[prefix + "attn_norm"], config.norm_eps)
+            q = linear("q", h).reshape(count, config.heads, d)
+            k = linear("k", h).reshape(count, config.kv_heads, d)
+            v = linear("v", h).reshape(count, config.kv_heads, d)
+            if config.qk_norm:
+                q = _norm(q, w[prefix + "q_norm"], config.norm_eps)
+                k = _norm(k, w[prefix + "k_norm"], config.norm_eps)
+            q, k = _rotate(q, positions, config.rope), _rotate(k, positions, config.rope)
+            k, v = np.repeat(k, group, axis=1), np.repeat(v, group, axis=1)
+            scores = np.einsum("qhd,khd->hqk", q, k) / np.sqrt(d)
+            scores = np.where(sees, scores, -np.inf)
+            p = np.exp(scores - scores.max(axis=-1, keepdims=True))
+            p /= p.sum(axis=-1, keepdims=True)
+            x = x + linear("o", np.einsum("hqk,khd->qhd", p, v).reshape(count, -1))
+        if part != "attention":
+            h = _norm(x, w[prefix + "mlp_norm"], config.norm_eps)
+            gate = linear("gate", h)
+            x = x + linear("down", gate / (1 + np.exp(-gate)) * linear("up", h))
         hidden[index] = x
     head = w["embed"] if config.tied_head else w["head"]
     return _norm(x, w["norm"], config.norm_eps) @ head.T, hidden

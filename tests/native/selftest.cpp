@@ -81,8 +81,14 @@ std::unique_ptr<Model> make_model(Format format, bool half_cache, int threads) {
   return model;
 }
 
+const std::vector<LayerPart> kAll = {{0, true, true}, {1, true, true}};
+const std::vector<LayerPart> kHalves = {
+    {0, true, false}, {0, false, true}, {1, true, false}, {1, false, true}};
+const std::vector<LayerPart> kSome = {{0, false, true}, {1, true, false}};
+
 // Logits of 40 tokens, fed in pieces of `step` rows.
-std::vector<float> run(Model& model, int step, bool shuffled) {
+std::vector<float> run(Model& model, int step, bool shuffled,
+                       const std::vector<LayerPart>& layers = kAll) {
   std::vector<std::int32_t> pages = {0, 1, 2, 3};
   if (shuffled) pages = {7, 2, 9, 4};
   std::vector<std::int32_t> tokens(40);
@@ -105,7 +111,7 @@ std::vector<float> run(Model& model, int step, bool shuffled) {
     span.logits = places.data();
     span.logit_count = count;
     span.hidden = {0};
-    const ForwardResult result = model.forward({span}, {0, 1});
+    const ForwardResult result = model.forward({span}, layers);
     for (int r = 0; r < count; ++r)
       out.insert(out.end(), result.logits->read(r), result.logits->read(r) + 131);
     for (int r = 0; r < count; ++r) {
@@ -140,15 +146,27 @@ void run_tree(Model& model) {
   span.mask = mask.data();
   span.logits = slots.data() + 1;
   span.logit_count = 0;
-  model.forward({span}, {0, 1});
+  model.forward({span}, kAll);
   bool refused = false;
   span.context = 60;  // slot 50 would be both read and written
   try {
-    model.forward({span}, {0, 1});
+    model.forward({span}, kAll);
   } catch (const InvalidInput& error) {
     refused = error.field == "spans[0].slots";
   }
   require(refused, "a slot that is read may not be written");
+  span.context = 18;
+  const std::vector<LayerPart> wrong[] = {
+      {{0, true, false}, {2, false, true}}, {{-1, true, true}}, std::vector<LayerPart>(1 << 20)};
+  for (const auto& layers : wrong) {
+    refused = false;
+    try {
+      model.forward({span}, layers);
+    } catch (const InvalidInput& error) {
+      refused = error.field == "layers";
+    }
+    require(refused, "layers that the model does not have, or too many, are refused");
+  }
   const std::int64_t from[] = {3, 4};
   const std::int64_t to[] = {4, 100};
   model.copy(from, to, 2);
@@ -219,6 +237,10 @@ int main() {
         if (expected.empty()) expected = run(*model, 1, false);
         require(run(*model, 7, true) == expected, "chunks and pages do not change bits");
         require(run(*model, 40, false) == expected, "nor does one large forward");
+        require(run(*model, 7, false, kHalves) == expected, "two halves are a layer");
+        const auto some = run(*model, 40, false, kSome);
+        require(some != expected, "what is left out is missing");
+        require(run(*model, 9, true, kSome) == some, "chunks do not change bits of halves either");
         run_tree(*model);
       }
     }

@@ -14,6 +14,7 @@ from native_models import BASE, make, random_weights, span
 from paradecode.backends.native import _core
 from paradecode.backends.native.backend import NativeBackend
 from paradecode.core.errors import BackendError, InvalidInput, InvalidModel
+from paradecode.core.layers import Half
 from paradecode.models.weights import Kind, Tensor
 
 
@@ -44,8 +45,14 @@ BAD = {
     "mask": [{"mask": np.ones((3, 4), bool)}, {"mask": np.ones((2, 3), bool)},
              {"mask": np.ones((3, 3), np.float32)}, {"mask": "all"}],
     "logits": [{"logits": i32(3)}, {"logits": i32(-1)}],
-    "hidden": [{"hidden": (3,)}, {"hidden": (-1,)}, {"hidden": (2,), "layers": (0, 1)}],
-    "layers": [{"layers": (0, 3)}, {"layers": (-1,)}],
+    "hidden": [{"hidden": (3,)}, {"hidden": (-1,)}, {"hidden": (2,), "layers": (0, 1)},
+               {"hidden": (0.0,)}, {"hidden": (Half(0, "mlp"),)}, {"hidden": (True,)},
+               {"hidden": 0}, {"hidden": (1 << 80,)}],
+    "layers": [{"layers": layers} for layers in (
+        (0, 3), (-1,), (0, Half(3, "mlp")), (Half(-1, "attention"),), (Half(0, "both"),),
+        (Half(0, None),), (Half("0", "mlp"),), (Half(True, "mlp"),), ((0, "mlp"),), (True,), (0.0,),
+        ("0",), (None,), (1 << 80,), "0", 0, Half(0, "mlp"), (0,) * 20000,
+    )],
     "embeddings": [{"embeddings": np.zeros((3, 63), np.float32)},
                    {"embeddings": np.zeros((3, 64))}],
     "resume": [{"resume": np.zeros((2, 64), np.float32)},
@@ -70,6 +77,37 @@ def test_bad_spans_are_refused_and_store_nothing(backend, field, changes):
     assert error.value.field.endswith(field)
     after = backend.forward([span([4, 5], [9], 5, slots=i32(-1))])[0].logits.numpy()
     assert (before == after).all()
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        (3,), (-1,), ((3, "mlp"),), ((-1, "mlp"),), ((0, "both"),), ((0, "mlp\0"),), ((0, b"mlp"),),
+        ((0, None),), ((0, "mlp", 0),), ((0,),), ((),), (((0, "mlp"), "mlp"),), (("0", "mlp"),),
+        ((True, "mlp"),), ((1 << 80, "mlp"),), ((0.0, "mlp"),), (False,), (1 << 80,), (-1 << 80,),
+        (0.5,), ("mlp",), (None,), ([0, "mlp"],), "mlp", b"0", 0, {0: 1}, np.array([0, 1]),
+        ((0, "\ud800"),), [0] * 20000,
+    ],
+    ids=lambda layers: repr(layers)[:40],
+)  # fmt: skip
+def test_the_core_itself_refuses_what_are_no_layers(backend, layers):
+    """Without the checks of the Python class around it."""
+    backend.forward([span([4, 5], [1, 2, 3, 4, 5])])
+    row = span([4, 5], [9], 5, slots=i32(-1))
+    before = backend.forward([row])[0].logits.numpy()
+    with pytest.raises(InvalidInput, match="layers"):
+        backend._model().forward([span([4, 5], [6, 7, 8])], layers)
+    assert (backend.forward([row])[0].logits.numpy() == before).all()
+
+
+def test_an_index_that_raises_reaches_the_caller(backend):
+    class Odd:
+        def __index__(self):
+            raise ZeroDivisionError
+
+    for layers in ((Odd(),), ((Odd(), "mlp"),)):
+        with pytest.raises(ZeroDivisionError):
+            backend._model().forward([span([4, 5], [6])], layers)
 
 
 def test_two_sequences_may_not_touch_one_slot(backend):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from native_models import BASE, CONFIGS, make, page_count, random_weights, reference, span
 
+from paradecode.core.layers import Half
 from paradecode.models.weights import Kind, Tensor
 
 EXACT = {"dtype": "f32", "kv_dtype": "f32"}
@@ -134,6 +135,62 @@ def test_embeddings_resume_layers_and_selected_logits():
     assert close(bare.logits.numpy(), expected)
     (nothing,) = backend.forward([span([1], tokens, logits=np.empty(0, np.int32))])
     assert nothing.logits.shape == (0, 100)
+
+
+SOME = (0, Half(1, "mlp"), Half(2, "attention"), Half(0, "mlp"))
+
+
+@pytest.mark.parametrize("name", ["grouped", "biases", "qk_norm", "odd_sizes", "window"])
+def test_halves_of_layers_match_the_reference(name):
+    config = CONFIGS[name]
+    tokens = np.random.default_rng(9).integers(0, config.vocab_size, 23)
+    backend = make(config, threads=2, **EXACT)
+    for layers in [SOME, [Half(1, "attention")], [Half(2, "mlp")], SOME[::-1]]:
+        expected, hidden = reference(config, random_weights(config), tokens, layers=layers)
+        asked = tuple(hidden)
+        first, second = (
+            backend.forward([span([5, 2], tokens[a:b], a, layers=tuple(layers), hidden=asked)])[0]
+            for a, b in [(0, 17), (17, 23)]
+        )
+        assert close(np.concatenate([first.logits.numpy(), second.logits.numpy()]), expected)
+        for layer, states in hidden.items():  # What the last part of it that ran puts out.
+            assert close(np.concatenate([first.hidden[layer], second.hidden[layer]]), states)
+
+
+@pytest.mark.parametrize("name", ["grouped", "biases", "window"])
+def test_halves_of_layers_match_the_torch_backend(name):
+    """Drafts by some halves, over keys and values that all layers have stored."""
+    pytest.importorskip("torch")
+    from paradecode.backends.torch.backend import TorchBackend
+
+    config, tokens = CONFIGS[name], np.random.default_rng(10).integers(0, 100, 24)
+    exact = TorchBackend(config, random_weights(config), dtype="fp64", threads=1)
+    exact.reserve(64)
+    native = make(config, **EXACT)
+    unstored = np.full(4, -1, np.int32)
+    for backend in (exact, native):
+        backend.forward([span([5, 2], tokens[:20])])
+    for layers in [SOME, (Half(1, "attention"),), (Half(2, "mlp"), 0)]:
+        draft = span([5, 2], tokens[20:], 20, layers=layers, slots=unstored)
+        expected = exact.forward([draft])[0].logits.values
+        assert close(native.forward([draft])[0].logits.numpy(), expected)
+
+
+def test_only_attention_stores_keys_and_values():
+    rng = np.random.default_rng(11)
+    tokens, other = rng.integers(0, 100, 12), rng.integers(0, 100, 12)
+    backend = make(BASE, **EXACT)
+
+    def after():
+        unstored = np.array([-1], np.int32)
+        return backend.forward([span([2], [5], 12, slots=unstored)])[0].logits.numpy()
+
+    backend.forward([span([2], tokens)])
+    before = after()
+    backend.forward([span([2], other, layers=tuple(Half(layer, "mlp") for layer in range(3)))])
+    assert (after() == before).all()
+    backend.forward([span([2], other, layers=(Half(1, "attention"),))])
+    assert (after() != before).any()
 
 
 def test_copied_slots_carry_keys_and_values():

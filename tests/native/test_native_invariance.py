@@ -10,6 +10,7 @@ import pytest
 from native_models import BASE, CONFIGS, make, page_count, span
 
 from paradecode.backends.native import _core
+from paradecode.core.layers import Half
 from paradecode.models.config import Rope
 
 FORMATS = [("q4", "f16"), ("q8", "f16"), ("bf16", "f16"), ("f16", "f32"), ("f32", "f32")]
@@ -43,6 +44,37 @@ def test_chunks_pages_and_threads(dtype, kv, threads):
             for a, b in pairwise(cuts)
         ]
         assert (np.concatenate(got) == expected).all()
+
+
+@pytest.mark.parametrize(("dtype", "kv"), FORMATS)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_two_halves_are_a_layer(dtype, kv, threads):
+    tokens = np.random.default_rng(1).integers(0, 333, 30)
+    backend = make(WIDE, dtype=dtype, kv_dtype=kv, threads=threads)
+    split = tuple(Half(layer, part) for layer in range(3) for part in ("attention", "mlp"))
+    mixed = (0, *split[2:4], 2)
+    for a, b in [(0, 22), (22, 29), (29, 30)]:  # Many rows, some, and one.
+        runs = [
+            backend.forward([span(pages, tokens[a:b], a, layers=layers, hidden=(0, 1, 2))])[0]
+            for pages, layers in [([0, 1], None), ([9, 4], (0, 1, 2)), ([3, 7], split),
+                                  ([6, 2], mixed)]
+        ]  # fmt: skip
+        for other in runs[1:]:
+            assert (other.logits.numpy() == runs[0].logits.numpy()).all()
+            assert all((other.hidden[n] == runs[0].hidden[n]).all() for n in range(3))
+
+
+def test_a_layer_may_be_finished_by_another_forward():
+    tokens = np.random.default_rng(2).integers(0, 333, 9)
+    backend = make(WIDE, dtype="q8")
+    whole = backend.forward([span([0], tokens)])[0].logits.numpy()
+    first = span([1], tokens, layers=(0, Half(1, "attention")), hidden=(1,))
+    states = backend.forward([first])[0].hidden[1]
+    upper = span([1], tokens, layers=(Half(1, "mlp"), 2), resume=states)
+    assert (backend.forward([upper])[0].logits.numpy() == whole).all()
+    more = [span([page], [5], 9) for page in (0, 1)]  # All layers hold what they should.
+    one, two = backend.forward(more)
+    assert (one.logits.numpy() == two.logits.numpy()).all()
 
 
 @pytest.mark.parametrize("name", CONFIGS)

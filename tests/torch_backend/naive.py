@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from paradecode.core.layers import Half, Layer
 from paradecode.models.config import ModelConfig, Rope
 from paradecode.models.weights import Tensor, Weights
 
@@ -44,7 +45,7 @@ class Naive:
         positions: Sequence[int] | None = None,
         seen: np.ndarray | None = None,
         embeddings: np.ndarray | None = None,
-        layers: Sequence[int] | None = None,
+        layers: Sequence[Layer] | None = None,
     ) -> np.ndarray:
         """float64 [N, V]; causal unless ``seen`` (bool [N, N]) says otherwise."""
         x = self.hidden(tokens, positions, seen, embeddings, layers)[-1]
@@ -57,7 +58,7 @@ class Naive:
         positions: Sequence[int] | None = None,
         seen: np.ndarray | None = None,
         embeddings: np.ndarray | None = None,
-        layers: Sequence[int] | None = None,
+        layers: Sequence[Layer] | None = None,
     ) -> list[np.ndarray]:
         """The input, then the output of each of ``layers``."""
         c = self.config
@@ -68,10 +69,14 @@ class Naive:
         if c.sliding_window:
             seen = seen & (at[None, :] > at[:, None] - c.sliding_window)
         for index in range(c.layers) if layers is None else layers:
-            states.append(self._layer(f"layers.{index}.", states[-1].astype(np.float64), at, seen))
+            layer, part = index if isinstance(index, Half) else (index, "both")
+            x = states[-1].astype(np.float64)
+            if part != "mlp":
+                x = self._attention(f"layers.{layer}.", x, at, seen)
+            states.append(x if part == "attention" else self._mlp(f"layers.{layer}.", x))
         return states
 
-    def _layer(self, name: str, x: np.ndarray, at: np.ndarray, seen: np.ndarray) -> np.ndarray:
+    def _attention(self, name: str, x: np.ndarray, at: np.ndarray, seen: np.ndarray) -> np.ndarray:
         c = self.config
         h = self._norm(x, name + "attn_norm")
         q = self._linear(h, name + "q").reshape(-1, c.heads, c.head_dim)
@@ -87,7 +92,9 @@ class Naive:
             scores = np.where(seen, scores, -np.inf)
             p = np.exp(scores - scores.max(axis=1, keepdims=True))
             mixed[:, head] = p / p.sum(axis=1, keepdims=True) @ v[:, group]
-        x = x + self._linear(mixed.reshape(len(x), -1), name + "o")
+        return x + self._linear(mixed.reshape(len(x), -1), name + "o")
+
+    def _mlp(self, name: str, x: np.ndarray) -> np.ndarray:
         h = self._norm(x, name + "mlp_norm")
         gate = self._linear(h, name + "gate")
         gated = gate / (1 + np.exp(-gate)) * self._linear(h, name + "up")

@@ -11,6 +11,8 @@ pytest.importorskip("torch")
 
 from house import CONFIGS, House, causal, close, ints
 
+from paradecode.core.layers import Half
+
 
 def test_hidden_outputs(house):
     text = house.text(19)
@@ -54,6 +56,46 @@ def test_skipped_layers(house):
     close(house.run(span)[0], house.naive.logits(text, layers=[0, 2]))
     none = replace(causal(house.pages(15), text, 0, 15), layers=())
     close(house.run(none)[0], house.naive.logits(text, layers=[]))
+
+
+SOME = (0, Half(1, "mlp"), Half(2, "attention"))
+
+
+def test_halves_of_layers(house):
+    text = house.text(15)
+    span = replace(causal(house.pages(15), text, 0, 15), layers=SOME, hidden=(1, 2))
+    result = house.backend.forward([span])[0]
+    close(result.logits.values, house.naive.logits(text, layers=SOME))
+    states = house.naive.hidden(text, layers=SOME)
+    for layer, got in result.hidden.items():  # What its half puts out.
+        np.testing.assert_allclose(got, states[layer + 1], rtol=2e-7, atol=1e-7)
+    # Again in two forwards, the second over what the first has stored.
+    first = replace(causal(span.pages, text, 0, 9), layers=SOME)
+    second = replace(causal(span.pages, text, 9, 15), layers=SOME)
+    house.run(first)
+    close(house.run(second)[0], house.naive.logits(text, layers=SOME)[9:])
+
+
+def test_two_halves_are_a_layer(house):
+    text = house.text(11)
+    split = (Half(0, "attention"), Half(0, "mlp"), 1, Half(2, "attention"), Half(2, "mlp"))
+    whole = causal(house.pages(11), text, 0, 11)
+    halved = replace(whole, pages=house.pages(11), layers=split, hidden=(0,))
+    one, two = house.backend.forward([replace(whole, hidden=(0,))])[0], None
+    two = house.backend.forward([halved])[0]
+    assert (one.logits.values == two.logits.values).all()
+    assert (one.hidden[0] == two.hidden[0]).all()  # Behind the second of its halves.
+
+
+def test_only_attention_stores_keys_and_values(house):
+    text, other = house.text(8), house.text(8, 1)
+    pages = house.pages(8)
+    house.prefill(pages, text)
+    caches = (*house.backend.keys, *house.backend.values)
+    before = [cache.clone() for cache in caches]
+    house.run(replace(causal(pages, other, 0, 8), layers=SOME))
+    same = [bool((a == b).all()) for a, b in zip(before, caches, strict=True)]
+    assert same == [False, True, False] * 2
 
 
 def test_embeddings_equal_tokens(house):

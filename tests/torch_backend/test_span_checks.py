@@ -16,6 +16,7 @@ torch = pytest.importorskip("torch")
 from paradecode.backends.interface import Span, check_spans  # noqa: E402
 from paradecode.backends.torch.backend import TorchBackend  # noqa: E402
 from paradecode.core.errors import InvalidInput  # noqa: E402
+from paradecode.core.layers import Half  # noqa: E402
 
 CONFIG = tiny_config()
 PAGES = 4
@@ -107,6 +108,32 @@ def test_spans_and_their_layers():
         BACKEND.forward([])
     with pytest.raises(InvalidInput, match="layers"):
         BACKEND.forward([good(), replace(good(), layers=(0,), hidden=())])
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        (0, CONFIG.layers), (-1,), (Half(CONFIG.layers, "mlp"),), (Half(-1, "attention"),),
+        (Half(0, "both"),), (Half(0, None),), (Half("0", "mlp"),), ((0, "mlp"),), (True,), (0.0,),
+        ("0",), (None,), (1 << 80,), ([0],), "0", 0, Half(0, "mlp"), {0}, np.array([0, 1]),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_what_are_no_layers_is_refused_and_nothing_is_stored(layers):
+    before = [cache.clone() for cache in (*BACKEND.keys, *BACKEND.values)]
+    with pytest.raises(InvalidInput) as caught:
+        BACKEND.forward([replace(good(), layers=layers, hidden=())])
+    assert caught.value.field == "layers"
+    after = (*BACKEND.keys, *BACKEND.values)
+    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+def test_hidden_states_are_of_layers_that_run():
+    span = replace(good(), layers=(1, Half(2, "mlp")), hidden=(2,))
+    assert set(BACKEND.forward([span])[0].hidden) == {2}
+    for hidden in ((0,), (Half(2, "mlp"),), (2.0,), (True,), 2, None):
+        with pytest.raises(InvalidInput, match="hidden"):
+            BACKEND.forward([replace(span, hidden=hidden)])
 
 
 def test_every_array_field_is_covered():

@@ -19,6 +19,7 @@ from paradecode.backends.torch.backend import TorchBackend  # noqa: E402
 from paradecode.backends.torch.parallel.leader import ParallelBackend  # noqa: E402
 from paradecode.backends.torch.parallel.messages import config_of, config_values  # noqa: E402
 from paradecode.core.errors import InvalidInput  # noqa: E402
+from paradecode.core.layers import Half  # noqa: E402
 from paradecode.core.sampling import SamplingParams  # noqa: E402
 from paradecode.core.tree import TokenTree  # noqa: E402
 from paradecode.decoders.registry import parse  # noqa: E402
@@ -120,6 +121,7 @@ def test_parts_of_the_layers(both: Both) -> None:
     state = both.one.forward([lower])[0].hidden[0]
     both.same(replace(causal(text, 0, 12), layers=(1, 2), resume=state))
     both.same(replace(causal(text, 0, 12), layers=(), resume=state))
+    both.same(replace(causal(text, 0, 12), layers=(0, Half(1, "mlp"), Half(2, "attention"))))
     both.same(replace(causal(text, 0, 12), tokens=text[:0], embeddings=state))
 
 

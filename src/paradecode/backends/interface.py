@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.errors import InvalidInput
+from paradecode.core.layers import Layers, halves, is_layer, is_number
 from paradecode.core.logits import Logits
 from paradecode.models.config import ModelConfig
 
@@ -42,8 +43,10 @@ class Span:
         tail_positions: int32 [T], their positions.
         mask: bool [K, T + K], or None for causal: row k sees all of ``tail`` and rows 0..k.
         logits: int32 [R], the rows that go through the final norm and the LM head.
-        hidden: layers whose outputs are returned.
-        layers: layers to run, in order, or None for all.
+        hidden: layers whose outputs are returned; they must run. The output of a layer is the
+            residual stream behind the last part of it that runs.
+        layers: layers, or halves of layers, to run, in order; None for all. A layer whose attention
+            does not run neither reads nor stores keys and values.
         embeddings: float32 [K, D] or None.
         resume: float32 [K, D] or None; enters the first of ``layers`` in place of the embedding.
     """
@@ -59,7 +62,7 @@ class Span:
     tail_positions: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
     mask: NDArray[np.bool_] | None = None
     hidden: tuple[int, ...] = ()
-    layers: tuple[int, ...] | None = None
+    layers: Layers | None = None
     embeddings: NDArray[np.float32] | None = None
     resume: NDArray[np.float32] | None = None
 
@@ -117,9 +120,9 @@ def check_spans(config: ModelConfig, reserved: int, spans: Sequence[Span]) -> No
     if not spans:
         raise InvalidInput("spans", 0, "give at least one span")
     for span in spans:
+        _check_span(config, reserved, span)
         if span.layers != spans[0].layers:
             raise InvalidInput("layers", span.layers, "spans of one forward run the same layers")
-        _check_span(config, reserved, span)
 
 
 def _check_span(config: ModelConfig, reserved: int, span: Span) -> None:
@@ -144,15 +147,34 @@ def _check_span(config: ModelConfig, reserved: int, span: Span) -> None:
         span.mask.shape != (rows, tail + rows) or span.mask.dtype != np.bool_
     ):
         raise InvalidInput("mask", span.mask.shape, f"give bool [{rows}, {tail + rows}]")
-    for name in ("layers", "hidden"):
-        for layer in getattr(span, name) or ():
-            if not 0 <= layer < config.layers:
-                raise InvalidInput(name, layer, f"the model has layers 0 to {config.layers - 1}")
+    check_layers(config, span)
     given = span.resume if span.resume is not None else span.embeddings
     if given is None:
         _within("tokens", span.tokens, 0, config.vocab_size, rows)
     elif given.shape != (rows, config.hidden_size):
         raise InvalidInput("embeddings", given.shape, f"give [{rows}, {config.hidden_size}]")
+
+
+def check_layers(config: ModelConfig, span: Span) -> None:
+    """Raise InvalidInput if ``layers`` or ``hidden`` of a span are not this model's."""
+    layers, hidden = () if span.layers is None else span.layers, span.hidden
+    for name, given in (("layers", layers), ("hidden", hidden)):
+        if not isinstance(given, (tuple, list)):
+            raise InvalidInput(name, given, "give a tuple")
+    for layer in layers:
+        if not is_layer(layer):
+            fix = "give numbers of layers, or Half(number, 'attention' or 'mlp')"
+            raise InvalidInput("layers", layer, fix)
+        if not 0 <= halves(layer)[0] < config.layers:
+            fix = f"the model has layers 0 to {config.layers - 1}"
+            raise InvalidInput("layers", layer, fix)
+    running = {halves(layer)[0] for layer in layers}
+    for number in hidden:
+        if not is_number(number) or not 0 <= number < config.layers:
+            fix = f"give numbers of layers, from 0 to {config.layers - 1}"
+            raise InvalidInput("hidden", number, fix)
+        if span.layers is not None and number not in running:
+            raise InvalidInput("hidden", number, "ask for layers that this forward runs")
 
 
 def _within(

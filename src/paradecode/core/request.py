@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Union
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.layers import Layers
 from paradecode.core.tree import EMPTY, TokenTree
 
 if TYPE_CHECKING:
@@ -88,9 +89,11 @@ class Forward:
             ``tokens`` (if any) and then every tree row, so that row 0 of the reply is the root and
             row i + 1 is node i.
         hidden: layers whose outputs come back (0 is the first layer; -1 the last, before the norm).
-        layers: the layers to run, in order; None runs all of them. Rows of a forward with
-            ``layers`` are scratch: its tree hangs under the last *cached* token, so that pending
-            tokens are its first nodes, and the next full forward drops it (self-speculation).
+            They must run. Of a layer that runs by half this is what that half puts out.
+        layers: the layers, or halves of layers (:class:`paradecode.core.layers.Half`), to run, in
+            order; None runs all of them. Rows of a forward with ``layers`` are scratch: its tree
+            hangs under the last *cached* token, so that pending tokens are its first nodes, and
+            the next full forward drops it (self-speculation).
         embeddings: float32 [K, hidden size]; replaces the lookup of ``tokens``.
         resume: float32 [K, hidden size]; hidden states that enter the first of ``layers``.
         model: name of the model, ``TARGET`` unless the method brings another.
@@ -106,7 +109,7 @@ class Forward:
     visible: NDArray[np.int32] | None = None
     logits: NDArray[np.int32] | None = None
     hidden: tuple[int, ...] = ()
-    layers: tuple[int, ...] | None = None
+    layers: Layers | None = None
     embeddings: NDArray[np.float32] | None = None
     resume: NDArray[np.float32] | None = None
     model: str = TARGET

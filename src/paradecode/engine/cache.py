@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from paradecode.backends.interface import PAGE, Backend, Span
 from paradecode.core.errors import DecoderError
+from paradecode.core.layers import attending, is_number
 from paradecode.core.request import Attend, BlockCausal, Forward, Overwrite, Store
 from paradecode.core.tree import ROOT
 from paradecode.engine.pages import PagePool, next_key
@@ -41,7 +42,7 @@ class Cache:
         capacity: slots that a canvas may use: those that were set aside for this request.
 
     Attributes:
-        layers: those that every committed row holds; None for all.
+        layers: those whose keys and values every committed row holds; None for all.
         filled: of a canvas, which slots hold keys and values: bool [capacity]; else None.
     """
 
@@ -124,7 +125,7 @@ class Cache:
         if rows is None:  # The root, then the nodes.
             rows = np.arange(max(count - 1, 0), count + drafted, dtype=np.int32)
         layers = self.backend.config.layers
-        if not all(-layers <= layer < layers for layer in forward.hidden):
+        if not all(is_number(one) and -layers <= one < layers for one in forward.hidden):
             raise DecoderError(f"hidden layers {forward.hidden}: the model has {layers}")
         return Span(
             pages=np.array(self.pages, np.int32),
@@ -152,7 +153,8 @@ class Cache:
             if forward.attend is not Attend.CAUSAL or any(part is not None for part in changed):
                 self.reusable = False
             if forward.layers is not None and count:
-                self.layers = (self.layers or self._layers(forward)) & self._layers(forward)
+                held = self._attending(forward)
+                self.layers = held if self.layers is None else self.layers & held
                 self.reusable = False
         elif isinstance(forward.store, Overwrite):
             self.reusable = False
@@ -233,9 +235,10 @@ class Cache:
         for ids in (_NONE if own else tokens, forward.tree.tokens):
             if len(ids) and not (ids.min() >= 0 and ids.max() < vocabulary):
                 raise DecoderError(f"token ids must be from 0 to {vocabulary - 1}")
-        if self.layers is not None and not self.layers.issuperset(self._layers(forward)):
+        if self.layers is not None and not self.layers.issuperset(self._attending(forward)):
             raise DecoderError(
-                f"committed rows hold layers {sorted(self.layers)} only; the others cannot run"
+                f"committed rows hold keys and values of layers {sorted(self.layers)} only; the "
+                "attention of the others cannot run"
             )
         if forward.store is Store.COMMIT and len(tokens):
             if self.nodes:
@@ -249,8 +252,10 @@ class Cache:
                     f"{expected.tolist()}, not {tokens.tolist()}"
                 )
 
-    def _layers(self, forward: Forward) -> set[int]:
-        return set(range(self.backend.config.layers) if forward.layers is None else forward.layers)
+    def _attending(self, forward: Forward) -> set[int]:
+        """The layers that read and write keys and values."""
+        layers = forward.layers
+        return set(range(self.backend.config.layers)) if layers is None else attending(layers)
 
     def _visible(self, forward: Forward) -> NDArray[np.int32] | None:
         """The cached slots that the rows see, if not all; rows that replace slots see the new."""

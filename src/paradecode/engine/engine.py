@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from paradecode.backends.interface import PAGE, Backend, Span, SpanResult
 from paradecode.core.errors import BackendLost, CapacityError, DecoderError, InvalidInput
+from paradecode.core.layers import Layers
 from paradecode.core.noise import MASK64, mix
 from paradecode.core.request import TARGET, Apply, Forward, Store
 from paradecode.core.vocabulary import Vocabulary
@@ -366,7 +367,7 @@ def _alone(backend: Backend, span: Span) -> SpanResult | Exception:
 
 def _by_model_and_layers(calls: Sequence[Call]) -> list[list[Call]]:
     """Calls that can share a forward: same model, same layers, one that writes a cache."""
-    groups: dict[tuple[str, tuple[int, ...] | None, int], list[Call]] = {}
+    groups: dict[tuple[str, Layers | None, int], list[Call]] = {}
     seen: dict[int, tuple[int, bool]] = {}
     for call in calls:
         forward: Forward = call.forward

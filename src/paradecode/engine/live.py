@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from paradecode.backends.interface import PAGE, Span, SpanResult
 from paradecode.core.errors import DecoderError
+from paradecode.core.layers import is_layer, work
 from paradecode.core.request import TARGET, Apply, Attend, Fork, Forward, Overwrite, Reply, Store
 from paradecode.core.request import Request as DecoderRequest
 from paradecode.core.tree import EMPTY, TokenTree
@@ -101,7 +102,7 @@ class Call:
         f, rows = self.forward, len(self.forward.tokens)
         if f.layers is not None and isinstance(f.store, Overwrite):
             # Some layers of a canvas once more: no forward of its own, but a part of its rows.
-            self.sequence.rows += round(rows * len(f.layers) / self.cache.backend.config.layers)
+            self.sequence.rows += round(rows * work(f.layers) / self.cache.backend.config.layers)
         else:
             self.sequence.scored(f.tree, rows)
 
@@ -243,6 +244,11 @@ def _checked(forward: Forward) -> Forward:
     if not isinstance(forward.tree, TokenTree):
         raise DecoderError(f"tree must be a TokenTree, not {type(forward.tree).__name__}")
     layers = None if forward.layers is None else tuple(forward.layers)
+    if layers is not None and not all(map(is_layer, layers)):
+        raise DecoderError(
+            "layers must be numbers of layers, or Half(number, 'attention' or 'mlp'), not "
+            f"{layers!r:.80}"
+        )
     if tokens is forward.tokens and layers is forward.layers and isinstance(forward.hidden, tuple):
         return forward
     return replace(forward, tokens=tokens, layers=layers, hidden=tuple(forward.hidden))

@@ -4,6 +4,9 @@ It has the anatomy of a transformer (embedding, layers that store one value per 
 visibility, a residual stream, a head), but "attention" is a sum of 64-bit hashes. A wrong mask,
 slot, position, page, copy or layer therefore gives other logits with near certainty, where a real
 model might change by too little to notice. It is also a hundred times faster than one.
+
+A layer's attention adds what it sees to the stream, its MLP mixes the bits of the stream (the same
+way in every layer).
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.backends.interface import PAGE, Span, SpanResult, check_spans
+from paradecode.core.layers import halves
 from paradecode.core.logits import ArrayLogits
 from paradecode.core.noise import GOLDEN
 from paradecode.models.config import ModelConfig, Rope
@@ -126,16 +130,20 @@ class ToyBackend:
         # Masks are all one token and may see one and the same: only their places tell them apart.
         place = span.positions.astype(np.uint64) * np.uint64(self.config.mask_token is not None)
         hidden: dict[int, NDArray[np.float32]] = {}
-        for layer in span.layers if span.layers is not None else range(self.config.layers):
-            new = _value(x, span.positions, layer)
-            cached = self.values[layer]
-            seen = (
-                cached[_physical(span, base)].sum(dtype=np.uint64)
-                + (seen_tail * cached[_physical(span, span.tail)]).sum(1, dtype=np.uint64)
-                + (mask * new).sum(1, dtype=np.uint64)
-            )
-            cached[_physical(span, span.slots[stored])] = new[stored]
-            x = mix(x + seen + place)
+        layers = span.layers if span.layers is not None else range(self.config.layers)
+        for layer, attends, feeds in map(halves, layers):
+            if attends:
+                new = _value(x, span.positions, layer)
+                cached = self.values[layer]
+                seen = (
+                    cached[_physical(span, base)].sum(dtype=np.uint64)
+                    + (seen_tail * cached[_physical(span, span.tail)]).sum(1, dtype=np.uint64)
+                    + (mask * new).sum(1, dtype=np.uint64)
+                )
+                cached[_physical(span, span.slots[stored])] = new[stored]
+                x = x + seen + place
+            if feeds:
+                x = mix(x)
             if layer in span.hidden:
                 hidden[layer] = _pack(x, tokens)
         wanted = span.logits

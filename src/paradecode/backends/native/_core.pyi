@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.backends.interface import Span
+from paradecode.core.layers import Layers
 from paradecode.core.logits import Bias
 
 def available_isas() -> list[str]:
@@ -66,7 +67,7 @@ class Model:
     def finish_loading(self, tied_head: bool) -> None: ...
     def reserve(self, pages: int) -> None: ...
     def forward(
-        self, spans: Sequence[Span], layers: Sequence[int]
+        self, spans: Sequence[Span], layers: Layers | None
     ) -> list[tuple[LogitRows, dict[int, NDArray[np.float32]]]]: ...
     def copy(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> None: ...
     @property

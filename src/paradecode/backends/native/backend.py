@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.backends.interface import Span, SpanResult
+from paradecode.backends.interface import Span, SpanResult, check_layers
 from paradecode.backends.native._core import Model
 from paradecode.backends.native.logits import NativeLogits
 from paradecode.backends.native.machine import default_threads
@@ -74,7 +74,6 @@ class NativeBackend:
             raise InvalidInput("backend", "native", "it has no experts; use backend='torch'")
         check_weights(config, weights)
         self.config = config
-        self._all_layers = list(range(config.layers))
         self._core: Model | None = Model(
             vocab_size=config.vocab_size,
             hidden_size=config.hidden_size,
@@ -136,10 +135,12 @@ class NativeBackend:
         if not spans:
             raise InvalidInput("spans", 0, "give at least one span")
         layers = spans[0].layers
+        if layers is not None:
+            check_layers(self.config, spans[0])
         for span in spans:
-            if span.layers != layers:
+            if type(span.layers) is not type(layers) or span.layers != layers:
                 raise InvalidInput("layers", span.layers, "give all spans the same layers")
-        results = core.forward(spans, self._all_layers if layers is None else list(layers))
+        results = core.forward(spans, layers)
         return [SpanResult(NativeLogits(rows), hidden) for rows, hidden in results]
 
     def copy(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> None:

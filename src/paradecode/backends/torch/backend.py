@@ -14,6 +14,7 @@ from paradecode.backends.interface import PAGE, Span, SpanResult, check_spans
 from paradecode.backends.torch.logits import TorchLogits
 from paradecode.backends.torch.model import Transformer, attention, pack
 from paradecode.core.errors import InvalidInput
+from paradecode.core.layers import halves
 from paradecode.core.logits import ArrayLogits, Logits
 from paradecode.models.config import ModelConfig
 from paradecode.models.weights import Weights, check_weights
@@ -105,8 +106,11 @@ class TorchBackend:
                 keys[view.targets], values[view.targets] = new_k[view.kept], new_v[view.kept]
             return pack(mixed)
 
-        for layer in layers:
-            x = self.model.layer(layer, x, cos, sin, attend)
+        for layer, attends, feeds in map(halves, layers):
+            if attends:
+                x = self.model.mix(layer, x, cos, sin, attend)
+            if feeds:
+                x = self.model.feed(layer, x)
             for span, rows, out in zip(spans, ranges, hidden, strict=True):
                 if layer in span.hidden:
                     out[layer] = x[rows].float().cpu().numpy()

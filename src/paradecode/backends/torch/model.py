@@ -48,6 +48,10 @@ class Transformer:
 
     def layer(self, index: int, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
         """[N, D] -> [N, D], through attention and the gated MLP."""
+        return self.feed(index, self.mix(index, x, cos, sin, attend))
+
+    def mix(self, index: int, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
+        """[N, D] -> [N, D], through the attention of a layer."""
         c, name = self.config, f"layers.{index}."
         h = self._norm(x, name + "attn_norm")
         q = self._linear(h, name + "q").unflatten(1, (-1, c.head_dim))
@@ -56,11 +60,15 @@ class Transformer:
         if c.qk_norm:
             q, k = self._norm(q, name + "q_norm"), self._norm(k, name + "k_norm")
         mixed = attend(index, rotate(q, cos, sin), rotate(k, cos, sin), v)
-        x = x + self._linear(mixed.flatten(1), name + "o")
+        return x + self._linear(mixed.flatten(1), name + "o")
+
+    def feed(self, index: int, x: Tensor) -> Tensor:
+        """[N, D] -> [N, D], through the MLP of a layer, or its experts."""
+        mixture, name = self.config.mixture, f"layers.{index}."
         h = self._norm(x, name + "mlp_norm")
-        if c.mixture is None or index in c.mixture.dense:
+        if mixture is None or index in mixture.dense:
             return x + self._mlp(h, name)
-        return x + self._experts(h, name, c.mixture)
+        return x + self._experts(h, name, mixture)
 
     def _mlp(self, h: Tensor, name: str) -> Tensor:
         """[N, D] -> [N, D]."""

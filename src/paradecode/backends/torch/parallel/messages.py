@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from paradecode.backends.interface import Span
 from paradecode.core.errors import InvalidInput
+from paradecode.core.layers import Half
 from paradecode.models.config import ModelConfig, Rope
 from paradecode.models.mixture import Mixture
 
@@ -93,11 +94,16 @@ def spans_of(values: Sequence[dict[str, Any]], arrays: Arrays) -> list[Span]:
             Span(
                 context=entry["context"],
                 hidden=tuple(entry["hidden"]),
-                layers=None if layers is None else tuple(layers),
+                layers=None if layers is None else tuple(map(_layer, layers)),
                 **own,
             )
         )
     return spans
+
+
+def _layer(value: Any) -> int | Half:
+    """A layer, or a half of one, which JSON has as a list."""
+    return Half(*value) if isinstance(value, list) else value
 
 
 def config_values(config: ModelConfig) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""SWIFT: look for the layers that can be skipped while decoding."""
+"""SWIFT: look for the halves of layers that can be skipped while decoding."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.layers import Half, Layers
 from paradecode.core.request import TARGET, Forward, Reply, Store
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import TokenTree
@@ -24,18 +25,24 @@ TOLERANCE, GOOD_ENOUGH = 100, 0.95
 
 
 class Search:
-    """The best set of kept layers so far, for all requests of a tenant.
+    """The best set of kept sub-layers so far, for all requests of a tenant.
 
-    Sets are bool vectors over the layers; the first and the last are always kept.
+    Sets are bool vectors [2 * layers] in the order in which the sub-layers run: the attention of
+    layer 0, its MLP, the attention of layer 1. The first layer and the last are always kept whole.
+
+    Args:
+        layers: of the model.
+        skip: share of the sub-layers between the first layer and the last that every set leaves
+            out.
     """
 
     def __init__(self, layers: int, skip: float) -> None:
-        self.kept = np.ones(layers, bool)
-        self.skipped = min(round(skip * layers), max(layers - 2, 0))
-        every_second = np.arange(1, layers - 1, 2)
-        self.kept[every_second[: self.skipped]] = False
-        rest = np.flatnonzero(self.kept[1:-1]) + 1
-        self.kept[rest[: max(0, self.skipped - len(every_second))]] = False
+        self.kept = np.ones(2 * layers, bool)
+        between = max(layers - 2, 0)
+        self.skipped = round(skip * 2 * between)
+        order = [*range(1, 1 + between, 2), *range(2, 1 + between, 2)]
+        halves = [half for layer in order for half in (2 * layer, 2 * layer + 1)]
+        self.kept[halves[: self.skipped]] = False
         self.score, self.trials, self.stale = -1.0, 0, 0
         self._sets: list[NDArray[np.bool_]] = []
         self._scores: list[float] = []
@@ -43,12 +50,12 @@ class Search:
         self.calibration = Calibration()
 
     @property
-    def layers(self) -> tuple[int, ...]:
-        return tuple(np.flatnonzero(self.kept).tolist())
+    def layers(self) -> Layers:
+        return runs_of(self.kept)
 
     def settled(self, most: int) -> bool:
         """Whether to stop looking."""
-        choices = 0 < self.skipped < len(self.kept) - 2
+        choices = 0 < self.skipped < len(self.kept) - 4
         tired = self.trials >= most or self.stale >= TOLERANCE
         return not choices or tired or self.score >= GOOD_ENOUGH
 
@@ -72,7 +79,7 @@ class Search:
 
     def _any(self) -> NDArray[np.bool_]:
         kept = np.ones(len(self.kept), bool)
-        kept[1 + self._random.permutation(len(kept) - 2)[: self.skipped]] = False
+        kept[2 + self._random.permutation(len(kept) - 4)[: self.skipped]] = False
         return kept
 
     def _promising(self, pool: list[NDArray[np.bool_]]) -> NDArray[np.bool_]:
@@ -88,8 +95,19 @@ class Search:
 
 
 def _kernel(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Similarity of sets: it falls by half for every four layers in which they differ."""
-    return np.exp2(-(a[:, None, :] != b[None, :, :]).sum(axis=2) / 4.0)
+    """Similarity of sets: it falls by half for every eight sub-layers in which they differ."""
+    return np.exp2(-(a[:, None, :] != b[None, :, :]).sum(axis=2) / 8.0)
+
+
+def runs_of(kept: NDArray[np.bool_]) -> Layers:
+    """What a forward of a set runs."""
+    layers: list[int | Half] = []
+    for layer, (attends, feeds) in enumerate(kept.reshape(-1, 2).tolist()):
+        if attends and feeds:
+            layers.append(layer)
+        elif attends or feeds:
+            layers.append(Half(layer, "attention" if attends else "mlp"))
+    return tuple(layers)
 
 
 @drafter("swift", paper="SWIFT", arxiv="2410.06916", url="https://github.com/hemingkx/SWIFT")
@@ -97,15 +115,19 @@ def _kernel(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> NDArray[np.float64]:
 class Swift:
     """Self-speculation that searches, while it decodes, which layers to skip (Xia et al. 2025).
 
-    A set of layers is scored by how many of the last ``window`` tokens it would have predicted, in
-    one forward over them all. Layers are skipped whole, attention and feed-forward together.
+    Sub-layers, the attention and the MLP of each layer, are skipped each for itself; the first
+    layer and the last stay whole. The search starts without every second layer. All sets leave out
+    equally many sub-layers, and a set is scored by how many of the last ``window`` tokens it would
+    have predicted, in one forward over them all.
 
     When: a large model, long outputs and no draft model at hand. The default model has no layers to
     spare.
     """
 
     runs: ClassVar[str] = TARGET  # Its tentative rows: one drafter of a fusion at a time.
-    skip: float = parameter(0.45, 0.0, 0.9, "share of the layers that the draft leaves out")
+    skip: float = parameter(
+        0.45, 0.0, 0.9, "share of the sub-layers between first and last that the draft leaves out"
+    )
     interval: int = parameter(4, 1, 1024, "steps between two trials of a set")
     trials: int = parameter(200, 0, 10000, "most trials")
     window: int = parameter(32, 1, 256, "tokens a set is scored on")
@@ -137,7 +159,7 @@ class Swift:
     def _matchness(
         self, seq: Sequence, kept: NDArray[np.bool_]
     ) -> Generator[Forward, Reply, float]:
-        """Share of the last ``window`` tokens that these layers choose, each after true text."""
+        """Share of the last ``window`` tokens that this set chooses, each after true text."""
         length = len(seq.tokens)
         rows = np.arange(length - self.window - 1, length - 1, dtype=np.int32)
         text = seq.tokens.copy()
@@ -147,7 +169,7 @@ class Swift:
             positions=rows,
             visible=np.arange(rows[0], dtype=np.int32),
             logits=np.arange(self.window, dtype=np.int32),
-            layers=tuple(np.flatnonzero(kept).tolist()),
+            layers=runs_of(kept),
         )
         keys = [seq.sampler.noise_key(int(row) + 1 - length) for row in rows]
         chosen = reply.logits.sample(seq.sampler.warp, keys)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.drawing import Growth, distribution
+from paradecode.core.layers import Layers, halves, work
 from paradecode.core.logits import Logits, kept
 from paradecode.core.noise import gumbel
 from paradecode.core.request import TARGET, Forward, Reply
@@ -31,7 +32,7 @@ class Source:
     """Who drafts: ``layers`` of ``model``, or all of it."""
 
     model: str = TARGET
-    layers: tuple[int, ...] | None = None
+    layers: Layers | None = None
 
     def seconds(self, seq: Sequence) -> Seconds:
         share = 1.0
@@ -39,7 +40,7 @@ class Source:
             facts = seq.about(self.model)
             # A layer has about 12 hidden_size^2 weights, the head vocab_size * hidden_size.
             head = facts.vocab_size / (12 * facts.hidden_size)
-            share = (len(self.layers) + head) / (facts.layers + head)
+            share = (work(self.layers) + head) / (facts.layers + head)
         if self.model == TARGET:
             return lambda rows: share * (seq.step_seconds(rows) or 0.0)
         return lambda rows: share * (seq.step_seconds(rows, self.model) or 0.0)
@@ -47,7 +48,7 @@ class Source:
     @property
     def last(self) -> int:
         """The last layer that runs."""
-        return LAST if self.layers is None else self.layers[-1]
+        return LAST if self.layers is None else halves(self.layers[-1])[0]
 
     def room(self, seq: Sequence) -> int:
         """How deep a tree can become."""
