@@ -40,6 +40,6 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("value", HOSTILE, ids=repr)
+@pytest.mark.parametrize("value", HOSTILE, ids=lambda value: type(value).__name__)
 def test_what_is_no_layer(value):
     assert not is_layer(value)

@@ -1,15 +1,16 @@
 """What a step takes in the engine beside what the cost curve says of its forward.
 
 The curve was measured forward upon forward. Between two forwards of a real step Python runs, on
-caches that the forward has emptied, so both take longer; by how much is measured here. Two methods
-are timed, one that does little and one that does much: wide forwards may lose more than plain ones,
-and Python's first pass over its code is slowed most, a loop's later passes hardly.
+caches that the forward has emptied, so both take longer; by how much is measured here. Plain
+decoding is timed beside a method whose forwards are wide, which may lose more, and beside one that
+spends much Python, whose first pass over its code is slowed most, a loop's later passes hardly. The
+three take turns, so that a slow second of the machine hurts all alike.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,7 +34,9 @@ from paradecode.replay.recording import HEAVY, Request, Timing
 
 MOST_REQUESTS = 8
 REPEATS = 20
-WIDE = 1.5
+WIDE = "prompt-lookup(budget=fixed)"
+"""A method whose forwards have many rows."""
+ENOUGH_ROWS = 2.5
 """Rows of a request's mean forward that tell something of what a row adds."""
 
 
@@ -44,22 +47,20 @@ def measure_timing(
     params: SamplingParams,
     k: int,
 ) -> Timing:
-    """Decode a few of the requests once more, plainly, with the clock on.
+    """Decode a few of the requests once more, with the clock on.
 
     Args:
         params, k: of the recording.
     """
     chosen = requests[:: max(1, len(requests) // MOST_REQUESTS)][:MOST_REQUESTS]
-    found = [_steps(engine, curve, request.prompt, Plain) for request in chosen]
-    plain = [step for step in found if step is not None]
+    found = [
+        [_steps(engine, curve, request.prompt, each) for each in (Plain, parse(WIDE), parse(HEAVY))]
+        for request in chosen
+    ]
+    plain = [step for step, _, _ in found if step is not None]
+    heavy = [step for _, _, step in found if step is not None]
     if not plain:
         return Timing()
-    heavy = [
-        step
-        for request in chosen
-        if (step := _steps(engine, curve, request.prompt, parse(HEAVY))) is not None
-    ]
-    forward = float(np.median([step.forward for step in plain]))
     last = _LastReply()
     one = SamplingParams(max_tokens=1, ignore_eos=True)
     finish(engine, GenerationRequest(chosen[0].prompt, lambda: last, one))
@@ -67,8 +68,8 @@ def measure_timing(
     argmax = _seconds(lambda: last.logits.argmax())  # The curve contains it.
     sample = _seconds(lambda: last.logits.sample(warp, [1])) if params.temperature else argmax
     return Timing(
-        forward=forward,
-        row=_for_each_row(heavy, forward),
+        forward=float(np.median([step.forward for step in plain])),
+        row=_for_each_row(((one, wide) for one, wide, _ in found), curve),
         python=float(np.median([step.python for step in plain])),
         heavy=float(np.median([step.python for step in heavy])) if heavy else 0.0,
         top_k=_seconds(lambda: last.logits.top_k(k)),
@@ -91,11 +92,22 @@ class _Steps:
     python: float
 
 
-def _for_each_row(drafted: Sequence[_Steps], plain: float) -> float:
-    """Seconds beyond the curve that each row after the first adds."""
-    wide = [step for step in drafted if step.rows > WIDE]
-    found = [(step.forward - plain) / (step.rows - 1) for step in wide]
-    return max(float(np.median(found)), 0.0) if found else 0.0
+def _for_each_row(pairs: Iterable[tuple[_Steps | None, _Steps | None]], curve: CostCurve) -> float:
+    """Seconds beyond the curve that each row after the first adds.
+
+    At most what the curve itself says of a row: reading what the caches have lost takes less than
+    computing it. A machine that was slow for a while says more.
+
+    Args:
+        pairs: plain and wide steps of the same requests.
+    """
+    found = [
+        (wide.forward - plain.forward) / (wide.rows - 1)
+        for plain, wide in pairs
+        if plain is not None and wide is not None and wide.rows >= ENOUGH_ROWS
+    ]
+    most = (curve.at(8, 0) - curve.at(1, 0)) / 7
+    return float(np.clip(np.median(found), 0.0, max(most, 0.0))) if found else 0.0
 
 
 def _steps(
