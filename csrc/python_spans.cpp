@@ -1,5 +1,6 @@
 #include "python_spans.hpp"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,14 +37,27 @@ void expect_sequence(nb::handle values, const std::string& field) {
     throw InvalidInput(field, shown(values), "give a tuple");
 }
 
-// A whole number from 0 to total - 1; -1 for anything else.
-int layer_number(nb::handle value, int total) {
-  if (PyBool_Check(value.ptr()) || !PyIndex_Check(value.ptr())) return -1;
+// Nothing for what is no whole number, or not one that 64 bits hold.
+std::optional<std::int64_t> whole_number(nb::handle value) {
+  if (PyBool_Check(value.ptr()) || !PyIndex_Check(value.ptr())) return std::nullopt;
   const nb::object number = nb::steal(PyNumber_Index(value.ptr()));
   if (!number.is_valid()) throw nb::python_error();
   int overflow = 0;
-  const long long layer = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
-  return overflow != 0 || layer < 0 || layer >= total ? -1 : static_cast<int>(layer);
+  const long long found = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
+  if (overflow != 0) return std::nullopt;
+  return found;
+}
+
+// A whole number from 0 to total - 1; -1 for anything else.
+int layer_number(nb::handle value, int total) {
+  const std::optional<std::int64_t> layer = whole_number(value);
+  return layer && *layer >= 0 && *layer < total ? static_cast<int>(*layer) : -1;
+}
+
+std::int64_t read_context(nb::handle value, const std::string& field) {
+  const std::optional<std::int64_t> slots = whole_number(value);
+  if (!slots) throw InvalidInput(field, shown(value), "give a whole number of slots");
+  return *slots;
 }
 
 // A number is a layer, a pair of a number and a name is a half; the number is -1 for neither.
@@ -129,7 +143,7 @@ SpanArrays::SpanArrays(nb::handle span, std::size_t index, const ModelShape& sha
            .positions = positions.data(),
            .slots = slots.data(),
            .rows = rows,
-           .context = nb::cast<std::int64_t>(attribute(span, names.context)),
+           .context = read_context(attribute(span, names.context), where + "context"),
            .visible = visible.data(),
            .visible_count = visible.size(),
            .tail = tail.data(),

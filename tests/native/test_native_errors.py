@@ -37,7 +37,9 @@ BAD = {
               {"slots": i32(3, 20, 21)}, {"slots": i32(20, 21)},
               {"slots": i32(20, 21, 22), "tail": i32(21), "tail_positions": i32(6)},
               {"slots": i32(20, 21, 22), "visible": i32(22)}],
-    "context": [{"context": 33}, {"context": -1}],
+    "context": [
+        {"context": bad} for bad in (33, -1, 1 << 80, -(1 << 63) - 1, 1.5, True, "1", None, [1])
+    ],
     "visible": [{"visible": i32(32)}, {"visible": i32(-1)}],
     "tail": [{"tail": i32(32), "tail_positions": i32(5)}],
     "tail_positions": [{"tail": i32(12), "tail_positions": i32()},
