@@ -88,9 +88,9 @@ def test_swift_starts_with_every_second_layer_and_stops_when_good():
     assert search.layers == (0, 2, 4, 6, 7, 8)
     search.book(search.candidate(), 0.96)
     assert search.settled(1000)
-    # An odd number: of the last of these layers only the attention. Then those between them.
+    # An odd number: of the last of these layers only the attention is left out.
     assert Search(9, 0.5).layers == (0, 2, 4, 6, Half(7, "mlp"), 8)
-    assert Search(6, 0.75).layers == (0, 4, 5)
+    assert Search(6, 0.75).layers == (0, 4, 5)  # After every second layer, those between them.
 
 
 def test_what_a_set_runs():
