@@ -21,7 +21,7 @@ QUICK_ROWS, QUICK_CONTEXTS, QUICK_REPEATS = (1, 2, 4, 8, 16, 32), (256,), 5
 FULL_ROWS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64)
 FULL_CONTEXTS, FULL_REPEATS = (64, 300, 1500), 25
 MANY_ROWS = 16
-"""Forwards of more rows take most of the time and vary least: a quarter of the repeats will do."""
+"""Forwards of more rows take most of the time, so they get a quarter of the repeats."""
 STEP = 32
 """Tokens of context between two values of :meth:`CostCurve.at`."""
 
