@@ -27,11 +27,17 @@ void relax() {
 
 using Clock = std::chrono::steady_clock;
 constexpr auto kSpin = std::chrono::microseconds(60);
-constexpr auto kYield = std::chrono::microseconds(1500);
+// Within a job another member is a little behind, or kept off its core by somebody who needs it.
+constexpr auto kWithinJob = std::chrono::microseconds(1500);
+// Between two jobs Python runs, for up to some milliseconds. A virtual machine's core that sleeps
+// meanwhile may come back only milliseconds later.
+constexpr auto kBetweenJobs = std::chrono::milliseconds(20);
 
 // Spins, then yields the core, and says after a while that the caller had better sleep.
 class Patience {
  public:
+  explicit Patience(Clock::duration longest) : longest_(longest) {}
+
   bool exhausted() {
     if (++steps_ < 64) {
       relax();
@@ -43,7 +49,7 @@ class Patience {
       for (int i = 0; i < 16; ++i) relax();
       return false;
     }
-    if (now - begin_ < kYield) {
+    if (now - begin_ < longest_) {
       sched_yield();
       return false;
     }
@@ -51,6 +57,7 @@ class Patience {
   }
 
  private:
+  const Clock::duration longest_;
   int steps_ = 0;
   Clock::time_point begin_;
 };
@@ -83,7 +90,7 @@ void Member::finish(int phase, int chunks, int done) {
   auto& counter = team_.counter(phase, team_.threads_).value;
   int total = done == 0 ? counter.load(std::memory_order_acquire)
                         : counter.fetch_add(done, std::memory_order_acq_rel) + done;
-  Patience patience;
+  Patience patience(kWithinJob);
   while (total < chunks) {
     if (patience.exhausted()) doze();
     total = counter.load(std::memory_order_acquire);
@@ -140,7 +147,7 @@ bool Team::enter() {
 void Team::serve(int index) {
   std::uint32_t seen = 0;
   while (true) {
-    Patience patience;
+    Patience patience(kBetweenJobs);
     while (ticket_.load(std::memory_order_acquire) == seen) {
       if (stop_.load(std::memory_order_relaxed)) return;
       if (!patience.exhausted()) continue;
@@ -193,7 +200,7 @@ void Team::run_locked(int phases, void (*job)(void*, Member&), void* context) {
   }
   job(context, caller);
   gate_.fetch_and(~kOpen, std::memory_order_acq_rel);
-  Patience patience;
+  Patience patience(kWithinJob);
   while (gate_.load(std::memory_order_acquire) != 0)
     if (patience.exhausted()) doze();
 }

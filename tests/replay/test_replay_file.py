@@ -121,7 +121,7 @@ def test_bad_tensors_are_refused(name, change, path):
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("version", 2),
+        ("version", 1),
         ("version", None),
         ("model", None),
         ("model", {"name": "x"}),

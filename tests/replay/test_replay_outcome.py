@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import pickle
 from dataclasses import replace
+from itertools import count
+from types import SimpleNamespace
 
 import pytest
 from workloads import CURVE, engine_runs, items, recording_of, toy
@@ -12,7 +14,8 @@ from workloads import CURVE, engine_runs, items, recording_of, toy
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.cost import CostCurve
-from paradecode.replay import Outcome, play, player
+from paradecode.replay import Outcome, between, play
+from paradecode.replay.between import Gap, Stopwatch, cold_seconds, slowdown
 from paradecode.replay.recording import Timing
 from paradecode.replay.report import outcome_record, outcome_table
 
@@ -34,8 +37,8 @@ def test_counts_are_those_of_the_engines_own_statistics():
     assert totals.drafted == sum(s.drafted for s in stats)
     assert totals.accepted == sum(s.accepted for s in stats) > 0
     assert totals.drafts == sum(s.drafts for s in stats)
-    for depth, count in enumerate(totals.accepted_at):
-        assert count == sum(s.accepted_per_position[depth] for s in stats
+    for depth, accepted in enumerate(totals.accepted_at):
+        assert accepted == sum(s.accepted_per_position[depth] for s in stats
                             if depth < len(s.accepted_per_position))  # fmt: skip
     assert totals.mean_acceptance_length == 1 + totals.accepted / totals.drafts
     assert totals.forwards_saved == totals.generated - totals.forwards
@@ -100,15 +103,28 @@ def test_the_report_has_every_method_and_group():
     assert outcome_table([outcome], plain, by_group=True).row_count == 6
 
 
-def test_python_follows_the_line_through_two_measured_methods(monkeypatch):
-    here = {player.PLAIN: 40e-6, player.HEAVY: 240e-6}
-    monkeypatch.setattr(player, "_step", lambda recording, curve, method: here[method])
-    made = replace(MADE, timing=Timing(python=200e-6, heavy=700e-6))
-    python = player._python_between_forwards(made, MADE.curve)
-    assert python(10 * 40e-6, 10) == pytest.approx(10 * 200e-6)
-    assert python(10 * 240e-6, 10) == pytest.approx(10 * 700e-6)
-    assert python(10 * 140e-6, 10) == pytest.approx(10 * 450e-6)
-    old = player._python_between_forwards(
-        replace(MADE, timing=Timing(python=200e-6)), MADE.curve
-    )  # Recorded without the second method: in proportion.
-    assert old(10 * 80e-6, 10) == pytest.approx(10 * 400e-6)
+def test_a_warm_gap_counts_as_a_cold_one():
+    gaps = [Gap(1e-4, False), Gap(3e-4, True), Gap(3e-4, False), Gap(5e-4, True)]
+    assert slowdown(gaps) == pytest.approx(2.0)
+    assert cold_seconds(gaps, 2.0) == pytest.approx(2e-4 + 3e-4 + 6e-4 + 5e-4)
+    assert slowdown(gaps[:1]) == slowdown([]) == 1.0  # Nothing to compare with.
+
+
+def test_every_few_gaps_begin_cold():
+    watch = Stopwatch(every=3)
+    for _ in range(8):
+        watch.forward_begins()
+        watch.forward_ends()
+    assert [gap.cold for gap in watch.gaps] == [False, False, True, False, False, True, False]
+    assert all(gap.seconds > 0 for gap in watch.gaps)
+    watch.open()  # The time since the last request is nobody's.
+    watch.forward_begins()
+    assert watch.gaps == []
+
+
+def test_plain_decoding_takes_the_python_that_was_measured(monkeypatch):
+    clock = SimpleNamespace(thread_time=count().__next__)  # A second from look to look.
+    monkeypatch.setattr(between, "time", clock)
+    made = replace(MADE, timing=Timing(python=5e-3))
+    totals = play(made, "greedy").totals()
+    assert totals.python_seconds == pytest.approx(5e-3 * totals.later)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from paradecode.backends.interface import Span, SpanResult
 from paradecode.core.errors import InvalidInput
 from paradecode.models.config import ModelConfig, Rope
+from paradecode.replay.between import Stopwatch
 from paradecode.replay.logits import Distributions, Reading, RecordedLogits
 from paradecode.replay.recording import Recording
 
@@ -22,16 +22,19 @@ END = "\0"
 class RecordingBackend:
     """Implements :class:`paradecode.backends.interface.Backend` for one request at a time.
 
+    Args:
+        every: one in this many forwards leaves empty caches behind; 0 for none.
+
     Each row is judged by what it sees: if that is the recorded text, the answer is recorded as
     well; if not, a stand-in is given.
 
     Attributes:
         reading: how the replies were used; see :class:`Reading`.
         rows: (rows, context) of every forward since :meth:`open`.
-        seconds: processor time of those forwards here, which a model's machine would not spend.
+        between: times the Python between those forwards.
     """
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, recording: Recording, every: int = 0) -> None:
         model = recording.model
         self.name = "recording"
         self.config = ModelConfig(
@@ -42,7 +45,7 @@ class RecordingBackend:
         )  # fmt: skip
         self.reading = Reading()
         self.rows: list[tuple[int, int]] = []
-        self.seconds = 0.0
+        self.between = Stopwatch(every)
         self._recording, self._table = recording, Distributions(recording)
         self.open(0)
 
@@ -51,7 +54,8 @@ class RecordingBackend:
         request = self._recording.requests[index]
         self._text, self._output = request.text, len(request.output)
         self._start, self._end = self._table.starts[index : index + 2]
-        self.rows, self.seconds = [], 0.0
+        self.rows = []
+        self.between.open()
 
     def text(self) -> Ending:
         """The text of the open request, for the engine."""
@@ -61,9 +65,9 @@ class RecordingBackend:
         pass
 
     def forward(self, spans: Sequence[Span]) -> list[SpanResult]:
-        started = time.thread_time()
+        self.between.forward_begins()
         results = [self._one(span) for span in spans]
-        self.seconds += time.thread_time() - started
+        self.between.forward_ends()
         return results
 
     def copy(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> None:

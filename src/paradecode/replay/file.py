@@ -20,7 +20,7 @@ from paradecode.engine.cost import CostCurve
 from paradecode.replay.recording import MOST_TOP, Identity, Recording, Request, Timing, check
 
 KEY = "paradecode.replay"
-VERSION = 1
+VERSION = 2
 MOST_BYTES = 1 << 31
 DTYPES: dict[str, np.dtype[Any]] = {
     "tokens": np.dtype(np.int32), "lengths": np.dtype(np.int64), "top_ids": np.dtype(np.int32),
@@ -154,7 +154,7 @@ def _params(given: Mapping[str, Any]) -> SamplingParams:
 
 def _timing(given: Mapping[str, Any]) -> Timing:
     timing = Timing(**{name: float(value) for name, value in given.items()})
-    own = (timing.python, timing.heavy, timing.top_k, timing.sample, timing.row)
+    own = (timing.python, timing.top_k, timing.sample, timing.row)
     if not (all(0 <= value < 1e4 for value in own) and abs(timing.forward) < 1e4):
         raise InvalidInput("recording timing", given, "give seconds")
     return timing

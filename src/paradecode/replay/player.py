@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
-
-import numpy as np
 
 from paradecode.core.decoder import Decoder
 from paradecode.core.errors import InvalidInput
@@ -23,15 +21,16 @@ from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.replay.backend import END, RecordingBackend
+from paradecode.replay.between import Gap, cold_seconds, slowdown
 from paradecode.replay.driving import finish
 from paradecode.replay.logits import Reading
 from paradecode.replay.outcome import Drafted, Outcome, Played
-from paradecode.replay.recording import HEAVY, Recording, Request, Timing
+from paradecode.replay.recording import Recording, Request, Timing
 
 PLAIN = "greedy"
 IN_ENGINE = "replay has no model, measure it in the engine"
-WARM_UP = 128
-"""Steps that show how fast Python is here and now."""
+COLD_STEPS = 48
+"""About as many steps of a replay begin with empty caches."""
 
 
 def play(
@@ -56,11 +55,17 @@ def play(
     curve = curve or chosen.curve
     spec = parse(spec)
     exact = True
-    python = _python_between_forwards(chosen, curve)
-    played = []
-    for request, (sequence, backend, mark) in zip(chosen.requests, replayed(chosen, spec, curve)):
-        played.append(_played(request, sequence, mark, curve, recording.timing, python))
+    done = []
+    every = max(1, sum(len(request.output) for request in chosen.requests) // COLD_STEPS)
+    for sequence, backend, mark in replayed(chosen, spec, curve, every):
+        done.append((sequence, mark.later()))
         exact = exact and backend.reading.exact
+    slower = slowdown(gap for _, later in done for gap in later.gaps)
+    engine = _engine_over_replay(recording, curve)
+    played = [
+        _played(request, sequence, later, curve, recording.timing, slower, engine)
+        for request, (sequence, later) in zip(chosen.requests, done, strict=True)
+    ]
     return Outcome(str(spec), exact, tuple(played))
 
 
@@ -78,11 +83,15 @@ def replayable(recording: Recording) -> list[str]:
 
 
 def replayed(
-    recording: Recording, spec: Spec, curve: CostCurve | None
+    recording: Recording, spec: Spec, curve: CostCurve | None, every: int = 0
 ) -> Iterator[tuple[LiveSequence, RecordingBackend, Mark]]:
-    """The finished sequences of the engine, with the backend as each has left it."""
+    """The finished sequences of the engine, with the backend as each has left it.
+
+    Args:
+        every: one in this many steps begins with empty caches; 0 for none.
+    """
     _refuse(spec, recording)
-    backend = RecordingBackend(recording)
+    backend = RecordingBackend(recording, every)
     longest = max(len(r.prompt) + r.max_tokens for r in recording.requests)
     room = min(longest, recording.model.context_length) + 256
     # A cached prefix would make the first forwards depend on the order of the requests.
@@ -99,55 +108,58 @@ def replayed(
         yield sequence, backend, mark
 
 
-class Mark:
-    """What was spent after the first commit of a request, to which its prompt's forward belongs.
+@dataclass(frozen=True)
+class Later:
+    """What followed the first commit of a request, to which its prompt's forward belongs.
 
-    Python is timed by the processor's clock of this thread: what else runs here does not count.
+    Attributes:
+        forwards: (rows, context) of each forward.
+        gaps: the Python before each.
+        top_k_rows, sample_rows: looked up here, work elsewhere.
     """
+
+    forwards: list[tuple[int, int]]
+    gaps: list[Gap]
+    top_k_rows: int
+    sample_rows: int
+
+
+class Mark:
+    """Remembers where the first commit of a request was."""
 
     def __init__(self, backend: RecordingBackend) -> None:
         self._backend = backend
-        self._first: tuple[int, float, float, Reading] | None = None
-        self._now = 0.0
+        self._first: tuple[int, Reading] | None = None
 
     def __call__(self, sequence: LiveSequence) -> None:
         """To be called after each step."""
-        backend, self._now = self._backend, time.thread_time()
         if self._first is None and sequence.trace:
-            reading = replace(backend.reading)
-            self._first = len(backend.rows), backend.seconds, self._now, reading
+            self._first = len(self._backend.rows), replace(self._backend.reading)
 
-    @property
-    def forwards(self) -> list[tuple[int, int]]:
-        """(rows, context) of each forward."""
-        return self._backend.rows[self._first[0] :] if self._first else []
-
-    @property
-    def python(self) -> float:
-        """Seconds of Python, without what only the recording backend spends."""
+    def later(self) -> Later:
+        """To be called when the request is done."""
         if self._first is None:
-            return 0.0
-        _, seconds, since, _ = self._first
-        return max(self._now - since - (self._backend.seconds - seconds), 0.0)
-
-    def vocabulary_seconds(self, timing: Timing) -> float:
-        """Predicted for the operations that were looked up here and are work elsewhere."""
-        if self._first is None:
-            return 0.0
-        then, now = self._first[3], self._backend.reading
-        top_k = (now.top_k_rows - then.top_k_rows) * timing.top_k
-        return top_k + (now.sample_rows - then.sample_rows) * timing.sample
+            return Later([], [], 0, 0)
+        (first, then), now = self._first, self._backend.reading
+        return Later(
+            self._backend.rows[first:],
+            self._backend.between.gaps[first - 1 :],
+            now.top_k_rows - then.top_k_rows,
+            now.sample_rows - then.sample_rows,
+        )
 
 
 def _played(
     request: Request,
     sequence: LiveSequence,
-    mark: Mark,
+    later: Later,
     curve: CostCurve,
     timing: Timing,
-    python: Callable[[float, int], float],
+    slower: float,
+    engine: float,
 ) -> Played:
     stats = sequence.stats
+    vocabulary = later.top_k_rows * timing.top_k + later.sample_rows * timing.sample
     return Played(
         id=request.id,
         group=request.group,
@@ -158,8 +170,8 @@ def _played(
             Drafted(len(step.tree), int(step.tree.depths.max(initial=0)), step.accepted)
             for step in sequence.trace
         ),
-        forward_seconds=max(sum(_forward(timing, curve, *f) for f in mark.forwards), 0.0),
-        python_seconds=python(mark.python, len(mark.forwards)) + mark.vocabulary_seconds(timing),
+        forward_seconds=max(sum(_forward(timing, curve, *f) for f in later.forwards), 0.0),
+        python_seconds=engine * cold_seconds(later.gaps, slower) + vocabulary,
         drafter_seconds=stats.decoder_seconds,
     )
 
@@ -168,34 +180,16 @@ def _forward(timing: Timing, curve: CostCurve, rows: int, context: int) -> float
     return timing.forward + timing.row * (rows - 1) + curve.at(rows, context)
 
 
-def _python_between_forwards(
-    recording: Recording, curve: CostCurve
-) -> Callable[[float, int], float]:
-    """(seconds of Python here, steps) -> seconds of Python in the engine.
-
-    A plain step takes there what was measured there; what a method does beyond it is slowed as the
-    steps of ``HEAVY`` are.
-    """
-    timing, plain, heavy = recording.timing, *(_step(recording, curve, m) for m in (PLAIN, HEAVY))
-    if not plain:
-        return lambda seconds, steps: seconds
-    slower = timing.python / plain
-    if heavy > plain and timing.heavy > timing.python:
-        slower = (timing.heavy - timing.python) / (heavy - plain)
-    return lambda seconds, steps: steps * timing.python + slower * (seconds - steps * plain)
-
-
-def _step(recording: Recording, curve: CostCurve, method: str) -> float:
-    """Seconds of a step's Python when it is replayed; 0 where no request has two tokens."""
-    times: list[float] = []
-    steps = 0
-    for _, _, mark in replayed(recording, parse(method), curve):
-        if mark.forwards:
-            times.append(mark.python / len(mark.forwards))
-            steps += len(mark.forwards)
-        if steps >= WARM_UP:
+@lru_cache(maxsize=1)
+def _engine_over_replay(recording: Recording, curve: CostCurve) -> float:
+    """Seconds of Python in the engine over those of a cold step here, by plain decoding."""
+    gaps: list[Gap] = []
+    for _, _, mark in replayed(recording, parse(PLAIN), curve, every=1):
+        gaps += mark.later().gaps
+        if len(gaps) >= COLD_STEPS:
             break
-    return float(np.median(times)) if times else 0.0
+    here = cold_seconds(gaps, 1.0)
+    return recording.timing.python * len(gaps) / here if here > 0 else 1.0
 
 
 def _watched(decoder: Decoder, reading: Reading) -> Decoder:

@@ -57,10 +57,6 @@ class Identity:
             raise InvalidInput("recording", self.name, f"record {other.name} anew")
 
 
-HEAVY = "suffix+prompt-lookup"
-"""A method that spends much Python; see :mod:`paradecode.replay.timing`."""
-
-
 @dataclass(frozen=True)
 class Timing:
     """What a plain step took in the engine, beside what the cost curve says of its forward.
@@ -69,13 +65,11 @@ class Timing:
         forward: seconds that a forward of one row takes beyond the cost curve; may be negative.
         row: seconds that each further row adds to that.
         python: seconds of a step outside of its forward.
-        heavy: the same of a step of ``HEAVY``; 0 where it was not measured.
         top_k, sample: seconds for one row of the two vocabulary-sized operations.
     """
 
     forward: float = 0.0
     python: float = 2e-4
-    heavy: float = 0.0
     top_k: float = 0.0
     sample: float = 0.0
     row: float = 0.0

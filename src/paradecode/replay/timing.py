@@ -1,10 +1,9 @@
 """What a step takes in the engine beside what the cost curve says of its forward.
 
 The curve was measured forward upon forward. Between two forwards of a real step Python runs, on
-caches that the forward has emptied, so both take longer; by how much is measured here. Plain
-decoding is timed beside a method whose forwards are wide, which may lose more, and beside one that
-spends much Python, whose first pass over its code is slowed most, a loop's later passes hardly. The
-three take turns, so that a slow second of the machine hurts all alike.
+caches that the forward has emptied, so both take longer; by how much is measured here, for Python
+with :mod:`paradecode.replay.between`. Plain decoding is timed beside a method whose forwards are
+wide, which may lose more. The two take turns, so that a slow second of the machine hurts both.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from paradecode.engine.engine import Engine
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.replay.driving import finish
-from paradecode.replay.recording import HEAVY, Request, Timing
+from paradecode.replay.recording import Request, Timing
 
 MOST_REQUESTS = 8
 REPEATS = 20
@@ -54,11 +53,10 @@ def measure_timing(
     """
     chosen = requests[:: max(1, len(requests) // MOST_REQUESTS)][:MOST_REQUESTS]
     found = [
-        [_steps(engine, curve, request.prompt, each) for each in (Plain, parse(WIDE), parse(HEAVY))]
+        [_steps(engine, curve, request.prompt, each) for each in (Plain, parse(WIDE))]
         for request in chosen
     ]
-    plain = [step for step, _, _ in found if step is not None]
-    heavy = [step for _, _, step in found if step is not None]
+    plain = [step for step, _ in found if step is not None]
     if not plain:
         return Timing()
     last = _LastReply()
@@ -69,9 +67,8 @@ def measure_timing(
     sample = _seconds(lambda: last.logits.sample(warp, [1])) if params.temperature else argmax
     return Timing(
         forward=float(np.median([step.forward for step in plain])),
-        row=_for_each_row(((one, wide) for one, wide, _ in found), curve),
+        row=_for_each_row(((one, wide) for one, wide in found), curve),
         python=float(np.median([step.python for step in plain])),
-        heavy=float(np.median([step.python for step in heavy])) if heavy else 0.0,
         top_k=_seconds(lambda: last.logits.top_k(k)),
         sample=max(0.0, sample - argmax),
     )

@@ -1,0 +1,67 @@
+"""Python between two forwards, timed with caches as a real forward leaves them.
+
+A model's forward reads all its weights, so Python finds its code and data gone: the same step takes
+two to four times as long as on a recording. Behind every few forwards of a replay that much memory
+is therefore read as well.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+FLUSHED = 32 << 20
+"""Bytes that are read: more than a core keeps to itself."""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Seconds from the end of one forward to the beginning of the next; whether it began cold."""
+
+    seconds: float
+    cold: bool
+
+
+class Stopwatch:
+    """Times gaps by the processor's clock of this thread: what else runs here does not count.
+
+    Args:
+        every: one gap in this many begins cold; 0 for none.
+    """
+
+    def __init__(self, every: int) -> None:
+        self._every, self._gaps = every, 0
+        self._memory = np.ones(FLUSHED // 4 if every else 0, np.float32)
+        self.open()
+
+    def open(self) -> None:
+        """Begin a request."""
+        self.gaps: list[Gap] = []
+        self._since: float | None = None
+        self._cold = False
+
+    def forward_begins(self) -> None:
+        if self._since is not None:
+            self.gaps.append(Gap(time.thread_time() - self._since, self._cold))
+
+    def forward_ends(self) -> None:
+        self._gaps += 1
+        self._cold = self._every > 0 and self._gaps % self._every == 0
+        if self._cold:
+            self._memory.sum()
+        self._since = time.thread_time()
+
+
+def slowdown(gaps: Iterable[Gap]) -> float:
+    """Seconds of a cold gap over those of a warm one; 1 where there are not both."""
+    gaps = list(gaps)
+    cold, warm = ([gap.seconds for gap in gaps if gap.cold is kind] for kind in (True, False))
+    return float(np.mean(cold) / np.mean(warm)) if cold and warm else 1.0
+
+
+def cold_seconds(gaps: Iterable[Gap], slower: float) -> float:
+    """What ``gaps`` would have taken had all begun cold."""
+    return sum(gap.seconds if gap.cold else slower * gap.seconds for gap in gaps)
