@@ -35,7 +35,8 @@ from paradecode.replay import Outcome, Recording, play, record
 
 PLAIN = "greedy"
 METHODS = (
-    "prompt-lookup", "copyspec", "suffix", "input-copy", "token-recycling", "aded", "stand",
+    "prompt-lookup", "prompt-lookup(table='smollm2-135m-instruct')", "copyspec", "suffix",
+    "input-copy", "token-recycling", "aded", "stand",
     "retrieval", "rasd", "jacobi(explore=always)", "lookahead(explore=always)", "layer-skip",
     "swift", "del", "prompt-lookup+token-recycling", "suffix+token-recycling",
     "prompt-lookup(budget=fixed)", "token-recycling(budget=fixed)",

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from program import in_process
 
 from paradecode.bench.prompts import load_prompts
 from paradecode.certificate.texts import COUNT, spread
@@ -82,11 +83,15 @@ def test_prompts_of_the_user(tmp_path: Path) -> None:
         (["--count", "1", "--decoder", "prompt-lookup(verifier=greedy)"], "verifier"),
     ],
 )
-def test_usage_errors(arguments: list[str], message: str) -> None:
-    run = verify(*arguments)
-    assert run.returncode == 2
-    assert message in run.stderr
-    assert "Traceback" not in run.stderr
+def test_usage_errors(
+    arguments: list[str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    status, error = in_process(["verify", *arguments], monkeypatch, capsys)
+    assert status == 2
+    assert message in error
 
 
 def test_ctrl_c_is_clean() -> None:

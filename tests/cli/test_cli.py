@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from program import in_process
 
 RUN = [sys.executable, "-c", "from paradecode.cli import main; main()"]
 
@@ -82,12 +83,16 @@ def test_models_json() -> None:
         (["generate", "--prompts", "missing.jsonl"], "--prompts"),
     ],
 )
-def test_errors_are_one_line_that_names_the_field(arguments: list[str], named: str) -> None:
-    run = paradecode(*arguments)
-    assert run.returncode == 2
-    assert named in run.stderr
-    assert "Traceback" not in run.stderr
-    assert len(run.stderr.strip().splitlines()) == 1
+def test_errors_are_one_line_that_names_the_field(
+    arguments: list[str],
+    named: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    status, error = in_process(arguments, monkeypatch, capsys)
+    assert status == 2
+    assert named in error
+    assert len(error.strip().splitlines()) == 1
 
 
 def test_bad_line_of_a_prompts_file(tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ from paradecode.decoders.registry import Spec, parse
 from paradecode.testing.conformance import ConformanceCase, cases, check, specs
 
 ESSENTIAL = ("batch-of-16", "mixed-methods", "chunks-of-3", "prefix-cache", "context-end")
-"""What is tested on a transformer; the toy, which no mistake escapes, has all cases."""
+"""For further kinds of toys."""
 
-EXTREME = ("mixed-methods", "context-end")
-"""For settings at their extremes."""
+FEW = ("mixed-methods", "context-end")
+"""For transformers and extreme settings: the toy, which no mistake escapes, has all cases."""
 
 CANVAS = ("mixed-methods", "cancelled-neighbour", "stop-strings", "end-of-text", "context-end")
 """For canvas methods without a reference to equal."""
@@ -25,10 +25,10 @@ def matrix() -> list[ConformanceCase]:
         if spec.method.family == "diffusion":
             chosen += canvas_cases(spec)
         elif spec.settings:
-            chosen += cases(spec, kinds=("toy",), only=EXTREME)
+            chosen += cases(spec, kinds=("toy",), only=FEW)
         else:
             chosen += cases(spec, kinds=("toy",))
-            chosen += cases(spec, kinds=("qwen3-near-tie",), only=ESSENTIAL)
+            chosen += cases(spec, kinds=("qwen3-near-tie",), only=FEW)
     return chosen
 
 

@@ -27,23 +27,27 @@ CASES = {
 }
 SAMPLING = [
     {},
+    {"temperature": 0.7, "seed": 3, "repetition_penalty": 1.2, "min_tokens": 6},
+]
+FURTHER = [
     {"temperature": 0.8, "seed": 1},
     {"temperature": 1.0, "seed": 2, "top_p": 0.9, "top_k": 40},
-    {"temperature": 0.7, "seed": 3, "repetition_penalty": 1.2, "min_tokens": 6},
 ]
 
 
+@pytest.mark.parametrize(
+    "sampling", [*SAMPLING, *(pytest.param(each, marks=pytest.mark.slow) for each in FURTHER)]
+)
 @pytest.mark.parametrize("name", CASES)
-def test_every_method_gives_the_plain_constrained_output(llm, name):
+def test_every_method_gives_the_plain_constrained_output(llm, name, sampling):
     constraint, prompt = CASES[name]
-    for sampling in SAMPLING:
-        settings = {"max_tokens": 80, "constraint": constraint, **sampling}
-        plain = llm.generate(prompt, decoder="greedy", **settings)
-        for method in METHODS:
-            output = llm.generate(prompt, decoder=method, **settings)
-            assert output.token_ids == plain.token_ids, (method, sampling)
-            assert output.finish_reason == plain.finish_reason
-            assert output.stats.forwards <= plain.stats.forwards
+    settings = {"max_tokens": 80, "constraint": constraint, **sampling}
+    plain = llm.generate(prompt, decoder="greedy", **settings)
+    for method in METHODS:
+        output = llm.generate(prompt, decoder=method, **settings)
+        assert output.token_ids == plain.token_ids, method
+        assert output.finish_reason == plain.finish_reason
+        assert output.stats.forwards <= plain.stats.forwards
 
 
 def test_forced_tokens_save_forwards_and_nothing_else_does_here(llm):

@@ -33,7 +33,7 @@ def random_text(rng: np.random.Generator) -> str:
 
 
 @pytest.mark.parametrize(
-    "seed", [1, 3, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (0, 2, *range(4, 10)))]
+    "seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (0, *range(2, 10)))]
 )
 def test_random_prompts(llm: LLM, seed: int) -> None:
     rng = np.random.default_rng(seed)

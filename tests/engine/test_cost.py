@@ -39,6 +39,15 @@ def test_measuring_keeps_to_what_fits_and_never_falls() -> None:
     assert seen == [(1, 3), (2, 3), (3, 3)]
 
 
+def test_measuring_a_slow_model_ends_sooner(monkeypatch) -> None:
+    backend = ToyBackend()
+    backend.reserve(PAGES)
+    monkeypatch.setattr(cost, "LONG", 0.0)
+    seen: list[tuple[int, int]] = []
+    cost.measure(backend, PAGES, (1, 2), (16,), 40, lambda *at: seen.append(at))
+    assert seen == [*((turn, 40) for turn in range(1, cost.ENOUGH_REPEATS + 1)), (40, 40)]
+
+
 @pytest.fixture
 def backend(tmp_path, monkeypatch) -> ToyBackend:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -12,6 +12,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
 from paradecode.decoders.autoregressive.ngram_table import count_ngrams
 from paradecode.decoders.registry import methods, parse
+from paradecode.replay import player
 from paradecode.tune import search as searching
 from paradecode.tune.candidate import Candidate
 from paradecode.tune.scores import PLAIN, Scores
@@ -27,6 +28,7 @@ NAMES = ("prompt-lookup", "copyspec")
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(searching, "STRIDES", 1)
     monkeypatch.setattr(searching, "SECOND", 1)
+    monkeypatch.setattr(player, "COLD_STEPS", 2)
 
 
 def free() -> Scores:

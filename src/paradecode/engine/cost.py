@@ -20,6 +20,8 @@ from paradecode.backends.interface import PAGE, Backend, Span
 QUICK_ROWS, QUICK_CONTEXTS, QUICK_REPEATS = (1, 2, 4, 8, 16, 32), (256,), 5
 FULL_ROWS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64)
 FULL_CONTEXTS, FULL_REPEATS = (64, 300, 1500), 25
+ENOUGH_REPEATS, LONG = 12, 10.0
+"""With so many repeats a measurement that has taken longer than so many seconds ends."""
 MANY_ROWS = 16
 """Forwards of more rows take most of the time, so they get a quarter of the repeats."""
 STEP = 32
@@ -90,8 +92,8 @@ def measure(
     Args:
         pages: how many pages the backend has reserved.
         rows, contexts: the grid; what does not fit into the context or the pages is left out.
-        repeats: the sizes are interleaved this many times, those of many rows a quarter of
-            that, and their lower quartiles kept.
+        repeats: the sizes are interleaved this many times at most (12 where the model is slow),
+            those of many rows a quarter of that, and their lower quartiles kept.
     """
     config = backend.config
     room = min(config.context_length, pages * PAGE)
@@ -102,7 +104,11 @@ def measure(
     # Memory that was never written may hold NaN: put what that forward stored into every slot.
     every = np.arange(max(contexts), dtype=np.int64)
     backend.copy(every % max(rows), every)
+    begun = time.perf_counter()
     for turn in range(repeats):
+        if turn >= ENOUGH_REPEATS and time.perf_counter() - begun > LONG:
+            progress(repeats, repeats)
+            break
         for context, count in times:
             if count > MANY_ROWS and turn % 4:
                 continue
