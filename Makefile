@@ -16,6 +16,9 @@ CORE := $(wildcard csrc/*) CMakeLists.txt pyproject.toml
 demo: $(VENV)/.installed
 	$(BIN)/paradecode demo
 
+# Tests start hundreds of processes: even where nobody keeps bytecode, these do.
+test test-all: export PYTHONDONTWRITEBYTECODE =
+
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m "not slow" $(PARALLEL)
 
