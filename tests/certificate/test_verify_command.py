@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
-from program import in_process
 
 from paradecode.bench.prompts import load_prompts
 from paradecode.certificate.texts import COUNT, spread
+from program import in_process
 
 RUN = [sys.executable, "-c", "from paradecode.cli import main; main()", "verify"]
 QUICK = ["--count", "2", "--max-tokens", "12"]

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from program import in_process
 
 RUN = [sys.executable, "-c", "from paradecode.cli import main; main()"]

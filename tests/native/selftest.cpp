@@ -230,9 +230,12 @@ int main() {
   for (const Format format :
        {Format::Q4, Format::Q8, Format::BF16, Format::F16, Format::F32}) {
     std::vector<float> expected;
-    for (const std::string& isa : available_isas()) {
+    const std::vector<std::string> isas = available_isas();
+    for (const std::string& isa : isas) {
       setenv("PARADECODE_ISA", isa.c_str(), 1);
-      for (const int threads : {1, 2, 4}) {
+      // How threads share the work has nothing to do with the instructions.
+      const bool first = isa == isas.front();
+      for (const int threads : first ? std::vector{1, 2, 4} : std::vector{2}) {
         const auto model = make_model(format, format != Format::F32, threads);
         if (expected.empty()) expected = run(*model, 1, false);
         require(run(*model, 7, true) == expected, "chunks and pages do not change bits");
@@ -245,10 +248,10 @@ int main() {
       }
     }
     // Two models that share a team, each driven by a thread of its own.
-    const auto first = make_model(format, format != Format::F32, 2);
+    const auto one = make_model(format, format != Format::F32, 2);
     const auto second = make_model(format, format != Format::F32, 2);
     std::thread other([&] { require(run(*second, 3, true) == expected, "callers in parallel"); });
-    require(run(*first, 5, false) == expected, "callers in parallel");
+    require(run(*one, 5, false) == expected, "callers in parallel");
     other.join();
   }
   std::puts("ok");

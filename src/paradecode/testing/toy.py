@@ -188,11 +188,10 @@ def letter(token: int) -> str:
 
 def mix(values: Hashes) -> Hashes:
     """SplitMix64's finaliser, elementwise."""
-    with np.errstate(over="ignore"):
-        z = values + np.uint64(GOLDEN)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return z ^ (z >> np.uint64(31))
+    z = values + np.uint64(GOLDEN)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
 
 
 def _value(x: Hashes, positions: NDArray[np.integer], layer: int) -> Hashes:
