@@ -22,11 +22,11 @@ END = "\0"
 class RecordingBackend:
     """Implements :class:`paradecode.backends.interface.Backend` for one request at a time.
 
-    Args:
-        every: one in this many forwards leaves empty caches behind; 0 for none.
-
     Each row is judged by what it sees: if that is the recorded text, the answer is recorded as
     well; if not, a stand-in is given.
+
+    Args:
+        every: one in this many forwards leaves empty caches behind; 0 for none.
 
     Attributes:
         reading: how the replies were used; see :class:`Reading`.
