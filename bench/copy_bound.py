@@ -33,7 +33,7 @@ DRAFTER = "prompt-lookup(budget=fixed)"
 
 
 def longest_copies(request: Request, least: int, most: int) -> NDArray[np.int64]:
-    """int64 [t + 1]: how much of the text from each output position on stands somewhere before it."""
+    """int64 [t + 1]: how much of the text from each output position on stood before."""
     text, first = request.text, len(request.prompt)
     found = np.zeros(len(text) + 1, np.int64)
     same = np.zeros(len(text) + 1, np.int64)  # Of the text from here on, with that from each place.
