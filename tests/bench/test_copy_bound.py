@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
+from bench.copy_bound import longest_copies
 
 from paradecode.replay.recording import Request
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from bench.copy_bound import longest_copies
 
 
 def request(prompt: list[int], output: list[int]) -> Request:
