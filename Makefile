@@ -28,6 +28,7 @@ test-all: $(VENV)/.installed-dev
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run --Werror csrc/*
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/test_layering.py
 
@@ -37,7 +38,7 @@ docs: $(VENV)/.installed-dev
 
 # BENCH is quick, main or full, and options: make bench BENCH="quick --engines vllm/*".
 bench: $(VENV)/.installed-bench
-	$(BIN)/python -m bench.peers $(BENCH)
+	$(BIN)/python -m tools.peers $(BENCH)
 
 # A wheel with every instruction-set path inside, tagged for the oldest system it runs on.
 wheel: $(BIN)/python
@@ -55,7 +56,7 @@ check-wheel:
 	cd build/wheel-env && PATH="$$PWD/bin" CC=none CXX=none bin/paradecode demo
 	cd build/wheel-env && PATH="$$PWD/bin" CC=none CXX=none bin/python -m pytest \
 	  -c ../../pyproject.toml --rootdir ../.. -m "not slow" \
-	  ../../tests/native ../../tests/engine ../../tests/default_model
+	  ../../tests/backends/native ../../tests/engine ../../tests/default_model
 
 # The core's self test under the sanitizers; needs cmake and ninja, which come from the index.
 sanitize: $(VENV)/.installed

@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from paradecode.bench.machine import commit, describe
-from paradecode.replay import Recording, play
-from paradecode.replay.outcome import Outcome
-from paradecode.replay.recording import Request
+from paradecode.measure.machine import commit, describe
+from paradecode.measure.replay import Recording, play
+from paradecode.measure.replay.outcome import Outcome
+from paradecode.measure.replay.recording import Request
 
 COPYING = ("edit", "agent", "translation", "list")
 DRAFTER = "prompt-lookup(budget=fixed)"

@@ -27,7 +27,7 @@ from rich.table import Table
 
 from paradecode.backends import open_backend
 from paradecode.backends.interface import PAGE, Backend, Span
-from paradecode.bench.machine import commit, describe, usable_cores
+from paradecode.measure.machine import commit, describe, usable_cores
 from paradecode.models.catalogue import open_model
 
 FOLDER = Path(__file__).parent

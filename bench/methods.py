@@ -25,13 +25,13 @@ from rich.progress import Progress
 from rich.table import Table
 
 from paradecode import LLM
-from paradecode.bench.machine import commit, describe
-from paradecode.bench.paired import Run, decode_by_turns, equal, speed_up
-from paradecode.bench.prompts import Item, first_of_each_group, load_prompts, make_items
 from paradecode.core.errors import InvalidInput
 from paradecode.core.request import TARGET
 from paradecode.engine import cost
-from paradecode.replay import Outcome, Recording, play, record
+from paradecode.measure.machine import commit, describe
+from paradecode.measure.paired import Run, decode_by_turns, equal, speed_up
+from paradecode.measure.prompts import Item, first_of_each_group, load_prompts, make_items
+from paradecode.measure.replay import Outcome, Recording, play, record
 
 PLAIN = "greedy"
 METHODS = (

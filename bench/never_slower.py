@@ -25,9 +25,9 @@ from rich.progress import Progress
 from rich.table import Table
 
 from paradecode import LLM, SamplingParams
-from paradecode.bench.machine import commit, describe
 from paradecode.core.tree import TokenTree
-from paradecode.decoders.autoregressive.method import drafter
+from paradecode.measure.machine import commit, describe
+from paradecode.methods.draft.method import drafter
 
 FIXED = (0, 2, 4, 6, 8, 12, 16)
 COPYING = ("edit", "extraction", "summary", "agent")
@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("--max-tokens", type=int, default=96)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    lines = files("paradecode.bench").joinpath("prompts.jsonl").read_text("utf-8").splitlines()
+    lines = files("paradecode.measure").joinpath("prompts.jsonl").read_text("utf-8").splitlines()
     records = [json.loads(line) for line in lines]
     params = SamplingParams(max_tokens=options.max_tokens, ignore_eos=True)
     hopeless, good = "hopeless(num_speculative_tokens=8)", "prompt-lookup"

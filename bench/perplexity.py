@@ -22,7 +22,7 @@ from rich.table import Table
 
 from paradecode.backends import open_backend
 from paradecode.backends.interface import PAGE, Backend, Span
-from paradecode.bench.machine import usable_cores
+from paradecode.measure.machine import usable_cores
 from paradecode.models.catalogue import open_model
 
 FOLDER = Path(__file__).parent

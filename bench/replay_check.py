@@ -29,16 +29,16 @@ from rich.progress import Progress
 from rich.table import Table
 
 from paradecode import LLM, SamplingParams
-from paradecode.bench.machine import commit, describe
-from paradecode.bench.prompts import Item, first_of_each_group, load_prompts, make_items
 from paradecode.core.request import TARGET
 from paradecode.core.trace import Stats, Step
-from paradecode.decoders.registry import parse
 from paradecode.engine import cost
 from paradecode.engine.engine import Limits
 from paradecode.engine.request import GenerationRequest
-from paradecode.replay import Outcome, Recording, play, record
-from paradecode.replay.driving import finish
+from paradecode.measure.machine import commit, describe
+from paradecode.measure.prompts import Item, first_of_each_group, load_prompts, make_items
+from paradecode.measure.replay import Outcome, Recording, play, record
+from paradecode.measure.replay.driving import finish
+from paradecode.methods.registry import parse
 
 SPECS = (
     "prompt-lookup", "prompt-lookup(budget=fixed)", "copyspec", "suffix", "input-copy", "retrieval",

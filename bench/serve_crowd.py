@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from bench.serving import Server, serving, tell
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
+from bench.serving import Server, serving, tell
 from paradecode import LLM
 
 AUTOREGRESSIVE, DIFFUSION = "smollm2-135m-instruct", "tiny-diffusion"

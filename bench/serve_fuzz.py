@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+
 from bench.serving import PATIENCE, Server, complaints, serving, tell
 
 WARM_UP = 0.25

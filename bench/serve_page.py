@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from paradecode.report.marked import insert
+from tools.pages.marked import insert
 
 NAMES = {
     "llama-cpp": "llama.cpp",

@@ -27,19 +27,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.peers.environments import TRANSFORMERS_SERVE, XLLAMACPP, InstallError, install
-from bench.peers.formats import FormatError, Formats
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from paradecode.bench.load import report, table
-from paradecode.bench.load.asks import read_asks
-from paradecode.bench.load.plan import Endpoint, Load, Plan
-from paradecode.bench.load.run import measure
-from paradecode.bench.machine import usable_cores
 from paradecode.core.errors import InvalidInput
+from paradecode.measure.machine import usable_cores
+from paradecode.measure.suites.load import report, table
+from paradecode.measure.suites.load.asks import read_asks
+from paradecode.measure.suites.load.plan import Endpoint, Load, Plan
+from paradecode.measure.suites.load.run import measure
 from paradecode.models.catalogue import open_model
+from tools.peers.environments import TRANSFORMERS_SERVE, XLLAMACPP, InstallError, install
+from tools.peers.formats import FormatError, Formats
 
 FOLDER = Path(__file__).parent
 OUT = FOLDER / "out"

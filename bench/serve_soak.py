@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+
 from bench.serve_fuzz import attack
 from bench.serving import PATIENCE, Server, complaints, serving, tell
 

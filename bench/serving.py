@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx
 
-from paradecode.bench.machine import commit, describe
+from paradecode.measure.machine import commit, describe
 
 MEMORY_BOUND = 0.02
 """How much more memory may be held after the torment than after its beginning."""

@@ -19,7 +19,7 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]
 
 from paradecode import LLM
-from paradecode.bench.machine import commit, describe
+from paradecode.measure.machine import commit, describe
 
 METHODS = {
     "plain": "greedy",

@@ -26,9 +26,9 @@ from typing import Any
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from paradecode import LLM
-from paradecode.bench.machine import commit, describe
 from paradecode.constraints.compile import Compiler
 from paradecode.core.errors import InvalidInput
+from paradecode.measure.machine import commit, describe
 
 SAMPLED = {"temperature": 1.0, "seed": 7}
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -28,19 +28,19 @@ from rich.console import Console
 from rich.progress import Progress
 
 from paradecode import LLM
-from paradecode.bench.machine import commit, describe
-from paradecode.bench.provenance import weights_of
-from paradecode.bench.suites.parallel.results import Results
-from paradecode.bench.suites.parallel.suite import DEFAULT_MODEL, Plan, measure
-from paradecode.bench.suites.parallel.summary import (
+from paradecode.measure.machine import commit, describe
+from paradecode.measure.provenance import weights_of
+from paradecode.measure.suites.parallel.results import Results
+from paradecode.measure.suites.parallel.suite import DEFAULT_MODEL, Plan, measure
+from paradecode.measure.suites.parallel.summary import (
     Measured,
     compared,
     figures,
     measured,
     tasks_of,
 )
-from paradecode.report.marked import insert
 from paradecode.testing.trained_parts import joint_layer
+from tools.pages.marked import insert
 
 EAGER = "threshold(threshold=0.5)"
 QUICK = ("static", "threshold", EAGER, "static(steps=8)")

@@ -18,10 +18,10 @@ from rich.progress import track
 from rich.table import Table
 
 from paradecode import LLM
-from paradecode.bench.machine import commit, describe
-from paradecode.bench.parallel.tasks import TASKS
-from paradecode.bench.provenance import digest, weights_of
-from paradecode.bench.statistics import wilson
+from paradecode.measure.machine import commit, describe
+from paradecode.measure.provenance import digest, weights_of
+from paradecode.measure.statistics import wilson
+from paradecode.measure.tasks.tasks import TASKS
 
 MODEL = "paradecode/tiny-autoregressive"
 

@@ -75,8 +75,7 @@ inline void score_runs(const AttentionTile& tile, const Run* runs, int count, st
   while (i < count && runs[i].ordinal + runs[i].count <= from) ++i;
   int end = i;
   while (end < count && runs[end].ordinal < to) ++end;
-  for (; i + pages <= end; i += pages)
-    score_step<Element, Queries, pages>(tile, runs + i, out);
+  for (; i + pages <= end; i += pages) score_step<Element, Queries, pages>(tile, runs + i, out);
   for (; i < end; ++i) score_step<Element, Queries, 1>(tile, runs + i, out);
 }
 
@@ -116,8 +115,7 @@ inline const Element* value_row(const AttentionTile& tile, const Run& run, std::
 // indexed by the token's ordinal.
 template <class Element, int Queries, int Chunks>
 inline void add_values(const AttentionTile& tile, const Run* runs, int count, std::int32_t from,
-                       std::int32_t to, int dim, const float* const* weights,
-                       float* const* sums) {
+                       std::int32_t to, int dim, const float* const* weights, float* const* sums) {
   Simd::F sum[Queries][Chunks];
 #pragma GCC unroll 16
   for (int q = 0; q < Queries; ++q)
@@ -228,8 +226,8 @@ inline void attend(const AttentionTile& tile) {
       // The entries of the list from `shared` to its lead equal their index.
       add_listed<Element>(tile, row, shared, extra_weights[q], sums[q]);
     } else {
-      add_range<Element, 1>(tile, span.extra, span.extra_runs, shared, row.count,
-                            extra_weights + q, sum + q);
+      add_range<Element, 1>(tile, span.extra, span.extra_runs, shared, row.count, extra_weights + q,
+                            sum + q);
     }
     for (int d = 0; d < tile.head_dim; ++d) tile.out[q][d] = sums[q][d] * inverse[q];
   }

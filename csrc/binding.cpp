@@ -95,8 +95,8 @@ Array2<float> gather(const LogitRows& logits, nb::handle ids) {
   auto [array, out] = make_array<float>(logits.rows(), wanted.size(1));
   for (int r = 0; r < logits.rows(); ++r)
     for (std::int64_t i = 0; i < wanted.size(1); ++i)
-      out[r * wanted.size(1) + i] = logits.value(
-          r, static_cast<std::int32_t>(wanted.data()[r * wanted.size(1) + i]));
+      out[r * wanted.size(1) + i] =
+          logits.value(r, static_cast<std::int32_t>(wanted.data()[r * wanted.size(1) + i]));
   return array;
 }
 
@@ -208,10 +208,9 @@ NB_MODULE(_core, m) {
            [](const LogitRows& l) {
              return per_row<double>(l, [&](int r) { return l.entropy(r); });
            })
-      .def("margin",
-           [](const LogitRows& l) {
-             return per_row<double>(l, [&](int r) { return l.margin(r); });
-           })
+      .def(
+          "margin",
+          [](const LogitRows& l) { return per_row<double>(l, [&](int r) { return l.margin(r); }); })
       .def("sample",
            [](const LogitRows& l, double temperature, std::int64_t top_k, double top_p,
               double min_p, const std::vector<std::uint64_t>& keys) {
@@ -219,9 +218,8 @@ NB_MODULE(_core, m) {
              if (keys.size() != static_cast<std::size_t>(l.rows()))
                throw InvalidInput("keys", static_cast<std::int64_t>(keys.size()),
                                   "give one key a row");
-             return per_row<std::int32_t>(l, [&](int r) {
-               return l.sample(r, warp, keys[static_cast<std::size_t>(r)]);
-             });
+             return per_row<std::int32_t>(
+                 l, [&](int r) { return l.sample(r, warp, keys[static_cast<std::size_t>(r)]); });
            })
       .def("probabilities",
            [](const LogitRows& l, double temperature, std::int64_t top_k, double top_p,
@@ -257,24 +255,33 @@ NB_MODULE(_core, m) {
   });
 
   nb::class_<Model>(m, "Model")
-      .def("__init__",
-           [](Model* self, int vocab_size, int hidden_size, int layers, int heads, int kv_heads,
-              int head_dim, int intermediate_size, int context_length, int sliding_window,
-              float norm_epsilon, float rope_attention, std::vector<float> inverse_frequencies,
-              bool half_cache, int threads) {
-             if (threads < 1 || threads > 1024)
-               throw InvalidInput("threads", std::int64_t{threads}, "use 1 to 1024 threads");
-             const ModelShape shape{vocab_size,        hidden_size,    layers,
-                                    heads,             kv_heads,       head_dim,
-                                    intermediate_size, context_length, sliding_window,
-                                    norm_epsilon,      rope_attention, std::move(inverse_frequencies)};
-             new (self) Model(shape, half_cache, threads);
-           },
-           nb::kw_only(), nb::arg("vocab_size"), nb::arg("hidden_size"), nb::arg("layers"),
-           nb::arg("heads"), nb::arg("kv_heads"), nb::arg("head_dim"),
-           nb::arg("intermediate_size"), nb::arg("context_length"), nb::arg("sliding_window"),
-           nb::arg("norm_epsilon"), nb::arg("rope_attention"), nb::arg("inverse_frequencies"),
-           nb::arg("half_cache"), nb::arg("threads"))
+      .def(
+          "__init__",
+          [](Model* self, int vocab_size, int hidden_size, int layers, int heads, int kv_heads,
+             int head_dim, int intermediate_size, int context_length, int sliding_window,
+             float norm_epsilon, float rope_attention, std::vector<float> inverse_frequencies,
+             bool half_cache, int threads) {
+            if (threads < 1 || threads > 1024)
+              throw InvalidInput("threads", std::int64_t{threads}, "use 1 to 1024 threads");
+            const ModelShape shape{vocab_size,
+                                   hidden_size,
+                                   layers,
+                                   heads,
+                                   kv_heads,
+                                   head_dim,
+                                   intermediate_size,
+                                   context_length,
+                                   sliding_window,
+                                   norm_epsilon,
+                                   rope_attention,
+                                   std::move(inverse_frequencies)};
+            new (self) Model(shape, half_cache, threads);
+          },
+          nb::kw_only(), nb::arg("vocab_size"), nb::arg("hidden_size"), nb::arg("layers"),
+          nb::arg("heads"), nb::arg("kv_heads"), nb::arg("head_dim"), nb::arg("intermediate_size"),
+          nb::arg("context_length"), nb::arg("sliding_window"), nb::arg("norm_epsilon"),
+          nb::arg("rope_attention"), nb::arg("inverse_frequencies"), nb::arg("half_cache"),
+          nb::arg("threads"))
       .def("set_format",
            [](Model& model, const std::string& tensor, int format) {
              if (format < 0 || format > static_cast<int>(Format::F32))

@@ -7,8 +7,11 @@
 namespace paradecode {
 
 Cache::Cache(int layers, int heads, int head_dim, bool half)
-    : layers_(layers), heads_(heads), head_dim_(head_dim),
-      padded_dim_((head_dim + kLanes - 1) / kLanes * kLanes), element_(half ? 2 : 4) {}
+    : layers_(layers),
+      heads_(heads),
+      head_dim_(head_dim),
+      padded_dim_((head_dim + kLanes - 1) / kLanes * kLanes),
+      element_(half ? 2 : 4) {}
 
 void Cache::reserve(std::int64_t pages) {
   const std::size_t head = static_cast<std::size_t>(pages) * (key_page() + value_page());
@@ -40,7 +43,8 @@ const void* Cache::values(bool scratch, int layer, int head) const {
 
 void Cache::put_key(const Slot& slot, int layer, int head, const float* key,
                     const Kernels& kernels) {
-  std::uint8_t* page = at(slot.scratch, layer, head) + static_cast<std::size_t>(slot.page) * key_page();
+  std::uint8_t* page =
+      at(slot.scratch, layer, head) + static_cast<std::size_t>(slot.page) * key_page();
   if (element_ == 4) {
     auto* out = reinterpret_cast<float*>(page) + slot.row;
     for (int d = 0; d < head_dim_; ++d) out[d * kPage] = key[d];

@@ -28,8 +28,7 @@ class Cache {
   const void* values(bool scratch, int layer, int head) const;
   // Writes one key (head_dim values) or value, rounding it to the cache's type.
   void put_key(const Slot& slot, int layer, int head, const float* key, const Kernels& kernels);
-  void put_value(const Slot& slot, int layer, int head, const float* value,
-                 const Kernels& kernels);
+  void put_value(const Slot& slot, int layer, int head, const float* value, const Kernels& kernels);
   // Copies rows between physical slots in every layer; all sources are read first.
   void copy(const std::int64_t* source, const std::int64_t* target, std::int64_t count);
 

@@ -59,8 +59,8 @@ inline void rms_norm(const float* values, const float* weight, int size, int pad
   const float mean = sum_lanes(squares) / static_cast<float>(size);
   const Simd::F scale = Simd::all(1.0F / std::sqrt(mean + epsilon));
   for (int i = 0; i < padded; i += kLanes)
-    Simd::store(out + i, Simd::mul(Simd::mul(Simd::load(values + i), scale),
-                                   Simd::load(weight + i)));
+    Simd::store(out + i,
+                Simd::mul(Simd::mul(Simd::load(values + i), scale), Simd::load(weight + i)));
 }
 
 inline void swiglu(float* gate, const float* up, int count) {
@@ -73,8 +73,7 @@ inline void swiglu(float* gate, const float* up, int count) {
 }
 
 // Rounds groups of 32 values to signed bytes times (largest magnitude / 127).
-inline void quantise(const float* values, int group, int groups, int row,
-                     const Activations& out) {
+inline void quantise(const float* values, int group, int groups, int row, const Activations& out) {
   const Simd::I magnitude_bits = Simd::int_all(0x7FFFFFFF);
   for (int g = group; g < group + groups; ++g, values += kGroup) {
     const Simd::F low = Simd::load(values);
@@ -95,9 +94,8 @@ inline void quantise(const float* values, int group, int groups, int row,
     const std::int64_t at = out.entry(row, g);
     Simd::store_low_bytes(out.words + 8 * at, a);
     Simd::store_low_bytes(out.words + 8 * at + 4, b);
-    Simd::int_store(lanes,
-                    Simd::int_add(Simd::shift_right<24>(Simd::shift_left<24>(a)),
-                                  Simd::shift_right<24>(Simd::shift_left<24>(b))));
+    Simd::int_store(lanes, Simd::int_add(Simd::shift_right<24>(Simd::shift_left<24>(a)),
+                                         Simd::shift_right<24>(Simd::shift_left<24>(b))));
     std::int32_t sum = 0;
     for (int i = 0; i < kLanes; ++i) sum += lanes[i];
     out.scales[at] = scale;

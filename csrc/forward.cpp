@@ -47,8 +47,13 @@ Forward::Needs Forward::needs(std::initializer_list<Format> formats) {
 
 Forward::Forward(Model& model, Model::Workspace& workspace, const Plan& plan,
                  const std::vector<SpanInput>& spans, const std::vector<LayerPart>& layers)
-    : model_(model), space_(workspace), plan_(plan), inputs_(spans), layers_(layers),
-      kernels_(*model.isa_.kernels), shape_(model.shape_),
+    : model_(model),
+      space_(workspace),
+      plan_(plan),
+      inputs_(spans),
+      layers_(layers),
+      kernels_(*model.isa_.kernels),
+      shape_(model.shape_),
       width_(round_up(shape_.hidden_size, kGroup)),
       attended_width_(round_up(shape_.heads * shape_.head_dim, kGroup)),
       inner_width_(round_up(shape_.intermediate_size, kGroup)),
@@ -82,8 +87,8 @@ ForwardResult Forward::run() {
   if (rows > 0) {
     const int phases = kOtherPhases + kLayerPhases * static_cast<int>(layers_.size());
     model_.team_->run(
-        phases,
-        [](void* self, Member& member) { static_cast<Forward*>(self)->work(member); }, this);
+        phases, [](void* self, Member& member) { static_cast<Forward*>(self)->work(member); },
+        this);
   }
   return std::move(result_);
 }
@@ -98,8 +103,8 @@ void Forward::plan_tiles() {
       for (int row = 0; row < plan_.spans[i].rows; row += most_rows)
         for (int head = 0; head < group; head += most_heads)
           tiles_.push_back({static_cast<int>(i), row,
-                            std::min(most_rows, plan_.spans[i].rows - row), kv,
-                            kv * group + head, std::min(most_heads, group - head)});
+                            std::min(most_rows, plan_.spans[i].rows - row), kv, kv * group + head,
+                            std::min(most_heads, group - head)});
 }
 
 template <class Fill, class Work>
@@ -133,10 +138,10 @@ void Forward::with_input(Member& member, int rows, int width, Needs needs, Fill 
 }
 
 void Forward::begin_row(int row) {
-  const auto span = std::upper_bound(plan_.spans.begin(), plan_.spans.end(), row,
-                                     [](int at, const SpanPlan& plan) {
-                                       return at < plan.first_row;
-                                     }) - 1;
+  const auto span =
+      std::upper_bound(plan_.spans.begin(), plan_.spans.end(), row,
+                       [](int at, const SpanPlan& plan) { return at < plan.first_row; }) -
+      1;
   const SpanInput& input = inputs_[static_cast<std::size_t>(span - plan_.spans.begin())];
   const std::int64_t k = row - span->first_row;
   float* state = states_ + std::int64_t{row} * width_;
@@ -191,9 +196,8 @@ auto Forward::into_residual(const Matrix& weight, const float* bias, int step) {
     const int steps = (weight.panels + step - 1) / step;
     const int panel = chunk % steps * step;
     const int block = chunk / steps;
-    kernels_.matmul(weight, panel, std::min(step, weight.panels - panel), input,
-                    block * kRowBlock, block_rows(block),
-                    state(block * kRowBlock) + panel * kLanes, width_,
+    kernels_.matmul(weight, panel, std::min(step, weight.panels - panel), input, block * kRowBlock,
+                    block_rows(block), state(block * kRowBlock) + panel * kLanes, width_,
                     bias == nullptr ? nullptr : bias + panel * kLanes, true);
   };
 }
@@ -205,8 +209,8 @@ void Forward::mix(Member& member, int layer) {
   const int rows = plan_.rows;
   const int blocks = blocks_of(rows);
   const int units = shape_.heads + 2 * shape_.kv_heads;
-  with_input(member, rows, width_, needs({w.q.format, w.k.format, w.v.format}), normed(w.attn_norm), units * blocks,
-             [&](int chunk, const Activations& input) {
+  with_input(member, rows, width_, needs({w.q.format, w.k.format, w.v.format}), normed(w.attn_norm),
+             units * blocks, [&](int chunk, const Activations& input) {
                const int block = chunk / units;
                project_head(chunk % units, block * kRowBlock, block_rows(block), input, layer,
                             own.tile.data());
@@ -233,8 +237,8 @@ void Forward::feed(Member& member, int layer) {
   const int pairs = inner_width_ / kGroup;
   const int pair_step = chunk_units(pairs, threads);
   const int pair_steps = (pairs + pair_step - 1) / pair_step;
-  with_input(member, rows, width_, needs({w.gate.format, w.up.format}),
-             normed(w.mlp_norm), pair_steps * blocks, [&](int chunk, const Activations& input) {
+  with_input(member, rows, width_, needs({w.gate.format, w.up.format}), normed(w.mlp_norm),
+             pair_steps * blocks, [&](int chunk, const Activations& input) {
                const int pair = chunk % pair_steps * pair_step;
                const int block = chunk / pair_steps;
                inner_chunk(w, input, pair, std::min(pair_step, pairs - pair), block * kRowBlock,
@@ -377,13 +381,14 @@ void Forward::head(Member& member) {
                           shape_.norm_epsilon, out);
         return out;
       },
-      steps * blocks, [&](int chunk, const Activations& input) {
+      steps * blocks,
+      [&](int chunk, const Activations& input) {
         const int panel = chunk % steps * step;
         const int row = chunk / steps * kRowBlock;
         const int last = std::min(rows, row + kRowBlock);
         kernels_.matmul(weight, panel, std::min(step, weight.panels - panel), input, row,
-                        last - row, result_.logits->writable(row) + panel * kLanes, stride,
-                        nullptr, false);
+                        last - row, result_.logits->writable(row) + panel * kLanes, stride, nullptr,
+                        false);
         // What lies beyond the vocabulary is the padding of this chunk's panels, or of the row.
         const std::int64_t end =
             panel + step < weight.panels ? std::int64_t{panel + step} * kLanes : stride;

@@ -65,14 +65,15 @@ IsaChoice choose_isa() {
     if (named) {
       if (std::string(wanted) != kernels.name) continue;
       if (!candidate.runs_here())
-        throw InvalidInput("PARADECODE_ISA", std::string(wanted),
-                           std::string("this processor lacks ") + candidate.needs +
-                               "; unset the variable");
+        throw InvalidInput(
+            "PARADECODE_ISA", std::string(wanted),
+            std::string("this processor lacks ") + candidate.needs + "; unset the variable");
       return {&kernels, "PARADECODE_ISA names it"};
     }
     if (candidate.runs_here())
       return {&kernels, std::string("the first of avx512, avxvnni, avx2, portable that this "
-                                    "processor has; needs ") + candidate.needs};
+                                    "processor has; needs ") +
+                            candidate.needs};
   }
   throw InvalidInput("PARADECODE_ISA", std::string(wanted == nullptr ? "" : wanted),
                      "use avx512, avxvnni, avx2 or portable");

@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kKeptMappings = 16;
 // Of a vocabulary of 49,152, 170 rows. Without a bound the largest steps ever would set it.
 constexpr std::size_t kKeptBytes = std::size_t{32} << 20;
-constexpr std::int64_t kBlock = 64;      // of Kernels::block_best
+constexpr std::int64_t kBlock = 64;        // of Kernels::block_best
 constexpr std::int64_t kNoiseStep = 4096;  // tokens between two looks at the best sample so far
 constexpr std::int64_t kWorthSharing = 1 << 17;  // values; below, waking a thread costs more
 
@@ -108,8 +108,9 @@ const float* LogitRows::read(int index) const {
 float LogitRows::value(int index, std::int32_t id) const {
   const Row& row = rows_[static_cast<std::size_t>(index)];
   if (row.changes != nullptr) {
-    const auto at = std::lower_bound(row.changes->begin(), row.changes->end(), id,
-                                     [](const auto& change, auto wanted) { return change.first < wanted; });
+    const auto at =
+        std::lower_bound(row.changes->begin(), row.changes->end(), id,
+                         [](const auto& change, auto wanted) { return change.first < wanted; });
     if (at != row.changes->end() && at->first == id) return at->second;
   }
   return row.values.get()[id];

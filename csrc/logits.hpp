@@ -46,7 +46,9 @@ class LogitRows {
   LogitRows(std::shared_ptr<LogitStore> store, const Kernels& kernels, std::shared_ptr<Team> team,
             int rows, int vocab_size);
 
-  static std::int64_t stride_for(int vocab_size) { return (std::int64_t{vocab_size} + 63) / 64 * 64; }
+  static std::int64_t stride_for(int vocab_size) {
+    return (std::int64_t{vocab_size} + 63) / 64 * 64;
+  }
 
   int rows() const { return static_cast<int>(rows_.size()); }
   int vocab_size() const { return vocab_size_; }

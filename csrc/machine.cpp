@@ -40,9 +40,8 @@ double best_pass(Job& job, int threads, void (*work)(void*, Member&)) {
 template <class Piece>
 void passes(Job& job, Member& member, Piece piece) {
   for (int pass = 0; pass < kPasses; ++pass)
-    member.phase(job.pieces, [&](int index) {
-      job.sink.fetch_add(piece(index), std::memory_order_relaxed);
-    });
+    member.phase(job.pieces,
+                 [&](int index) { job.sink.fetch_add(piece(index), std::memory_order_relaxed); });
 }
 
 }  // namespace
@@ -54,9 +53,8 @@ double read_bandwidth(std::int64_t bytes, int threads) {
   Job job{*choose_isa().kernels, memory.data(), static_cast<int>(pieces)};
   const double seconds = best_pass(job, threads, [](void* context, Member& member) {
     auto& read = *static_cast<Job*>(context);
-    passes(read, member, [&](int index) {
-      return read.kernels.read_all(read.data + index * kPiece, kPiece);
-    });
+    passes(read, member,
+           [&](int index) { return read.kernels.read_all(read.data + index * kPiece, kPiece); });
   });
   return static_cast<double>(pieces * kPiece) / seconds;
 }

@@ -180,8 +180,8 @@ inline void one_row_panels(const Matrix& weight, int panel, int offset, const Ac
 }
 
 template <Format Kind, int Rows>
-inline void tile_of(int rows, const Matrix& weight, int panel, int offset,
-                    const Activations& input, int row, int row_offset, const Output& out) {
+inline void tile_of(int rows, const Matrix& weight, int panel, int offset, const Activations& input,
+                    int row, int row_offset, const Output& out) {
   if constexpr (Rows == 1) {
     tile<Kind, 1>(weight, panel, offset, input, row, row_offset, out);
   } else {

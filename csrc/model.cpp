@@ -169,8 +169,8 @@ std::size_t Model::weight_bytes() const {
   };
   std::size_t total = size(head_);
   for (const LayerWeights& layer : layers_)
-    for (const Matrix* m : {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up,
-                            &layer.down})
+    for (const Matrix* m :
+         {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down})
       total += size(*m);
   return total;
 }

@@ -51,8 +51,8 @@ struct LayerWeights {
 };
 
 struct ForwardResult {
-  std::shared_ptr<LogitRows> logits;            // of all spans, in their order
-  std::vector<std::vector<float>> hidden;       // span after span, layer after layer: [rows, D]
+  std::shared_ptr<LogitRows> logits;       // of all spans, in their order
+  std::vector<std::vector<float>> hidden;  // span after span, layer after layer: [rows, D]
 };
 
 class Model {

@@ -175,12 +175,14 @@ void decode(Source source, const std::uint8_t* row, int cols, float* out) {
       }
       case Source::Q4_1: {
         const std::uint8_t* block = row + g * kQ41Block;
-        out[i] = half_to_float(read16(block)) * nibble(block + 4) + half_to_float(read16(block + 2));
+        out[i] =
+            half_to_float(read16(block)) * nibble(block + 4) + half_to_float(read16(block + 2));
         break;
       }
       case Source::Q8_0: {
         const std::uint8_t* block = row + g * kQ80Block;
-        out[i] = half_to_float(read16(block)) * static_cast<float>(static_cast<std::int8_t>(block[2 + k]));
+        out[i] = half_to_float(read16(block)) *
+                 static_cast<float>(static_cast<std::int8_t>(block[2 + k]));
         break;
       }
       case Source::Q4_K: {

@@ -31,15 +31,14 @@ class SpanPlanner {
       if (in_.slots[k] != -1) within("slots", in_.slots[k], slot_count(), "the page table");
     }
     if (in_.visible == nullptr && (in_.context < 0 || in_.context > slot_count()))
-      throw InvalidInput(name_ + "context", in_.context,
-                         "give at most the " + std::to_string(slot_count()) +
-                             " slots of the page table");
+      throw InvalidInput(
+          name_ + "context", in_.context,
+          "give at most the " + std::to_string(slot_count()) + " slots of the page table");
     for (std::int64_t i = 0; i < in_.visible_count; ++i)
       within("visible", in_.visible[i], slot_count(), "the page table");
     for (std::int64_t i = 0; i < in_.tail_count; ++i) {
       within("tail", in_.tail[i], slot_count(), "the page table");
-      within("tail_positions", in_.tail_positions[i], limits_.context_length,
-             "the context length");
+      within("tail_positions", in_.tail_positions[i], limits_.context_length, "the context length");
     }
     for (std::int64_t i = 0; i < in_.logit_count; ++i)
       within("logits", in_.logits[i], in_.rows, "the rows of the span");
@@ -62,8 +61,7 @@ class SpanPlanner {
     std::vector<Extra> extras;
     std::vector<std::int32_t> owner;  // column of the mask; -1 for a token that every row sees
     const bool listed = in_.visible != nullptr;
-    const bool ascending =
-        !listed || std::is_sorted(in_.visible, in_.visible + in_.visible_count);
+    const bool ascending = !listed || std::is_sorted(in_.visible, in_.visible + in_.visible_count);
     if (listed && limits_.sliding_window > 0 && !ascending) {
       // The window cuts a prefix only from its front: an unordered one joins the other tokens.
       for (std::int64_t i = 0; i < in_.visible_count; ++i) {
@@ -107,9 +105,9 @@ class SpanPlanner {
 
   void within(const char* field, std::int64_t value, std::int64_t limit, const char* what) const {
     if (value < 0 || value >= limit)
-      throw InvalidInput(name_ + field, value,
-                         "stay within " + std::string(what) + " (0 to " +
-                             std::to_string(limit - 1) + ")");
+      throw InvalidInput(
+          name_ + field, value,
+          "stay within " + std::string(what) + " (0 to " + std::to_string(limit - 1) + ")");
   }
 
   static void append(std::vector<Run>& runs, const Slot& slot, std::int32_t ordinal) {
@@ -143,8 +141,8 @@ class SpanPlanner {
     if (limits_.sliding_window == 0) return 0;
     const std::int32_t oldest = position - limits_.sliding_window + 1;
     if (in_.visible == nullptr) return std::clamp(oldest, 0, length);
-    return static_cast<std::int32_t>(
-        std::lower_bound(in_.visible, in_.visible + length, oldest) - in_.visible);
+    return static_cast<std::int32_t>(std::lower_bound(in_.visible, in_.visible + length, oldest) -
+                                     in_.visible);
   }
 
   void plan_rows(const std::vector<Extra>& extras, const std::vector<std::int32_t>& owner,
@@ -238,8 +236,7 @@ Plan::Plan(const std::vector<SpanInput>& inputs, const std::vector<LayerPart>& l
       page |= 1U << slot.row;
       slots.push_back(slot);
     }
-    for (std::int64_t r = 0; r < in.logit_count; ++r)
-      logit_rows.push_back(rows + in.logits[r]);
+    for (std::int64_t r = 0; r < in.logit_count; ++r) logit_rows.push_back(rows + in.logits[r]);
     rows += static_cast<int>(in.rows);
   }
   scratch_pages = (unstored + kPage - 1) / kPage;

@@ -78,8 +78,8 @@ class Plan {
   int scratch_pages = 0;
   std::int32_t longest = 0;
   std::vector<SpanPlan> spans;
-  std::vector<Slot> slots;              // of each packed row
-  std::vector<std::int32_t> positions;  // of each packed row
+  std::vector<Slot> slots;               // of each packed row
+  std::vector<std::int32_t> positions;   // of each packed row
   std::vector<std::int32_t> logit_rows;  // packed rows that go through the head, span after span
 };
 

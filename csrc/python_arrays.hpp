@@ -59,8 +59,7 @@ class View {
     held_ = true;
     const char* format = buffer_.format == nullptr ? "B" : buffer_.format;
     if (*format == '=' || *format == '<' || *format == '@') ++format;
-    const bool type_fits = std::strlen(format) == 1 &&
-                           std::strchr(kCodes<T>, *format) != nullptr &&
+    const bool type_fits = std::strlen(format) == 1 && std::strchr(kCodes<T>, *format) != nullptr &&
                            buffer_.itemsize == static_cast<Py_ssize_t>(sizeof(T));
     if (!type_fits || buffer_.ndim != dimensions) reject(field, dimensions);
   }
@@ -123,9 +122,9 @@ template <class T>
 std::pair<Array2<T>, T*> make_array(std::int64_t rows, std::int64_t columns) {
   auto* data = new T[static_cast<std::size_t>(rows * columns)];
   nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<T*>(p); });
-  return {Array2<T>(data, {static_cast<std::size_t>(rows), static_cast<std::size_t>(columns)},
-                    owner),
-          data};
+  return {
+      Array2<T>(data, {static_cast<std::size_t>(rows), static_cast<std::size_t>(columns)}, owner),
+      data};
 }
 
 }  // namespace paradecode

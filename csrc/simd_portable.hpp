@@ -38,9 +38,8 @@ struct Simd {
     return each<F>([&](int i) { return half_to_float(p[i]); });
   }
   static F load_bf16(const std::uint16_t* p) {
-    return each<F>([&](int i) {
-      return std::bit_cast<float>(static_cast<std::uint32_t>(p[i]) << 16);
-    });
+    return each<F>(
+        [&](int i) { return std::bit_cast<float>(static_cast<std::uint32_t>(p[i]) << 16); });
   }
   static void store_f16(std::uint16_t* p, const F& x) {
     for (int i = 0; i < 16; ++i) p[i] = float_to_half(x.v[i]);

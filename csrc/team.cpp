@@ -114,9 +114,8 @@ std::shared_ptr<Team> Team::of(int threads) {
 }
 
 Team::Team(int threads) : threads_(threads), process_(getpid()) {
-  for (int index = 1; index < threads; ++index) workers_.emplace_back([this, index] {
-    serve(index);
-  });
+  for (int index = 1; index < threads; ++index)
+    workers_.emplace_back([this, index] { serve(index); });
 }
 
 Team::~Team() {

@@ -91,7 +91,7 @@ class Team {
   void (*job_)(void*, Member&) = nullptr;
   void* context_ = nullptr;
 
-  alignas(64) std::atomic<std::uint32_t> gate_{0};  // kOpen, and how many workers are inside
+  alignas(64) std::atomic<std::uint32_t> gate_{0};    // kOpen, and how many workers are inside
   alignas(64) std::atomic<std::uint32_t> ticket_{0};  // counts jobs
   std::atomic<int> sleeping_{0};
   std::atomic<bool> stop_{false};

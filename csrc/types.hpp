@@ -75,8 +75,7 @@ struct Activations {
     return (std::int64_t{row / kRowGroup} * width + input) * kRowGroup + row % kRowGroup;
   }
   std::int64_t entry(int row, int group) const {
-    return (std::int64_t{row / kRowGroup} * (width / kGroup) + group) * kRowGroup +
-           row % kRowGroup;
+    return (std::int64_t{row / kRowGroup} * (width / kGroup) + group) * kRowGroup + row % kRowGroup;
   }
 };
 
@@ -86,7 +85,7 @@ struct Run {
   std::int32_t ordinal = 0;  // index of the first token in its list
   std::uint8_t first = 0;    // row of the first token in the page
   std::uint8_t count = 0;
-  bool scratch = false;      // in the scratch pages of this forward
+  bool scratch = false;  // in the scratch pages of this forward
 };
 
 // What one row sees beyond the prefix: indices into the span's extra tokens, ascending. Without a
@@ -158,8 +157,7 @@ struct Kernels {
   // double precision): good to 1e-6, and four times as fast.
   void (*softmax_sums)(const float* row, std::int64_t size, float top, double* mass,
                        double* moment);
-  std::int64_t (*collect)(const float* row, std::int64_t size, float threshold,
-                          std::int32_t* ids);
+  std::int64_t (*collect)(const float* row, std::int64_t size, float threshold, std::int32_t* ids);
   // Ids whose scaled logit plus an upper bound of their noise can exceed `floor`; the caller
   // raises *floor while it examines them in blocks.
   std::int64_t (*noisy_candidates)(const float* row, std::int64_t begin, std::int64_t end,

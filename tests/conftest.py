@@ -1,6 +1,7 @@
 """What all tests share: a browser, and settings for busy machines."""
 
 import os
+import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 
@@ -8,6 +9,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from browser import Browser, find_browser
+from repository import ROOT
+
+sys.path.insert(0, str(ROOT))  # The developers' tools are not part of the package.
 
 # No deadlines, no complaints about slow first draws.
 settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])

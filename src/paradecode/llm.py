@@ -20,13 +20,13 @@ from paradecode.core.aliases import own_names
 from paradecode.core.errors import InvalidInput
 from paradecode.core.request import DRAFT, TARGET
 from paradecode.core.sampling import ALIASES, SamplingParams
-from paradecode.decoders.autoregressive.ngram_table import packaged
-from paradecode.decoders.profile import Profile
-from paradecode.decoders.registry import Spec, parse
 from paradecode.engine import cost
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
+from paradecode.methods.draft.ngram_table import packaged
+from paradecode.methods.profile import Profile
+from paradecode.methods.registry import Spec, parse
 from paradecode.models.adapter import merge_file
 from paradecode.models.catalogue import open_model
 from paradecode.models.vocabulary import match

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from paradecode.bench.__main__ import main as render
-from paradecode.decoders.registry import methods, told
-from paradecode.report.method_page import markdown
-from paradecode.report.methods_page import FILES, PARALLEL, pages
+from paradecode.methods.registry import methods, told
+from repository import ROOT
+from tools.pages.benchmarks import main as render
+from tools.pages.method_page import markdown
+from tools.pages.methods_page import FILES, PARALLEL, pages
 
-ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "bench" / "results"
 
 
 def test_method_pages() -> None:
-    """After a change: python -m paradecode.report.methods_page bench/results docs"""
+    """After a change: python -m tools.pages.methods_page bench/results docs"""
     files = [json.loads((RESULTS / name).read_text("utf-8")) for name in (*FILES, PARALLEL)]
     written = pages(files[:-1], files[-1])
     folder = ROOT / "docs" / "methods"
@@ -57,7 +57,7 @@ def test_benchmarks_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     )
     assert copy.read_text("utf-8") != committed
     arguments = [str(RESULTS / "peers.json"), "--baseline", "llama-cpp/q4_1", "--into", str(copy)]
-    monkeypatch.setattr(sys, "argv", ["paradecode.bench", *arguments])
+    monkeypatch.setattr(sys, "argv", ["tools.pages.benchmarks", *arguments])
     assert render() == 0
     assert copy.read_text("utf-8") == committed
 

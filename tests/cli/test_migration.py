@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 from typer.main import get_command
 
 from paradecode.cli import app
-from paradecode.decoders.registry import parse
+from paradecode.methods.registry import parse
+from repository import ROOT
 
-PAGE = (Path(__file__).parents[2] / "docs" / "faq.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "faq.md").read_text("utf-8")
 ROWS = [
     (there, here)
     for there, here in re.findall(r"^\| (.+?) \| (.+) \|$", PAGE, re.MULTILINE)

@@ -15,9 +15,9 @@ from paradecode.constraints.regular.tokens import token_automaton
 from paradecode.core.errors import InvalidInput
 from paradecode.core.request import TARGET
 from paradecode.core.sampling import SamplingParams
-from paradecode.decoders.registry import methods, parse
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
+from paradecode.methods.registry import methods, parse
 from paradecode.testing.toy import ToyBackend, toy_config
 
 PIECES = [bytes([code]) for code in range(32, 127)]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from paradecode.core.automaton import TokenAutomaton
 from paradecode.core.errors import InvalidInput
-from paradecode.decoders.diffusion.feasible import Rules
+from paradecode.methods.canvas.feasible import Rules
 
 VOCABULARY, MASK, EOS = 5, 5, 4
 """Tokens 0 to 3 are text."""

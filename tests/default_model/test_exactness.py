@@ -10,9 +10,13 @@ import pytest
 from paradecode import LLM, SamplingParams
 from paradecode.report.demo import PROMPTS as DEMO
 
+FILE = files("paradecode.measure").joinpath("prompts.jsonl")
 PROMPTS = [
     turn
-    for line in files("paradecode.bench").joinpath("prompts.jsonl").read_text("utf-8").splitlines()
+    for line in files("paradecode.measure")
+    .joinpath("prompts.jsonl")
+    .read_text("utf-8")
+    .splitlines()
     for turn in json.loads(line)["turns"]
 ]
 

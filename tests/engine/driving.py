@@ -13,10 +13,10 @@ from paradecode.core.decoder import Steps
 from paradecode.core.request import Forward
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.tree import EMPTY
-from paradecode.decoders.autoregressive.verify import coupled
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
+from paradecode.methods.draft.verifiers import coupled
 from paradecode.testing.toy import LetterText, ToyBackend
 
 PROMPT = tuple(4 + (5 * i * i + 2 * i) % 24 for i in range(37))

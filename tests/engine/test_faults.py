@@ -16,7 +16,7 @@ from paradecode.core.request import Apply, Forward, Store
 from paradecode.core.sequence import Sequence as LiveRequest
 from paradecode.core.sequence import Verdict
 from paradecode.core.tree import EMPTY
-from paradecode.decoders.autoregressive.verify import coupled
+from paradecode.methods.draft.verifiers import coupled
 from paradecode.testing.toy import ToyBackend
 
 POISON = 0

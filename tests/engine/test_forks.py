@@ -11,8 +11,8 @@ from paradecode.core.errors import CapacityError, DecoderError
 from paradecode.core.request import Fork, Forward
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import EMPTY
-from paradecode.decoders.autoregressive.verify import coupled
 from paradecode.engine.pages import PagePool
+from paradecode.methods.draft.verifiers import coupled
 
 
 def branch_out(seq: Sequence) -> Steps:

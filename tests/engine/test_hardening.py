@@ -14,8 +14,8 @@ from paradecode.core.layers import Half
 from paradecode.core.request import Apply, Fork, Forward, Store
 from paradecode.core.sequence import Sequence
 from paradecode.core.tree import EMPTY, TokenTree
-from paradecode.decoders.autoregressive.verify import coupled
 from paradecode.engine.text import Text
+from paradecode.methods.draft.verifiers import coupled
 from paradecode.testing.toy import ToyBackend, ToyText, letter
 
 ONE = np.ones((1, 1), np.float32)

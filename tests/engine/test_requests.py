@@ -13,8 +13,8 @@ from paradecode.core.layers import Half
 from paradecode.core.request import Apply, Attend, BlockCausal, Forward, Overwrite, Store
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import EMPTY, TokenTree
-from paradecode.decoders.autoregressive.verify import coupled
 from paradecode.engine.sequence import LiveSequence
+from paradecode.methods.draft.verifiers import coupled
 from paradecode.testing.toy import ToyBackend, toy_config
 
 

@@ -8,10 +8,10 @@ from driving import LOOP, PROMPT, add, by, finish, greedy, plainly, toy_engine
 
 from paradecode.core.errors import CapacityError, InvalidInput
 from paradecode.core.sampling import SamplingParams
-from paradecode.decoders.registry import parse
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Limits
 from paradecode.engine.request import GenerationRequest
+from paradecode.methods.registry import parse
 
 
 def test_priority_then_arrival() -> None:

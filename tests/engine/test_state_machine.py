@@ -12,9 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from paradecode.core.logits import ArrayLogits
 from paradecode.core.sampling import Sampler, SamplingParams
-from paradecode.decoders.registry import parse
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
+from paradecode.methods.registry import parse
 from paradecode.testing.toy import ToyBackend, toy_config
 
 CONTEXT = 72

@@ -8,24 +8,24 @@ import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
-from paradecode.bench.statistics import Interval
 from paradecode.core.errors import InvalidInput
-from paradecode.report.bench.axes import Scale, round_step
-from paradecode.report.bench.charts.all import draw_all
-from paradecode.report.bench.compare import compare_files
-from paradecode.report.bench.drawing import Text, shortened, spread, text_width
-from paradecode.report.bench.load import read_sheet
-from paradecode.report.bench.markdown import markdown
-from paradecode.report.bench.page import page
-from paradecode.report.bench.palette import COLOURS, looks
-from paradecode.report.bench.sheet import PLAIN, Line, Sheet, Tile
-from paradecode.report.bench.write import write_report
+from paradecode.measure.report.axes import Scale, round_step
+from paradecode.measure.report.charts.all import draw_all
+from paradecode.measure.report.compare import compare_files
+from paradecode.measure.report.drawing import Text, shortened, spread, text_width
+from paradecode.measure.report.load import read_sheet
+from paradecode.measure.report.markdown import markdown
+from paradecode.measure.report.page import page
+from paradecode.measure.report.palette import COLOURS, looks
+from paradecode.measure.report.sheet import PLAIN, Line, Sheet, Tile
+from paradecode.measure.report.write import write_report
+from paradecode.measure.statistics import Interval
+from repository import ROOT
 
-COMMITTED = Path(__file__).parents[2] / "bench" / "results"
+COMMITTED = ROOT / "bench" / "results"
 FILES = ("peers.json", "peers_own_lengths.json", "methods.json", "methods_pair.json")
 
 
@@ -166,10 +166,10 @@ def test_committed_results_become_pages(name, tmp_path):
 
 
 def test_the_parallel_suite_becomes_a_page(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "bench")
+    monkeypatch.syspath_prepend(ROOT / "tests" / "measure")
     from parallel_runs import good
 
-    from paradecode.bench.suites.parallel.results import write_results
+    from paradecode.measure.suites.parallel.results import write_results
 
     write_results(good(), tmp_path / "p.json", {})
     sheet = read_sheet(tmp_path / "p.json")
@@ -206,7 +206,7 @@ def test_files_and_folders(sheet, tmp_path):
 
 
 def test_pictures_without_matplotlib_are_refused(sheet, tmp_path, monkeypatch):
-    monkeypatch.setattr("paradecode.report.bench.png.find_spec", lambda name: None)
+    monkeypatch.setattr("paradecode.measure.report.png.find_spec", lambda name: None)
     with pytest.raises(InvalidInput, match="plots"):
         write_report([sheet], tmp_path / "r.png")
 
@@ -268,9 +268,9 @@ def test_the_command(tmp_path):
 
 
 def test_the_headline_is_that_of_the_committed_results(monkeypatch, tmp_path):
-    from paradecode.report import headline
+    from tools.pages import headline
 
-    readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    readme = (ROOT / "README.md").read_text("utf-8")
     copy = tmp_path / "README.md"
     empty = re.sub(r"(?s)(<!-- headline:begin -->).*(<!-- headline:end -->)", r"\1\2", readme)
     assert empty != readme
@@ -283,9 +283,9 @@ def test_the_headline_is_that_of_the_committed_results(monkeypatch, tmp_path):
 
 
 def test_no_headline_for_outputs_that_differ():
-    from paradecode.bench.results import read_results
-    from paradecode.report.headline import FAST, headline
-    from paradecode.report.marked import insert
+    from paradecode.measure.results import read_results
+    from tools.pages.headline import FAST, headline
+    from tools.pages.marked import insert
 
     results = read_results(COMMITTED / "peers.json")
     records = tuple(

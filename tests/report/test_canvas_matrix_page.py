@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from paradecode.core.errors import InvalidInput
-from paradecode.decoders.diffusion.blocks import BLOCKS
-from paradecode.decoders.diffusion.caches import CACHES
-from paradecode.decoders.diffusion.canvas import Canvas
-from paradecode.report.canvas_matrix_page import page
+from paradecode.methods.canvas.blocks import BLOCKS
+from paradecode.methods.canvas.caches import CACHES
+from paradecode.methods.canvas.canvas import Canvas
 from paradecode.testing.canvas_matrix import (
     ATTENTION,
     _decode,
@@ -21,8 +19,9 @@ from paradecode.testing.canvas_matrix import (
     refusal,
     spec,
 )
+from repository import ROOT
+from tools.pages.canvas_matrix_page import page
 
-ROOT = Path(__file__).parents[2]
 RESULTS = json.loads((ROOT / "bench/results/diffusion_matrix.json").read_text("utf-8"))
 REFUSED = {tuple(parts): reason for *parts, reason in RESULTS["refused"]}
 
@@ -62,7 +61,7 @@ def test_caches_refuse_models_and_nothing_else_does(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ATTENTION)
 def test_some_run_again(kind: str) -> None:
-    from paradecode.decoders.registry import parse
+    from paradecode.methods.registry import parse
 
     for parts in [("static", "fixed", "two_level"), ("freedave", "lead", "dual")]:
         assert _decode(parse(spec(*parts)), kind) == REFUSED.get((*parts, kind))

@@ -8,15 +8,15 @@ from xml.etree import ElementTree
 import pytest
 
 from paradecode.core.errors import InvalidInput
-from paradecode.report.bench.charts.all import draw_all
-from paradecode.report.bench.drawing import Drawing, text_width, wrapped
-from paradecode.report.bench.load import read_sheet
-from paradecode.report.bench.palette import looks
-from paradecode.report.bench.svg import document
-from paradecode.report.generation_page import files
-from paradecode.report.marked import insert
+from paradecode.measure.report.charts.all import draw_all
+from paradecode.measure.report.drawing import Drawing, text_width, wrapped
+from paradecode.measure.report.load import read_sheet
+from paradecode.measure.report.palette import looks
+from paradecode.measure.report.svg import document
+from repository import ROOT
+from tools.pages.generation_page import files
+from tools.pages.marked import insert
 
-ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "bench" / "results"
 MARKS = "<!-- generation:begin -->\n<!-- generation:end -->"
 

@@ -13,9 +13,10 @@ from urllib.parse import unquote
 
 import pytest
 
+from repository import ROOT
+
 pytest.importorskip("material")
 
-ROOT = Path(__file__).parents[2]
 LOADED = {("script", "src"), ("img", "src"), ("iframe", "src"), ("source", "src")}
 
 

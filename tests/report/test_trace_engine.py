@@ -11,9 +11,9 @@ from trace_samples import Words
 
 from paradecode.completion import Completion, completion_of
 from paradecode.core.sampling import SamplingParams
-from paradecode.decoders.registry import parse
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
+from paradecode.methods.registry import parse
 from paradecode.report.trace import Trace, page, trace_record
 from paradecode.report.trace.schema import CanvasStep, DraftStep
 from paradecode.testing.toy import LetterText, ToyBackend, letter, toy_config

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from paradecode.testing.tiny_folder import write_folder
 
 pytest.importorskip("uvicorn")
-sys.path.insert(0, str(Path(__file__).parents[2]))  # The scripts are not part of the package.
 
 serving = pytest.importorskip("bench.serving")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,8 +16,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from paradecode.serve.metrics import POSITIONS, Metrics
 from paradecode.serve.wire import Accepted, Done, Failure, Stats, Usage
 from paradecode.serve.wire import Metrics as OutputMetrics
+from repository import ROOT
 
-DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana" / "paradecode.json"
+DASHBOARD = ROOT / "deploy" / "grafana" / "paradecode.json"
 SECONDS = {
     "queue": 0.5, "prompt": 0.25, "decode": 1.0,
     "target": 0.9, "draft": 0.1, "method": 0.2, "other": 0.05,

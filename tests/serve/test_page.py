@@ -12,7 +12,7 @@ import pytest
 from http_server import FakePool, Running, done, ready, running, settings
 
 from browser import Browser
-from paradecode.decoders.registry import methods
+from paradecode.methods.registry import methods
 from paradecode.serve.page import ASSETS
 from paradecode.serve.wire import Accepted, Chunk, Failure, Generate
 from paradecode.serve.workers import Event

@@ -8,7 +8,6 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -24,8 +23,8 @@ from paradecode.serve.protocol.completions import CompletionRequest
 from paradecode.serve.protocol.responses import ResponsesRequest
 from paradecode.serve.settings import ServerSettings
 from paradecode.serve.worker.settings import WorkerSettings
+from repository import ROOT
 
-ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "docs/serve.md")
 
 

@@ -10,13 +10,13 @@ import numpy as np
 
 from paradecode.core.request import DRAFT, TARGET
 from paradecode.core.sampling import SamplingParams
-from paradecode.decoders.autoregressive.budget.actions import Action
-from paradecode.decoders.autoregressive.budget.residual_head import ResidualHead
-from paradecode.decoders.autoregressive.budget.tree_selector import TreeSelector, choices, shapes
-from paradecode.decoders.registry import parse
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
+from paradecode.methods.draft.budgets.actions import Action
+from paradecode.methods.draft.budgets.residual_head import ResidualHead
+from paradecode.methods.draft.budgets.tree_selector import TreeSelector, choices, shapes
+from paradecode.methods.registry import parse
 from paradecode.testing.toy import WIDTH, ToyBackend, toy_config
 
 PROMPTS = ((5, 6, 7, 8, 9, 5, 6), (11, 12, 13, 11), (20, 21, 7, 3))

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from acceptance_models import head, selector
 
-from paradecode.decoders.autoregressive.budget.residual_head import open_head
-from paradecode.decoders.autoregressive.budget.tree_selector import open_selector
-from paradecode.decoders.diffusion.joint_layer import JointLayer, open_layer, shapes
-from paradecode.decoders.diffusion.unmask_filter import UnmaskFilter, open_filter
+from paradecode.methods.canvas.joint_layer import JointLayer, open_layer, shapes
+from paradecode.methods.canvas.unmask_filter import UnmaskFilter, open_filter
+from paradecode.methods.draft.budgets.residual_head import open_head
+from paradecode.methods.draft.budgets.tree_selector import open_selector
 
 LAYER_FACTS = {"vocab_size": 7, "hidden_size": 6, "width": 8, "heads": 2, "inner": 12}
 OPENED = {

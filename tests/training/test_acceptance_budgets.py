@@ -8,8 +8,8 @@ from acceptance_models import PROMPTS, head, pair, selector, serve
 
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import ArrayLogits
-from paradecode.decoders.autoregressive.budget.actions import Action
-from paradecode.decoders.autoregressive.budget.states import divergence, unit
+from paradecode.methods.draft.budgets.actions import Action
+from paradecode.methods.draft.budgets.states import divergence, unit
 
 SPEC = {"method": "draft-model", "num_speculative_tokens": 6}
 

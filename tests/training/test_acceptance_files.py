@@ -13,10 +13,10 @@ from acceptance_models import head, selector
 from part_files import header_of, made, opened, rewritten
 
 from paradecode.core.errors import InvalidInput
-from paradecode.decoders import tensor_file
-from paradecode.decoders.autoregressive.budget.residual_head import open_head
-from paradecode.decoders.registry import parse
-from paradecode.decoders.tensor_file import load_tensors, save_tensors
+from paradecode.methods import tensor_file
+from paradecode.methods.draft.budgets.residual_head import open_head
+from paradecode.methods.registry import parse
+from paradecode.methods.tensor_file import load_tensors, save_tensors
 
 KINDS = ("acceptance_head", "tree_selector")
 

@@ -11,8 +11,8 @@ from acceptance_models import head, selector
 torch = pytest.importorskip("torch")
 
 from paradecode.core.errors import InvalidInput  # noqa: E402
-from paradecode.decoders.autoregressive.budget.states import unit  # noqa: E402
-from paradecode.decoders.autoregressive.budget.tree_selector import (  # noqa: E402
+from paradecode.methods.draft.budgets.states import unit  # noqa: E402
+from paradecode.methods.draft.budgets.tree_selector import (  # noqa: E402
     SCALARS,
     STATES,
     Situation,

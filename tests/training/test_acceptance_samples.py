@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from acceptance_models import PROMPTS, front, pair, serve
 
-from paradecode.bench.prompts import Item
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
-from paradecode.decoders.autoregressive.budget.actions import Action
-from paradecode.decoders.autoregressive.budget.tree_selector import choices
-from paradecode.decoders.registry import parse
+from paradecode.measure.prompts import Item
+from paradecode.methods.draft.budgets.actions import Action
+from paradecode.methods.draft.budgets.tree_selector import choices
+from paradecode.methods.registry import parse
 from paradecode.training.acceptance.head_samples import (
     HeadSamples,
     load_head_samples,

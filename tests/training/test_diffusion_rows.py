@@ -7,8 +7,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from paradecode.bench.parallel.task import is_held_out
-from paradecode.bench.parallel.tasks import TASKS
+from paradecode.measure.tasks.task import is_held_out
+from paradecode.measure.tasks.tasks import TASKS
 from paradecode.training.diffusion.data import ROWS_TOGETHER, packs
 from paradecode.training.diffusion.model import CONTEXT
 from paradecode.training.diffusion.objectives import TAIL_WEIGHT, mask

@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from paradecode.bench.parallel.task import HELD_OUT_OF, Instance, Task, is_held_out
-from paradecode.bench.parallel.tasks import BY_NAME, TASKS
 from paradecode.core.errors import InvalidInput
+from paradecode.measure.tasks.task import HELD_OUT_OF, Instance, Task, is_held_out
+from paradecode.measure.tasks.tasks import BY_NAME, TASKS
 
 DRAWS = 200
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paradecode.bench.parallel.tasks import TASKS
+from paradecode.measure.tasks.tasks import TASKS
 from paradecode.models.chat import find_template
 from paradecode.models.folder_tokenizer import read_tokenizer
 from paradecode.models.tokenizer import Tokenizer

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from paradecode import LLM
 from paradecode.cli import app
-from paradecode.decoders.autoregressive.ngram_table import load_ngrams, packaged
+from paradecode.methods.draft.ngram_table import load_ngrams, packaged
 from paradecode.training.ngrams.own_text import before_the_user, own_answers
 
 RUN = CliRunner()

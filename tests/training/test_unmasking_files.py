@@ -10,8 +10,8 @@ import pytest
 from part_files import LAYER_FACTS, header_of, made, opened, rewritten
 
 from paradecode.core.errors import InvalidInput
-from paradecode.decoders.diffusion.unmask_filter import UnmaskFilter
-from paradecode.decoders.registry import parse
+from paradecode.methods.canvas.unmask_filter import UnmaskFilter
+from paradecode.methods.registry import parse
 
 KINDS = ("filter", "layer")
 

@@ -79,7 +79,7 @@ def batched(kind: str) -> BatchedModel:
 
 
 def test_prompts_are_different_and_never_held_out():
-    from paradecode.bench.parallel.task import is_held_out
+    from paradecode.measure.tasks.task import is_held_out
 
     workload = Workload(limit=50)
     found = workload.texts()
@@ -194,7 +194,7 @@ def test_numpy_and_torch_have_the_same_layer():
     layer = _Layer(facts, model, seed=3)
     with torch.no_grad():
         layer.tensors["out"].normal_()
-    from paradecode.decoders.diffusion.joint_layer import JointLayer
+    from paradecode.methods.canvas.joint_layer import JointLayer
 
     plain = JointLayer(facts, {n: t.detach().numpy() for n, t in layer.tensors.items()})
     tokens, states = torch.arange(7)[None] + 4, torch.randn(1, 7, 64)

@@ -91,15 +91,15 @@ def _generation(
     loading: Loading, workload: Workload, decoders: tuple[str, ...], sizes: tuple[int, ...],
     seed: int, output: Path,
 ) -> None:  # fmt: skip
-    from paradecode.bench.figures import figures
-    from paradecode.bench.prompt_sources import read_prompts
-    from paradecode.bench.provenance import weights_of
-    from paradecode.bench.render import aggregates
-    from paradecode.bench.results import write_results
-    from paradecode.bench.suites.generation.play import Sampling
-    from paradecode.bench.suites.generation.suite import Plan, measure
-    from paradecode.report.bench.from_results import sheet_of_results
-    from paradecode.report.bench.write import write_report
+    from paradecode.measure.figures import figures
+    from paradecode.measure.prompt_sources import read_prompts
+    from paradecode.measure.provenance import weights_of
+    from paradecode.measure.render import aggregates
+    from paradecode.measure.report.from_results import sheet_of_results
+    from paradecode.measure.report.write import write_report
+    from paradecode.measure.results import write_results
+    from paradecode.measure.suites.generation.play import Sampling
+    from paradecode.measure.suites.generation.suite import Plan, measure
 
     plan = Plan(
         decoders, tuple(read_prompts(workload.prompts)), workload.per_group, workload.max_tokens,
@@ -141,9 +141,9 @@ def _parallel(
     loading: Loading, drawn: Instances, methods: tuple[str, ...], batch: int, seed: int,
     output: Path,
 ) -> None:  # fmt: skip
-    from paradecode.bench.provenance import weights_of
-    from paradecode.bench.suites.parallel import suite as parallel
-    from paradecode.bench.suites.parallel.report import BRIEF, brief
+    from paradecode.measure.provenance import weights_of
+    from paradecode.measure.suites.parallel import suite as parallel
+    from paradecode.measure.suites.parallel.report import BRIEF, brief
 
     plan = parallel.Plan(methods, tuple(drawn.tasks or ()), drawn.instances, batch, seed)
     plan.check()
@@ -181,7 +181,7 @@ def compare(
     ] = None,
 ) -> None:
     """What changed from one result to another, on what both measured."""
-    from paradecode.report.bench.compare import compare_files
+    from paradecode.measure.report.compare import compare_files
 
     found = compare_files(before, now, baseline)
     for warning in found.warnings:

@@ -18,7 +18,7 @@ def datastore(
     ] = None,
 ) -> None:
     """Build the file that the method `retrieval` drafts from, with a model's tokenizer."""
-    from paradecode.decoders.autoregressive.datastore import build_datastore
+    from paradecode.methods.draft.datastore import build_datastore
     from paradecode.models.catalogue import open_model
 
     tokenizer = open_model(model).tokenizer

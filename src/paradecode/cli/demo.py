@@ -8,7 +8,7 @@ import typer
 
 from paradecode.cli.console import err, out
 from paradecode.cli.options import DEFAULT_DECODER, Loading, grouped
-from paradecode.decoders.registry import parse
+from paradecode.methods.registry import parse
 
 
 @grouped

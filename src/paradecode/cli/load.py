@@ -73,8 +73,8 @@ def load(
 
     Exit status 1 when a request failed.
     """
-    from paradecode.bench.load.asks import read_asks
-    from paradecode.bench.load.plan import Load, Plan, read_endpoints
+    from paradecode.measure.suites.load.asks import read_asks
+    from paradecode.measure.suites.load.plan import Load, Plan, read_endpoints
 
     if find_spec("aiohttp") is None:
         raise InvalidInput("aiohttp", None, "install it: pip install 'paradecode[load]'")
@@ -90,8 +90,8 @@ def load(
     asks = read_asks(prompts, max_tokens)
     if output is not None and (output.suffix != ".json" or not output.absolute().parent.is_dir()):
         raise InvalidInput("--output", str(output), "name a .json file in a folder that exists")
-    from paradecode.bench.load import report, table
-    from paradecode.bench.load.run import measure
+    from paradecode.measure.suites.load import report, table
+    from paradecode.measure.suites.load.run import measure
 
     columns = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),

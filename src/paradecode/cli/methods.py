@@ -6,8 +6,8 @@ from rich.table import Table
 
 from paradecode.cli.console import out, print_json
 from paradecode.cli.options import Json
-from paradecode.decoders.diffusion.method import LoopSettings
-from paradecode.decoders.registry import methods, parameters_of
+from paradecode.methods.canvas.method import LoopSettings
+from paradecode.methods.registry import methods, parameters_of
 
 
 def show_methods(as_json: Json = False) -> None:

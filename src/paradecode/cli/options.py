@@ -14,8 +14,8 @@ import typer
 
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
-from paradecode.decoders.profile import Profile
-from paradecode.decoders.registry import Spec, parse
+from paradecode.methods.profile import Profile
+from paradecode.methods.registry import Spec, parse
 
 if TYPE_CHECKING:
     from paradecode.llm import LLM

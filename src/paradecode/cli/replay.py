@@ -36,11 +36,11 @@ def record(
     ] = True,
 ) -> None:
     """Decode a workload plainly and keep what the model said. Ctrl-C keeps what is finished."""
-    from paradecode.bench.prompts import first_of_each_group, load_prompts, make_items
     from paradecode.core.request import TARGET
     from paradecode.core.sampling import SamplingParams
     from paradecode.engine import cost
-    from paradecode.replay.recorder import TOP, assembled, recorded
+    from paradecode.measure.prompts import first_of_each_group, load_prompts, make_items
+    from paradecode.measure.replay.recorder import TOP, assembled, recorded
 
     params = SamplingParams.from_mapping(sampling.params())
     chosen = load_prompts(prompts)
@@ -89,9 +89,9 @@ def run(
     as_json: Json = False,
 ) -> None:
     """What methods would do on the recording: acceptance, forwards and predicted speed."""
-    from paradecode.replay import Recording, play, replayable
-    from paradecode.replay.player import PLAIN
-    from paradecode.replay.report import outcome_record, outcome_table
+    from paradecode.measure.replay import Recording, play, replayable
+    from paradecode.measure.replay.player import PLAIN
+    from paradecode.measure.replay.report import outcome_record, outcome_table
 
     if not recording.is_file():
         raise InvalidInput("RECORDING", str(recording), "make it with `paradecode replay record`")

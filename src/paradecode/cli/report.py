@@ -25,8 +25,8 @@ def report(
 
     A folder gets the page, Markdown, and each chart as a picture.
     """
-    from paradecode.report.bench.load import read_sheet
-    from paradecode.report.bench.write import check_output, write_report
+    from paradecode.measure.report.load import read_sheet
+    from paradecode.measure.report.write import check_output, write_report
 
     check_output(output)
     sheets = [read_sheet(path, baseline) for path in results]

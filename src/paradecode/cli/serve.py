@@ -13,7 +13,7 @@ import typer
 from paradecode.cli.console import err, out
 from paradecode.cli.options import Decoding, grouped
 from paradecode.core.errors import InvalidInput
-from paradecode.decoders.registry import Spec, parse
+from paradecode.methods.registry import Spec, parse
 from paradecode.models.catalogue import DEFAULT
 
 if TYPE_CHECKING:

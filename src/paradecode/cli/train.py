@@ -11,7 +11,7 @@ import typer
 
 from paradecode.cli.options import Json, Loading, grouped
 from paradecode.cli.train_steps import Output, Samples, logged, ready, trained
-from paradecode.decoders.registry import parse
+from paradecode.methods.registry import parse
 
 if TYPE_CHECKING:
     from paradecode.training.acceptance.workload import Workload

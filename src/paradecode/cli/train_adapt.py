@@ -19,7 +19,7 @@ from paradecode.cli.train_steps import watched
 from paradecode.core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from paradecode.bench.statistics import Interval
+    from paradecode.measure.statistics import Interval
     from paradecode.training.adaptation.evaluation import Likelihood
     from paradecode.training.adaptation.training import Trainer
 

@@ -20,7 +20,7 @@ from paradecode.core.errors import InvalidInput
 if TYPE_CHECKING:
     import torch
 
-    from paradecode.bench.statistics import Interval
+    from paradecode.measure.statistics import Interval
 
 Output = Annotated[Path, typer.Argument(help="Folder; a run that was stopped there goes on.")]
 

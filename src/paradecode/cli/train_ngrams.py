@@ -29,8 +29,8 @@ def ngram_table(
 ) -> None:
     """What most often follows an n-gram. For `prompt-lookup(table=FILE)`; changes no output."""
     writable("OUTPUT", output)
-    from paradecode.decoders.autoregressive.datastore import read_texts
-    from paradecode.decoders.autoregressive.ngram_table import count_ngrams
+    from paradecode.methods.draft.datastore import read_texts
+    from paradecode.methods.draft.ngram_table import count_ngrams
     from paradecode.training.ngrams.own_text import own_answers
 
     with loading.open() as llm:

@@ -36,13 +36,13 @@ def tune(
     ] = None,
 ) -> None:
     """Search methods, fusions and settings by replay; confirm the best on held-out prompts."""
-    from paradecode.bench.prompts import first_of_each_group, load_prompts, make_items
     from paradecode.core.request import TARGET
-    from paradecode.decoders.profile import Profile
     from paradecode.engine import cost
     from paradecode.engine.engine import Limits
-    from paradecode.tune.costs import Costs
-    from paradecode.tune.tuning import tune as tuned
+    from paradecode.measure.prompts import first_of_each_group, load_prompts, make_items
+    from paradecode.measure.tune.costs import Costs
+    from paradecode.measure.tune.tuning import tune as tuned
+    from paradecode.methods.profile import Profile
 
     prompts = load_prompts(workload)
     if per_group is not None:

@@ -37,11 +37,11 @@ def verify(
 
     Exit status: 0 it passed; 1 it failed, or claims no losslessness; 2 it cannot be tested so.
     """
-    from paradecode.certificate.certify import certify
-    from paradecode.certificate.plan import Plan, Subject
-    from paradecode.certificate.record import certificate_record
-    from paradecode.certificate.show import report
-    from paradecode.certificate.texts import choose_prompts, texts_of
+    from paradecode.measure.certificate.certify import certify
+    from paradecode.measure.certificate.plan import Plan, Subject
+    from paradecode.measure.certificate.record import certificate_record
+    from paradecode.measure.certificate.show import report
+    from paradecode.measure.certificate.texts import choose_prompts, texts_of
 
     spec = decoding.spec()
     subject = Subject.of(spec)

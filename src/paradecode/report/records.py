@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from paradecode.completion import Completion
-from paradecode.decoders.registry import Method
 from paradecode.llm import LLM
+from paradecode.methods.registry import Method
 
 
 def completion_record(completion: Completion, llm: LLM) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from paradecode.core.errors import InvalidInput
-from paradecode.decoders.registry import parse
+from paradecode.methods.registry import parse
 from paradecode.serve.wire import Accepted, Done, Failure, Stats
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST

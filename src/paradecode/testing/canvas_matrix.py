@@ -17,12 +17,12 @@ from rich.progress import track
 
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
-from paradecode.decoders.diffusion.blocks import BLOCKS
-from paradecode.decoders.diffusion.caches import CACHES
-from paradecode.decoders.registry import Spec, methods, parse
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
+from paradecode.methods.canvas.blocks import BLOCKS
+from paradecode.methods.canvas.caches import CACHES
+from paradecode.methods.registry import Spec, methods, parse
 from paradecode.testing.toy import LetterText, ToyBackend, toy_config
 from paradecode.testing.trained_parts import settings
 

@@ -13,10 +13,10 @@ from paradecode.core.decoder import Decoder, Guarantee, Steps
 from paradecode.core.request import TARGET
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.sequence import Sequence as LiveRequest
-from paradecode.decoders.registry import parse
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
+from paradecode.methods.registry import parse
 from paradecode.testing.canvas_reference import static
 from paradecode.testing.machines import BackendFactory, Kind
 from paradecode.testing.reference import Outcome, plain

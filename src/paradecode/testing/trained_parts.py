@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from paradecode.decoders.diffusion.joint_layer import JointLayer, shapes
-from paradecode.decoders.diffusion.unmask_filter import UnmaskFilter
+from paradecode.methods.canvas.joint_layer import JointLayer, shapes
+from paradecode.methods.canvas.unmask_filter import UnmaskFilter
 from paradecode.testing.toy import WIDTH
 
 

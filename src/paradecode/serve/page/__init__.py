@@ -7,7 +7,7 @@ from importlib.resources import files
 from fastapi import APIRouter, HTTPException
 from fastapi.responses import Response
 
-from paradecode.decoders.registry import methods
+from paradecode.methods.registry import methods
 
 SCRIPTS = ("chat.js", "dom.js", "figures.js", "settings.js", "stream.js", "transcript.js")
 ASSETS = {

@@ -6,9 +6,9 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 
-from paradecode.decoders.registry import Spec
 from paradecode.engine.sequence import LiveSequence
 from paradecode.llm import LLM
+from paradecode.methods.registry import Spec
 from paradecode.serve.failures import failure, internal
 from paradecode.serve.lines import WireError, decode
 from paradecode.serve.wire import (

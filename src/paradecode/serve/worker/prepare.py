@@ -12,9 +12,9 @@ from paradecode.constraints.compile import GRAMMARS
 from paradecode.constraints.trial import Trial
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import ALIASES, SamplingParams
-from paradecode.decoders.registry import Spec, parse
 from paradecode.engine.request import GenerationRequest
 from paradecode.llm import AUTO, LLM
+from paradecode.methods.registry import Spec, parse
 from paradecode.models.vocabulary import spelling
 from paradecode.serve.wire import Generate, Prompt
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from paradecode.core.errors import InvalidInput
-from paradecode.decoders.autoregressive.budget.residual_head import STATES, ResidualHead
-from paradecode.decoders.autoregressive.budget.states import unit
+from paradecode.methods.draft.budgets.residual_head import STATES, ResidualHead
+from paradecode.methods.draft.budgets.states import unit
 from paradecode.training.acceptance.epochs import Epochs, least_loss
 from paradecode.training.acceptance.head_samples import HeadSamples
 from paradecode.training.acceptance.metrics import Quality, quality, split

@@ -15,23 +15,23 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.bench.prompts import Item
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import Logits
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.sequence import Sequence as LiveSequence
 from paradecode.core.sequence import Verdict
 from paradecode.core.tree import ROOT, TokenTree
-from paradecode.decoders.autoregressive.budget import accepted_path
-from paradecode.decoders.autoregressive.budget.acceptance_head import features
-from paradecode.decoders.autoregressive.budget.base import path_to
-from paradecode.decoders.autoregressive.budget.fixed import Fixed
-from paradecode.decoders.autoregressive.budget.residual_head import ESTIMATES, STATES
-from paradecode.decoders.autoregressive.budget.states import DraftRows
-from paradecode.decoders.autoregressive.loop import grows
-from paradecode.decoders.registry import Spec
-from paradecode.decoders.tensor_file import MOST_BYTES, checked, load_tensors, save_tensors
 from paradecode.llm import LLM
+from paradecode.measure.prompts import Item
+from paradecode.methods.draft.budgets import accepted_path
+from paradecode.methods.draft.budgets.acceptance_head import features
+from paradecode.methods.draft.budgets.base import path_to
+from paradecode.methods.draft.budgets.fixed import Fixed
+from paradecode.methods.draft.budgets.residual_head import ESTIMATES, STATES
+from paradecode.methods.draft.budgets.states import DraftRows
+from paradecode.methods.draft.loop import grows
+from paradecode.methods.registry import Spec
+from paradecode.methods.tensor_file import MOST_BYTES, checked, load_tensors, save_tensors
 from paradecode.training.acceptance.workload import Progress, draft_size, drafting, play
 
 KIND = "acceptance samples 1"

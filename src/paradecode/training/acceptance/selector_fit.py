@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from paradecode.core.errors import InvalidInput
-from paradecode.decoders.autoregressive.budget.states import unit
-from paradecode.decoders.autoregressive.budget.tree_selector import (
+from paradecode.methods.draft.budgets.states import unit
+from paradecode.methods.draft.budgets.tree_selector import (
     PROJECTED,
     SCALARS,
     STATES,

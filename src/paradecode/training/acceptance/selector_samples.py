@@ -15,28 +15,28 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.bench.prompts import Item
 from paradecode.core.errors import InvalidInput
 from paradecode.core.request import Reply
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.sequence import Sequence as LiveSequence
 from paradecode.core.sequence import Verdict
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
-from paradecode.decoders.autoregressive.budget.actions import BRANCHES
-from paradecode.decoders.autoregressive.budget.base import Seconds
-from paradecode.decoders.autoregressive.budget.fixed import Fixed
-from paradecode.decoders.autoregressive.budget.situations import Situations
-from paradecode.decoders.autoregressive.budget.states import DraftRows
-from paradecode.decoders.autoregressive.budget.tree_selector import (
+from paradecode.llm import LLM
+from paradecode.measure.prompts import Item
+from paradecode.methods.draft.budgets.actions import BRANCHES
+from paradecode.methods.draft.budgets.base import Seconds
+from paradecode.methods.draft.budgets.fixed import Fixed
+from paradecode.methods.draft.budgets.situations import Situations
+from paradecode.methods.draft.budgets.states import DraftRows
+from paradecode.methods.draft.budgets.tree_selector import (
     SCALARS,
     STATES,
     Situation,
     choices,
 )
-from paradecode.decoders.autoregressive.loop import grows
-from paradecode.decoders.registry import Spec
-from paradecode.decoders.tensor_file import MOST_BYTES, checked, load_tensors, save_tensors
-from paradecode.llm import LLM
+from paradecode.methods.draft.loop import grows
+from paradecode.methods.registry import Spec
+from paradecode.methods.tensor_file import MOST_BYTES, checked, load_tensors, save_tensors
 from paradecode.training.acceptance.selector_labels import seconds_of, tokens_of
 from paradecode.training.acceptance.workload import Progress, draft_size, drafting, play
 

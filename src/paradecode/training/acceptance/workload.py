@@ -11,14 +11,14 @@ from uuid import uuid4
 
 import numpy as np
 
-from paradecode.bench.prompts import DEFAULT_FILE, Item, Messages, load_prompts, make_items
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
-from paradecode.decoders.autoregressive.budget import Budget, Fixed
-from paradecode.decoders.autoregressive.loop import DraftVerify
-from paradecode.decoders.registry import Spec
 from paradecode.engine.request import GenerationRequest
 from paradecode.llm import LLM
+from paradecode.measure.prompts import DEFAULT_FILE, Item, Messages, load_prompts, make_items
+from paradecode.methods.draft.budgets import Budget, Fixed
+from paradecode.methods.draft.loop import DraftVerify
+from paradecode.methods.registry import Spec
 
 Progress = Callable[[int, int], None]
 """Called with what is done and what there is to do."""

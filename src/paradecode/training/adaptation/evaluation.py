@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from paradecode.bench.statistics import Interval, interval, ratio
+from paradecode.measure.statistics import Interval, interval, ratio
 from paradecode.training.adaptation.model import Adapted
 from paradecode.training.adaptation.objective import (
     batch_of,

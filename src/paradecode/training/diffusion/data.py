@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.bench.parallel.tasks import BY_NAME
+from paradecode.measure.tasks.tasks import BY_NAME
 from paradecode.training.diffusion.model import CONTEXT
 from paradecode.training.diffusion.vocabulary import ASSISTANT, END, USER
 

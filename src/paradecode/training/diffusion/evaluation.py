@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from paradecode.bench.parallel.task import Instance, Task
-from paradecode.bench.parallel.tasks import BY_NAME
-from paradecode.bench.statistics import Interval, wilson
+from paradecode.measure.statistics import Interval, wilson
+from paradecode.measure.tasks.task import Instance, Task
+from paradecode.measure.tasks.tasks import BY_NAME
 from paradecode.training.diffusion.data import prompt_tokens
 from paradecode.training.diffusion.model import TinyModel
 from paradecode.training.diffusion.sampler import continue_text, fill

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from paradecode.bench.parallel.tasks import TASKS
-from paradecode.bench.statistics import Interval
+from paradecode.measure.statistics import Interval
+from paradecode.measure.tasks.tasks import TASKS
 from paradecode.training.diffusion.evaluation import decoder_of, exact_match
 from paradecode.training.diffusion.training import Trainer
 

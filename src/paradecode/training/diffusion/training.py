@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from paradecode.bench.parallel.tasks import TASKS
 from paradecode.core.errors import InvalidInput, InvalidModel
+from paradecode.measure.tasks.tasks import TASKS
 from paradecode.training.diffusion.data import ROWS_TOGETHER, Pack, packs
 from paradecode.training.diffusion.model import TinyModel, save_model, tiny_config
 from paradecode.training.diffusion.muon import Muon

@@ -9,8 +9,8 @@ from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 
-from paradecode.bench.parallel import words
-from paradecode.bench.parallel.tasks import TASKS
+from paradecode.measure.tasks import words
+from paradecode.measure.tasks.tasks import TASKS
 from paradecode.models.text_stream import byte_characters
 
 END, MASK, PAD, USER, ASSISTANT = range(5)

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 from paradecode.core.errors import InvalidInput
-from paradecode.decoders.diffusion.unmask_filter import UnmaskFilter
+from paradecode.methods.canvas.unmask_filter import UnmaskFilter
 from paradecode.training.acceptance.metrics import Quality, quality, split
 from paradecode.training.unmasking.filter_samples import FilterSamples
 from paradecode.training.unmasking.workload import Progress

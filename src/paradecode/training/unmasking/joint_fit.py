@@ -12,8 +12,8 @@ from torch import Tensor
 
 from paradecode.backends.torch.model import rotate
 from paradecode.core.errors import InvalidInput
-from paradecode.decoders.diffusion.joint_layer import EPSILON, THETA, JointLayer, shapes
-from paradecode.decoders.tensor_file import MOST_BYTES
+from paradecode.methods.canvas.joint_layer import EPSILON, THETA, JointLayer, shapes
+from paradecode.methods.tensor_file import MOST_BYTES
 from paradecode.training.acceptance.metrics import split
 from paradecode.training.unmasking.batched import BatchedModel
 from paradecode.training.unmasking.trajectories import OUTSIDE, PROMPT, Trajectories

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.errors import InvalidInput
-from paradecode.decoders.registry import parse
 from paradecode.engine.sequence import LiveSequence
 from paradecode.llm import LLM
+from paradecode.methods.registry import parse
 from paradecode.training.unmasking.trajectories import MASKED, OUTSIDE, PROMPT, Trajectories
 from paradecode.training.unmasking.workload import Progress, Workload, decode_all
 

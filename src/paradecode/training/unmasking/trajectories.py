@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.errors import InvalidInput
-from paradecode.decoders.diffusion.blocks.fixed import Fixed
-from paradecode.decoders.diffusion.caches.none import NoCache
-from paradecode.decoders.diffusion.canvas import Canvas
-from paradecode.decoders.diffusion.loop import Unmask
-from paradecode.decoders.diffusion.policies.static import Static
-from paradecode.decoders.diffusion.view import Decision, View
-from paradecode.decoders.tensor_file import checked, load_tensors, save_tensors
 from paradecode.llm import LLM
+from paradecode.methods.canvas.blocks.fixed import Fixed
+from paradecode.methods.canvas.caches.none import NoCache
+from paradecode.methods.canvas.canvas import Canvas
+from paradecode.methods.canvas.loop import Unmask
+from paradecode.methods.canvas.policies.static import Static
+from paradecode.methods.canvas.view import Decision, View
+from paradecode.methods.tensor_file import checked, load_tensors, save_tensors
 from paradecode.training.unmasking.workload import Progress, Workload, decode_all
 
 KIND = "trajectories 1"

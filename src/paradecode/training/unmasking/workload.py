@@ -12,15 +12,15 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.bench.parallel.task import Instance, Task
-from paradecode.bench.parallel.tasks import TASKS
-from paradecode.bench.prompts import load_prompts
 from paradecode.core.decoder import Decoder
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.llm import LLM
+from paradecode.measure.prompts import load_prompts
+from paradecode.measure.tasks.task import Instance, Task
+from paradecode.measure.tasks.tasks import TASKS
 
 Progress = Callable[[int, int], None]
 """Called with what is done and what there is to do."""

@@ -1,0 +1,258 @@
+"""What a result says of each decoder beyond its speed: equality, quality, acceptance, cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from paradecode.measure.results import Counts, Record, Results
+from paradecode.measure.statistics import (
+    Interval,
+    difference_of_ratios,
+    gain,
+    interval,
+    one_plus_ratio,
+    ratio,
+    ratio_of_ratios,
+    wilson,
+)
+from paradecode.measure.summary import Summary, first_difference, summarise
+
+PARTS = ("target", "draft", "verify", "sample", "other")
+"""Where decode time goes; see :class:`paradecode.measure.results.Counts`."""
+
+
+@dataclass(frozen=True)
+class Equality:
+    """Outputs against those of the reference, of all rounds and batch sizes.
+
+    Attributes:
+        same, outputs: how many are equal token by token, out of how many.
+        kept: share of tokens before the first difference.
+        differing: (item, batch, index of the first token that differs) of those that are not.
+    """
+
+    same: int
+    outputs: int
+    kept: Interval | None
+    differing: tuple[tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Answers that can be checked; ``gain`` is against the reference's, paired."""
+
+    right: int
+    checked: int
+    share: Interval
+    gain: Interval | None
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What tokens cost, as the engine counted it; a prompt's forward belongs to its output.
+
+    Attributes:
+        acceptance_length: 1 + accepted / drafts.
+        per_position: share of drafts whose token at depth 1, 2, ... was kept.
+        forwards, draft_forwards, rows: a token.
+        milliseconds: of decode time a token, by part.
+    """
+
+    acceptance_length: Interval | None
+    per_position: tuple[float, ...]
+    forwards: float
+    draft_forwards: float
+    rows: float
+    milliseconds: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """Output tokens a second of whole batches, prompts included, and over the reference's."""
+
+    speed: Interval
+    over: Interval | None
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Everything that tables and charts show of one decoder or engine.
+
+    Attributes:
+        verdict: ``exact`` or ``broken``, where the tokens of plain decoding were promised; ``law``
+            where only their distribution was; ``lossy``; empty where nothing was.
+        own_choice: share of output tokens that are the argmax under the oracle: the model itself,
+            or a float32 forward of the same weights.
+        nll_gap: mean negative log-likelihood a token minus the reference's, paired.
+        sweep: batch size -> throughput.
+    """
+
+    summary: Summary
+    verdict: str
+    equality: Equality | None
+    accuracy: Accuracy | None
+    own_choice: Interval | None
+    nll_gap: Interval | None
+    cost: Cost | None
+    sweep: Mapping[int, Throughput]
+
+    @property
+    def name(self) -> str:
+        return self.summary.engine.name
+
+
+def figures(results: Results, baseline: str | None = None) -> list[Figures]:
+    """Figures of everything that produced something, in the order of ``results``.
+
+    Args:
+        baseline: what speed-ups refer to; None is the mode that most refer to.
+    """
+    baseline = baseline or usual_baseline(results)
+    alone = smallest_batch(results)
+    summaries = summarise(alone, baseline)
+    return [_figures(summary, results, alone) for summary in summaries]
+
+
+def usual_baseline(results: Results) -> str | None:
+    """The plain mode that all others refer to, if there is only one."""
+    named = {engine.reference for engine in results.engines if engine.reference}
+    return named.pop() if len(named) == 1 else None
+
+
+def smallest_batch(results: Results) -> Results:
+    """Only the records of the smallest batch size: there a decoder is not slowed by neighbours."""
+    least = min((record.batch for record in results.records), default=1)
+    return replace(results, records=tuple(r for r in results.records if r.batch == least))
+
+
+def _figures(summary: Summary, results: Results, alone: Results) -> Figures:
+    engine = summary.engine
+    own, plain = (_of(results, name) for name in (engine.name, engine.reference or engine.name))
+    mine, theirs = (_of(alone, name) for name in (engine.name, engine.reference or ""))
+    counts = [(r, r.counts) for r in mine if r.counts is not None]
+    equality = _equality(own, plain) if engine.guarantee or engine.reference else None
+    return Figures(
+        summary=summary,
+        verdict=_verdict(engine.guarantee, equality, results.settings.get("temperature") == 0),
+        equality=equality,
+        accuracy=_accuracy(mine, theirs),
+        own_choice=_own_choice(mine, results),
+        nll_gap=_nll_gap(mine, theirs, results),
+        cost=_cost(counts) if counts else None,
+        sweep=_sweep(own, plain if engine.reference else []),
+    )
+
+
+def _verdict(promised: str, equality: Equality | None, greedy: bool) -> str:
+    """At temperature 0 a law is one text, so that equality is checked for it as well."""
+    if promised not in ("exact", "distribution"):
+        return promised
+    if promised == "distribution" and not greedy:
+        return "law"
+    equal = equality is None or equality.same == equality.outputs
+    return "exact" if equal else "broken"
+
+
+def _of(results: Results, engine: str) -> list[Record]:
+    return [r for r in results.records if r.engine == engine and not r.error and r.token_ids]
+
+
+def _equality(own: Sequence[Record], plain: Sequence[Record]) -> Equality | None:
+    """All outputs against the reference's first one: of the smallest batch, in the first round."""
+    first: dict[str, Record] = {}
+    for record in sorted(plain, key=lambda r: (r.batch, r.round)):
+        first.setdefault(record.item, record)
+    differing, kept, lengths = [], [], []
+    compared = [record for record in own if record.item in first]
+    for record in compared:
+        other = first[record.item].token_ids
+        at = first_difference(record.token_ids, other)
+        longest = max(len(record.token_ids), len(other))
+        kept.append(float(longest if at is None else at))
+        lengths.append(float(longest))
+        if at is not None:
+            differing.append((record.item, record.batch, at))
+    if not compared:
+        return None
+    share = interval([kept, lengths], ratio, [record.item for record in compared])
+    return Equality(len(compared) - len(differing), len(compared), share, tuple(differing))
+
+
+def _accuracy(own: Sequence[Record], plain: Sequence[Record]) -> Accuracy | None:
+    mine, theirs = (
+        {r.item: r.right for r in records if r.right is not None and r.round == 0}
+        for records in (own, plain)
+    )
+    if not mine:
+        return None
+    pairs = [(right, theirs[item]) for item, right in mine.items() if item in theirs]
+    right = sum(mine.values())
+    return Accuracy(
+        right, len(mine), wilson(right, len(mine)), gain(pairs) if pairs else None
+    )  # fmt: skip
+
+
+def _own_choice(own: Sequence[Record], results: Results) -> Interval | None:
+    scores = [(r.item, results.scores.get((r.item, r.token_ids))) for r in own if r.round == 0]
+    known = [(item, score) for item, score in scores if score is not None]
+    columns = [[float(s.agreed) for _, s in known], [float(s.tokens) for _, s in known]]
+    return interval(columns, ratio, [item for item, _ in known])
+
+
+def _nll_gap(own: Sequence[Record], plain: Sequence[Record], results: Results) -> Interval | None:
+    mine, theirs = (
+        {r.item: results.scores.get((r.item, r.token_ids)) for r in records if r.round == 0}
+        for records in (own, plain)
+    )
+    pairs = [(a, theirs.get(item)) for item, a in mine.items()]
+    scored = [(a, b) for a, b in pairs if a is not None and b is not None]
+    columns = [
+        [a.nll for a, _ in scored], [float(a.tokens) for a, _ in scored],
+        [b.nll for _, b in scored], [float(b.tokens) for _, b in scored],
+    ]  # fmt: skip
+    return interval(columns, difference_of_ratios)
+
+
+def _cost(counted: Sequence[tuple[Record, Counts]]) -> Cost:
+    records, counts = [r for r, _ in counted], [c for _, c in counted]
+    tokens = max(1, sum(len(record.token_ids) for record in records))
+    later = max(1, sum(len(record.token_ids) - record.first_tokens for record in records))
+    drafts = sum(c.drafts for c in counts)
+    deepest = max(len(c.accepted_per_position) for c in counts)
+    kept = [
+        sum(c.accepted_per_position[at] for c in counts if at < len(c.accepted_per_position))
+        for at in range(deepest)
+    ]
+    columns = [[float(c.accepted) for c in counts], [float(c.drafts) for c in counts]]
+    return Cost(
+        acceptance_length=interval(columns, one_plus_ratio, [r.item for r in records]),
+        per_position=tuple(count / drafts for count in kept) if drafts else (),
+        forwards=sum(c.forwards for c in counts) / tokens,
+        draft_forwards=sum(c.draft_forwards for c in counts) / tokens,
+        rows=sum(c.rows for c in counts) / tokens,
+        milliseconds={part: 1000 * sum(getattr(c, part) for c in counts) / later for part in PARTS},
+    )
+
+
+def _sweep(own: Sequence[Record], plain: Sequence[Record]) -> dict[int, Throughput]:
+    found = {}
+    for batch in sorted({record.batch for record in own if record.wall_seconds > 0}):
+        mine, theirs = (
+            {(r.item, r.round): r for r in records if r.batch == batch} for records in (own, plain)
+        )
+        clusters = [str(r.unit) for r in mine.values()]
+        tokens = [float(len(r.token_ids)) for r in mine.values()]
+        walls = [r.wall_seconds for r in mine.values()]
+        speed = interval([tokens, walls], ratio, clusters)
+        both = [(r, theirs[key]) for key, r in mine.items() if key in theirs]
+        over = interval(
+            [
+                [float(len(a.token_ids)) for a, _ in both], [a.wall_seconds for a, _ in both],
+                [float(len(b.token_ids)) for _, b in both], [b.wall_seconds for _, b in both],
+            ],
+            ratio_of_ratios, [str(a.unit) for a, _ in both],
+        )  # fmt: skip
+        if speed is not None:
+            found[batch] = Throughput(speed, over)
+    return found

@@ -1,0 +1,91 @@
+"""Methods side by side in one engine: every prompt by every method, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from paradecode.core.sampling import SamplingParams
+from paradecode.core.trace import Stats
+from paradecode.llm import LLM
+from paradecode.measure.prompts import Item
+from paradecode.measure.statistics import Interval, interval, ratio_of_ratios
+
+
+@dataclass(frozen=True)
+class Run:
+    """One prompt by one method.
+
+    Attributes:
+        method: its spec.
+        prompt, group: the item's.
+        stats: counts and times.
+        output: token ids.
+    """
+
+    method: str
+    prompt: str
+    group: str
+    stats: Stats
+    output: tuple[int, ...]
+
+    @property
+    def later(self) -> int:
+        """Tokens after the first commit, which belongs to the prefill's time."""
+        return self.stats.generated - self.stats.first_tokens
+
+
+def decode_by_turns(
+    llm: LLM,
+    items: Sequence[Item],
+    methods: Sequence[str],
+    *,
+    salt: str = "",
+    progress: Callable[[], None] = lambda: None,
+) -> list[Run]:
+    """Greedy answers of each method to each item, in an order that turns from item to item.
+
+    Each method is a tenant of its own (named with ``salt``), so that none learns from the answers
+    of another.
+
+    Raises:
+        Exception: what ended a request.
+    """
+    runs = []
+    for number, item in enumerate(items):
+        params = SamplingParams(max_tokens=item.max_tokens)
+        first = number % len(methods)
+        for method in [*methods[first:], *methods[:first]]:
+            output = llm.generate(
+                [list(item.token_ids)], params, decoder=method, salt=f"{salt} {method}"
+            )[0]
+            if output.error is not None:
+                raise output.error
+            runs.append(Run(method, item.id, item.group, output.stats, tuple(output.token_ids)))
+            progress()
+    return runs
+
+
+def speed_up(
+    runs: Sequence[Run], method: str, plain: str, group: str | None = None
+) -> Interval | None:
+    """Decode speed of ``method`` over that of ``plain``, token-weighted, paired by prompt.
+
+    Args:
+        group: of prompts; None for all of them.
+    """
+    base = {run.prompt: run for run in runs if run.method == plain}
+    mine = [run for run in runs if run.method == method and group in (None, run.group)]
+    columns: list[list[float]] = [
+        [run.later for run in mine],
+        [run.stats.decode_seconds for run in mine],
+        [base[run.prompt].later for run in mine],
+        [base[run.prompt].stats.decode_seconds for run in mine],
+    ]
+    return interval(columns, ratio_of_ratios)
+
+
+def equal(runs: Sequence[Run], method: str, plain: str) -> int:
+    """How many outputs of ``method`` are those of ``plain``, token by token."""
+    base = {run.prompt: run.output for run in runs if run.method == plain}
+    return sum(run.output == base[run.prompt] for run in runs if run.method == method)

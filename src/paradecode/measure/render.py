@@ -1,0 +1,55 @@
+"""A result as files: JSON with aggregates, Markdown, pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from paradecode.measure.markdown import report
+from paradecode.measure.results import Results, write_results
+from paradecode.measure.summary import Summary, summarise
+
+
+def write_report(results: Results, folder: Path, baseline: str | None = None) -> list[Path]:
+    """Write ``results.json``, ``results.md`` and, where matplotlib is there, the pictures.
+
+    Args:
+        baseline: engine that speed-ups refer to; one that was not measured is left out.
+
+    Returns:
+        The files.
+    """
+    measured = {record.engine for record in results.records if not record.error}
+    baseline = baseline if baseline in measured else None
+    summaries = summarise(results, baseline)
+    folder.mkdir(parents=True, exist_ok=True)
+    data, text = folder / "results.json", folder / "results.md"
+    write_results(results, data, aggregates(summaries, baseline))
+    text.write_text(report(results, summaries, baseline), "utf-8")
+    pictures: list[Path] = []
+    if find_spec("matplotlib") is not None:
+        from paradecode.measure.plots import draw_all
+
+        pictures = draw_all(results, summaries, baseline, folder)
+    return [data, text, *pictures]
+
+
+def aggregates(summaries: Sequence[Summary], baseline: str | None) -> dict[str, Any]:
+    """The figures of the tables, for programs."""
+    entries = []
+    for summary in summaries:
+        entry = asdict(summary)
+        entry["engine"] = summary.engine.name
+        entries.append(_rounded(entry))
+    return {"baseline": baseline, "engines": entries}
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, dict):
+        return {key: _rounded(entry) for key, entry in value.items()}
+    return [_rounded(entry) for entry in value] if isinstance(value, (list, tuple)) else value

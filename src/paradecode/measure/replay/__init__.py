@@ -1,0 +1,13 @@
+"""Decode a workload once, then try decoding methods on the recording without the model."""
+
+from __future__ import annotations
+
+from paradecode.measure.replay.outcome import Outcome, Played
+from paradecode.measure.replay.player import play, replayable
+from paradecode.measure.replay.recorder import record, recorded
+from paradecode.measure.replay.recording import Identity, Recording, Request
+
+__all__ = [
+    "Identity", "Outcome", "Played", "Recording", "Request", "play", "record", "recorded",
+    "replayable",
+]  # fmt: skip

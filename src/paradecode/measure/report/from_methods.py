@@ -1,0 +1,119 @@
+"""Sheets of ``bench/methods.py``: totals of every method, without single records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paradecode.core.errors import InvalidInput
+from paradecode.measure.markdown import number, spread
+from paradecode.measure.report.sheet import PLAIN, Line, Sheet, Tile
+from paradecode.measure.statistics import Interval
+from paradecode.measure.validation import fields_of
+from paradecode.methods.registry import parse
+
+REFERENCE = "greedy"
+HEAD = ("output", "tokens/s", "× plain", "acceptance length", "forwards/token", "method's share")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method as the file has it."""
+
+    method: str
+    tokens_per_second: float
+    speed_up: Mapping[str, Any] | None
+    groups: Mapping[str, Any]
+    mean_acceptance_length: float
+    forwards_per_token: float
+    decoder_share: float
+    equal_to_plain: int
+    prompts: int
+    predicted: Mapping[str, Any] | None = None
+
+
+def read_rows(path: Path, data: Mapping[str, Any]) -> list[Row]:
+    """The methods of a file; raises InvalidInput that names the field."""
+    entries = data.get("methods")
+    if not isinstance(entries, list) or not entries:
+        raise InvalidInput(f"{path.name} methods", entries, "give a list of methods")
+    return [Row(**fields_of(f"methods[{n}]", entry, Row)) for n, entry in enumerate(entries)]
+
+
+def sheet_of_methods(path: Path, data: Mapping[str, Any]) -> Sheet:
+    """A sheet of what ``bench/methods.py`` wrote."""
+    rows = read_rows(path, data)
+    machine = data.get("machine")
+    machine = machine if isinstance(machine, Mapping) else {}
+    draft = f", draft model {data['draft_model']}" if data.get("draft_model") else ""
+    lines = tuple(_line(row) for row in rows)
+    return Sheet(
+        title=f"Methods on {data.get('model')}",
+        lines=lines,
+        conditions=(
+            ("Model", f"{data.get('model')}{draft}, {data.get('backend')}, greedy"),
+            ("Inputs", f"{rows[0].prompts} prompts in {len(rows[0].groups)} groups, at most "
+             f"{data.get('max_tokens')} new tokens each"),
+            ("Machine", f"{machine.get('cpu')}, {machine.get('cores')} cores"),
+            ("Version", f"{data.get('date')}, commit {str(data.get('commit'))[:12]}"),
+        ),
+        tiles=_tiles(rows),
+        baseline=REFERENCE,
+        quality_label="",
+        groups_over=True,
+        head=HEAD,
+        notes=("Speed-ups are token-weighted and paired by prompt, with 95 % bootstrap intervals. "
+               "Every output is compared with plain decoding's, token by token.",),
+    )  # fmt: skip
+
+
+def _line(row: Row) -> Line:
+    is_plain, equal = row.method == REFERENCE, row.equal_to_plain == row.prompts
+    standing = "" if is_plain else _standing(row.method, equal)
+    counted = f"{row.equal_to_plain}/{row.prompts}"
+    badges = {"": "plain decoding", "broken": f"differs from plain: {counted} equal"}
+    over, value = _interval(row.method, row.speed_up), row.tokens_per_second
+    return Line(
+        name=row.method,
+        family=PLAIN if is_plain else parse(row.method).method.name,
+        standing=standing,
+        badge=badges.get(standing, f"{standing} {counted}"),
+        speed=Interval(value, value, value),
+        over=over,
+        groups={
+            group: found
+            for group, entry in row.groups.items()
+            if (found := _interval(f"{row.method} {group}", entry)) is not None
+        },
+        cells=(
+            badges.get(standing, f"{standing} {counted}"), number(value), spread(over),
+            number(row.mean_acceptance_length), number(row.forwards_per_token),
+            f"{100 * row.decoder_share:.0f} %",
+        ),
+        muted=is_plain,
+    )  # fmt: skip
+
+
+def _standing(method: str, equal: bool) -> str:
+    promised = parse(method).guarantee
+    return "lossy" if promised == "lossy" else "exact" if equal else "broken"
+
+
+def _interval(where: str, entry: Any) -> Interval | None:
+    return None if entry is None else Interval(**fields_of(where, entry, Interval))
+
+
+def _tiles(rows: list[Row]) -> tuple[Tile, ...]:
+    known = [(over, row) for row in rows if (over := _interval(row.method, row.speed_up))]
+    if not known:
+        return ()
+    over, best = max(known, key=lambda entry: entry[0].value)
+    same, all_ = sum(row.equal_to_plain for row in rows), sum(row.prompts for row in rows)
+    return (
+        Tile(f"{number(over.value)}×", f"plain decoding, with {best.method}",
+             f"{number(over.low)} to {number(over.high)}"),
+        Tile(number(best.tokens_per_second), "tokens/s", best.method),
+        Tile(f"{same}/{all_}", "outputs equal to plain decoding's", bad=same < all_),
+    )  # fmt: skip

@@ -1,0 +1,270 @@
+"""Sheets of results in the benchmark's schema: decoders of one engine, or engines side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from paradecode.measure.figures import Figures, figures, usual_baseline
+from paradecode.measure.markdown import number, spread
+from paradecode.measure.report.sheet import PLAIN, STANDINGS, Line, Sheet, Tile
+from paradecode.measure.results import Results
+from paradecode.measure.statistics import Interval
+from paradecode.measure.summary import QUIET, groups_of
+from paradecode.methods.registry import parse
+
+OWN = "paradecode"
+DECODERS = ("output", "tokens/s", "× plain", "acceptance length", "forwards/token",
+            "draft forwards/token", "own choice", "NLL gap", "right answers")  # fmt: skip
+ENGINES = ("same as plain", "tokens/s", "× baseline", "with prompt", "prompt tokens/s",
+           "first token ms", "peak MB", "NLL/token", "own choice")  # fmt: skip
+
+
+def sheet_of_results(results: Results, baseline: str | None) -> Sheet:
+    """A sheet.
+
+    Args:
+        baseline: what ratios refer to; None finds it where there is only one plain mode.
+    """
+    measured = {record.engine for record in results.records if not record.error}
+    baseline = baseline if baseline in measured else usual_baseline(results)
+    found = figures(results, baseline)
+    decoders = all(each.summary.engine.guarantee for each in found)
+    best = _best_modes(found)
+    lines = tuple(_line(each, decoders, baseline, each.name in best) for each in found)
+    return Sheet(
+        title=("Decoders on " if decoders else "Engines on ") + results.model,
+        lines=lines,
+        conditions=_conditions(results),
+        tiles=_decoder_tiles(found, baseline) if decoders else _engine_tiles(found, baseline),
+        baseline=baseline or "",
+        quality_label=_quality_label(found, decoders),
+        groups_over=decoders,
+        head=DECODERS if decoders else ENGINES,
+        notes=_notes(results, found, decoders),
+    )
+
+
+def _line(each: Figures, decoders: bool, baseline: str | None, is_best: bool) -> Line:
+    engine, total, cost = each.summary.engine, each.summary.total, each.cost
+    groups = {
+        name: chosen
+        for name, speed in each.summary.groups.items()
+        if (chosen := speed.speedup if decoders else speed.decode) is not None
+    }
+    is_plain = engine.mode == "plain"
+    return Line(
+        name=each.name,
+        family=_family(each, decoders),
+        standing="" if is_plain and each.verdict != "broken" else each.verdict,
+        badge=_badge(each),
+        speed=total.decode,
+        over=total.speedup if baseline else None,
+        quality=_quality(each, decoders),
+        groups=groups,
+        acceptance=cost.per_position if cost else (),
+        split=cost.milliseconds if cost else {},
+        sweep={size: through.speed for size, through in each.sweep.items()},
+        sweep_over={size: t.over for size, t in each.sweep.items() if t.over is not None},
+        cells=_decoder_cells(each) if decoders else _engine_cells(each),
+        charted=decoders or is_best,
+        muted=is_plain,
+    )
+
+
+def _family(each: Figures, decoders: bool) -> str:
+    engine = each.summary.engine
+    if not decoders:
+        return OWN if engine.peer.startswith(OWN) else engine.peer
+    return PLAIN if engine.mode == "plain" else parse(each.name).method.name
+
+
+def _best_modes(found: Sequence[Figures]) -> set[str]:
+    """The fastest mode of each peer, and the plain one of this package."""
+    best: dict[str, Figures] = {}
+    for each in found:
+        peer = _family(each, False)
+        if peer not in best or _decode(each) > _decode(best[peer]):
+            best[peer] = each
+    chosen = {each.name for each in best.values()}
+    own = best.get(OWN)
+    return chosen | ({own.summary.engine.reference or ""} if own else set())
+
+
+def _badge(each: Figures) -> str:
+    equal, engine = each.equality, each.summary.engine
+    if engine.mode == "plain" and each.verdict != "broken":
+        return "plain decoding"
+    if equal is None:
+        return ""
+    counted = f"{equal.same}/{equal.outputs}"
+    if each.verdict == "exact":
+        return f"exact {counted}"
+    if each.verdict == "broken":
+        return f"differs from plain: {equal.outputs - equal.same} of {equal.outputs}"
+    if each.verdict == "law":
+        return "same distribution"
+    kept = f", {100 * equal.kept.value:.0f} % of tokens kept" if equal.kept else ""
+    return f"lossy: {counted} as plain{kept}" if each.verdict else f"as its plain mode {counted}"
+
+
+def _quality(each: Figures, decoders: bool) -> Interval | None:
+    """A sampled output is not the argmax, and one of the same law not the plain one's tokens."""
+    if each.verdict == "law":
+        return None
+    equal = each.equality
+    return each.own_choice or (equal.kept if equal and decoders else None)
+
+
+def _quality_label(found: Sequence[Figures], decoders: bool) -> str:
+    if any(each.own_choice for each in found):
+        whose = "the model's own choice" if decoders else "the choice of the weights in float32"
+        return f"Share of output tokens that are {whose}"
+    return "Share of output tokens before the first difference from plain" if decoders else ""
+
+
+def _decoder_cells(each: Figures) -> tuple[str, ...]:
+    cost, accuracy, total = each.cost, each.accuracy, each.summary.total
+    return (
+        _badge(each), spread(total.decode), spread(total.speedup),
+        spread(cost.acceptance_length) if cost and cost.acceptance_length else "",
+        number(cost.forwards) if cost else "",
+        number(cost.draft_forwards) if cost and cost.draft_forwards else "",
+        _percent(each.own_choice), _signed(each.nll_gap),
+        f"{accuracy.right}/{accuracy.checked}" if accuracy else "",
+    )  # fmt: skip
+
+
+def _engine_cells(each: Figures) -> tuple[str, ...]:
+    total, engine, equal = each.summary.total, each.summary.engine, each.equality
+    return (
+        f"{equal.same}/{equal.outputs}" if equal and engine.reference else "",
+        spread(total.decode), spread(total.speedup),
+        number(total.overall.value) if total.overall else "",
+        number(total.prefill.value) if total.prefill else "",
+        number(1000 * total.first_token.value) if total.first_token else "",
+        f"{engine.peak_bytes / 1e6:.0f}" if engine.peak_bytes else "",
+        f"{each.summary.nll:.4f}" if each.summary.nll is not None else "",
+        _percent(each.own_choice),
+    )  # fmt: skip
+
+
+def _decoder_tiles(found: Sequence[Figures], baseline: str | None) -> tuple[Tile, ...]:
+    plain = next((each for each in found if each.name == baseline), None)
+    exact = [e for e in found if e.verdict == "exact" and e.name != baseline and _over(e)]
+    broken = [each for each in found if each.verdict == "broken"]
+    tiles = []
+    if exact:
+        best = max(exact, key=_over)
+        over = best.summary.total.speedup
+        assert over is not None
+        tiles.append(
+            Tile(f"{number(over.value)}×", f"plain decoding, with {best.name}",
+                 f"{number(over.low)} to {number(over.high)}, same tokens")
+        )  # fmt: skip
+        tiles += _accepted(best)
+    if plain is not None and plain.summary.total.decode:
+        tiles.append(Tile(number(_decode(plain)), "tokens/s, plain decoding"))
+    promised = [e.equality for e in (*exact, *broken) if e.equality and e.name != baseline]
+    same, all_ = sum(e.same for e in promised), sum(e.outputs for e in promised)
+    if all_:
+        tiles.append(
+            Tile(f"{same}/{all_}", "outputs equal to plain, of methods that promise it",
+                 ", ".join(each.name for each in broken), bad=same < all_)
+        )  # fmt: skip
+    return tuple(tiles)
+
+
+def _accepted(best: Figures) -> list[Tile]:
+    length = best.cost.acceptance_length if best.cost else None
+    if length is None:
+        return []
+    return [Tile(number(length.value), "tokens a drafted forward", f"{best.name}, bonus included")]
+
+
+def _engine_tiles(found: Sequence[Figures], baseline: str | None) -> tuple[Tile, ...]:
+    own = [each for each in found if _family(each, False) == OWN]
+    if not own:
+        return ()
+    best = max(own, key=_decode)
+    tiles = [Tile(number(_decode(best)), "tokens/s", best.name)]
+    over = best.summary.total.speedup
+    if over is not None and baseline:
+        interval = f"{number(over.low)} to {number(over.high)}"
+        tiles.append(Tile(f"{number(over.value)}×", baseline, interval))
+    if best.equality is not None and best.summary.engine.reference:
+        equal = best.equality
+        tiles.append(Tile(f"{equal.same}/{equal.outputs}", "outputs equal to its plain mode",
+                          bad=equal.same < equal.outputs))  # fmt: skip
+    return tuple(tiles)
+
+
+def _conditions(results: Results) -> tuple[tuple[str, str], ...]:
+    machine, settings = results.machine, results.settings
+    how = "greedy" if not settings.get("temperature") else f"temperature {settings['temperature']}"
+    versions = {
+        f"{name} {version}" for e in results.engines for name, version in e.versions.items()
+    }
+    longest = max((item.max_tokens for item in results.items), default=0)
+    return (
+        ("Model", f"{results.model}, {how}"),
+        ("Inputs", f"{len(results.items)} in {len(groups_of(results))} groups, "
+         f"{sum(item.prompt_tokens for item in results.items)} prompt tokens, at most {longest} "
+         f"new tokens each, {settings.get('rounds', '?')} interleaved rounds"),
+        ("Machine", f"{machine.cpu}, {machine.cores} cores, "
+         f"{machine.memory_bytes / 2**30:.0f} GiB, {settings.get('threads') or 'all'} threads"),
+        ("Version", f"{results.created[:10]}, commit {results.commit[:12] or 'unknown'}"
+         f"{'+' if results.commit.endswith('+') else ''}; {', '.join(sorted(versions))}"),
+    )  # fmt: skip
+
+
+def _notes(results: Results, found: Sequence[Figures], decoders: bool) -> tuple[str, ...]:
+    notes = [
+        "Tokens/s: generated tokens after the first commit, over the time from there to the end; "
+        "totals over all inputs, medians over rounds. Ratios are paired by prompt. Intervals are "
+        "95 % bootstraps over prompts.",
+    ]
+    if decoders:
+        notes.append(
+            "Acceptance length: 1 + accepted / drafts. Forwards: of the target, the prompt's "
+            "included; those of draft models and of partial layers are listed apart. NLL gap: "
+            "mean negative log-likelihood a token under the model, minus plain decoding's."
+        )
+    standings = dict.fromkeys(each.verdict for each in found if each.verdict)
+    notes += [f"{word}: {STANDINGS[word]}." for word in standings]
+    notes += [
+        f"{each.name} differs from plain decoding in {item} (batch {batch}) from token {at}."
+        for each in found if each.verdict == "broken" and each.equality
+        for item, batch, at in each.equality.differing[:3]
+    ]  # fmt: skip
+    notes += [f"{e.name}: {e.status}: {e.reason}" for e in results.engines if e.status != "ok"]
+    worst = max((each.summary.disturbed for each in found), default=0.0)
+    if worst > 0:
+        notes.append(
+            f"Other processes kept more than {QUIET} cores busy during every round of up to "
+            f"{100 * worst:.0f} % of a line's inputs."
+        )
+    dropped = results.settings.get("dropped_prompts")
+    if dropped:
+        notes.append(f"{dropped} turns are longer than the model's context and were left out.")
+    if results.commit.endswith("+"):
+        notes.append("The working tree had uncommitted changes.")
+    return tuple(notes)
+
+
+def _decode(each: Figures) -> float:
+    return each.summary.total.decode.value if each.summary.total.decode else 0.0
+
+
+def _over(each: Figures) -> float:
+    return each.summary.total.speedup.value if each.summary.total.speedup else 0.0
+
+
+def _percent(found: Interval | None) -> str:
+    return f"{100 * found.value:.1f} %" if found else ""
+
+
+def _signed(found: Interval | None) -> str:
+    if found is None:
+        return ""
+    value, low, high = (f"{v + 0.0:+.2f}" for v in (found.value, found.low, found.high))
+    return "0" if found.low == found.high == 0 else f"{value} ({low} to {high})"

@@ -1,0 +1,140 @@
+"""Who spends the time of a request, and which forwards were only drafts.
+
+The clocks sit around a decoder, not inside of it: its requests are counted as they pass, its
+logits are handed to it behind a stopwatch, and the parts of the draft-and-verify loop are wrapped.
+That costs a few microseconds a step, for plain decoding too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import Any
+
+from paradecode.core.decoder import Decoder, Steps
+from paradecode.core.logits import Logits
+from paradecode.core.request import TARGET, Forward, Reply, Store
+from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.tree import TokenTree
+from paradecode.methods.draft.loop import DraftVerify
+
+
+@dataclass
+class Clock:
+    """Seconds of a decoder's own code, and its drafting forwards, of one request.
+
+    Attributes:
+        draft: in the drafter, its use of logits included.
+        verify: in the rule that accepts, without what it asks of the logits.
+        sample: in the logits' methods (argmax, top-k, sampling) outside of the drafter.
+        forwards, rows: of other models, and of some layers of the target that leave nothing behind.
+    """
+
+    draft: float = 0.0
+    verify: float = 0.0
+    sample: float = 0.0
+    forwards: int = 0
+    rows: int = 0
+
+    def count(self, asked: Any) -> None:
+        """Count what a decoder yielded."""
+        for one in asked if isinstance(asked, list) else [asked]:
+            if isinstance(one, Forward) and is_draft(one):
+                self.forwards += 1
+                self.rows += len(one.tokens) + len(one.tree)
+
+
+def is_draft(forward: Forward) -> bool:
+    """Whether a forward only drafts: of another model, or of some layers and not stored."""
+    stores = len(forward.tokens) > 0 and forward.store is not Store.NONE
+    return forward.model != TARGET or (forward.layers is not None and not stores)
+
+
+class Clocked:
+    """A decoder that behaves as the one that ``build`` makes, with the clock on."""
+
+    def __init__(self, build: Callable[[], Decoder], clock: Clock) -> None:
+        self._build, self._clock = build, clock
+
+    def decode(self, seq: Sequence) -> Steps:
+        decoder, clock = self._build(), self._clock
+        if isinstance(decoder, DraftVerify):
+            _time_parts(decoder, clock)
+        inner = decoder.decode(seq)
+        answer: Any = None
+        try:
+            while True:
+                try:
+                    asked = inner.send(answer)
+                except StopIteration:
+                    return
+                clock.count(asked)
+                answer = _behind_clock((yield asked), clock)
+        finally:
+            inner.close()
+
+
+class TimedLogits:
+    """Logits whose every method is timed; behaves as :class:`paradecode.core.logits.Logits`."""
+
+    __slots__ = ("_clock", "_logits")
+
+    def __init__(self, logits: Logits, clock: Clock) -> None:
+        self._logits, self._clock = logits, clock
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._logits, name)
+        if not callable(found):
+            return found
+
+        def timed(*arguments: Any) -> Any:
+            started = perf_counter()
+            result = found(*arguments)
+            self._clock.sample += perf_counter() - started
+            return TimedLogits(result, self._clock) if name in ("select", "with_bias") else result
+
+        return timed
+
+
+def _behind_clock(answer: Any, clock: Clock) -> Any:
+    if isinstance(answer, Reply):
+        return replace(answer, logits=TimedLogits(answer.logits, clock))
+    if isinstance(answer, list):
+        return [_behind_clock(one, clock) for one in answer]
+    return answer
+
+
+def _time_parts(decoder: DraftVerify, clock: Clock) -> None:
+    verify, drafter = decoder.verify, decoder.drafter
+    propose, observe = drafter.propose, drafter.observe
+
+    def timed_verify(seq: Sequence, tree: TokenTree, reply: Reply) -> Verdict:
+        started, sampled = perf_counter(), clock.sample
+        verdict = verify(seq, tree, reply)
+        clock.verify += perf_counter() - started - (clock.sample - sampled)
+        return verdict
+
+    def timed_propose(seq: Sequence, limit: int) -> Any:
+        inner = propose(seq, limit)
+        answer: Any = None
+        while True:
+            started, sampled = perf_counter(), clock.sample
+            try:
+                asked = inner.send(answer)
+            except StopIteration as end:
+                return end.value
+            finally:
+                clock.draft += perf_counter() - started
+                clock.sample = sampled
+            answer = yield asked
+
+    def timed_observe(seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
+        started, sampled = perf_counter(), clock.sample
+        observe(seq, tree, reply, verdict)
+        clock.draft += perf_counter() - started
+        clock.sample = sampled
+
+    decoder.verify = timed_verify
+    # Instances, not classes: the loop looks both up on its drafter.
+    vars(drafter).update(propose=timed_propose, observe=timed_observe)

@@ -1,0 +1,78 @@
+"""What is asked: prompts of a file, in a seeded order, and when each request is due."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+from paradecode.core.errors import InvalidInput
+from paradecode.measure.prompts import load_prompts
+from paradecode.measure.suites.load.plan import Load
+
+TEXT_TOKENS = 128
+"""``max_tokens`` of prompts from a plain text file."""
+
+MAX_BYTES = 1 << 28
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One request: a user's message after an optional system message."""
+
+    id: str
+    text: str
+    max_tokens: int
+    system: str = ""
+
+
+def read_asks(path: Path | None = None, max_tokens: int | None = None) -> list[Ask]:
+    """The prompts of the package (None), of a JSONL file, or of a text file with one on a line.
+
+    Of a conversation the first turn is asked.
+
+    Raises:
+        InvalidInput: naming the file or the line that cannot be read.
+    """
+    if path is not None and path.suffix != ".jsonl":
+        asks = _lines(path)
+    else:
+        asks = [Ask(p.id, p.turns[0], p.max_tokens, p.system) for p in load_prompts(path)]
+    limit = max_tokens or max(ask.max_tokens for ask in asks)
+    return [Ask(a.id, a.text, min(a.max_tokens, limit), a.system) for a in asks]
+
+
+def draw(asks: list[Ask], count: int, seed: str) -> list[Ask]:
+    """``count`` of them in a random order: none twice before each was taken once."""
+    order = random.Random(seed)
+    drawn: list[Ask] = []
+    while len(drawn) < count:
+        drawn += order.sample(asks, len(asks))
+    return drawn[:count]
+
+
+def arrivals(load: Load, kind: str, count: int, seed: str) -> list[float]:
+    """Seconds from the start at which the requests of an open loop are due, ascending."""
+    assert load.rate is not None
+    if kind == "constant":
+        return [number / load.rate for number in range(count)]
+    clock, order = 0.0, random.Random(seed)
+    due = []
+    for _ in range(count):
+        due.append(clock)
+        clock += order.expovariate(load.rate)
+    return due
+
+
+def _lines(path: Path) -> list[Ask]:
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise InvalidInput("--prompts", str(path), f"give a file of at most {MAX_BYTES} bytes")
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput("--prompts", str(path), f"give a readable file ({error})") from None
+    numbered = [(n, line.strip()) for n, line in enumerate(lines, 1)]
+    asks = [Ask(f"line-{n}", text, TEXT_TOKENS) for n, text in numbered if text]
+    if not asks:
+        raise InvalidInput("--prompts", str(path), "give at least one prompt")
+    return asks

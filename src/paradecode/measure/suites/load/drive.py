@@ -1,0 +1,132 @@
+"""Drive the loads: round by round every endpoint has its turn, in an order drawn afresh."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import aiohttp
+
+from paradecode.core.errors import InvalidInput
+from paradecode.measure.suites.load.asks import Ask, arrivals, draw
+from paradecode.measure.suites.load.client import ask_once, first_model, open_session
+from paradecode.measure.suites.load.plan import Endpoint, Load, Plan
+from paradecode.measure.suites.load.results import Answer, Phase
+
+Tell = Callable[[str, int], None]
+"""Told (what is running, how many requests have just ended)."""
+
+Begin = Callable[[Endpoint], None]
+"""Called before an endpoint has its turn, warm-up included."""
+
+
+async def drive(
+    plan: Plan,
+    asks: list[Ask],
+    key: str | None = None,
+    tell: Tell = lambda what, ended: None,
+    begin: Begin = lambda endpoint: None,
+) -> tuple[list[Endpoint], list[Phase]]:
+    """Run a plan.
+
+    Args:
+        asks: what may be asked.
+        key: API key for all endpoints.
+        tell: for a progress bar.
+        begin: for servers that are to rest while others are measured.
+
+    Returns:
+        The endpoints with the models that answered, and everything measured.
+
+    Raises:
+        InvalidInput: if an endpoint cannot be reached, or answers no warm-up request.
+    """
+    phases = []
+    async with open_session(plan, key) as session:
+        endpoints = [
+            replace(e, model=e.model or await first_model(session, e)) for e in plan.endpoints
+        ]
+        for number in range(plan.rounds):
+            for load in plan.loads:
+                order = list(endpoints)
+                random.Random(f"{plan.seed}/{number}/{load}").shuffle(order)
+                for endpoint in order:
+                    tell(f"{endpoint.name}, {load}", 0)
+                    begin(endpoint)
+                    phases.append(await _phase(session, plan, asks, endpoint, load, number, tell))
+    return endpoints, phases
+
+
+async def _phase(
+    session: aiohttp.ClientSession,
+    plan: Plan,
+    asks: list[Ask],
+    endpoint: Endpoint,
+    load: Load,
+    number: int,
+    tell: Tell,
+) -> Phase:
+    # The same for every endpoint: neither seed names it.
+    warm = draw(asks, plan.warmup, f"{plan.seed}/warm-up/{number}/{load}")
+    drawn = draw(asks, plan.requests, f"{plan.seed}/{number}/{load}")
+    if warm:
+        await _warm_up(session, plan, endpoint, load, warm)
+    began, busy = time.perf_counter(), time.process_time()
+
+    async def ask(one: Ask, due: float | None = None) -> Answer:
+        answer = await ask_once(session, endpoint, one, plan, began, due)
+        tell("", 1)
+        return answer
+
+    if load.clients is not None:
+        answers = await _closed(ask, drawn, load.clients)
+    else:
+        due = arrivals(load, plan.arrivals, len(drawn), f"{plan.seed}/{number}/{load}/arrivals")
+        answers = await _open(ask, drawn, due, began)
+    client = time.process_time() - busy
+    seconds = max(answer.start + answer.end for answer in answers)
+    return Phase(endpoint.name, load, number, seconds, client, answers)
+
+
+async def _warm_up(
+    session: aiohttp.ClientSession, plan: Plan, endpoint: Endpoint, load: Load, asks: list[Ask]
+) -> None:
+    began = time.perf_counter()
+    answers = await _closed(
+        lambda one: ask_once(session, endpoint, one, plan, began), asks, load.clients or 1
+    )
+    if all(answer.error for answer in answers):
+        raise InvalidInput(
+            f"--endpoint {endpoint.name}", endpoint.url,
+            f"its warm-up requests must be answered ({answers[0].error})",
+        )  # fmt: skip
+
+
+async def _closed(
+    ask: Callable[[Ask], Awaitable[Answer]], asks: list[Ask], clients: int
+) -> list[Answer]:
+    """Each client sends its next request when the last one is answered."""
+    left = iter(asks)
+    answers: list[Answer] = []
+
+    async def client() -> None:
+        for one in left:
+            answers.append(await ask(one))
+
+    await asyncio.gather(*(client() for _ in range(min(clients, len(asks)))))
+    return answers
+
+
+async def _open(
+    ask: Callable[[Ask, float], Awaitable[Answer]], asks: list[Ask], due: list[float], began: float
+) -> list[Answer]:
+    """Each request is sent when it is due, however many are under way."""
+
+    async def at(one: Ask, when: float) -> Answer:
+        await asyncio.sleep(max(0.0, began + when - time.perf_counter()))
+        return await ask(one, when)
+
+    return await asyncio.gather(*(at(one, when) for one, when in zip(asks, due, strict=True)))

@@ -1,0 +1,98 @@
+"""Which methods are compared by default, and which of them is the plain one of another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from paradecode.core.errors import InvalidInput
+from paradecode.methods.canvas.caches import CACHES
+from paradecode.methods.registry import Spec, methods, parse, written
+
+REFERENCE = "static"
+"""One token a forward, nothing cached: what every ratio refers to."""
+
+STEPS = (32, 16, 8, 4, 2, 1)
+THRESHOLDS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
+FACTORS = (0.25, 0.5, 1.0, 2.0)
+BLOCK = 8
+"""Of the settings with caches: in a block as long as the canvas, hardly a row could be saved."""
+
+NEED_BLOCKS = ("two_level",)
+
+
+def default_methods(has_blocks: bool) -> list[str]:
+    """Every policy that needs no training, sweeps of the plain ones, block lengths, caches.
+
+    Args:
+        has_blocks: the model's attention has blocks, which some caches need.
+    """
+    chosen = [cache for cache in CACHES if has_blocks or cache not in NEED_BLOCKS]
+    policies = [m.name for m in methods().values() if m.family == "diffusion"]
+    trained = {m.name for m in methods().values() if m.training != "none"}
+    specs = [
+        REFERENCE,
+        *(f"static(steps={steps})" for steps in STEPS),
+        *(f"static(score=random,steps={steps})" for steps in STEPS[1:4]),
+        *(f"threshold(threshold={threshold})" for threshold in THRESHOLDS),
+        *(f"factor(factor={factor})" for factor in FACTORS),
+        "freedave(draft_steps=8)",
+        *(name for name in sorted(policies) if name not in trained),
+        *(f"{name}(block_length={n})" for name in ("static", "threshold") for n in (4, BLOCK, 16)),
+        *(f"static(block_length={BLOCK},cache={cache})" for cache in ("prefix", "dual")),
+        *(f"threshold(block_length={BLOCK},cache={cache})" for cache in chosen),
+    ]
+    return canonical(spec for spec in specs if _is_possible(spec))
+
+
+def canonical(specs: Iterable[str]) -> list[str]:
+    """Specs as the registry writes them, each once; a setting at its default is left out.
+
+    Raises:
+        InvalidInput: a spec is not understood, or its method is of the other family.
+    """
+    return list(dict.fromkeys(str(shortest(read(spec))) for spec in specs))
+
+
+def read(spec: str) -> Spec:
+    """A spec of a canvas method; raises InvalidInput otherwise."""
+    found = parse(spec)
+    if found.method.family != "diffusion":
+        fix = "the parallel suite compares diffusion methods, such as threshold"
+        raise InvalidInput("methods", spec, fix)
+    return found
+
+
+def shortest(spec: Spec) -> Spec:
+    """The same method without settings that are the defaults."""
+    usual = {entry.name: entry.default for entry in spec.method.parameters}
+    left = {key: value for key, value in spec.settings.items() if value != usual[key]}
+    return parse({"method": spec.method.name, **left})
+
+
+def plain_of(spec: str) -> str:
+    """The reference with the blocks of ``spec``: what an exact method must repeat."""
+    found = read(spec)
+    blocks = {"block_length", "blocks"}
+    kept = {key: value for key, value in found.settings.items() if key in blocks}
+    return canonical([written(REFERENCE, kept)])[0]
+
+
+def without_cache(spec: str) -> str:
+    """The same method with ``cache=none``."""
+    found = read(spec)
+    kept = {key: value for key, value in found.settings.items() if key != "cache"}
+    return canonical([written(found.method.name, kept)])[0]
+
+
+def cache_of(spec: str) -> str:
+    """Name of the cache, without its settings."""
+    return str(read(spec).settings.get("cache", "none")).partition("(")[0]
+
+
+def _is_possible(spec: str) -> bool:
+    """Whether the registry lets these parts work together."""
+    try:
+        parse(spec)
+    except InvalidInput:
+        return False
+    return True

@@ -1,0 +1,200 @@
+"""From records to figures: rounds are collapsed by medians, prompts by totals with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from paradecode.measure.results import EngineInfo, ItemInfo, Record, Results
+from paradecode.measure.statistics import Interval, interval, ratio, ratio_of_ratios
+
+QUIET = 0.2
+"""Cores that others may keep busy before a measurement counts as disturbed."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One engine on one item, all rounds in one: the output of the first round, median times."""
+
+    item: ItemInfo
+    output: tuple[int, ...]
+    repeatable: bool
+    tokens: float
+    later_tokens: float
+    prefill_seconds: float
+    decode_seconds: float
+    disturbed: bool
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Figures of one engine on some items.
+
+    Attributes:
+        items: how many.
+        decode: tokens a second after the first ones.
+        overall: tokens a second, the prompt's time included.
+        prefill: prompt tokens a second.
+        first_token: mean seconds to the first token.
+        speedup: ``decode`` over the baseline's, on the items that both finished.
+    """
+
+    items: int
+    decode: Interval | None
+    overall: Interval | None
+    prefill: Interval | None
+    first_token: Interval | None
+    speedup: Interval | None
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """A speculative mode against the same engine's plain mode, on the items that both finished."""
+
+    items: int
+    identical: int
+    first_differences: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Everything the tables and plots show of one engine.
+
+    Attributes:
+        nll, agreed: per token of its outputs under the oracle: mean negative log-likelihood, and
+            the share that is the oracle's own choice; None where it was not scored.
+        repeatable: items whose output was the same in every round.
+        disturbed: share of items without a single undisturbed round.
+    """
+
+    engine: EngineInfo
+    total: Speed
+    groups: dict[str, Speed]
+    nll: float | None
+    agreed: float | None
+    lossless: Agreement | None
+    repeatable: int
+    disturbed: float
+
+
+def summarise(results: Results, baseline: str | None = None) -> list[Summary]:
+    """One summary for each engine that produced something, in the order of ``results``."""
+    measured = {e.name: collapse(results, e.name) for e in results.engines}
+    base = measured.get(baseline or "", {})
+    return [
+        _summary(engine, measured, base, results)
+        for engine in results.engines
+        if measured[engine.name]
+    ]
+
+
+def collapse(results: Results, engine: str) -> dict[str, Measured]:
+    """The items of one engine, by id. Undisturbed rounds are preferred where there is one."""
+    rounds: dict[str, list[Record]] = {}
+    for record in results.records:
+        if record.engine == engine and not record.error and record.token_ids:
+            rounds.setdefault(record.item, []).append(record)
+    return {
+        item.id: _collapse(item, rounds[item.id]) for item in results.items if item.id in rounds
+    }
+
+
+def groups_of(results: Results) -> list[str]:
+    """The groups, in the order of the prompts."""
+    return list(dict.fromkeys(item.group for item in results.items))
+
+
+def _collapse(item: ItemInfo, records: Sequence[Record]) -> Measured:
+    quiet = [r for r in records if r.other_load is None or r.other_load <= QUIET]
+    used = quiet or records
+    later = [len(r.token_ids) - r.first_tokens for r in used]
+    # Seconds a token times mean tokens: the median seconds when all rounds gave the same output.
+    pace = [r.decode_seconds / n for r, n in zip(used, later) if n > 0]
+    return Measured(
+        item=item,
+        output=records[0].token_ids,
+        repeatable=len({r.token_ids for r in records}) == 1,
+        tokens=fmean(len(r.token_ids) for r in used),
+        later_tokens=max(fmean(later), 0.0),
+        prefill_seconds=median(r.prefill_seconds for r in used),
+        decode_seconds=median(pace) * max(fmean(later), 0.0) if pace else 0.0,
+        disturbed=not quiet,
+    )
+
+
+def _summary(
+    engine: EngineInfo,
+    measured: dict[str, dict[str, Measured]],
+    base: dict[str, Measured],
+    results: Results,
+) -> Summary:
+    own = measured[engine.name]
+    scores = [results.scores.get((m.item.id, m.output)) for m in own.values()]
+    known = [score for score in scores if score is not None]
+    tokens = sum(score.tokens for score in known)
+    scored = tokens > 0 and len(known) == len(own)
+    plain = measured.get(engine.reference or "", {})
+    return Summary(
+        engine=engine,
+        total=_speed(list(own.values()), base),
+        groups={
+            group: _speed([m for m in own.values() if m.item.group == group], base)
+            for group in groups_of(results)
+        },
+        nll=sum(score.nll for score in known) / tokens if scored else None,
+        agreed=sum(score.agreed for score in known) / tokens if scored else None,
+        lossless=_agreement(own, plain) if plain else None,
+        repeatable=sum(m.repeatable for m in own.values()),
+        disturbed=fmean(m.disturbed for m in own.values()),
+    )
+
+
+def _speed(own: Sequence[Measured], base: dict[str, Measured]) -> Speed:
+    clusters = [m.item.prompt for m in own]
+    return Speed(
+        items=len(own),
+        decode=interval(
+            [[m.later_tokens for m in own], [m.decode_seconds for m in own]], ratio, clusters
+        ),
+        overall=interval(
+            [[m.tokens for m in own], [m.prefill_seconds + m.decode_seconds for m in own]],
+            ratio, clusters,
+        ),
+        prefill=interval(
+            [[m.item.prompt_tokens for m in own], [m.prefill_seconds for m in own]],
+            ratio, clusters,
+        ),
+        first_token=interval([[m.prefill_seconds for m in own], [1.0] * len(own)], ratio, clusters),
+        speedup=paired_speed(own, base),
+    )  # fmt: skip
+
+
+def paired_speed(own: Sequence[Measured], base: Mapping[str, Measured]) -> Interval | None:
+    """Decode speed over another's, on the items that both finished."""
+    pairs = [(m, base[m.item.id]) for m in own if m.item.id in base]
+    return interval(
+        [
+            [m.later_tokens for m, _ in pairs], [m.decode_seconds for m, _ in pairs],
+            [b.later_tokens for _, b in pairs], [b.decode_seconds for _, b in pairs],
+        ],
+        ratio_of_ratios, [m.item.prompt for m, _ in pairs],
+    )  # fmt: skip
+
+
+def _agreement(own: dict[str, Measured], plain: dict[str, Measured]) -> Agreement:
+    differences = []
+    both = [name for name in own if name in plain]
+    for name in both:
+        first = first_difference(own[name].output, plain[name].output)
+        if first is not None:
+            differences.append(first)
+    return Agreement(len(both), len(both) - len(differences), tuple(sorted(differences)))
+
+
+def first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
+    """Index of the first token that differs (or is missing on one side); None when equal."""
+    for index, (a, b) in enumerate(zip(one, other)):
+        if a != b:
+            return index
+    return None if len(one) == len(other) else min(len(one), len(other))

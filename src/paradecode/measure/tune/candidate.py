@@ -1,0 +1,124 @@
+"""A method as the search sees it: drafters with settings, and the settings of the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from paradecode.core.errors import InvalidInput
+from paradecode.methods.draft.method import LoopSettings
+from paradecode.methods.registry import Parameter, find, parameters_of, parse, written
+
+Settings = tuple[tuple[str, Any], ...]
+"""(name, value) where it differs from the default, in the order of the names."""
+
+Files = Mapping[str, tuple[str, ...]]
+"""``method.setting`` -> the files that may be tried there."""
+
+LOOP = {entry.name: entry for entry in parameters_of(LoopSettings)}
+LENGTHS = (4, 6, 8, 12, 16, 24)
+"""``num_speculative_tokens`` that are tried."""
+BUDGETS = ("auto", "fixed", "confidence")
+"""Budgets that are tried: the others need estimates that training-free drafters do not give."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Drafters, fused if there are several.
+
+    Attributes:
+        parts: (method, its own settings) of each drafter.
+        loop: settings of the whole.
+    """
+
+    parts: tuple[tuple[str, Settings], ...]
+    loop: Settings = ()
+
+    @classmethod
+    def of(cls, name: str) -> Candidate:
+        """A method with its defaults."""
+        return cls(((name, ()),))
+
+    def __str__(self) -> str:
+        *first, (name, settings) = self.parts
+        texts = [written(other, dict(own)) for other, own in first]
+        return "+".join([*texts, written(name, {**dict(settings), **dict(self.loop)})])
+
+    def fused(self, other: Candidate) -> Candidate:
+        """Both sets of drafters, with this one's loop."""
+        return Candidate((*self.parts, *other.parts), self.loop)
+
+    def neighbours(self, files: Files) -> Iterator[Candidate]:
+        """Candidates that differ in one setting; ``files`` are what settings may be given."""
+        for index, (name, own) in enumerate(self.parts):
+            for entry in find(name).parameters:
+                if entry.name in LOOP:
+                    continue
+                values = (
+                    files.get(f"{name}.{entry.name}", ())
+                    if entry.local
+                    else (_around(entry, dict(own)))
+                )
+                for settings in _changed(own, entry, values):
+                    parts = list(self.parts)
+                    parts[index] = name, settings
+                    yield replace(self, parts=tuple(parts))
+        wanted: Mapping[str, tuple[Any, ...]] = {
+            "num_speculative_tokens": LENGTHS, "budget": BUDGETS,
+        }  # fmt: skip
+        for name, values in wanted.items():
+            for settings in _changed(self.loop, LOOP[name], values):
+                yield replace(self, loop=settings)
+
+    def without(self) -> Iterator[tuple[str, Candidate]]:
+        """(part, this candidate without it): each drafter of several, and each setting."""
+        for index, (name, own) in enumerate(self.parts):
+            if len(self.parts) > 1:
+                rest = (*self.parts[:index], *self.parts[index + 1 :])
+                yield name, replace(self, parts=rest)
+            for key, value in own:
+                parts = list(self.parts)
+                parts[index] = name, tuple(entry for entry in own if entry[0] != key)
+                yield f"{name}.{key}={value}", replace(self, parts=tuple(parts))
+        for key, value in self.loop:
+            rest_of_loop = tuple(entry for entry in self.loop if entry[0] != key)
+            yield f"{key}={value}", replace(self, loop=rest_of_loop)
+
+    @property
+    def valid(self) -> bool:
+        """Whether the settings go together."""
+        try:
+            parse(str(self))
+        except InvalidInput:
+            return False
+        return True
+
+
+def _changed(settings: Settings, entry: Parameter, values: tuple[Any, ...]) -> Iterator[Settings]:
+    present = dict(settings)
+    now = present.get(entry.name, entry.default)
+    for value in values:
+        if value != now:
+            changed = {**present, entry.name: value}
+            if value == entry.default:
+                del changed[entry.name]
+            yield tuple(sorted(changed.items()))
+
+
+def _around(entry: Parameter, present: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Values worth trying next to the present one."""
+    now = present.get(entry.name, entry.default)
+    if isinstance(now, bool):
+        return (not now,)
+    if entry.options:
+        return entry.options
+    if isinstance(now, str):
+        return ()
+    assert entry.low is not None
+    assert entry.high is not None
+    if isinstance(now, int):
+        steps = {now - 1, now + 1, now // 2, now * 2, entry.default}
+        return tuple(sorted(v for v in steps if entry.low <= v <= entry.high))
+    halves = {round(now / 2, 4), round(now * 2, 4), entry.default}
+    return tuple(v for v in sorted(halves) if entry.low <= v <= entry.high)

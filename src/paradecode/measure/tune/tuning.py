@@ -1,0 +1,123 @@
+"""The whole of it: record, search by replay, confirm on the engine, say why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from datetime import date
+from typing import Any
+
+import numpy as np
+
+from paradecode.core.errors import InvalidInput
+from paradecode.llm import LLM
+from paradecode.measure.machine import describe
+from paradecode.measure.prompts import Item
+from paradecode.measure.replay import record, replayable
+from paradecode.measure.tune.candidate import Candidate
+from paradecode.measure.tune.confirm import Confirmed, confirm
+from paradecode.measure.tune.costs import Costs
+from paradecode.measure.tune.scores import Scores
+from paradecode.measure.tune.search import search
+from paradecode.methods.draft.ngram_table import packaged
+from paradecode.methods.profile import SCHEMA
+
+FINALISTS = 3
+DEFAULT = "prompt-lookup"
+"""What is measured beside the finalists: what users have without a profile."""
+HELD_OUT, FEW = 1 / 3, 24
+"""Share of the prompts that only confirm, and prompts on which settings are tried."""
+LEAST = 6
+
+
+def tune(
+    llm: LLM,
+    items: Sequence[Item],
+    *,
+    seed: int = 0,
+    costs: Costs | None = None,
+    tables: Sequence[str] = (),
+    stage: Callable[[str, int | None], Callable[[], None]] = lambda title, total: lambda: None,
+) -> dict[str, Any]:
+    """The profile, as JSON holds it; see :class:`paradecode.methods.profile.Profile`.
+
+    Args:
+        items: the workload, at least six prompts.
+        seed: which prompts are held out.
+        costs: those of an earlier profile: the search then decides as it did there.
+        tables: n-gram tables to try with lookup, beside the one that the package has of this model.
+        stage: announces a stage and its number of steps; what it returns is called at each step.
+
+    Raises:
+        InvalidInput: for too few prompts, or a model that the methods cannot decode.
+    """
+    if len(items) < LEAST:
+        raise InvalidInput("workload", len(items), f"give at least {LEAST} prompts")
+    tuning, held_out = split(items, seed)
+    stage("recording", None)
+    recording = record(llm, tuning)
+    if costs is None:
+        costs = Costs(recording.curve, recording.timing)
+    recording = replace(recording, curve=costs.curve, timing=costs.timing)
+    many = [item.id for item in tuning]
+    few = many[:FEW]
+    scores = Scores(recording, costs.python, stage("searching", None))
+    own = (llm.config.name,) if packaged(llm.config.name) else ()
+    files = {"prompt-lookup.table": (*own, *tables)}
+    ranked = search(scores, replayable(recording), few, many, files)
+    default = Candidate(((DEFAULT, tuple(("table", name) for name in own)),))
+    finalists = list(dict.fromkeys([*ranked[:FINALISTS], default]))
+    step = stage("confirming", len(held_out) * (len(finalists) + 1))
+    confirmed = confirm(llm, held_out, finalists, step)
+    if not confirmed:
+        raise InvalidInput("workload", len(items), "give prompts with longer answers")
+    best = confirmed[0]
+    return {
+        "schema": SCHEMA,
+        "decoder": str(best.candidate),
+        "model": llm.model,
+        "backend": llm.backend.name,
+        "machine": asdict(describe()),
+        "date": date.today().isoformat(),
+        "seed": seed,
+        "prompts": {"tuning": many, "held_out": [item.id for item in held_out]},
+        "why": [
+            {
+                "part": part,
+                "speed_up_without": scores.speed_up(rest, many),
+                "factor": scores.speed(best.candidate, many) / (scores.speed(rest, many) or 1.0),
+            }
+            for part, rest in best.candidate.without()
+            if rest.valid
+        ],
+        "candidates": [
+            {"decoder": str(one), "predicted_speed_up": scores.speed_up(one, many)}
+            for one in ranked
+        ],
+        "measured": [_measured(one, scores.speed_up(one.candidate, many)) for one in confirmed],
+        "costs": costs.record(),
+    }
+
+
+def split(items: Sequence[Item], seed: int) -> tuple[list[Item], list[Item]]:
+    """Prompts to tune on and prompts to confirm with, every group in both as far as it can be."""
+    rng = np.random.default_rng(seed)
+    turns: list[tuple[int, Item]] = []
+    for group in dict.fromkeys(item.group for item in items):
+        mine = [item for item in items if item.group == group]
+        turns += [(turn, mine[index]) for turn, index in enumerate(rng.permutation(len(mine)))]
+    turns.sort(key=lambda entry: entry[0])  # Any beginning now has prompts of every group.
+    ordered = [item for _, item in turns]
+    held = round(len(items) * HELD_OUT)
+    return ordered[:-held], ordered[-held:]
+
+
+def _measured(one: Confirmed, predicted: float) -> dict[str, Any]:
+    return {
+        "decoder": str(one.candidate),
+        "speed_up": asdict(one.speed_up),
+        "groups": {group: asdict(value) for group, value in one.groups.items()},
+        "equal_to_plain": one.equal,
+        "prompts": one.prompts,
+        "predicted_speed_up": predicted,
+    }

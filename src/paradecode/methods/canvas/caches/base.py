@@ -1,0 +1,118 @@
+"""What a cache rule is: which rows a forward computes, stores and reads from the K/V cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.request import Forward, Reply
+from paradecode.methods.canvas.canvas import Canvas
+from paradecode.methods.canvas.view import Decision, View, Window
+
+Marks = NDArray[np.bool_]
+"""bool [N]: a set of positions of the canvas."""
+
+
+def once(forward: Forward) -> Generator[Forward, Any, Reply]:
+    """Run a forward as it is."""
+    reply: Reply = yield forward
+    return reply
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """One forward over a canvas of N positions.
+
+    Attributes:
+        rows: positions to compute. They see one another as the model's attention has it. Masked
+            positions that are not among them cannot be decided in this step. For a model with a
+            shift the loop adds the row to the left of each position that it asks about.
+        store: those of ``rows`` whose keys and values replace the cached ones.
+        see: positions whose cached keys and values the rows see as well; those that are computed
+            are left out by the loop.
+        refresh: this computes every row, and what was stored before does not matter any more.
+        about: positions whose logits may be asked for; default: ``rows``.
+        run: a generator that runs the forward and returns its reply; a cache may run more of the
+            model in it (elastic). Loops that run several canvases in one forward do not call it.
+    """
+
+    rows: Marks
+    store: Marks
+    see: Marks
+    refresh: bool = False
+    about: Marks | None = None
+    run: Callable[[Forward], Generator[Forward, Any, Reply]] = once
+
+
+class Cache:
+    """Plans the forwards of one request. A dataclass, one object a request.
+
+    Fields declared with ``parameter`` or ``choice`` are settings: ``cache=prefix(refresh=8)``.
+
+    ``canvas.stored`` says which positions are cached, and from which token.
+
+    Attributes:
+        clashes: as in :class:`Policy`.
+    """
+
+    clashes: Mapping[str, str] = MappingProxyType({})
+    _block: int | None = None
+    _age: int = 0
+    _asked = False
+
+    def start(self, canvas: Canvas) -> None:
+        """Before the first forward."""
+
+    def plan(self, canvas: Canvas, window: Window) -> Plan:
+        """The next forward."""
+        raise NotImplementedError
+
+    def after(self, view: View, decision: Decision) -> None:
+        """After a decision was applied to the canvas."""
+        self._asked = decision.refresh
+
+    def due(self, window: Window, every: int = 0) -> bool:
+        """Whether everything is to be computed anew; call it once a plan.
+
+        At the start of each block, when a policy asked for it, and every ``every`` forwards.
+        """
+        fresh = window.block != self._block or self._asked or 0 < every <= self._age
+        self._block, self._age = window.block, 1 if fresh else self._age + 1
+        return fresh
+
+
+def marks(canvas: Canvas, start: int, end: int) -> Marks:
+    """The positions from ``start`` to ``end`` (exclusive)."""
+    positions = np.arange(canvas.end)
+    return (positions >= start) & (positions < end)
+
+
+def first_masks(canvas: Canvas, start: int, count: int) -> Marks:
+    """The first ``count`` masked positions from ``start`` on."""
+    masked = canvas.masked & (np.arange(canvas.end) >= start)
+    return masked & (np.cumsum(masked) <= count)
+
+
+def everything(canvas: Canvas, window: Window, store: Marks | None = None) -> Plan:
+    """Compute all rows that can matter to the window, seeing nothing cached."""
+    rows = marks(canvas, 0, canvas.reach(window.end))
+    nothing = np.zeros(canvas.end, bool)
+    return Plan(rows, nothing if store is None else store & rows, nothing, refresh=True)
+
+
+def exact_prefix(canvas: Canvas, window: Window) -> Plan:
+    """For models with blocks of their own: finished blocks are cached, and nothing is lost.
+
+    The forward that first computes the next block also computes the block that was just finished,
+    from its final tokens, and stores it.
+    """
+    unsure = int(np.argmin(canvas.final))  # There is a masked position, which is never final.
+    first = unsure // canvas.block * canvas.block
+    finished = canvas.edge // canvas.block * canvas.block
+    rows = marks(canvas, first, canvas.reach(window.end))
+    return Plan(rows, rows & marks(canvas, 0, finished), marks(canvas, 0, first))

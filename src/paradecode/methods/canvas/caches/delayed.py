@@ -1,0 +1,46 @@
+"""Around a sliding window: what it has just left is computed once more, from its final tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paradecode.methods.canvas.caches import CACHES
+from paradecode.methods.canvas.caches.base import (
+    Cache,
+    Plan,
+    everything,
+    exact_prefix,
+    marks,
+)
+from paradecode.methods.canvas.canvas import Canvas
+from paradecode.methods.canvas.view import Window
+from paradecode.methods.registry import parameter
+
+
+@CACHES.add("delayed")
+@dataclass
+class DelayedCache(Cache):
+    """The dual cache of Deferred Commitment Decoding (arXiv 2601.02076), for sliding windows.
+
+    A forward computes from where the *last* window began to where this one ends, and ``delay``
+    positions more on either side, so that no token leaves the window with the keys and values of a
+    mask. All is computed anew whenever ``refresh`` tokens were decided. (The paper's prefix
+    variant, which computes all that is behind the window as well, is left out.)
+    """
+
+    refresh: int = parameter(32, 1, 1 << 20, "tokens decided between two forwards of everything")
+    delay: int = parameter(2, 0, 4096, "positions on either side that are computed as well")
+    start_before = left = 0
+
+    def plan(self, canvas: Canvas, window: Window) -> Plan:
+        if canvas.block:
+            return exact_prefix(canvas, window)
+        start, self.start_before = self.start_before, window.start
+        masks = int(canvas.masked.sum())
+        self._asked |= masks <= self.left - self.refresh
+        if self.due(window):
+            self.left = masks
+            return everything(canvas, window, store=marks(canvas, 0, canvas.end))
+        first = min(start, window.start) - self.delay
+        rows = marks(canvas, first, window.end + self.delay) | (canvas.stored != canvas.tokens)
+        return Plan(rows, rows, ~rows)

@@ -1,0 +1,43 @@
+"""A token enters the cache one step after it was decided; masks are always computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paradecode.methods.canvas.caches import CACHES
+from paradecode.methods.canvas.caches.base import (
+    Cache,
+    Plan,
+    everything,
+    exact_prefix,
+    marks,
+)
+from paradecode.methods.canvas.canvas import Canvas
+from paradecode.methods.canvas.view import Window
+from paradecode.methods.registry import parameter
+
+
+@CACHES.add("dkv")
+@dataclass
+class DelayedKV(Cache):
+    """dKV-Cache-Decode (arXiv 2505.15781): keys and values change most when a mask is decided.
+
+    So they are taken from the first forward that reads the real token, and kept until the next
+    forward of everything. All masks of the canvas are computed in every forward. The first two
+    forwards of a block compute everything.
+
+    Models with a shift: the row to the left of a mask of the window is computed as well, even if
+    its own token was cached (the paper's ``un_right``, inside the window).
+    """
+
+    refresh: int = parameter(8, 1, 4096, "compute all every n forwards; the paper has 16 for Dream")
+    _again = False
+
+    def plan(self, canvas: Canvas, window: Window) -> Plan:
+        if canvas.block:
+            return exact_prefix(canvas, window)
+        begins = window.block != self._block
+        if self.due(window, self.refresh) or self._again:
+            self._again = begins
+            return everything(canvas, window, store=marks(canvas, 0, canvas.end) & ~canvas.masked)
+        return Plan(~canvas.final, ~canvas.final & ~canvas.masked, canvas.final)

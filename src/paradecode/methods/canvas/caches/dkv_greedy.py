@@ -1,0 +1,74 @@
+"""Only masks that are about to be decided are computed, with some masks around them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.noise import Purpose, key, uniform
+from paradecode.methods.canvas.caches import CACHES
+from paradecode.methods.canvas.caches.base import (
+    Cache,
+    Marks,
+    Plan,
+    everything,
+    exact_prefix,
+    marks,
+)
+from paradecode.methods.canvas.canvas import Canvas
+from paradecode.methods.canvas.view import Decision, View, Window
+from paradecode.methods.registry import choice, parameter
+
+
+@CACHES.add("dkv_greedy")
+@dataclass
+class GreedyDelayedKV(Cache):
+    """dKV-Cache-Greedy (arXiv 2505.15781): a forward costs a few rows, whatever the length.
+
+    It computes the tokens that were just decided, the masks that are next, and the ``neighbours``
+    masks nearest to each of those; the keys and values of all else, other masks included, are from
+    earlier forwards. Next are as many masks as the last forward decided.
+
+    Which ones those are is known for a random order only, the one that the paper has:
+    ``order=random`` with the policy ``static(score=random)``. For other policies they are the masks
+    of the window that the model was surest of when it last saw them.
+    """
+
+    refresh: int = parameter(2, 1, 4096, "compute all every n forwards")
+    neighbours: int = parameter(4, 0, 4096, "masks computed around each one that is next")
+    order: str = choice("confidence", ("confidence", "random"), "which masks are next")
+
+    def start(self, canvas: Canvas) -> None:
+        self._scores: NDArray[np.float64] = np.full(canvas.end, -np.inf)
+        self._count = 1
+
+    def plan(self, canvas: Canvas, window: Window) -> Plan:
+        if canvas.block:
+            return exact_prefix(canvas, window)
+        if self.due(window, self.refresh):
+            return everything(canvas, window, store=marks(canvas, 0, canvas.end))
+        rows = (canvas.stored != canvas.tokens) | self._next(canvas, window)
+        return Plan(rows, rows, ~rows)
+
+    def after(self, view: View, decision: Decision) -> None:
+        super().after(view, decision)
+        self._count = max(1, len(decision.commit))
+        if self.order == "random":
+            everywhere = np.arange(len(self._scores))
+            self._scores = uniform(key(view.seed, 0, Purpose.ORDER), everywhere)
+        else:
+            self._scores[view.positions] = view.confidence
+
+    def _next(self, canvas: Canvas, window: Window) -> Marks:
+        """The masks that are expected to be decided, and those around them."""
+        masked = np.flatnonzero(canvas.masked)
+        inside = np.flatnonzero((masked >= window.start) & (masked < window.end))
+        order = np.argsort(-self._scores[masked[inside]], kind="stable")
+        around = np.arange(len(masked))
+        chosen = np.zeros(canvas.end, bool)
+        for center in inside[order[: self._count]].tolist():
+            nearest = np.argsort(abs(around - center), kind="stable")  # The left one of two first.
+            chosen[masked[nearest[: self.neighbours + 1]]] = True
+        return chosen

@@ -1,0 +1,19 @@
+"""No cache: the reference of every other one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paradecode.methods.canvas.caches import CACHES
+from paradecode.methods.canvas.caches.base import Cache, Plan, everything
+from paradecode.methods.canvas.canvas import Canvas
+from paradecode.methods.canvas.view import Window
+
+
+@CACHES.add("none")
+@dataclass
+class NoCache(Cache):
+    """Every forward computes every row."""
+
+    def plan(self, canvas: Canvas, window: Window) -> Plan:
+        return everything(canvas, window)

@@ -1,0 +1,157 @@
+"""The state of a canvas: which positions are masked, decided, and held in the K/V cache."""
+
+from __future__ import annotations
+
+from copy import copy
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.errors import DecoderError, InvalidInput
+from paradecode.core.sequence import Sequence
+from paradecode.methods.canvas.feasible import Rules, rules_of
+
+NOTHING = -1
+"""In :attr:`Canvas.stored`: no keys and values were stored for this position."""
+
+
+class State(IntEnum):
+    """What is known of a position. Flags, never token ids: a prompt may hold the mask token."""
+
+    MASKED = 0
+    COMMITTED = 1
+    CACHED = 2
+    """Committed, and the cache holds keys and values that were computed from that very token."""
+
+
+class Canvas:
+    """Prompt and output as one row of N positions; slot i of the K/V cache is position i.
+
+    Args:
+        prompt: int32 [P].
+        length: positions after the prompt, at first all masked.
+        mask_token: what the model reads at masked positions.
+        block: 0 if every row sees every row (full attention); n if rows see their own block of n
+            positions and the ones before it; 1 is causal attention.
+        shift: the logits of row i are about position i + 1.
+
+    Attributes:
+        tokens: int32 [N], the mask token where masked.
+        masked: bool [N].
+        stored: int32 [N], the token that the cached K/V of a position were computed from, or -1.
+        start: P, where the output begins.
+        origin: where the blocks of fixed lengths begin: P, or for a model with blocks of its own
+            the start of the block that P is in.
+        steps: forwards so far.
+        stops: token ids that end the text.
+        layers: of the model.
+        rules: of the request's constraint, or None.
+    """
+
+    rules: Rules | None = None
+    stops: tuple[int, ...] = ()
+    layers = 1
+
+    def __init__(
+        self,
+        prompt: NDArray[np.int32],
+        length: int,
+        mask_token: int,
+        block: int = 0,
+        shift: bool = False,
+    ) -> None:
+        self.start, self.block, self.shift = len(prompt), block, shift
+        self.mask_token = mask_token
+        total = self.start + length
+        self.tokens = np.full(total, mask_token, np.int32)
+        self.tokens[: self.start] = prompt
+        self.masked = np.arange(total) >= self.start
+        self.stored = np.full(total, NOTHING, np.int32)
+        self.origin = self.start // block * block if block else self.start
+        self.steps = 0
+
+    @classmethod
+    def of(cls, seq: Sequence) -> Canvas:
+        """The canvas of a request: as long as ``max_tokens`` and the context allow.
+
+        For a model with blocks of its own it ends with a whole block.
+
+        Raises:
+            InvalidInput: if the model is not one of masked diffusion.
+        """
+        facts = seq.about()
+        if facts.mask_token is None:
+            raise InvalidInput("decoder", "diffusion", "the model has no mask token: it is causal")
+        block = {"full": 0, "causal": 1}.get(facts.attention, facts.block_length)
+        start, end = len(seq.tokens), len(seq.tokens) + seq.room
+        if block:
+            end = min(-(-end // block) * block, facts.context_length)
+        canvas = cls(seq.tokens, end - start, facts.mask_token, block, facts.shift)
+        canvas.stops = tuple(seq.sampler.stop_ids.tolist())
+        canvas.layers = facts.layers
+        canvas.rules = rules_of(seq, seq.room)
+        return canvas
+
+    def copy(self) -> Canvas:
+        """A canvas that changes on its own."""
+        other = copy(self)
+        other.tokens, other.masked = self.tokens.copy(), self.masked.copy()
+        other.stored = self.stored.copy()
+        return other
+
+    @property
+    def end(self) -> int:
+        """N: one past the last position."""
+        return len(self.tokens)
+
+    @property
+    def edge(self) -> int:
+        """The first masked position, or N: everything before it is text."""
+        masks = self.masked.argmax()
+        return int(masks) if self.masked[masks] else self.end
+
+    @property
+    def final(self) -> NDArray[np.bool_]:
+        """bool [N]: cached from the token that is there, and that token is decided."""
+        return ~self.masked & (self.stored == self.tokens)
+
+    @property
+    def states(self) -> NDArray[np.int8]:
+        """int8 [N]: the :class:`State` of each position."""
+        return np.where(self.masked, 0, np.where(self.stored == self.tokens, 2, 1)).astype(np.int8)
+
+    @property
+    def cached(self) -> NDArray[np.bool_]:
+        """bool [N]: some keys and values are stored, perhaps stale ones."""
+        return self.stored != NOTHING
+
+    def reach(self, end: int) -> int:
+        """One past the last row that rows before ``end`` may see."""
+        return min(-(-end // self.block) * self.block, self.end) if self.block else self.end
+
+    def commit(self, positions: NDArray[np.integer], tokens: NDArray[np.integer]) -> None:
+        """Decide masked positions."""
+        twice = len(positions) > 1 and (np.diff(np.sort(positions)) == 0).any()
+        if twice or not self.masked[positions].all():
+            raise DecoderError("a policy may commit masked positions only, each of them once")
+        if len(tokens) != len(positions):
+            raise DecoderError(f"{len(tokens)} tokens for {len(positions)} positions")
+        if len(tokens) and (tokens == self.mask_token).any():
+            raise DecoderError("the mask token cannot be committed")
+        self.tokens[positions] = tokens
+        self.masked[positions] = False
+
+    def revoke(self, positions: NDArray[np.integer]) -> None:
+        """Mask decided positions of the output again."""
+        if len(positions) and (positions.min() < self.start or self.masked[positions].any()):
+            raise DecoderError("only decided positions of the output can be masked again")
+        self.tokens[positions] = self.mask_token
+        self.masked[positions] = True
+
+    def truncate(self, end: int) -> None:
+        """Drop the positions from ``end`` on."""
+        if not self.start < end <= self.end:
+            raise DecoderError(f"a canvas of {self.start} to {self.end} cannot end at {end}")
+        self.tokens, self.masked = self.tokens[:end].copy(), self.masked[:end].copy()
+        self.stored = self.stored[:end].copy()

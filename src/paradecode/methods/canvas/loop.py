@@ -1,0 +1,313 @@
+"""The loop of every canvas method: plan a forward, look at it, decide, show what is certain."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.decoder import Steps
+from paradecode.core.errors import DecoderError, InvalidInput
+from paradecode.core.logits import Logits
+from paradecode.core.logprobs import token_logprobs
+from paradecode.core.request import Attend, BlockCausal, Forward, Overwrite, Store
+from paradecode.core.sequence import Sequence
+from paradecode.core.trace import CanvasStep, TokenLogprob
+from paradecode.methods.canvas.blocks.base import Blocks
+from paradecode.methods.canvas.caches.base import Cache, Plan
+from paradecode.methods.canvas.canvas import Canvas
+from paradecode.methods.canvas.feasible import Rules
+from paradecode.methods.canvas.policies.base import Policy
+from paradecode.methods.canvas.proposals import propose
+from paradecode.methods.canvas.view import Decision, Progress, View, Window
+
+PATIENCE = 16
+"""Forwards per position of the canvas after which a policy that revokes counts as stuck."""
+
+
+@dataclass
+class Unmask:
+    """A commit policy with its block rule and its cache.
+
+    Args:
+        block_length: of block rules; 0 is the model's own, or 32.
+        steps: forwards planned for the whole canvas; 0 is one per mask.
+    """
+
+    policy: Policy
+    blocks: Blocks
+    cache: Cache
+    block_length: int = 0
+    steps: int = 0
+
+    def decode(self, seq: Sequence) -> Steps:
+        canvas = self.begin(seq)
+        pace, output = Pace(canvas, self.steps), Output(seq, canvas, self.policy.revises)
+        while not seq.finished:
+            window = self.blocks.window(canvas)
+            plan = self.cache.plan(canvas, window)
+            view = yield from look(seq, canvas, window, plan, self.policy, pace)
+            view = pace.of(view.within(self.blocks.narrow(view)))
+            decision = forced(view, self.policy.decide(view))
+            apply(canvas, view, decision)
+            self.cache.after(view, decision)
+            self.blocks.after(view, decision)
+            output.show(view, decision)
+
+    def begin(self, seq: Sequence) -> Canvas:
+        """The canvas, with every part told about it."""
+        canvas = Canvas.of(seq)
+        self.blocks.start(canvas, self.block_length or seq.about().block_length or 32)
+        self.cache.start(canvas)
+        self.policy.start(canvas)
+        if canvas.rules is not None and not canvas.rules.fits(canvas.tokens, canvas.masked):
+            raise InvalidInput("constraint", "this one", "it has no text with the tokens placed so")
+        return canvas
+
+
+def look(
+    seq: Sequence, canvas: Canvas, window: Window, plan: Plan, policy: Policy, pace: Pace
+) -> Generator[Forward, Any, View]:
+    """Run one planned forward, and say what the model proposes."""
+    forward, positions = ask(canvas, window, plan, policy)
+    reply = yield from plan.run(forward)
+    canvas.stored = np.where(plan.store, canvas.tokens, canvas.stored)
+    return read(seq, canvas, window, plan.refresh, policy, pace, positions, reply.logits)
+
+
+def ask(
+    canvas: Canvas, window: Window, plan: Plan, policy: Policy
+) -> tuple[Forward, NDArray[np.int64]]:
+    """The forward of a plan, and the positions [K] that the rows of its logits are about."""
+    wanted = _observed(canvas, window, plan, policy)
+    positions = np.flatnonzero(wanted)
+    rows, see = plan.rows.copy(), plan.see.copy()
+    asked = positions - canvas.shift
+    rows[asked] = True
+    fed = np.flatnonzero(rows).astype(np.int32)
+    see &= ~rows
+    _check(canvas, plan, see, fed)
+    slots = np.where(plan.store[fed], fed, -1).astype(np.int32)
+    forward = Forward(
+        canvas.tokens[fed],
+        attend=_attention(canvas),
+        store=Overwrite(slots) if plan.store.any() else Store.NONE,
+        positions=fed,
+        visible=np.flatnonzero(see).astype(np.int32),
+        logits=np.searchsorted(fed, asked).astype(np.int32),
+    )
+    return forward, positions
+
+
+def read(
+    seq: Sequence,
+    canvas: Canvas,
+    window: Window,
+    refresh: bool,
+    policy: Policy,
+    pace: Pace,
+    positions: NDArray[np.int64],
+    logits: Logits,
+) -> View:
+    """What the model proposes: ``logits`` [K, V] about ``positions`` [K], of a forward that ran."""
+    made = propose(seq, canvas, logits, positions, policy.fuse)
+    return View(
+        canvas=canvas,
+        window=window,
+        positions=positions,
+        eligible=np.ones(len(positions), bool),
+        proposals=made.tokens,
+        confidence=made.confidence,
+        logits=made.logits,
+        raw=logits,
+        progress=pace.at(window),
+        refresh=refresh,
+        seed=seq.sampler.seed,
+    ).within(window)
+
+
+def _observed(canvas: Canvas, window: Window, plan: Plan, policy: Policy) -> np.ndarray:
+    """bool [N]: the positions whose logits are asked for."""
+    wanted = (plan.rows if plan.about is None else plan.about).copy()
+    wanted[: canvas.start] = False
+    if policy.observes != "canvas":
+        wanted[: window.start] = False
+        wanted[window.end :] = False
+    if policy.observes == "masked":
+        wanted &= canvas.masked
+    if not (wanted & canvas.masked)[window.start : window.end].any():
+        raise DecoderError("no masked position of the window is among the rows of the forward")
+    return wanted
+
+
+def _check(canvas: Canvas, plan: Plan, see: np.ndarray, fed: np.ndarray) -> None:
+    if (see & ~canvas.cached).any() or (plan.store & ~plan.rows).any():
+        raise DecoderError("a plan may see cached positions, and store computed ones only")
+    # Which cached positions are seen is said once for all rows.
+    if canvas.block and see.any() and np.flatnonzero(see)[-1] >= canvas.reach(int(fed[0]) + 1):
+        raise DecoderError("rows of a model with blocks cannot see cached later blocks")
+
+
+def _attention(canvas: Canvas) -> Attend | BlockCausal:
+    if canvas.block == 0:
+        return Attend.FULL
+    return Attend.CAUSAL if canvas.block == 1 else BlockCausal(canvas.block)
+
+
+def forced(view: View, decision: Decision) -> Decision:
+    """The decision, made to commit the most confident position if it would do nothing.
+
+    Under a constraint it is first cut to what fits together.
+    """
+    if view.canvas.rules is not None:
+        return fitting(view, decision, view.canvas.rules)
+    if len(decision.commit) or len(decision.revoke):
+        return decision
+    return replace(decision, commit=view.best(view.confidence, 1), tokens=None)
+
+
+def fitting(view: View, decision: Decision, rules: Rules) -> Decision:
+    """The part of a decision that leaves a way to fill in the rest.
+
+    Proposals fit one by one, but not always together. The most confident go first, those for masked
+    positions before corrections; a correction that does not fit leaves the token that is there. If
+    nothing would be left, the most confident eligible proposal that fits is committed.
+    """
+    canvas, commit = view.canvas.copy(), decision.commit
+    corrected = np.isin(commit, decision.revoke)
+    masked_again = np.setdiff1d(decision.revoke, commit)
+    canvas.revoke(masked_again)
+    rows = view.rows(commit)
+    tokens = view.proposals[rows] if decision.tokens is None else decision.tokens
+    order = np.lexsort((-view.confidence[rows], corrected))
+    fit = rules.together(canvas.tokens, canvas.masked, commit[order], tokens[order])
+    keep = np.sort(order[fit])
+    revoke = np.concatenate([masked_again, commit[keep][corrected[keep]]])
+    commit, tokens = commit[keep], tokens[keep]
+    if not len(commit) and not len(revoke):
+        for position in view.best(view.confidence, len(view.positions)):
+            commit = np.array([position])
+            tokens = view.proposals[view.rows(commit)]
+            if rules.together(canvas.tokens, canvas.masked, commit, tokens).all():
+                break
+    made = replace(decision, commit=commit, tokens=tokens, revoke=revoke)
+    if made.truncate is not None:
+        canvas.revoke(commit[np.isin(commit, revoke)])
+        canvas.commit(commit, tokens)
+        end = made.truncate
+        if not rules.fits(canvas.tokens[:end], canvas.masked[:end]):
+            made = replace(made, truncate=None)  # The text is not complete there.
+    return made
+
+
+def apply(canvas: Canvas, view: View, decision: Decision) -> None:
+    """Write a decision onto the canvas; this ends the step."""
+    canvas.revoke(decision.revoke)
+    commit, rows = decision.commit, view.rows(decision.commit)
+    if not np.array_equal(view.positions.take(rows, mode="clip"), commit):
+        raise DecoderError("a policy may commit observed positions only")
+    tokens = view.proposals[rows] if decision.tokens is None else decision.tokens
+    canvas.commit(commit, tokens)
+    if decision.truncate is not None:
+        canvas.truncate(decision.truncate)
+    canvas.steps += 1
+
+
+@dataclass
+class Pace:
+    """Counts steps and masks; see :class:`Progress`."""
+
+    canvas: Canvas
+    steps: int
+    _block: int | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.masks = self._first = self._before = self._block_masks = 0
+
+    def at(self, window: Window) -> Progress:
+        """Before the decision of a forward in ``window``."""
+        masked, canvas = self.canvas.masked, self.canvas
+        if self._block is None:
+            self.masks = int(masked.sum())
+        if window.block != self._block:
+            self._before += self._block_masks
+            self._block, self._first = window.block, canvas.steps
+        if canvas.steps == self._first:  # The window may yet be narrowed in this very forward.
+            start, end = window.span or (window.start, window.end)
+            self._block_masks = int(masked[start:end].sum())
+        return Progress(
+            steps=self.steps or self.masks,
+            step=canvas.steps,
+            block_step=canvas.steps - self._first,
+            masks=self.masks,
+            block_masks=self._block_masks,
+            before=self._before,
+        )
+
+    def of(self, view: View) -> View:
+        """The view with the counts of its (narrowed) window."""
+        return replace(view, progress=self.at(view.window))
+
+
+class Output:
+    """Shows what no gap precedes any more, and reports every step."""
+
+    def __init__(self, seq: Sequence, canvas: Canvas, held: bool) -> None:
+        self.seq, self.canvas, self.held = seq, canvas, held
+        self.shown, self.planned = canvas.start, canvas.end
+        self._logprobs: dict[int, TokenLogprob] = {}
+
+    def show(self, view: View, decision: Decision) -> None:
+        """Append to the sequence what became certain; a decision that was applied is reported."""
+        canvas, seq = self.canvas, self.seq
+        if len(decision.revoke) and int(decision.revoke.min()) < self.shown:
+            raise DecoderError("text that was shown cannot be revoked; declare that it revises")
+        decided = np.sort(decision.commit[decision.commit < canvas.end])
+        if seq.params.logprobs is not None:
+            self._log(view.raw, view.rows(decided), decided)
+        complete = canvas.edge == canvas.end
+        edge = canvas.edge if complete or not self.held else min(canvas.edge, view.window.start)
+        tokens = canvas.tokens[self.shown : edge].tolist()
+        known = [
+            self._logprobs.pop(at, TokenLogprob(token, 0.0, ()))
+            for at, token in enumerate(tokens, self.shown)
+        ]
+        self.shown = max(self.shown, edge)
+        end = ("length" if canvas.end == self.planned else "stop") if complete else None
+        seq.fill(
+            tokens,
+            self._step(view, decision, decided),
+            known if seq.params.logprobs is not None else [],
+            end,
+        )
+        if canvas.steps > PATIENCE * (self.planned - canvas.start) + PATIENCE:
+            raise DecoderError("the policy revokes as much as it commits: no end in sight")
+
+    def _step(self, view: View, decision: Decision, decided: np.ndarray) -> CanvasStep:
+        start, canvas = self.canvas.start, self.canvas
+        return CanvasStep(
+            offsets=tuple((decided - start).tolist()),
+            tokens=tuple(canvas.tokens[decided].tolist()),
+            confidences=tuple(view.confidence[view.rows(decided)].tolist()),
+            revoked=tuple((decision.revoke - start).tolist()),
+            window=(view.window.start - start, view.window.end - start),
+            length=canvas.end - start,
+            proposed=self._proposed(view) if self.seq.params.logprobs is not None else (),
+        )
+
+    def _proposed(self, view: View) -> tuple[tuple[int, int, float], ...]:
+        """What the model would have put where it is still masked."""
+        inside = view.positions < self.canvas.end
+        inside[inside] = self.canvas.masked[view.positions[inside]]
+        offsets = view.positions[inside] - self.canvas.start
+        tokens, confidences = view.proposals[inside], view.confidence[inside]
+        return tuple(zip(offsets.tolist(), tokens.tolist(), confidences.tolist(), strict=True))
+
+    def _log(self, raw: Logits, rows: np.ndarray, decided: np.ndarray) -> None:
+        """Log-probabilities are those of the forward in which a position was decided."""
+        count, tokens = self.seq.params.logprobs or 0, self.canvas.tokens[decided].tolist()
+        reports = token_logprobs(raw, rows.tolist(), tokens, count)
+        self._logprobs.update(zip(decided.tolist(), reports, strict=True))

@@ -1,0 +1,57 @@
+"""Tokens that are placed on the canvas before decoding begins (structure priors)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from paradecode.core.errors import InvalidInput
+from paradecode.methods.canvas.canvas import Canvas
+
+FORM = "write offset:token token ..., as in '0:523 88, 40:9'; a negative offset counts from the end"
+
+
+def read_placed(text: str) -> list[tuple[int, list[int]]]:
+    """``offset:token token, offset:token`` as offsets into the output, and token ids.
+
+    Raises:
+        ValueError: if it is not of that form.
+    """
+    found = []
+    for part in filter(None, map(str.strip, text.split(","))):
+        offset, colon, tokens = part.partition(":")
+        numbers = [offset.strip().removeprefix("-"), *tokens.split()]
+        if not colon or len(numbers) < 2 or not all(_number(n) for n in numbers):
+            raise ValueError(FORM)
+        found.append((int(offset), [int(token) for token in tokens.split()]))
+    return found
+
+
+def _number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 10
+
+
+def place(canvas: Canvas, text: str, where: str) -> int:
+    """Commit the tokens that ``text`` names; one past the last of their positions (or the start).
+
+    Args:
+        where: names the setting in errors.
+
+    Raises:
+        InvalidInput: if a token falls outside of the canvas or onto another one, is the mask
+            token, or if nothing would be left to decode.
+    """
+    end = canvas.start
+    for offset, tokens in read_placed(text):
+        first = (canvas.start if offset >= 0 else canvas.end) + offset
+        last = first + len(tokens)
+        if not canvas.start <= first < last <= canvas.end:
+            raise InvalidInput(
+                where, text, f"the output has {canvas.end - canvas.start} positions"
+            )  # fmt: skip
+        if not canvas.masked[first:last].all() or canvas.mask_token in tokens:
+            raise InvalidInput(where, text, "place each token once, and never the mask token")
+        canvas.commit(np.arange(first, last), np.array(tokens, np.int32))
+        end = max(end, last)
+    if not canvas.masked.any():
+        raise InvalidInput(where, text, "leave at least one position to be decoded")
+    return end

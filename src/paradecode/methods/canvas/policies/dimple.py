@@ -1,0 +1,98 @@
+"""Confident decoding with tokens placed beforehand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from paradecode.core.noise import Purpose, gumbel, key, uniform
+from paradecode.methods.canvas.canvas import Canvas
+from paradecode.methods.canvas.method import policy
+from paradecode.methods.canvas.placed import place, read_placed
+from paradecode.methods.canvas.policies.base import Policy
+from paradecode.methods.canvas.policies.dream import times
+from paradecode.methods.canvas.policies.static import NAMES, SCORES, share
+from paradecode.methods.canvas.view import Decision, Positions, View
+from paradecode.methods.registry import choice, parameter, text
+
+OTHERS = ("origin", "origin_ratio", "autoregressive")
+"""Ways to choose when nothing is sure; what is sure is then told by the probability."""
+
+
+@policy(
+    "dimple",
+    paper="Dimple: Discrete Diffusion Multimodal Large Language Model with Parallel Decoding",
+    arxiv="2505.16990",
+    names={"alg": "score", "gamma": "threshold", "alg_p_threshold": "threshold",
+           "alg_temp": "noise", "structure_prior": "prior"},
+    defaults={"blocks": "full"},
+)  # fmt: skip
+@dataclass
+class Dimple(Policy):
+    """Commit what scores above the threshold; if nothing does, what the time schedule asks for.
+
+    The schedule is Dream's, moved on to where as much is still masked as really is, and to a step
+    that commits at least one. It then takes the best by ``score``; ``origin`` takes a random
+    subset, ``origin_ratio`` each with the step's probability, ``autoregressive`` the leftmost. The
+    threshold is compared with the score, which is never above 0 for ``entropy``.
+
+    ``prior`` places tokens (keys of a JSON record, "Step 1:", an end of text that fixes the
+    length) that are never scored, and that the model fills in around.
+
+    When: parts of the answer are known beforehand, such as the keys of a record; or a threshold
+    shall never be slower than a plan.
+    """
+
+    threshold: float = parameter(0.95, -100.0, 1.0, "a score above it is sure; 1: schedule only")
+    score: str = choice("confidence", (*SCORES, *NAMES, *OTHERS), "what ranks the positions")
+    noise: float = parameter(0.0, 0.0, 1e6, "temperature of the ranking; 0: the best ones")
+    eps: float = parameter(1e-3, 1e-6, 0.5, "time at the last step")
+    prior: str = text(read_placed, "tokens placed beforehand: '0:523 88, 40:9'")
+
+    def start(self, canvas: Canvas) -> None:
+        place(canvas, self.prior, "dimple.prior")
+        self.block, self.step = -1, 0
+
+    def decide(self, view: View) -> Decision:
+        if view.window.block != self.block:
+            self.block, self.step = view.window.block, 0
+        steps, step = share(view.progress), self.step
+        self.step += 1
+        if step >= steps - 1:
+            return Decision(view.positions[view.eligible])
+        name = NAMES.get(self.score, self.score)
+        scores = view.confidence if name in OTHERS else SCORES[name](view)
+        sure = view.eligible & (scores > self.threshold)
+        if sure.any():
+            return Decision(view.positions[sure])
+        if name in OTHERS:
+            return Decision(self._otherwise(view, step, steps))
+        if self.noise > 0.0:
+            draw = gumbel(key(view.seed, step, Purpose.ORDER), view.positions)
+            scores = scores / self.noise + draw
+        return Decision(view.best(scores, self._planned(view, step, steps)[0]))
+
+    def _planned(self, view: View, step: int, steps: int) -> tuple[int, float]:
+        """How many positions to commit, and the probability of each to be among them."""
+        start, end = view.window.span or (view.window.start, view.window.end)
+        masks = int(view.canvas.masked[start:end].sum())
+        left = masks / max(view.progress.block_masks, masks)
+        time = times(steps, self.eps)
+        behind = np.flatnonzero(time < left)
+        first = max(step + 1, int(behind[0]) if len(behind) else steps)
+        parts = 1.0 - time[first:].astype(np.float64) / left
+        enough = np.flatnonzero((masks * parts).astype(np.int64) >= 1)
+        if len(enough):
+            part = float(parts[enough[0]])
+            return int(masks * part), part
+        return masks, 1.0
+
+    def _otherwise(self, view: View, step: int, steps: int) -> Positions:
+        count, part = self._planned(view, step, steps)
+        if self.score == "autoregressive":
+            return view.best(-view.positions.astype(np.float64), count)
+        draw = uniform(key(view.seed, step, Purpose.ORDER), view.positions)
+        if self.score == "origin":
+            return view.best(draw, count)
+        return view.positions[view.eligible & (draw < part)]

@@ -1,0 +1,119 @@
+"""The sampler of Dream and DiffuCoder, on its own time schedule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.noise import Purpose, gumbel, key, uniform
+from paradecode.methods.canvas.canvas import Canvas
+from paradecode.methods.canvas.method import policy
+from paradecode.methods.canvas.policies.base import Policy
+from paradecode.methods.canvas.policies.static import NAMES, SCORES, share
+from paradecode.methods.canvas.view import Decision, Positions, View
+from paradecode.methods.registry import choice, parameter
+
+FINEST = 64
+"""Steps a mask beyond which ``origin`` is not divided."""
+
+
+def times(steps: int, eps: float) -> NDArray[np.float32]:
+    """float32 [steps + 1]: from 1 to eps, rounded as torch.linspace rounds it."""
+    at = np.arange(steps + 1, dtype=np.float32)
+    width = (np.float32(eps) - np.float32(1)) / np.float32(steps)
+    rising = np.float32(1) + width * at
+    falling = np.float32(eps) - width * (np.float32(steps) - at)
+    return np.where(at < (steps + 1) // 2, rising, falling).astype(np.float32)
+
+
+@policy(
+    "dream",
+    paper="Dream 7B: Diffusion Large Language Models",
+    arxiv="2508.15487",
+    aliases=("diffucoder",),
+    names={"alg": "score", "alg_temp": "noise"},
+    defaults={"blocks": "full"},
+)
+@dataclass
+class Dream(Policy):
+    """Commit the part of the masks that the time of each planned step asks for, best first.
+
+    Step j of T commits int(masks * (1 - t(j + 1) / t(j))) positions and the last one all, with t
+    falling from 1 to ``eps`` in even steps. Because of the int() a plan of one step per token
+    commits nothing in its first step and two in its last; ``schedule=even`` has no such gaps. A
+    step that commits nothing is not run: it would see the same canvas again.
+
+    The model's own script reads the confidence after temperature and top-p, and draws new noise
+    in each step; here, as in all canvas methods, it is read at temperature 1, and noise is that
+    of the position. ``origin`` has no ranking: each mask is revealed with the step's probability
+    (of at most 64 steps a mask: more would hardly change when any two are revealed together).
+
+    When: results of the models' own scripts are to be repeated. The number of forwards is planned,
+    whatever the text.
+    """
+
+    score: str = choice("entropy", (*SCORES, *NAMES, "origin"), "what ranks the positions")
+    noise: float = parameter(0.0, 0.0, 1e6, "temperature of the ranking; 0: the best ones")
+    schedule: str = choice("dream", ("dream", "even"), "even: counts are rounded, not cut")
+    eps: float = parameter(1e-3, 1e-6, 0.5, "time at the last step")
+
+    def start(self, canvas: Canvas) -> None:
+        self.block, self.step, self.parts = -1, 0, np.empty(0, np.float32)
+
+    def decide(self, view: View) -> Decision:
+        if view.window.block != self.block:
+            self.block, self.step = view.window.block, 0
+            self.parts = self._plan(view)
+        if self.score == "origin":
+            return Decision(self._reveal(view))
+        step = self._next(view)
+        self.step = step + 1
+        if step == len(self.parts) - 1:
+            return Decision(view.positions[view.eligible])
+        scores = SCORES[NAMES.get(self.score, self.score)](view)
+        if self.noise > 0.0:
+            noise = key(view.seed, step, Purpose.ORDER)
+            scores = scores / self.noise + gumbel(noise, view.positions)
+        return Decision(view.best(scores, int(self._counts(view, step)[0])))
+
+    def _plan(self, view: View) -> NDArray[np.float32]:
+        """float32 [T]: the part of the masks that each planned step of this block asks for."""
+        steps = share(view.progress)
+        if self.score == "origin":
+            steps = min(steps, FINEST * max(view.progress.block_masks, 1))
+        if self.schedule == "even":
+            return np.float32(1) / np.arange(steps, 0, -1, dtype=np.float32)
+        time = times(steps, self.eps)
+        parts: NDArray[np.float32] = np.float32(1) - time[1:] / time[:-1]
+        parts[-1] = 1  # The last step commits all.
+        return parts
+
+    def _counts(self, view: View, since: int) -> NDArray[np.int64]:
+        """int64: how many masks each step from ``since`` on would commit of those there are now."""
+        start, end = view.window.span or (view.window.start, view.window.end)
+        masks, steps = int(view.canvas.masked[start:end].sum()), len(self.parts)
+        if self.schedule == "even":
+            left = view.progress.block_masks * np.arange(steps - since - 1, -1, -1) // steps
+            return masks - left
+        return (np.float32(masks) * self.parts[since:]).astype(np.int64)
+
+    def _next(self, view: View) -> int:
+        """The next step that commits something; the last one at the latest."""
+        last = len(self.parts) - 1
+        if self.step >= last:
+            return last
+        counts = self._counts(view, self.step)
+        counts[-1] = 1
+        return self.step + int(np.argmax(counts > 0))
+
+    def _reveal(self, view: View) -> Positions:
+        """Each mask on its own, by the noise of the step and the position."""
+        chosen, last = view.positions[:0], len(self.parts) - 1
+        while not len(chosen):
+            step = min(self.step, last)
+            shown = uniform(key(view.seed, step, Purpose.ORDER), view.positions) < self.parts[step]
+            chosen = view.positions[view.eligible & (shown | (step == last))]
+            self.step += 1
+        return chosen

@@ -1,0 +1,178 @@
+"""Forward the canvases that are likely to come next together with the present one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.decoder import Guarantee, Steps
+from paradecode.core.logits import Logits
+from paradecode.core.request import Forward
+from paradecode.core.sequence import Sequence
+from paradecode.methods.canvas.branches import MOST_ROWS, run_branches
+from paradecode.methods.canvas.canvas import Canvas
+from paradecode.methods.canvas.loop import Output, Pace, Unmask, apply, ask, forced, read
+from paradecode.methods.canvas.method import policy
+from paradecode.methods.canvas.view import Decision, View, Window
+from paradecode.methods.canvas.wrapper import Wrapper
+from paradecode.methods.registry import choice, parameter
+
+
+@dataclass(frozen=True, eq=False)
+class Foreseen:
+    """A canvas that a forward computed: ``logits`` [K, V] about ``positions`` [K]."""
+
+    canvas: Canvas
+    positions: NDArray[np.int64]
+    logits: Logits
+    refresh: bool
+
+    def answers(self, canvas: Canvas, window: Window) -> bool:
+        """Whether this is what a forward of ``canvas`` for ``window`` would compute."""
+        wanted = window.start + np.flatnonzero(canvas.masked[window.start : window.end])
+        return (
+            np.array_equal(self.canvas.tokens, canvas.tokens)
+            and np.array_equal(self.canvas.masked, canvas.masked)
+            and bool(np.isin(wanted, self.positions).all())
+        )
+
+
+@dataclass
+class DraftAndVerify(Unmask):
+    """The loop, but a forward is only run for a canvas that none of the last ones has foreseen.
+
+    Every decision is made from the model's predictions for the very canvas that it changes, in
+    order, so that the text is that of the plain loop, whatever is drafted.
+    """
+
+    policy: FreeDave
+
+    def decode(self, seq: Sequence) -> Steps:
+        canvas = self.begin(seq)
+        pace, output = Pace(canvas, self.steps), Output(seq, canvas, self.policy.revises)
+        drafts: list[Foreseen] = []
+        view: View | None = None
+        while not seq.finished:
+            window = self.blocks.window(canvas)
+            seen = next((draft for draft in drafts if draft.answers(canvas, window)), None)
+            if seen is None:
+                drafts = yield from self._compute(canvas, window, view)
+                seen = drafts[0]
+            view = read(
+                seq, canvas, window, seen.refresh, self.policy, pace, seen.positions, seen.logits
+            )
+            view = pace.of(view.within(self.blocks.narrow(view)))
+            decision = shortened(view, forced(view, self.policy.decide(view)), drafts)
+            apply(canvas, view, decision)
+            self.cache.after(view, decision)
+            self.blocks.after(view, decision)
+            output.show(view, decision)
+
+    def _compute(self, canvas: Canvas, window: Window, last: View | None) -> Any:
+        """Run the forward of ``canvas``, and of those that are expected to follow it."""
+        if self.policy.drafts_ahead(canvas):
+            blocks = -(-self.policy.draft_steps // self.blocks.block_length)
+            end = min(window.end + blocks * self.blocks.block_length, canvas.end)
+            window = replace(window, end=end)
+        plan = self.cache.plan(canvas, window)
+        count = min(self.policy.draft_steps, MOST_ROWS // int(plan.rows.sum()))
+        guesses = self._guesses(canvas, last, count - 1) if last is not None else []
+        forward, positions = ask(canvas, window, plan, self.policy)
+        canvases, asked, forwards = [canvas.copy()], [positions], [forward]
+        for guess in guesses:
+            rows = np.flatnonzero(guess.masked[positions] | (self.policy.observes != "masked"))
+            if len(rows):
+                canvases.append(guess)
+                asked.append(positions[rows])
+                forwards.append(_instead(forward, guess, rows))
+        logits = yield from run_branches(forwards, self.policy.mode == "tree")
+        canvas.stored = np.where(plan.store, canvas.tokens, canvas.stored)
+        return [Foreseen(*each, plan.refresh) for each in zip(canvases, asked, logits, strict=True)]
+
+    def _guesses(self, canvas: Canvas, last: View, count: int) -> list[Canvas]:
+        """The next canvases, if the predictions of the last view still held."""
+        canvas, blocks, commits = deepcopy((canvas, self.blocks, self.policy))
+        found: list[Canvas] = []
+        while len(found) < count and last.positions[-1] < canvas.end > canvas.edge:
+            stale = replace(last, canvas=canvas).within(blocks.window(canvas))
+            if not stale.eligible.any():
+                break
+            stale = stale.within(blocks.narrow(stale))
+            decision = replace(forced(stale, commits.decide(stale)), truncate=None)
+            apply(canvas, stale, decision)
+            blocks.after(stale, decision)
+            found.append(canvas.copy())
+        return found
+
+
+def _instead(forward: Forward, canvas: Canvas, rows: NDArray[np.int64]) -> Forward:
+    """The forward with the tokens of another canvas, and some of its logits' rows."""
+    assert forward.positions is not None
+    assert forward.logits is not None
+    tokens, logits = canvas.tokens[forward.positions], forward.logits[rows]
+    return replace(forward, tokens=tokens, logits=logits)
+
+
+def shortened(view: View, decision: Decision, drafts: list[Foreseen]) -> Decision:
+    """FreeDave++: of a decision of many positions, the largest part that was foreseen.
+
+    The rest is decided from the predictions for that canvas, without a forward.
+    """
+    if len(decision.commit) < 2 or len(decision.revoke) or decision.truncate is not None:
+        return decision
+    now, after = view.canvas, view.canvas.copy()
+    apply(after, view, decision)
+    for draft in reversed(drafts):
+        known, new = ~draft.canvas.masked, now.masked & ~draft.canvas.masked
+        if (
+            new.any()
+            and not (known & after.masked).any()
+            and not (~known & ~now.masked).any()
+            and (draft.canvas.tokens == after.tokens)[known].all()
+        ):
+            commit = np.flatnonzero(new)
+            return replace(decision, commit=commit, tokens=after.tokens[commit])
+    return decision
+
+
+def guarantee(settings: Mapping[str, Any]) -> Guarantee:
+    """Lossless is the draft of `static`, one token a step."""
+    usual = settings.get("base", "static") == "static" and settings.get("steps", 0) == 0
+    return "exact" if usual else "lossy"
+
+
+@policy(
+    "freedave",
+    paper="Free Draft-and-Verification: Toward Lossless Parallel Decoding for Diffusion Large "
+    "Language Models",
+    arxiv="2510.00294",
+    aliases=("free-draft-and-verification",),
+    guarantee="exact",
+    under=guarantee,
+    driver=DraftAndVerify,
+)
+@dataclass
+class FreeDave(Wrapper):
+    """Compute the canvases that are expected next along with this one; text of static, unchanged.
+
+    What the last predictions would have the policy underneath do, step by step, is the draft. As
+    long as it comes true, no further forward is needed. With ``base=threshold`` this is
+    FreeDave++, which is not lossless. A cache sees fewer forwards than without drafts, so that
+    with one that goes stale the text differs, too.
+
+    When: the text of one token a forward must stay as it is, and rows are cheap: it saves forwards,
+    not rows.
+    """
+
+    draft_steps: int = parameter(4, 1, 64, "canvases in a forward; 1 is the policy underneath")
+    mode: str = choice("tree", ("tree", "batch"), "one forward, or a batch of them")
+    eager: str = choice("auto", ("auto", "on", "off"), "draft the next blocks; auto: if causal")
+
+    def drafts_ahead(self, canvas: Canvas) -> bool:
+        """Whether the blocks behind the present one are computed and drafted, too."""
+        return self.eager == "on" or (self.eager == "auto" and canvas.block > 0)

@@ -1,0 +1,120 @@
+"""Several tokens a forward, one after the other: a small layer tells each of those before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.decoder import Steps
+from paradecode.core.errors import InvalidInput
+from paradecode.core.request import Forward, Reply, Store
+from paradecode.core.sequence import Sequence
+from paradecode.methods.canvas.canvas import Canvas
+from paradecode.methods.canvas.joint_layer import open_layer
+from paradecode.methods.canvas.loop import Output, Pace, Unmask, apply, ask, read
+from paradecode.methods.canvas.method import policy
+from paradecode.methods.canvas.policies.base import Policy
+from paradecode.methods.canvas.policies.static import SCORES
+from paradecode.methods.canvas.view import Decision, View
+from paradecode.methods.registry import choice, local_path, parameter
+
+COMMAND = "paradecode train joint-sampler"
+
+
+@dataclass
+class OneByOne(Unmask):
+    """The loop, with commits of one token between two forwards, and the layer between two commits.
+
+    The layer's states go through the model's own last norm and head: a request that runs no layer.
+    """
+
+    policy: JointSampler
+
+    def decode(self, seq: Sequence) -> Steps:
+        facts, layer = seq.about(), self.policy.trained
+        layer.check(facts, self.policy.layer)
+        canvas = self.begin(seq)
+        pace, output = Pace(canvas, self.steps), Output(seq, canvas, self.policy.revises)
+        while not seq.finished:
+            window = self.blocks.window(canvas)
+            plan = self.cache.plan(canvas, window)
+            forward, positions = ask(canvas, window, plan, self.policy)
+            reply: Reply = yield replace(forward, hidden=(facts.layers - 1,))
+            canvas.stored = np.where(plan.store, canvas.tokens, canvas.stored)
+            logits = reply.logits
+            assert forward.positions is not None
+            about = forward.positions + int(canvas.shift)
+            states = reply.hidden[facts.layers - 1][about < canvas.end]
+            about = about[about < canvas.end]
+            seen = _seen(canvas, about)
+            for turn in range(self.policy.tokens):
+                view = read(seq, canvas, window, plan.refresh, self.policy, pace, positions, logits)
+                if turn == 0:
+                    window = self.blocks.narrow(view)
+                view = pace.of(view.within(window))
+                decision = self.policy.decide(view)
+                apply(canvas, view, decision)
+                self.cache.after(view, decision)
+                self.blocks.after(view, decision)
+                output.show(view, decision)
+                positions = positions[canvas.masked[positions]]
+                inside = (positions >= window.start) & (positions < window.end)
+                if seq.finished or not inside.any() or turn + 1 == self.policy.tokens:
+                    break
+                states = layer(canvas.tokens[about], states, about, seen)
+                rows = states[np.searchsorted(about, positions)]
+                reply = yield Forward(
+                    canvas.tokens[positions],
+                    store=Store.NONE,
+                    positions=positions.astype(np.int32),
+                    logits=np.arange(len(positions), dtype=np.int32),
+                    layers=(),
+                    resume=rows,
+                )
+                logits = reply.logits
+
+
+def _seen(canvas: Canvas, positions: NDArray[np.integer]) -> NDArray[np.bool_] | None:
+    """bool [n, n]: what the model's own attention would let each of the rows see."""
+    if canvas.block == 0:
+        return None
+    blocks = positions // canvas.block
+    return np.asarray(blocks[None, :] <= blocks[:, None])
+
+
+@policy(
+    "joint-sampler",
+    paper="Enabling Approximate Joint Sampling in Diffusion LMs",
+    arxiv="2509.22738",
+    training=COMMAND,
+    aliases=("adjust",),
+    names={"alg": "score"},
+    driver=OneByOne,
+)
+@dataclass
+class JointSampler(Policy):
+    """Commit several tokens a forward one by one; a trained layer makes each see those before it.
+
+    After a commit the layer corrects the last forward's final states for what has become known,
+    and the best position and its token are chosen anew from them. The first token of a forward is
+    that of `static`. Under a cache the layer sees the rows that the forward computed.
+
+    When: samples above temperature 0 should stay close to the model's joint distribution although
+    several tokens are decided a forward.
+    """
+
+    layer: str = local_path(f"file of `{COMMAND}`")
+    tokens: int = parameter(4, 1, 64, "commits a forward")
+    score: str = choice("entropy", tuple(SCORES), "what ranks the positions")
+
+    def __post_init__(self) -> None:
+        if not self.layer:
+            raise InvalidInput(
+                "joint-sampler.layer", "", f"train one: {COMMAND} FILE, then layer=FILE"
+            )
+        self.trained = open_layer(self.layer)
+
+    def decide(self, view: View) -> Decision:
+        return Decision(view.best(SCORES[self.score](view), 1))

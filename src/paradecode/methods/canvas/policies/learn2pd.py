@@ -1,0 +1,75 @@
+"""Commit what a trained filter takes for final."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from paradecode.core.errors import InvalidInput
+from paradecode.methods.canvas.method import policy
+from paradecode.methods.canvas.policies.eotp import DECIDED, ENDS, GUESSED, cut, refuse_revising
+from paradecode.methods.canvas.unmask_filter import open_filter
+from paradecode.methods.canvas.view import Decision, View
+from paradecode.methods.canvas.wrapper import Wrapper
+from paradecode.methods.registry import choice, local_path, parameter
+
+COMMAND = "paradecode train unmask-filter"
+OFF = "off"
+
+
+@policy(
+    "learn2pd",
+    paper="Learning to Parallel: Accelerating Diffusion Large Language Models via Learnable "
+    "Parallel Decoding",
+    arxiv="2509.25188",
+    training=COMMAND,
+    aliases=("learning-to-parallel", "l2p"),
+)
+@dataclass
+class Learn2PD(Wrapper):
+    """Commit what a trained filter takes for final, and what the policy underneath commits.
+
+    The filter reads the probabilities of the best tokens at all positions of the block, decided
+    ones included. A block that is shorter than the one it was trained for is filled up, a longer
+    one is judged in pieces. ``end`` is ``eotp``: where the canvas is cut behind an end of text.
+
+    When: there are prompts to train the filter with, in place of a threshold that is set by hand.
+    """
+
+    observes: Literal["masked", "window", "canvas"] = "window"
+
+    filter: str = local_path(f"file of `{COMMAND}`")
+    sure: float = parameter(0.96, 0.0, 1.0, "probability that a final proposal must exceed")
+    end: str = choice(DECIDED, (*ENDS, OFF), "behind which end of text the canvas is cut")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.filter:
+            raise InvalidInput(
+                "learn2pd.filter", "", f"train one: {COMMAND} FILE, then filter=FILE"
+            )
+        self.trained = open_filter(self.filter)
+        if self.end != OFF:
+            refuse_revising("learn2pd", self.inner, self.base)
+        if self.end == GUESSED:
+            self.observes = "canvas"
+
+    def decide(self, view: View) -> Decision:
+        first = self.inner.decide(view)
+        inside = (view.positions >= view.window.start) & (view.positions < view.window.end)
+        final = np.zeros(len(view.positions), bool)
+        offsets = view.positions[inside] - view.window.start
+        final[inside] = self.trained.judge(view.confidence[inside], offsets) > self.sure
+        final &= view.eligible & ~np.isin(view.positions, first.commit)
+        decision = first
+        if final.any():
+            rows = view.rows(first.commit)
+            tokens = view.proposals[rows] if first.tokens is None else first.tokens
+            decision = replace(
+                first,
+                commit=np.concatenate([first.commit, view.positions[final]]),
+                tokens=np.concatenate([tokens, view.proposals[final]]),
+            )
+        return decision if self.end == OFF else cut(view, decision, self.end)

@@ -1,0 +1,70 @@
+"""Stop when the answer is settled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from paradecode.methods.canvas.canvas import Canvas
+from paradecode.methods.canvas.method import policy
+from paradecode.methods.canvas.placed import place, read_placed
+from paradecode.methods.canvas.view import Decision, View
+from paradecode.methods.canvas.wrapper import Wrapper
+from paradecode.methods.registry import parameter, text
+
+EARLY, LATE = 0.33, 0.67
+"""Parts of the planned steps at which the threshold falls."""
+
+
+@policy(
+    "prophet",
+    paper="Diffusion Language Models Know the Answer Before Decoding",
+    arxiv="2508.19982",
+)
+@dataclass
+class Prophet(Wrapper):
+    """Commit all that is left once the answer's mean gap of the two best logits is wide enough.
+
+    The answer is the ``answer_length`` positions from ``answer_start`` on, or those behind the
+    ``anchor`` (tokens placed beforehand, such as "The answer is"); with neither, the whole output
+    (a choice of this project: the paper always names a region, and without one never stops early).
+    Nothing is stopped while a mask is outside of what the forward computed, as with caches of
+    slices, or with models of block-causal attention before their last block.
+
+    When: a short answer at a known place (a choice, a number behind "The answer is"), which settles
+    long before the text around it.
+    """
+
+    observes = "canvas"
+
+    high: float = parameter(7.5, -1e9, 1e9, "mean gap that is enough in the first third")
+    middle: float = parameter(5.0, -1e9, 1e9, "the same in the second third")
+    low: float = parameter(2.5, -1e9, 1e9, "the same in the last third")
+    answer_start: int = parameter(-1, -1, 1 << 20, "offset of the answer; -1: behind the anchor")
+    answer_length: int = parameter(5, 1, 1 << 20, "positions of the answer")
+    anchor: str = text(read_placed, "tokens placed before the answer: '200:785 4226 374'")
+
+    def start(self, canvas: Canvas) -> None:
+        first = place(canvas, self.anchor, "prophet.anchor")
+        if self.answer_start >= 0:
+            first = canvas.start + self.answer_start
+        known = self.answer_start >= 0 or bool(self.anchor)
+        end = first + self.answer_length if known else canvas.end
+        first = min(first, canvas.end - 1)  # The output may be shorter than the caller thought.
+        self.answer = np.arange(first, min(end, canvas.end))
+        super().start(canvas)
+
+    def decide(self, view: View) -> Decision:
+        masked = np.flatnonzero(view.canvas.masked)
+        answer = self.answer[self.answer < view.canvas.end]
+        if len(answer) and np.isin(np.append(answer, masked), view.positions).all():
+            gap = float(view.gap[view.rows(answer)].mean())
+            if gap >= self._enough((view.progress.step + 1) / view.progress.steps):
+                return Decision(masked)
+        return self.inner.decide(view)
+
+    def _enough(self, done: float) -> float:
+        if done < EARLY:
+            return self.high
+        return self.middle if done < LATE else self.low

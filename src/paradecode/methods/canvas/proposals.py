@@ -1,0 +1,112 @@
+"""From logits to the token that each position would get."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.logits import Bias, Logits
+from paradecode.core.noise import key
+from paradecode.core.sampling import SamplingParams
+from paradecode.core.sequence import Sequence
+from paradecode.methods.canvas.canvas import Canvas
+from paradecode.methods.canvas.feasible import Rules
+
+Fuse = Callable[[Logits, NDArray[np.int64]], Logits]
+"""(logits [K, V] after biases, positions [K]) -> logits: a policy's own change of them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Proposals:
+    """int32 [K] tokens, their probabilities float64 [K], and the logits [K, V] they came from."""
+
+    tokens: NDArray[np.int32]
+    confidence: NDArray[np.float64]
+    logits: Logits
+
+
+def propose(
+    seq: Sequence, canvas: Canvas, raw: Logits, positions: NDArray[np.int64], fuse: Fuse
+) -> Proposals:
+    """A token for each of ``positions`` [K] from the model's logits ``raw`` [K, V].
+
+    In this order: the mask token is banned, biases and penalties (over what is decided anywhere on
+    the canvas), ``fuse``; then the constraint bans what would leave no way to fill in the rest;
+    then the confidence is read; then temperature, top-k, top-p, min-p choose the token, with noise
+    of (seed, position): a position asked again under equal logits gives the same token, whatever
+    the batch or the policy.
+    """
+    logits = fuse(raw.with_bias(_biases(seq, canvas, raw, positions)), positions)
+    if canvas.rules is not None:
+        logits = logits.with_bias(_bans(canvas, canvas.rules, positions))
+    warp = seq.sampler.warp
+    keys = [] if warp.temperature == 0 else [key(seq.sampler.seed, p) for p in positions.tolist()]
+    tokens = logits.sample(warp, keys)
+    confidence = np.exp(logits.log_probability(tokens[:, None])[:, 0])
+    return Proposals(tokens, confidence, logits)
+
+
+def _biases(
+    seq: Sequence, canvas: Canvas, raw: Logits, positions: NDArray[np.int64]
+) -> list[Bias | None]:
+    params = seq.params
+    added = dict(params.logit_bias or {})
+    added[canvas.mask_token] = -np.inf
+    plain = _sparse(added)
+    early = _sparse({**added, **dict.fromkeys(seq.sampler.stop_ids.tolist(), -np.inf)})
+    banned = positions < canvas.start + params.min_tokens
+    biases: list[Bias] = [early if ban else plain for ban in banned.tolist()]
+    if not _penalised(params):
+        return [*biases]
+    ids, changes = _penalties(params, canvas, raw)
+    # A banned token stays banned: finite changes do not lift minus infinity.
+    return [_joined(bias, ids, change) for bias, change in zip(biases, changes, strict=True)]
+
+
+def _bans(canvas: Canvas, rules: Rules, positions: NDArray[np.int64]) -> list[Bias | None]:
+    """Minus infinity for what fits nowhere."""
+    allowed = rules.allowed(canvas.tokens, canvas.masked, positions)
+    allowed[:, canvas.mask_token] = False
+    forbidden = [np.flatnonzero(~row).astype(np.int32) for row in allowed]
+    return [(ids, np.full(len(ids), -np.inf, np.float32)) for ids in forbidden]
+
+
+def _sparse(added: dict[int, float]) -> Bias:
+    return np.array([*added], np.int32), np.array([*added.values()], np.float32)
+
+
+def _penalised(params: SamplingParams) -> bool:
+    return (
+        params.repetition_penalty != 1.0
+        or params.presence_penalty != 0.0
+        or params.frequency_penalty != 0.0
+    )
+
+
+def _penalties(
+    params: SamplingParams, canvas: Canvas, raw: Logits
+) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """Token ids [m] and what is added to them in each row [K, m]."""
+    decided = ~canvas.masked
+    output = canvas.tokens[canvas.start :][decided[canvas.start :]]
+    seen = canvas.tokens[decided] if params.repetition_penalty != 1.0 else output
+    ids = np.unique(seen)
+    counts = (output[None, :] == ids[:, None]).sum(axis=1)
+    values = raw.gather(np.tile(ids, (raw.shape[0], 1)))
+    changes = np.zeros_like(values)
+    if params.repetition_penalty != 1.0:
+        factor = np.float32(params.repetition_penalty)
+        changes = np.where(values > 0, values / factor, values * factor) - values
+        changes[~np.isfinite(values)] = 0.0
+    changes -= np.where(counts, params.presence_penalty + params.frequency_penalty * counts, 0.0)
+    return ids, changes.astype(np.float32)
+
+
+def _joined(bias: Bias, ids: NDArray[np.int32], change: NDArray[np.float32]) -> Bias:
+    every, place = np.unique(np.concatenate([bias[0], ids]), return_inverse=True)
+    total = np.zeros(len(every), np.float32)
+    np.add.at(total, place, np.concatenate([bias[1], change]))
+    return every.astype(np.int32), total

@@ -1,0 +1,143 @@
+"""What a policy sees of a step, and what it answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.logits import Logits
+from paradecode.methods.canvas.canvas import Canvas
+
+Positions = NDArray[np.int64]
+NO_POSITIONS: Positions = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True)
+class Window:
+    """The positions in which masks may be decided: ``start`` to ``end`` (exclusive).
+
+    Attributes:
+        block: a new number whenever a new block begins; caches refresh then.
+        span: start and end of what the planned steps of the block are shared over, if that is more
+            than this window (one that slides).
+        begin: where the block begins, if that is before ``start``: inside of the prompt.
+    """
+
+    start: int
+    end: int
+    block: int = 0
+    span: tuple[int, int] | None = None
+    begin: int | None = None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where decoding stands; all counts are of this request.
+
+    Attributes:
+        steps: forwards that the user plans for the whole canvas; by default one per mask.
+        step: forwards before this one.
+        block_step: forwards of this block before this one.
+        masks: masked positions of the canvas when decoding began.
+        block_masks: masked positions of this block when it began.
+        before: masked positions, at the beginning, of all earlier blocks together.
+    """
+
+    steps: int
+    step: int
+    block_step: int
+    masks: int
+    block_masks: int
+    before: int
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """One forward's predictions: row k is about position ``positions[k]``.
+
+    Attributes:
+        canvas: the state; policies read it and never write it.
+        window: in which masks may be decided.
+        positions: int64 [K], ascending; those that the policy asked to observe.
+        eligible: bool [K], which of them are masked and in the window.
+        proposals: int32 [K], the token that would be committed; never the mask token.
+        confidence: float64 [K], probability of the proposal at temperature 1, before top-k and the
+            like, after biases and penalties; the mask token has none.
+        logits: [K, V], after biases and penalties, mask token at -inf.
+        raw: [K, V], the model's own.
+        progress: counts of steps and masks.
+        refresh: every row of the canvas was computed in this forward.
+        seed: of the request's noise (see :mod:`paradecode.core.noise`).
+    """
+
+    canvas: Canvas
+    window: Window
+    positions: Positions
+    eligible: NDArray[np.bool_]
+    proposals: NDArray[np.int32]
+    confidence: NDArray[np.float64]
+    logits: Logits
+    raw: Logits
+    progress: Progress
+    refresh: bool
+    seed: int
+
+    @cached_property
+    def margin(self) -> NDArray[np.float64]:
+        """float64 [K]: probability of the best token minus that of the second best."""
+        return self.logits.margin()
+
+    @cached_property
+    def entropy(self) -> NDArray[np.float64]:
+        """float64 [K]: in nats."""
+        return self.logits.entropy()
+
+    @cached_property
+    def gap(self) -> NDArray[np.float64]:
+        """float64 [K]: best logit minus second best logit."""
+        values = self.logits.top_k(2)[1].astype(np.float64)
+        return values[:, 0] - values[:, -1]
+
+    def best(self, scores: NDArray[np.floating], count: int) -> Positions:
+        """The ``count`` eligible positions with the highest scores, best first.
+
+        Args:
+            scores: [K]; equal ones go by position, the lowest first.
+        """
+        rows = np.flatnonzero(self.eligible)
+        order = np.argsort(-np.asarray(scores)[rows], kind="stable")
+        return self.positions[rows[order[: max(count, 0)]]]
+
+    def rows(self, positions: Positions) -> NDArray[np.int64]:
+        """int64: the rows of observed positions."""
+        return np.searchsorted(self.positions, positions)
+
+    def within(self, window: Window) -> View:
+        """The same forward with another window."""
+        inside = (self.positions >= window.start) & (self.positions < window.end)
+        masked = self.canvas.masked[self.positions]
+        return replace(self, window=window, eligible=inside & masked)
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """What a policy wants done; the parts are applied in this order.
+
+    Attributes:
+        commit: positions, masked and observed. If there are none and nothing is revoked, the most
+            confident eligible position is committed, so that every forward makes progress.
+        tokens: int32, one for each of ``commit``; default: the proposals.
+        revoke: decided positions of the output to be masked again. A policy that revokes must say
+            so (:attr:`Policy.revises`).
+        truncate: position from which on the canvas is dropped (an end of text was found).
+        refresh: the cache must recompute everything in the next forward.
+    """
+
+    commit: Positions = field(default_factory=lambda: NO_POSITIONS)
+    tokens: NDArray[np.int32] | None = None
+    revoke: Positions = field(default_factory=lambda: NO_POSITIONS)
+    truncate: int | None = None
+    refresh: bool = False

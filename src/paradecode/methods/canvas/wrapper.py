@@ -1,0 +1,48 @@
+"""Policies that work on top of another one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.errors import InvalidInput
+from paradecode.core.logits import Logits
+from paradecode.methods.canvas.canvas import Canvas
+from paradecode.methods.canvas.policies import POLICIES
+from paradecode.methods.canvas.policies.base import Policy
+from paradecode.methods.canvas.view import Decision, View
+from paradecode.methods.registry import make_part, part
+
+DEPTH = 4
+"""Policies on top of one another."""
+
+BREADTH = ("masked", "window", "canvas")
+
+
+@dataclass
+class Wrapper(Policy):
+    """A policy with another one underneath, ``inner``, whose properties it takes over."""
+
+    base: str = part("static", POLICIES, "policy underneath")
+
+    def __post_init__(self) -> None:
+        self.inner: Policy = make_part(f"{type(self).__name__.lower()}.base", self.base, POLICIES)
+        self.depth: int = 1 + getattr(self.inner, "depth", 0)
+        if self.depth > DEPTH:
+            raise InvalidInput("base", self.base, f"put at most {DEPTH} policies on one another")
+        both = (self.observes, self.inner.observes)
+        self.observes: Literal["masked", "window", "canvas"] = max(both, key=BREADTH.index)
+        self.revises = self.revises or self.inner.revises
+        self.clashes = {**self.inner.clashes, **self.clashes}
+
+    def start(self, canvas: Canvas) -> None:
+        self.inner.start(canvas)
+
+    def fuse(self, logits: Logits, positions: NDArray[np.int64]) -> Logits:
+        return self.inner.fuse(logits, positions)
+
+    def decide(self, view: View) -> Decision:
+        return self.inner.decide(view)

@@ -1,0 +1,175 @@
+"""The budget ``auto``: what pays on this machine, and never less than plain decoding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.tree import TokenTree
+from paradecode.methods.draft.budgets.base import Seconds, accepted_path, reach_of
+from paradecode.methods.draft.budgets.calibration import Calibration
+from paradecode.methods.draft.budgets.fixed import Fixed, capped
+
+HABIT = 4
+"""Refusals in a row after which a drafter is asked less often."""
+MEMORY = 0.9
+"""What an old draft's gain and price count after each later one."""
+
+
+@dataclass
+class Experience:
+    """What the requests of a tenant have learned of a drafter.
+
+    Attributes:
+        refused: drafts in a row, whoever asked for them, of which nothing was worth verifying.
+    """
+
+    calibration: Calibration = field(default_factory=Calibration)
+    refused: int = 0
+
+
+@dataclass
+class CostCurve(Fixed):
+    """As many nodes as pay on this machine: the K that maximises tokens per second.
+
+    The value of K nodes is (neighbours + 1 + expected accepted) / (draft + t(1 + K)): the
+    neighbours' tokens are in the numerator because a longer step delays them too. Expected
+    acceptance is the sum of the nodes' reach, corrected by how past predictions turned out. K = 0
+    is a choice like any other, so a bad drafter costs next to nothing; every ``patience`` refusals
+    one node is tried all the same, or a drafter that has become good would never be noticed.
+
+    A drafter that runs a model has spent time before its tree can be judged. Each of its forwards
+    must therefore promise to raise the value, and when its drafts of late gained less than they
+    cost, it rests: ``patience`` steps, twice as many after every failed trial, up to 16 times.
+    A cheap drafter whose drafts were refused several times in a row is asked less often, the less
+    the more sequences share the step, for its own time delays them all; and a request begins with
+    the habit that the requests before it have left.
+
+    Without a measured curve every node is verified, as with :class:`Fixed`.
+
+    Attributes:
+        drafter: requests of a tenant whose drafters have this name share what they learned of it.
+    """
+
+    patience: int = 16
+    drafter: str = ""
+    _learned: Experience = field(default_factory=Experience, repr=False)
+    _begun: bool = False
+    _refused: int = 0
+    _rest: int = 0
+    _pause: int = 0
+    _spent: float = 0.0
+    _follow: float = 0.7
+    _gained: float = 2.0
+    _paid: float = 0.0
+    _price: float = 0.0
+    _plain: float = 0.0
+
+    def limit(self, seq: Sequence) -> int:
+        self._spent = self._price = 0.0
+        if self.drafter and not self._begun:
+            self._begun = True
+            self._learned = seq.shared(f"auto budget {self.drafter}", Experience)
+            self._refused = self._learned.refused
+            self._rest_if_refused(seq)
+        if self._rest > 0:
+            self._rest -= 1
+            return 0
+        return self.count
+
+    def expand(
+        self, seq: Sequence, tree: TokenTree, leaves: NDArray[np.int32], seconds: Seconds
+    ) -> NDArray[np.int32]:
+        leaves = super().expand(seq, tree, leaves, seconds)
+        if len(tree) and len(leaves):
+            leaves = leaves[: self._paying(seq, tree, leaves, seconds)]
+        if len(leaves):
+            self._spent += seconds(len(leaves))
+        return leaves
+
+    def grow(
+        self,
+        seq: Sequence,
+        tree: TokenTree,
+        parents: NDArray[np.int32],
+        estimates: NDArray[np.float32],
+    ) -> NDArray[np.bool_]:
+        self._follow += 0.1 * (float(estimates[0, 0]) - self._follow)
+        return super().grow(seq, tree, parents, estimates)
+
+    def cut(self, seq: Sequence, tree: TokenTree) -> TokenTree:
+        tree = capped(tree, self.count)
+        base = seq.step_seconds(1)
+        if base is None:
+            return tree
+        self._plain, self._price = base / (1 + seq.neighbours), self._spent
+        if len(tree) == 0 or tree.sampled:  # What was drawn decides nothing about its own length.
+            return tree
+        corrected, expected = self._learned.calibration.one, 1.0 + seq.neighbours
+        best, price, rate = 0, 0.0, expected / base
+        for nodes, reach in enumerate(sorted(tree.reach.tolist(), reverse=True), 1):
+            expected += corrected(reach)
+            seconds = seq.step_seconds(1 + nodes) or base
+            if expected > rate * seconds:
+                best, price, rate = nodes, seconds - base, expected / seconds
+        self._refused = 0 if best else self._refused + 1
+        self._learned.refused = 0 if best else self._learned.refused + 1
+        if best == 0 and self._refused % self.patience == 0:
+            best, price = 1, (seq.step_seconds(2) or base) - base
+        else:
+            self._rest_if_refused(seq)
+        self._price += price
+        return tree.best(best)
+
+    def observe(self, tree: TokenTree, verdict: Verdict) -> None:
+        path = accepted_path(tree, verdict)
+        if len(tree):
+            self._learned.calibration.update(tree.reach, path)
+        if self._spent > 0:
+            self._judge(len(path))
+
+    def _rest_if_refused(self, seq: Sequence) -> None:
+        if self._refused >= HABIT:
+            self._rest = min(self._refused // HABIT + seq.neighbours, self.patience)
+
+    def _judge(self, accepted: int) -> None:
+        """Whether a drafter that costs time has earned it of late; else it rests."""
+        self._gained = MEMORY * self._gained + accepted
+        self._paid = MEMORY * self._paid + self._price
+        if self._gained * self._plain >= self._paid:
+            self._pause = 0
+        else:
+            self._pause = min(max(2 * self._pause, self.patience), 16 * self.patience)
+            self._rest = self._pause
+            # The next trial is judged by what it brings itself, not by the past.
+            self._gained = self._paid = 0.0
+
+    def _paying(
+        self, seq: Sequence, tree: TokenTree, leaves: NDArray[np.int32], seconds: Seconds
+    ) -> int:
+        """How many of ``leaves`` (best first) to expand: all, one, or none.
+
+        Looks several levels ahead, for t(K) has steps: the next node alone may not pay where the
+        next four do.
+        """
+        nodes, room = len(tree), self.count - len(tree)
+        verify = seq.step_seconds(1 + nodes)
+        if verify is None:
+            return len(leaves)
+        value = 1.0 + seq.neighbours + float(self._learned.calibration.of(tree.reach).sum())
+        spent = self._spent + verify
+        reach = self._learned.calibration.of(reach_of(tree, leaves))
+        best, chosen = value / spent, 0
+        for rows in {len(leaves), 1}:
+            gain = 0.0
+            for level in range(1, max(1, min(room // rows, 8)) + 1):
+                gain += float(reach[:rows].sum()) * self._follow**level
+                added = min(rows * level, max(room, 0))
+                more = level * seconds(rows) + (seq.step_seconds(1 + nodes + added) or verify)
+                rate = (value + gain) / (self._spent + more)
+                if rate > best:
+                    best, chosen = rate, rows
+        return chosen

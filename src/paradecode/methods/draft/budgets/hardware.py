@@ -1,0 +1,51 @@
+"""Hardware-aware size: one tree size for this machine, from averages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.tree import TokenTree
+from paradecode.methods.draft.budgets.base import accepted_path
+from paradecode.methods.draft.budgets.fixed import Fixed, capped
+
+MEMORY = 0.95
+PRIOR = 0.8
+"""Chance, before anything was seen, that one more node is accepted after another."""
+
+
+@dataclass
+class Hardware(Fixed):
+    """The n that maximises E(n) / t(n), with E(n) what n nodes have gained on average.
+
+    The rule of parallel prompt decoding (Chen et al. 2024, arXiv 2405.18628). Unlike ``auto`` it
+    does not look at the draft at hand: every step verifies the same number of nodes.
+    """
+
+    _gain: NDArray[np.float64] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._gain = np.asarray(PRIOR ** np.arange(1, self.count + 1), np.float64)
+
+    def limit(self, seq: Sequence) -> int:
+        base = seq.step_seconds(1)
+        if base is None:
+            return self.count
+        expected = 1.0 + seq.neighbours + np.concatenate([[0.0], np.cumsum(self._gain)])
+        seconds = [seq.step_seconds(1 + nodes) or base for nodes in range(self.count + 1)]
+        # One node at the least: averages are only kept up by drafting.
+        return max(int(np.argmax(expected / np.array(seconds))), min(1, self.count))
+
+    def cut(self, seq: Sequence, tree: TokenTree) -> TokenTree:
+        return capped(tree, self.limit(seq))
+
+    def observe(self, tree: TokenTree, verdict: Verdict) -> None:
+        """Book what the n-th most promising node has brought; unverified ones keep their record."""
+        order = np.argsort(-tree.reach, kind="stable")[: self.count]
+        brought = np.isin(order, accepted_path(tree, verdict)).astype(np.float64)
+        self._gain[: len(order)] += (1 - MEMORY) * (brought - self._gain[: len(order)])
+        # A later node is never believed to bring more than an earlier one.
+        self._gain = np.minimum.accumulate(self._gain)

@@ -1,0 +1,105 @@
+"""Budgets that fix the shape of the tree: how many children the node of each rank path has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.tree import ROOT, TokenTree
+from paradecode.methods.draft.budgets.base import Seconds, accepted_path
+from paradecode.methods.draft.budgets.fixed import Fixed
+
+Path = tuple[int, ...]
+"""Ranks from the root down: (0, 1) is the second child of the first child."""
+Shape = Mapping[Path, int]
+"""Path -> number of children; paths that are not named are leaves."""
+
+WIDTH = 8
+"""Most children of a node."""
+MEMORY = 0.98
+
+
+class Ranks:
+    """How often the child of each rank is the accepted one, among children of accepted nodes."""
+
+    def __init__(self) -> None:
+        self._tried = np.full(WIDTH, 2.0)
+        self._accepted = 2.0 * 0.6 * 0.35 ** np.arange(WIDTH)
+
+    @property
+    def rates(self) -> NDArray[np.float64]:
+        """float64 [WIDTH]: descending, with a sum of at most 1."""
+        rates = np.minimum.accumulate(self._accepted / self._tried)
+        return rates / max(1.0, float(rates.sum()))
+
+    def update(self, tree: TokenTree, path: list[int]) -> None:
+        for node, taken in zip([ROOT, *path], [*path, None], strict=True):
+            children = tree.children(node)[:WIDTH]
+            if children:
+                self._tried[: len(children)] = MEMORY * self._tried[: len(children)] + 1
+                self._accepted[: len(children)] *= MEMORY
+                if taken in children:
+                    self._accepted[children.index(taken)] += 1
+
+
+def paths_of(tree: TokenTree) -> list[Path]:
+    """The rank path of each node."""
+    paths: dict[int, Path] = {ROOT: ()}
+    for parent in range(ROOT, len(tree)):
+        for rank, child in enumerate(tree.children(parent)):
+            paths.setdefault(child, (*paths[parent], rank))
+    return [paths[node] for node in range(len(tree))]
+
+
+@dataclass
+class Shaped(Fixed):
+    """Grows and cuts trees to a shape that :meth:`choose` gives for each step."""
+
+    _ranks: Ranks = field(default_factory=Ranks, repr=False)
+    _shape: Shape = field(default_factory=dict, repr=False)
+    _draft: float = 0.0
+
+    def choose(self, seq: Sequence) -> Shape:
+        """The shape for the next draft, of at most ``count`` nodes."""
+        raise NotImplementedError
+
+    def limit(self, seq: Sequence) -> int:
+        self._ranks = seq.shared("ranks", Ranks)
+        self._shape = self.choose(seq)
+        return sum(self._shape.values())
+
+    def expand(
+        self, seq: Sequence, tree: TokenTree, leaves: NDArray[np.int32], seconds: Seconds
+    ) -> NDArray[np.int32]:
+        self._draft = seconds(1)
+        paths = paths_of(tree)
+        inner = [(() if leaf == ROOT else paths[leaf]) in self._shape for leaf in leaves]
+        return leaves[np.array(inner, bool)]
+
+    def grow(
+        self,
+        seq: Sequence,
+        tree: TokenTree,
+        parents: NDArray[np.int32],
+        estimates: NDArray[np.float32],
+    ) -> NDArray[np.bool_]:
+        paths = paths_of(tree)
+        wanted = [self._shape.get(() if p == ROOT else paths[p], 0) for p in parents]
+        inside: NDArray[np.bool_] = (
+            np.arange(estimates.shape[1])[None, :] < np.array(wanted)[:, None]
+        )
+        return inside
+
+    def cut(self, seq: Sequence, tree: TokenTree) -> TokenTree:
+        if not tree.sampled:
+            inside = [path[-1] < self._shape.get(path[:-1], 0) for path in paths_of(tree)]
+            tree = tree.select(np.array(inside, bool))
+        return super().cut(seq, tree)
+
+    def observe(self, tree: TokenTree, verdict: Verdict) -> None:
+        if len(tree):
+            self._ranks.update(tree, accepted_path(tree, verdict))

@@ -1,0 +1,78 @@
+"""Gathers, while a request is decoded, what the selector of delayed trees reads."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.logits import Logits
+from paradecode.core.request import Reply
+from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.tree import TokenTree
+from paradecode.methods.draft.budgets.base import path_to
+from paradecode.methods.draft.budgets.states import LAST, DraftRows, divergence
+from paradecode.methods.draft.budgets.tree_selector import Situation
+
+NO_SECONDS = 1.0
+"""Stands for the time of a forward that was not measured."""
+
+
+@dataclass
+class Situations:
+    """Remembers the draft's rows of a step by their paths until the verification picks one."""
+
+    _drafted: dict[tuple[int, ...], tuple[NDArray[np.float32], Logits]] = field(
+        default_factory=dict
+    )
+    _same_tokens: bool = True
+    _before: tuple[NDArray[np.float32], NDArray[np.float32], list[float]] | None = None
+
+    def see_draft(
+        self,
+        seq: Sequence,
+        tree: TokenTree,
+        nodes: NDArray[np.int32],
+        rows: DraftRows,
+        seconds: float,
+    ) -> Situation | None:
+        """Keep the rows; at the root of a draft, what is known there, if a step came before.
+
+        Args:
+            seconds: what a draft forward takes; 0 when it was not measured.
+        """
+        for index, node in enumerate(nodes.tolist()):
+            path = tuple(path_to(tree, node))
+            self._drafted[path] = rows.states[index], rows.logits.select([index])
+        self._same_tokens = seq.about(rows.model).vocabulary is None
+        if len(tree) or self._before is None:
+            return None
+        p, q, (p_entropy, q_entropy, forward, backward) = self._before
+        warp = seq.sampler.warp
+        scalars = [
+            p_entropy, q_entropy, float(rows.logits.entropy()[0]), forward, backward,
+            math.log(len(seq.tokens)), warp.temperature, warp.top_p,
+            math.log(seconds or NO_SECONDS), math.log(seq.step_seconds(1) or NO_SECONDS),
+        ]  # fmt: skip
+        return Situation(p[None], q[None], rows.states[:1], np.array([scalars], np.float32))
+
+    def see_target(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
+        """Compare both models at the newest position on the accepted path that both computed."""
+        self._before = None
+        path = tuple(verdict.tokens[:-1])
+        for length in range(len(path), -1, -1):
+            if path[:length] in self._drafted and length < len(verdict.rows):
+                q_state, q = self._drafted[path[:length]]
+                p = verdict.logits.select([verdict.rows[length]])
+                last = verdict.logits.select([verdict.rows[-1]])
+                gaps = [0.0, 0.0]
+                if self._same_tokens:
+                    gaps = [divergence(p, q), divergence(q, p)]
+                entropies = [float(last.entropy()[0]), float(q.entropy()[0])]
+                # Logits have a row for the root and each node; hidden states end with the same.
+                p_state = reply.hidden[LAST][verdict.rows[-1] - (1 + len(tree))].copy()
+                self._before = p_state, q_state, entropies + gaps
+                break
+        self._drafted = {}

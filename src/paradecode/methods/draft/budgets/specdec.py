@@ -1,0 +1,98 @@
+"""SpecDec++: stop when a rejection has become likely."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.tree import ROOT, TokenTree
+from paradecode.methods.draft.budgets.acceptance_head import (
+    AcceptanceHead,
+    AcceptanceLog,
+    features,
+)
+from paradecode.methods.draft.budgets.base import Seconds, accepted_path
+from paradecode.methods.draft.budgets.fixed import Fixed
+from paradecode.methods.draft.budgets.residual_head import STATES, ResidualHead
+from paradecode.methods.draft.budgets.states import DraftRows
+
+REFIT = 128
+"""Judged tokens between two trainings of the head."""
+
+
+@dataclass
+class SpecDecPP(Fixed):
+    """Stop when P(at least one token of the path is rejected) exceeds ``threshold``.
+
+    The optimal stopping rule of the drafting process (Huang et al. 2024, arXiv 2405.19715). Without
+    ``head`` acceptance is predicted from the draft's probability, rank and depth by a classifier
+    that learns from the verifications of all requests of a tenant.
+
+    With a head (``paradecode train acceptance-head``) that reads hidden states, acceptance is what
+    the paper makes of it: the row of a draft forward says how likely the token that it consumed is
+    to be accepted. So the newest token of a draft is never judged before it is included, and the
+    rule acts while the draft grows; what was grown is verified.
+    """
+
+    threshold: float = 0.4
+    head: ResidualHead | None = None
+    _log: AcceptanceLog | None = None
+    _seen: dict[int, float] = field(default_factory=dict, repr=False)
+
+    @property
+    def reads_draft(self) -> bool:
+        return self.head is not None and self.head.reads == STATES
+
+    def limit(self, seq: Sequence) -> int:
+        self._log = seq.shared("specdec++", AcceptanceLog)
+        return super().limit(seq)
+
+    def see_draft(
+        self, seq: Sequence, tree: TokenTree, nodes: NDArray[np.int32], rows: DraftRows
+    ) -> None:
+        assert self.head is not None
+        if len(tree) == 0:  # The root's row: a new draft, behind a committed token.
+            self._seen = {}
+            return
+        chances = self.head.predict(rows.states).tolist()
+        self._seen.update(zip(nodes.tolist(), chances, strict=True))
+
+    def expand(
+        self, seq: Sequence, tree: TokenTree, leaves: NDArray[np.int32], seconds: Seconds
+    ) -> NDArray[np.int32]:
+        survival = self._survival(tree)
+        safe = [leaf == ROOT or 1 - survival[leaf] <= self.threshold for leaf in leaves]
+        return super().expand(seq, tree, leaves[np.array(safe, bool)], seconds)
+
+    def cut(self, seq: Sequence, tree: TokenTree) -> TokenTree:
+        if len(tree) and not tree.sampled and not self.reads_draft:
+            lost = 1 - self._survival(tree) > self.threshold
+            tree = tree.select(~np.array([p != ROOT and bool(lost[p]) for p in tree.parents]))
+        return super().cut(seq, tree)
+
+    def observe(self, tree: TokenTree, verdict: Verdict) -> None:
+        log = self._log
+        if self.head is None and len(tree) and log is not None:
+            before = log.seen // REFIT
+            log.add(tree, accepted_path(tree, verdict))
+            if log.seen // REFIT > before:
+                log.head.fit(log.inputs, log.accepted)
+
+    def _survival(self, tree: TokenTree) -> NDArray[np.float64]:
+        """float64 [M]: probability that the whole path to each node is accepted.
+
+        Tokens whose row was not computed yet count as accepted for a head that reads states.
+        """
+        if self.reads_draft:
+            survival = np.array([self._seen.get(node, 1.0) for node in range(len(tree))])
+        elif self.head is not None:
+            survival = self.head.predict(features(tree))
+        else:
+            survival = (self._log.head if self._log else AcceptanceHead()).predict(tree)
+        for node, parent in enumerate(tree.parents):
+            if parent != ROOT:
+                survival[node] *= survival[parent]
+        return survival

@@ -1,0 +1,90 @@
+"""Drafts under a constraint: what it forbids is not verified, and what it forces is drafted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from paradecode.core.constraint import Matcher
+from paradecode.core.request import Reply
+from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.tree import ROOT, TokenTree
+from paradecode.methods.draft.joining import merge, share
+from paradecode.methods.draft.odds import Odds
+
+MOST_FORCED = 32
+"""Forced tokens that join one draft."""
+
+
+@dataclass
+class ForcedTokens:
+    """Joins a constraint's own draft to whatever a drafter proposes.
+
+    Where the grammar leaves one text only (the keys of an object, the rest of a choice), its tokens
+    are a chain ahead of the drafter's, and behind a drafted chain. They are verified like any
+    draft, so the output does not depend on them: a model that spells the text in other tokens, as
+    far as the constraint lets it, is heard.
+    """
+
+    _odds: Odds = field(default_factory=lambda: Odds((0.97,)), repr=False)
+    _ahead: list[int] = field(default_factory=list, repr=False)
+    _draft: TokenTree | None = None
+
+    def join(self, seq: Sequence, draft: TokenTree) -> TokenTree:
+        """The draft without what is forbidden, with what is forced."""
+        matcher = seq.sampler.matcher
+        self._ahead, self._draft = [], None
+        if matcher is None:
+            return draft
+        tree, room, sure = allowed(draft, matcher), seq.room - 1, self._odds.of(0)
+        self._ahead = matcher.forced((), min(room, MOST_FORCED))
+        joined = merge([TokenTree.chain(self._ahead, sure), tree])
+        if joined.is_chain and not joined.sampled:
+            path = joined.tokens.tolist()
+            more = matcher.forced(path, min(room, MOST_FORCED) - len(path))
+            if more:
+                chances = [*joined.estimates.tolist(), *[sure] * len(more)]
+                joined = TokenTree.chain([*path, *more], chances)
+        if len(joined) > len(tree):
+            self._draft = draft
+        return joined
+
+    def observe(
+        self, tree: TokenTree, reply: Reply, verdict: Verdict, everything: bool
+    ) -> tuple[TokenTree, Reply, Verdict]:
+        """Learn from a verification of the joined tree.
+
+        Returns:
+            What the drafter is to see of it: its own nodes, or ``everything``.
+        """
+        chain = self._ahead[: len(tree)]
+        right = 0
+        while right < len(chain) and verdict.tokens[right : right + 1] == chain[right : right + 1]:
+            right += 1
+        if chain:
+            self._odds.update(0, right, min(right + 1, len(chain)))
+        if self._draft is None or everything:
+            return tree, reply, verdict
+        return share(self._draft, tree, reply, verdict)
+
+
+def allowed(tree: TokenTree, matcher: Matcher) -> TokenTree:
+    """The nodes that the constraint allows; a drawn tree as it is.
+
+    A rule that tests p / q gives a forbidden node p = 0. To leave it out would change what is left
+    of p for the next ones, for the choice would depend on what was drawn.
+    """
+    if tree.sampled or len(tree) == 0:
+        return tree
+    keep = np.zeros(len(tree), bool)
+    paths: dict[int, tuple[int, ...]] = {ROOT: ()}
+    for node, (parent, token) in enumerate(
+        zip(tree.parents.tolist(), tree.tokens.tolist(), strict=True)
+    ):
+        if parent in paths and matcher.allows(paths[parent], token):
+            keep[node] = True
+            path = (*paths[parent], token)
+            if matcher.possible(path) == len(path):  # Nothing follows an end.
+                paths[node] = path
+    return tree if keep.all() else tree.select(keep)

@@ -1,0 +1,57 @@
+"""Input-guided aggressive decoding: the rest of the input is the draft."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from paradecode.core.request import Reply
+from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.tree import EMPTY, TokenTree
+from paradecode.methods.draft.alignment import ALIGNMENT, Alignment
+from paradecode.methods.draft.growth import Trie
+from paradecode.methods.draft.loop import Proposal
+from paradecode.methods.draft.method import drafter
+from paradecode.methods.draft.odds import Odds
+from paradecode.methods.registry import parameter
+
+
+@drafter(
+    "input-copy",
+    paper="Lossless Acceleration for Seq2seq Generation with Aggressive Decoding",
+    arxiv="2205.10350",
+    aliases=("iad", "aggressive-decoding", "input-guided"),
+)
+@dataclass
+class InputCopy:
+    """Copy on from the place in the prompt that the output has reached (Ge 2022).
+
+    For tasks whose output repeats most of the input: correction, editing, translation of code.
+    Where the output departs from the prompt, the place is found again by its last tokens. The
+    prompt holds more than the input proper, so nothing is drafted before the first output token.
+
+    When: the output is the input in the same order with few changes: correction, formatting, edits.
+    ``prompt-lookup`` finds these copies as well, and others.
+    """
+
+    max_ngram: int = parameter(3, 1, 16, "most output tokens that find the place again")
+    _alignment: Alignment | None = field(default=None, repr=False)
+    _length: int = field(default=0, repr=False)
+    _odds: Odds = field(default_factory=lambda: Odds(ALIGNMENT), repr=False)
+    _draft: Trie = field(default_factory=Trie, repr=False)
+
+    def propose(self, seq: Sequence, limit: int) -> Proposal:
+        if self._alignment is None:
+            self._alignment, self._length = self._align(seq), seq.prompt_length
+        self._alignment.advance(seq.tokens, len(seq.tokens) - self._length)
+        self._length = len(seq.tokens)
+        self._draft = Trie()
+        self._draft.chain(*self._alignment.draft(limit), self._odds)
+        return self._draft.tree() if len(self._draft) else EMPTY
+        yield  # A generator, though this drafter needs nothing from the engine.
+
+    def observe(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
+        self._draft.book(self._odds, tree, verdict)
+        self._draft = Trie()
+
+    def _align(self, seq: Sequence) -> Alignment:
+        return Alignment(seq.tokens[: seq.prompt_length].copy(), self.max_ngram, None)

@@ -1,0 +1,90 @@
+"""REST: retrieve drafts from a corpus, by exact match of the longest suffix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from paradecode.core.errors import InvalidInput
+from paradecode.core.request import Reply
+from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.tree import EMPTY, TokenTree
+from paradecode.methods.draft.datastore import CONTEXT, Datastore, open_datastore
+from paradecode.methods.draft.growth import Trie
+from paradecode.methods.draft.history import (
+    EVIDENCE,
+    continuations,
+    following,
+    occurrences,
+    planted,
+)
+from paradecode.methods.draft.loop import Proposal
+from paradecode.methods.draft.method import drafter
+from paradecode.methods.draft.odds import Odds
+from paradecode.methods.registry import local_path, parameter
+
+
+@drafter(
+    "retrieval",
+    paper="REST: Retrieval-Based Speculative Decoding",
+    arxiv="2311.08252",
+    aliases=("rest",),
+    names={
+        "datastore_path": "datastore",
+        "num_draft": "num_speculative_tokens",
+        "max_span": "max_ngram",
+        "min_span": "min_ngram",
+    },
+)
+@dataclass
+class Retrieval:
+    """Draft what most often follows the longest match in a corpus of texts (He 2024).
+
+    ``datastore`` is a file made by ``paradecode datastore``. Where it knows nothing of the last
+    tokens, or there is none, the request's own text is searched in the same way. A datastore of
+    another tokenizer is refused.
+
+    When: answers repeat a body of text that you have: manuals, code, boilerplate, earlier answers.
+    """
+
+    datastore: str = local_path("file made by `paradecode datastore`; empty for the text itself")
+    max_ngram: int = parameter(CONTEXT, 1, CONTEXT, "longest suffix that is looked up")
+    min_ngram: int = parameter(2, 1, CONTEXT, "shortest suffix that is looked up")
+    hits: int = parameter(256, 1, 5000, "occurrences that are counted")
+    depth: int = parameter(10, 1, 64, "most draft tokens in a row")
+    _store: Datastore | None = field(default=None, repr=False)
+    _odds: Odds = field(default_factory=lambda: Odds(EVIDENCE), repr=False)
+    _draft: Trie = field(default_factory=Trie, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.min_ngram > self.max_ngram:
+            raise InvalidInput("retrieval.min_ngram", self.min_ngram, "give at most max_ngram")
+        if self.datastore:
+            self._store = open_datastore(self.datastore)
+
+    def propose(self, seq: Sequence, limit: int) -> Proposal:
+        tokens, matched = seq.tokens, 0
+        if self._store is not None:
+            vocabulary = seq.about().vocab_size
+            if self._store.vocabulary > vocabulary:
+                raise InvalidInput(
+                    "retrieval.datastore", self.datastore,
+                    f"it has token ids up to {self._store.vocabulary - 1}, the model up to "
+                    f"{vocabulary - 1}: build it with this model's tokenizer",
+                )  # fmt: skip
+            starts, matched = self._store.find(tokens, self.max_ngram, self.min_ngram, self.hits)
+            text = self._store.tokens
+        if matched == 0:
+            text = tokens
+            starts, lengths = occurrences(text, tokens, self.max_ngram, self.hits)
+            matched = int(lengths.max(initial=0))
+            starts = starts[lengths == matched][::-1]
+        self._draft = Trie()
+        if matched >= self.min_ngram:
+            rows = following(text, starts, min(self.depth, limit))
+            self._draft = planted(continuations(rows, limit), matched, self._odds)
+        return self._draft.tree() if len(self._draft) else EMPTY
+        yield  # A generator, though this drafter needs nothing from the engine.
+
+    def observe(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
+        self._draft.book(self._odds, tree, verdict)
+        self._draft = Trie()

@@ -1,0 +1,123 @@
+"""What a text said before: where its last tokens occurred, and what came after them."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from heapq import heappop, heappush
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.tree import ROOT
+from paradecode.methods.draft.growth import Trie
+from paradecode.methods.draft.odds import Odds
+
+BREAK = -1
+"""Stands between texts that were joined."""
+
+MOST = 128
+"""Occurrences that are looked at; of more, the latest ones."""
+
+_LENGTHS = (2, 3, 4, 8, 16)
+_SHARES = (0.5, 0.9)
+EVIDENCE = (
+    0.1, 0.12, 0.25,
+    0.03, 0.15, 0.42,
+    0.05, 0.4, 0.7,
+    0.1, 0.4, 0.82,
+    0.3, 0.6, 0.92,
+    0.4, 0.7, 0.97,
+)  # fmt: skip
+"""Chance that a copied token is right, by :func:`evidence`'s kind (measured, 135M). A line is for
+1, 2, 3, 4 to 7, 8 to 15, and more matching tokens."""
+
+Branch = tuple[int, int, float]
+"""A node of a tree of continuations: parent, token, share of its parent's occurrences."""
+
+
+def evidence(matched: int, share: float) -> int:
+    """Kind, 0 to 17: how many tokens agreed before the copy, and how many copies agree on it."""
+    return 3 * bisect_right(_LENGTHS, matched) + bisect_right(_SHARES, share)
+
+
+def occurrences(
+    text: NDArray[np.int32], tail: NDArray[np.int32], longest: int, most: int = MOST
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Earlier places that read like the end of ``tail``.
+
+    One comparison of the whole text a call. An index (a suffix tree) would answer in less for
+    texts of millions of tokens; for those that one server keeps, this is as fast and needs no
+    upkeep.
+
+    Returns:
+        int64 [h], ascending: positions in ``text`` of the tokens that come next there; and
+        int64 [h]: how many tokens before them equal the last ones of ``tail``, 1 to ``longest``.
+    """
+    if len(tail) == 0 or len(text) < 2:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    last = np.flatnonzero(text[:-1] == tail[-1])
+    if len(last) > most and len(tail) > 1:
+        pairs = last[text[np.maximum(last - 1, 0)] == tail[-2]]
+        last = pairs if len(pairs) else last
+    last = last[-most:]
+    size = min(longest, len(tail))
+    before = last[:, None] - np.arange(size)
+    same = (text[np.maximum(before, 0)] == tail[::-1][:size]) & (before >= 0)
+    matched = np.where(same.all(axis=1), size, same.argmin(axis=1))
+    return last + 1, matched
+
+
+def following(text: NDArray[np.int32], starts: NDArray[np.int64], depth: int) -> NDArray[np.int32]:
+    """int32 [h, depth]: the tokens from each start on; BREAK past the end of the text."""
+    places = starts[:, None] + np.arange(depth)
+    return np.where(places < len(text), text[np.minimum(places, len(text) - 1)], BREAK)
+
+
+def continuations(
+    rows: NDArray[np.int32], limit: int, least: float = 0.0, width: int = 64
+) -> list[Branch]:
+    """The tree of the ``limit`` most frequent beginnings of ``rows``, the most frequent first.
+
+    Args:
+        rows: int32 [h, depth]; a row ends at BREAK. Of equally frequent tokens that of the earlier
+            row wins.
+        least: shares of all rows below this one are left out.
+        width: children of a node that are looked at; 1 gives a chain.
+    """
+    found: list[Branch] = []
+    heap: list[tuple[float, int, int, int, float, list[int], int]] = []
+    pushed = 0
+
+    def push(parent: int, members: list[int], depth: int) -> None:
+        nonlocal pushed
+        if depth == rows.shape[1]:
+            return
+        column = rows[members, depth].tolist()
+        for token, count in Counter(column).most_common(width + 1):
+            if token == BREAK or count < least * len(rows):
+                continue
+            inside = [m for m, other in zip(members, column, strict=True) if other == token]
+            heappush(heap, (-count, pushed, parent, token, count / len(members), inside, depth + 1))
+            pushed += 1
+            if width == 1:
+                return
+
+    push(ROOT, list(range(len(rows))), 0)
+    while heap and len(found) < limit:
+        _, _, parent, token, share, members, depth = heappop(heap)
+        found.append((parent, token, share))
+        push(len(found) - 1, members, depth)
+    return found
+
+
+def planted(branches: list[Branch], matched: int, odds: Odds) -> Trie:
+    """The branches as a draft; ``odds`` are of :func:`evidence`'s kinds."""
+    trie = Trie()
+    depths: list[int] = []
+    for parent, token, share in branches:
+        depths.append(1 + depths[parent] if parent != ROOT else 0)
+        # Given that its parent was right, one token more agrees.
+        kind = evidence(matched + depths[-1], share)
+        trie.add(parent, token, odds.of(kind), kind)
+    return trie

@@ -1,0 +1,204 @@
+"""A table of what follows an n-gram in a corpus: the static cache of n-gram lookup.
+
+For each context of up to ORDER tokens that pays, the token that followed most often, and the bucket
+of evidence it falls into; how often tokens of a bucket are right was counted on texts that the
+counts had not seen. A file is never trusted: it is checked when it is loaded, and what it proposes
+is verified like any draft.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+
+from paradecode.core.errors import InvalidInput
+from paradecode.methods.draft.odds import Odds
+from paradecode.methods.read_once import read_once
+from paradecode.methods.tensor_file import load_tensors, save_tensors, size_in
+
+FIELD = "prompt-lookup.table"
+KIND = "ngram table 1"
+ORDER = 4
+SHARES = 10
+"""Buckets of an order: tenths of the share that the best token has of a context's occurrences."""
+PIECE = 256
+"""Longer texts are cut into pieces of so many tokens."""
+SET_ASIDE = 10
+"""One piece in this many is kept from the counts, to see how often they are right."""
+LEAST = 0.05
+"""A token that is right more seldom is not worth an entry, nor a draft that ends in it a row."""
+TABLES = Path(__file__).parent / "tables"
+"""Tables that come with the package, each under the name of its model."""
+MOST_VOCABULARY = 1 << 24  # Files hold float32, which counts to here.
+
+Context = tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class NgramTable:
+    """What most often follows.
+
+    Attributes:
+        entries: context of 1 to ORDER tokens -> (the next token, its bucket).
+        priors: for each of ORDER * SHARES buckets, how often its tokens were right.
+        vocabulary: token ids are below this.
+    """
+
+    entries: dict[Context, tuple[int, int]]
+    priors: tuple[float, ...]
+    vocabulary: int
+
+    def after(self, context: Context) -> tuple[int, int] | None:
+        """The likeliest token behind ``context`` and its bucket, by the longest end it knows."""
+        context = context[-ORDER:]
+        while context:
+            found = self.entries.get(context)
+            if found is not None:
+                return found
+            context = context[1:]
+        return None
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write one file; raises InvalidInput if that cannot be done."""
+        tensors = {"priors": np.array(self.priors)}
+        for size in range(1, ORDER + 1):
+            rows = [(*context, *entry) for context, entry in self.entries.items()
+                    if len(context) == size]  # fmt: skip
+            tensors[str(size)] = np.array(sorted(rows)).reshape(len(rows), size + 2)
+        save_tensors(path, KIND, {"vocabulary": self.vocabulary}, tensors)
+
+
+def count_ngrams(texts: Sequence[Sequence[int]], vocabulary: int) -> NgramTable:
+    """The table of a corpus.
+
+    Args:
+        texts: token ids of each text; n-grams do not reach over their ends.
+        vocabulary: all ids are below this.
+
+    Raises:
+        InvalidInput: for fewer than SET_ASIDE pieces of text, or ids above the vocabulary.
+    """
+    pieces = [text[i : i + PIECE] for text in texts for i in range(0, len(text), PIECE)]
+    if len(pieces) < SET_ASIDE:
+        fix = f"give at least {SET_ASIDE}, or longer ones: some check the others"
+        raise InvalidInput("texts", len(texts), fix)
+    if not 0 < vocabulary <= MOST_VOCABULARY:
+        raise InvalidInput("vocabulary", vocabulary, f"give 1 to {MOST_VOCABULARY}")
+    if any(not 0 <= token < vocabulary for piece in pieces for token in piece):
+        raise InvalidInput("texts", "a token id", f"ids go up to {vocabulary - 1}")
+    seen = [piece for index, piece in enumerate(pieces) if index % SET_ASIDE]
+    known = NgramTable(_entries(seen), (), vocabulary)
+    priors = _right(known, pieces[::SET_ASIDE])
+    return NgramTable(_worthwhile(_entries(pieces), priors), priors, vocabulary)
+
+
+def _entries(texts: Sequence[Sequence[int]]) -> dict[Context, tuple[int, int]]:
+    followers: dict[Context, Counter[int]] = defaultdict(Counter)
+    for text in texts:
+        for end in range(1, len(text)):
+            for size in range(1, min(ORDER, end) + 1):
+                followers[tuple(text[end - size : end])][text[end]] += 1
+    entries = {}
+    for context, counts in followers.items():
+        token, most = min(counts.items(), key=lambda item: (-item[1], item[0]))
+        share = most / (counts.total() + 1)  # What was seen once is right half of the time.
+        if most > 1 or len(context) <= 2:
+            entries[context] = token, (len(context) - 1) * SHARES + int(share * SHARES)
+    return entries
+
+
+def _right(table: NgramTable, texts: Sequence[Sequence[int]]) -> tuple[float, ...]:
+    """How often each bucket's tokens are what these texts say."""
+    right, tried = np.zeros((2, ORDER * SHARES))
+    for text in texts:
+        for end in range(1, len(text)):
+            found = table.after(tuple(text[max(0, end - ORDER) : end]))
+            if found is not None:
+                tried[found[1]] += 1
+                right[found[1]] += found[0] == text[end]
+    assumed = (np.arange(ORDER * SHARES) % SHARES + 0.5) / SHARES
+    return tuple(((right + 4 * assumed) / (tried + 4)).tolist())
+
+
+def _worthwhile(
+    entries: dict[Context, tuple[int, int]], priors: Sequence[float]
+) -> dict[Context, tuple[int, int]]:
+    """Entries that are right often enough, and say more than the shorter context behind them."""
+    kept: dict[Context, tuple[int, int]] = {}
+    for context in sorted(entries, key=len):
+        token, bucket = entries[context]
+        known = next((kept[context[i:]] for i in range(1, len(context)) if context[i:] in kept),
+                     None)  # fmt: skip
+        says_more = known is None or known[0] != token or priors[bucket] > priors[known[1]] + 0.1
+        if (priors[bucket] >= LEAST or known is not None) and says_more:
+            kept[context] = token, bucket
+    return kept
+
+
+def packaged(model: str) -> bool:
+    """Whether the package has a table for the model of this name."""
+    return model in {file.stem for file in TABLES.glob("*.ngrams")}
+
+
+def load_ngrams(path: str) -> NgramTable:
+    """The table at ``path``, or of the model of that name, read and checked once for all requests.
+
+    Raises:
+        InvalidInput: for a file that is missing, damaged or of another kind.
+    """
+    if packaged(path):
+        path = str(TABLES / f"{path}.ngrams")
+    return _loaded(path)
+
+
+@read_once(FIELD)
+def _loaded(path: str) -> NgramTable:
+    facts, tensors = load_tensors(path, KIND, FIELD)
+    vocabulary = size_in(FIELD, path, facts, "vocabulary", MOST_VOCABULARY)
+    wanted = {"priors", *(str(size) for size in range(1, ORDER + 1))}
+    priors = tensors.get("priors", np.empty(0))
+    sound = set(tensors) == wanted and priors.shape == (ORDER * SHARES,)
+    if not sound or priors.min() < 0 or priors.max() > 1:
+        raise InvalidInput(FIELD, path, "it is no table of n-grams: make it again")
+    entries: dict[Context, tuple[int, int]] = {}
+    for size in range(1, ORDER + 1):
+        rows = tensors[str(size)]
+        if rows.ndim != 2 or rows.shape[1] != size + 2 or (rows != np.floor(rows)).any():
+            raise InvalidInput(FIELD, path, "its n-grams are damaged: make it again")
+        tops = np.array([vocabulary] * (size + 1) + [ORDER * SHARES])
+        if len(rows) and (rows.min() < 0 or (rows >= tops).any()):
+            raise InvalidInput(FIELD, path, "it has ids that its vocabulary lacks: make it again")
+        for *context, token, bucket in rows.astype(np.int64).tolist():
+            entries[tuple(context)] = token, bucket
+    return NgramTable(entries, tuple(priors.tolist()), vocabulary)
+
+
+@dataclass
+class TableDrafts:
+    """A table as one request uses it; its odds follow what is accepted there."""
+
+    table: NgramTable
+    _odds: Odds = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._odds = Odds(self.table.priors)
+
+    def require(self, vocabulary: int) -> None:
+        """Raise InvalidInput if the model has fewer tokens than the table."""
+        if self.table.vocabulary > vocabulary:
+            fix = f"it has ids up to {self.table.vocabulary - 1}, the model up to {vocabulary - 1}"
+            raise InvalidInput("table", "a file", f"{fix}: make it with this model")
+
+    def after(self, context: Context) -> tuple[int, float, int] | None:
+        """The likeliest next token, how likely it is, and its bucket, for :meth:`book`."""
+        found = self.table.after(context)
+        return None if found is None else (found[0], self._odds.of(found[1]), found[1])
+
+    def book(self, bucket: int, right: bool) -> None:
+        """Learn that a verified token of this bucket was right, or was not."""
+        self._odds.update(bucket, int(right), 1)

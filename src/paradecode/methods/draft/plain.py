@@ -1,0 +1,40 @@
+"""Plain decoding: one token a forward, the baseline of every comparison."""
+
+from __future__ import annotations
+
+from paradecode.core.decoder import Steps
+from paradecode.core.request import Forward
+from paradecode.core.sequence import Sequence
+from paradecode.core.tree import EMPTY
+from paradecode.methods.draft.verifiers import coupled
+from paradecode.methods.registry import Method, register, told
+
+
+class Plain:
+    """One token a forward; what this emits is what ``exact`` methods must emit.
+
+    When: as the reference, and where no draft pays: large batches of text that repeats nothing.
+    """
+
+    def decode(self, seq: Sequence) -> Steps:
+        while not seq.finished:
+            reply = yield Forward(seq.pending)
+            seq.commit(coupled(seq, EMPTY, reply))
+
+
+register(
+    Method(
+        name="greedy",
+        family="autoregressive",
+        guarantee="exact",
+        training="none",
+        paper="plain autoregressive decoding",
+        arxiv=None,
+        url=None,
+        **told(Plain.__doc__),
+        parameters=(),
+        aliases=("none", "plain", "sample"),
+        names={},
+        build=Plain,
+    )
+)

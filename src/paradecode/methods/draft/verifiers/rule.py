@@ -1,0 +1,170 @@
+"""What the rules of the sampling verifiers share, and how the engine runs one.
+
+A rule is a pure function of the target's rows, the tree and a source of chance. The engine's
+chance is counter-based noise; a test may pass one that takes every branch in turn, and so compute
+the law of the output exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.errors import DecoderError
+from paradecode.core.noise import GOLDEN, MASK64, Purpose, mix
+from paradecode.core.request import Reply
+from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.tree import ROOT, Drawn, Mode, TokenTree
+from paradecode.methods.draft.verifiers.coupled import Verifier, coupled
+
+Row = NDArray[np.float64]
+Rows = Callable[[int], Row]
+"""Node (or ``ROOT``) -> float64 [V]: p, the law of the token that follows the node's path."""
+
+NOTHING = 1e-12
+"""A residual with less mass is rounding: the distribution it was to replace stays."""
+
+
+class Chance(Protocol):
+    """Where a rule gets its randomness; each call is a fresh draw."""
+
+    def accept(self, p: float, q: float = 1.0) -> bool:
+        """True with probability min(1, p / q)."""
+        ...
+
+    def draw(self, weights: Row) -> int:
+        """An index with probability proportional to its weight."""
+        ...
+
+
+Accepted = tuple[list[int], int]
+"""The nodes of the accepted path, from depth 1 on, and the token that follows them."""
+Rule = Callable[[Rows, TokenTree, Chance], Accepted]
+Level = Callable[[Row, int, TokenTree, Chance], tuple["int | None", int]]
+"""(p, node, tree, chance) -> the child to go on from and its token, or None and the last token."""
+
+
+def top_down(level: Level) -> Rule:
+    """The rule that decides from the root on, one node at a time."""
+
+    @wraps(level)
+    def rule(p: Rows, tree: TokenTree, chance: Chance) -> Accepted:
+        path: list[int] = []
+        node = ROOT
+        while tree.children(node):
+            child, token = level(p(node), node, tree, chance)
+            if child is None:
+                return path, token
+            path.append(child)
+            node = child
+        return path, chance.draw(p(node))
+
+    return rule
+
+
+def residual(p: Row, q: Row) -> Row:
+    """norm((p - q)+)."""
+    rest = np.maximum(p - q, 0.0)
+    mass = rest.sum()
+    return rest / mass if mass > NOTHING else p
+
+
+def without(q: Row, token: int) -> Row:
+    """q given that it is not ``token``; zeros when nothing else is left."""
+    rest = q.copy()
+    rest[token] = 0.0
+    mass = rest.sum()
+    return rest / mass if mass > 0.0 else rest
+
+
+def proposal(drawn: Drawn, node: int, tree: TokenTree, vocabulary: int) -> Row:
+    """q of a node's children, after a check that it could give them."""
+    q = drawn.row(vocabulary)
+    tokens = tree.tokens[tree.children(node)].tolist()
+    if not q[tokens].all():
+        raise DecoderError(f"token tree: node {node} has a child that its q cannot give")
+    if drawn.mode is Mode.SWOR and len(set(tokens)) < len(tokens):
+        raise DecoderError(f"token tree: node {node} has equal children, drawn without replacement")
+    return q
+
+
+def run(rule: Rule, p: Rows, tree: TokenTree, chance: Chance) -> tuple[list[int], list[int]]:
+    """Apply a rule: the tokens to append, and the node (or ``ROOT``) that each one follows.
+
+    A rule's last token may by chance be in the tree; its row is there, so the walk goes on.
+    """
+    path, token = rule(p, tree, chance)
+    tokens = [*tree.tokens[path].tolist(), token]
+    after = [ROOT, *path]
+    node = _find(tree, tokens)
+    while node is not None:
+        tokens.append(chance.draw(p(node)))
+        after.append(node)
+        node = tree.child(node, tokens[-1])
+    return tokens, after
+
+
+def _find(tree: TokenTree, tokens: list[int]) -> int | None:
+    node = ROOT
+    for token in tokens:
+        child = tree.child(node, token)
+        if child is None:
+            return None
+        node = child
+    return node
+
+
+class Noise:
+    """The engine's chance: the n-th draw of one (seed, position), whatever the batch."""
+
+    def __init__(self, base: int) -> None:
+        self._base, self._draws = base, 0
+
+    def uniform(self) -> float:
+        """In [0, 1), with 53 bits."""
+        self._draws += 1
+        return (mix((self._base + self._draws * GOLDEN) & MASK64) >> 11) * 2.0**-53
+
+    def accept(self, p: float, q: float = 1.0) -> bool:
+        return self.uniform() * q < p
+
+    def draw(self, weights: Row) -> int:
+        edges = np.cumsum(weights)
+        point = self.uniform() * edges[-1]
+        # Rounding may put the point on the last edge: that is the last token with any weight.
+        last = np.searchsorted(edges, edges[-1])
+        return int(min(np.searchsorted(edges, point, side="right"), last))
+
+
+def verifier(rule: Rule) -> Verifier:
+    """The verifier that applies a rule with the request's noise. At temperature 0: greedy."""
+
+    @wraps(rule)
+    def verify(seq: Sequence, tree: TokenTree, reply: Reply) -> Verdict:
+        sampler, logits = seq.sampler, reply.logits
+        if sampler.warp.temperature == 0.0:
+            return coupled(seq, tree, reply)
+        paths: dict[int, list[int]] = {ROOT: []}
+        known: dict[int, Row] = {}
+
+        def path(node: int) -> list[int]:
+            if node not in paths:
+                paths[node] = [*path(int(tree.parents[node])), int(tree.tokens[node])]
+            return paths[node]
+
+        def p(node: int) -> Row:
+            if node not in known:
+                row = sampler.processed(logits, node + 1, path(node))
+                row.argmax()  # Raises when the row holds no numbers.
+                known[node] = row.probabilities(sampler.warp)[0]
+            return known[node]
+
+        chance = Noise(sampler.noise_key(0, Purpose.ACCEPT))
+        tokens, after = run(rule, p, tree, chance)
+        return Verdict(tokens, [node + 1 for node in after], logits)
+
+    return verify

@@ -1,1 +1,0 @@
-"""One file a chart: each makes a :class:`paradecode.report.bench.drawing.Drawing` of a sheet."""

@@ -1,0 +1,212 @@
+"""Right methods pass, wrong ones are caught, lossy ones are flagged; on the toy model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from wrong import (
+    TEXTS,
+    BonusOfTheParent,
+    Breaks,
+    NeverDrafts,
+    Repeats,
+    SlipsInCompany,
+    exact,
+    toy_engine,
+)
+
+from paradecode.core.errors import InvalidInput
+from paradecode.measure.certificate.certify import Certificate, certify
+from paradecode.measure.certificate.control import biased
+from paradecode.measure.certificate.distribution import REQUIRED
+from paradecode.measure.certificate.plan import Plan, Subject
+from paradecode.methods.registry import methods, parse
+
+PLAN = Plan(max_tokens=24, temperature=1.3, samples=150, places=2)
+
+
+def certificate(subject: Subject | str, plan: Plan = PLAN) -> Certificate:
+    if isinstance(subject, str):
+        subject = Subject.of(parse(subject))
+    engine = toy_engine()
+    limits = engine.limits
+    found = certify(engine, subject, TEXTS, plan)
+    engine.check()
+    assert engine.limits == limits
+    assert not engine.busy
+    return found
+
+
+@pytest.mark.parametrize("subject", ["prompt-lookup", "suffix", exact(Repeats)], ids=str)
+def test_exact_methods_pass(subject: Subject | str) -> None:
+    found = certificate(subject)
+    assert (found.verdict, found.failures) == ("pass", [])
+    assert found.equality is not None
+    assert found.equality.runs == found.equality.equal == 2 * len(TEXTS)  # Greedy and sampled.
+    assert found.equality.accepted > 0
+    assert len(found.invariance) == 3
+    assert found.invariance[-1].cached_tokens > 0
+    assert found.distribution is None  # Equal tokens say more than an equal law.
+
+
+def test_plain_decoding_passes_and_is_told_apart() -> None:
+    found = certificate("greedy")
+    assert found.verdict == "pass"
+    assert any("compared with itself" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("verifier", ["rejection", "nss", "traversal"])
+def test_distribution_methods_pass(verifier: str) -> None:
+    found = certificate(f"prompt-lookup(verifier={verifier})")
+    assert (found.verdict, found.failures) == ("pass", [])
+    law = found.distribution
+    assert law is not None
+    assert law.passed
+    assert law.samples == 2 * PLAN.samples
+    assert law.drafted_share == 1.0
+    assert 0 < law.accepted < law.drafted
+    assert {control.factor for control in law.controls if control.found_at} >= {1.25, REQUIRED}
+
+
+def test_the_law_is_tested_the_same_way_every_time() -> None:
+    short = replace(PLAN, samples=100, places=1)
+    first, second = (certificate("prompt-lookup(verifier=rejection)", short) for _ in range(2))
+    assert first.distribution == second.distribution
+
+
+def planted(factor: float) -> Subject:
+    """A biased verifier that claims to be exact in distribution."""
+    right = Subject.of(parse("prompt-lookup(verifier=rejection)"))
+    return replace(right, name="planted", make=biased(right.make, factor))
+
+
+@pytest.mark.parametrize("factor", [1.25, REQUIRED])
+def test_a_planted_biased_verifier_is_caught(factor: float) -> None:
+    found = certificate(planted(factor))
+    assert found.verdict == "fail"
+    assert found.equality is not None
+    assert not found.equality.divergences  # At temperature 0 nothing is to be seen.
+    assert "do not follow the model's law" in found.failures[0]
+
+
+def test_the_planted_verifier_passes_without_its_bias() -> None:
+    assert certificate(planted(1.0)).verdict == "pass"
+
+
+@pytest.mark.parametrize("make", [BonusOfTheParent, Breaks])
+def test_planted_bugs_are_caught(make: type[Repeats]) -> None:
+    found = certificate(exact(make))
+    assert found.verdict == "fail"
+    assert found.equality is not None
+    (difference,) = found.equality.divergences  # It stops at the first.
+    assert not difference.near_tie
+    assert bool(difference.error) == (make is Breaks)
+    assert found.invariance == []
+
+
+def test_a_bug_that_needs_company_is_caught() -> None:
+    found = certificate(exact(SlipsInCompany))
+    assert found.verdict == "fail"
+    assert found.equality is not None
+    assert not found.equality.divergences
+    assert not found.invariance[0].passed
+    assert found.invariance[-1].passed  # One request at a time.
+
+
+def test_it_goes_on_when_told_to() -> None:
+    found = certificate(exact(BonusOfTheParent), replace(PLAN, keep_going=True))
+    assert found.equality is not None
+    assert found.equality.runs == 2 * len(TEXTS)
+    assert len(found.equality.divergences) > 2
+    assert len(found.invariance) == 3
+
+
+def test_without_drafts_nothing_is_certified() -> None:
+    found = certificate(exact(NeverDrafts))
+    assert found.verdict == "fail"
+    assert "nothing was put to the test" in found.failures[0]
+
+
+def test_without_places_the_law_is_not_certified() -> None:
+    engine = toy_engine()
+    subject = Subject.of(parse("prompt-lookup(verifier=rejection)"))
+    found = certify(engine, subject, TEXTS, replace(PLAN, temperature=50.0))
+    assert found.verdict == "fail"
+    assert any("the law was not tested" in reason for reason in found.failures)
+
+
+def test_too_few_samples_for_the_control_fail() -> None:
+    """A certificate that cannot see a wrong verifier must not pass a right one."""
+    subject = Subject.of(parse("prompt-lookup(verifier=rejection)"))
+    found = certify(toy_engine(), subject, TEXTS, Plan(24, 3.0, samples=100, places=1))
+    assert found.verdict == "fail"
+    assert any("too little power" in reason or "not tested" in reason for reason in found.failures)
+
+
+def test_lossy_methods_are_measured_and_flagged() -> None:
+    found = certificate("prompt-lookup(verifier=typical)")
+    assert found.verdict == "lossy"
+    assert found.distribution is not None
+    assert not found.distribution.same_law
+    assert found.distribution.controls == ()
+    assert max(place.distance for place in found.distribution.places) > 0.1
+
+
+def test_a_lossy_method_is_measured_to_the_end() -> None:
+    subject = Subject("lossy", BonusOfTheParent, "lossy")
+    found = certificate(subject)
+    assert found.verdict == "lossy"
+    assert found.equality is not None
+    assert found.equality.runs == len(TEXTS)
+    assert len(found.equality.divergences) > 1
+
+
+def test_progress_is_told() -> None:
+    told: dict[str, tuple[int, int]] = {}
+    subject = Subject.of(parse("prompt-lookup(verifier=rejection)"))
+    certify(
+        toy_engine(), subject, TEXTS, PLAN,
+        lambda stage, done, total: told.__setitem__(stage, (done, total)),
+    )  # fmt: skip
+    assert list(told) == [
+        "plain decoding", "token equality", "invariance", "places for the law", "law and controls",
+    ]  # fmt: skip
+    assert all(done <= total for done, total in told.values())
+    assert all(told[stage][0] == told[stage][1] for stage in list(told)[:3])
+
+
+def test_ctrl_c_leaves_nothing_behind() -> None:
+    engine = toy_engine()
+
+    def stop(stage: str, done: int, total: int) -> None:
+        if (stage, done) == ("token equality", 3):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        certify(engine, exact(Repeats), TEXTS, PLAN, stop)
+    assert not engine.busy
+    assert all(pool.held == 0 for pool in engine.pools.values())
+    assert engine.limits == toy_engine().limits
+
+
+def test_what_cannot_be_certified_is_refused() -> None:
+    subject = Subject.of(parse("prompt-lookup(verifier=nss)"))
+    with pytest.raises(InvalidInput, match="temperature"):
+        certify(toy_engine(), subject, TEXTS, replace(PLAN, temperature=0.0))
+    with pytest.raises(InvalidInput, match="prompts"):
+        certify(toy_engine(), subject, [], PLAN)
+    with pytest.raises(InvalidInput, match="verifier"):  # It refuses to sample.
+        certificate("prompt-lookup(verifier=greedy)")
+    with pytest.raises(InvalidInput, match="not a DraftVerify"):
+        biased(Repeats, 1.5)()
+    for wrong in (
+        {"samples": 1}, {"max_tokens": 0}, {"temperature": float("nan")}, {"temperature": "hot"},
+        {"seed": -1}, {"places": 10**9}, {"samples": True},
+    ):  # fmt: skip
+        with pytest.raises(InvalidInput, match=next(iter(wrong))):
+            Plan(**wrong)  # type: ignore[arg-type]
+
+
+def test_the_control_is_no_method() -> None:
+    assert not any("bias" in name or "control" in name for name in methods())

@@ -1,0 +1,80 @@
+"""The certificates that the README shows, each with small limits: verdict and exit status."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+
+import pytest
+from typer.testing import CliRunner
+
+from paradecode.cli import app
+from paradecode.measure.results import read_results
+from paradecode.models.catalogue import find
+from repository import ROOT
+from tools.peers.catalogue import engines, select
+
+SMALL = ["--count", "2", "--max-tokens", "12", "--samples", "100"]
+ENOUGH = ["--count", "12", "--max-tokens", "24", "--samples", "150"]
+"""The least at which the control of a `distribution` method is found: half a minute's work."""
+
+SAID = {"passes": (0, "PASS"), "flagged": (1, "LOSSY")}
+
+
+def shown(page: str) -> list[tuple[str, str]]:
+    """(command, comment) of the page's blocks of commands that take long."""
+    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / page).read_text("utf-8"), re.DOTALL)
+    lines = [line.partition("#") for block in blocks for line in block.splitlines()]
+    return [(command.strip(), comment.strip()) for command, _, comment in lines]
+
+
+CERTIFICATES = [entry for entry in shown("README.md") if " verify " in entry[0]]
+
+
+def test_the_quick_start_shows_the_same() -> None:
+    assert shown("docs/quickstart.md") == shown("README.md")
+
+
+def test_one_of_each_promise_is_shown() -> None:
+    comments = [comment for _, comment in CERTIFICATES]
+    assert [comment.partition(":")[0] for comment in comments] == [
+        "exact", "exact", "the same distribution", "lossy",
+    ]  # fmt: skip
+
+
+def certificates() -> Iterator[object]:
+    for command, comment in CERTIFICATES:
+        law = comment.startswith("the same distribution")
+        limits = ENOUGH if law else SMALL
+        marks = [pytest.mark.slow] if law else []
+        yield pytest.param(command, comment, limits, id=command[34:], marks=marks)
+
+
+@pytest.mark.skipif(find("default").path is None, reason="the default model is not there")
+@pytest.mark.parametrize(("command", "comment", "limits"), [*certificates()])
+def test_verdict(command: str, comment: str, limits: list[str]) -> None:
+    status, word = next(said for key, said in SAID.items() if key in comment)
+    program, *arguments = shlex.split(command)
+    assert program == ".venv/bin/paradecode"
+    run = CliRunner().invoke(app, [*arguments, *limits])
+    assert run.exit_code == status, run.output
+    assert word in run.output
+
+
+def test_the_headline_is_compared_with_what_the_run_measures() -> None:
+    (make,) = [command for command, _ in shown("README.md") if command.startswith("make bench")]
+    compared = [command for command, _ in shown("README.md") if " compare " in command]
+    words = shlex.split(re.search(r'BENCH="(.*)"', make)[1])  # type: ignore[index]
+    given = dict(zip(words[1::2], words[2::2]))
+    measured = {e.name for e in select(engines(["prompt-lookup"]), given["--engines"].split(","))}
+    assert measured >= {
+        "paradecode-native/q4_1", "paradecode-native/q4_1+prompt-lookup", "llama-cpp/q4_1",
+    }  # fmt: skip
+    assert len(compared) == 2  # A machine each.
+    for compare in compared:
+        committed, own, _, baseline = shlex.split(compare)[-4:]
+        results = read_results(ROOT / committed)
+        assert own == f"bench/out/runs/{given['--name']}/results.json"
+        assert baseline in measured <= {engine.name for engine in results.engines}
+        assert {item.max_tokens for item in results.items} == {int(given["--max-tokens"])}

@@ -1,0 +1,87 @@
+"""Certificates of transformers: native kernels and PyTorch, tiny and random."""
+
+from __future__ import annotations
+
+import pytest
+from wrong import LOOP, BonusOfTheParent, exact
+
+from paradecode.backends import open_backend
+from paradecode.core.request import TARGET
+from paradecode.engine.engine import Engine, Limits
+from paradecode.measure.certificate.certify import certify
+from paradecode.measure.certificate.distribution import Tally
+from paradecode.measure.certificate.places import find_places
+from paradecode.measure.certificate.plan import Plan, Subject, Text
+from paradecode.measure.certificate.record import fingerprint
+from paradecode.methods.registry import parse
+from paradecode.models.tiny import tiny_checkpoint
+from paradecode.testing.machines import DRAFT, KINDS, checkpoint
+
+TEXTS = [Text(str(n), tuple((t + n) % 60 + 1 for t in LOOP)) for n in range(6)]
+PLAN = Plan(max_tokens=32, temperature=0.6, samples=150, places=2)
+
+
+def engine(backend: str, dtype: str, seed: int = 0) -> Engine:
+    if backend == "native":
+        pytest.importorskip("paradecode.backends.native._core")
+    else:
+        pytest.importorskip("torch")
+    model = open_backend(backend, *tiny_checkpoint("llama", seed), dtype=dtype, threads=1)
+    return Engine({TARGET: model}, Limits(16, 512, 4096))
+
+
+@pytest.mark.parametrize(("backend", "dtype"), [("native", "q8"), ("torch", "fp64")])
+def test_an_exact_method_passes(backend: str, dtype: str) -> None:
+    found = certify(engine(backend, dtype), Subject.of(parse("prompt-lookup")), TEXTS, PLAN)
+    assert (found.verdict, found.failures) == ("pass", [])
+
+
+def test_trees_drawn_from_a_draft_model_keep_the_law() -> None:
+    """Deep trees, drawn without replacement, and a verifier that reads the draws."""
+    pytest.importorskip("paradecode.backends.native._core")
+    llama = next(kind for kind in KINDS if kind.name == "llama")
+    models = {
+        name: open_backend("native", *checkpoint(llama, blur), dtype="f32", threads=1)
+        for name, blur in ((TARGET, 0.0), (DRAFT, 0.05))
+    }
+    subject = Subject.of(parse("draft-model(verifier=specinfer,model=any)"))
+    small = Engine(models, Limits(16, 512, 4096))
+    texts = [(text.id, [*text.tokens, *text.tokens]) for text in TEXTS]
+    places = find_places(small, subject, texts, PLAN, lambda: None)
+    tally = Tally(small, subject.make, places, PLAN, "law", lambda: None)
+    tally.run(PLAN.samples)
+    law = tally.result()
+    assert len(places) == PLAN.places
+    assert law.same_law
+    assert law.enough_drafts
+    assert law.drafted > 4 * law.samples
+    assert 0 < law.accepted < law.drafted
+
+
+def test_a_bug_is_caught() -> None:
+    found = certify(engine("native", "f32"), exact(BonusOfTheParent), TEXTS, PLAN)
+    assert found.verdict == "fail"
+    assert found.equality is not None
+    (difference,) = found.equality.divergences
+    assert difference.rounding == 0.0  # The native core computes a row the same in any company.
+    assert not difference.near_tie
+
+
+def test_the_fingerprint_is_the_weights_and_the_dtype() -> None:
+    prints = [
+        fingerprint(engine("native", dtype, seed).models[TARGET])
+        for dtype, seed in (("f32", 0), ("f32", 0), ("f32", 1), ("q8", 0))
+    ]
+    assert prints[0] == prints[1]
+    assert len(set(prints)) == 3
+
+
+def test_differences_of_pytorch_are_near_ties() -> None:
+    """Pairs of equal tokens in fp32: whatever differs there, rounding explains it."""
+    pytest.importorskip("torch")
+    tied = tiny_checkpoint("qwen3", near_tie=True)
+    model = open_backend("torch", *tied, dtype="fp32", threads=1)
+    plan = Plan(24, temperature=0.0, keep_going=True, allow_near_ties=True)
+    small = Engine({TARGET: model}, Limits(16, 512, 4096))
+    found = certify(small, Subject.of(parse("prompt-lookup")), TEXTS[:3], plan)
+    assert (found.verdict, found.failures) == ("pass", [])

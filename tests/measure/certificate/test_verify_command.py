@@ -1,0 +1,114 @@
+"""`paradecode verify` on the default model: its report, its JSON, its exit status."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from paradecode.measure.certificate.texts import COUNT, spread
+from paradecode.measure.prompts import load_prompts
+from program import in_process
+
+RUN = [sys.executable, "-c", "from paradecode.cli import main; main()", "verify"]
+QUICK = ["--count", "2", "--max-tokens", "12"]
+
+
+def verify(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*RUN, *arguments], capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def test_an_exact_method_passes() -> None:
+    run = verify(*QUICK)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "PASS" in run.stdout
+    assert "promises exactly the tokens" in run.stdout
+
+
+def test_json_contract() -> None:
+    run = verify(*QUICK, "--json", "--decoder", "suffix", "--temperature", "0")
+    record = json.loads(run.stdout)
+    assert run.returncode == 0
+    assert record["schema"] == "paradecode-certificate/1"
+    assert record["verdict"] == "pass"
+    assert {
+        "machine", "model", "backend", "subject", "guarantee", "plan", "equality", "invariance",
+        "distribution", "failures", "notes", "created", "seconds",
+    } <= record.keys()  # fmt: skip
+    model = record["model"]
+    assert model["name"] == "smollm2-135m-instruct"
+    assert len(model["fingerprint"]) == 64
+    assert list(model["files"].values()) == [
+        "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+    ]
+    assert record["backend"]["name"] == "native"
+    assert record["equality"]["runs"] == record["equality"]["equal"] == 2  # Greedy only.
+    assert record["plan"]["temperature"] == 0.0
+    assert record["machine"]["packages"]["numpy"]
+
+
+def test_a_lossy_method_is_flagged() -> None:
+    run = verify(
+        *QUICK, "--decoder", "prompt-lookup(verifier=typical)", "--samples", "100", "--json"
+    )
+    record = json.loads(run.stdout)
+    assert run.returncode == 1
+    assert record["verdict"] == "lossy"
+
+
+def test_prompts_of_the_user(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_text('{"id": "mine", "group": "own", "turns": ["Repeat: a b a b a b a b"]}\n')
+    run = verify("--prompts", str(path), "--max-tokens", "8", "--temperature", "0", "--json")
+    record = json.loads(run.stdout)
+    assert record["texts"] == record["equality"]["runs"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--decoder", "nonsense"], "decoder"),
+        (["--samples", "3"], "samples"),
+        (["--temperature", "nan"], "temperature"),
+        (["--count", "0"], "count"),
+        (["--prompts", "/nowhere.jsonl"], "readable"),
+        (["--decoder", "prompt-lookup(verifier=nss)", "--temperature", "0"], "temperature"),
+        (["--count", "1", "--decoder", "prompt-lookup(verifier=greedy)"], "verifier"),
+    ],
+)
+def test_usage_errors(
+    arguments: list[str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    status, error = in_process(["verify", *arguments], monkeypatch, capsys)
+    assert status == 2
+    assert message in error
+
+
+def test_ctrl_c_is_clean() -> None:
+    process = subprocess.Popen(RUN, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(6)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert out == ""
+    assert "no certificate" in err
+    assert "Traceback" not in err
+
+
+def test_prompts_are_spread_over_the_groups() -> None:
+    prompts = load_prompts()
+    chosen = spread(prompts)
+    assert sorted(chosen, key=lambda p: p.id) == sorted(prompts, key=lambda p: p.id)
+    groups = {prompt.group for prompt in prompts}
+    assert [p.group for p in chosen[: len(groups)]] == list(dict.fromkeys(p.group for p in prompts))
+    assert len(groups) <= COUNT

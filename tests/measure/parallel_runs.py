@@ -1,0 +1,70 @@
+"""Synthetic results of the parallel suite: methods whose answers and costs are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from paradecode.measure.machine import Machine
+from paradecode.measure.suites.parallel.results import Answer, Item, Results, Run
+
+MACHINE = Machine("Test CPU", 2, 2**34, ("avx2",), "Linux x86_64", "3.11")
+TASKS = ("copy", "shuffle")
+TOKENS = 8
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """What a method costs an item of 8 tokens, and which answers it breaks."""
+
+    forwards: int
+    rows: int = 320
+    seconds: float = 0.08
+    breaks: Callable[[str, int], bool] = lambda task, number: False
+    changes: bool = False
+
+
+def make(
+    methods: Mapping[str, Behaviour], count: int = 200, tasks: Sequence[str] = TASKS
+) -> Results:
+    """Every method on ``count`` items of each task, one in a batch."""
+    items = tuple(
+        Item(f"{task}/0/{n}", task, f"{task}: {n}", str(n), 32)
+        for task in tasks
+        for n in range(count)
+    )
+    runs = []
+    for method, own in methods.items():
+        for item in items:
+            number = int(item.id.rpartition("/")[2])
+            right = not own.breaks(item.task, number)
+            tokens = tuple(range(10 if right and not own.changes else 11, 10 + TOKENS))
+            tokens += (0,) * (TOKENS - len(tokens))
+            answer = Answer(tokens, "text", right, own.forwards, own.rows, own.forwards)
+            runs.append(Run(method, (item.id,), own.seconds, (answer,)))
+    return Results(
+        created="2030-01-01T00:00:00+00:00", commit="abc", versions={"paradecode": "0"},
+        model="toy", weights="0" * 64, machine=MACHINE,
+        settings={"backend": "native", "threads": 1, "batch": 1, "seed": 0},
+        methods=tuple(methods), items=items, runs=tuple(runs),
+    )  # fmt: skip
+
+
+PLAIN = Behaviour(forwards=32, rows=1280, seconds=0.32)
+"""One token a forward."""
+
+
+def good() -> Results:
+    """Everything that the targets ask for."""
+    return make(
+        {
+            "static": PLAIN,
+            "static(steps=2)": Behaviour(2, breaks=lambda task, number: task == "shuffle"),
+            "static(block_length=8)": PLAIN,
+            "static(block_length=8,cache=dual)": Behaviour(32, 400, 0.16),
+            "threshold": Behaviour(6),
+            "factor": Behaviour(7),
+            "credit": Behaviour(8),
+            "freedave": Behaviour(16),
+        }
+    )

@@ -1,0 +1,82 @@
+"""`paradecode replay` from the prompts file to the table."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from paradecode.cli.replay import replay_app
+from paradecode.measure.replay import Recording
+from paradecode.measure.replay.recorder import recorded
+
+RUN = [sys.executable, "-c", "from paradecode.cli import main; main()", "replay"]
+
+
+def replay(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*RUN, *arguments], capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def prompts_file(folder: Path, count: int) -> Path:
+    lines = [
+        {"id": f"p{n}", "group": "ab"[n % 2], "turns": [f"Say: one two three {n} one two three"]}
+        for n in range(count)
+    ]
+    path = folder / "prompts.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)), "utf-8")
+    return path
+
+
+def test_record_and_run(tmp_path: Path) -> None:
+    made = str(tmp_path / "a.replay")
+    run = replay("record", made, "--prompts", str(prompts_file(tmp_path, 2)), "--max-tokens", "8",
+                 "--no-calibrate")  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    run = replay("run", made, "prompt-lookup", "suffix+copyspec(budget=fixed)", "--json")
+    record = json.loads(run.stdout)
+    names = [method["method"] for method in record["methods"]]
+    assert names == ["greedy", "prompt-lookup", "suffix+copyspec(budget=fixed)"]
+    assert record["requests"] == 2
+    for method in record["methods"]:
+        assert method["groups"].keys() == {"a", "b"}
+        assert {"acceptance", "mean_acceptance_length", "forwards", "forwards_saved", "drafted",
+                "accepted", "drafter_seconds_per_token", "seconds", "speed_up",
+                } <= method["total"].keys()  # fmt: skip
+    table = replay("run", made)
+    assert table.returncode == 0
+    assert "token-recycling" in table.stdout
+
+
+def test_errors_name_the_fix(tmp_path: Path) -> None:
+    for arguments in (["run", str(tmp_path / "no.replay")],
+                      ["run", str(prompts_file(tmp_path, 1))],
+                      ["record", str(tmp_path / "x"), "--temperature", "-1"]):  # fmt: skip
+        run = replay(*arguments)
+        assert run.returncode == 2
+        assert "Traceback" not in run.stderr
+        assert "error:" in run.stderr
+
+
+def test_interruption_keeps_what_is_finished(tmp_path: Path, monkeypatch) -> None:
+    calls = []
+
+    def interrupted(*arguments):
+        calls.append(arguments)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        yield from recorded(*arguments)
+
+    monkeypatch.setattr("paradecode.measure.replay.recorder.recorded", interrupted)
+    made = tmp_path / "b.replay"
+    run = CliRunner().invoke(
+        replay_app,
+        ["record", str(made), "--prompts", str(prompts_file(tmp_path, 5)), "--max-tokens", "4",
+         "--no-calibrate"],
+    )  # fmt: skip
+    assert run.exit_code == 130
+    assert [request.id for request in Recording.load(made).requests] == ["p0", "p1"]

@@ -1,0 +1,131 @@
+"""`paradecode tune` writes a profile that LLM and the commands load; other files are refused."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from paradecode import LLM
+from paradecode.cli import app
+from paradecode.core.errors import InvalidInput
+from paradecode.measure.replay import Recording, replayable
+from paradecode.measure.tune import search, tuning
+from paradecode.measure.tune.costs import Costs
+from paradecode.methods.profile import SCHEMA, Profile
+
+RUN = [sys.executable, "-c", "from paradecode.cli import main; main()"]
+GOOD = {"schema": SCHEMA, "decoder": "suffix+prompt-lookup(max_ngram=4)", "model": "m"}
+
+
+def paradecode(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*RUN, *arguments], capture_output=True, text=True, timeout=500)
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tune")
+    words = "one two three four five six seven eight nine ten"
+    lines = [
+        {"id": f"p{n}", "group": "ab"[n % 2], "max_tokens": 16,
+         "turns": [f"Repeat this line {n} times: {words}"]}
+        for n in range(6)
+    ]  # fmt: skip
+    workload = folder / "w.jsonl"
+    workload.write_text("\n".join(map(json.dumps, lines)), "utf-8")
+    profile = folder / "profile.json"
+
+    def few(recording: Recording) -> list[str]:
+        names = ["prompt-lookup", "copyspec", "suffix", "token-recycling"]
+        assert set(names) < set(replayable(recording))
+        return names
+
+    with pytest.MonkeyPatch.context() as patch:  # A shorter search, or this takes minutes.
+        patch.setattr(tuning, "replayable", few)
+        patch.setattr(search, "FIRST", 2)
+        patch.setattr(search, "SECOND", 1)
+        patch.setattr(search, "STRIDES", 1)
+        run = CliRunner().invoke(app, ["tune", str(profile), "--workload", str(workload)])
+    assert run.exit_code == 0, run.output
+    return profile
+
+
+def test_a_profile_says_what_was_measured_and_why(tuned):
+    profile = Profile.load(tuned)
+    record = profile.record
+    assert profile.model == "smollm2-135m-instruct"
+    assert len(record["prompts"]["tuning"]) == 4
+    assert len(record["prompts"]["held_out"]) == 2
+    assert record["decoder"] == record["measured"][0]["decoder"]
+    # What users have without a profile is always measured beside the rest.
+    default = "prompt-lookup(table='smollm2-135m-instruct')"
+    assert default in {row["decoder"] for row in record["measured"]}
+    for row in record["measured"]:
+        assert row["equal_to_plain"] == row["prompts"] == 2
+        assert row["speed_up"]["low"] <= row["speed_up"]["value"] <= row["speed_up"]["high"]
+    costs = Costs.of(record["costs"])
+    assert len(costs.python) > 10
+    assert costs.record() == Costs.of(json.loads(json.dumps(costs.record()))).record()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("curve", None), ("curve", {"rows": [2, 1], "contexts": [1], "seconds": [[1, 1]]}),
+     ("curve", {"rows": [1], "contexts": [1], "seconds": [[float("nan")]]}),
+     ("timing", {}), ("python", {"a": "b"}), ("python", {"a": 1e99}), ("python", [1])],
+)  # fmt: skip
+def test_costs_that_are_none_are_refused(tuned, key, value):
+    record = dict(Profile.load(tuned).record["costs"])
+    with pytest.raises(InvalidInput, match="costs"):
+        Costs.of({**record, key: value})
+    for other in (None, 3, [], {}):
+        with pytest.raises(InvalidInput, match="costs"):
+            Costs.of(other)
+
+
+def test_a_profile_is_loaded_and_stays_exact(tuned):
+    with LLM(profile=tuned) as llm:
+        assert str(llm.decoder) == Profile.load(tuned).decoder
+        prompt = "Say: a b c d e f g. Again: a b c"
+        parallel = llm.generate(prompt, max_tokens=12)
+        assert parallel.token_ids == llm.generate(prompt, max_tokens=12, decoder=None).token_ids
+    run = paradecode("generate", "Hello", "--max-tokens", "4", "--profile", str(tuned), "--json")
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout)["decoder"] == Profile.load(tuned).decoder
+
+
+def test_another_model_is_warned_of(tmp_path):
+    path = tmp_path / "p.json"
+    path.write_text(json.dumps(GOOD), "utf-8")
+    with pytest.warns(UserWarning, match="tuned for m"):
+        LLM(profile=path).close()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "null", "[" * 100_000, "\x00", '{"schema": "other/1"}',
+     json.dumps({**GOOD, "decoder": 3}), json.dumps({**GOOD, "decoder": "nothing-like-it"}),
+     json.dumps({**GOOD, "decoder": "prompt-lookup(max_ngram=900)"}),
+     json.dumps({"schema": SCHEMA, "decoder": "greedy"})],
+)  # fmt: skip
+def test_what_is_no_profile_is_refused(tmp_path, text):
+    path = tmp_path / "p.json"
+    path.write_text(text, "utf-8")
+    with pytest.raises(InvalidInput):
+        Profile.load(path)
+
+
+def test_a_file_that_is_not_there_and_two_choices_at_once(tmp_path):
+    with pytest.raises(InvalidInput, match="profile"):
+        LLM(profile=tmp_path / "missing.json")
+    path = tmp_path / "p.json"
+    path.write_text(json.dumps(GOOD), "utf-8")
+    with pytest.raises(InvalidInput, match="leave decoder"):
+        LLM(profile=path, decoder="suffix")
+    run = paradecode("generate", "x", "--profile", str(path), "--decoder", "suffix")
+    assert run.returncode == 2
+    assert "--profile" in run.stderr

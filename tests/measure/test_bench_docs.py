@@ -1,0 +1,48 @@
+"""The commands of the page on benchmarking work, and name options that exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import pytest
+from typer.testing import CliRunner
+
+from paradecode.cli import app
+from paradecode.models.catalogue import find
+from repository import ROOT
+
+PAGE = (ROOT / "docs" / "bench.md").read_text("utf-8")
+QUICK = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)[0].strip().splitlines()
+SHOWN = re.findall(r"^    (paradecode .*)$", PAGE, re.MULTILINE)
+
+
+@pytest.mark.skipif(find("default").path is None, reason="the default model is not there")
+def test_the_quick_commands_in_order(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for command in QUICK:
+        program, *arguments = shlex.split(command)
+        assert program == ".venv/bin/paradecode"
+        run = CliRunner().invoke(app, arguments)
+        assert run.exit_code == 0, run.output
+    names = {file.name for file in tmp_path.iterdir()}
+    assert names == {"quick.json", "quick.jsonl", "quick.md", "quick.html"}
+
+
+def test_every_option_that_is_shown_exists() -> None:
+    known = {
+        name: {option for parameter in command.params for option in parameter.opts}
+        for name, command in _commands().items()
+    }
+    for line in SHOWN:
+        _, name, *rest = shlex.split(line.partition("#")[0])
+        for word in rest:
+            if word.startswith("-"):
+                assert word in known[name], line
+    assert len(SHOWN) > 4
+
+
+def _commands():
+    from typer.main import get_command
+
+    return get_command(app).commands

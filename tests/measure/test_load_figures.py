@@ -1,0 +1,225 @@
+"""Percentiles, rates and goodput from answers that are known; plans that are refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paradecode.core.errors import InvalidInput
+from paradecode.measure.machine import describe
+from paradecode.measure.suites.load.asks import arrivals, draw, read_asks
+from paradecode.measure.suites.load.figures import Figure, percentile, rate, speedup
+from paradecode.measure.suites.load.plan import Endpoint, Load, Plan, read_endpoints
+from paradecode.measure.suites.load.report import document, failures, write_report
+from paradecode.measure.suites.load.results import Answer, Phase, Results
+from paradecode.measure.suites.load.summary import is_good, summarise
+from paradecode.measure.suites.load.table import (
+    LATENCY,
+    THROUGHPUT,
+    latency_rows,
+    shown,
+    throughput_rows,
+)
+
+
+def test_percentile_intervals_are_ranks() -> None:
+    """Of 100 values the median lies between the 40th and the 61st (the textbook's ranks)."""
+    found = percentile(list(range(1, 101)), 0.5)
+    assert found == Figure(50.5, 40.0, 61.0)
+
+
+def test_few_values_do_not_bound_a_high_percentile() -> None:
+    found = percentile([1.0, 2.0, 3.0], 0.99)
+    assert found is not None
+    assert (found.low, found.high) == (3.0, None) or found.high is None
+    assert percentile([], 0.5) is None
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9, 0.99])
+def test_percentile_intervals_hold_the_truth(share: float) -> None:
+    random = np.random.default_rng(5)
+    truth, held, trials = -math.log(1 - share), 0, 400
+    for _ in range(trials):
+        found = percentile(random.exponential(size=300).tolist(), share)
+        assert found is not None
+        low = -math.inf if found.low is None else found.low
+        high = math.inf if found.high is None else found.high
+        held += low <= truth <= high
+    assert held / trials > 0.93
+
+
+def test_rates_and_speedups_over_rounds() -> None:
+    alone = rate([100], [2.0])
+    assert alone == Figure(50.0)
+    found = rate([100, 110, 120], [2.0, 2.0, 2.0])
+    assert found is not None
+    assert found.value == pytest.approx(55.0)
+    logs = np.log([50.0, 55.0, 60.0])
+    half = 4.303 * logs.std(ddof=1) / math.sqrt(3)
+    assert found.high == pytest.approx(55.0 * math.exp(half))
+    # A slow round that slows both alike does not blur their ratio.
+    paired = speedup([100.0, 50.0, 80.0], [50.0, 25.0, 40.0], 2.0)
+    assert paired is not None
+    assert (paired.low, paired.high) == pytest.approx((2.0, 2.0))
+    assert rate([], []) is None
+
+
+def answer(**changes: Any) -> Answer:
+    fields = {"ask": "a", "start": 0.0, "first": 0.1, "last": 1.1, "end": 1.2, "chunks": 5,
+              "tokens": 11, "finish_reason": "stop"}  # fmt: skip
+    return Answer(**{**fields, **changes})
+
+
+PLAN = Plan(
+    endpoints=(Endpoint("one", "http://x/v1"), Endpoint("two", "http://y/v1")),
+    loads=(Load(clients=2),), slo_ttft=0.2, slo_tpot=0.15,
+)  # fmt: skip
+
+
+def phase(endpoint: str, *answers: Answer, seconds: float = 2.0, number: int = 0) -> Phase:
+    return Phase(endpoint, Load(clients=2), number, seconds, 0.1, answers)
+
+
+def test_a_summary_counts_the_failed() -> None:
+    broken = answer(tokens=7, error="http 503: full")
+    one = phase("one", answer(), answer(first=0.3), answer(last=4.1), broken)
+    two = phase("two", answer(tokens=44))
+    first, second = summarise([one, two], PLAN)
+    assert (first.requests, first.errors, first.tokens) == (4, {"http 503": 1}, 33)
+    assert first.throughput == Figure(16.5)
+    assert first.goodput == pytest.approx(0.5)  # Of four, one came in time and complete.
+    assert first.good is not None
+    assert first.good.value == 0.25
+    assert first.answered == pytest.approx(1.5)
+    assert first.per_token["p50"] == percentile([0.08, 0.1, 0.4], 0.5)
+    assert first.tokens_per_chunk == pytest.approx(33 / 15)
+    assert first.speedup is None
+    assert second.speedup == Figure(pytest.approx(44 / 33))
+    assert failures([first, second]) == ["one, c=2: 1 of 4 failed (http 503)"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "good"),
+    [
+        ({}, True), ({"first": 0.21}, False), ({"last": 1.7}, False), ({"error": "x"}, False),
+        ({"first": None, "last": None, "tokens": 0, "chunks": 0}, False),
+        ({"last": 0.1, "chunks": 1}, True),
+    ],
+)  # fmt: skip
+def test_objectives(changes: dict[str, Any], good: bool) -> None:
+    assert is_good(answer(**changes), PLAN) is good
+
+
+def test_an_endpoint_that_only_fails_has_no_figures() -> None:
+    (summary,) = summarise([phase("one", answer(error="timeout: 1 s"))], PLAN)
+    assert summary.first == {"p50": None, "p90": None, "p99": None}
+    assert summary.throughput == Figure(0.0)
+    assert len(throughput_rows([summary])[0]) == len(THROUGHPUT)
+    assert len(latency_rows([summary])[0]) == len(LATENCY)
+
+
+def test_shown() -> None:
+    assert shown(Figure(0.01234, 0.0119, None), 1000) == "12.3 (11.9-?)"
+    assert shown(Figure(123.4)) == "123"
+    assert shown(None) == ""
+
+
+def test_files(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    phases = [
+        phase(name, answer(text="secret"), number=n) for n in (0, 1) for name in ("one", "two")
+    ]
+    settings = {"requests": 1, "rounds": 2, "count": "usage"}
+    endpoints = [{"name": "one", "model": "m"}, {"name": "two", "model": "m"}]
+    results = Results("now", describe(), settings, endpoints, phases)
+    summaries = summarise(phases, PLAN)
+    files = write_report(results, summaries, tmp_path / "load.json")
+    assert [file.name for file in files] == ["load.json", "load.png"]
+    read = json.loads(files[0].read_text("utf-8"))
+    assert read == json.loads(json.dumps(document(results, summaries)))
+    assert "secret" not in files[0].read_text("utf-8")
+    assert read["figures"][0]["throughput"]["value"] == 5.5
+    assert read["phases"][0]["answers"][0]["tokens"] == 11
+    assert files[1].read_bytes().startswith(b"\x89PNG")
+
+
+def test_prompts_and_their_order(tmp_path: Path) -> None:
+    asks = read_asks(None, 40)
+    assert len(asks) > 10
+    assert max(ask.max_tokens for ask in asks) == 40
+    assert draw(asks, 30, "1/0") == draw(asks, 30, "1/0") != draw(asks, 30, "2/0")
+    twice = draw(asks[:4], 8, "1/0")
+    assert sorted(ask.id for ask in twice) == sorted([ask.id for ask in asks[:4]] * 2)
+    text = tmp_path / "prompts.txt"
+    text.write_text("One?\n\n  Two? \n", "utf-8")
+    assert [ask.text for ask in read_asks(text)] == ["One?", "Two?"]
+    text.write_text("\n", "utf-8")
+    with pytest.raises(InvalidInput, match="at least one prompt"):
+        read_asks(text)
+    with pytest.raises(InvalidInput, match="readable"):
+        read_asks(tmp_path / "missing.txt")
+
+
+def test_arrivals() -> None:
+    load = Load(rate=50.0)
+    assert arrivals(load, "constant", 3, "s") == [0.0, 0.02, 0.04]
+    random = arrivals(load, "poisson", 4000, "s")
+    gaps = np.diff(random)
+    assert random[0] == 0.0
+    assert gaps.min() > 0
+    assert gaps.mean() == pytest.approx(0.02, rel=0.1)
+    assert gaps.std() == pytest.approx(0.02, rel=0.1)  # Exponential: as wide as its mean.
+    assert arrivals(load, "poisson", 10, "s") == random[:10]
+
+
+def test_endpoints_of_the_command_line() -> None:
+    one, two = read_endpoints(
+        ["ours=http://127.0.0.1:8000", "peer=https://host/api/v1/"],
+        ['{"temperature": 0.7}', 'peer={"cache_prompt": false, "temperature": 0}'], "m",
+    )  # fmt: skip
+    assert (one.name, one.url, one.model) == ("ours", "http://127.0.0.1:8000/v1", "m")
+    assert one.body == {"temperature": 0.7}
+    assert two.url == "https://host/api/v1"
+    assert two.body == {"temperature": 0, "cache_prompt": False}
+
+
+@pytest.mark.parametrize(
+    ("given", "bodies", "field"),
+    [
+        (["http://x"], [], "NAME=URL"), (["a=ftp://x"], [], "URL such as"),
+        (["a=http://x?q=1"], [], "URL such as"), (["a=http://x:port"], [], "URL such as"),
+        (["a=http://u:p@x"], [], "URL such as"), (["a=http://"], [], "URL such as"),
+        (["a=http://[x"], [], "URL such as"),
+        (["a=http://x", "a=http://y"], [], "name of its own"),
+        (["a=http://x"], ["{"], "JSON object"), (["a=http://x"], ["[1]"], "name one of a"),
+        (["a=http://x"], ['{"stream": false}'], "client's own"),
+        (["a=http://x"], ["b={}"], "name one of a"), (["a=http://x"], ["{" * 100000], "JSON"),
+    ],
+)  # fmt: skip
+def test_endpoints_that_cannot_be_read(given: list[str], bodies: list[str], field: str) -> None:
+    with pytest.raises(InvalidInput, match=field):
+        read_endpoints(given, bodies)
+
+
+@pytest.mark.parametrize(
+    ("changes", "option"),
+    [
+        ({"endpoints": ()}, "--endpoint"), ({"loads": ()}, "--concurrency"),
+        ({"loads": (Load(clients=0),)}, "--concurrency"), ({"loads": (Load(rate=0.0),)}, "--rate"),
+        ({"loads": (Load(rate=float("nan")),)}, "--rate"), ({"requests": 0}, "--requests"),
+        ({"rounds": 10**9}, "--rounds"), ({"warmup": -1}, "--warmup"),
+        ({"timeout": float("nan")}, "--timeout"), ({"slo_ttft": -1.0}, "--slo-ttft"),
+        ({"arrivals": "bursty"}, "--arrivals"), ({"api": "responses"}, "--api"),
+        ({"count": "chunks"}, "--count"), ({"max_tokens": 0}, "--max-tokens"),
+    ],
+)  # fmt: skip
+def test_plans_that_are_refused(changes: dict[str, Any], option: str) -> None:
+    fields = {"endpoints": (Endpoint("a", "http://x/v1"),), **changes}
+    with pytest.raises(InvalidInput) as refused:
+        Plan(**fields).check()
+    assert refused.value.field == option

@@ -1,0 +1,197 @@
+"""Figures, verdicts, tables and files of the parallel suite, from results that are known."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from parallel_runs import PLAIN, Behaviour, good, make
+
+from paradecode.core.errors import InvalidInput
+from paradecode.measure.suites.parallel.compare import changes
+from paradecode.measure.suites.parallel.report import HEAD, report, row
+from paradecode.measure.suites.parallel.results import Run, read_results
+from paradecode.measure.suites.parallel.suite import judged, write_files
+from paradecode.measure.suites.parallel.summary import gain, summarise
+from paradecode.measure.suites.parallel.verdicts import is_lossless, verdicts
+
+
+def words(results):
+    return [verdict.word for verdict in verdicts(results)]
+
+
+def changed(method: str, behaviour: Behaviour, count: int = 200):
+    """The good results with one method that behaves otherwise."""
+    other = make({method: behaviour}, count)
+    runs = tuple(run for run in good().runs if run.method != method) + other.runs
+    return replace(good(), runs=runs)
+
+
+def test_costs_a_token_and_ratios_are_those_of_the_totals():
+    by_name = {summary.method: summary for summary in summarise(good())}
+    threshold = by_name["threshold"]
+    assert threshold.total.per_forward.value == pytest.approx(8 / 6)
+    assert threshold.total.rows == pytest.approx(320 / 8)
+    assert threshold.total.per_second.value == pytest.approx(100)
+    versus = threshold.versus
+    assert versus.forwards.value == pytest.approx(32 / 6)
+    assert versus.rows.value == versus.seconds.value == pytest.approx(4)
+    assert versus.forwards.low == pytest.approx(versus.forwards.high)  # All items cost the same.
+    assert by_name["static"].versus is None
+    dual = by_name["static(block_length=8,cache=dual)"]
+    assert dual.plain.rows.value == pytest.approx(3.2)
+
+
+def test_exact_match_is_counted_task_by_task():
+    steps = next(s for s in summarise(good()) if s.method == "static(steps=2)")
+    assert (steps.total.right, steps.total.items) == (200, 400)
+    assert steps.tasks["copy"].exact.value == 1
+    assert steps.tasks["shuffle"].exact.value == 0
+    assert steps.versus.gain.value == -0.5
+    assert steps.versus.gain.low < -0.5 < steps.versus.gain.high < -0.4
+    assert steps.versus.identical == 200
+
+
+def test_a_method_that_missed_an_item_is_not_shown():
+    results = good()
+    cut = replace(results, runs=results.runs[:-1])
+    assert "freedave" not in [summary.method for summary in summarise(cut)]
+    assert words(cut)[1] == "not measured"
+
+
+def test_paired_gain():
+    assert gain([(True, False)] * 3 + [(False, True)] + [(True, True)] * 6).value == pytest.approx(
+        0.2
+    )
+    same = gain([(True, True)] * 1000)
+    assert same.value == 0
+    assert 0 < same.high < 0.005
+    assert same.low == -same.high
+    all_lost = gain([(False, True)] * 10)
+    assert -1 <= all_lost.low < all_lost.high < 0
+
+
+def test_no_loss_needs_enough_instances():
+    assert is_lossless(gain([(True, True)] * 400))
+    assert not is_lossless(gain([(True, True)] * 20))
+    assert not is_lossless(gain([(True, True)] * 385 + [(False, True)] * 15))
+
+
+def test_all_targets_are_met_by_results_that_meet_them():
+    assert words(good()) == ["met"] * 4
+    lines = "\n".join(line for verdict in verdicts(good()) for line in verdict.evidence)
+    for needed in ("`threshold`: 5.33x", "400 of 400 outputs identical", "3.20x", "copy +0.0"):
+        assert needed in lines
+
+
+@pytest.mark.parametrize(
+    ("method", "behaviour", "missed"),
+    [
+        ("credit", Behaviour(9), 0),
+        ("credit", Behaviour(8, breaks=lambda task, number: number < 20), 0),
+        ("freedave", Behaviour(22), 1),
+        ("freedave", Behaviour(16, changes=True), 1),
+        ("static(block_length=8,cache=dual)", Behaviour(32, 700), 2),
+        ("static(steps=2)", Behaviour(2), 3),
+        ("static(steps=2)", Behaviour(2, breaks=lambda task, number: True), 3),
+    ],
+    ids=["too few", "loss", "too few drafts", "other tokens", "rows", "no collapse", "all fall"],
+)
+def test_a_target_that_is_missed_is_seen(method, behaviour, missed):
+    expected = ["met"] * 4
+    expected[missed] = "missed"
+    assert words(changed(method, behaviour)) == expected
+
+
+def test_what_was_not_run_is_not_judged():
+    assert words(make({"static": PLAIN})) == ["not measured"] * 4
+    assert words(make({"threshold": PLAIN})) == ["not measured"] * 4
+    assert words(make({"static": PLAIN, "static(steps=2)": PLAIN}, tasks=["copy"]))[3] == (
+        "not measured"
+    )
+
+
+def test_every_line_with_a_speed_has_its_quality(tmp_path):
+    summaries, found = judged(good())
+    text = report(good(), summaries, found)
+    quality, speed = HEAD.index("exact match"), HEAD.index("tokens/s")
+    for summary in summaries:
+        cells = row(summary)
+        assert len(cells) == len(HEAD)
+        assert "%" in cells[quality]
+        assert cells[speed]
+        assert f"| `{summary.method}` | {cells[1]} |" in text
+    assert "x as fast" not in "".join(
+        line for line in text.splitlines() if "exact match" not in line
+    )
+
+
+def test_files_of_a_run_and_back(tmp_path):
+    results = replace(good(), failed={"dream": "InvalidInput: a | reason"})
+    files = write_files(results, tmp_path / "p.json", *judged(results))
+    assert files[:2] == [tmp_path / "p.json", tmp_path / "p.md"]
+    assert read_results(files[0]) == results
+    data = json.loads(files[0].read_text())
+    assert [verdict["met"] for verdict in data["aggregates"]["verdicts"]] == [True] * 4
+    assert "a / reason" in files[1].read_text()
+
+
+def test_pictures(tmp_path):
+    pytest.importorskip("matplotlib")
+    files = write_files(good(), tmp_path / "p.json", *judged(good()))
+    assert [file.name for file in files[2:]] == ["p-frontier.png", "p-tasks.png"]
+    assert all(file.read_bytes().startswith(b"\x89PNG") for file in files[2:])
+
+
+def test_frontier_is_what_nothing_beats():
+    from paradecode.measure.statistics import frontier
+
+    assert frontier([(1, 90), (2, 95), (3, 80), (2, 70), (4, 80)]) == [1, 4]
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda data: data.update(schema="paradecode-bench/1"),
+        lambda data: data.pop("machine"),
+        lambda data: data["runs"][0].update(items=["nobody"]),
+        lambda data: data["runs"][0].update(answers=[]),
+        lambda data: data.update(items=[{"id": 1}]),
+        lambda data: data.update(runs=7),
+        lambda data: data.update(settings=None),
+    ],
+)
+def test_damaged_results_are_refused(spoil, tmp_path):
+    results = make({"static": PLAIN}, count=2)
+    path = tmp_path / "p.json"
+    write_files(results, path, *judged(results))
+    data = json.loads(path.read_text())
+    spoil(data)
+    path.write_text(json.dumps(data))
+    with pytest.raises(InvalidInput):
+        read_results(path)
+    path.write_text("[1, 2")
+    with pytest.raises(InvalidInput, match="results"):
+        read_results(path)
+
+
+def test_two_results_are_compared_on_what_both_have():
+    before = make({"static": PLAIN, "threshold": Behaviour(8), "factor": Behaviour(8)})
+    now = make({"static": PLAIN, "threshold": Behaviour(4), "credit": Behaviour(8)}, count=100)
+    found = {change.method: change for change in changes(before, now)}
+    assert found.keys() == {"static", "threshold"}
+    assert found["threshold"].versus.forwards.value == pytest.approx(2)
+    assert found["threshold"].versus.items == 200
+    assert found["static"].versus.identical == 200
+    with pytest.raises(InvalidInput, match="in common"):
+        changes(before, make({"static": PLAIN}, tasks=["sort"]))
+
+
+def test_batches_of_two_share_their_seconds():
+    results = make({"static": PLAIN}, count=2, tasks=["copy"])
+    one, two = results.runs
+    both = Run("static", (*one.items, *two.items), 0.4, (*one.answers, *two.answers))
+    (summary,) = summarise(replace(results, runs=(both,)))
+    assert summary.total.per_second.value == pytest.approx(16 / 0.4)
+    assert summary.total.items == 2

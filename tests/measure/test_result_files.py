@@ -1,0 +1,116 @@
+"""Result files are checked field by field; what is wrong is named."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from paradecode.core.errors import InvalidInput
+from paradecode.measure.results import Counts, Record, Score, read_results, write_results
+from repository import ROOT
+
+COMMITTED = ROOT / "bench" / "results"
+
+
+@pytest.fixture
+def document(make_results, tmp_path):
+    """A good file as an object."""
+    results = make_results({"a/q": 100.0, "a/q+x": 200.0}, lengths=(5, 9))
+    first = results.records[0]
+    counts = Counts(3, 40, 1, 2, 2, 6, 3, (2, 1), 0.1, 0.2, 0.3, 0.4, 0.5)
+    records = (
+        replace(first, batch=4, unit=2, wall_seconds=0.25, right=True, counts=counts),
+        *results.records[1:],
+    )
+    results = replace(results, records=records,
+                      scores={(first.item, first.token_ids): Score(1.5, 3, 5)})  # fmt: skip
+    write_results(results, tmp_path / "good.json")
+    assert read_results(tmp_path / "good.json") == results
+    return json.loads((tmp_path / "good.json").read_text())
+
+
+def read(document, tmp_path):
+    file = tmp_path / "bad.json"
+    file.write_text(json.dumps(document))
+    return read_results(file)
+
+
+def test_what_says_nothing_is_left_out(document):
+    full, plain = document["records"][:2]
+    assert full["counts"]["accepted_per_position"] == [2, 1]
+    assert full["right"] is True
+    assert not {"batch", "unit", "wall_seconds", "right", "counts"} & plain.keys()
+    assert Record("a", "b", 0).counts is None
+
+
+def test_the_first_version_is_still_read(document, tmp_path):
+    document["schema"] = "paradecode-bench/1"
+    for engine in document["engines"]:
+        del engine["guarantee"]
+    assert len(read(document, tmp_path).records) == 12
+
+
+@pytest.mark.parametrize("name", ["peers.json", "peers_own_lengths.json", "peers_xeon.json"])
+def test_committed_files_are_read(name):
+    results = read_results(COMMITTED / name)
+    assert results.records
+    assert results.scores
+
+
+def _set(*path):
+    """A change of the document: all but the last are keys, the last is the value."""
+
+    def change(document):
+        *keys, last, value = path
+        for key in keys:
+            document = document[key]
+        document[last] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (_set("schema", "paradecode-bench/9"), "schema"),
+        (_set("records", None), "records"),
+        (_set("records", 0, "decode_seconds", -1), r"records\[0\].decode_seconds"),
+        (_set("records", 0, "decode_seconds", float("nan")), r"records\[0\].decode_seconds"),
+        (_set("records", 0, "decode_seconds", True), r"records\[0\].decode_seconds"),
+        (_set("records", 0, "round", 1.5), r"records\[0\].round"),
+        (_set("records", 0, "surprise", 1), r"records\[0\].surprise"),
+        (_set("records", 0, "engine", "nobody"), "records.*nobody.*engines"),
+        (_set("records", 0, "item", "nothing"), "records.*nothing.*items"),
+        (_set("records", 0, "output", 10**9), r"records\[0\].output"),
+        (_set("records", 0, []), r"records\[0\]"),
+        (_set("records", 0, "right", "yes"), r"records\[0\].right"),
+        (_set("records", 0, "counts", 3), r"records\[0\].counts"),
+        (_set("records", 0, "counts", "forwards", -3), r"records\[0\].counts.forwards"),
+        (_set("records", 0, "counts", "accepted_per_position", [1, "x"]), r"per_position\[1\]"),
+        (_set("outputs", 0, "token_ids", "abc"), r"outputs\[0\].token_ids"),
+        (_set("outputs", 0, "token_ids", [1, None]), r"outputs\[0\].token_ids\[1\]"),
+        (_set("outputs", 0, "score", [1.0]), r"outputs\[0\].score"),
+        (_set("items", 0, "prompt_tokens", "many"), r"items\[0\].prompt_tokens"),
+        (_set("items", 0, {}), r"items\[0\].id.*missing"),
+        (_set("engines", 1, "name", "a/q"), "engines.*a/q.*twice"),
+        (_set("engines", 0, "versions", []), r"engines\[0\].versions"),
+        (_set("machine", "cores", None), "machine.cores"),
+        (_set("machine", 7), "results.machine"),
+        (_set("settings", []), "results.settings"),
+        (_set("commit", None), "results.commit"),
+    ],
+)
+def test_a_wrong_field_is_named(document, tmp_path, change, named):
+    change(document)
+    with pytest.raises(InvalidInput, match=named):
+        read(document, tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "nonsense", "[" * 100_000, '"text"', '{"schema":'])
+def test_what_is_no_result_is_refused(tmp_path, text):
+    file = tmp_path / "x.json"
+    file.write_text(text)
+    with pytest.raises(InvalidInput, match="results"):
+        read_results(file)

@@ -1,0 +1,79 @@
+"""Starting servers for the comparison: health, pausing, ends, and what is left out."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("aiohttp")
+
+from bench.serve_page import table
+from bench.serve_peers import NotStarted, Server, _answers, _free_port, paradecode
+from repository import ROOT
+
+STUB = """
+import http.server, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'{"status": "ok"}')
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+def state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0]
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_a_server_is_started_paused_and_ended(tmp_path: Path) -> None:
+    port = _free_port()
+    server = Server("stub", [sys.executable, "-c", STUB, str(port)], port)
+    try:
+        server.start(tmp_path)
+        (endpoint,) = server.endpoints()
+        assert (endpoint.name, endpoint.url) == ("stub", f"http://127.0.0.1:{port}/v1")
+        assert server.process is not None
+        server.signal(signal.SIGSTOP)
+        until = time.monotonic() + 10
+        while state(server.process.pid) != "T" and time.monotonic() < until:
+            time.sleep(0.01)
+        assert state(server.process.pid) == "T"
+        server.signal(signal.SIGCONT)
+        assert _answers(f"http://127.0.0.1:{port}/health")
+    finally:
+        server.kill()
+    assert not _answers(f"http://127.0.0.1:{port}/health")
+    server.signal(signal.SIGCONT)  # Harmless when it has ended.
+
+
+def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "raise SystemExit('no such model')"]
+    with pytest.raises(NotStarted, match="no such model"):
+        Server("broken", command, _free_port()).start(tmp_path)
+
+
+def test_our_own_command_is_understood() -> None:
+    """Every option that our server is started with exists."""
+    server = paradecode(Path("model.gguf"), 2, 16)
+    assert list(server.bodies) == ["paradecode-plain", "paradecode"]
+    run = subprocess.run([*server.command, "--help"], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+
+
+def test_the_page_shows_the_committed_figures() -> None:
+    """After a change: python -m bench.serve_page bench/results/serve.json docs/load.md"""
+    document = json.loads((ROOT / "bench" / "results" / "serve.json").read_text("utf-8"))
+    page = (ROOT / "docs" / "load.md").read_text("utf-8")
+    assert table(document) in page
+    document["figures"][1]["throughput"]["value"] += 7
+    document["settings"]["left_out"] = {"transformers": "no room"}
+    assert table(document) not in page
+    assert table(document).endswith("transformers was left out: no room.")

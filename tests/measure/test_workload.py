@@ -1,0 +1,121 @@
+"""Turns, interleaving, failures, resuming."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+import pytest
+
+from paradecode.core.errors import InvalidInput
+from paradecode.measure.journal import Journal
+from paradecode.measure.prompts import Item
+from paradecode.measure.results import EngineInfo, Record
+from paradecode.measure.workload import MAX_FAILURES, PlayerError, run, schedule
+
+ITEMS = [Item(f"p{i}", f"p{i}", "g", (1, 2, 3), 8) for i in range(6)]
+
+
+@dataclass
+class Toy:
+    """A player that fails on some items, and is disturbed a given number of times."""
+
+    name: str
+    max_rounds: int = 99
+    fails_on: tuple[str, ...] = ()
+    fatal: bool = False
+    loads: list[float] = field(default_factory=list)
+    played: list[tuple[str, int]] = field(default_factory=list)
+
+    def play(self, item: Item, round: int) -> Record:
+        self.played.append((item.id, round))
+        if item.id in self.fails_on:
+            raise PlayerError("boom", self.fatal)
+        load = self.loads.pop(0) if self.loads else 0.0
+        return Record(self.name, item.id, round, (7,), other_load=load)
+
+
+def _run(players, rounds=1, **options) -> tuple[list[Record], list[str]]:
+    records: list[Record] = []
+    lost: list[str] = []
+    turns = list(schedule(ITEMS, players, rounds))
+    run(turns, records.append, lambda player, reason: lost.append(player.name), **options)
+    return records, lost
+
+
+def test_everyone_plays_every_item_before_the_next_item() -> None:
+    players = [Toy("a"), Toy("b"), Toy("c", max_rounds=1)]
+    turns = list(schedule(ITEMS, players, 2))
+    assert len(turns) == 6 * 3 + 6 * 2
+    for start in range(0, 18, 3):
+        step = turns[start : start + 3]
+        assert {turn.player.name for turn in step} == {"a", "b", "c"}
+        assert len({turn.item.id for turn in step}) == 1
+    firsts = {turns[start].player.name for start in range(0, 18, 3)}
+    assert len(firsts) > 1  # The order changes.
+    assert [t.player.name for t in turns] == [t.player.name for t in schedule(ITEMS, players, 2)]
+
+
+def test_done_turns_are_not_repeated() -> None:
+    done = {("a", "p0", 0), ("b", "p3", 0)}
+    turns = list(schedule(ITEMS, [Toy("a"), Toy("b")], 1, done))
+    assert len(turns) == 10
+    assert not done & {(t.player.name, t.item.id, t.round) for t in turns}
+
+
+def test_a_failure_costs_one_item() -> None:
+    records, lost = _run([Toy("a", fails_on=("p1", "p3")), Toy("b")])
+    assert not lost
+    assert [r.item for r in records if r.error] == ["p1", "p3"]
+    assert sum(not r.error for r in records) == 10
+
+
+def test_failures_in_a_row_or_a_death_end_a_player_and_no_other() -> None:
+    everything = tuple(item.id for item in ITEMS)
+    sick, dead = Toy("a", fails_on=everything), Toy("b", fails_on=("p2",), fatal=True)
+    well = Toy("c")
+    records, lost = _run([sick, dead, well])
+    assert sorted(lost) == ["a", "b"]
+    assert len(sick.played) == MAX_FAILURES
+    assert dead.played[-1] == ("p2", 0)
+    assert len(well.played) == len(ITEMS)
+    assert {r.engine for r in records if not r.error} == {"b", "c"}
+
+
+def test_disturbed_measurements_are_repeated_and_the_quietest_counts() -> None:
+    toy = Toy("a", loads=[1.0, 0.5, 0.7, 0.1, 0.9, 0.0])
+    records, _ = _run([toy], quiet_below=0.2, retries=2)
+    assert [r.other_load for r in records] == [0.5, 0.1, 0.0, 0.0, 0.0, 0.0]
+    assert len(toy.played) == 3 + 1 + 2 + 3
+    untouched = Toy("a", loads=[1.0])
+    records, _ = _run([untouched])
+    assert records[0].other_load == 1.0
+    assert len(untouched.played) == 6
+
+
+def test_journal_resumes_and_drops_a_torn_line(tmp_path) -> None:
+    path, settings = tmp_path / "run" / "raw.jsonl", {"threads": 2, "stop": (0, 2)}
+    journal = Journal(path, settings)
+    journal.describe(EngineInfo("a", "a", "q", "plain"))
+    journal.keep(Record("a", "p0", 0, (5, 6)))
+    journal.keep(Record("a", "p1", 0, error="boom"))
+    journal.describe(EngineInfo("a", "a", "q", "plain", status="failed", reason="gone"))
+    with path.open("a") as file:
+        file.write('{"record": {"engine": "a", "it')
+    again = Journal(path, settings)
+    assert again.done == {("a", "p0", 0)}
+    assert again.records[0] == Record("a", "p0", 0, (5, 6))
+    assert again.engines["a"].status == "failed"
+    again.keep(Record("a", "p1", 0, (5,)))
+    assert Journal(path, settings).done == {("a", "p0", 0), ("a", "p1", 0)}
+    assert all(json.loads(line) for line in path.read_text().splitlines())
+
+
+def test_journal_of_another_run_is_refused(tmp_path) -> None:
+    path = tmp_path / "raw.jsonl"
+    Journal(path, {"threads": 2})
+    with pytest.raises(InvalidInput, match="other prompts or settings"):
+        Journal(path, {"threads": 1})
+    path.write_text('{"settings": {"threads": 2}}\nrubbish\n{"record": {}}\n')
+    with pytest.raises(InvalidInput, match="damaged"):
+        Journal(path, {"threads": 2})

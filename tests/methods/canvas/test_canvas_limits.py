@@ -1,0 +1,132 @@
+"""Settings at which one method becomes another: on toys exactly, on transformers in fp64, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from bounds import bounds_of
+from canvases import ATTENTION, PROMPT, run, toy
+from limits import TABLES, Limit, Model, agree, applies, policies, trained
+
+from paradecode.backends import open_backend
+from paradecode.methods.canvas.policies.static import quota
+from paradecode.methods.canvas.view import Progress
+from paradecode.models.tiny import tiny_checkpoint
+
+pytest.importorskip("torch")
+
+PLACES = (*PROMPT, 2)
+"""As many as a block of 8."""
+
+
+def transformer(kind: str) -> Model:
+    checkpoint = tiny_checkpoint(kind)
+    return Model(open_backend("torch", *checkpoint, dtype="fp64", threads=1), PLACES, bits=False)
+
+
+TRANSFORMERS = ("llada", "dream", "sdar")
+MODELS: dict[str, Callable[[], Model]] = {
+    **{kind: lambda kind=kind: Model(toy(kind), PLACES) for kind in ATTENTION},
+    **{kind: lambda kind=kind: transformer(kind) for kind in TRANSFORMERS},
+}
+"""Transformers have the trained parts; the rest of them are slow tests."""
+
+
+def marks(name: str) -> tuple[pytest.MarkDecorator, ...]:
+    return (pytest.mark.slow,) if name in TRANSFORMERS else ()
+
+
+models = pytest.mark.parametrize(
+    "model", [pytest.param(m, id=name, marks=marks(name)) for name, m in MODELS.items()]
+)
+
+
+@models
+def test_limits_of_policies(model: Callable[[], Model]) -> None:
+    opened = model()
+    for limit in policies():
+        if applies(limit, opened):
+            agree(limit, opened)
+
+
+@models
+@pytest.mark.parametrize("table", TABLES[1:])
+def test_limits(model: Callable[[], Model], table: Callable[[], Iterator[Limit]]) -> None:
+    opened = model()
+    for limit in table():
+        if applies(limit, opened):
+            agree(limit, opened)
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS.keys())
+def test_trained_parts(model: Callable[[], Model], tmp_path: Path) -> None:
+    opened = model()
+    for limit in trained(opened, tmp_path):
+        if applies(limit, opened):
+            agree(limit, opened)
+
+
+@models
+def test_bounds(model: Callable[[], Model]) -> None:
+    opened = model()
+    for bound in bounds_of(opened):
+        bound(opened)
+
+
+def test_blocks_of_one_are_plain_decoding_of_a_causal_model() -> None:
+    for settings in ({}, {"temperature": 0.9, "seed": 5}, {"temperature": 1.0, "top_k": 3}):
+        for cache in ("none", "prefix"):
+            settings = {"seed": 1, **settings}
+            spec = f"static(block_length=1,cache={cache})"
+            canvas = run(toy("causal", 200), spec, (5, 6, 7, 8, 9), **settings)
+            # The plain method may propose the mask token, so it is banned there, too.
+            plain = run(
+                toy("causal", 200), "greedy", (5, 6, 7, 8, 9), logit_bias={28: -1000.0}, **settings
+            )
+            assert canvas.output == plain.output
+
+
+def test_equal_scores_go_to_the_lowest_position() -> None:
+    from paradecode.testing.toy import ToyBackend, toy_config
+
+    class Flat(ToyBackend):
+        def head(self, states, tokens):
+            return np.zeros((len(states), self.config.vocab_size))
+
+    sequence = run(Flat(toy_config(attention="full")), "static")
+    order = [step.canvas.offsets[0] for step in sequence.trace if step.canvas]
+    assert order == list(range(24))
+    assert set(sequence.output) == {0}  # The lowest token id, too.
+
+
+@pytest.mark.parametrize(
+    ("steps", "blocks"),
+    [
+        (24, (8, 8, 8)),
+        (6, (8, 8, 8)),
+        (7, (8, 8, 8)),
+        (1, (8, 8, 5)),
+        (5, (3, 9, 1)),
+        (99, (8, 4)),
+    ],
+)
+def test_schedules_end_when_their_blocks_do(steps: int, blocks: tuple[int, ...]) -> None:
+    masks, used, before = sum(blocks), 0, 0
+    for size in blocks:
+        left, step = size, 0
+        while left:
+            left -= min(left, quota(Progress(steps, used, step, masks, size, before)))
+            step, used = step + 1, used + 1
+        before += size
+    assert used <= max(min(steps, masks), len(blocks))
+    if all(size * steps % masks == 0 for size in blocks) and steps <= masks:
+        assert used == steps
+
+
+def test_llada_s_schedule() -> None:
+    """32 masks in 5 steps: 7, 7, 6, 6, 6 (get_num_transfer_tokens of its generate.py)."""
+    sizes = [quota(Progress(5, step, step, 32, 32, 0)) for step in range(5)]
+    assert sizes == [7, 7, 6, 6, 6]

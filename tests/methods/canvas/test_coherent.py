@@ -1,0 +1,107 @@
+"""CCD: coherent predictions are committed together."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from canvases import ATTENTION, run, toy
+from views import canvas_of, view_of
+
+from paradecode.core.errors import InvalidInput
+from paradecode.methods.canvas.policies.coherent import Coherent
+from paradecode.methods.canvas.view import Progress
+from paradecode.methods.registry import parse
+
+
+def offsets(sequence) -> list[tuple[int, ...]]:
+    return [step.canvas.offsets for step in sequence.trace]
+
+
+def follow(policy: Coherent, rows: list[np.ndarray], masks: int = 12) -> list[list[int]]:
+    """The commits of a policy that is shown given logits [masks, V], step by step."""
+    canvas = canvas_of(masks)
+    policy.start(canvas)
+    made = []
+    for step, logits in enumerate(rows):
+        if not canvas.masked.any():
+            break
+        progress = Progress(masks, step, step, masks, masks, 0)
+        view = view_of(logits=logits, canvas=canvas, progress=progress)
+        commit = policy.decide(view).commit
+        canvas.commit(commit, view.proposals[commit])
+        made.append(commit.tolist())
+    return made
+
+
+def constant(masks: int = 12, seed: int = 0) -> list[np.ndarray]:
+    rows = np.random.default_rng(seed).normal(size=(masks, 12)) * 6
+    rows[:, 11] = -np.inf
+    return [rows] * masks
+
+
+@pytest.mark.parametrize("kind", ATTENTION)
+def test_without_seeking_one_a_step(kind: str) -> None:
+    for form in ("paper", "released"):
+        made = run(toy(kind), f"coherent(form={form},seek=false,block_length=8)")
+        # Models with blocks of their own decode to the end of the last one.
+        assert made.forwards == 24 + (kind.startswith("block"))
+        assert all(len(step) == 1 for step in offsets(made))
+
+
+def test_paper_form_waits_for_its_history_then_commits_what_agrees() -> None:
+    rows = constant()
+    entropy = view_of(logits=rows[0]).entropy
+    order = np.argsort(entropy, kind="stable").tolist()
+    made = follow(Coherent(depth=3, width=4, entropy=100.0), rows)
+    # Two steps fill the history; of the top 4 of the third step two were there all along.
+    assert made[:3] == [[order[0]], [order[1]], sorted(order[2:4])]
+    assert len(made) < 12
+    never = follow(Coherent(depth=3, width=4, entropy=1e-9), rows)
+    assert [len(step) for step in never] == [1] * 12
+
+
+def test_paper_form_ranks_by_the_mean() -> None:
+    """A position whose token flips is overtaken by one that is less sure but steady."""
+    flips, steady = np.zeros((2, 12)), np.zeros((2, 12))
+    steady[:, 3] = 3.6
+    flips[0, 4] = flips[1, 5] = 4.0
+    rest = np.zeros((2, 12))
+    sure = np.eye(12)[[7, 7]] * 9.0
+    rows = [np.stack([sure[i], flips[i], steady[i], rest[i]]) for i in range(2)]
+    assert follow(Coherent(depth=2, seek=False), rows, 4) == [[0], [2]]
+    assert follow(Coherent(depth=1, seek=False), rows, 4) == [[0], [1]]
+
+
+def test_released_form_grows_after_the_warm_up() -> None:
+    """With predictions that never change: 1 for five steps, then as many as were remembered."""
+    made = follow(Coherent(form="released", width=4), constant(40), 40)
+    # Step 5 sees the 2 of step 4, step 6 the 3 of step 5, ... up to 1 + 4; late ones fewer.
+    assert [len(step) for step in made[:9]] == [1, 1, 1, 1, 1, 2, 3, 4, 5]
+    assert len(made[9]) == 5
+    assert sum(map(len, made)) == 40
+    left = 40 - sum(map(len, made[:-1]))
+    assert len(made[-1]) == left
+
+
+def test_released_form_needs_the_same_tokens() -> None:
+    """Tokens that change in every step are never committed together."""
+    rows = constant(30)[0]
+    rolled = [np.concatenate([np.roll(rows[:, :11], i, axis=1), rows[:, 11:]], axis=1)
+              for i in range(30)]  # fmt: skip
+    assert {len(step) for step in follow(Coherent(form="released"), rolled, 30)} == {1}
+
+
+def test_never_more_forwards_than_masks() -> None:
+    for kind in ATTENTION:
+        for form in ("paper", "released"):
+            fast = run(toy(kind, 0), f"coherent(form={form},entropy=1.0,block_length=16)")
+            assert fast.forwards < 24
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["form=other", "depth=0", "depth=9", "width=0", "width=33", "entropy=-1", "seek=1", "seek=yes"],
+)
+def test_bad_settings(setting: str) -> None:
+    with pytest.raises(InvalidInput):
+        parse(f"coherent({setting})")

@@ -1,0 +1,108 @@
+"""Dimple: confident decoding, its schedule, and tokens placed beforehand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from canvases import ATTENTION, MASK, run, toy
+from views import canvas_of, view_of
+
+from paradecode.core.errors import InvalidInput
+from paradecode.methods.canvas.policies.dimple import Dimple
+from paradecode.methods.canvas.policies.dream import times
+from paradecode.methods.canvas.view import Progress
+from paradecode.methods.registry import parse
+
+SCORES = ("confidence", "margin", "entropy", "origin", "origin_ratio", "autoregressive")
+
+
+def offsets(sequence) -> list[tuple[int, ...]]:
+    return [step.canvas.offsets for step in sequence.trace]
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_schedule_alone_keeps_to_the_steps(score: str) -> None:
+    for steps in (1, 5, 12, 24):
+        spec = f"dimple(threshold=1,score={score},steps={steps})"
+        made = run(toy("full"), spec, seed=3)
+        assert made.forwards <= steps
+        assert all(offsets(made))  # Never a step without a commit.
+        assert sum(map(len, offsets(made))) == 24
+
+
+def test_schedule_is_dreams_without_its_empty_steps() -> None:
+    """What the fallback asks for, against the rule as the card has it, from any state."""
+    rng = np.random.default_rng(1)
+    time = times(16, 1e-3).tolist()
+    for _ in range(300):
+        canvas = canvas_of(16)
+        decided = rng.choice(16, int(rng.integers(0, 15)), replace=False)
+        canvas.commit(decided, np.zeros(len(decided), np.int32))
+        step = int(rng.integers(0, 15))
+        view = view_of(rng.uniform(0.1, 0.9, 16), canvas=canvas,
+                       progress=Progress(16, step, step, 16, 16, 0))  # fmt: skip
+        policy = Dimple(threshold=1.0)
+        policy.start(canvas)
+        policy.block, policy.step = 0, step
+        masks = 16 - len(decided)
+        left, expected = masks / 16, masks
+        for later in range(max(step + 1, next(i for i, t in enumerate(time) if t < left)), 17):
+            if int(masks * (1 - time[later] / left)) >= 1:
+                expected = int(masks * (1 - time[later] / left))
+                break
+        assert len(policy.decide(view).commit) == expected
+
+
+def test_strictly_above_the_threshold() -> None:
+    confidence = np.array([0.5, 0.9, 0.95, 0.2])
+    for tau, expected in ((0.9, [2]), (0.89, [1, 2]), (0.95, [2])):
+        policy = Dimple(threshold=tau)
+        view = view_of(confidence)
+        policy.start(view.canvas)
+        assert policy.decide(view).commit.tolist() == expected
+    never = Dimple(threshold=0.0, score="entropy")
+    never.start(view.canvas)
+    assert len(never.decide(view_of(confidence)).commit) == 1
+
+
+def test_leftmost() -> None:
+    made = run(toy("full"), "dimple(threshold=1,score=autoregressive)")
+    assert [at for step in offsets(made) for at in step] == list(range(24))
+
+
+def test_random_subset_is_of_the_seed() -> None:
+    made = [offsets(run(toy("full"), "dimple(threshold=1,alg=origin)", seed=s)) for s in (1, 1, 2)]
+    assert made[0] == made[1] != made[2]
+
+
+@pytest.mark.parametrize("kind", ATTENTION)
+def test_placed_tokens_stay(kind: str) -> None:
+    for blocks in ("full", "fixed"):
+        for cache in ("none", "dual"):
+            spec = f"dimple(prior='0:9 8, 10:7, -2:6 5',blocks={blocks},cache={cache})"
+            made = run(toy(kind), spec, max_tokens=25, logprobs=0)
+            assert (made.output[:2], made.output[10], made.output[-2:]) == ([9, 8], 7, [6, 5])
+            decided = {at for step in offsets(made) for at in step}
+            assert decided == set(range(25)) - {0, 1, 10, 23, 24}
+            assert len(made.logprobs) == 25
+
+
+def test_the_model_reads_what_was_placed() -> None:
+    plain, placed = run(toy("full"), "dimple"), run(toy("full"), "dimple(prior='23:6')")
+    assert plain.output[:23] != placed.output[:23]
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["threshold=1.5", "threshold=nan", "score=best", "prior=5", "prior='5'", "prior='a:1'",
+     "prior='1:x'", "prior='--1:2'", "prior='1:'", "prior=':5'", f"prior='{'9' * 5000}'"],
+)  # fmt: skip
+def test_bad_settings(setting: str) -> None:
+    with pytest.raises(InvalidInput):
+        parse(f"dimple({setting})")
+
+
+@pytest.mark.parametrize("prior", [f"3:{MASK}", "24:1", "-25:1", "3:1 2,4:1", "0:" + " 4" * 24])
+def test_priors_that_do_not_fit(prior: str) -> None:
+    with pytest.raises(InvalidInput):
+        run(toy("full"), f"dimple(prior='{prior}')")

@@ -1,0 +1,119 @@
+"""dKV-Cache, decode and greedy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from canvases import ATTENTION, PROMPT, run, toy
+from views import canvas_of
+
+from paradecode.core.errors import InvalidInput
+from paradecode.methods.canvas.blocks.fixed import Fixed
+from paradecode.methods.canvas.caches.dkv import DelayedKV
+from paradecode.methods.canvas.caches.dkv_greedy import GreedyDelayedKV
+from paradecode.methods.canvas.loop import Unmask
+from paradecode.methods.canvas.policies.static import Static
+from paradecode.methods.canvas.view import Window
+from paradecode.methods.registry import parse
+
+FULL = ("full", "shift")
+WHOLE = len(PROMPT) + 24
+
+
+def steps(sequence):
+    return [step.canvas for step in sequence.trace]
+
+
+@pytest.mark.parametrize("kind", FULL)
+@pytest.mark.parametrize("cache", ["dkv", "dkv_greedy", "dkv_greedy(order=random,refresh=1)"])
+@pytest.mark.parametrize("policy", ["static(", "static(score=random,", "threshold(threshold=0.5,"])
+def test_refresh_at_every_forward_is_no_cache(kind: str, cache: str, policy: str) -> None:
+    cache = cache if "(" in cache else f"{cache}(refresh=1)"
+    for blocks in ("fixed", "full", "sliding", "adaptive"):
+        spec = f"{policy}block_length=8,blocks={blocks},cache={{}})"
+        cached, plain = (run(toy(kind), spec.format(name), seed=3) for name in (cache, "none"))
+        assert steps(cached) == steps(plain)
+        assert cached.rows == plain.rows
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ATTENTION if kind not in FULL])
+@pytest.mark.parametrize("cache", ["dkv", "dkv_greedy"])
+def test_exact_for_models_with_blocks(kind: str, cache: str) -> None:
+    cached = run(toy(kind), f"static(block_length=8,cache={cache})")
+    plain = run(toy(kind), "static(block_length=8)")
+    assert cached.output == plain.output
+    assert cached.rows < plain.rows
+
+
+def test_rows_of_decode() -> None:
+    """N at first, twice, and at every refresh; else all but what was decided two steps before."""
+    seen = []
+
+    class Watched(DelayedKV):
+        def plan(self, canvas, window):
+            made = super().plan(canvas, window)
+            seen.append(int(made.rows.sum()))
+            assert not (made.store & canvas.masked).any()
+            return made
+
+    made = run(toy("full"), lambda: Unmask(Static(), Fixed(), Watched(refresh=8)))
+    full = {0, 1, 8, 16}
+    known = [len(PROMPT) + step - 1 for step in range(24)]
+    assert seen == [WHOLE if step in full else WHOLE - known[step] for step in range(24)]
+    assert made.rows == sum(seen)
+
+
+@pytest.mark.parametrize("kind", FULL)
+def test_what_is_cached_was_computed_from_the_token(kind: str) -> None:
+    class Watched(DelayedKV):
+        def plan(self, canvas, window):
+            made = super().plan(canvas, window)
+            assert not (made.see & canvas.masked).any()
+            assert (canvas.stored[made.see] == canvas.tokens[made.see]).all()
+            return made
+
+    for policy in (Static(), Static("random")):
+        run(toy(kind), lambda policy=policy: Unmask(policy, Fixed(), Watched(), block_length=8))
+
+
+@pytest.mark.parametrize("kind", FULL)
+def test_rows_of_greedy(kind: str) -> None:
+    """Not more than the last token, the next one, and its neighbours (and a row for a shift)."""
+    for neighbours in (0, 3, 6):
+        cache = f"dkv_greedy(refresh=4,neighbours={neighbours},order=random)"
+        made = run(toy(kind), f"static(score=random,cache={cache})")
+        full, cheap = 6, 18
+        most = (2 + neighbours) * (1 + (kind == "shift"))
+        assert full * WHOLE + cheap <= made.rows <= full * WHOLE + cheap * most
+        assert made.forwards == 24
+
+
+@pytest.mark.parametrize("kind", FULL)
+def test_a_random_order_is_kept(kind: str) -> None:
+    """What greedy computes are the very positions that come next, so the order does not change."""
+    cached = run(toy(kind), "static(score=random,cache=dkv_greedy(order=random,refresh=7))", seed=4)
+    plain = run(toy(kind), "static(score=random)", seed=4)
+    assert [s.offsets for s in steps(cached)] == [s.offsets for s in steps(plain)]
+
+
+def test_neighbours_alternate_left_and_right() -> None:
+    canvas = canvas_of(12)
+    canvas.commit(np.array([4, 6]), np.array([1, 1]))
+    cache = GreedyDelayedKV(neighbours=3)
+    cache.start(canvas)
+    cache._scores[5] = 1.0
+    assert np.flatnonzero(cache._next(canvas, Window(0, 12))).tolist() == [2, 3, 5, 7]
+    cache._scores[0] = 2.0
+    assert np.flatnonzero(cache._next(canvas, Window(0, 12))).tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "dkv(refresh=0)", "dkv(refresh=1.5)", "dkv_greedy(neighbours=-1)", "dkv_greedy(order=best)",
+        "dkv_greedy(refresh=99999)", "dkv(window=2)", "dkv-greedy",
+    ],
+)  # fmt: skip
+def test_bad_settings(part: str) -> None:
+    with pytest.raises(InvalidInput):
+        parse(f"static(cache={part})")

@@ -1,0 +1,186 @@
+"""Elastic-Cache: what is computed, and from which layer on it is computed again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from canvases import ATTENTION, PROMPT, run, toy
+
+from paradecode.backends import open_backend
+from paradecode.core.errors import InvalidInput
+from paradecode.methods.canvas.blocks.full import Full
+from paradecode.methods.canvas.caches.elastic import ElasticCache
+from paradecode.methods.canvas.loop import Unmask
+from paradecode.methods.canvas.policies.static import Static
+from paradecode.methods.registry import parse
+from paradecode.models.tiny import tiny_checkpoint
+
+FULL = ("full", "shift")
+WHOLE = len(PROMPT) + 24
+POLICIES = (
+    "static(",
+    "static(steps=5,",
+    "threshold(threshold=0.5,",
+    "freedave(",
+    "ete(branches=3,",
+)
+
+
+def steps(sequence):
+    return [step.canvas for step in sequence.trace]
+
+
+class Watched(ElasticCache):
+    """Books each forward that is run: how many rows through which layers."""
+
+    def start(self, canvas):
+        super().start(canvas)
+        self.ran: list[list[tuple[int, tuple[int, ...] | None]]] = []
+        self.planned: list[int] = []
+
+    def plan(self, canvas, window):
+        made = super().plan(canvas, window)
+        fresh = canvas.stored != canvas.tokens
+        if not made.refresh:
+            assert (made.rows & fresh == fresh).all()
+            masks = int((made.rows & canvas.masked).sum())
+            assert masks == min(self.window, int(canvas.masked.sum()))
+            assert made.rows.sum() <= masks + self.track + (fresh & ~canvas.masked).sum()
+        self.planned.append(int(made.rows.sum()))
+        return made
+
+    def _watch(self, forwards):
+        self.ran.append([])
+        reply = None
+        while True:
+            try:
+                forward = forwards.send(reply)
+            except StopIteration as end:
+                return end.value
+            self.ran[-1].append((len(forward.tokens), forward.layers))
+            reply = yield forward
+
+    def _fill(self, forward):
+        return self._watch(super()._fill(forward))
+
+    def _check(self, forward):
+        return self._watch(super()._check(forward))
+
+
+def watched(backend, **settings):
+    caches = []
+
+    def build():
+        caches.append(Watched(**settings))
+        return Unmask(Static(), Full(), caches[0])
+
+    return run(backend, build), caches[0]
+
+
+@pytest.mark.parametrize("kind", FULL)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_always_refreshing_is_no_cache(kind: str, policy: str) -> None:
+    for blocks in ("full", "fixed", "sliding", "adaptive"):
+        spec = f"{policy}blocks={blocks},block_length=8,cache={{}})"
+        made = run(toy(kind), spec.format("elastic(threshold=1.01)"))
+        plain = run(toy(kind), spec.format("none"))
+        assert steps(made) == steps(plain)
+        assert made.rows == plain.rows
+        assert made.forwards == plain.forwards
+
+
+@pytest.mark.parametrize("kind", FULL)
+@pytest.mark.parametrize("threshold", [-1.0, 0.9, 1.0])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_all_rows_in_the_window_is_no_cache(kind: str, threshold: float, policy: str) -> None:
+    """Whatever is run through the upper layers once more then is what it was."""
+    spec = f"{policy}block_length=8,cache={{}})"
+    wide = f"elastic(window=99,track=99,threshold={threshold})"
+    made, plain = (run(toy(kind), spec.format(name)) for name in (wide, "none"))
+    assert steps(made) == steps(plain)
+    assert made.forwards == plain.forwards
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ATTENTION if kind not in FULL])
+def test_exact_for_models_with_blocks(kind: str) -> None:
+    made = run(toy(kind), "static(cache=elastic(window=2),block_length=8)")
+    plain = run(toy(kind), "static(block_length=8)")
+    assert made.output == plain.output
+    assert made.rows < plain.rows
+
+
+@pytest.mark.parametrize("window", [1, 4, 99])
+def test_never_refreshing_computes_the_window(window: int) -> None:
+    made, cache = watched(toy("full"), window=window, threshold=-1.0)
+    # The masks of the window, the token that was just decided, and the tracked one.
+    most = [WHOLE, *(min(window, 24 - step) + 2 for step in range(1, 24))]
+    assert all(rows <= limit for rows, limit in zip(cache.planned, most, strict=True))
+    assert made.rows == sum(cache.planned)
+    assert [len(forwards) for forwards in cache.ran] == [1] * 24
+
+
+def test_drift_runs_the_upper_layers() -> None:
+    made, cache = watched(toy("full"), window=4, threshold=1.0)
+    assert made.forwards == 24
+    again = [forwards[1] for forwards in cache.ran if len(forwards) == 2]
+    assert len(again) > 12  # A toy drifts at once, wherever a token was decided.
+    assert set(again) == {(WHOLE, (1,))}
+    assert made.rows == sum(cache.planned) + len(again) * round(WHOLE / 2)
+
+
+def test_layers_follow_the_threshold() -> None:
+    """On a transformer: the lower the threshold, the fewer layers are run again."""
+    pytest.importorskip("torch")
+    made = {}
+    for threshold in (-1.0, 0.9, 0.9999, 1.0):
+        backend = open_backend("torch", *tiny_checkpoint("llada"), dtype="fp32", threads=1)
+        sequence, cache = watched(backend, window=4, threshold=threshold)
+        assert len(sequence.output) == 24
+        made[threshold] = sequence.rows
+        for forwards in cache.ran:
+            assert all(layers is None for _, layers in forwards[:1])
+            for rows, layers in forwards[1:]:
+                assert rows == WHOLE
+                assert layers == tuple(range(layers[0], backend.config.layers))
+                assert layers[0] > 0
+    assert made[-1.0] <= made[0.9] <= made[0.9999] <= made[1.0]
+    assert made[-1.0] < made[1.0]
+
+
+@pytest.mark.parametrize("kind", ["llada", "dream"])
+def test_all_rows_in_the_window_is_no_cache_on_a_transformer(kind: str) -> None:
+    pytest.importorskip("torch")
+    for threshold in (-1.0, 1.0):
+        made, plain = (
+            run(open_backend("torch", *tiny_checkpoint(kind), dtype="fp32", threads=1), spec)
+            for spec in (
+                f"static(cache=elastic(window=99,track=99,threshold={threshold}))", "static"
+            )
+        )  # fmt: skip
+        assert made.output == plain.output
+
+
+def test_what_is_known_of_the_layers_is_what_they_last_put_out() -> None:
+    """With all rows in the window the states are those of a fresh forward."""
+    made = []
+
+    class Compared(ElasticCache):
+        def _check(self, forward):
+            reply = yield from super()._check(forward)
+            made.append(self._outputs.copy())
+            return reply
+
+    settings = {"window": 99, "track": 99}
+    for threshold in (-1.0, 1.0):
+        cache = Compared(threshold=threshold, **settings)
+        run(toy("full"), lambda cache=cache: Unmask(Static(), Full(), cache))
+    assert len(made) == 46
+    assert all(np.array_equal(a, b) for a, b in zip(made[:23], made[23:], strict=True))
+
+
+@pytest.mark.parametrize(
+    "part", ["window=0", "threshold=-2", "threshold=nan", "threshold=2", "track=0", "gamma=1"]
+)
+def test_bad_settings(part: str) -> None:
+    with pytest.raises(InvalidInput):
+        parse(f"static(cache=elastic({part}))")

@@ -1,0 +1,184 @@
+"""FreeDave: the text of the policy underneath, in fewer forwards."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from canvases import ATTENTION, PROMPT, PROMPTS, run, run_all, toy
+
+from paradecode.backends.native.backend import NativeBackend
+from paradecode.core.errors import InvalidInput
+from paradecode.core.sampling import SamplingParams
+from paradecode.engine.engine import Engine, Limits
+from paradecode.engine.request import GenerationRequest
+from paradecode.methods.registry import parse
+from paradecode.models.tiny import tiny_checkpoint
+from paradecode.testing.toy import ToyBackend, toy_config
+
+
+def steps(sequence):
+    return [step.canvas for step in sequence.trace]
+
+
+@pytest.mark.parametrize("mode", ["tree", "batch"])
+@pytest.mark.parametrize("kind", ATTENTION)
+def test_equals_static(kind: str, mode: str) -> None:
+    """Token by token and step by step, for seeds, block lengths, depths, orders and sampling."""
+    for seed in range(8):
+        length, depth = (2, 4, 7, 8, 16, 40, 3, 5)[seed], (2, 3, 4, 5, 8, 3, 4, 6)[seed]
+        eager = ("auto", "on", "off")[seed % 3]
+        blocks = ("fixed", "full", "sliding(masks=5)", "adaptive")[seed % 4]
+        backend = ToyBackend(
+            toy_config(**ATTENTION[kind]), seed=seed, surprise=(900, 300)[seed % 2]
+        )
+        setting = f"blocks={blocks},block_length={length}"
+        params = {"temperature": 0.8 * (seed % 2), "seed": seed}
+        plain = run(backend, f"static({setting})", **params)
+        drafted = run(
+            backend, f"freedave({setting},draft_steps={depth},mode={mode},eager={eager})", **params
+        )
+        assert drafted.output == plain.output
+        assert steps(drafted) == steps(plain)
+        if mode == "tree":
+            assert drafted.forwards <= plain.forwards
+
+
+class Certain(ToyBackend):
+    """What it predicts depends on nothing but the position."""
+
+    def head(self, states, tokens):
+        return self.table[self.at]
+
+    def _one(self, span):
+        rng = np.random.default_rng(5)
+        self.table = rng.normal(size=(200, self.config.vocab_size)) * 4
+        self.at = span.positions[span.logits]
+        return super()._one(span)
+
+
+@pytest.mark.parametrize("kind", ["full", "block"])
+def test_every_draft_comes_true_where_context_does_not_matter(kind: str) -> None:
+    backend = Certain(toy_config(**ATTENTION[kind]))
+    plain = run(backend, "static(block_length=8)", PROMPT[:4], 24)
+    assert plain.forwards == 24
+    for depth in (2, 4, 8):
+        drafted = run(
+            backend, f"freedave(block_length=8,draft_steps={depth},eager=off)", PROMPT[:4], 24
+        )
+        assert drafted.output == plain.output
+        # Each block begins with a forward of its own; its last canvas needs none.
+        assert drafted.forwards == 3 * (1 + -(-7 // depth))
+    ahead = run(backend, "freedave(block_length=8,draft_steps=4,eager=on)", PROMPT[:4], 24)
+    assert ahead.output == plain.output
+    assert ahead.forwards == 1 + -(-23 // 4)
+
+
+def test_batch_and_tree_compute_the_same_rows() -> None:
+    for kind in ATTENTION:
+        tree = run(toy(kind), "freedave(draft_steps=3,block_length=8)", max_tokens=16)
+        batch = run(toy(kind), "freedave(draft_steps=3,block_length=8,mode=batch)", max_tokens=16)
+        assert (batch.rows, steps(batch)) == (tree.rows, steps(tree))
+        assert batch.forwards > tree.forwards  # Each of a batch counts.
+
+
+def test_batch_shares_the_steps_of_the_engine() -> None:
+    def engine_forwards(spec: str) -> int:
+        engine = Engine({"target": toy("full", surprise=0)}, Limits(kv_tokens=1024))
+        params = SamplingParams(max_tokens=16, ignore_eos=True)
+        engine.add(GenerationRequest(np.array(PROMPT, np.int32), parse(spec), params))
+        while engine.busy:
+            engine.step()
+        return engine.forwards
+
+    tree = engine_forwards("freedave(block_length=16,draft_steps=4)")
+    assert engine_forwards("freedave(block_length=16,draft_steps=4,mode=batch)") == tree
+
+
+@pytest.mark.parametrize("cache", ["prefix", "dual"])
+@pytest.mark.parametrize("kind", ["block", "block-shift", "causal"])
+def test_exact_caches_change_nothing(kind: str, cache: str) -> None:
+    for mode in ("tree", "batch"):
+        plain = run(toy(kind), "static(block_length=8)")
+        drafted = run(toy(kind), f"freedave(block_length=8,cache={cache},mode={mode})")
+        assert drafted.output == plain.output
+        assert drafted.rows < run(toy(kind), f"freedave(block_length=8,mode={mode})").rows
+
+
+def test_plus_plus_commits_what_was_foreseen() -> None:
+    """Over `threshold` a draft may be a part of a decision; no canvas is left half decided."""
+    for kind in ATTENTION:
+        for surprise in (100, 700):
+            plain = run(toy(kind, surprise), "threshold(threshold=0.6,block_length=8)")
+            plus = run(
+                toy(kind, surprise), "freedave(base=threshold(threshold=0.6),block_length=8)"
+            )
+            assert len(plus.output) == len(plain.output)
+            decided = [at for step in steps(plus) for at in step.offsets]
+            assert len(set(decided)) == len(decided)
+            assert plus.forwards <= len(decided)
+
+
+def test_in_a_batch_with_stops_and_penalties() -> None:
+    params = (
+        SamplingParams(max_tokens=24, repetition_penalty=1.4),
+        SamplingParams(max_tokens=19, temperature=0.9, seed=3, logprobs=2),
+        SamplingParams(max_tokens=9, stop="g"),
+        SamplingParams(max_tokens=21, min_tokens=9, presence_penalty=0.5),
+    )
+    for kind in ATTENTION:
+        backend = toy(kind)
+        plain = run_all(backend, list(zip(["static"] * 4, PROMPTS, params, strict=True)))
+        drafted = run_all(backend, list(zip(["freedave"] * 4, PROMPTS, params, strict=True)))
+        for one, other in zip(plain, drafted, strict=True):
+            assert other.error is None
+            assert (one.output, one.logprobs, one.finish_reason) == (
+                other.output, other.logprobs, other.finish_reason,
+            )  # fmt: skip
+
+
+def test_guarantee_is_that_of_what_is_drafted() -> None:
+    assert parse("freedave").guarantee == "exact"
+    assert parse("freedave(draft_steps=8,mode=batch,block_length=4)").guarantee == "exact"
+    for lossy in ("base=threshold", "steps=4", "cache=dual", "base=static(score=margin)"):
+        assert parse(f"freedave({lossy})").guarantee == "lossy"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "freedave(draft_steps=0)",
+        "freedave(draft_steps=65)",
+        "freedave(draft_steps=2.5)",
+        "freedave(mode=forest)",
+        "freedave(base=nothing)",
+        "freedave(base='static(score=nothing)')",
+        "freedave(base=" * 5 + "static" + ")" * 5,
+        "freedave(base=" * 250 + "static" + ")" * 250,
+    ],
+)
+def test_bad_settings(spec: str) -> None:
+    with pytest.raises(InvalidInput):
+        parse(spec)
+
+
+def test_many_drafts_of_a_long_canvas_stay_bounded() -> None:
+    prompt = tuple(4 + i % 20 for i in range(120))
+    long = run(toy("full"), "freedave(draft_steps=64,block_length=32)", prompt, 32)
+    assert long.output == run(toy("full"), "static(block_length=32)", prompt, 32).output
+    assert long.rows <= long.forwards * 4096
+
+
+@pytest.mark.parametrize("dtype", ["f32", "q4"])
+@pytest.mark.parametrize("kind", ["llada", "dream", "sdar"])
+def test_no_bit_changes_on_transformers(kind: str, dtype: str) -> None:
+    """Confidences included: a row's sums do not depend on the other canvases of its forward."""
+    kv = "f32" if dtype == "f32" else "f16"
+    prompt = tuple(5 + (7 * i) % 80 for i in range(21))
+    for seed, values in enumerate(({}, {"temperature": 0.8, "seed": 3})):
+        backend = NativeBackend(
+            *tiny_checkpoint(kind, seed=seed), dtype=dtype, kv_dtype=kv, threads=1
+        )
+        plain = run(backend, "static(block_length=8)", prompt, **values)
+        for mode in ("tree", "batch"):
+            spec = f"freedave(block_length=8,draft_steps=5,mode={mode})"
+            assert steps(run(backend, spec, prompt, **values)) == steps(plain)

@@ -1,0 +1,110 @@
+"""The joint sampler: static between its limits, and its layer as the formula has it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from canvases import run, toy
+
+from paradecode.backends.native.backend import NativeBackend
+from paradecode.core.errors import InvalidInput
+from paradecode.methods.canvas.joint_layer import open_layer
+from paradecode.methods.registry import parse
+from paradecode.models.tiny import tiny_checkpoint
+from paradecode.testing.trained_parts import joint_layer
+
+
+def saved(path: Path, **settings) -> Path:
+    joint_layer(**settings).save(path)
+    return path
+
+
+def decided(sequence):
+    return [at for step in sequence.trace for at in step.canvas.offsets]
+
+
+@pytest.mark.parametrize("score", ["entropy", "confidence", "random"])
+def test_a_layer_of_zeros_is_static_with_as_many_a_forward(tmp_path: Path, score: str) -> None:
+    path = saved(tmp_path / "layer", size=0.0)
+    for kind in ("full", "shift"):
+        for tokens in (2, 4):
+            common = {"temperature": 0.9, "seed": 4}
+            spec = f"static(score={score},steps={24 // tokens},block_length=8)"
+            plain = run(toy(kind), spec, **common)
+            spec = f"joint-sampler(layer='{path}',tokens={tokens},score={score},block_length=8)"
+            made = run(toy(kind), spec, **common)
+            assert (made.output, made.forwards) == (plain.output, plain.forwards)
+            # A step's positions are listed in ascending order.
+            chunks = np.reshape(decided(made), (-1, tokens))
+            assert np.sort(chunks).ravel().tolist() == decided(plain)
+
+
+def test_full_forwards_are_the_masks_over_the_tokens(tmp_path: Path) -> None:
+    path = saved(tmp_path / "layer", size=0.0)
+    for tokens, forwards in ((1, 24), (2, 12), (3, 9), (4, 6), (8, 3), (64, 3)):
+        made = run(toy("full"), f"joint-sampler(layer='{path}',tokens={tokens},block_length=8)")
+        assert made.forwards == forwards
+        assert len(made.trace) == 24
+
+
+@pytest.mark.parametrize("kind", ["llada", "dream", "sdar"])
+def test_real_states_of_a_zero_layer_change_nothing_and_others_do(
+    tmp_path: Path, kind: str
+) -> None:
+    """In the native core, whose head gives a row the same logits whoever asks."""
+    config, weights = tiny_checkpoint(kind)
+    backend = NativeBackend(config, weights, threads=1)
+    sizes = {"vocab_size": config.vocab_size, "hidden_size": config.hidden_size}
+    outputs = []
+    for size in (0.0, 3.0):
+        path = saved(tmp_path / f"layer{size}", size=size, **sizes)
+        spec = f"joint-sampler(layer='{path}',tokens=4,score=confidence,block_length=4)"
+        outputs.append(run(backend, spec, (5, 6, 7, 8), 16))
+    plain = run(backend, "static(steps=4,block_length=4)", (5, 6, 7, 8), 16)
+    assert outputs[0].output == plain.output
+    assert outputs[1].output != plain.output
+    assert outputs[0].forwards == outputs[1].forwards == plain.forwards == 4
+
+
+def test_the_layer_is_blind_where_a_row_may_not_see() -> None:
+    layer, random = joint_layer(), np.random.default_rng(0)
+    states = random.standard_normal((6, 5)).astype(np.float32)
+    tokens, positions = np.arange(6), np.arange(6)
+    causal = np.tri(6, dtype=bool)
+    seen, all_seen = (layer(tokens, states, positions, mask) for mask in (causal, None))
+    other = layer(np.array([0, 1, 2, 3, 4, 20]), states, positions, causal)
+    assert np.array_equal(seen[:5], other[:5])
+    assert not np.allclose(seen[5], other[5])
+    assert not np.allclose(seen[0], all_seen[0])
+    # Rotary positions: only distances count.
+    moved = layer(tokens, states, positions + 7, None)
+    assert np.allclose(moved, all_seen, atol=1e-5)
+    assert not np.allclose(layer(tokens, states, positions[::-1], None), all_seen, atol=1e-3)
+
+
+def test_a_layer_of_another_model_is_refused(tmp_path: Path) -> None:
+    for name, value in (("vocab_size", 30), ("hidden_size", 7)):
+        path = saved(tmp_path / name, **{name: value})
+        with pytest.raises(InvalidInput, match=f"{name} {value}.*train one for this model"):
+            run(toy("full"), f"joint-sampler(layer='{path}')")
+
+
+def test_without_a_layer_it_names_the_command() -> None:
+    with pytest.raises(InvalidInput, match="paradecode train joint-sampler"):
+        parse("joint-sampler")
+
+
+def test_strangers_may_not_name_files(tmp_path: Path) -> None:
+    spec = f"joint-sampler(layer='{saved(tmp_path / 'layer')}')"
+    parse(spec)
+    with pytest.raises(InvalidInput, match="where the server is started"):
+        parse(spec, trusted=False)
+    assert open_layer(str(tmp_path / "layer")).facts["width"] == 8
+
+
+@pytest.mark.parametrize("settings", ["tokens=0", "tokens=65", "score=best", "layer=5"])
+def test_bad_settings(settings: str) -> None:
+    with pytest.raises(InvalidInput):
+        parse(f"joint-sampler({settings})")

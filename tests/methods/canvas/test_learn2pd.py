@@ -1,0 +1,140 @@
+"""Learn2PD and EoTP: the limits of the filter, and what cutting at an end of text may change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from canvases import ATTENTION, EOS, PROMPTS, run, toy
+
+from paradecode.core.errors import InvalidInput
+from paradecode.methods.canvas.unmask_filter import open_filter
+from paradecode.methods.registry import parse
+from paradecode.testing.toy import ToyBackend, toy_config
+from paradecode.testing.trained_parts import constant_filter, random_filter
+
+LOOP = "block_length=8"
+
+
+def saved(path: Path, logit: float) -> Path:
+    constant_filter(logit).save(path)
+    return path
+
+
+def canvases(sequence):
+    return [step.canvas for step in sequence.trace]
+
+
+def test_forwards_lie_between_the_two(tmp_path: Path) -> None:
+    random_filter().save(tmp_path / "filter")
+    counts = [
+        run(toy("full"), f"learn2pd(filter='{tmp_path}/filter',sure={sure},{LOOP})").forwards
+        for sure in (0.0, 0.3, 0.7, 1.0)
+    ]
+    assert counts == sorted(counts)
+    assert 3 == counts[0] < counts[1] < 24 == counts[-1]
+
+
+def test_the_filter_reads_its_own_block() -> None:
+    trained, random = random_filter(block=4), np.random.default_rng(3)
+    confidence = random.random(10)
+    whole = trained.judge(confidence, np.arange(10))
+    assert np.allclose(whole[4:8], trained.predict(confidence[None, 4:8])[0])
+    assert np.allclose(whole[8:], trained.predict(np.array([[*confidence[8:], 1, 1]]))[0, :2])
+    some = np.array([1, 3])
+    given = np.ones(4)
+    given[some] = confidence[some]
+    assert np.allclose(trained.judge(confidence[some], some), trained.predict(given[None])[0, some])
+    assert len(trained.judge(np.empty(0), np.empty(0, np.int64))) == 0
+
+
+def with_ends(kind: str, seed: int) -> ToyBackend:
+    """A model so erratic that it often ends a text."""
+    return ToyBackend(toy_config(vocab_size=9, **ATTENTION[kind]), seed=seed, surprise=1000)
+
+
+@pytest.mark.parametrize("kind", ATTENTION)
+@pytest.mark.parametrize("when", ["decided", "guessed"])
+def test_what_is_decided_stays_and_the_canvas_only_shrinks(kind: str, when: str) -> None:
+    cuts = 0
+    for seed, prompt in enumerate(((5, 6, 7), (4,), (6, 4, 4, 7, 5))):
+        spec = f"eotp(when={when},{LOOP})"
+        made = run(with_ends(kind, seed), spec, prompt, 24, ignore_eos=False)
+        steps, text = canvases(made), dict[int, int]()
+        lengths = [step.length for step in steps]
+        assert lengths == sorted(lengths, reverse=True)
+        for step in steps:
+            assert not step.revoked
+            text |= zip(step.offsets, step.tokens, strict=True)
+        assert made.output == [text[at] for at in range(len(made.output))]
+        cuts += lengths[-1] < 24
+    assert cuts > 0
+
+
+@pytest.mark.parametrize("base", ["static", "threshold(threshold=0.3)"])
+def test_rows_see_nothing_of_what_is_cut_so_the_text_is_the_same(base: str) -> None:
+    """Of causal rows, no prediction before the end depends on what is behind it."""
+    shorter = 0
+    for seed in range(6):
+        model = with_ends("causal", seed)
+        name, _, inside = base.rstrip(")").partition("(")
+        settings = ",".join(filter(None, (inside, "block_length=24")))
+        plain = run(model, f"{name}({settings})", (5, 6), 24, ignore_eos=False)
+        cut = run(model, f"eotp(base={base},block_length=24)", (5, 6), 24, ignore_eos=False)
+        assert cut.output == plain.output
+        assert cut.rows <= plain.rows
+        shorter += cut.rows < plain.rows
+    assert shorter > 0
+
+
+def test_the_filter_cuts_unless_told_not_to(tmp_path: Path) -> None:
+    always = saved(tmp_path / "always", 40.0)
+    for seed in range(4):
+        model = with_ends("full", seed)
+        lengths = {}
+        for end in ("decided", "guessed", "off"):
+            spec = f"learn2pd(filter='{always}',end={end},block_length=8)"
+            made = run(model, spec, (5, 6, 7), 24, ignore_eos=False)
+            lengths[end] = canvases(made)[0].length
+            first = made.output.index(EOS) + 1 if EOS in made.output else len(made.output)
+            assert len(made.output) == first
+        assert lengths["off"] == 24 or canvases(made)[-1].length == 24
+        assert lengths["guessed"] <= lengths["decided"] <= 24
+
+
+def test_an_end_that_may_be_revoked_is_none(tmp_path: Path) -> None:
+    always = saved(tmp_path / "always", 40.0)
+    for spec in ("eotp(base=remask)", f"learn2pd(filter='{always}',base=remask)"):
+        with pytest.raises(InvalidInput, match="revoked"):
+            parse(spec)
+    parse(f"learn2pd(filter='{always}',base=remask,end=off)")
+
+
+def test_without_a_filter_it_names_the_command() -> None:
+    with pytest.raises(InvalidInput, match="paradecode train unmask-filter"):
+        parse("learn2pd")
+
+
+def test_strangers_may_not_name_files(tmp_path: Path) -> None:
+    path = saved(tmp_path / "filter", 0.0)
+    spec = f"learn2pd(filter='{path}')"
+    parse(spec)
+    with pytest.raises(InvalidInput, match="where the server is started"):
+        parse(spec, trusted=False)
+    with pytest.raises(InvalidInput, match="method itself"):
+        parse(f"prophet(base=learn2pd(filter='{path}'))")
+
+
+@pytest.mark.parametrize("settings", ["sure=1.1", "sure=nan", "end=never", "filter=3", "base=none"])
+def test_bad_settings(settings: str) -> None:
+    with pytest.raises(InvalidInput):
+        parse(f"learn2pd({settings})")
+
+
+def test_every_prompt_ends(tmp_path: Path) -> None:
+    random_filter().save(tmp_path / "filter")
+    for prompt in PROMPTS:
+        made = run(toy("full"), f"learn2pd(filter='{tmp_path}/filter',sure=0.5)", prompt, 17)
+        assert len(made.output) == 17
+        assert open_filter(str(tmp_path / "filter")).block == 8

@@ -1,0 +1,56 @@
+"""LocalLeap: `threshold`, relaxed around anchors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from views import view_of
+
+from paradecode.core.errors import InvalidInput
+from paradecode.methods.canvas.policies.local_leap import LocalLeap
+from paradecode.methods.canvas.policies.threshold import Threshold
+from paradecode.methods.registry import parse
+
+
+def steps(sequence):
+    return [step.canvas for step in sequence.trace]
+
+
+def test_neighbours_of_anchors() -> None:
+    confidence = np.array([0.95, 0.8, 0.1, 0.8, 0.8, 0.74, 0.8, 0.92, 0.76])
+    at = 5 + np.arange(9)
+    for radius, expected in ((0, [0, 7]), (1, [0, 1, 6, 7, 8]), (2, [0, 1, 6, 7, 8]),
+                             (3, [0, 1, 3, 4, 6, 7, 8])):  # fmt: skip
+        made = LocalLeap(radius=radius).decide(view_of(confidence, start=5))
+        assert made.commit.tolist() == at[expected].tolist()
+
+
+def test_anchors_are_in_the_window_and_do_not_cascade() -> None:
+    confidence = np.array([0.99, 0.8, 0.8, 0.8, 0.99])
+    view = view_of(confidence, window=(1, 4))
+    assert LocalLeap(radius=2).decide(view).commit.tolist() == [1]  # No anchor: the best one.
+    confidence[1] = 0.9
+    view = view_of(confidence, window=(1, 4))
+    assert LocalLeap(radius=1).decide(view).commit.tolist() == [1, 2]  # 2 does not reach 3.
+
+
+def test_commits_what_threshold_commits_and_more() -> None:
+    rng = np.random.default_rng(1)
+    more = 0
+    for _ in range(200):
+        view = view_of(rng.uniform(0.3, 1.0, 12))
+        plain, leap = Threshold().decide(view).commit, LocalLeap().decide(view).commit
+        assert set(plain.tolist()) <= set(leap.tolist())
+        more += len(leap) - len(plain)
+    assert more > 100
+
+
+def test_one_anchor_ends_the_block() -> None:
+    view = view_of(np.array([0.1, 0.2, 0.95, 0.3, 0.01]))
+    assert len(LocalLeap(relaxed=0.0, radius=5).decide(view).commit) == 5
+
+
+@pytest.mark.parametrize("setting", ["radius=-1", "radius=0.5", "relaxed=2", "threshold=nan"])
+def test_bad_settings(setting: str) -> None:
+    with pytest.raises(InvalidInput):
+        parse(f"local-leap({setting})")

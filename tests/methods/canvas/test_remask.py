@@ -1,0 +1,93 @@
+"""Secondary remasking: a schedule of masks, and decisions that are taken back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from canvases import ATTENTION, run, toy
+from views import canvas_of, view_of
+
+from paradecode.core.errors import InvalidInput
+from paradecode.methods.canvas.policies.remask import Remask
+from paradecode.methods.canvas.view import Progress
+from paradecode.methods.registry import parse
+
+OFF = "form=paper,least=0,drop=1"
+
+
+def steps(sequence):
+    return [step.canvas for step in sequence.trace]
+
+
+def left_after(sequence) -> list[int]:
+    """Masks after each step."""
+    left, found = steps(sequence)[0].length, []
+    for step in steps(sequence):
+        left += len(step.revoked) - len(step.offsets)
+        found.append(left)
+    return found
+
+
+@pytest.mark.parametrize("kind", ATTENTION)
+def test_nothing_is_revoked_where_all_is_good_enough(kind: str) -> None:
+    made = run(toy(kind), f"remask({OFF},block_length=8)", seed=1)
+    assert not any(step.revoked for step in steps(made))
+
+
+@pytest.mark.parametrize("kind", ATTENTION)
+def test_both_forms_revoke_and_end(kind: str) -> None:
+    for form in ("form=released", "form=paper,least=1.0"):
+        made = run(toy(kind, 1000), f"remask({form},blocks=full)", seed=1, max_tokens=25)
+        revoked = [at for step in steps(made) for at in step.revoked]
+        assert revoked
+        assert made.forwards <= 12
+        if "paper" in form:
+            assert len(set(revoked)) == len(revoked)  # Once each by default.
+        assert left_after(made)[-1] == 0
+
+
+def test_without_noise_the_best_are_kept() -> None:
+    canvas = canvas_of(6)
+    confidence = np.array([0.9, 0.2, 0.8, 0.3, 0.7, 0.4])
+    policy = Remask(form="paper", noise=0.0)
+    policy.start(canvas)
+    view = view_of(confidence, canvas=canvas, progress=Progress(3, 0, 0, 6, 6, 0))
+    assert policy.decide(view).commit.tolist() == [0]  # floor(6 cos 30 degrees) = 5 stay.
+    canvas.commit(np.array([0]), np.array([0], np.int32))
+    policy.round = 1
+    view = view_of(confidence, canvas=canvas, progress=Progress(3, 1, 1, 6, 6, 0))
+    assert policy.decide(view).commit.tolist() == [2, 4]  # floor(6 cos 60 degrees) = 3 stay.
+
+
+def test_planted_mistake_is_taken_back() -> None:
+    """The paper's form: the model no longer believes in what it committed."""
+    canvas = canvas_of(6)
+    policy = Remask(form="paper", noise=0.0, drop=0.5, least=0.0)
+    policy.start(canvas)
+    first = np.array([0.9, 0.2, 0.8, 0.3, 0.7, 0.4])
+    policy.decide(view_of(first, canvas=canvas, progress=Progress(3, 0, 0, 6, 6, 0)))
+    canvas.commit(np.array([0]), np.array([0], np.int32))
+    second = np.full((6, 12), 0.0)
+    second[:, 11] = -np.inf
+    second[0, 5] = 9.0  # Now it would say 5 there.
+    view = view_of(logits=second, canvas=canvas, progress=Progress(3, 1, 1, 6, 6, 0))
+    decision = policy.decide(view)
+    assert decision.revoke.tolist() == [0]
+    canvas.revoke(decision.revoke)
+    canvas.commit(decision.commit, np.ones(len(decision.commit), np.int32))
+    last = policy.decide(view_of(logits=second, canvas=canvas, progress=Progress(3, 2, 2, 6, 6, 0)))
+    assert set(last.commit.tolist()) == set(np.flatnonzero(canvas.masked).tolist())
+
+
+def test_revoked_text_was_never_shown() -> None:
+    made = run(toy("full", 1000), "remask(block_length=8,steps=24)", seed=2)
+    shown = 0
+    for step in made.trace:
+        assert all(at >= shown for at in step.canvas.revoked)
+        shown += len(step.tokens)
+
+
+@pytest.mark.parametrize("setting", ["form=no", "noise=-1", "least=2", "drop=-0.1", "limit=-1"])
+def test_bad_settings(setting: str) -> None:
+    with pytest.raises(InvalidInput):
+        parse(f"remask({setting})")

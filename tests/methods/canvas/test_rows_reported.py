@@ -1,0 +1,60 @@
+"""``Stats.rows`` is what the backend computed, whatever the cache and the policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from canvases import ATTENTION, PROMPT, run_all
+
+from paradecode.backends.interface import Span, SpanResult
+from paradecode.core.errors import InvalidInput
+from paradecode.core.sampling import SamplingParams
+from paradecode.methods.canvas.caches import CACHES
+from paradecode.testing.canvas_matrix import policies, spec
+from paradecode.testing.toy import ToyBackend, toy_config
+
+
+class Counting(ToyBackend):
+    """Counts rows times layers."""
+
+    computed = 0
+
+    def forward(self, spans: Sequence[Span]) -> list[SpanResult]:
+        for span in spans:
+            layers = self.config.layers if span.layers is None else len(span.layers)
+            self.computed += len(span.positions) * layers
+        return super().forward(spans)
+
+
+def counts(method: str, kind: str, max_tokens: int = 24) -> tuple[int, float, int]:
+    """Rows reported, rows computed, and tokens."""
+    backend = Counting(toy_config(**ATTENTION[kind]), surprise=700)
+    params = SamplingParams(max_tokens=max_tokens, ignore_eos=True, seed=2)
+    (made,) = run_all(backend, [(method, PROMPT, params)])
+    if isinstance(made.error, InvalidInput):
+        pytest.skip(f"not with this model: {made.error}")
+    assert made.error is None
+    assert made.stats.rows == made.rows
+    return made.stats.rows, backend.computed / backend.config.layers, made.stats.generated
+
+
+@pytest.mark.parametrize("kind", ATTENTION)
+@pytest.mark.parametrize("cache", CACHES)
+def test_every_cache(cache: str, kind: str) -> None:
+    reported, computed, tokens = counts(f"static(cache={cache},block_length=8)", kind)
+    # A forward of some layers counts in part, and each of them is rounded.
+    assert abs(reported - computed) <= (tokens if cache == "elastic" else 0)
+    everything, _, _ = counts("static(block_length=8)", kind)
+    assert (reported < everything) == (cache != "none")
+
+
+@pytest.mark.parametrize("kind", ["full", "block-shift"])
+@pytest.mark.parametrize("policy", [*policies(), "freedave-batch"])
+def test_every_policy(policy: str, kind: str) -> None:
+    """Branches count as the rows that they are; passes through the head alone are none."""
+    method = spec(policy.removesuffix("-batch"), "fixed", "dual")
+    if policy == "freedave-batch":
+        method = method.replace("(", "(mode=batch,", 1)
+    reported, computed, _ = counts(method, kind)
+    assert reported == computed

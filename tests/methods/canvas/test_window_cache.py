@@ -1,0 +1,119 @@
+"""Window-Diffusion: the context, the active masks, and the phases."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from canvases import ATTENTION, PROMPT, run, toy
+
+from paradecode.core.errors import InvalidInput
+from paradecode.methods.canvas.blocks.full import Full
+from paradecode.methods.canvas.caches.window import WindowCache
+from paradecode.methods.canvas.loop import Unmask
+from paradecode.methods.canvas.policies.static import Static
+from paradecode.methods.registry import parse
+
+FULL = ("full", "shift")
+WHOLE = len(PROMPT) + 24
+
+
+def steps(sequence):
+    return [step.canvas for step in sequence.trace]
+
+
+@pytest.mark.parametrize("kind", FULL)
+@pytest.mark.parametrize("policy", ["static(", "static(steps=5,", "threshold(threshold=0.5,"])
+def test_as_wide_as_the_canvas_and_always_anew_is_no_cache(kind: str, policy: str) -> None:
+    for blocks in ("full", "fixed", "sliding", "adaptive"):
+        spec = f"{policy}blocks={blocks},block_length=8,cache={{}})"
+        made = run(toy(kind), spec.format("window(active=24,buffer=24,refresh=1)"))
+        plain = run(toy(kind), spec.format("none"))
+        assert steps(made) == steps(plain)
+        assert made.rows == plain.rows
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ATTENTION if kind not in FULL])
+def test_exact_for_models_with_blocks(kind: str) -> None:
+    made = run(toy(kind), "static(cache=window(active=2,buffer=3),block_length=8)")
+    plain = run(toy(kind), "static(block_length=8)")
+    assert made.output == plain.output
+    assert made.rows < plain.rows
+
+
+class Watched(WindowCache):
+    """Books what is computed and seen, and in which phase."""
+
+    def start(self, canvas):
+        super().start(canvas)
+        self.phases, self.decided = [], 0
+
+    def plan(self, canvas, window):
+        made = super().plan(canvas, window)
+        known = int((~canvas.masked).sum())
+        if made.see.any():
+            self.phases[-1].append(int(made.rows.sum()))
+            rows = int(made.rows.sum())
+            # The active masks, and what was decided since the phase began.
+            assert rows <= self.active + known - self.decided
+            assert not ((made.see | made.rows) & ~self._context).any()
+            assert (canvas.stored == canvas.tokens)[made.see].all()
+        else:
+            self.phases.append([int(made.rows.sum())])
+            self.decided = known
+            assert made.rows.sum() == known + min(self.buffer, canvas.masked.sum())
+        assert (made.rows & canvas.masked).sum() >= min(self.active, canvas.masked.sum())
+        return made
+
+
+@pytest.mark.parametrize("kind", FULL)
+@pytest.mark.parametrize("score", ["confidence", "random"])
+@pytest.mark.parametrize(("active", "buffer", "refresh"), [(4, 12, 6), (1, 24, 32), (3, 3, 9)])
+def test_phases(kind: str, score: str, active: int, buffer: int, refresh: int) -> None:
+    made = []
+
+    def build():
+        made.append(Watched(active, buffer, refresh))
+        return Unmask(Static(score), Full(), made[0])
+
+    sequence = run(toy(kind), build)
+    lengths = [len(phase) for phase in made[0].phases]
+    assert sequence.forwards == sum(lengths) == 24
+    assert max(lengths) <= refresh
+    # Short only where the context had run out of masks, or at the end.
+    for length in lengths[:-1]:
+        assert length == min(refresh, buffer - active + 1)
+    assert sequence.rows < 24 * WHOLE
+
+
+def test_positions_come_only_from_what_is_active() -> None:
+    made = run(toy("full"), "static(blocks=full,cache=window(active=3,buffer=10,refresh=8))")
+    masked = set(range(24))
+    for number, step in enumerate(steps(made)):
+        near = sorted(masked)[: 3 if number % 8 else 10]
+        assert set(step.offsets) <= set(near)
+        masked -= set(step.offsets)
+
+
+def test_a_decided_token_is_computed_until_the_phase_ends() -> None:
+    rows = []
+
+    class Rows(WindowCache):
+        def plan(self, canvas, window):
+            made = super().plan(canvas, window)
+            rows.append(set(np.flatnonzero(made.rows).tolist()))
+            return made
+
+    made = run(toy("full"), lambda: Unmask(Static(), Full(), Rows(4, 20, 6)))
+    decided = [step.offsets[0] + len(PROMPT) for step in steps(made)]
+    assert decided[0] in rows[1]  # What the first forward decided: once more.
+    assert decided[0] not in rows[2]
+    assert set(decided[1:5]) <= rows[5]
+
+
+@pytest.mark.parametrize(
+    "part",
+    ["active=0", "active=9,buffer=8", "buffer=15", "refresh=0", "active=1.5", "window=3"],
+)
+def test_bad_settings(part: str) -> None:
+    with pytest.raises(InvalidInput):
+        parse(f"static(cache=window({part}))")

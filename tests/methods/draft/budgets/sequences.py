@@ -1,0 +1,81 @@
+"""What budgets ask of a sequence, and a drafter with known acceptance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from paradecode.core.logits import ArrayLogits
+from paradecode.core.sequence import Verdict
+from paradecode.core.tree import EMPTY, ROOT, TokenTree
+from paradecode.methods.draft.budgets import Budget
+
+LOGITS = ArrayLogits(np.zeros((1, 4)))
+
+
+class Asked:
+    """Answers with a cost curve; keeps shared stores."""
+
+    neighbours = 0
+
+    def __init__(self, curve: Callable[[int], float] | None = None) -> None:
+        self.curve = curve
+        self.stores: dict[str, Any] = {}
+
+    def step_seconds(self, rows: int, model: str = "target") -> float | None:
+        return self.curve(rows) if self.curve else None
+
+    def shared(self, name: str, make: Callable[[], Any]) -> Any:
+        return self.stores.setdefault(name, make())
+
+
+def verdict(tree: TokenTree, node: int) -> Verdict:
+    """The verification that accepts the path to ``node``."""
+    path: list[int] = []
+    while node != ROOT:
+        path.append(int(tree.tokens[node]))
+        node = int(tree.parents[node])
+    tokens = [*path[::-1], -1]
+    return Verdict(tokens, [0] * len(tokens), LOGITS)
+
+
+def grown(
+    budget: Budget, seq: Asked, estimates: Callable[[list[int]], np.ndarray], price: float = 0.0
+) -> tuple[TokenTree, int]:
+    """The tree that a drafter with these estimates grows, and how many forwards it took.
+
+    Args:
+        estimates: path of ranks -> float [W], chances of the next tokens, best first. The token of
+            a node is its rank.
+    """
+    limit = budget.limit(seq)  # type: ignore[arg-type]
+    tree, forwards = EMPTY, 0
+    leaves = np.array([ROOT], np.int32)
+    while limit:
+        leaves = budget.expand(seq, tree, leaves, lambda rows: price)  # type: ignore[arg-type]
+        if len(leaves) == 0:
+            break
+        forwards += 1
+        offered = np.stack([estimates(_path(tree, leaf)) for leaf in leaves]).astype(np.float32)
+        at = np.nonzero(budget.grow(seq, tree, leaves, offered))  # type: ignore[arg-type]
+        first = len(tree)
+        tree = TokenTree(
+            np.concatenate([tree.tokens, at[1].astype(np.int32)]),
+            np.concatenate([tree.parents, leaves[at[0]]]),
+            np.concatenate([tree.estimates, offered[at]]),
+        )
+        fresh = np.arange(first, len(tree), dtype=np.int32)
+        leaves = fresh[np.argsort(-tree.reach[fresh], kind="stable")]
+        if len(leaves) == 0 or forwards >= limit:
+            break
+    return budget.cut(seq, tree), forwards  # type: ignore[arg-type]
+
+
+def _path(tree: TokenTree, node: int) -> list[int]:
+    path: list[int] = []
+    while node != ROOT:
+        path.append(int(tree.tokens[node]))
+        node = int(tree.parents[node])
+    return path[::-1]

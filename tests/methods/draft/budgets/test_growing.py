@@ -1,0 +1,196 @@
+"""Budgets that a growing drafter consults: what is grown, what is cut, and when it stops."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sequences import Asked, grown, verdict
+
+from paradecode.core.tree import ROOT, Drawn, Mode, TokenTree
+from paradecode.methods.draft.budgets import (
+    Confidence,
+    CostCurve,
+    DySpec,
+    Fixed,
+    Hardware,
+    SpecDecPP,
+)
+from paradecode.methods.draft.budgets.acceptance_head import (
+    AcceptanceHead,
+    AcceptanceLog,
+    features,
+)
+from paradecode.methods.draft.budgets.calibration import Calibration
+
+
+def chances(seed: int, width: int = 3):
+    """Chances of the children of every path: descending, with a sum below one."""
+
+    def of(path: list[int]) -> np.ndarray:
+        drawn = np.random.default_rng([seed, *path, len(path)]).dirichlet(np.ones(width + 1))
+        return np.sort(drawn[:width])[::-1]
+
+    return of
+
+
+def best_sum(estimates, count: int, deepest: int) -> float:
+    """The largest reach of ``count`` nodes: the ``count`` largest of all, found without growing."""
+    reach = []
+    for depth in range(1, deepest + 1):
+        for path in itertools.product(range(3), repeat=depth):
+            steps = [estimates(list(path[:level]))[path[level]] for level in range(depth)]
+            reach.append(float(np.prod(steps)))
+    return sum(sorted(reach, reverse=True)[:count])
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 5))
+def test_growing_by_the_fixed_rule_gives_the_best_tree(seed, count):
+    tree, _ = grown(Fixed(count), Asked(), chances(seed))
+    assert len(tree) == count
+    assert float(tree.reach.sum()) == pytest.approx(best_sum(chances(seed), count, count), rel=1e-4)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 5))
+def test_dyspec_takes_what_is_likely_and_is_greedy_among_it(seed, count):
+    tree, _ = grown(DySpec(count), Asked(), chances(seed))
+    best, _ = grown(Fixed(count), Asked(), chances(seed))
+    likely = sorted((r for r in best.reach.tolist() if r > 1 / count), reverse=True)
+    assert sorted(tree.reach.tolist(), reverse=True) == pytest.approx(likely)
+
+
+def test_sure_drafts_grow_into_chains():
+    tree, forwards = grown(Fixed(6), Asked(), lambda path: np.array([0.97, 0.01, 0.01]))
+    assert tree.is_chain
+    assert forwards == 6
+
+
+def test_confidence_ends_with_the_first_token_in_doubt():
+    surely = iter([0.9, 0.8, 0.3, 0.9, 0.9])
+    tree, forwards = grown(Confidence(8, 0.4), Asked(), lambda path: np.array([next(surely)]))
+    assert (len(tree), forwards) == (3, 3)
+    chain = TokenTree.chain(range(5), [0.9, 0.3, 0.9, 0.9, 0.9])
+    assert len(Confidence(8, 0.4).cut(Asked(), chain)) == 2
+
+
+@pytest.mark.parametrize(("threshold", "length"), [(0.0, 1), (0.3, 4), (1.0, 8)])
+def test_specdec_stops_when_a_rejection_is_likely(threshold, length):
+    """1 - 0.9^4 is the first above 0.3: that token is drafted, and nothing behind it."""
+    tree, _ = grown(SpecDecPP(8, threshold), Asked(), lambda path: np.array([0.9]))
+    assert len(tree) == length
+
+
+def test_the_acceptance_head_learns_what_verifications_say():
+    log = AcceptanceLog()
+    tree = TokenTree.chain([1, 2, 3, 4], [0.5] * 4)
+    for turn in range(200):
+        log.add(tree, list(range(4 if turn % 10 else 0)))  # Nine times in ten all is accepted.
+    log.head.fit(log.inputs, log.accepted)
+    assert log.head.predict(tree)[0] == pytest.approx(0.9, abs=0.05)
+    assert log.head.predict(tree)[3] > 0.9
+
+
+def test_an_untrained_head_repeats_the_estimates():
+    tree = TokenTree(np.arange(3), np.array([-1, -1, 0]), np.array([0.7, 0.2, 0.9]))
+    assert AcceptanceHead().predict(tree) == pytest.approx([0.7, 0.2, 0.9], rel=1e-5)
+    assert features(tree)[:, 1].tolist() == [0, 1, 0]
+
+
+def test_rejections_can_weigh_more():
+    log = AcceptanceLog()
+    tree = TokenTree.chain([1], [0.5])
+    for turn in range(100):
+        log.add(tree, [0] if turn % 2 else [])
+    even, careful = AcceptanceHead(), AcceptanceHead()
+    even.fit(log.inputs, log.accepted)
+    careful.fit(log.inputs, log.accepted, rejection_weight=6.0)
+    assert careful.predict(tree)[0] < 0.3 < even.predict(tree)[0]
+
+
+def test_hardware_takes_the_size_that_pays_on_average():
+    seq = Asked(curve=lambda rows: 1.0 if rows <= 5 else 10.0)
+    budget = Hardware(8)
+    assert budget.limit(seq) == 4
+    tree = TokenTree.chain(range(8), [0.9] * 8)
+    for _ in range(200):
+        budget.observe(tree, verdict(tree, ROOT))
+    seq.curve = lambda rows: 1.0 + 0.1 * rows
+    assert budget.limit(seq) == 1
+    for _ in range(200):
+        budget.observe(tree, verdict(tree, 7))
+    assert budget.limit(seq) == 8
+
+
+def test_auto_spends_a_draft_forward_only_when_it_promises_more_than_it_costs():
+    seq = Asked(curve=lambda rows: 1.0 + 0.05 * rows)
+    lengths = [
+        len(grown(CostCurve(8), seq, lambda path: np.array([0.8]), price)[0])
+        for price in (0.0, 0.2, 0.5, 3.0)
+    ]
+    assert lengths == sorted(lengths, reverse=True)
+    assert lengths[0] == 8
+    assert lengths[-1] <= 1
+
+
+def test_auto_rests_from_a_hopeless_drafter_and_comes_back_when_it_is_good():
+    """Seconds over what plain decoding takes, for a drafter that costs half a forward a token."""
+    seq, budget = Asked(curve=lambda rows: 1.0 + 0.05 * rows), CostCurve(6)
+    plain = seq.curve(1)
+
+    def steps(count: int, good: bool) -> tuple[float, int, int]:
+        seconds, tokens, drafts = 0.0, 0, 0
+        for _ in range(count):
+            tree, forwards = grown(budget, seq, lambda path: np.array([0.9]), 0.3)
+            drafts += forwards > 0
+            accepted = len(tree) - 1 if good else ROOT
+            seconds += seq.curve(1 + len(tree)) + 0.3 * forwards
+            budget.observe(tree, verdict(tree, accepted))
+            tokens += 1 + (len(tree) if good else 0)
+        return seconds / (tokens * plain), tokens, drafts
+
+    steps(50, good=False)
+    loss, _, drafts = steps(400, good=False)
+    assert drafts <= 4
+    assert loss < 1.05
+    steps(300, good=True)  # It has to be found out first.
+    gain, _, drafts = steps(100, good=True)
+    assert drafts == 100
+    assert gain < 0.6
+
+
+def test_auto_looks_past_a_step_of_the_cost_curve():
+    """The second row costs as much as the seven after it: one node never pays, several do."""
+    seq = Asked(curve=lambda rows: 1.0 if rows == 1 else 1.9)
+    tree, _ = grown(CostCurve(8), seq, lambda path: np.array([0.85]), 0.01)
+    assert len(tree) == 8
+
+
+def test_calibration_corrects_both_ways_and_forgets():
+    calibration, reach = Calibration(), np.array([0.5])
+    assert calibration.of(reach) == pytest.approx([0.5])
+    for _ in range(200):
+        calibration.update(reach, [0])
+    assert calibration.of(reach)[0] > 0.85
+    for _ in range(200):
+        calibration.update(reach, [])
+    assert calibration.of(reach)[0] < 0.15
+    later = np.array([True])
+    before = calibration.of(reach, later)[0]
+    for _ in range(50):
+        calibration.update(reach, [0], later)
+    assert calibration.of(reach, later)[0] > before
+
+
+def test_sampled_trees_are_cut_in_drawing_order():
+    drawn = {ROOT: Drawn(Mode.SWOR, np.arange(4), np.full(4, 0.25))}
+    tree = TokenTree(np.array([3, 1, 2]), np.array([-1] * 3), np.array([0.1, 0.2, 0.9]), drawn)
+    for budget in (Fixed(2), CostCurve(2), Confidence(2), SpecDecPP(2), Hardware(2)):
+        budget.limit(Asked())
+        kept = budget.cut(Asked(), tree)
+        assert kept.tokens.tolist() == [3, 1]
+        assert kept.sampled

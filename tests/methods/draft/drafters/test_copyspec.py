@@ -1,0 +1,55 @@
+"""CopySpec's card: the first occurrence of exactly gamma tokens, compared, not only hashed."""
+
+from __future__ import annotations
+
+import pytest
+from drafting import Request, certain, draft, play
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paradecode.core.logits import ArrayLogits
+from paradecode.core.sequence import Verdict
+from paradecode.methods.draft.drafters.copyspec import CopySpec
+
+texts = st.lists(st.integers(0, 2), min_size=1, max_size=40)
+
+
+def scan(text: list[int], gamma: int, limit: int) -> list[int]:
+    for end in range(gamma, len(text)):
+        if text[end - gamma : end] == text[len(text) - gamma :]:
+            return text[end : end + limit]
+    return []
+
+
+@given(texts, st.integers(1, 6), st.integers(1, 10))
+def test_equals_a_scan_for_the_first_occurrence(text, gamma, limit):
+    tree = draft(CopySpec(gamma), Request(text), limit)
+    assert tree.is_chain
+    assert tree.tokens.tolist() == scan(text, gamma, limit)
+
+
+@given(texts, st.lists(texts, max_size=5), st.integers(1, 4))
+def test_the_growing_table_equals_a_fresh_one(text, pieces, gamma):
+    drafter, seq = CopySpec(gamma), Request(text, 10_000)
+    draft(drafter, seq)
+    for piece in pieces:
+        seq.commit(Verdict(piece, [0] * len(piece), ArrayLogits([[0.0]])))
+        assert draft(drafter, seq, 7).tokens.tolist() == scan(seq.text, gamma, 7)
+
+
+def test_a_hash_hit_is_not_believed():
+    drafter, seq = CopySpec(2), Request([1, 2, 3, 4, 5, 6])
+    draft(drafter, seq)
+    drafter._first = {drafter._hash: 3}  # As though "2 3" had the hash of "5 6".
+    assert len(draft(drafter, seq)) == 0
+
+
+@pytest.mark.parametrize("gamma", [1, 3, 5])
+def test_periodic_text_is_copied(gamma):
+    seq = play(
+        f"copyspec(gamma={gamma},number_copy=4)",
+        Request([0, 1, 2] * 12, 30),
+        certain(lambda text: (text[-1] + 1) % 3),
+    )
+    assert seq.output == [i % 3 for i in range(30)]
+    assert seq.tokens_per_step > 4.5

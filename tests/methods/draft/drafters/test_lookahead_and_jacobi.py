@@ -1,0 +1,157 @@
+"""The parallel-iteration methods: what they make of their rows, and when they stop."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from drafting import Request, certain, draft, hashed, play, reply_to
+
+from paradecode.core.tree import ROOT
+from paradecode.methods.draft.drafters.jacobi import Jacobi
+from paradecode.methods.draft.drafters.lookahead import Lookahead
+from paradecode.methods.draft.verifiers import coupled
+
+LOOP = (3, 9, 4, 7, 12, 5)
+
+
+def looping(text: list[int]) -> int:
+    return LOOP[(LOOP.index(text[-1]) + 1) % len(LOOP)] if text[-1] in LOOP else 3
+
+
+def step(drafter, seq, target, limit):
+    tree = draft(drafter, seq, limit)
+    reply = reply_to(seq, tree, target)
+    verdict = coupled(seq, tree, reply)
+    drafter.observe(seq, tree, reply, verdict)
+    seq.commit(verdict)
+    return tree, verdict
+
+
+@pytest.mark.parametrize("level", [2, 3, 5])
+@pytest.mark.parametrize("window", [1, 4])
+def test_a_full_window_has_the_papers_shape(level, window):
+    """Level 0 is a chain; level j of column i hangs under level j - 1 of that column."""
+    drafter = Lookahead(level=level, window=window, guesses=0, explore="always")
+    seq, target = Request([1, 2, 3, 4, 5], 200), hashed(4096, memory=3)
+    seq.vocabulary = 4096
+    for _ in range(level - 2):
+        step(drafter, seq, target, 64)
+    levels = [list(row) for row in drafter._levels] or None
+    tree = draft(drafter, seq, 64)
+    levels = [list(row) for row in drafter._levels]
+    assert [len(row) for row in levels] == [window - 1] + [window] * (level - 2)
+    assert len(tree) == window * (level - 1) - 1
+    for column in range(window):
+        node = ROOT
+        for token in levels[0][:column]:
+            node = tree.child(node, token)
+        for row in levels[1:]:
+            node = tree.child(node, row[column])
+        assert node is not None
+        assert (tree.depths[node] if node != ROOT else 0) == column + level - 2
+
+
+def test_the_window_moves_on_by_one_and_fills_the_pool():
+    drafter = Lookahead(level=3, window=4, guesses=2, explore="always")
+    seq, target = Request([1, 2, 3, 4, 5], 200), hashed(512, memory=3)
+    seq.vocabulary = 512
+    step(drafter, seq, target, 64)
+    before = [list(row) for row in drafter._levels]
+    last = seq.text[-1]
+    tree = draft(drafter, seq, 64)
+    reply = reply_to(seq, tree, target)
+    said = reply.logits.argmax()
+    new = [int(said[node + 1]) for node in drafter._columns]
+    drafter.observe(seq, tree, reply, coupled(seq, tree, reply))
+    assert drafter._levels == [before[1][1:], new]
+    firsts = [last, *before[0]]
+    for column in range(4):
+        assert (before[1][column], new[column]) in drafter._pool[firsts[column]]
+
+
+@pytest.mark.parametrize("spec", ["lookahead", "lookahead(level=5,window=4,LEVEL=4)", "jacobi"])
+def test_a_looping_text_takes_fewer_forwards(spec):
+    seq = Request([*LOOP, *LOOP], 90)
+    play(
+        spec.replace(",LEVEL=4", "").replace(")", ",num_speculative_tokens=24)"),
+        seq,
+        certain(looping),
+    )
+    assert seq.output == [LOOP[i % 6] for i in range(90)]
+    assert seq.tokens_per_step > 1.7
+
+
+def test_lookahead_without_guesses_still_moves():
+    seq = play("lookahead(guesses=0)", Request(LOOP, 60), certain(looping))
+    assert len(seq.commits) <= 60
+
+
+def test_guesses_do_not_touch_the_window():
+    """A branch more: the window's nodes see the same ancestors, so their rows say the same."""
+    seq, target = Request([1, 2, 3, 4, 5], 200), hashed(64, memory=4)
+    seq.vocabulary = 64
+    drafter = Lookahead(level=3, window=3, guesses=2, explore="always")
+    for _ in range(2):
+        step(drafter, seq, target, 64)
+    alone = reply_to(seq, draft(drafter, seq, 64), target).logits.argmax()
+    said = [int(alone[node + 1]) for node in drafter._columns]
+    drafter._remember(seq.text[-1], (40, 41))
+    tree = draft(drafter, seq, 64)
+    more = reply_to(seq, tree, target).logits.argmax()
+    assert 40 in tree.tokens
+    assert [int(more[node + 1]) for node in drafter._columns] == said
+
+
+def test_the_pool_is_bounded():
+    drafter = Lookahead(guesses=3)
+    for i in range(50):
+        drafter._remember(7, (i, i))
+        drafter._remember(7, (0, 0))
+    assert list(drafter._pool[7]) == [(48, 48), (49, 49), (0, 0)]
+
+
+@pytest.mark.parametrize("make", [Lookahead, Jacobi])
+def test_rows_that_do_not_pay_are_not_verified(make):
+    dear = Request([1, 2, 3], curve=lambda rows: rows)
+    drafter = make()
+    assert len(draft(drafter, dear)) == 0
+    assert not drafter.whole
+    stubborn = make(explore="always")
+    assert len(draft(stubborn, dear)) > 0
+    assert stubborn.whole
+
+
+def test_jacobi_keeps_what_the_model_said():
+    drafter, seq, target = Jacobi(), Request([1, 2, 3], 50), hashed(64, memory=3)
+    seq.vocabulary = 64
+    tree = draft(drafter, seq, 6)
+    assert tree.is_chain
+    assert len(tree) == 6
+    reply = reply_to(seq, tree, target)
+    verdict = coupled(seq, tree, reply)
+    drafter.observe(seq, tree, reply, verdict)
+    accepted = len(verdict.tokens) - 1
+    said = reply.logits.argmax()[1:].tolist()
+    assert [token for token, _ in drafter._guess] == said[accepted:]
+
+
+def test_jacobi_survives_a_tree_that_was_cut():
+    drafter, seq, target = Jacobi(), Request([1, 2, 3], 50), hashed()
+    for keep in (3, 1, 0, 5):
+        tree = draft(drafter, seq, 6).clip(keep)
+        reply = reply_to(seq, tree, target)
+        verdict = coupled(seq, tree, reply)
+        drafter.observe(seq, tree, reply, verdict)
+        seq.commit(verdict)
+    assert np.isfinite(draft(drafter, seq, 6).estimates).all()
+
+
+def test_a_cut_window_is_left_as_it_was():
+    drafter = Lookahead(level=3, window=4, guesses=0, explore="always")
+    seq, target = Request([1, 2, 3, 4, 5], 200), hashed()
+    step(drafter, seq, target, 64)
+    tree = draft(drafter, seq, 64).clip(2)
+    levels = [list(row) for row in drafter._levels]
+    reply = reply_to(seq, tree, target)
+    drafter.observe(seq, tree, reply, coupled(seq, tree, reply))
+    assert drafter._levels == levels

@@ -1,0 +1,113 @@
+"""How many draft tokens are verified: the choice against brute force, and what it learns."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fakes import FakeSequence, certain, play
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paradecode.core.logits import ArrayLogits
+from paradecode.core.sampling import SamplingParams
+from paradecode.core.sequence import Verdict
+from paradecode.core.tree import ROOT, TokenTree
+from paradecode.methods.draft.budgets import CostCurve, Fixed
+from paradecode.methods.draft.odds import MEMORY, Odds
+from paradecode.methods.registry import parse
+
+LOGITS = ArrayLogits(np.zeros((1, 4)))
+
+
+def verdict(accepted: int) -> Verdict:
+    """Accepts so many tokens of the chain 0, 1, 2, ..."""
+    return Verdict([*range(accepted), -1], [0] * (accepted + 1), LOGITS)
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> TokenTree:
+    size = draw(st.integers(1, 10))
+    parents = [draw(st.integers(ROOT, node - 1)) for node in range(size)]
+    estimates = [draw(st.floats(0.05, 1.0)) for _ in range(size)]
+    return TokenTree(np.arange(size), np.array(parents), np.array(estimates))
+
+
+@given(trees(), st.integers(0, 12))
+def test_fixed_keeps_the_best(tree, count):
+    kept = Fixed(count).cut(FakeSequence([0]), tree)
+    assert kept.tokens.tolist() == tree.best(count).tokens.tolist()
+
+
+@given(trees(), st.integers(1, 12), st.lists(st.floats(0.0, 2.0), min_size=12, max_size=12),
+       st.integers(0, 5))  # fmt: skip
+def test_cost_curve_maximises_tokens_per_second(tree, count, steps, neighbours):
+    curve = np.concatenate([[np.inf], 1.0 + np.cumsum(steps)])
+    seq = FakeSequence([0], curve=lambda rows: float(curve[rows]))
+    seq.neighbours = neighbours
+    kept = CostCurve(count).cut(seq, tree)
+
+    def speed(part: TokenTree) -> float:
+        return (neighbours + 1 + part.reach.sum()) / curve[1 + len(part)]
+
+    best = max(speed(tree.best(nodes)) for nodes in range(min(count, len(tree)) + 1))
+    assert len(kept) <= count
+    assert speed(kept) == pytest.approx(best, rel=1e-5)
+
+
+def test_without_measurements_everything_is_verified():
+    tree = TokenTree.chain([1, 2, 3], [0.01] * 3)
+    assert len(CostCurve(8).cut(FakeSequence([0]), tree)) == 3
+    assert len(CostCurve(2).cut(FakeSequence([0]), tree)) == 2
+
+
+def test_free_rows_are_all_used_and_dear_ones_are_not():
+    tree = TokenTree.chain(range(6), [0.5] * 6)
+    assert len(CostCurve(6).cut(FakeSequence([0], curve=lambda rows: 1.0), tree)) == 6
+    assert len(CostCurve(6).cut(FakeSequence([0], curve=float), tree)) == 0
+
+
+def test_a_refused_drafter_is_tried_now_and_then():
+    budget, seq = CostCurve(6, patience=5), FakeSequence([0], curve=float)
+    tree = TokenTree.chain(range(6), [0.5] * 6)
+    sizes = [len(budget.cut(seq, tree)) for _ in range(15)]
+    assert sizes == [0, 0, 0, 0, 1] * 3
+
+
+def test_broken_promises_make_it_careful_and_kept_ones_bold():
+    budget = CostCurve(6)
+    seq = FakeSequence([0], curve=lambda rows: 1.0 + 0.3 * rows)
+    tree = TokenTree.chain(range(6), [0.9] * 6)
+    start = len(budget.cut(seq, tree))
+    for _ in range(60):
+        budget.observe(tree, verdict(0))
+    careful = len(budget.cut(seq, tree))
+    for _ in range(60):
+        budget.observe(tree, verdict(6))
+    assert careful < start
+    assert len(budget.cut(seq, tree)) == start
+
+
+@pytest.mark.parametrize("dear", [False, True])
+def test_the_budget_never_changes_the_output(dear):
+    def rule(text: list[int]) -> int:
+        return (text[-1] * 5 + len(text) // 7) % 11
+
+    outputs = []
+    for spec in ("prompt-lookup(budget=auto)", "prompt-lookup(budget=fixed)", "greedy"):
+        curve = (lambda rows: float(rows)) if dear else (lambda rows: 1.0)
+        seq = FakeSequence([1, 2, 3], SamplingParams(max_tokens=120), curve=curve)
+        outputs.append(play(parse(spec)(), seq, certain(rule)))
+    assert outputs[0] == outputs[1] == outputs[2]
+
+
+def test_odds_start_at_the_prior_and_follow_what_happens():
+    odds = Odds([0.2, 0.8])
+    assert (odds.of(0), odds.of(1)) == pytest.approx((0.2, 0.8))
+    odds.update(0, 3, 4)
+    assert odds.of(0) == pytest.approx((2 * 0.2 + 3) / (2 + 4))
+    assert odds.of(1) == pytest.approx(0.8)
+    odds.update(0, 0, 1)
+    assert odds.of(0) == pytest.approx((0.4 + 3 * MEMORY) / (2 + 4 * MEMORY + 1))
+    for _ in range(200):
+        odds.update(0, 1, 1)
+    assert 0.85 < odds.of(0) < 1  # The memory is finite, so the prior never quite goes.

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fakes import FakeSequence, answer, hashed, play
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paradecode.core.logits import ArrayLogits
+from paradecode.core.request import Forward, Reply
+from paradecode.core.sampling import SamplingParams
+from paradecode.core.tree import EMPTY, ROOT, TokenTree
+from paradecode.methods.draft.plain import Plain
+from paradecode.methods.draft.verifiers import coupled
+
+V = 8
+PARAMS = {
+    "greedy": SamplingParams(),
+    "sampled": SamplingParams(temperature=1.0, seed=3),
+    "filtered": SamplingParams(temperature=1.3, top_k=5, top_p=0.9, min_p=0.02, seed=4),
+    "penalised": SamplingParams(temperature=0.9, presence_penalty=1.5, frequency_penalty=0.5,
+                                repetition_penalty=1.2, logit_bias={3: 1.0}, seed=5),
+    "greedy-penalised": SamplingParams(repetition_penalty=1.4, frequency_penalty=1.0, min_tokens=6),
+}  # fmt: skip
+all_params = pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS.keys())
+
+
+def greedy_reply(*best: int) -> Reply:
+    """Row i is sure of ``best[i]``."""
+    return Reply(ArrayLogits(np.eye(V, dtype=np.float32)[list(best)]))
+
+
+def tree_of(*nodes: tuple[int, int]) -> TokenTree:
+    """(token, parent) of each node."""
+    tokens, parents = zip(*nodes, strict=True)
+    return TokenTree(np.array(tokens), np.array(parents))
+
+
+@pytest.mark.parametrize(
+    ("tree", "best", "tokens", "rows"),
+    [
+        (EMPTY, [4], [4], [0]),
+        (TokenTree.chain([1, 2]), [1, 2, 3], [1, 2, 3], [0, 1, 2]),
+        (TokenTree.chain([1, 2]), [1, 5, 3], [1, 5], [0, 1]),
+        (TokenTree.chain([1, 2]), [5, 2, 3], [5], [0]),
+        # Two branches: only the second one's path is right.
+        (tree_of((1, -1), (2, -1), (3, 1)), [2, 7, 3, 6], [2, 3, 6], [0, 2, 3]),
+        # The right token under the wrong parent is not accepted.
+        (tree_of((1, -1), (2, -1), (3, 0)), [2, 3, 3, 6], [2, 3], [0, 2]),
+        # Equal siblings: the first one's row counts, and only its children.
+        (tree_of((1, -1), (1, -1), (2, 0), (3, 1)), [1, 2, 2, 4, 5], [1, 2, 4], [0, 1, 3]),
+        (tree_of((1, -1), (1, -1), (2, 1)), [1, 2, 2, 4], [1, 2], [0, 1]),
+    ],
+)
+def test_greedy_walk(tree, best, tokens, rows):
+    reply = greedy_reply(*best)
+    verdict = coupled(FakeSequence([0]), tree, reply)
+    assert verdict.tokens == tokens
+    assert verdict.rows == rows
+    assert verdict.logits is reply.logits
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> TokenTree:
+    size = draw(st.integers(0, 10))
+    parents = [draw(st.integers(ROOT, node - 1)) for node in range(size)]
+    tokens = [draw(st.integers(0, V - 1)) for _ in range(size)]
+    return TokenTree(np.array(tokens, np.int32), np.array(parents, np.int32))
+
+
+def verdict_of(seq: FakeSequence, tree: TokenTree) -> list[int]:
+    return coupled(seq, tree, answer(seq, Forward(seq.pending, tree=tree), hashed(V))).tokens
+
+
+def shuffled(tree: TokenTree, rng: np.random.Generator) -> TokenTree:
+    """The same tree with its nodes in another legal order."""
+    order: list[int] = []
+    free = [node for node in range(len(tree)) if tree.parents[node] == ROOT]
+    while free:
+        node = free.pop(int(rng.integers(len(free))))
+        order.append(node)
+        free += [child for child in range(len(tree)) if tree.parents[child] == node]
+    place = {node: index for index, node in enumerate(order)} | {ROOT: ROOT}
+    parents = [place[int(tree.parents[node])] for node in order]
+    return TokenTree(tree.tokens[order], np.array(parents, np.int32))
+
+
+@all_params
+@given(tree=trees(), prompt=st.lists(st.integers(0, V - 1), min_size=1, max_size=4))
+def test_any_tree_yields_a_prefix_of_plain_decoding(params, tree, prompt):
+    plain = play(Plain(), FakeSequence(prompt, params, [7]), hashed(V))
+    got = verdict_of(FakeSequence(prompt, params, [7]), tree)
+    shared = min(len(plain), len(got))  # Plain decoding ends at the stop token.
+    assert got[:shared] == plain[:shared]
+
+
+@all_params
+@given(tree=trees(), prompt=st.lists(st.integers(0, V - 1), min_size=1, max_size=4))
+def test_the_longest_right_path_is_accepted(params, tree, prompt):
+    """Of distinct siblings, no right token is overlooked."""
+    got = verdict_of(FakeSequence(prompt, params), tree)
+    merged = {
+        tuple(tree.tokens[np.flatnonzero(tree.visibility[node])].tolist())
+        for node in range(len(tree))
+    }
+    first = len({*zip(tree.parents.tolist(), tree.tokens.tolist(), strict=True)}) == len(tree)
+    assert all(tuple(got[:end]) in merged for end in range(1, len(got)))
+    if first:
+        assert tuple(got) not in merged
+
+
+@all_params
+@given(tree=trees(), seed=st.integers(0, 1000))
+def test_sibling_order_does_not_matter(params, tree, seed):
+    edges = {*zip(tree.parents.tolist(), tree.tokens.tolist(), strict=True)}
+    if len(edges) < len(tree):  # Of equal siblings the first counts: order matters there.
+        tree = tree.select(np.zeros(len(tree), bool))
+    other = shuffled(tree, np.random.default_rng(seed))
+    assert verdict_of(FakeSequence([1, 2], params), tree) == verdict_of(
+        FakeSequence([1, 2], params), other
+    )
+
+
+def test_sampled_decoding_differs_from_greedy():
+    """Else the tests above would not test sampling."""
+    outputs = {
+        name: tuple(play(Plain(), FakeSequence([1, 2], params), hashed(V)))
+        for name, params in PARAMS.items()
+    }
+    assert len(set(outputs.values())) == len(outputs)

@@ -1,0 +1,263 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paradecode.core.errors import InvalidInput
+from paradecode.methods.draft.loop import DraftVerify
+from paradecode.methods.draft.plain import Plain
+from paradecode.methods.registry import Spec, find, methods, parse
+from paradecode.methods.spec_text import MAX_SPEC
+
+WITH_BOUNDS = [
+    (method.name, entry)
+    for method in methods().values()
+    for entry in method.parameters
+    if isinstance(entry.default, (int, float)) and not isinstance(entry.default, bool)
+]
+
+
+@pytest.mark.parametrize(
+    "spec", [None, "", "none", "greedy", "plain", "sample", " Greedy ", "greedy()"]
+)
+def test_plain_decoding(spec):
+    assert parse(spec).method.name == "greedy"
+    assert isinstance(parse(spec)(), Plain)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "prompt-lookup(max_ngram=5,num_speculative_tokens=3)",
+        " prompt-lookup( max_ngram = 5 , num_speculative_tokens = 3 , ) ",
+        '{"method": "prompt-lookup", "max_ngram": 5, "num_speculative_tokens": 3}',
+        {"method": "prompt-lookup", "max_ngram": 5, "num_speculative_tokens": 3},
+        # vLLM's words.
+        {"method": "ngram", "prompt_lookup_max": 5, "num_speculative_tokens": 3},
+        '{"method": "ngram", "prompt_lookup_max": 5, "num_speculative_tokens": 3}',
+        # transformers' words.
+        "pld(max_matching_ngram_size=5, prompt_lookup_num_tokens=3)",
+        "PROMPT_LOOKUP(max_ngram=5, num_speculative_tokens=3)",
+    ],
+    ids=str,
+)
+def test_spellings_of_one_method(spec):
+    read = parse(spec)
+    assert read.method.name == "prompt-lookup"
+    assert read.settings == {"max_ngram": 5, "num_speculative_tokens": 3}
+    assert parse(str(read)) == read
+    assert parse(read) is read
+
+
+def test_values():
+    assert parse("prompt-lookup(verifier=coupled)").settings == {"verifier": "coupled"}
+    assert parse("prompt-lookup(verifier='coupled')").settings == {"verifier": "coupled"}
+    assert parse("prompt-lookup(max_ngram=0x10)").settings == {"max_ngram": 16}
+
+
+@pytest.mark.parametrize("name", ["ngram", "prompt_lookup", "pld", "ngram-simple", "NGRAM_simple"])
+def test_aliases(name):
+    assert find(name).name == "prompt-lookup"
+
+
+def test_mapping_is_left_alone():
+    given = {"method": "pld", "max_ngram": 4}
+    parse(given)
+    assert given == {"method": "pld", "max_ngram": 4}
+
+
+def test_a_spec_builds_a_fresh_decoder_each_time():
+    spec = parse("prompt-lookup(max_ngram=7, num_speculative_tokens=2)")
+    one, two = spec(), spec()
+    assert isinstance(one, DraftVerify)
+    assert isinstance(two, DraftVerify)
+    assert one is not two
+    assert one.drafter is not two.drafter
+    assert (one.drafter.max_ngram, one.drafter.min_ngram, one.budget.count) == (7, 1, 2)
+
+
+@pytest.mark.parametrize(("name", "near"), [("promt-lookup", "prompt-lookup"), ("gredy", "greedy")])
+def test_unknown_names_suggest_near_ones(name, near):
+    with pytest.raises(InvalidInput, match=name) as caught:
+        parse(name)
+    assert near in caught.value.fix
+
+
+def test_a_hopeless_name_points_to_the_list():
+    for spec in ("zzzzzzzzzz", {"method": 3}):
+        with pytest.raises(InvalidInput) as caught:
+            parse(spec)
+        assert "paradecode methods" in caught.value.fix
+
+
+def test_unknown_setting_names_itself_and_the_known_ones():
+    with pytest.raises(InvalidInput, match="max_ngrams") as caught:
+        parse("prompt-lookup(max_ngrams=3)")
+    assert "max_ngram, min_ngram" in caught.value.fix
+    with pytest.raises(InvalidInput, match="none"):
+        parse("greedy(depth=3)")
+
+
+TWO_NAMES = [
+    (method.name, other, ours, (value, again))
+    for method in methods().values()
+    for other, ours in method.names.items()
+    for entry in method.parameters
+    if entry.name == ours
+    for value, again in [(entry.default, entry.default), (entry.default, entry.high)]
+]
+
+
+@pytest.mark.parametrize(("method", "other", "ours", "values"), TWO_NAMES, ids=str)
+def test_a_setting_may_have_one_name_only(method, other, ours, values):
+    for pair in ((other, ours), (ours, other)):
+        given = dict(zip(pair, values, strict=True))
+        inside = ", ".join(f"{key}={value!r}" for key, value in given.items())
+        for spec in (
+            f"{method}({inside})",
+            {"method": method, **given},
+            json.dumps({"method": method, **given}),
+        ):
+            with pytest.raises(InvalidInput, match="give one of them") as caught:
+                parse(spec)
+            assert caught.value.field == f"{method}.{pair[1]}"
+            assert pair[0] in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("spec", "names"),
+    [
+        ("suffix(max_spec_tokens=4, num_speculative_tokens=4)+pld", ["max_spec_tokens"]),
+        ({"method": ["suffix", "pld"], "max_spec_tokens": 4, "num_speculative_tokens": 4},
+         ["max_spec_tokens", "num_speculative_tokens"]),
+        ({"method": "suffix+pld", "max_spec_tokens": 4, "prompt_lookup_num_tokens": 4},
+         ["max_spec_tokens", "prompt_lookup_num_tokens"]),
+        ({"method": "suffix+pld", "max_ngram": 3, "prompt_lookup_max": 3},
+         ["max_ngram", "prompt_lookup_max"]),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_so_it_is_in_a_fusion(spec, names):
+    with pytest.raises(InvalidInput, match="give one of them") as caught:
+        parse(spec)
+    assert all(name in str(caught.value) for name in names)
+
+
+@pytest.mark.parametrize(
+    "spec", ["pld(max_ngram=3, max_ngram=3)", '{"method": "pld", "max_ngram": 3, "max_ngram": 4}']
+)
+def test_a_setting_is_given_once(spec):
+    with pytest.raises(InvalidInput, match=r"max_ngram.*give it once"):
+        parse(spec)
+
+
+@pytest.mark.parametrize("written", ["0", "33", "-1", "3.0", "True", "None", "'3'", "[3]", "1e400",
+                                     "nan", "1j", "1" + "0" * 400, "{3}"])  # fmt: skip
+def test_bad_values_name_the_setting(written):
+    with pytest.raises(InvalidInput, match=r"^prompt-lookup\.max_ngram: "):
+        parse(f"prompt-lookup(max_ngram={written})")
+
+
+@pytest.mark.parametrize("value", ["medusa", 3, None, ["coupled"], True])
+def test_bad_choices_list_the_good_ones(value):
+    with pytest.raises(InvalidInput, match=r"^prompt-lookup\.verifier: .*coupled"):
+        parse({"method": "prompt-lookup", "verifier": value})
+
+
+@pytest.mark.parametrize(("method", "entry"), WITH_BOUNDS, ids=str)
+def test_every_number_is_bounded(method, entry):
+    assert entry.low <= entry.default <= entry.high
+    for bad in (
+        entry.low - 1,
+        entry.high + 1,
+        float("nan"),
+        float("inf"),
+        10**400,
+        "x",
+        None,
+        True,
+    ):
+        with pytest.raises(InvalidInput, match=entry.name):
+            entry.check(method, bad)
+    for good in (entry.low, entry.default, entry.high):
+        assert entry.check(method, good) == good
+
+
+@pytest.mark.parametrize("method", methods().values(), ids=lambda m: m.name)
+def test_every_method_is_described(method):
+    assert method.summary.endswith((".", "?"))
+    assert method.paper
+    assert method.family in ("autoregressive", "diffusion")
+    assert method.guarantee in ("exact", "distribution", "lossy")
+    assert all(entry.help for entry in method.parameters)
+    names = {entry.name for entry in method.parameters}
+    assert set(method.names.values()) <= names
+    assert not names & set(method.names)
+    assert all(find(alias) is method for alias in (method.name, *method.aliases))
+    if method.training == "none":
+        method.build()
+    else:  # Without its trained part it says which command makes one.
+        with pytest.raises(InvalidInput, match=method.training):
+            method.build()
+
+
+HOSTILE = [
+    "(", ")", "()", "f(", "prompt-lookup(", "prompt-lookup(max_ngram=3", "prompt-lookup)(",
+    "prompt-lookup(3)", "prompt-lookup(max_ngram=3))", "prompt-lookup(max_ngram=3)(x=1)",
+    "prompt-lookup(max_ngram=3).x", "prompt-lookup(*[1])", "prompt-lookup(**{'max_ngram': 3})",
+    "prompt-lookup(max_ngram=__import__('os'))", "prompt-lookup(max_ngram=[i for i in x])",
+    "prompt-lookup(max_ngram={[]: 1})", "prompt-lookup(verifier={1, []})",
+    "prompt-lookup(max_ngram=2**9)", "prompt-lookup(max_ngram=\0)",
+    "prompt-lookup(max_ngram='\ud800')",
+    "prompt-lookup(max_ngram=" + "(" * 3000, "prompt-lookup(max_ngram=" + "[" * 3000,
+    "prompt-lookup(max_ngram=" + "-" * 3000 + "1)", "prompt-lookup(max_ngram=" + "9" * 3900 + ")",
+    "prompt-lookup(" + "a=1," * 900 + ")", "prompt-lookup(max_ngram=1" + "+1j" * 900 + ")",
+    "prompt-lookup(max_ngram=" + "a." * 1900 + "a)", "not " * 1000, "f(" * 2000,
+    "{", "{" * 4000, '{"a":' * 800, '{"method":' * 400, "[" * 4000, '{"method": []}', "{}",
+    '{"method": null}', '{"method": {}}', '{"method": 3}', '{"max_ngram": 3}', '{"method": "pld"',
+    '{"method": "pld", "max_ngram": NaN}', '{"method": "pld", "max_ngram": 1e999}',
+    '{"method": "pld", "max_ngram": ' + "9" * 4000 + "}",
+    '{"method": "pld", "max_ngram": ' + "[" * 1500 + "]" * 1500 + "}",
+    "a" * MAX_SPEC, "a" * (MAX_SPEC + 1), "a" * 1_000_000, "\ud800", "\0", "🦜" * 100,
+    {}, {"method": None}, {"method": "a" * 100_000}, {"method": "pld", 3: 4},
+    {"method": "pld", "": 1},
+    {"method": "pld", "max_ngram": {}}, {"method": "pld", "max_ngram": 10**5000},
+    {"method": [3]}, {"method": b"pld"}, 3, 3.5, True, [], ["pld"], b"pld", object(), Spec,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "spec", HOSTILE, ids=lambda s: repr(s)[:24] if isinstance(s, str) else None
+)
+def test_hostile_specs_are_refused(spec):
+    with pytest.raises(InvalidInput) as caught:
+        parse(spec)
+    assert len(str(caught.value)) < 400
+
+
+json_values = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8)),
+    lambda inner: st.one_of(st.lists(inner), st.dictionaries(st.text(max_size=8), inner)),
+    max_leaves=6,
+)
+keys = st.one_of(st.sampled_from(["max_ngram", "min_ngram", "verifier", "method"]), st.text())
+
+
+@given(st.dictionaries(keys, json_values, max_size=4), st.sampled_from(["pld", "greedy", ""]))
+def test_any_json_object_is_read_or_refused(given, name):
+    for spec in (given | {"method": name}, json.dumps(given | {"method": name}), given):
+        try:
+            parse(spec)()
+        except InvalidInput as error:
+            assert str(error).startswith(error.field)  # noqa: PT017
+
+
+@given(st.one_of(st.text(max_size=40), st.text(max_size=40).map(lambda s: f"prompt-lookup({s}")))
+def test_any_text_is_read_or_refused(text):
+    try:
+        parse(text)()
+    except InvalidInput as error:
+        assert str(error).startswith(error.field)  # noqa: PT017

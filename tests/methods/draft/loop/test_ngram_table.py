@@ -1,0 +1,162 @@
+"""Tables of n-grams: counts against brute force, files that are damaged, drafts that are copied."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fakes import FakeSequence
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paradecode import LLM
+from paradecode.core.errors import InvalidInput
+from paradecode.core.sampling import SamplingParams
+from paradecode.methods.draft.drafters.prompt_lookup import PromptLookup
+from paradecode.methods.draft.ngram_table import (
+    ORDER,
+    SHARES,
+    NgramTable,
+    TableDrafts,
+    count_ngrams,
+    load_ngrams,
+)
+
+WORDS = [[1, 2, 3, 4, 5, 6]] * 30 + [[7, 2, 3, 9]] * 10
+
+
+def test_the_longest_context_decides() -> None:
+    table = count_ngrams(WORDS, 10)
+    assert table.after((2,))[0] == 3
+    assert table.after((2, 3))[0] == 4  # Three times as often as 9.
+    assert table.after((7, 2, 3))[0] == 9
+    assert table.after((6,)) is None
+    assert table.after(()) is None
+
+
+@settings(max_examples=30)
+@given(st.lists(st.lists(st.integers(0, 5), min_size=2, max_size=30), min_size=10, max_size=30))
+def test_every_entry_is_what_followed_most_often(texts: list[list[int]]) -> None:
+    for context, (token, bucket) in count_ngrams(texts, 6).entries.items():
+        after = Counter(
+            text[end]
+            for text in texts
+            for end in range(len(context), len(text))
+            if tuple(text[end - len(context) : end]) == context
+        )
+        assert after[token] == max(after.values())
+        assert bucket // SHARES == len(context) - 1
+        assert bucket % SHARES == after[token] * SHARES // (after.total() + 1)
+
+
+def test_priors_are_counted_on_unseen_texts() -> None:
+    random = np.random.default_rng(0)
+    noise = [random.integers(0, 400, 200).tolist() for _ in range(60)]
+    sure = count_ngrams([[*range(50)]] * 60, 50)
+    unsure = count_ngrams(noise, 400)
+    assert sure.priors[sure.entries[3,][1]] > 0.95
+    # What was seen once in noise follows again by chance only, whatever its share was.
+    assert unsure.priors[SHARES + 5] < 0.1
+    assert len(unsure.entries) < 600  # Of 11 000 pairs.
+
+
+def test_a_request_learns_what_the_table_is_worth_to_it() -> None:
+    drafts = TableDrafts(count_ngrams(WORDS, 10))
+    token, sure, bucket = drafts.after((1,)) or (0, 0.0, 0)
+    assert token == 2
+    for _ in range(60):
+        drafts.book(bucket, False)
+    token, unsure, _ = drafts.after((1,)) or (0, 0.0, 0)
+    assert token == 2
+    assert unsure < 0.2 < sure
+    assert drafts.after((9,)) is None
+
+
+def test_a_file_gives_the_same_table(tmp_path: Path) -> None:
+    table = count_ngrams(WORDS, 10)
+    path = tmp_path / "a.ngrams"
+    table.save(path)
+    read = load_ngrams(str(path))
+    assert read.entries == table.entries
+    assert read.priors == pytest.approx(table.priors)
+    assert read.vocabulary == 10
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_damaged_files_are_refused_or_read(tmp_path_factory, data: st.DataObject) -> None:
+    path = tmp_path_factory.mktemp("t") / "a.ngrams"
+    count_ngrams(WORDS, 10).save(path)
+    content = bytearray(path.read_bytes())
+    if data.draw(st.booleans()):
+        del content[data.draw(st.integers(0, len(content) - 1)) :]
+    else:
+        content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
+    path.write_bytes(content)
+    try:
+        table = load_ngrams(str(path))
+    except InvalidInput:
+        return
+    for context, (token, bucket) in table.entries.items():
+        assert 1 <= len(context) <= ORDER
+        assert all(0 <= t < table.vocabulary for t in (*context, token))
+        assert 0 <= bucket < ORDER * SHARES
+
+
+def test_what_cannot_be_counted_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="texts"):
+        count_ngrams([[1, 2]] * 9, 10)
+    with pytest.raises(InvalidInput, match="texts"):
+        count_ngrams([[1, 10]] * 20, 10)
+
+
+def proposal(drafter: PromptLookup, seq: FakeSequence) -> list[int]:
+    with pytest.raises(StopIteration) as done:
+        next(drafter.propose(seq, 4))
+    return done.value.value.tokens.tolist()
+
+
+def test_lookup_hears_the_table_where_it_knows_better(tmp_path: Path) -> None:
+    count_ngrams(WORDS, 10).save(tmp_path / "a.ngrams")
+    with_table = PromptLookup(table=str(tmp_path / "a.ngrams"))
+    assert proposal(PromptLookup(), FakeSequence([8, 1])) == []
+    assert proposal(with_table, FakeSequence([8, 1])) == [2, 3, 4, 5]
+    long = [1, 8, 0, 5, 2, 0, 3, 7, 0, 9] * 4 + [1]
+    assert proposal(with_table, FakeSequence(long)) == [8, 0, 5, 2]
+
+
+def test_a_copy_goes_on_behind_a_token_of_the_table(tmp_path: Path) -> None:
+    count_ngrams(WORDS, 10).save(tmp_path / "a.ngrams")
+    with_table = PromptLookup(min_ngram=2, table=str(tmp_path / "a.ngrams"))
+    # The text has not said "4 5" before, but "5 6", which the table makes of it.
+    assert proposal(with_table, FakeSequence([5, 6, 0, 8, 9, 4, 5])) == [6, 0, 8, 9]
+    assert proposal(PromptLookup(min_ngram=2), FakeSequence([5, 6, 0, 8, 9, 4, 5])) == []
+
+
+def test_outputs_are_the_same_with_any_table(tmp_path: Path) -> None:
+    with LLM(decoder=None) as llm:
+        said = llm.generate("The capital of France is", max_tokens=40)
+        texts = [said.prompt_token_ids + said.token_ids] * 10
+        count_ngrams(texts, llm.config.vocab_size).save(tmp_path / "true.ngrams")
+        lies = [[token, (token * 7 + i) % 1000] for token in said.token_ids for i in range(3)]
+        count_ngrams(lies, llm.config.vocab_size).save(tmp_path / "lies.ngrams")
+        for params in (SamplingParams(max_tokens=40),
+                       SamplingParams(max_tokens=40, temperature=0.8, seed=5)):  # fmt: skip
+            plain = llm.generate("The capital of France is", params)
+            for name in ("true", "lies"):
+                spec = {"method": "prompt-lookup", "table": str(tmp_path / f"{name}.ngrams"),
+                        "budget": "fixed"}  # fmt: skip
+                with_table = llm.generate("The capital of France is", params, decoder=spec)
+                assert with_table.token_ids == plain.token_ids
+                assert with_table.stats.drafted > 0
+                if name == "true" and params.temperature == 0:
+                    assert with_table.stats.forwards < plain.stats.forwards / 2
+
+
+def test_a_table_of_a_larger_vocabulary_is_refused(tmp_path: Path) -> None:
+    NgramTable({(1,): (2, 9)}, (0.9,) * (ORDER * SHARES), 1 << 20).save(tmp_path / "a.ngrams")
+    drafter = PromptLookup(table=str(tmp_path / "a.ngrams"))
+    with pytest.raises(InvalidInput, match="make it with this model"):
+        proposal(drafter, FakeSequence([1]))

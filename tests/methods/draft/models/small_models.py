@@ -1,0 +1,93 @@
+"""Pairs of tiny models, and engines that check their page books at every step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from paradecode.backends import open_backend
+from paradecode.backends.interface import Backend
+from paradecode.core.request import DRAFT, TARGET
+from paradecode.core.sampling import SamplingParams
+from paradecode.core.vocabulary import Vocabulary
+from paradecode.engine.engine import Engine, Limits
+from paradecode.engine.request import GenerationRequest
+from paradecode.engine.sequence import LiveSequence
+from paradecode.methods.registry import parse
+from paradecode.models.config import ModelConfig
+from paradecode.models.tiny import tiny_checkpoint
+from paradecode.models.weights import Tensor, Weights
+
+PROMPT = (5, 6, 7, 8, 9, 5, 6, 7)
+Checkpoint = tuple[ModelConfig, Weights]
+
+
+def backend(checkpoint: Checkpoint) -> Backend:
+    return open_backend("torch", *checkpoint, dtype="fp64", threads=1)
+
+
+def permuted(checkpoint: Checkpoint, order: np.ndarray) -> Checkpoint:
+    """The same model under other token ids: its token i is ``order[i]`` of the original."""
+    config, weights = checkpoint
+    embed = weights["embed"].float32()[order]
+    other = {name: weights[name] for name in config.tensors()}
+    other["embed"] = Tensor(np.ascontiguousarray(embed), embed.shape)
+    return replace(config, vocab_size=len(order)), other
+
+
+def deep(layers: int = 6, share: float = 0.1) -> Checkpoint:
+    """A tiny model of which each layer changes little, so that some of them do for all."""
+    config, weights = tiny_checkpoint("qwen3")  # Its own head, so texts do not stand still.
+    config = replace(config, layers=layers)
+    random = np.random.default_rng(0)
+    made = {}
+    for name, shape in config.tensors().items():
+        if not name.startswith("layers."):
+            made[name] = weights[name]
+            continue
+        noise = random.standard_normal(shape, np.float32)
+        gain = share if name.endswith((".o", ".down")) else 1.0
+        values = 1 + 0.1 * noise if name.endswith("norm") else noise * gain / np.sqrt(shape[-1])
+        made[name] = Tensor(values.astype(np.float32), shape)
+    return config, made
+
+
+def engine(
+    target: Checkpoint,
+    draft: Checkpoint | None = None,
+    vocabulary: Vocabulary | None = None,
+    **limits: Any,
+) -> Engine:
+    models = {TARGET: backend(target)}
+    if draft is not None:
+        models[DRAFT] = backend(draft)
+    sizes = Limits(**{"batch": 8, "kv_tokens": 4096, **limits})
+    return Engine(models, sizes, vocabularies={DRAFT: vocabulary} if vocabulary else None)
+
+
+def serve(
+    eng: Engine,
+    specs: Sequence[str | Mapping[str, Any] | Callable[[], Any]],
+    prompt: Sequence[int] = PROMPT,
+    **params: Any,
+) -> list[LiveSequence]:
+    """Run one request a spec, all in one batch."""
+    settings = SamplingParams.from_mapping({"max_tokens": 32, "seed": 3, **params})
+    sequences = [
+        eng.add(
+            GenerationRequest(
+                np.array(prompt, np.int32), spec if callable(spec) else parse(spec), settings
+            )
+        )
+        for spec in specs
+    ]
+    while eng.busy:
+        eng.step()
+        eng.check()
+    for sequence in sequences:
+        if sequence.error is not None:
+            raise sequence.error
+    return sequences

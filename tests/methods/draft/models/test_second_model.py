@@ -1,0 +1,209 @@
+"""A second model drafts: exact with any draft, and as fast as the draft is good."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from small_models import PROMPT, deep, engine, permuted, serve
+
+from paradecode.core.errors import DecoderError, InvalidInput
+from paradecode.core.vocabulary import Vocabulary
+from paradecode.engine.cost import CostCurve
+from paradecode.llm import LLM
+from paradecode.methods.draft.budgets import BUDGETS
+from paradecode.methods.registry import parse
+from paradecode.models.tiny import tiny_checkpoint
+
+TARGET = tiny_checkpoint("llama")
+METHODS = (
+    "draft-model",
+    "draft-model(width=1)",
+    "draft-model(width=4,num_speculative_tokens=20,budget=fixed)",
+    "pearl",
+    "mirror-sd",
+    "mirror-sd(announce=draft,candidates=3)",
+    "prompt-lookup",
+)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_every_method_gives_the_plain_output_in_one_batch(seed, temperature):
+    plain, *others = serve(
+        engine(TARGET, tiny_checkpoint("llama", seed=seed)),
+        ["greedy", *METHODS],
+        temperature=temperature,
+        top_p=0.95,
+    )
+    for sequence, spec in zip(others, METHODS, strict=True):
+        assert sequence.output == plain.output, spec
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_every_budget_gives_the_plain_output(budget):
+    spec = {"method": "draft-model", "budget": budget}
+    eng = engine(TARGET, tiny_checkpoint("llama", seed=0))
+    plain, drafted = serve(eng, ["greedy", spec], max_tokens=40)
+    assert drafted.output == plain.output
+    assert drafted.stats.forwards < plain.stats.forwards
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_a_draft_like_the_target_is_always_accepted(temperature):
+    """At a temperature, too: both draw with the same noise."""
+    eng = engine(TARGET, TARGET)
+    chain, pearl = serve(
+        eng,
+        ["draft-model(width=1,budget=fixed)", "pearl"],
+        temperature=temperature,
+        ignore_eos=True,
+    )
+    stats = chain.stats
+    assert stats.accepted == stats.drafted
+    assert stats.forwards == -(-32 // 9)
+    assert pearl.stats.accepted == pearl.stats.drafted
+
+
+def test_a_strange_draft_is_seldom_accepted():
+    eng = engine(TARGET, tiny_checkpoint("llama", seed=1))
+    (sequence,) = serve(eng, ["draft-model(budget=fixed)"], ignore_eos=True)
+    assert sequence.stats.accepted < 0.2 * sequence.stats.drafted
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("method", ["pearl", "mirror-sd"])
+def test_schedules_never_take_more_forwards_than_plain_decoding(method, seed):
+    eng = engine(TARGET, tiny_checkpoint("llama", seed=seed))
+    plain, sequence = serve(eng, ["greedy", method], temperature=0.5)
+    assert sequence.stats.forwards <= plain.stats.forwards
+
+
+def test_pearl_stays_in_post_verify_while_the_draft_is_right():
+    (sequence,) = serve(
+        engine(TARGET, TARGET), ["pearl(num_speculative_tokens=4)"], ignore_eos=True
+    )
+    accepted = [step.accepted for step in sequence.trace]
+    assert accepted[0] == 0  # Pre-verify: the first token judges the first guess.
+    assert accepted[1:-1] == [4] * (len(accepted) - 2)
+
+
+def test_mirror_begins_the_next_block_with_what_it_ran_ahead():
+    """A hit saves the forward that would look behind the correction."""
+    forwards = []
+    for kappa in (0, 16):
+        eng = engine(TARGET, tiny_checkpoint("llama", seed=1))
+        serve(eng, [f"mirror-sd(candidates={kappa},announce=target,depth=1.0)"], ignore_eos=True)
+        forwards.append(eng.forwards)
+    early_exits = 31
+    assert forwards[1] - early_exits < forwards[0]
+
+
+@pytest.mark.parametrize("verifier", ["rejection", "rsd", "traversal", "nss"])
+def test_verifiers_that_read_draws_accept_all_of_an_equal_chain(verifier):
+    eng = engine(TARGET, TARGET)
+    spec = f"draft-model(width=1,verifier={verifier},budget=fixed)"
+    (sequence,) = serve(eng, [spec], temperature=0.7, ignore_eos=True)
+    if verifier != "nss":  # It draws from p by itself, so it may differ from any draft.
+        assert sequence.stats.accepted == sequence.stats.drafted
+    tree = sequence.trace[0].tree
+    assert len(tree) == 8
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("method", ["draft-model(width=1,budget=fixed)", "pearl", "mirror-sd"])
+def test_other_token_ids_are_translated(method, temperature):
+    """The same model under permuted ids accepts what the same model accepts."""
+    order = np.random.default_rng(0).permutation(96)
+    place = np.argsort(order)
+    vocabulary = Vocabulary(order.astype(np.int32), place.astype(np.int32), np.arange(97))
+    eng = engine(TARGET, permuted(TARGET, order), vocabulary)
+    plain, sequence = serve(eng, ["greedy", method], temperature=temperature, ignore_eos=True)
+    assert sequence.output == plain.output
+    assert sequence.stats.accepted == sequence.stats.drafted > 0
+
+
+@pytest.mark.parametrize(
+    "method", ["draft-model", "draft-model(verifier=rsd)", "pearl", "mirror-sd"]
+)
+def test_a_smaller_vocabulary_spells_what_it_lacks(method):
+    """The draft lacks every third token, and reads it as two or three of its own."""
+    order = np.array([token for token in range(96) if token % 3])
+    spelled = [
+        [int(np.searchsorted(order, token))]
+        if token % 3
+        else [token % 7, 3, token % 5][: 2 + token % 2]
+        for token in range(96)
+    ]
+    vocabulary = Vocabulary(
+        order.astype(np.int32),
+        np.array([own for piece in spelled for own in piece], np.int32),
+        np.cumsum([0, *map(len, spelled)]),
+    )
+    eng = engine(TARGET, permuted(TARGET, order), vocabulary)
+    prompt = tuple(token for token in range(2, 40))
+    plain, sequence = serve(eng, ["greedy", method], prompt, max_tokens=60, ignore_eos=True)
+    assert sequence.output == plain.output
+    assert all(token % 3 for step in sequence.trace for token in step.tree.tokens.tolist())
+
+
+def test_a_draft_with_a_short_context_drafts_while_it_can():
+    config, weights = TARGET
+    short = replace(config, context_length=24), weights
+    for method in ("draft-model", "pearl", "mirror-sd"):
+        eng = engine(TARGET, short)
+        plain, sequence = serve(eng, ["greedy", method], ignore_eos=True, max_tokens=40)
+        assert sequence.output == plain.output
+        assert 0 < sequence.stats.accepted < 30
+
+
+def test_without_a_draft_model_the_error_says_what_to_give():
+    with pytest.raises(DecoderError, match="draft_model"):
+        serve(engine(TARGET), ["draft-model"])
+
+
+def test_a_hopeless_draft_rests_when_costs_are_known():
+    eng = engine(TARGET, tiny_checkpoint("llama", seed=1))
+    eng.load.curve = CostCurve((1, 32), (64,), ((1.0, 2.0),))
+    eng.load.others["draft"] = CostCurve((1, 32), (64,), ((0.5, 0.6),))
+    (sequence,) = serve(eng, ["draft-model"], max_tokens=300, ignore_eos=True)
+    assert eng.forwards < 300 + 60
+    eng = engine(TARGET, TARGET)
+    eng.load.curve = CostCurve((1, 32), (64,), ((1.0, 2.0),))
+    eng.load.others["draft"] = CostCurve((1, 32), (64,), ((0.05, 0.06),))
+    (sequence,) = serve(eng, ["draft-model"], max_tokens=300, ignore_eos=True)
+    assert sequence.stats.forwards < 150
+
+
+def test_specs_may_name_the_draft_model():
+    spec = parse({"method": "draft_model", "model": "small", "num_speculative_tokens": 5})
+    assert (spec.method.name, spec.draft_model) == ("draft-model", "small")
+    assert spec.method.models == ("draft",)
+    assert parse("pearl").method.models == ("draft",)
+    assert parse("prompt-lookup").method.models == ()
+
+
+def test_fusions_hand_the_budget_on():
+    eng = engine(TARGET, TARGET)
+    plain, fused = serve(eng, ["greedy", "draft-model+prompt-lookup"], ignore_eos=True)
+    assert fused.output == plain.output
+    assert fused.stats.forwards < plain.stats.forwards
+
+
+def test_a_deep_model_is_what_it_is_meant_to_be():
+    eng = engine(deep())
+    (plain,) = serve(eng, ["greedy"], PROMPT, ignore_eos=True)
+    assert len(set(plain.output)) > 3
+
+
+@pytest.mark.parametrize("spec", ["layer-skip+swift", "draft-model+draft-model", "del+layer-skip"])
+def test_one_model_grows_one_tree_at_a_time(spec):
+    with pytest.raises(InvalidInput, match="only one part"):
+        parse(spec)
+
+
+@pytest.mark.parametrize("spec", ["draft-model", "prompt-lookup+draft-model", "pearl"])
+def test_the_front_asks_for_the_draft_model_before_it_loads_anything(spec):
+    with pytest.raises(InvalidInput, match="draft_model"):
+        LLM("there-is-no-such-model", decoder=spec)

@@ -1,0 +1,262 @@
+"""Some layers of the target draft: exact whatever is skipped, lossy only where it says so."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from small_models import deep, engine, serve
+
+from paradecode.core.errors import DecoderError
+from paradecode.core.layers import Half
+from paradecode.core.request import Forward
+from paradecode.core.sequence import ModelFacts
+from paradecode.core.tree import EMPTY
+from paradecode.methods.draft.drafters.del_ import Exits
+from paradecode.methods.draft.drafters.layer_skip import LayerSkip, first, spread
+from paradecode.methods.draft.drafters.swift import Search, runs_of
+from paradecode.methods.draft.drafters.tree_draft import Source
+from paradecode.methods.draft.method import LoopSettings, assemble
+from paradecode.methods.draft.verifiers import coupled
+from paradecode.methods.registry import parse
+from paradecode.models.tiny import tiny_checkpoint
+
+DEEP = deep()
+METHODS = (
+    "layer-skip",
+    "layer-skip(pattern=exit,skip=0.5,width=1)",
+    "layer-skip(skip=0.95,num_speculative_tokens=20,budget=fixed)",
+    "swift(window=4,interval=1,skip=0.4)",
+    "swift(window=4,interval=1,skip=0.6,width=1,budget=fixed)",
+    "del",
+)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_every_method_gives_the_plain_output_in_one_batch(temperature):
+    plain, *others = serve(engine(DEEP), ["greedy", *METHODS], temperature=temperature)
+    for sequence, spec in zip(others, METHODS, strict=True):
+        assert sequence.output == plain.output, spec
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_all_layers_are_always_right(temperature):
+    spec = "layer-skip(skip=0.0,width=1,budget=fixed)"
+    (sequence,) = serve(engine(DEEP), [spec], temperature=temperature, ignore_eos=True)
+    assert sequence.stats.accepted == sequence.stats.drafted
+    assert sequence.stats.forwards == -(-(32 - 1) // 9) + 1  # The prompt's forward has no draft.
+
+
+def test_layers_that_change_little_can_be_skipped():
+    eng = engine(DEEP)
+    plain, *others = serve(eng, ["greedy", "layer-skip", "swift", "del"], ignore_eos=True)
+    for sequence in others:
+        assert sequence.stats.forwards < plain.stats.forwards
+
+
+def test_patterns():
+    assert spread(10, 4) == (0, 3, 6, 9)
+    assert spread(10, 1) == (0,)
+    assert first(10, 3) == (0, 1, 2)
+    assert spread(6, 6) == first(6, 6) == tuple(range(6))
+
+
+def test_swift_finds_the_halves_that_do_not_matter():
+    """Agreement counts the useless sub-layers that a set leaves out."""
+    useless = {7, 14, 16, 17, 18, 19, 25, 29, 30}
+    search = Search(20, 0.25)
+    assert search.skipped == len(useless)
+    start, sets = None, set()
+    for _ in range(300):
+        kept = search.candidate()
+        assert (~kept).sum() == 9
+        assert kept[:2].all()  # The first layer
+        assert kept[-2:].all()  # and the last one, whole.
+        score = len(useless - set(np.flatnonzero(kept).tolist())) / len(useless)
+        start = score if start is None else start
+        search.book(kept, score)
+        sets.add(kept.tobytes())
+    assert search.score > start
+    assert search.score >= 0.5
+    assert len(sets) > 250
+    assert any(isinstance(layer, Half) for layer in search.layers)
+    assert search.settled(300)
+
+
+def test_swift_starts_with_every_second_layer_and_stops_when_good():
+    search = Search(9, 0.45)
+    assert search.skipped == 6
+    assert search.layers == (0, 2, 4, 6, 7, 8)
+    search.book(search.candidate(), 0.96)
+    assert search.settled(1000)
+    # An odd number: of the last of these layers only the attention is left out.
+    assert Search(9, 0.5).layers == (0, 2, 4, 6, Half(7, "mlp"), 8)
+    assert Search(6, 0.75).layers == (0, 4, 5)  # After every second layer, those between them.
+
+
+def test_what_a_set_runs():
+    kept = np.array([1, 1, 0, 1, 1, 0, 0, 0, 1, 1], bool)
+    assert runs_of(kept) == (0, Half(1, "mlp"), Half(2, "attention"), 4)
+
+
+@pytest.mark.parametrize(("layers", "skip"), [(1, 0.9), (2, 0.45), (3, 0.9), (30, 0.9)])
+def test_swift_keeps_the_first_and_the_last_layer(layers, skip):
+    search = Search(layers, skip)
+    assert {0, layers - 1} <= {layer for layer in search.layers if isinstance(layer, int)}
+    assert search.settled(1000) == (layers <= 3)
+
+
+def test_a_draft_of_halves_costs_its_share():
+    class Seq:
+        def about(self, model):
+            return ModelFacts(layers=4, hidden_size=100, vocab_size=1200)  # The head: one layer.
+
+        def step_seconds(self, rows):
+            return 5.0
+
+    mixed = Source(layers=(0, Half(1, "attention"), Half(1, "mlp"), Half(2, "mlp")))
+    assert mixed.seconds(Seq())(1) == pytest.approx(2 + 2 / 3 + 1)
+    assert mixed.last == 2
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_halves_that_are_all_are_always_right(temperature):
+    """A draft of all layers by halves is the target itself: every token of it is accepted."""
+
+    class Halved(LayerSkip):
+        def propose(self, seq, limit):
+            layers = tuple(Half(n, part) for n in range(6) for part in ("attention", "mlp"))
+            self._draft.shares_noise = self.shares_noise
+            tree = yield from self._draft.propose(seq, limit, Source(layers=layers), self.budget, 1)
+            return tree
+
+    (sequence,) = serve(
+        engine(DEEP), [lambda: assemble(Halved(), LoopSettings(), "halved")],
+        temperature=temperature, ignore_eos=True,
+    )  # fmt: skip
+    assert sequence.stats.drafted > 20
+    assert sequence.stats.accepted == sequence.stats.drafted
+
+
+FACTS = ModelFacts(layers=10, hidden_size=100, vocab_size=1200)
+
+
+def test_del_takes_the_first_exit_and_long_drafts_when_all_are_right():
+    exits = Exits((1, 5, 8))
+    for _ in range(200):
+        exits.update(np.ones((3, 4), bool), np.full((3, 4), 0.8))
+    layer, length, threshold = exits.best(FACTS, 8)
+    assert (layer, length) == (1, 8)
+    assert 0.5 < threshold < 0.8
+
+
+def test_del_does_not_draft_when_no_exit_is_right():
+    exits = Exits((1, 5, 8))
+    for _ in range(200):
+        exits.update(np.zeros((3, 4), bool), np.full((3, 4), 0.3))
+    assert exits.best(FACTS, 8)[1] == 0
+
+
+def test_del_weighs_agreement_against_depth():
+    exits = Exits((1, 5, 8))
+    right = np.array([[False] * 10, [True] * 9 + [False], [True] * 10])
+    for _ in range(100):
+        exits.update(right, np.full((3, 10), 0.5))
+    assert exits.best(FACTS, 4)[0] == 5
+
+
+def test_partial_forwards_do_not_count_as_verifications():
+    (sequence,) = serve(engine(DEEP), ["layer-skip(budget=fixed)"], ignore_eos=True)
+    stats = sequence.stats
+    assert stats.drafted == sum(len(step.tree) for step in sequence.trace)
+    assert stats.forwards == len(sequence.trace)
+    assert stats.other_model_seconds > 0
+
+
+def test_unified_layer_skipping_runs_fewer_layers_and_is_lossy():
+    spec = parse("unified-layer-skip(speedup=2)")
+    assert spec.method.guarantee == "lossy"
+    eng = engine(DEEP)
+    full, half, plain = serve(
+        eng, ["unified-layer-skip(speedup=1)", spec, "greedy"], ignore_eos=True
+    )
+    assert full.output == plain.output
+    assert len(half.output) == 32
+    assert half.output[0] == plain.output[0]  # The prompt runs through all layers.
+
+
+def test_rows_of_some_layers_cannot_be_read_by_the_others():
+    class Careless:
+        def decode(self, seq):
+            reply = yield Forward(seq.pending)
+            seq.commit(coupled(seq, EMPTY, reply))
+            reply = yield Forward(seq.pending, layers=(0, 2))
+            seq.commit(coupled(seq, EMPTY, reply))
+            yield Forward(seq.pending)
+
+    with pytest.raises(DecoderError, match="layers"):
+        serve(engine(DEEP), [Careless], ignore_eos=True)
+
+
+def committed(first: tuple, second: tuple, third: tuple | None) -> None:
+    """Commit the second and third token by some parts of the layers, then run a third forward."""
+
+    class Careless:
+        def decode(self, seq):
+            reply = yield Forward(seq.pending)
+            for layers in (first, second):
+                seq.commit(coupled(seq, EMPTY, reply))
+                reply = yield Forward(seq.pending, layers=layers)
+            seq.commit(coupled(seq, EMPTY, reply))
+            yield Forward(seq.pending, layers=third)
+
+    serve(engine(DEEP), [Careless], max_tokens=4, ignore_eos=True)
+
+
+ATTENTIONS = tuple(Half(layer, "attention") for layer in range(6))
+MLPS = tuple(Half(layer, "mlp") for layer in range(6))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "third"),
+    [
+        ((0, Half(1, "mlp"), 2), (0, 2), (0, 1)),
+        ((0, Half(1, "mlp"), 2), (0, 2), (0, Half(1, "attention"))),
+        (MLPS, MLPS, (0,)),
+        (MLPS, (0, 1), (0,)),  # What holds nothing does not come to hold what later rows have.
+        ((), (0, 1), (0,)),
+        (MLPS, MLPS, None),
+    ],
+)
+def test_rows_without_a_layers_attention_do_not_hold_its_keys(first, second, third):
+    with pytest.raises(DecoderError, match="layers"):
+        committed(first, second, third)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "third"),
+    [
+        ((0, Half(1, "mlp"), 2), (0, 2), (0, Half(1, "mlp"), 2)),
+        ((0, Half(1, "attention")), (0, 1), (0, 1, *MLPS)),
+        (MLPS, (), MLPS),
+        (ATTENTIONS, (*ATTENTIONS, *MLPS), tuple(range(6))),
+    ],
+)
+def test_an_mlp_needs_no_keys_and_attention_leaves_its_own(first, second, third):
+    with pytest.raises(DecoderError, match="before the sequence was finished"):  # All ran.
+        committed(first, second, third)
+
+
+def test_prefixes_of_some_layers_are_not_reused():
+    eng = engine(DEEP)
+    for _ in range(2):
+        serve(eng, ["unified-layer-skip"], tuple(range(1, 20)), max_tokens=40, ignore_eos=True)
+    text = serve(eng, ["greedy"], tuple(range(1, 20)), max_tokens=40, ignore_eos=True)[0]
+    fresh = serve(engine(DEEP), ["greedy"], tuple(range(1, 20)), max_tokens=40, ignore_eos=True)[0]
+    assert text.output == fresh.output
+    assert text.cached_tokens <= 19
+
+
+def test_models_of_two_layers():
+    eng = engine(tiny_checkpoint("qwen2"))
+    plain, *others = serve(eng, ["greedy", *METHODS], temperature=0.5)
+    assert all(sequence.output == plain.output for sequence in others)

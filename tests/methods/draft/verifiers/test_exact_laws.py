@@ -1,0 +1,122 @@
+"""Every verifier that promises the target's law gives it, to the last bit, for every drafter."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+from builders import BUILDERS
+from languages import (
+    Disjoint,
+    Language,
+    Law,
+    Rule,
+    Sharp,
+    distance,
+    drafts,
+    emitted,
+    expected_length,
+    likelihood,
+)
+
+from paradecode.core.tree import TokenTree
+from paradecode.methods.draft.verifiers import RULES, VERIFIERS
+
+EXACT = 1e-12
+DISTINCT = ("rejection", "rsd", "naive-tree", "nss", "block", "traversal", "spectr")
+LANGUAGES: dict[str, Language] = {"a": Language(1), "b": Language(2), "disjoint": Disjoint(3)}
+SHARP = Sharp(4)
+
+
+@cache
+def law_of(builder: str, language: str, rule: Rule) -> Law:
+    return emitted(rule, drafts_of(builder, language), LANGUAGES[language])
+
+
+@cache
+def drafts_of(builder: str, language: str) -> list[tuple[float, TokenTree]]:
+    return drafts(BUILDERS[builder], LANGUAGES[language])
+
+
+all_builders = pytest.mark.parametrize("builder", BUILDERS)
+
+
+def test_the_rules_under_test_are_all_that_promise_the_law():
+    promised = {
+        RULES[name] for name, entry in VERIFIERS.items() if entry.guarantee == "distribution"
+    }
+    assert promised == {RULES[name] for name in DISTINCT}
+    assert RULES["specinfer"] is RULES["rsd"]
+
+
+@all_builders
+def test_law_of_the_target(builder):
+    for key, language in LANGUAGES.items():
+        trees = drafts_of(builder, key)
+        assert sum(share for share, _ in trees) == pytest.approx(1.0, abs=1e-12)
+        for name in DISTINCT:
+            law = law_of(builder, key, RULES[name])
+            assert distance(law, language) < EXACT, (name, key)
+
+
+@all_builders
+def test_one_hot_targets_give_the_greedy_text(builder):
+    language = SHARP
+    for name in (*DISTINCT, "typical"):
+        law = emitted(RULES[name], drafts(BUILDERS[builder], language), language)
+        assert all(likelihood(language, word) == 1.0 for word in law), name
+
+
+def test_a_draft_from_the_target_itself_is_always_accepted():
+    language = Language(5, mixture=0.0)
+    trees = drafts(BUILDERS["chain"], language)
+    for name in ("rejection", "specinfer", "rsd", "block", "traversal", "spectr", "naive-tree"):
+        assert expected_length(emitted(RULES[name], trees, language)) == pytest.approx(4.0), name
+
+
+def test_a_draft_that_the_target_excludes_is_never_accepted():
+    language = Disjoint(6)
+    for builder in ("chain", "iid 2x2", "swor 3x1"):
+        trees = drafts(BUILDERS[builder], language)
+        for name in DISTINCT:
+            law = emitted(RULES[name], trees, language)
+            assert set(law) == {(0,)} or builder == "swor 3x1", (name, builder)
+            assert distance(law, language) < EXACT
+
+
+def lengths(builder: str) -> dict[str, float]:
+    """Mean tokens per step of each rule over two languages."""
+    return {
+        name: sum(expected_length(law_of(builder, key, RULES[name])) for key in "ab") / 2
+        for name in DISTINCT
+    }
+
+
+def test_better_rules_accept_more():
+    chain = lengths("chain")
+    assert chain["block"] == pytest.approx(chain["traversal"])
+    assert chain["block"] > chain["rejection"] + 0.01
+    assert chain["rejection"] == pytest.approx(chain["rsd"]) == pytest.approx(chain["spectr"])
+    assert chain["nss"] < chain["rejection"]
+    iid = lengths("iid 2x2")
+    assert iid["nss"] < iid["rejection"] < iid["naive-tree"] < iid["rsd"] < iid["traversal"]
+    assert iid["rsd"] < iid["spectr"]
+    swor = lengths("swor 2x2")
+    assert swor["nss"] < swor["rejection"] < swor["naive-tree"] < swor["rsd"] < swor["traversal"]
+    assert swor["rsd"] > iid["rsd"]
+    pooled = lengths("iid 2x2, equal draws in one node")
+    assert all(pooled[name] > iid[name] for name in ("rsd", "traversal", "spectr", "nss"))
+    rule = lengths("rule 2x2")
+    assert rule["rsd"] == pytest.approx(rule["nss"]) == pytest.approx(rule["traversal"])
+
+
+def test_rules_that_ignore_q_give_the_law_for_any_tree_at_all():
+    """Even when drawn nodes were thrown away and the tree still claims to be complete."""
+    language = Language(1)
+
+    def prune(tree: TokenTree) -> TokenTree:
+        return tree._take(language.likely(tree, 0.2))
+
+    trees = [(share, prune(tree)) for share, tree in drafts(BUILDERS["swor 2x2"], language)]
+    assert distance(emitted(RULES["nss"], trees, language), language) < EXACT
+    assert distance(emitted(RULES["rsd"], trees, language), language) > 1e-3

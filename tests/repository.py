@@ -1,0 +1,5 @@
+"""Where the repository is, for tests that read its documents, scripts and results."""
+
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]

@@ -1,0 +1,85 @@
+"""Every registered method, as it comes and at the extremes of its settings."""
+
+from __future__ import annotations
+
+import pytest
+
+from paradecode.methods.registry import Spec, parse
+from paradecode.testing.conformance import ConformanceCase, cases, check, specs
+
+ESSENTIAL = ("batch-of-16", "mixed-methods", "chunks-of-3", "prefix-cache", "context-end")
+"""For further kinds of toys."""
+
+FEW = ("mixed-methods", "context-end")
+"""For transformers and extreme settings: the toy, which no mistake escapes, has all cases."""
+
+CANVAS = ("mixed-methods", "cancelled-neighbour", "stop-strings", "end-of-text", "context-end")
+"""For canvas methods without a reference to equal."""
+CANVAS_TOYS = ("toy-shift", "toy-block", "toy-causal-canvas")
+CANVAS_TRANSFORMERS = ("llada", "dream", "sdar")
+
+
+def matrix() -> list[ConformanceCase]:
+    chosen = []
+    for spec in specs():
+        if spec.method.family == "diffusion":
+            chosen += canvas_cases(spec)
+        elif spec.settings:
+            chosen += cases(spec, kinds=("toy",), only=FEW)
+        else:
+            chosen += cases(spec, kinds=("toy",))
+            chosen += cases(spec, kinds=("qwen3-near-tie",), only=FEW)
+    return chosen
+
+
+def further() -> list[ConformanceCase]:
+    """The rest: extremes in every case, and every architecture."""
+    chosen = []
+    for spec in specs():
+        if spec.method.family == "autoregressive":
+            kinds = ("toy",) if spec.settings else ("qwen3-near-tie", "llama")
+            chosen += cases(spec, kinds=kinds)
+            if not spec.settings:
+                chosen += cases(spec, kinds=("qwen2", "mistral-window"), only=ESSENTIAL)
+        elif spec.guarantee == "exact" and not spec.settings:
+            chosen += cases(spec, kinds=(*CANVAS_TOYS, *CANVAS_TRANSFORMERS), only=ESSENTIAL)
+    done = set(map(str, matrix()))
+    return [case for case in chosen if str(case) not in done]
+
+
+def canvas_cases(spec: Spec) -> list[ConformanceCase]:
+    """Exact methods get everything; what the others share is tested for every part of theirs."""
+    if spec.settings:
+        return cases(spec, kinds=("toy-masked",), only=("batch-of-16",))
+    if spec.guarantee != "exact":
+        return cases(spec, kinds=("toy-masked",), only=CANVAS)
+    return [
+        *cases(spec, kinds=("toy-masked",)),
+        *cases(spec, kinds=CANVAS_TOYS, only=ESSENTIAL),
+        *cases(spec, kinds=CANVAS_TRANSFORMERS, only=("mixed-methods",)),
+    ]
+
+
+@pytest.mark.parametrize("case", matrix(), ids=str)
+def test_method(case: ConformanceCase) -> None:
+    case.run()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", further(), ids=str)
+def test_method_further(case: ConformanceCase) -> None:
+    case.run()
+
+
+def test_every_method_is_in_the_matrix() -> None:
+    named = {case.subject.name for case in matrix()}
+    assert {"greedy", "prompt-lookup", "prompt-lookup(num_speculative_tokens=1)"} <= named
+
+
+def test_extremes_are_valid_settings() -> None:
+    for spec in specs(["prompt-lookup"]):
+        assert str(parse(str(spec))) == str(spec)
+
+
+def test_check_runs_what_it_is_told() -> None:
+    check("ngram", kinds=["toy"], only=["max-tokens", "drafts-are-accepted"])

@@ -1,0 +1,41 @@
+"""A new drafter, in one file: registered, batched, streamed, and held to every promise."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from paradecode.core.tree import EMPTY, TokenTree
+from paradecode.engine.engine import Engine
+from paradecode.engine.request import GenerationRequest
+from paradecode.methods.draft.method import drafter
+from paradecode.methods.registry import parse
+from paradecode.testing.conformance import check
+from paradecode.testing.toy import LetterText, ToyBackend
+
+
+@drafter("last-bigram", paper="an example")
+@dataclass
+class LastBigram:
+    """Copy what followed the last two tokens the last time they occurred."""
+
+    def propose(self, seq, limit):
+        old, now = seq.tokens[:-1], seq.tokens[1:]
+        found = np.flatnonzero((old[:-1] == old[-1:]) & (now[:-1] == now[-1:]))
+        return TokenTree.chain(now[found[-1] + 1 :][:limit]) if len(found) else EMPTY
+        yield
+
+    def observe(self, seq, tree, reply, verdict):
+        pass
+
+
+def test_it_conforms():
+    check("last-bigram", kinds=["toy"])
+    check("last-bigram", kinds=["llama"], only=["mixed-methods", "prefix-cache"])
+
+
+def test_it_streams():
+    engine = Engine({"target": ToyBackend()}, new_text=LetterText)
+    seq = engine.add(GenerationRequest(np.array([5, 6, 7] * 5), parse("last-bigram")))
+    pieces = [seq.take_text() for _ in range(300) if engine.busy for seq in engine.step()]
+    assert "".join(pieces) == seq.text.value
+    assert 1 < len(pieces) < seq.stats.generated

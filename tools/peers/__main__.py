@@ -1,0 +1,115 @@
+"""``make bench``: Paradecode beside its peers, same weights, same prompts, in one run."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from paradecode.core.errors import ParadecodeError
+from paradecode.measure.machine import usable_cores
+from paradecode.measure.prompts import first_of_each_group, load_prompts
+from paradecode.measure.render import write_report
+from tools.peers.catalogue import BASELINE, engines, select
+from tools.peers.session import REPOSITORY, Options, Session
+from tools.peers.suites import find_suite
+
+console = Console(stderr=True)
+
+
+def main(
+    suite: Annotated[
+        str, typer.Argument(help="quick, main or full; the options override it.")
+    ] = "main",
+    patterns: Annotated[
+        str | None, typer.Option("--engines", help="Names, comma-separated; * matches.")
+    ] = None,
+    decoders: Annotated[
+        str, typer.Option(help="Paradecode's methods besides plain, separated by ';'.")
+    ] = "prompt-lookup",
+    prompts: Annotated[Path | None, typer.Option(help="JSONL file; default: the built-in.")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, max=100, help="Repetitions.")] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=2, help="Upper bound on the prompts' own.")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Of every engine; default: all cores.")
+    ] = None,
+    baseline: Annotated[str, typer.Option(help="Engine that speed-ups refer to.")] = BASELINE,
+    name: Annotated[
+        str, typer.Option(help="Of the run; the same name resumes it; default: the suite.")
+    ] = "",
+    retries: Annotated[
+        int | None,
+        typer.Option(min=0, max=20, help="Repetitions of a measurement others disturbed."),
+    ] = None,
+    priority: Annotated[
+        bool, typer.Option(help="Raise the priority of what is measured, where allowed.")
+    ] = False,
+    timeout: Annotated[float, typer.Option(help="Seconds for one generation.")] = 300.0,
+    show: Annotated[bool, typer.Option("--list", help="List the engines and stop.")] = False,
+) -> None:
+    """Measure engines side by side; results, tables and plots go to bench/out/runs."""
+    known = engines([spec.strip() for spec in decoders.split(";") if spec.strip()])
+    if show:
+        table = Table("engine", "package")
+        for engine in known:
+            package = (engine.environment.build or engine.environment.packages[0]
+                       if engine.environment else "this one")  # fmt: skip
+            table.add_row(engine.name, package)
+        Console().print(table)
+        return
+    defaults = find_suite(suite)
+    chosen = load_prompts(prompts)
+    if defaults.per_group is not None:
+        chosen = first_of_each_group(chosen, defaults.per_group)
+    wanted = patterns.split(",") if patterns else defaults.engines
+    options = Options(
+        engines=select(known, [pattern.strip() for pattern in wanted]),
+        prompts=chosen,
+        rounds=rounds or defaults.rounds,
+        max_tokens=max_tokens or defaults.max_tokens,
+        threads=threads or usable_cores(),
+        timeout=timeout,
+        urgent=priority,
+        retries=defaults.retries if retries is None else retries,
+        out=REPOSITORY / "bench" / "out",
+        name=name or suite,
+    )
+    session = Session(options, console)
+    try:
+        session.prepare()
+        session.measure()
+        session.close()  # The oracle needs the memory.
+        results = session.results()
+    except KeyboardInterrupt:
+        console.print("stopped; the same command goes on where it was")
+        raise typer.Exit(130) from None
+    finally:
+        session.close()
+    files = write_report(results, options.folder, baseline)
+    for file in files:
+        console.print(str(file.relative_to(REPOSITORY)), soft_wrap=True, highlight=False)
+
+
+def _terminated(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _terminated)
+    app = typer.Typer(add_completion=False)
+    app.command()(main)
+    try:
+        sys.exit(app(standalone_mode=False))  # What typer.Exit carries, or None.
+    except ParadecodeError as error:
+        console.print(f"[red]error:[/] {error}", highlight=False, soft_wrap=True)
+        sys.exit(2)
+    except (KeyboardInterrupt, typer.Abort):
+        console.print("stopped")
+        sys.exit(130)

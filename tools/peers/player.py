@@ -1,0 +1,155 @@
+"""A peer that is loaded and ready to be measured."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paradecode.measure.machine import busy_seconds
+from paradecode.measure.prompts import Item
+from paradecode.measure.results import EngineInfo, Record, trim
+from paradecode.measure.workload import PlayerError
+from tools.peers.catalogue import Engine
+from tools.peers.formats import Formats
+from tools.peers.process import Worker, WorkerError
+
+LOAD_TIMEOUT = 900.0
+WARM_UP_TOKENS = 16
+LEAST_FREE = 3 << 29
+"""Bytes of memory that must be available before another engine is loaded."""
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """The same for every engine of a run."""
+
+    threads: int
+    context: int
+    stop_ids: tuple[int, ...]
+    timeout: float
+    urgent: bool
+
+
+class PeerPlayer:
+    """Starts and loads an engine's worker (see :class:`paradecode.measure.workload.Player`).
+
+    Raises:
+        WorkerError: it cannot be loaded.
+        FormatError: its weights cannot be made.
+    """
+
+    def __init__(
+        self, engine: Engine, python: Path, formats: Formats, conditions: Conditions, log: Path
+    ) -> None:
+        if _available() < LEAST_FREE:
+            raise WorkerError("not enough memory is free to load it beside the others")
+        self.engine, self.name, self.max_rounds = engine, engine.name, engine.max_rounds
+        self._conditions = conditions
+        settings: dict[str, Any] = {
+            "model": str(formats.path(engine.files)),
+            "threads": conditions.threads,
+            "context": conditions.context,
+            "cores": ",".join(map(str, sorted(os.sched_getaffinity(0)))),
+        }
+        for name, value in engine.settings.items():
+            wanted = value.get("format") if isinstance(value, dict) else None
+            settings[name] = str(formats.path(wanted)) if wanted else value
+        variables = {
+            "OMP_NUM_THREADS": str(conditions.threads),
+            "HF_HUB_OFFLINE": "1",
+            "TOKENIZERS_PARALLELISM": "false",
+        }
+        self._worker = Worker(python, engine.worker, log, variables, conditions.urgent)
+        try:
+            loaded = self._worker.ask({"load": settings}, LOAD_TIMEOUT)
+        except BaseException:
+            self._worker.kill()
+            raise
+        self._load_seconds, self._versions = loaded["seconds"], loaded["versions"]
+
+    def warm_up(self, items: Sequence[Item]) -> None:
+        """First calls compile, allocate and fault pages in; they are not measured."""
+        by_length = sorted(items, key=lambda item: len(item.token_ids))
+        for item in (by_length[-1], by_length[0]):
+            self._ask(item, min(item.max_tokens, WARM_UP_TOKENS))
+
+    def play(self, item: Item, round: int) -> Record:
+        start, busy, own = time.perf_counter(), busy_seconds(), self._worker.cpu_seconds()
+        answer = self._ask(item, item.max_tokens)
+        seconds, after = time.perf_counter() - start, busy_seconds()
+        others = None
+        if busy is not None and after is not None:
+            used = after - busy - (self._worker.cpu_seconds() - own)
+            others = max(used, 0.0) / seconds
+        ids = trim(
+            answer["token_ids"], self._conditions.stop_ids, item.max_tokens, answer["stopped"]
+        )
+        if not ids:
+            raise PlayerError("the output is empty")
+        return Record(
+            engine=self.name,
+            item=item.id,
+            round=round,
+            token_ids=ids,
+            first_tokens=min(answer["first_tokens"], len(ids)),
+            prefill_seconds=answer["prefill_seconds"],
+            decode_seconds=answer["decode_seconds"],
+            other_load=others,
+        )
+
+    def info(self, status: str = "ok", reason: str = "") -> EngineInfo:
+        """What is known of it now; peak memory grows until the end of the run."""
+        return describe(
+            self.engine,
+            versions=self._versions,
+            status=status,
+            reason=reason,
+            load_seconds=self._load_seconds,
+            peak_bytes=self._worker.peak_bytes(),
+        )
+
+    def close(self) -> None:
+        self._worker.kill()
+
+    def _ask(self, item: Item, max_tokens: int) -> dict[str, Any]:
+        request = {
+            "prompt_token_ids": item.token_ids,
+            "max_tokens": max_tokens,
+            "stop_token_ids": self._conditions.stop_ids,
+        }
+        try:
+            return self._worker.ask(request, self._conditions.timeout)
+        except WorkerError as error:
+            raise PlayerError(str(error), error.ended) from None
+
+
+def describe(engine: Engine, **known: Any) -> EngineInfo:
+    """An engine's entry in the results."""
+    return EngineInfo(
+        name=engine.name,
+        peer=engine.peer,
+        weights=engine.weights,
+        mode=engine.mode,
+        reference=engine.reference,
+        settings=dict(engine.settings),
+        **known,
+    )
+
+
+def python_of_paradecode() -> Path:
+    """The interpreter that runs the harness has Paradecode."""
+    return Path(sys.executable)
+
+
+def _available() -> int:
+    """Bytes that can be had without swapping; plenty where that is unknown."""
+    try:
+        lines = Path("/proc/meminfo").read_text("utf-8").splitlines()
+    except OSError:
+        return 1 << 60
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))

@@ -1,0 +1,292 @@
+"""One run: install, convert, load, measure in turns, score, write."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from rich.console import Console
+
+from paradecode.backends import open_backend
+from paradecode.llm import LLM
+from paradecode.measure.journal import Journal
+from paradecode.measure.machine import commit
+from paradecode.measure.machine import describe as describe_machine
+from paradecode.measure.prompts import Item, Messages, Prompt, make_items
+from paradecode.measure.quality import Oracle, distinct_outputs
+from paradecode.measure.results import ItemInfo, Record, Results, Score
+from paradecode.measure.summary import QUIET
+from paradecode.measure.workload import Player, PlayerError, run, schedule
+from paradecode.models.catalogue import open_model
+from tools.peers.catalogue import Engine
+from tools.peers.environments import OPENVINO_EXPORT, Environment, InstallError, install
+from tools.peers.formats import FormatError, Formats
+from tools.peers.player import Conditions, PeerPlayer, describe, python_of_paradecode
+from tools.peers.process import WorkerError
+from tools.peers.progress import Steps
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a run is asked to do.
+
+    Attributes:
+        engines, prompts, rounds: what is measured.
+        max_tokens: upper bound on the prompts' own.
+        threads: of every engine.
+        timeout: seconds one generation may take.
+        urgent: raise the priority of the worker that is measured, where allowed.
+        retries: how often a disturbed measurement is repeated.
+        out: folder for environments, models and runs.
+        name: of the run; a run with the same name resumes.
+    """
+
+    engines: Sequence[Engine]
+    prompts: Sequence[Prompt]
+    rounds: int
+    max_tokens: int | None
+    threads: int
+    timeout: float
+    urgent: bool
+    retries: int
+    out: Path
+    name: str
+
+    @property
+    def folder(self) -> Path:
+        return self.out / "runs" / self.name
+
+
+class Session:
+    """Holds what is open, so that it is closed whatever happens."""
+
+    def __init__(self, options: Options, console: Console) -> None:
+        self.options, self.console = options, console
+        self._reference: LLM | None = None
+        self.checkpoint = open_model()
+        self.source = Path(self.checkpoint.source)
+        self.formats = Formats(
+            self.source,
+            options.out / "models",
+            lambda: self._python(OPENVINO_EXPORT),
+            self._say,
+        )
+        self.items = self._items()
+        longest = max(len(item.token_ids) + item.max_tokens for item in self.items)
+        self.conditions = Conditions(
+            threads=options.threads,
+            context=min(-(-(longest + 16) // 256) * 256, self.checkpoint.config.context_length),
+            stop_ids=tuple(sorted(self.checkpoint.config.eos_tokens)),
+            timeout=options.timeout,
+            urgent=options.urgent,
+        )
+        settings = {
+            "model_bytes": self.source.stat().st_size,
+            "items": _digest([asdict(item) for item in self.items]),
+            "threads": options.threads,
+            "context": self.conditions.context,
+            "stop_ids": self.conditions.stop_ids,
+        }
+        self.journal = Journal(options.folder / "raw.jsonl", settings)
+        self.players: dict[str, PeerPlayer] = {}
+        self._pythons: dict[str, Path | InstallError] = {}
+
+    def prepare(self) -> None:
+        """Install, convert, and only then load what has something left to measure.
+
+        In this order, because compilers and exporters need the memory that loaded engines hold.
+        """
+        missing = Counter(name for name, _, _ in self._missing())
+        self.console.print(
+            f"{sum(missing.values())} measurements to make with {len(missing)} engines, "
+            f"{len(self.journal.done)} made before",
+            highlight=False,
+        )
+        wanted = [engine for engine in self.options.engines if engine.name in missing]
+        found = [(engine, self._install(engine)) for engine in wanted]
+        ready = [(engine, python) for engine, python in found if python is not None]
+        for number, (engine, python) in enumerate(ready, 1):
+            self._say(f"loading {number} of {len(ready)}: {engine.name}")
+            self._load(engine, python)
+
+    def measure(self) -> None:
+        """All turns that are not in the journal."""
+        options = self.options
+        players: list[Player] = list(self.players.values())
+        turns = list(schedule(self.items, players, options.rounds, self.journal.done))
+        left = Counter(turn.player.name for turn in turns)
+        with Steps(self.console, "measuring", len(turns)) as steps:
+
+            def keep(record: Record) -> None:
+                self.journal.keep(record)
+                left[record.engine] -= 1
+                steps.advance(f"{record.engine} {record.item}")
+
+            def lost(player: Player, reason: str) -> None:
+                self.console.print(f"[yellow]{player.name} failed:[/] {reason}", highlight=False)
+                self.journal.describe(self.players[player.name].info("failed", reason))
+                self._close(player.name)
+                steps.drop(left[player.name])
+
+            quiet = QUIET if options.retries else None
+            try:
+                run(turns, keep, lost, quiet, options.retries)
+            finally:  # Peak memory is known only now, also of a run that is stopped.
+                for player in self.players.values():
+                    self.journal.describe(player.info())
+
+    def results(self) -> Results:
+        """What the journal holds, scored by the oracle where PyTorch is there."""
+        order = [e.name for e in self.options.engines]
+        known = self.journal.engines
+        names = [*(n for n in order if n in known), *(n for n in known if n not in order)]
+        done = {record.round for record in self.journal.records}
+        return Results(
+            created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            commit=commit(REPOSITORY),
+            model=self.checkpoint.config.name,
+            machine=describe_machine(),
+            settings={
+                "rounds": len(done),
+                "threads": self.options.threads,
+                "context": self.conditions.context,
+                "stop_ids": list(self.conditions.stop_ids),
+                "temperature": 0,
+                "quiet_below": QUIET if self.options.retries else None,
+                "priority": self.options.urgent,
+                "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", ""),
+            },
+            items=tuple(
+                ItemInfo(i.id, i.prompt, i.group, len(i.token_ids), i.max_tokens)
+                for i in self.items
+            ),
+            engines=tuple(known[name] for name in names),
+            records=tuple(self.journal.records),
+            scores=self._scores(),
+        )
+
+    def close(self) -> None:
+        """End every worker."""
+        for name in list(self.players):
+            self._close(name)
+
+    def _install(self, engine: Engine) -> Path | None:
+        """The Python of an engine whose weights are there as well; None when it is left out."""
+        try:
+            python = self._python(engine.environment)
+            for name in engine.formats:
+                self.formats.path(name)
+        except (InstallError, FormatError, OSError) as error:
+            self._skip(engine, error)
+            return None
+        return python
+
+    def _load(self, engine: Engine, python: Path) -> None:
+        try:
+            log = self.options.folder / "logs" / (engine.name.replace("/", "-") + ".log")
+            player = PeerPlayer(engine, python, self.formats, self.conditions, log)
+            self.players[engine.name] = player
+            player.warm_up(self.items)
+        except (WorkerError, PlayerError, OSError) as error:
+            self._skip(engine, error)
+        else:
+            self.journal.describe(player.info())
+
+    def _skip(self, engine: Engine, error: Exception) -> None:
+        """The run goes on without it; the reason is in the results."""
+        self._close(engine.name)
+        self.journal.describe(describe(engine, status="skipped", reason=str(error)))
+        self.console.print(f"  [yellow]{engine.name} skipped:[/] {error}", highlight=False)
+
+    def _close(self, name: str) -> None:
+        player = self.players.pop(name, None)
+        if player is not None:
+            player.close()
+
+    def _missing(self) -> set[tuple[str, str, int]]:
+        wanted = {
+            (engine.name, item.id, number)
+            for engine in self.options.engines
+            for item in self.items
+            for number in range(min(self.options.rounds, engine.max_rounds))
+        }
+        return wanted - self.journal.done
+
+    def _python(self, environment: Environment | None) -> Path:
+        if environment is None:
+            return python_of_paradecode()
+        if environment.name not in self._pythons:
+            try:
+                self._pythons[environment.name] = install(environment, self.options.out, self._say)
+            except InstallError as error:
+                self._pythons[environment.name] = error
+        found = self._pythons[environment.name]
+        if isinstance(found, InstallError):
+            raise found
+        return found
+
+    def _say(self, line: str) -> None:
+        self.console.print(f"  [dim]{line}[/]", highlight=False)
+
+    def _items(self) -> list[Item]:
+        """Token ids of all turns; kept with the run, because earlier answers are generated."""
+        wanted = _digest([asdict(p) for p in self.options.prompts], self.options.max_tokens)
+        file = self.options.folder / "items.json"
+        if file.exists():
+            kept = json.loads(file.read_text("utf-8"))
+            if kept["of"] == wanted:
+                return [Item(**{**i, "token_ids": tuple(i["token_ids"])}) for i in kept["items"]]
+        items = make_items(
+            self.options.prompts, self._encode, self._answer, self.options.max_tokens
+        )
+        if self._reference is not None:
+            self._reference.close()
+            self._reference = None
+        file.parent.mkdir(parents=True, exist_ok=True)
+        kept = {"of": wanted, "items": [asdict(item) for item in items]}
+        file.write_text(json.dumps(kept), "utf-8")
+        return items
+
+    def _encode(self, messages: Messages) -> list[int]:
+        assert self.checkpoint.chat_template is not None
+        return self.checkpoint.chat_template.encode(self.checkpoint.tokenizer, messages)
+
+    def _answer(self, messages: Messages, max_tokens: int) -> str:
+        if self._reference is None:
+            self._reference = LLM(decoder="greedy", threads=self.options.threads)
+        return self._reference.chat(messages, max_tokens=max_tokens).text
+
+    def _scores(self) -> dict[tuple[str, tuple[int, ...]], Score]:
+        """What the oracle says of every distinct output; empty where there is no PyTorch."""
+        by_id = {item.id: item for item in self.items}
+        outputs = [(r.item, r.token_ids) for r in self.journal.records if not r.error]
+        if not outputs:
+            return {}
+        try:
+            oracle = Oracle(
+                open_backend("torch", self.checkpoint.config, self.checkpoint.weights,
+                             dtype="fp32", threads=self.options.threads),
+                self.items, max(len(ids) for _, ids in outputs),
+            )  # fmt: skip
+        except Exception as error:
+            self.console.print(f"[yellow]no quality scores:[/] {error}", highlight=False)
+            return {}
+        scores = {}
+        fresh = list(distinct_outputs(outputs, ()))
+        with Steps(self.console, "scoring", len(fresh)) as steps:
+            for key in fresh:
+                scores[key] = oracle.score(by_id[key[0]], key[1])
+                steps.advance(key[0])
+        return scores
+
+
+def _digest(*values: object) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]

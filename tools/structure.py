@@ -1,0 +1,268 @@
+"""The structure of the code in figures, and the floors that imports must respect.
+
+    python -m tools.structure            # the figures
+    python -m tools.structure --json     # the same for a program
+
+A *circle* is a set of files that import one another, imports inside of functions and those for
+types alone included. An *upward arrow* is an import from a room that is not below. *Files entered*
+are the files of the package in which some function ran during one step of the engine, in the
+middle of an answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src"
+FOLDERS = ("src", "bench", "tools")
+"""Where the project's own Python is; tests are not counted."""
+
+METHOD_FOLDERS = ("draft/drafters", "draft/schedules", "canvas/policies")
+METHOD_LINES = 100
+
+CORE = {"core"}
+MODELS = CORE | {"models"}
+INTERFACE = MODELS | {"backends.interface"}
+BACKENDS = INTERFACE | {"backends", "backends.torch", "backends.native"}
+FRONT = BACKENDS | {"methods", "engine", "constraints", "completion", "llm", ""}
+
+ALLOWED = {
+    "core": CORE,
+    "models": MODELS,
+    "backends.interface": INTERFACE,
+    "backends.torch": INTERFACE | {"backends.torch"},
+    "backends.native": INTERFACE | {"backends.native"},
+    "backends": BACKENDS,  # The factory: the one place that knows every backend.
+    "methods": CORE | {"methods"},
+    "engine": INTERFACE | {"methods", "engine"},
+    "constraints": MODELS | {"constraints"},
+    "completion": INTERFACE | {"methods", "engine", "completion"},
+    "llm": FRONT - {""},
+    "": FRONT,  # paradecode/__init__.py: what users import.
+}
+"""Room -> rooms it may import from."""
+
+UPSTAIRS = (
+    ("report", "serve", "testing"),
+    ("measure",),  # Records, journal, statistics, tables, charts.
+    ("measure.tasks", "measure.replay", "measure.certificate"),
+    ("measure.suites", "measure.tune"),
+    ("measure.report",),
+    ("training",),
+    ("cli", "__main__"),
+)
+"""The floors above the front, lowest first: a room imports itself and what is below its floor."""
+
+for _number, _floor in enumerate(UPSTAIRS):
+    _below = {room for floor in UPSTAIRS[:_number] for room in floor}
+    ALLOWED |= {room: FRONT | _below | {room} for room in _floor}
+ALLOWED["__main__"] |= {"cli"}
+
+LIBRARIES = {"core": {"numpy"}, "methods": {"numpy"}, "engine": {"numpy"}}
+"""Room -> packages outside the standard library; rooms that are not named may use any."""
+
+
+def name_of(path: Path, root: Path = SOURCE) -> str:
+    """Dotted module name of a file below ``root``."""
+    parts = list(path.relative_to(root).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {name_of(path): path for path in sorted((SOURCE / "paradecode").rglob("*.py"))}
+
+
+def room_of(module: str, rooms: Mapping[str, set[str]] = ALLOWED) -> str | None:
+    """The room a module is in: the longest entry of ALLOWED that contains it."""
+    inner = module.removeprefix("paradecode").removeprefix(".")
+    parts = inner.split(".") if inner else []
+    if not parts:
+        return ""
+    for end in range(len(parts), 0, -1):
+        if ".".join(parts[:end]) in rooms:
+            return ".".join(parts[:end])
+    return None
+
+
+def imports(module: str, source: str, is_package: bool) -> Iterator[tuple[int, str]]:
+    """(line, imported module) of every import, at any depth, deferred and by name included."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parts = module.split(".")
+                parts = parts[: len(parts) - node.level + is_package]
+                base = ".".join([*parts, *([base] if base else [])])
+            for alias in node.names:
+                inner = f"{base}.{alias.name}"
+                is_module = inner in MODULES or (base == "paradecode" and alias.name != "*")
+                yield node.lineno, inner if is_module and room_of(inner) is not None else base
+        elif isinstance(node, ast.Constant) and node.value in MODULES.keys() - {"paradecode"}:
+            # A module named in a text is imported by it: import_module, find_spec, registries.
+            yield node.lineno, str(node.value)
+
+
+def violations(module: str, source: str, is_package: bool = False) -> list[str]:
+    """What in ``source``, the text of ``module``, breaks the house rules."""
+    room = room_of(module)
+    if room is None:
+        return [f"{module} is on no floor; give it one in ALLOWED"]
+    found = []
+    for line, target in imports(module, source, is_package):
+        package = target.split(".")[0]
+        where = f"{module}:{line} imports {target}"
+        if package == "paradecode":
+            if room_of(target) not in ALLOWED[room]:
+                found.append(f"{where}, which is not below {room or 'the package'}")
+        elif package not in sys.stdlib_module_names and package not in LIBRARIES.get(
+            room, {package}
+        ):
+            found.append(f"{where}; {room} uses the standard library and NumPy only")
+    return found
+
+
+def upward() -> list[str]:
+    """Every import of the package that breaks the house rules."""
+    return [
+        line
+        for module, path in MODULES.items()
+        for line in violations(module, path.read_text("utf-8"), path.name == "__init__.py")
+    ]
+
+
+def circles() -> list[list[str]]:
+    """Sets of two or more modules that reach one another by imports (Tarjan's algorithm)."""
+    arrows = {
+        module: {
+            target
+            for _, target in imports(module, path.read_text("utf-8"), path.name == "__init__.py")
+            if target in MODULES and target != module
+        }
+        for module, path in MODULES.items()
+    }
+    order: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(module: str) -> None:
+        order[module] = low[module] = len(order)
+        stack.append(module)
+        for target in sorted(arrows[module]):
+            if target not in order:
+                visit(target)
+                low[module] = min(low[module], low[target])
+            elif target in stack:
+                low[module] = min(low[module], order[target])
+        if low[module] == order[module]:
+            group = stack[stack.index(module) :]
+            del stack[stack.index(module) :]
+            if len(group) > 1:
+                found.append(sorted(group))
+
+    for module in sorted(arrows):
+        if module not in order:
+            visit(module)
+    return found
+
+
+def shared_names() -> dict[str, list[str]]:
+    """Names of top-level classes that more than one module of the package defines."""
+    places: dict[str, list[str]] = {}
+    for module, path in MODULES.items():
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(module)
+    return {name: modules for name, modules in sorted(places.items()) if len(modules) > 1}
+
+
+def lines() -> dict[str, int]:
+    """Lines of Python in each of ``FOLDERS``."""
+    return {
+        folder: sum(path.read_text("utf-8").count("\n") for path in (ROOT / folder).rglob("*.py"))
+        for folder in FOLDERS
+    }
+
+
+def long_methods() -> dict[str, int]:
+    """Method files of more than ``METHOD_LINES`` lines."""
+    found = {}
+    for folder in METHOD_FOLDERS:
+        for path in sorted((SOURCE / "paradecode" / "methods" / folder).glob("*.py")):
+            count = path.read_text("utf-8").count("\n")
+            if count > METHOD_LINES:
+                found[f"{folder}/{path.name}"] = count
+    return found
+
+
+def files_entered(decoder: str) -> list[str]:
+    """Files entered by the busiest step in the middle of an answer of the tiny model."""
+    from paradecode import LLM
+
+    here = str(SOURCE / "paradecode")
+    steps: list[set[str]] = []
+
+    def note(frame: Any, event: str, argument: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(here):
+            steps[-1].add(frame.f_code.co_filename)
+
+    with LLM("paradecode/tiny-autoregressive", decoder=decoder) as llm:
+        step = llm.engine.step
+
+        def watched() -> list[Any]:
+            steps.append(set())
+            sys.setprofile(note)
+            try:
+                return step()
+            finally:
+                sys.setprofile(None)
+
+        llm.engine.step = watched  # type: ignore[method-assign]
+        llm.generate("sort: Ben Sam Art Tom Ben Art", max_tokens=64, ignore_eos=True)
+    middle = steps[2:-2]  # Not the prompt's, not the last.
+    return sorted(str(Path(name).relative_to(here)) for name in max(middle, key=len))
+
+
+def figures() -> dict[str, Any]:
+    """All of them; see the names."""
+    counted = lines()
+    return {
+        **{f"lines of Python in {folder}": count for folder, count in counted.items()},
+        "lines of Python in all": sum(counted.values()),
+        "circles": circles(),
+        "upward arrows": upward(),
+        "class names defined twice": shared_names(),
+        f"method files over {METHOD_LINES} lines": long_methods(),
+        "files entered by a plain step": files_entered("greedy"),
+        "files entered by a step of prompt-lookup": files_entered("prompt-lookup"),
+    }
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(prog="python -m tools.structure", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="for a program")
+    parser.add_argument("--names", action="store_true", help="what is counted, too")
+    given = parser.parse_args()
+    found = figures()
+    if given.json:
+        print(json.dumps(found, indent=1))
+        return
+    for name, value in found.items():
+        print(f"{name:45} {value if isinstance(value, int) else len(value)}")
+        if given.names and not isinstance(value, int):
+            for each in value.items() if isinstance(value, dict) else value:
+                print(f"    {each}")
+
+
+if __name__ == "__main__":
+    main()
