@@ -6,26 +6,20 @@ same time where the backend can) and is resumed with the reply (or the list of r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Union
+from typing import Any, Union
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.layers import Layers
+from paradecode.core.logits import Logits
+from paradecode.core.sequence import DRAFT as DRAFT
+from paradecode.core.sequence import TARGET
+from paradecode.core.sequence import Sequence as DecodedSequence
 from paradecode.core.tree import EMPTY, TokenTree
-
-if TYPE_CHECKING:
-    from paradecode.core.logits import Logits
-    from paradecode.core.sequence import Sequence as LiveSequence
-
-TARGET = "target"
-"""Name of the model whose distribution the output must follow."""
-
-DRAFT = "draft"
-"""Name of the small model that some methods bring."""
 
 
 class Attend(Enum):
@@ -113,7 +107,7 @@ class Forward:
     embeddings: NDArray[np.float32] | None = None
     resume: NDArray[np.float32] | None = None
     model: str = TARGET
-    on: LiveSequence | None = None
+    on: DecodedSequence | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,6 +148,3 @@ class Reply:
 
     logits: Logits
     hidden: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
-
-
-Answer = Union[Reply, NDArray[Any], list["LiveSequence"], Sequence[Any]]

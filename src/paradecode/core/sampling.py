@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.aliases import own_names
+from paradecode.core.checks import attributes, flag, known, listed, maybe, number, text, whole
 from paradecode.core.constraint import Matcher
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import Bias, Logits, Warp
@@ -85,47 +86,18 @@ class SamplingParams:
     logprobs: int | None = None
 
     def __post_init__(self) -> None:
-        _integer("max_tokens", self.max_tokens, 1, MAX_TOKENS)
-        _integer("min_tokens", self.min_tokens, 0, MAX_TOKENS)
+        attributes(self, _CHECKS)
         if self.min_tokens > self.max_tokens:
             raise InvalidInput("min_tokens", self.min_tokens, "give at most max_tokens")
-        _number("temperature", self.temperature, 0.0, 100.0)
         if self.temperature < MIN_TEMPERATURE:
             object.__setattr__(self, "temperature", 0.0)
-        _integer("top_k", self.top_k, -1, 1 << 31)
         object.__setattr__(self, "top_k", max(self.top_k, 0))
-        _number("top_p", self.top_p, 0.0, 1.0)
-        if self.top_p == 0.0:
-            raise InvalidInput("top_p", self.top_p, "give a number above 0 and at most 1")
-        _number("min_p", self.min_p, 0.0, 1.0)
-        _number("repetition_penalty", self.repetition_penalty, 0.01, 100.0)
-        _number("presence_penalty", self.presence_penalty, -100.0, 100.0)
-        _number("frequency_penalty", self.frequency_penalty, -100.0, 100.0)
-        _integer("n", self.n, 1, MAX_N)
-        if self.seed is not None:
-            _integer("seed", self.seed, -(1 << 63), MASK64)
-            object.__setattr__(self, "seed", int(self.seed))  # NumPy's integers overflow.
-        if self.logprobs is not None:
-            _integer("logprobs", self.logprobs, 0, MAX_TOP_LOGPROBS)
-        if not isinstance(self.ignore_eos, bool):
-            raise InvalidInput("ignore_eos", self.ignore_eos, "give true or false")
-        self._check_stops()
-        self._check_bias()
-
-    def _check_stops(self) -> None:
-        stop = (self.stop,) if isinstance(self.stop, str) else self.stop
-        if not isinstance(stop, (list, tuple)) or len(stop) > MAX_STOPS:
-            raise InvalidInput("stop", self.stop, f"give a text or a list of at most {MAX_STOPS}")
-        for text in stop:
-            if not isinstance(text, str) or not 0 < len(text) <= MAX_STOP_LENGTH:
-                raise InvalidInput("stop", text, f"give texts of 1 to {MAX_STOP_LENGTH} characters")
-        object.__setattr__(self, "stop", tuple(stop))
-        ids = self.stop_token_ids
-        if not isinstance(ids, (list, tuple, frozenset, set)) or len(ids) > MAX_LOGIT_BIAS:
-            raise InvalidInput("stop_token_ids", ids, f"give at most {MAX_LOGIT_BIAS} token ids")
-        for token in ids:
-            _integer("stop_token_ids", token, 0, 1 << 31)
+        stop, ids = self.stop, self.stop_token_ids
+        texts = _STOPS("stop", [stop] if isinstance(stop, str) else stop)
+        object.__setattr__(self, "stop", tuple(texts))
+        ids = _IDS("stop_token_ids", [*ids] if isinstance(ids, (set, frozenset)) else ids)
         object.__setattr__(self, "stop_token_ids", tuple(ids))
+        self._check_bias()
 
     def _check_bias(self) -> None:
         bias = self.logit_bias
@@ -139,22 +111,25 @@ class SamplingParams:
         for token, value in bias.items():
             if isinstance(token, str) and token.isdecimal() and len(token) < 11:
                 token = int(token)  # JSON objects have text keys.
-            _integer("logit_bias", token, 0, 1 << 31)
-            _number(f"logit_bias[{token}]", value, -1000.0, 1000.0)
-            clean[token] = float(value)
+            _TOKEN("logit_bias", token)
+            clean[int(token)] = number(-1000.0, 1000.0)(f"logit_bias[{token}]", value)
         object.__setattr__(self, "logit_bias", clean)
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> SamplingParams:
         """Build from a mapping, rejecting unknown names; :data:`ALIASES` are understood."""
-        known = {field.name for field in fields(cls)}
         values = own_names(values, ALIASES)
-        for name in values:
-            if name not in known:
-                raise InvalidInput(
-                    "sampling parameter", name, f"use one of {', '.join(sorted(known))}"
-                )
+        known((field.name for field in fields(cls)), values, "sampling parameter")
         return cls(**values)
+
+    @property
+    def penalised(self) -> bool:
+        """Whether tokens that occurred are penalised."""
+        return (
+            self.repetition_penalty != 1.0
+            or self.presence_penalty != 0.0
+            or self.frequency_penalty != 0.0
+        )
 
     @property
     def warp(self) -> Warp:
@@ -173,6 +148,48 @@ class SamplingParams:
         if self.seed is None or index == 0:
             return replace(self, n=1)
         return replace(self, n=1, seed=key(self.seed, index, Purpose.CHILD_SEED))
+
+
+_TOKEN = whole(0, 1 << 31)
+_IDS = listed(_TOKEN, MAX_LOGIT_BIAS)
+_STOPS = listed(text(MAX_STOP_LENGTH, least=1), MAX_STOPS)
+_CHECKS = {
+    "max_tokens": whole(1, MAX_TOKENS),
+    "min_tokens": whole(0, MAX_TOKENS),
+    "temperature": number(0.0, 100.0),
+    "top_k": whole(-1, 1 << 31),
+    "top_p": number(0.0, 1.0, above=True),
+    "min_p": number(0.0, 1.0),
+    "repetition_penalty": number(0.01, 100.0),
+    "presence_penalty": number(-100.0, 100.0),
+    "frequency_penalty": number(-100.0, 100.0),
+    "ignore_eos": flag,
+    "seed": maybe(whole(-(1 << 63), MASK64)),
+    "n": whole(1, MAX_N),
+    "logprobs": maybe(whole(0, MAX_TOP_LOGPROBS)),
+}
+
+
+def penalties(
+    params: SamplingParams, values: NDArray[Any], counts: NDArray[np.integer]
+) -> NDArray[Any]:
+    """What the penalties of ``params`` add to the logits of tokens that occurred.
+
+    Args:
+        values: float [..., m], logits of m tokens of the prompt or the output.
+        counts: int [m], how often each of them is in the output.
+
+    Returns:
+        float [..., m]. A logit that is infinite (the token is banned) is not scaled.
+    """
+    changes = np.zeros_like(values)
+    if params.repetition_penalty != 1.0:
+        factor = values.dtype.type(params.repetition_penalty)
+        with np.errstate(invalid="ignore"):
+            changes = np.where(values > 0, values / factor, values * factor) - values
+        changes[~np.isfinite(values)] = 0.0
+    once, each = params.presence_penalty, params.frequency_penalty
+    return changes - np.where(counts, once + each * counts, 0.0)
 
 
 class Sampler:
@@ -198,11 +215,7 @@ class Sampler:
         self.seed = mix((params.seed or 0) & MASK64)
         self.start = len(prompt)
         self.generated = 0
-        self._penalised = (
-            params.repetition_penalty != 1.0
-            or params.presence_penalty != 0.0
-            or params.frequency_penalty != 0.0
-        )
+        self._penalised = params.penalised
         self._seen = set(prompt.tolist()) if params.repetition_penalty != 1.0 else set()
         self._counts: Counter[int] = Counter()
         self._static = dict(params.logit_bias or {})
@@ -254,23 +267,16 @@ class Sampler:
         if self._penalised:
             counts = self._counts + Counter(path) if path else self._counts
             ids = np.array(sorted(self._seen | set(counts)), np.int32)
-            values = logits.gather(ids[None, :])[0]
-            for token, value in zip(ids.tolist(), values.tolist(), strict=True):
-                added[token] = added.get(token, 0.0) + self._penalty(value, counts[token], token)
+            values = logits.gather(ids[None, :])[0].astype(np.float64)
+            occurred = np.array([counts[token] for token in ids.tolist()])
+            changes = penalties(self.params, values, occurred)
+            for token, change in zip(ids.tolist(), changes.tolist(), strict=True):
+                added[token] = added.get(token, 0.0) + change
         if banned:
             for token in self.stop_ids.tolist():
                 added[token] = -math.inf
         ids = np.fromiter(added.keys(), np.int32, len(added))
         return ids, np.fromiter(added.values(), np.float32, len(added))
-
-    def _penalty(self, value: float, count: int, token: int) -> float:
-        params, change = self.params, 0.0
-        if params.repetition_penalty != 1.0 and math.isfinite(value):
-            factor = params.repetition_penalty
-            change = (value / factor if value > 0 else value * factor) - value
-        if count:
-            change -= params.presence_penalty + params.frequency_penalty * count
-        return change
 
     @property
     def plain(self) -> bool:
@@ -302,17 +308,3 @@ class Sampler:
             if self.matcher.allows(path, free):
                 return free
         return int(self.processed(logits, row, path).sample(self.warp, keys)[0])
-
-
-def _integer(name: str, value: object, low: int, high: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise InvalidInput(name, value, "give a whole number")
-    if not low <= value <= high:
-        raise InvalidInput(name, value, f"give a whole number from {low} to {high}")
-
-
-def _number(name: str, value: object, low: float, high: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.floating, np.integer)):
-        raise InvalidInput(name, value, "give a number")
-    if not low <= value <= high:  # False for NaN; exact for whole numbers of any size.
-        raise InvalidInput(name, value, f"give a number from {low:g} to {high:g}")

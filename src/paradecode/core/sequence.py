@@ -11,12 +11,17 @@ from numpy.typing import NDArray
 
 from paradecode.core.constraint import Constraint
 from paradecode.core.logits import Logits
-from paradecode.core.request import TARGET
 from paradecode.core.sampling import Sampler, SamplingParams
 from paradecode.core.trace import CanvasStep, TokenLogprob
 from paradecode.core.vocabulary import Vocabulary
 
 T = TypeVar("T")
+
+TARGET = "target"
+"""Name of the model whose distribution the output must follow."""
+
+DRAFT = "draft"
+"""Name of the small model that some methods bring."""
 
 
 @dataclass(frozen=True, eq=False)

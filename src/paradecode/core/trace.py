@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
 
 from paradecode.core.tree import TokenTree
 
@@ -65,17 +67,46 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Stats:
-    """Counts and times of one request. Times are wall seconds; a batch shares its forwards' time.
+class DraftCounts:
+    """What the target computed, and what became of the drafts.
 
     Attributes:
         forwards: target forwards, the prefill's chunks counted as one.
         rows: rows that the target computed, prompt included; those of a canvas that went through
             some layers only count in part.
-        generated: tokens of the output.
         drafts: forwards that scored a draft.
         drafted, accepted: draft tokens scored, and kept.
         accepted_per_position: how often the draft token at depth 1, 2, ... was kept.
+    """
+
+    forwards: int = 0
+    rows: int = 0
+    drafts: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    accepted_per_position: tuple[int, ...] = ()
+
+    @property
+    def rejected(self) -> int:
+        return self.drafted - self.accepted
+
+    @property
+    def mean_acceptance_length(self) -> float:
+        """1 + accepted / drafts: tokens per drafted forward, bonus token included."""
+        return 1.0 + self.accepted / self.drafts if self.drafts else 1.0
+
+    def counts(self) -> dict[str, Any]:
+        """The fields above by name, as JSON has them: the one place where they are written."""
+        values = {entry.name: getattr(self, entry.name) for entry in fields(DraftCounts)}
+        return {**values, "accepted_per_position": list(self.accepted_per_position)}
+
+
+@dataclass(frozen=True)
+class Stats(DraftCounts):
+    """Counts and times of one request. Times are wall seconds; a batch shares its forwards' time.
+
+    Attributes:
+        generated: tokens of the output.
         prompt_tokens, cached_tokens: prompt length, and how much of it was found in the cache.
         queue_seconds: from arrival to admission.
         prefill_seconds: from admission to the first commit.
@@ -85,13 +116,7 @@ class Stats:
             forwards, other models' forwards, and the method's own Python.
     """
 
-    forwards: int = 0
-    rows: int = 0
     generated: int = 0
-    drafts: int = 0
-    drafted: int = 0
-    accepted: int = 0
-    accepted_per_position: tuple[int, ...] = ()
     prompt_tokens: int = 0
     cached_tokens: int = 0
     queue_seconds: float = 0.0
@@ -102,10 +127,22 @@ class Stats:
     other_model_seconds: float = 0.0
     decoder_seconds: float = 0.0
 
-    @property
-    def mean_acceptance_length(self) -> float:
-        """1 + accepted / drafts: tokens per drafted forward, bonus token included."""
-        return 1.0 + self.accepted / self.drafts if self.drafts else 1.0
+    @classmethod
+    def of(cls, trace: Sequence[Step], **others: Any) -> Stats:
+        """From the commits of a request; ``others`` are the fields that they do not tell."""
+        drafts = [step for step in trace if step.drafted]
+        deepest = max((step.accepted for step in drafts), default=0)
+        return cls(
+            drafts=len(drafts),
+            drafted=sum(step.drafted for step in drafts),
+            accepted=sum(step.accepted for step in drafts),
+            accepted_per_position=tuple(
+                sum(step.accepted > depth for step in drafts) for depth in range(deepest)
+            ),
+            prefill_seconds=trace[0].seconds if trace else 0.0,
+            first_tokens=len(trace[0].tokens) if trace else 0,
+            **others,
+        )
 
     @property
     def tokens_per_forward(self) -> float:
@@ -116,3 +153,25 @@ class Stats:
         """Decode speed: generated tokens after the first commit over ``decode_seconds``."""
         later = self.generated - self.first_tokens
         return later / self.decode_seconds if later > 0 and self.decode_seconds > 0 else 0.0
+
+    def record(self) -> dict[str, Any]:
+        """Every field by name, and the two speeds, as JSON has them."""
+        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        derived = {
+            "mean_acceptance_length": self.mean_acceptance_length,
+            "tokens_per_second": self.tokens_per_second,
+        }
+        return {**values, **self.counts(), **derived}
+
+    def seconds(self) -> dict[str, float]:
+        """Where the time went: what is waited for, and what the rest was spent on."""
+        spent = self.target_seconds + self.other_model_seconds + self.decoder_seconds
+        return {
+            "queue": self.queue_seconds,
+            "prompt": self.prefill_seconds,
+            "decode": self.decode_seconds,
+            "target": self.target_seconds,
+            "draft": self.other_model_seconds,
+            "method": self.decoder_seconds,
+            "other": max(0.0, self.prefill_seconds + self.decode_seconds - spent),
+        }

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from paradecode.core.constraint import Constraint
 from paradecode.core.errors import DecoderError
 from paradecode.core.logprobs import token_logprobs
-from paradecode.core.request import TARGET
 from paradecode.core.sampling import Sampler, SamplingParams
-from paradecode.core.sequence import ModelFacts, Verdict
+from paradecode.core.sequence import TARGET, ModelFacts, Verdict
 from paradecode.core.sequence import Sequence as SequenceProtocol
 from paradecode.core.trace import CanvasStep, Stats, Step, TokenLogprob
 from paradecode.core.tree import EMPTY, TokenTree
@@ -322,26 +321,17 @@ class LiveSequence:
 
     @property
     def stats(self) -> Stats:
-        first = self.trace[0] if self.trace else None
-        drafts = [step for step in self.trace if step.drafted]
-        deepest = max((step.accepted for step in drafts), default=0)
-        prefill = first.seconds if first else 0.0
-        return Stats(
+        prefill = self.trace[0].seconds if self.trace else 0.0
+        waited_until = self.admitted if self.admitted > self.arrived else self.ended
+        return Stats.of(
+            self.trace,
             forwards=self.forwards,
             rows=self.rows,
             generated=self._length - self.prompt_length,
-            drafts=len(drafts),
-            drafted=sum(step.drafted for step in drafts),
-            accepted=sum(step.accepted for step in drafts),
-            accepted_per_position=tuple(
-                sum(step.accepted > depth for step in drafts) for depth in range(deepest)
-            ),
             prompt_tokens=self.prompt_length,
             cached_tokens=self.cached_tokens,
-            queue_seconds=self.admitted - self.arrived,
-            prefill_seconds=prefill,
+            queue_seconds=waited_until - self.arrived,
             decode_seconds=max(0.0, self._last_commit - self.admitted - prefill),
-            first_tokens=len(first.tokens) if first else 0,
             target_seconds=self.timer.target,
             other_model_seconds=self.timer.other,
             decoder_seconds=self.timer.decoder,

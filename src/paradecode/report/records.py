@@ -8,10 +8,17 @@ from paradecode.completion import Completion
 from paradecode.llm import LLM
 from paradecode.methods.registry import Method
 
+SHOWN = (
+    "forwards", "generated", "drafts", "drafted", "accepted", "mean_acceptance_length",
+    "accepted_per_position", "prompt_tokens", "cached_tokens", "prefill_seconds",
+    "decode_seconds", "target_seconds", "decoder_seconds", "tokens_per_second",
+)  # fmt: skip
+"""Counts and times of a completion, in the order in which they are printed."""
+
 
 def completion_record(completion: Completion, llm: LLM) -> dict[str, Any]:
     """What ``paradecode generate --json`` prints for one output of `llm`."""
-    stats = completion.stats
+    stats = completion.stats.record()
     record: dict[str, Any] = {
         "text": completion.text,
         "token_ids": completion.token_ids,
@@ -19,22 +26,7 @@ def completion_record(completion: Completion, llm: LLM) -> dict[str, Any]:
         "model": llm.model,
         "decoder": str(llm.decoder),
         "backend": llm.backend.name,
-        "stats": {
-            "forwards": stats.forwards,
-            "generated": stats.generated,
-            "drafts": stats.drafts,
-            "drafted": stats.drafted,
-            "accepted": stats.accepted,
-            "mean_acceptance_length": stats.mean_acceptance_length,
-            "accepted_per_position": list(stats.accepted_per_position),
-            "prompt_tokens": stats.prompt_tokens,
-            "cached_tokens": stats.cached_tokens,
-            "prefill_seconds": stats.prefill_seconds,
-            "decode_seconds": stats.decode_seconds,
-            "target_seconds": stats.target_seconds,
-            "decoder_seconds": stats.decoder_seconds,
-            "tokens_per_second": stats.tokens_per_second,
-        },
+        "stats": {name: stats[name] for name in SHOWN},
     }
     if completion.error is not None:
         record["error"] = str(completion.error)

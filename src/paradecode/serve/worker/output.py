@@ -95,7 +95,6 @@ class Output:
         """The end of a sequence that has finished without an error."""
         seq, stats = self.sequence, self.sequence.stats
         predicted = self.request.prediction is not None
-        rejected = stats.drafted - stats.accepted
         return Done(
             id=self.request.id,
             index=self.index,
@@ -105,37 +104,18 @@ class Output:
                 completion_tokens=stats.generated,
                 cached_prompt_tokens=stats.cached_tokens,
                 accepted_prediction_tokens=stats.accepted if predicted else 0,
-                rejected_prediction_tokens=rejected if predicted else 0,
+                rejected_prediction_tokens=stats.rejected if predicted else 0,
             ),
             metrics=Metrics(
                 method=self.method,
-                forwards=stats.forwards,
-                rows=stats.rows,
+                **stats.counts(),
                 tokens=stats.generated,
-                drafts=stats.drafts,
-                drafted=stats.drafted,
-                accepted=stats.accepted,
-                rejected=rejected,
-                accepted_per_position=list(stats.accepted_per_position),
+                rejected=stats.rejected,
                 diffusion_steps=sum(step.canvas is not None for step in seq.trace),
-                seconds=self._seconds(),
+                seconds=stats.seconds(),
                 time_to_first_token=self._first_token(),
             ),
         )
-
-    def _seconds(self) -> dict[str, float]:
-        seq, stats = self.sequence, self.sequence.stats
-        started = seq.admitted > seq.arrived
-        spent = stats.target_seconds + stats.other_model_seconds + stats.decoder_seconds
-        return {
-            "queue": stats.queue_seconds if started else seq.ended - seq.arrived,
-            "prompt": stats.prefill_seconds,
-            "decode": stats.decode_seconds,
-            "target": stats.target_seconds,
-            "draft": stats.other_model_seconds,
-            "method": stats.decoder_seconds,
-            "other": max(0.0, stats.prefill_seconds + stats.decode_seconds - spent),
-        }
 
     def _first_token(self) -> float | None:
         seconds = self.sequence.admitted - self.sequence.arrived

@@ -67,11 +67,15 @@ class _Request:
         first = self._first or self._clocks()
         target, draft, verify, sample = (now - then for now, then in zip(self._clocks(), first))
         return Counts(
-            stats.forwards, stats.rows, clock.forwards, clock.rows,
-            stats.drafts, stats.drafted, stats.accepted, stats.accepted_per_position,
-            target, draft, verify, sample,
-            max(0.0, stats.decode_seconds - target - draft - verify - sample),
-        )  # fmt: skip
+            **{**stats.counts(), "accepted_per_position": stats.accepted_per_position},
+            draft_forwards=clock.forwards,
+            draft_rows=clock.rows,
+            target=target,
+            draft=draft,
+            verify=verify,
+            sample=sample,
+            other=max(0.0, stats.decode_seconds - target - draft - verify - sample),
+        )
 
     def _clocks(self) -> tuple[float, float, float, float]:
         timer, clock = self.sequence.timer, self.clock

@@ -1,0 +1,286 @@
+"""Checks of values from outside: requests, settings, files, messages.
+
+A check is a function of a field's name and a value. It returns the value, or raises
+:class:`InvalidInput` with the name, the value and what would be accepted::
+
+    whole(1, 64)("batch", 0)
+    # InvalidInput: batch: 0 is not usable; give a whole number from 1 to 64
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, field, fields
+from functools import cache
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import numpy as np
+
+from paradecode.core.errors import InvalidInput
+
+Check = Callable[[str, Any], Any]
+
+
+def is_whole(value: object) -> bool:
+    """Whether a value is a whole number of Python or NumPy; true and false are not."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is a number of Python or NumPy; true and false are not."""
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+
+
+# One value.
+
+
+def anything(name: str, value: Any) -> Any:
+    """Any value."""
+    return value
+
+
+def flag(name: str, value: Any) -> bool:
+    """True or false."""
+    if not isinstance(value, bool):
+        raise InvalidInput(name, value, "give true or false")
+    return value
+
+
+def whole(low: int | None = None, high: int | None = None) -> Check:
+    """A whole number from ``low`` to ``high``, both included; returned as an int."""
+    fix = f"give a whole number{_range(low, high)}"
+
+    def check(name: str, value: Any) -> int:
+        if not is_whole(value) or not _inside(value, low, high):
+            raise InvalidInput(name, value, fix)
+        return int(value)
+
+    return check
+
+
+def number(low: float | None = None, high: float | None = None, above: bool = False) -> Check:
+    """A finite number from ``low`` to ``high``, both included; returned as a float.
+
+    Args:
+        above: ``low`` itself is refused.
+    """
+    fix = f"give {'a number' if high is not None else 'a finite number'}"
+    fix += f" above {low:g} and up to {high:g}" if above else _range(low, high)
+
+    def check(name: str, value: Any) -> float:
+        # Compared as it is: a whole number of any size must not overflow.
+        right = is_number(value) and _inside(value, low, high) and not (above and value == low)
+        if not right or not (isinstance(value, int) or math.isfinite(value)):
+            raise InvalidInput(name, value, fix)
+        try:
+            return float(value)
+        except OverflowError:
+            raise InvalidInput(name, value, fix) from None
+
+    return check
+
+
+def text(most: int, least: int = 0) -> Check:
+    """A text of ``least`` to ``most`` characters."""
+
+    def check(name: str, value: Any) -> str:
+        if not isinstance(value, str):
+            raise InvalidInput(name, value, "give a text")
+        if not least <= len(value) <= most:
+            size = f"{len(value)} characters"
+            raise InvalidInput(name, size, f"give a text of {least} to {most} characters")
+        return value
+
+    return check
+
+
+def one_of(*values: Any) -> Check:
+    """One of these texts or whole numbers."""
+
+    def check(name: str, value: Any) -> Any:
+        if isinstance(value, bool) or not isinstance(value, (str, int)) or value not in values:
+            raise InvalidInput(name, value, f"use one of {', '.join(map(str, values))}")
+        return value
+
+    return check
+
+
+# Values made of values.
+
+
+def maybe(check: Check) -> Check:
+    """The same, or None."""
+    return lambda name, value: None if value is None else check(name, value)
+
+
+def mapping(name: str, value: Any) -> Mapping[str, Any]:
+    """A JSON object, or another mapping."""
+    if not isinstance(value, Mapping):
+        raise InvalidInput(name, value, "give an object")
+    return value
+
+
+def listed(item: Check, most: int) -> Check:
+    """A list or tuple of at most ``most`` entries that pass ``item``; returned as a list."""
+
+    def check(name: str, value: Any) -> list[Any]:
+        if not isinstance(value, (list, tuple)):
+            raise InvalidInput(name, value, "give a list")
+        if len(value) > most:
+            raise InvalidInput(name, f"{len(value)} entries", f"give at most {most} entries")
+        try:
+            return [item(name, entry) for entry in value]
+        except InvalidInput:  # Only now is the name of each entry worth its cost.
+            return [item(f"{name}[{index}]", entry) for index, entry in enumerate(value)]
+
+    return check
+
+
+def known(names: Iterable[str], given: Iterable[str], what: str) -> None:
+    """Raise InvalidInput if ``given`` has a name that is not in ``names``."""
+    allowed = sorted(names)
+    for name in given:
+        if name not in allowed:
+            raise InvalidInput(what, name, f"use one of {', '.join(allowed)}")
+
+
+# Dataclasses.
+
+
+def attributes(
+    values: object,
+    checks: Mapping[str, Check],
+    where: str = "",
+    error: type[InvalidInput] = InvalidInput,
+) -> None:
+    """Check attributes of a dataclass, and store what the checks return.
+
+    Args:
+        where: what errors say before a name, ``mixture.`` for instance.
+        error: raised instead of InvalidInput.
+    """
+    for name, check in checks.items():
+        value = getattr(values, name)
+        try:
+            clean = check(where + name, value)
+        except InvalidInput as bad:
+            raise error(bad.field, bad.value, bad.fix) from None
+        if clean is not value:
+            object.__setattr__(values, name, clean)
+
+
+def checked(check: Check, default: Any = MISSING) -> Any:
+    """A field of a dataclass that :func:`build` lets pass ``check``."""
+    return field(default=default, metadata={"check": check})
+
+
+def nested(kind: type) -> Check:
+    """An object with the fields of a dataclass."""
+    return lambda name, value: build(kind, value, name)
+
+
+def build(kind: type, values: Any, where: str = "") -> Any:
+    """The dataclass that a JSON object describes.
+
+    Fields made by :func:`checked` pass their check. The others are checked by their annotation:
+    ``int`` and ``float`` are counts and durations, so they must be finite and not negative.
+
+    Args:
+        where: name of the object in errors; its fields are ``where.name``.
+
+    Raises:
+        InvalidInput: naming the field that is unknown, missing or wrong.
+    """
+    if not isinstance(values, Mapping):
+        raise InvalidInput(where or "object", values, "give an object")
+    checks, required = _checks(kind)
+    prefix, found = where and where + ".", {}
+    for name, value in values.items():
+        if name not in checks:
+            raise InvalidInput(f"{prefix}{name}", value, f"use one of {', '.join(checks)}")
+        found[name] = checks[name](prefix + name, value)
+    for name in required:
+        if name not in found:
+            raise InvalidInput(prefix + name, None, "it is missing")
+    return kind(**found)
+
+
+@cache
+def _checks(kind: Any) -> tuple[dict[str, Check], tuple[str, ...]]:
+    """The check of each field, and the fields without a default."""
+    hints = get_type_hints(kind)
+    checks = {
+        entry.name: entry.metadata.get("check") or _of_type(hints[entry.name])
+        for entry in fields(kind)
+    }
+    needed = (
+        entry.name
+        for entry in fields(kind)
+        if entry.default is MISSING and entry.default_factory is MISSING
+    )
+    return checks, tuple(needed)
+
+
+def _of_type(hint: Any) -> Check:
+    """The check of an annotation; what is no number, text, flag or tuple must be an object."""
+    plain = {bool: flag, int: whole(0), float: number(0.0), str: text(MOST_TEXT), Any: anything}
+    if hint in plain:
+        return plain[hint]
+    inner = get_args(hint)
+    if type(None) in inner:
+        return maybe(_of_type(next(part for part in inner if part is not type(None))))
+    if getattr(hint, "__origin__", None) is tuple:
+        entries = listed(_of_type(inner[0]), MOST_ENTRIES)
+        return lambda name, value: tuple(entries(name, value))
+    return mapping
+
+
+# Files.
+
+MOST_TEXT, MOST_ENTRIES = 1 << 26, 1 << 24
+
+
+def json_object(path: Path, name: str, most: int = 1 << 26) -> dict[str, Any]:
+    """The JSON object in a file.
+
+    Args:
+        name: of the setting that named the file, for errors.
+        most: bytes.
+
+    Raises:
+        InvalidInput: the file is missing, too large, or holds something else.
+    """
+    try:
+        size = path.stat().st_size
+        if size > most:
+            raise InvalidInput(name, str(path), f"the file is too large: give at most {most} bytes")
+        value = json.loads(path.read_text("utf-8"))
+    except InvalidInput:
+        raise
+    except (OSError, ValueError, RecursionError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not JSON"
+        fix = f"the file cannot be read ({reason}); give a JSON file"
+        raise InvalidInput(name, str(path), fix) from None
+    if not isinstance(value, dict):
+        raise InvalidInput(name, str(path), "the file must hold a JSON object")
+    return value
+
+
+def _range(low: float | None, high: float | None) -> str:
+    if low is None and high is None:
+        return ""
+    if high is None:
+        return f" of at least {low:g}" if low else ", not negative"
+    return f" from {_shown(low)} to {_shown(high)}"
+
+
+def _shown(value: float | None) -> str:
+    return str(value) if isinstance(value, int) else f"{value:g}"
+
+
+def _inside(value: Any, low: float | None, high: float | None) -> bool:
+    """False for NaN wherever there is a bound."""
+    return (low is None or bool(low <= value)) and (high is None or bool(value <= high))

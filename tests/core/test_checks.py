@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from paradecode.core.checks import (
+    anything,
+    attributes,
+    build,
+    checked,
+    flag,
+    json_object,
+    known,
+    listed,
+    mapping,
+    maybe,
+    nested,
+    number,
+    one_of,
+    text,
+    whole,
+)
+from paradecode.core.errors import InvalidInput, InvalidModel
+
+
+@pytest.mark.parametrize(
+    ("check", "good", "clean"),
+    [
+        (anything, object, object),
+        (flag, False, False),
+        (whole(0, 3), np.int64(3), 3),
+        (whole(), 10**30, 10**30),
+        (number(0, 1), 1, 1.0),
+        (number(0, 1), np.float32(0.5), 0.5),
+        (number(), -1e300, -1e300),
+        (text(2), "ab", "ab"),
+        (one_of("a", 2), 2, 2),
+        (maybe(flag), None, None),
+        (mapping, {"a": 1}, {"a": 1}),
+        (listed(whole(0, 9), 2), (1, 2), [1, 2]),
+    ],
+)
+def test_what_passes_comes_back_clean(check, good, clean):
+    found = check("field", good)
+    assert found == clean and type(found) is type(clean)
+
+
+@pytest.mark.parametrize(
+    ("check", "bad", "said"),
+    [
+        (flag, 1, "true or false"),
+        (whole(0, 3), True, "whole number from 0 to 3"),
+        (whole(0, 3), 1.0, "whole number"),
+        (whole(0, 3), 4, "from 0 to 3"),
+        (whole(0, 3), "1", "whole number"),
+        (number(0, 1), float("nan"), "a number from 0 to 1"),
+        (number(0), float("inf"), "finite number, not negative"),
+        (number(), float("nan"), "finite"),
+        (number(), 10**400, "finite"),
+        (number(0, 1), True, "number"),
+        (number(0, 1, above=True), 0, "above 0"),
+        (number(0, 1), "0.5", "number"),
+        (text(2), 2, "a text"),
+        (text(2, least=1), "", "1 to 2 characters"),
+        (text(2), "abc", "0 to 2 characters"),
+        (one_of("a", 1), True, "a, 1"),
+        (one_of("a"), ["a"], "use one of a"),
+        (mapping, [], "an object"),
+        (listed(flag, 2), "ab", "a list"),
+        (listed(flag, 1), [True, True], "at most 1"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(check, bad, said):
+    with pytest.raises(InvalidInput, match=said) as error:
+        check("field", bad)
+    assert error.value.field == "field"
+
+
+def test_the_bad_entry_of_a_list_is_named():
+    with pytest.raises(InvalidInput, match=r"^field\[1\]"):
+        listed(flag, 2)("field", [True, 0])
+
+
+def test_known_names():
+    known(("a", "b"), ("b",), "setting")
+    with pytest.raises(InvalidInput, match="setting: 'c' .* a, b"):
+        known(("a", "b"), ("c",), "setting")
+
+
+@dataclass(frozen=True)
+class Inner:
+    count: int
+    share: float = 0.0
+    names: tuple[str, ...] = ()
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class Outer:
+    inner: Inner = checked(nested(Inner))
+    on: bool = False
+
+
+def test_a_dataclass_from_an_object():
+    value = {"inner": {"count": 1, "names": ["a"], "note": None}}
+    assert build(Outer, value) == Outer(Inner(1, names=("a",)))
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ([], "an object"),
+        ({}, "inner: None .* missing"),
+        ({"inner": {}}, "inner.count: None .* missing"),
+        ({"inner": {"count": -1}}, "inner.count"),
+        ({"inner": {"count": 1, "share": float("inf")}}, "inner.share"),
+        ({"inner": {"count": 1, "names": ["a", 1]}}, r"inner.names\[1\]"),
+        ({"inner": {"count": 1, "note": 1}}, "inner.note"),
+        ({"inner": {"count": 1, "more": 1}}, "inner.more: .* count, share"),
+        ({"inner": {"count": 1}, "on": 1}, "on: 1"),
+    ],
+)
+def test_an_object_that_is_no_such_dataclass(value, said):
+    with pytest.raises(InvalidInput, match=said):
+        build(Outer, value)
+
+
+def test_attributes_are_cleaned_and_refused_as_the_caller_wants():
+    inner = Inner(np.int64(2))
+    attributes(inner, {"count": whole(0, 2)})
+    assert type(inner.count) is int
+    with pytest.raises(InvalidModel, match=r"inner\.count"):
+        attributes(inner, {"count": whole(0, 1)}, "inner.", InvalidModel)
+
+
+@pytest.mark.parametrize("content", [b"[]", b"{", b"\xff", b"[" * 100_000])
+def test_a_file_that_holds_no_object(tmp_path, content):
+    path = tmp_path / "a.json"
+    path.write_bytes(content)
+    with pytest.raises(InvalidInput, match="profile"):
+        json_object(path, "profile")
+
+
+def test_an_object_in_a_file(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"a": 1}))
+    assert json_object(path, "profile") == {"a": 1}
+    with pytest.raises(InvalidInput, match="too large"):
+        json_object(path, "profile", most=3)
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        json_object(tmp_path / "b.json", "profile")
