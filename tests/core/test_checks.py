@@ -45,7 +45,8 @@ from paradecode.core.errors import InvalidInput, InvalidModel
 )
 def test_what_passes_comes_back_clean(check, good, clean):
     found = check("field", good)
-    assert found == clean and type(found) is type(clean)
+    assert found == clean
+    assert type(found) is type(clean)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +87,7 @@ def test_the_bad_entry_of_a_list_is_named():
 
 def test_known_names():
     known(("a", "b"), ("b",), "setting")
-    with pytest.raises(InvalidInput, match="setting: 'c' .* a, b"):
+    with pytest.raises(InvalidInput, match=r"setting: 'c' .* a, b"):
         known(("a", "b"), ("c",), "setting")
 
 
@@ -100,7 +101,7 @@ class Inner:
 
 @dataclass(frozen=True)
 class Outer:
-    inner: Inner = checked(nested(Inner))
+    inner: Inner = checked(nested(Inner))  # noqa: RUF009
     on: bool = False
 
 

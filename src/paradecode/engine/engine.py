@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.backends.interface import PAGE, Backend, Span, SpanResult
-from paradecode.core.errors import BackendLost, CapacityError, DecoderError, InvalidInput
+from paradecode.core.checks import attributes, flag, whole
+from paradecode.core.errors import BackendLost, CapacityError, DecoderError
 from paradecode.core.layers import Layers
 from paradecode.core.noise import MASK64, mix
 from paradecode.core.request import TARGET, Apply, Forward, Store
@@ -53,16 +54,17 @@ class Limits:
     prefix_cache: bool = True
 
     def __post_init__(self) -> None:
-        for name, low, high in (
-            ("batch", 1, 4096),
-            ("step_tokens", 1, 1 << 20),
-            ("kv_tokens", PAGE, 1 << 30),
-            ("draft_tokens", 0, 4096),
-            ("tenants", 1, 1 << 16),
-        ):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-                raise InvalidInput(name, value, f"give a whole number from {low} to {high}")
+        attributes(self, _LIMITS)
+
+
+_LIMITS = {
+    "batch": whole(1, 4096),
+    "step_tokens": whole(1, 1 << 20),
+    "kv_tokens": whole(PAGE, 1 << 30),
+    "draft_tokens": whole(0, 4096),
+    "tenants": whole(1, 1 << 16),
+    "prefix_cache": flag,
+}
 
 
 class Engine:

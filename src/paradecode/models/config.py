@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.checks import attributes, flag, number, one_of, whole
 from paradecode.core.errors import InvalidModel
 from paradecode.models.mixture import Mixture
 
@@ -70,17 +71,7 @@ class Rope:
 
     def check(self) -> None:
         """Raise InvalidModel if a number is out of range (NaN and infinity included)."""
-        if self.scaling not in ("none", "linear", "llama3", "yarn"):
-            raise InvalidModel("rope.scaling", self.scaling, "use none, linear, llama3 or yarn")
-        positive = {
-            "theta": self.theta, "factor": self.factor, "original_context": self.original_context,
-            "attention_factor": self.attention_factor, "beta_fast": self.beta_fast,
-            "beta_slow": self.beta_slow, "low_freq_factor": self.low_freq_factor,
-            "high_freq_factor": self.high_freq_factor,
-        }  # fmt: skip
-        for name, value in positive.items():
-            if not 1e-12 < value < 1e12:
-                raise InvalidModel(f"rope.{name}", value, "give a positive number")
+        attributes(self, _ROPE, "rope.", InvalidModel)
         if self.scaling == "yarn" and self.theta <= 1:
             raise InvalidModel("rope.theta", self.theta, "yarn needs a base above 1")
         if self.scaling == "llama3" and self.high_freq_factor <= self.low_freq_factor:
@@ -91,6 +82,20 @@ class Rope:
             raise InvalidModel("rope.factors", len(self.factors), f"give {self.dim // 2} factors")
         if not all(1e-12 < factor < 1e12 for factor in self.factors):
             raise InvalidModel("rope.factors", self.factors, "give positive numbers")
+
+
+_POSITIVE = number(1e-12, 1e12)
+_ROPE = {
+    "scaling": one_of("none", "linear", "llama3", "yarn"),
+    "theta": _POSITIVE,
+    "factor": _POSITIVE,
+    "low_freq_factor": _POSITIVE,
+    "high_freq_factor": _POSITIVE,
+    "original_context": whole(1, 1 << 39),
+    "attention_factor": _POSITIVE,
+    "beta_fast": _POSITIVE,
+    "beta_slow": _POSITIVE,
+}
 
 
 @dataclass(frozen=True)
@@ -144,38 +149,22 @@ class ModelConfig:
     eos_tokens: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        limits = {
-            "vocab_size": 1 << 21, "hidden_size": 1 << 16, "layers": 1024, "heads": 1024,
-            "kv_heads": 1024, "head_dim": 1024, "intermediate_size": 1 << 20,
-            "context_length": 1 << 24,
-        }  # fmt: skip
-        for name, high in limits.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= high:
-                raise InvalidModel(name, value, f"the model needs a whole number from 1 to {high}")
+        attributes(self, _CONFIG, error=InvalidModel)
         if self.heads % self.kv_heads:
             raise InvalidModel("kv_heads", self.kv_heads, f"it must divide heads ({self.heads})")
         if not 2 <= self.rope.dim <= self.head_dim or self.rope.dim % 2:
             raise InvalidModel(
                 "rope.dim", self.rope.dim, f"give an even number up to head_dim ({self.head_dim})"
             )
-        if not 0 < self.norm_eps < 1:
-            raise InvalidModel("norm_eps", self.norm_eps, "give a number between 0 and 1")
         self.rope.check()
-        if self.attention not in ("causal", "full", "block"):
-            raise InvalidModel("attention", self.attention, "use causal, full or block")
         if not (self.attention == "block") <= self.block_length <= 1 << 16:
             raise InvalidModel("block_length", self.block_length, "blocks have 1 to 65536 tokens")
-        if not 0 <= self.sliding_window <= 1 << 24:
-            raise InvalidModel("sliding_window", self.sliding_window, "give 0 (off) or a length")
-        named = (*self.eos_tokens, self.bos_token, self.mask_token)
-        for token in named:
-            if token is not None and not 0 <= token < self.vocab_size:
-                raise InvalidModel(
-                    "eos_tokens, bos_token, mask_token",
-                    token,
-                    f"the vocabulary has ids 0 to {self.vocab_size - 1}",
-                )
+        for name in ("eos_tokens", "bos_token", "mask_token"):
+            value = getattr(self, name)
+            for token in value if isinstance(value, tuple) else (value,):
+                if token is not None and not 0 <= token < self.vocab_size:
+                    fix = f"the vocabulary has ids 0 to {self.vocab_size - 1}"
+                    raise InvalidModel(name, token, fix)
 
     def tensors(self) -> dict[str, tuple[int, ...]]:
         """Canonical name -> shape of every weight this architecture has, rows first.
@@ -214,3 +203,20 @@ class ModelConfig:
                 layer |= {"q_norm": (self.head_dim,), "k_norm": (self.head_dim,)}
             shapes |= {f"layers.{index}.{name}": shape for name, shape in layer.items()}
         return shapes
+
+
+_CONFIG = {
+    "vocab_size": whole(1, 1 << 21),
+    "hidden_size": whole(1, 1 << 16),
+    "layers": whole(1, 1024),
+    "heads": whole(1, 1024),
+    "kv_heads": whole(1, 1024),
+    "head_dim": whole(1, 1024),
+    "intermediate_size": whole(1, 1 << 20),
+    "context_length": whole(1, 1 << 24),
+    "norm_eps": number(0, 0.999, above=True),
+    "attention": one_of("causal", "full", "block"),
+    "sliding_window": whole(0, 1 << 24),
+    "shift": flag,
+    "block_length": whole(),
+}

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from paradecode.core.checks import attributes, number, whole
 from paradecode.core.errors import InvalidModel
 
 
@@ -49,17 +50,16 @@ class Mixture:
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        ranges = {
-            "experts": (1, 4096), "chosen": (1, self.experts), "expert_size": (1, 1 << 20),
-            "shared_size": (0, 1 << 20), "groups": (1, self.experts),
-            "chosen_groups": (1, self.groups),
-        }  # fmt: skip
-        for name, (low, high) in ranges.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-                raise InvalidModel(
-                    f"mixture.{name}", value, f"give a whole number from {low} to {high}"
-                )
+        attributes(self, {"experts": whole(1, 4096)}, "mixture.", InvalidModel)
+        checks = {
+            "chosen": whole(1, self.experts),
+            "expert_size": whole(1, 1 << 20),
+            "shared_size": whole(0, 1 << 20),
+            "groups": whole(1, self.experts),
+            "scale": number(0, 1e6, above=True),
+        }
+        attributes(self, checks, "mixture.", InvalidModel)
+        attributes(self, {"chosen_groups": whole(1, self.groups)}, "mixture.", InvalidModel)
         group = self.experts // self.groups
         if self.groups > 1 and (self.experts % self.groups or group < 2):
             raise InvalidModel(
@@ -69,9 +69,6 @@ class Mixture:
             raise InvalidModel(
                 "mixture.chosen", self.chosen, f"the chosen groups have {group} experts each"
             )
-        number = isinstance(self.scale, (int, float)) and not isinstance(self.scale, bool)
-        if not number or not 0 < self.scale < 1e6:
-            raise InvalidModel("mixture.scale", self.scale, "give a positive number")
 
     def tensors(self, hidden: int) -> dict[str, tuple[int, ...]]:
         """Name in its layer -> shape.
