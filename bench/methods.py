@@ -29,7 +29,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.core.request import TARGET
 from paradecode.engine import cost
 from paradecode.measure.machine import commit, describe
-from paradecode.measure.paired import Run, decode_by_turns, equal, speed_up
+from paradecode.measure.paired import PairedRun, decode_by_turns, equal, speed_up
 from paradecode.measure.prompts import Item, first_of_each_group, load_prompts, make_items
 from paradecode.measure.replay import Outcome, Recording, play, record
 
@@ -67,7 +67,7 @@ def predict(recording: Recording, methods: list[str]) -> dict[str, dict[str, Any
     return found
 
 
-def summarise(runs: Sequence[Run], methods: list[str]) -> list[dict[str, Any]]:
+def summarise(runs: Sequence[PairedRun], methods: list[str]) -> list[dict[str, Any]]:
     """Totals, ratios with intervals, and equality with plain decoding."""
     groups = sorted({run.group for run in runs})
     rows = []

@@ -35,7 +35,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.measure.machine import usable_cores
 from paradecode.measure.suites.load import report, table
 from paradecode.measure.suites.load.asks import read_asks
-from paradecode.measure.suites.load.plan import Endpoint, Load, Plan
+from paradecode.measure.suites.load.plan import Endpoint, LoadPlan, OfferedLoad
 from paradecode.measure.suites.load.run import measure
 from paradecode.models.catalogue import open_model
 from tools.peers.environments import TRANSFORMERS_SERVE, XLLAMACPP, InstallError, install
@@ -228,9 +228,9 @@ def _start(name: str, options: argparse.Namespace, logs: Path) -> Server:
 
 def _measure(running: list[Server], left_out: dict[str, str], options: argparse.Namespace) -> None:
     owners = {endpoint.name: server for server in running for endpoint in server.endpoints()}
-    plan = Plan(
+    plan = LoadPlan(
         endpoints=tuple(endpoint for server in running for endpoint in server.endpoints()),
-        loads=tuple(Load(clients=count) for count in options.concurrency),
+        loads=tuple(OfferedLoad(clients=count) for count in options.concurrency),
         requests=options.requests, rounds=options.rounds, max_tokens=options.max_tokens,
         warmup=max(options.concurrency), count="tokenizer",
         slo_ttft=options.slo_ttft, slo_tpot=options.slo_tpot,

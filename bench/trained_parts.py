@@ -31,7 +31,7 @@ from paradecode import LLM
 from paradecode.measure.machine import commit, describe
 from paradecode.measure.provenance import weights_of
 from paradecode.measure.suites.parallel.results import Results
-from paradecode.measure.suites.parallel.suite import DEFAULT_MODEL, Plan, measure
+from paradecode.measure.suites.parallel.suite import DEFAULT_MODEL, ParallelPlan, measure
 from paradecode.measure.suites.parallel.summary import (
     Measured,
     compared,
@@ -64,7 +64,7 @@ def run(model: str, instances: int, batch: int, progress: Progress) -> Results:
     task = progress.add_task(model, total=None)
     settings = {"dtype": "auto", "device": "cpu"}
     journal = Path(f"{Path(model).name}.jsonl")
-    plan = Plan(METHODS[model], instances=instances, batch=batch)
+    plan = ParallelPlan(METHODS[model], instances=instances, batch=batch)
     with LLM(model) as llm:
         if not Path("zero.safetensors").exists():
             sizes = llm.config.vocab_size, llm.config.hidden_size

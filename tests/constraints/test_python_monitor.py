@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from paradecode.constraints.monitored import MonitoredText
+from paradecode.constraints.python.masks import MonitoredText
 from paradecode.constraints.python.monitor import AttributesExist
 from paradecode.core.errors import DecoderError, InvalidInput
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paradecode.constraints.regular.automaton import byte_automaton
-from paradecode.constraints.regular.integers import between
+from paradecode.constraints.regular.expressions import between
 from paradecode.constraints.regular.schema import schema_expression
 from paradecode.constraints.regular.syntax import parse
 from paradecode.constraints.regular.tokens import token_automaton

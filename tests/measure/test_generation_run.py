@@ -20,7 +20,7 @@ from paradecode.measure.results import read_results
 from paradecode.measure.suites.generation import run as running
 from paradecode.measure.suites.generation.play import Sampling, Unit, play
 from paradecode.measure.suites.generation.run import mixed, units_of
-from paradecode.measure.suites.generation.suite import Plan, inputs, measure
+from paradecode.measure.suites.generation.suite import GenerationPlan, inputs, measure
 from paradecode.methods.draft.verifiers import coupled
 from paradecode.methods.registry import METHODS, Method, parse, register
 
@@ -41,7 +41,7 @@ def prompts(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def llm(folder):
-    with LLM(folder, threads=1, limits=Plan((), (), batches=(8,)).limits()) as opened:
+    with LLM(folder, threads=1, limits=GenerationPlan((), (), batches=(8,)).limits()) as opened:
         yield opened
 
 
@@ -120,7 +120,7 @@ def test_from_the_command_line_to_the_files(folder, prompts, tmp_path):
 
 
 def test_every_forward_is_counted(llm, prompts):
-    plan = Plan((), tuple(load_prompts(prompts)))
+    plan = GenerationPlan((), tuple(load_prompts(prompts)))
     items, _, _ = inputs(llm, plan)
     unit = Unit(0, (items[0],), {})
     (plain,) = play(llm, parse("greedy"), unit, Sampling(), "s")
@@ -216,7 +216,9 @@ def test_no_decoder_learns_from_another(llm, prompts, tmp_path, monkeypatch):
         return real(llm, spec, unit, sampling, salt, round)
 
     monkeypatch.setattr(running, "play", watched)
-    plan = Plan(("suffix",), tuple(load_prompts(prompts)), max_tokens=2, batches=(1, 2), rounds=2)
+    plan = GenerationPlan(
+        ("suffix",), tuple(load_prompts(prompts)), max_tokens=2, batches=(1, 2), rounds=2
+    )
     measure(llm, prompts, plan, tmp_path / "j.jsonl", {}, lambda new, total: None)
     counted = [salt for (_, _, _, warm), own in salts.items() if not warm for salt in own]
     assert len(counted) == len(set(counted)) == 2 * 2 * 2
@@ -224,7 +226,7 @@ def test_no_decoder_learns_from_another(llm, prompts, tmp_path, monkeypatch):
 
 
 def test_later_turns_continue_plain_decodings_own_answer(llm, prompts):
-    items, answers, dropped = inputs(llm, Plan((), tuple(load_prompts(prompts))))
+    items, answers, dropped = inputs(llm, GenerationPlan((), tuple(load_prompts(prompts))))
     assert dropped == 0
     first, second = items[0], items[1]
     assert (first.id, second.id) == ("a-1/1", "a-1/2")
@@ -243,15 +245,15 @@ def test_later_turns_continue_plain_decodings_own_answer(llm, prompts):
 def test_prompts_that_do_not_fit_are_left_out_and_counted(llm, prompts):
     short, *_ = load_prompts(prompts)
     long = replace(short, id="long", turns=("red " * 5000, "and"))
-    items, _, dropped = inputs(llm, Plan((), (long, short)))
+    items, _, dropped = inputs(llm, GenerationPlan((), (long, short)))
     assert dropped == 2
     assert {item.prompt for item in items} == {"a-1"}
     with pytest.raises(InvalidInput, match="context"):
-        inputs(llm, Plan((), (long,)))
+        inputs(llm, GenerationPlan((), (long,)))
 
 
 def test_batches_mix_the_kinds_of_task(llm, prompts):
-    items, _, _ = inputs(llm, Plan((), tuple(load_prompts(prompts))))
+    items, _, _ = inputs(llm, GenerationPlan((), tuple(load_prompts(prompts))))
     assert [item.group for item in mixed(items)] == ["a", "b", "a", "b", "a"]
     units = units_of(items, 2, {})
     assert [len(unit.items) for unit in units] == [2, 2]
@@ -275,12 +277,12 @@ def test_batches_mix_the_kinds_of_task(llm, prompts):
 )
 def test_bad_plans_are_refused_before_a_model_is_loaded(change, field):
     with pytest.raises(InvalidInput, match=field):
-        replace(Plan((), ()), **change).check()
+        replace(GenerationPlan((), ()), **change).check()
 
 
 def test_decoders_of_the_other_family_or_without_a_draft_model_are_refused(llm, prompts, tmp_path):
     for spec, fix in (("threshold", "autoregressive"), ("draft-model", "smaller model")):
-        plan = Plan((spec,), tuple(load_prompts(prompts)))
+        plan = GenerationPlan((spec,), tuple(load_prompts(prompts)))
         with pytest.raises(InvalidInput, match=fix):
             measure(llm, prompts, plan, tmp_path / "j.jsonl", {}, lambda new, total: None)
 
@@ -298,8 +300,9 @@ def test_bad_command_lines(tmp_path, prompts):
 
 
 def test_sampled_runs_are_exact_too(llm, prompts, tmp_path):
-    plan = Plan(("prompt-lookup", "prompt-lookup(verifier=nss)"), tuple(load_prompts(prompts)),
-                max_tokens=6, sampling=Sampling(1.0, 3))  # fmt: skip
+    specs = ("prompt-lookup", "prompt-lookup(verifier=nss)")
+    asked, sampling = tuple(load_prompts(prompts)), Sampling(1.0, 3)
+    plan = GenerationPlan(specs, asked, max_tokens=6, sampling=sampling)
     results = measure(llm, prompts, plan, tmp_path / "j.jsonl", {}, lambda new, total: None)
     assert [each.verdict for each in figures(results)] == ["exact", "exact", "law"]
     assert json.dumps(results.settings["temperature"]) == "1.0"

@@ -15,8 +15,8 @@ from fake_openai import DELAY, TOKENS, FakeServer
 from paradecode.core.errors import InvalidInput
 from paradecode.measure.suites.load.asks import Ask
 from paradecode.measure.suites.load.drive import drive
-from paradecode.measure.suites.load.plan import Endpoint, Load, Plan
-from paradecode.measure.suites.load.results import Answer, Phase
+from paradecode.measure.suites.load.plan import Endpoint, LoadPlan, OfferedLoad
+from paradecode.measure.suites.load.results import Phase, StreamedAnswer
 
 ASKS = [Ask(f"ask-{number}", f"Question {number}?", 16 + number) for number in range(5)]
 
@@ -35,10 +35,10 @@ def run(server: FakeServer, *behaviours: str, key: str | None = None, **plan: An
     settings = {"requests": 4, "rounds": 1, "warmup": 0, "timeout": 20.0, **plan}
     server.seen.clear()
     server.most_under_way = 0
-    return asyncio.run(drive(Plan(endpoints=endpoints, **settings), ASKS, key))[1]
+    return asyncio.run(drive(LoadPlan(endpoints=endpoints, **settings), ASKS, key))[1]
 
 
-def answers(server: FakeServer, behaviour: str, **plan: Any) -> list[Answer]:
+def answers(server: FakeServer, behaviour: str, **plan: Any) -> list[StreamedAnswer]:
     (phase,) = run(server, behaviour, **plan)
     return list(phase.answers)
 
@@ -96,11 +96,11 @@ def test_a_server_that_fails_now_and_then(server: FakeServer) -> None:
 
 def test_a_connection_that_is_refused(server: FakeServer) -> None:
     nowhere = Endpoint("nowhere", "http://127.0.0.1:9/v1", model="m")
-    plan = Plan(endpoints=(nowhere,), requests=2, rounds=1, warmup=0)
+    plan = LoadPlan(endpoints=(nowhere,), requests=2, rounds=1, warmup=0)
     (phase,) = asyncio.run(drive(plan, ASKS))[1]
     assert all(answer.error.startswith("connection: ") for answer in phase.answers)
     with pytest.raises(InvalidInput, match=r"--endpoint nowhere.*warm-up"):
-        asyncio.run(drive(Plan(endpoints=(nowhere,), requests=2, rounds=1), ASKS))
+        asyncio.run(drive(LoadPlan(endpoints=(nowhere,), requests=2, rounds=1), ASKS))
 
 
 @pytest.mark.parametrize(("behaviour", "fix"), [("locked", "401"), ("empty", "--model")])
@@ -111,7 +111,7 @@ def test_a_server_that_cannot_be_asked(server: FakeServer, behaviour: str, fix: 
 
 def test_a_closed_loop_keeps_its_clients_busy(server: FakeServer) -> None:
     for clients in (1, 3):
-        found = answers(server, "steady", loads=(Load(clients=clients),), requests=7)
+        found = answers(server, "steady", loads=(OfferedLoad(clients=clients),), requests=7)
         assert server.most_under_way == clients
         spans = sorted((answer.start, answer.start + answer.end) for answer in found)
         for start, end in spans:  # Never more at a time than there are clients.
@@ -120,7 +120,7 @@ def test_a_closed_loop_keeps_its_clients_busy(server: FakeServer) -> None:
 
 def test_an_open_loop_does_not_wait_for_answers(server: FakeServer) -> None:
     """Requests are due at 200 a second, an answer takes 0.1 s: many are under way at once."""
-    load = Load(rate=200.0)
+    load = OfferedLoad(rate=200.0)
     found = answers(server, "steady", loads=(load,), arrivals="constant", requests=12)
     assert sorted(answer.start for answer in found) == pytest.approx([n / 200 for n in range(12)])
     assert server.most_under_way > 4
@@ -131,7 +131,7 @@ def test_an_open_loop_does_not_wait_for_answers(server: FakeServer) -> None:
 
 
 def test_endpoints_take_turns_and_get_the_same(server: FakeServer) -> None:
-    loads = (Load(clients=1), Load(clients=2))
+    loads = (OfferedLoad(clients=1), OfferedLoad(clients=2))
     phases = run(server, "steady", "bundled", loads=loads, rounds=4, requests=3, warmup=1)
     order = [(phase.round, str(phase.load)) for phase in phases]
     assert order == sorted(order)
@@ -149,7 +149,7 @@ def test_what_is_sent(server: FakeServer) -> None:
     endpoint = Endpoint(
         "steady", f"{server.url}/steady/v1", body={"temperature": 0.5, "speculative": "none"}
     )
-    plan = Plan(endpoints=(endpoint,), requests=1, rounds=1, warmup=0)
+    plan = LoadPlan(endpoints=(endpoint,), requests=1, rounds=1, warmup=0)
     server.seen.clear()
     asyncio.run(drive(plan, [Ask("a", "Hello?", 9, system="Be brief.")], "secret-key"))
     (body,) = server.seen

@@ -12,25 +12,25 @@ import pytest
 
 from paradecode.core.errors import InvalidInput
 from paradecode.measure.machine import describe
+from paradecode.measure.statistics import Estimate, percentile, rate, speedup
 from paradecode.measure.suites.load.asks import arrivals, draw, read_asks
-from paradecode.measure.suites.load.figures import Figure, percentile, rate, speedup
-from paradecode.measure.suites.load.plan import Endpoint, Load, Plan, read_endpoints
+from paradecode.measure.suites.load.plan import Endpoint, LoadPlan, OfferedLoad, read_endpoints
 from paradecode.measure.suites.load.report import document, failures, write_report
-from paradecode.measure.suites.load.results import Answer, Phase, Results
+from paradecode.measure.suites.load.results import LoadResults, Phase, StreamedAnswer
 from paradecode.measure.suites.load.summary import is_good, summarise
 from paradecode.measure.suites.load.table import (
     LATENCY,
     THROUGHPUT,
     latency_rows,
-    shown,
     throughput_rows,
 )
+from paradecode.measure.tables import ends
 
 
 def test_percentile_intervals_are_ranks() -> None:
     """Of 100 values the median lies between the 40th and the 61st (the textbook's ranks)."""
     found = percentile(list(range(1, 101)), 0.5)
-    assert found == Figure(50.5, 40.0, 61.0)
+    assert found == Estimate(50.5, 40.0, 61.0)
 
 
 def test_few_values_do_not_bound_a_high_percentile() -> None:
@@ -55,7 +55,7 @@ def test_percentile_intervals_hold_the_truth(share: float) -> None:
 
 def test_rates_and_speedups_over_rounds() -> None:
     alone = rate([100], [2.0])
-    assert alone == Figure(50.0)
+    assert alone == Estimate(50.0)
     found = rate([100, 110, 120], [2.0, 2.0, 2.0])
     assert found is not None
     assert found.value == pytest.approx(55.0)
@@ -69,20 +69,20 @@ def test_rates_and_speedups_over_rounds() -> None:
     assert rate([], []) is None
 
 
-def answer(**changes: Any) -> Answer:
+def answer(**changes: Any) -> StreamedAnswer:
     fields = {"ask": "a", "start": 0.0, "first": 0.1, "last": 1.1, "end": 1.2, "chunks": 5,
               "tokens": 11, "finish_reason": "stop"}  # fmt: skip
-    return Answer(**{**fields, **changes})
+    return StreamedAnswer(**{**fields, **changes})
 
 
-PLAN = Plan(
+PLAN = LoadPlan(
     endpoints=(Endpoint("one", "http://x/v1"), Endpoint("two", "http://y/v1")),
-    loads=(Load(clients=2),), slo_ttft=0.2, slo_tpot=0.15,
+    loads=(OfferedLoad(clients=2),), slo_ttft=0.2, slo_tpot=0.15,
 )  # fmt: skip
 
 
-def phase(endpoint: str, *answers: Answer, seconds: float = 2.0, number: int = 0) -> Phase:
-    return Phase(endpoint, Load(clients=2), number, seconds, 0.1, answers)
+def phase(endpoint: str, *answers: StreamedAnswer, seconds: float = 2.0, number: int = 0) -> Phase:
+    return Phase(endpoint, OfferedLoad(clients=2), number, seconds, 0.1, answers)
 
 
 def test_a_summary_counts_the_failed() -> None:
@@ -91,7 +91,7 @@ def test_a_summary_counts_the_failed() -> None:
     two = phase("two", answer(tokens=44))
     first, second = summarise([one, two], PLAN)
     assert (first.requests, first.errors, first.tokens) == (4, {"http 503": 1}, 33)
-    assert first.throughput == Figure(16.5)
+    assert first.throughput == Estimate(16.5)
     assert first.goodput == pytest.approx(0.5)  # Of four, one came in time and complete.
     assert first.good is not None
     assert first.good.value == 0.25
@@ -99,7 +99,7 @@ def test_a_summary_counts_the_failed() -> None:
     assert first.per_token["p50"] == percentile([0.08, 0.1, 0.4], 0.5)
     assert first.tokens_per_chunk == pytest.approx(33 / 15)
     assert first.speedup is None
-    assert second.speedup == Figure(pytest.approx(44 / 33))
+    assert second.speedup == Estimate(pytest.approx(44 / 33))
     assert failures([first, second]) == ["one, c=2: 1 of 4 failed (http 503)"]
 
 
@@ -118,15 +118,15 @@ def test_objectives(changes: dict[str, Any], good: bool) -> None:
 def test_an_endpoint_that_only_fails_has_no_figures() -> None:
     (summary,) = summarise([phase("one", answer(error="timeout: 1 s"))], PLAN)
     assert summary.first == {"p50": None, "p90": None, "p99": None}
-    assert summary.throughput == Figure(0.0)
+    assert summary.throughput == Estimate(0.0)
     assert len(throughput_rows([summary])[0]) == len(THROUGHPUT)
     assert len(latency_rows([summary])[0]) == len(LATENCY)
 
 
-def test_shown() -> None:
-    assert shown(Figure(0.01234, 0.0119, None), 1000) == "12.3 (11.9-?)"
-    assert shown(Figure(123.4)) == "123"
-    assert shown(None) == ""
+def test_ends_that_are_not_known() -> None:
+    assert ends(Estimate(0.01234, 0.0119, None), 1000) == "12.3 (11.9-?)"
+    assert ends(Estimate(123.4)) == "123"
+    assert ends(None) == ""
 
 
 def test_files(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_files(tmp_path: Path) -> None:
     ]
     settings = {"requests": 1, "rounds": 2, "count": "usage"}
     endpoints = [{"name": "one", "model": "m"}, {"name": "two", "model": "m"}]
-    results = Results("now", describe(), settings, endpoints, phases)
+    results = LoadResults("now", describe(), settings, endpoints, phases)
     summaries = summarise(phases, PLAN)
     files = write_report(results, summaries, tmp_path / "load.json")
     assert [file.name for file in files] == ["load.json", "load.png"]
@@ -166,7 +166,7 @@ def test_prompts_and_their_order(tmp_path: Path) -> None:
 
 
 def test_arrivals() -> None:
-    load = Load(rate=50.0)
+    load = OfferedLoad(rate=50.0)
     assert arrivals(load, "constant", 3, "s") == [0.0, 0.02, 0.04]
     random = arrivals(load, "poisson", 4000, "s")
     gaps = np.diff(random)
@@ -210,8 +210,9 @@ def test_endpoints_that_cannot_be_read(given: list[str], bodies: list[str], fiel
     ("changes", "option"),
     [
         ({"endpoints": ()}, "--endpoint"), ({"loads": ()}, "--concurrency"),
-        ({"loads": (Load(clients=0),)}, "--concurrency"), ({"loads": (Load(rate=0.0),)}, "--rate"),
-        ({"loads": (Load(rate=float("nan")),)}, "--rate"), ({"requests": 0}, "--requests"),
+        ({"loads": (OfferedLoad(clients=0),)}, "--concurrency"),
+        ({"loads": (OfferedLoad(rate=0.0),)}, "--rate"),
+        ({"loads": (OfferedLoad(rate=float("nan")),)}, "--rate"), ({"requests": 0}, "--requests"),
         ({"rounds": 10**9}, "--rounds"), ({"warmup": -1}, "--warmup"),
         ({"timeout": float("nan")}, "--timeout"), ({"slo_ttft": -1.0}, "--slo-ttft"),
         ({"arrivals": "bursty"}, "--arrivals"), ({"api": "responses"}, "--api"),
@@ -221,5 +222,5 @@ def test_endpoints_that_cannot_be_read(given: list[str], bodies: list[str], fiel
 def test_plans_that_are_refused(changes: dict[str, Any], option: str) -> None:
     fields = {"endpoints": (Endpoint("a", "http://x/v1"),), **changes}
     with pytest.raises(InvalidInput) as refused:
-        Plan(**fields).check()
+        LoadPlan(**fields).check()
     assert refused.value.field == option

@@ -21,7 +21,7 @@ from paradecode.measure.suites.parallel.methods import (
     without_cache,
 )
 from paradecode.measure.suites.parallel.run import choose_tasks, make_items, play, run_all, units_of
-from paradecode.measure.suites.parallel.suite import Plan
+from paradecode.measure.suites.parallel.suite import ParallelPlan
 from paradecode.measure.tasks.tasks import BY_NAME
 from paradecode.methods.canvas.caches import CACHES
 from paradecode.methods.registry import methods, parse
@@ -186,12 +186,12 @@ def test_names_of_methods():
 @pytest.mark.parametrize(
     "plan",
     [
-        Plan(methods=("greedy",)),
-        Plan(methods=("threshold(threshold=nan)",)),
-        Plan(methods=("nobody",)),
-        Plan(tasks=("nothing",)),
-        Plan(batch=0),
-        Plan(batch=10**9),
+        ParallelPlan(methods=("greedy",)),
+        ParallelPlan(methods=("threshold(threshold=nan)",)),
+        ParallelPlan(methods=("nobody",)),
+        ParallelPlan(tasks=("nothing",)),
+        ParallelPlan(batch=0),
+        ParallelPlan(batch=10**9),
     ],
 )
 def test_bad_plans_are_refused_before_a_model_is_loaded(plan):

@@ -13,7 +13,7 @@ pytest.importorskip("tools.peers.session")
 
 from rich.console import Console
 
-from paradecode.measure.prompts import Prompt
+from paradecode.measure.prompts import Conversation
 from paradecode.measure.render import write_report
 from tools.peers.catalogue import Engine
 from tools.peers.environments import Environment, InstallError
@@ -45,7 +45,7 @@ def make_session(tmp_path, monkeypatch):
         Engine("toy/not-loaded", None, TOY, "source", {"broken": True}),
         Engine("toy/no-such-format", None, TOY, "nothing"),
     ]
-    prompts = [Prompt(f"p{i}", "chat", (f"Say {i}.",), 4) for i in range(3)]
+    prompts = [Conversation(f"p{i}", "chat", (f"Say {i}.",), 4) for i in range(3)]
     made = []
 
     def make(rounds: int = 1) -> tuple[Session, io.StringIO]:

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from paradecode.core.errors import InvalidInput
-from paradecode.measure.tasks.task import HELD_OUT_OF, Instance, Task, is_held_out
+from paradecode.measure.tasks.task import HELD_OUT_OF, Task, TaskInstance, is_held_out
 from paradecode.measure.tasks.tasks import BY_NAME, TASKS
 
 DRAWS = 200
@@ -19,7 +19,7 @@ def task(request: pytest.FixtureRequest) -> Task:
     return request.param
 
 
-def drawn(task: Task, held_out: bool = False) -> list[Instance]:
+def drawn(task: Task, held_out: bool = False) -> list[TaskInstance]:
     random = Random(7)
     return [task.draw(random, held_out) for _ in range(DRAWS)]
 
@@ -82,7 +82,7 @@ def test_more_than_there_is_is_refused():
     ],
 )  # fmt: skip
 def test_free_answers(name, prompt, right, wrong):
-    instance = Instance(name, prompt, right[0])
+    instance = TaskInstance(name, prompt, right[0])
     task = BY_NAME[name]
     assert all(task.check(instance, text) for text in right)
     assert not any(task.check(instance, text) for text in wrong)

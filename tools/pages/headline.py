@@ -12,9 +12,9 @@ from pathlib import Path
 
 from paradecode.core.errors import InvalidInput
 from paradecode.measure.figures import Figures, figures
-from paradecode.measure.markdown import number
 from paradecode.measure.results import Results, read_results
 from paradecode.measure.statistics import Interval
+from paradecode.measure.tables import number
 from tools.pages.marked import insert
 
 PLAIN, FAST, PEER = (

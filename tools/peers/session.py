@@ -18,8 +18,8 @@ from paradecode.llm import LLM
 from paradecode.measure.journal import Journal
 from paradecode.measure.machine import commit
 from paradecode.measure.machine import describe as describe_machine
-from paradecode.measure.prompts import Item, Messages, Prompt, make_items
-from paradecode.measure.quality import Oracle, distinct_outputs
+from paradecode.measure.prompts import Conversation, Item, Messages, make_items
+from paradecode.measure.quality import OutputScorer, distinct_outputs
 from paradecode.measure.results import ItemInfo, Record, Results, Score
 from paradecode.measure.summary import QUIET
 from paradecode.measure.workload import Player, PlayerError, run, schedule
@@ -50,7 +50,7 @@ class Options:
     """
 
     engines: Sequence[Engine]
-    prompts: Sequence[Prompt]
+    prompts: Sequence[Conversation]
     rounds: int
     max_tokens: int | None
     threads: int
@@ -271,7 +271,7 @@ class Session:
         if not outputs:
             return {}
         try:
-            oracle = Oracle(
+            oracle = OutputScorer(
                 open_backend("torch", self.checkpoint.config, self.checkpoint.weights,
                              dtype="fp32", threads=self.options.threads),
                 self.items, max(len(ids) for _, ids in outputs),

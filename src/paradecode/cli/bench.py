@@ -25,7 +25,7 @@ bench_app = typer.Typer(help="Measure methods side by side: quality beside every
 
 
 @dataclass(frozen=True)
-class Workload:
+class PromptOptions:
     """What the suite `generation` decodes, and how."""
 
     prompts: Annotated[
@@ -40,7 +40,7 @@ class Workload:
 
 
 @dataclass(frozen=True)
-class Instances:
+class TaskOptions:
     """What the suite `parallel` decodes."""
 
     tasks: Annotated[
@@ -53,8 +53,8 @@ class Instances:
 def bench(
     context: typer.Context,
     loading: Loading,
-    workload: Workload,
-    drawn: Instances,
+    workload: PromptOptions,
+    drawn: TaskOptions,
     suite: Annotated[str, typer.Option(help=f"One of: {', '.join(SUITES)}.")] = SUITES[0],
     decoders: Annotated[
         list[str] | None,
@@ -88,7 +88,7 @@ def bench(
 
 
 def _generation(
-    loading: Loading, workload: Workload, decoders: tuple[str, ...], sizes: tuple[int, ...],
+    loading: Loading, workload: PromptOptions, decoders: tuple[str, ...], sizes: tuple[int, ...],
     seed: int, output: Path,
 ) -> None:  # fmt: skip
     from paradecode.measure.figures import figures
@@ -99,9 +99,9 @@ def _generation(
     from paradecode.measure.report.write import write_report
     from paradecode.measure.results import write_results
     from paradecode.measure.suites.generation.play import Sampling
-    from paradecode.measure.suites.generation.suite import Plan, measure
+    from paradecode.measure.suites.generation.suite import GenerationPlan, measure
 
-    plan = Plan(
+    plan = GenerationPlan(
         decoders, tuple(read_prompts(workload.prompts)), workload.per_group, workload.max_tokens,
         sizes, workload.rounds, Sampling(workload.temperature, seed),
     )  # fmt: skip
@@ -138,14 +138,14 @@ def _generation(
 
 
 def _parallel(
-    loading: Loading, drawn: Instances, methods: tuple[str, ...], batch: int, seed: int,
+    loading: Loading, drawn: TaskOptions, methods: tuple[str, ...], batch: int, seed: int,
     output: Path,
 ) -> None:  # fmt: skip
     from paradecode.measure.provenance import weights_of
     from paradecode.measure.suites.parallel import suite as parallel
     from paradecode.measure.suites.parallel.report import BRIEF, brief
 
-    plan = parallel.Plan(methods, tuple(drawn.tasks or ()), drawn.instances, batch, seed)
+    plan = parallel.ParallelPlan(methods, tuple(drawn.tasks or ()), drawn.instances, batch, seed)
     plan.check()
     loading = replace(loading, model=loading.model or parallel.DEFAULT_MODEL)
     weights = weights_of(loading.model or "")

@@ -74,13 +74,13 @@ def load(
     Exit status 1 when a request failed.
     """
     from paradecode.measure.suites.load.asks import read_asks
-    from paradecode.measure.suites.load.plan import Load, Plan, read_endpoints
+    from paradecode.measure.suites.load.plan import LoadPlan, OfferedLoad, read_endpoints
 
     if find_spec("aiohttp") is None:
         raise InvalidInput("aiohttp", None, "install it: pip install 'paradecode[load]'")
-    loads = [Load(clients=clients) for clients in concurrency or ([] if rates else [1])]
-    loads += [Load(rate=rate) for rate in rates or []]
-    plan = Plan(
+    loads = [OfferedLoad(clients=clients) for clients in concurrency or ([] if rates else [1])]
+    loads += [OfferedLoad(rate=rate) for rate in rates or []]
+    plan = LoadPlan(
         endpoints=read_endpoints(endpoints, body or [], model),
         loads=tuple(dict.fromkeys(loads)), requests=requests, rounds=rounds, warmup=warmup,
         arrivals=arrivals, api=api, max_tokens=max_tokens, timeout=timeout, count=count,

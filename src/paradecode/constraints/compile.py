@@ -8,7 +8,12 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from paradecode.constraints.grammar import compile_grammar, grammar_of
+from paradecode.constraints.grammar import (
+    check_byte_level,
+    compile_grammar,
+    grammar_of,
+    library_tokenizer,
+)
 from paradecode.constraints.limits import (
     MAX_REGEX,
     checked_choices,
@@ -16,24 +21,19 @@ from paradecode.constraints.limits import (
     checked_text,
 )
 from paradecode.constraints.matcher import GrammarConstraint
-from paradecode.constraints.monitored import MonitoredText
-from paradecode.constraints.python.monitor import AttributesExist
 from paradecode.constraints.regular.automaton import too_large
-from paradecode.constraints.regular.nodes import Expression, choice, text
+from paradecode.constraints.regular.expressions import Expression, one_of, text
 from paradecode.constraints.regular.schema import schema_expression
 from paradecode.constraints.regular.syntax import parse
 from paradecode.constraints.regular.tokens import token_automaton
-from paradecode.constraints.tokens import library_tokenizer, not_byte_level
 from paradecode.core.constraint import Constraint
 from paradecode.core.errors import InvalidInput
-from paradecode.core.monitor import Monitor
 from paradecode.models.tokenizer import Tokenizer
 from paradecode.models.vocabulary import spelling
 
 GRAMMARS = ("json_schema", "json_object", "regex", "lark", "choice")
 """Kinds that llguidance compiles."""
 KINDS = (*GRAMMARS, "python")
-MAX_CODE = 1 << 18
 KEPT = 64
 """Compiled constraints that are kept; the one that was not used longest goes first."""
 
@@ -77,7 +77,7 @@ class Compiler:
         try:
             key = json.dumps([family, kind, value], allow_nan=False)
         except (TypeError, ValueError, RecursionError):
-            key = ""  # Whatever is wrong with it will be said below.
+            key = ""  # The errors below say what is wrong with it.
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)
@@ -92,7 +92,9 @@ class Compiler:
 
     def _make(self, kind: str, value: object, family: str) -> Constraint:
         if kind == "python" and family == "autoregressive":
-            return self._monitored(value)
+            from paradecode.constraints.python import python_constraint
+
+            return python_constraint(value, self._spelled())
         if family == "diffusion":
             try:
                 return token_automaton(_expression(kind, value), self._spelled())
@@ -102,21 +104,16 @@ class Compiler:
         start = compile_grammar(grammar_of(kind, value), library, value)
         return GrammarConstraint(start, library, self._vocab_size, kind)
 
-    def _monitored(self, value: object) -> MonitoredText:
-        monitor, code = _python(value)
-        return MonitoredText(monitor, self._spelled(), code.encode("utf-8", "replace"))
-
     def _spelled(self) -> list[bytes]:
         """The bytes of each token id of the model's head; empty for those that are no text."""
         tokenizer = self._tokenizer
-        if not tokenizer.byte_level:
-            raise not_byte_level()
-        text = [i < tokenizer.vocab_size and not tokenizer.is_control(i) for i in self._ids]
-        return [spelling(tokenizer, i) if is_text else b"" for i, is_text in enumerate(text)]
-
-    @property
-    def _ids(self) -> range:
-        return range(self._vocab_size)
+        check_byte_level(tokenizer)
+        return [
+            spelling(tokenizer, i)
+            if i < tokenizer.vocab_size and not tokenizer.is_control(i)
+            else b""
+            for i in range(self._vocab_size)
+        ]
 
     def _tokens(self) -> Any:
         with self._lock:
@@ -125,21 +122,10 @@ class Compiler:
             return self._library
 
 
-def _python(value: object) -> tuple[Monitor, str]:
-    if not isinstance(value, Mapping) or not {"files"} <= value.keys() <= {"files", "code"}:
-        fix = 'give {"files": {file name: source}, "code": what precedes the output}'
-        raise InvalidInput("constraint.value", value, fix)
-    code = value.get("code") or ""
-    if not isinstance(code, str) or len(code) > MAX_CODE:
-        fix = f"give a text of at most {MAX_CODE} characters"
-        raise InvalidInput("constraint.value.code", code, fix)
-    return AttributesExist(value["files"]), code
-
-
 def _expression(kind: str, value: object) -> Expression:
     """What a canvas can follow: the regular constraints."""
     if kind == "choice":
-        return choice(text(each) for each in checked_choices(value))
+        return one_of(text(each) for each in checked_choices(value))
     if kind == "regex":
         return parse(checked_text(value, MAX_REGEX))
     if kind == "json_schema":

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import numpy as np
 
 from paradecode.constraints.limits import (
-    FIELD,
     MAX_REGEX,
     MAX_TEXT,
     checked_choices,
     checked_schema,
     checked_text,
+    refused,
 )
 from paradecode.core.errors import InvalidInput
+from paradecode.models.tokenizer import Tokenizer
+from paradecode.models.vocabulary import spelling
 
 T = TypeVar("T")
 
@@ -26,7 +29,7 @@ STACK = 256 << 20
 references, and the largest schema that is accepted needs about 30 MB."""
 
 JSON_STYLE = {"whitespace_flexible": False, "lenient": False, "coerce_one_of": False}
-"""Compact JSON: a small model with free whitespace may never come to the point. What the library
+"""Compact JSON: with free whitespace a small model may write spaces for ever. What the library
 cannot enforce is an error, never ignored."""
 
 NO_TEXT = "no text meets it"
@@ -82,7 +85,7 @@ def compile_grammar(grammar: str, tokenizer: Any, named: object) -> Any:
 
     made = _with_deep_stack(build)
     if isinstance(made, str):
-        raise InvalidInput(FIELD, named, f"change it: {made}")
+        raise refused(named, f"change it: {made}")
     return made
 
 
@@ -93,23 +96,55 @@ def _short(message: str) -> str:
 
 
 def _with_deep_stack(function: Callable[[], T]) -> T:
-    done: list[T] = []
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            done.append(function())
-        except BaseException as error:
-            failed.append(error)
-
+    thread = ThreadPoolExecutor(1, "compile constraint")
     with _turn:  # The size is a setting of the whole process.
         usual = threading.stack_size(STACK)
         try:
-            thread = threading.Thread(target=run, name="compile constraint")
-            thread.start()
+            done = thread.submit(function)  # Starts the thread.
         finally:
             threading.stack_size(usual)
-    thread.join()
-    if failed:
-        raise failed[0]
-    return done[0]
+    with thread:
+        return done.result()
+
+
+class _TokenizerView:
+    """What ``llguidance.TokenizerWrapper`` asks for."""
+
+    bos_token_id = None
+
+    def __init__(self, tokenizer: Tokenizer, eos: int) -> None:
+        self._tokenizer, self.eos_token_id = tokenizer, eos
+        ids = range(tokenizer.vocab_size)
+        self.special_token_ids = [i for i in ids if tokenizer.is_control(i)]
+        self.tokens = [
+            tokenizer.token(i).encode() if tokenizer.is_control(i) else spelling(tokenizer, i)
+            for i in ids
+        ]
+
+    def __call__(self, text: str) -> list[int]:
+        return self._tokenizer.encode(text, special=False, parse_special=False)
+
+
+def check_byte_level(tokenizer: Tokenizer) -> None:
+    """Raise InvalidInput unless each token of the tokenizer is a sequence of bytes."""
+    if not tokenizer.byte_level:
+        fix = "use a model whose tokenizer is byte-level BPE: only there bytes and tokens agree"
+        raise InvalidInput("constraint", "this model's tokenizer", fix)
+
+
+def library_tokenizer(tokenizer: Tokenizer, eos_tokens: Sequence[int]) -> Any:
+    """An ``llguidance.LLTokenizer`` that knows the bytes of every token.
+
+    Raises:
+        InvalidInput: the library is missing, or the tokenizer is not byte-level.
+    """
+    try:
+        from llguidance import LLTokenizer, TokenizerWrapper
+    except ImportError:
+        fix = "install what it needs: pip install 'paradecode[constraints]'"
+        raise InvalidInput("constraint", "llguidance", fix) from None
+    check_byte_level(tokenizer)
+    if not eos_tokens:
+        raise InvalidInput("constraint", "this model", "use a model with an EOS token")
+    wrapper = TokenizerWrapper(_TokenizerView(tokenizer, eos_tokens[0]))
+    return LLTokenizer(wrapper, eos_token=list(eos_tokens))

@@ -17,6 +17,11 @@ MAX_CHOICES = 1024
 FIELD = "constraint.value"
 
 
+def refused(value: object, fix: str) -> InvalidInput:
+    """The error for the value of a constraint."""
+    return InvalidInput(FIELD, value, fix)
+
+
 def checked_schema(value: object) -> dict[str, Any]:
     """A JSON schema given as a mapping, or as JSON text; ``True`` and ``{}`` allow any JSON.
 
@@ -28,16 +33,16 @@ def checked_schema(value: object) -> dict[str, Any]:
         try:
             value = json.loads(value, parse_constant=_refuse)
         except (ValueError, RecursionError) as error:
-            raise InvalidInput(FIELD, value, f"give JSON: {error}") from None
+            raise refused(value, f"give JSON: {error}") from None
     if value is True:
         return {}
     if not isinstance(value, Mapping):
-        raise InvalidInput(FIELD, value, "give a JSON schema: an object, or its text")
+        raise refused(value, "give a JSON schema: an object, or its text")
     _check_depth(value)
     try:
         text = json.dumps(value, allow_nan=False, ensure_ascii=False)
     except (TypeError, ValueError) as error:
-        raise InvalidInput(FIELD, value, f"give what JSON can express: {error}") from None
+        raise refused(value, f"give what JSON can express: {error}") from None
     checked_text(text, MAX_TEXT)
     return dict(json.loads(text))
 
@@ -45,23 +50,23 @@ def checked_schema(value: object) -> dict[str, Any]:
 def checked_text(value: object, most: int) -> str:
     """A text of 1 to ``most`` characters that UTF-8 can write."""
     if not isinstance(value, str):
-        raise InvalidInput(FIELD, value, "give a text")
+        raise refused(value, "give a text")
     if not 0 < len(value) <= most:
-        raise InvalidInput(FIELD, f"{len(value)} characters", f"give 1 to {most}")
+        raise refused(f"{len(value)} characters", f"give 1 to {most}")
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise InvalidInput(FIELD, value[error.start], "remove the lone surrogate") from None
+        raise refused(value[error.start], "remove the lone surrogate") from None
     return value
 
 
 def checked_choices(value: object) -> list[str]:
     """Different texts, none of them empty."""
     if not isinstance(value, (list, tuple)) or not 0 < len(value) <= MAX_CHOICES:
-        raise InvalidInput(FIELD, value, f"give a list of 1 to {MAX_CHOICES} texts")
+        raise refused(value, f"give a list of 1 to {MAX_CHOICES} texts")
     texts = [checked_text(text, MAX_TEXT) for text in value]
     if sum(map(len, texts)) > MAX_TEXT:
-        raise InvalidInput(FIELD, f"{len(texts)} texts", f"give {MAX_TEXT} characters in all")
+        raise refused(f"{len(texts)} texts", f"give {MAX_TEXT} characters in all")
     return list(dict.fromkeys(texts))
 
 
@@ -80,7 +85,7 @@ def _check_depth(value: object) -> None:
         if len(inner) > MAX_TEXT:
             break
         level = inner
-    raise InvalidInput(FIELD, value, f"nest at most {MAX_DEPTH} deep, and list less")
+    raise refused(value, f"nest at most {MAX_DEPTH} deep, and list less")
 
 
 def _refuse(name: str) -> object:

@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import Any
 
 from paradecode.constraints.grammar import compile_grammar, grammar_of
-from paradecode.constraints.limits import FIELD
+from paradecode.constraints.limits import refused
 from paradecode.core.errors import InvalidInput
 
 SECONDS = 2
@@ -54,7 +54,7 @@ class Trial:
             return  # The compiler says what to install.
         if not self._ends(grammar):
             fix = f"simplify it: compiling it takes more than {SECONDS} s or {MEMORY >> 30} GiB"
-            raise InvalidInput(FIELD, value, fix)
+            raise refused(value, fix)
 
     def close(self) -> None:
         """End the process; the next check starts another one."""

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 from paradecode.core.errors import InvalidInput
 from paradecode.measure.figures import Figures, figures, smallest_batch, usual_baseline
-from paradecode.measure.markdown import number, spread
 from paradecode.measure.results import Results
 from paradecode.measure.statistics import Interval
 from paradecode.measure.summary import collapse, paired_speed
+from paradecode.measure.tables import number, spread
 
 HEAD = ("method", "tok/s before", "tok/s now", "x as fast", "same output", "acceptance length",
         "kept of plain")  # fmt: skip

@@ -16,14 +16,14 @@ from paradecode.measure.statistics import (
     ratio_of_ratios,
     wilson,
 )
-from paradecode.measure.summary import Summary, first_difference, summarise
+from paradecode.measure.summary import EngineSummary, first_difference, summarise
 
 PARTS = ("target", "draft", "verify", "sample", "other")
 """Where decode time goes; see :class:`paradecode.measure.results.Counts`."""
 
 
 @dataclass(frozen=True)
-class Equality:
+class OutputEquality:
     """Outputs against those of the reference, of all rounds and batch sizes.
 
     Attributes:
@@ -88,9 +88,9 @@ class Figures:
         sweep: batch size -> throughput.
     """
 
-    summary: Summary
+    summary: EngineSummary
     verdict: str
-    equality: Equality | None
+    equality: OutputEquality | None
     accuracy: Accuracy | None
     own_choice: Interval | None
     nll_gap: Interval | None
@@ -126,7 +126,7 @@ def smallest_batch(results: Results) -> Results:
     return replace(results, records=tuple(r for r in results.records if r.batch == least))
 
 
-def _figures(summary: Summary, results: Results, alone: Results) -> Figures:
+def _figures(summary: EngineSummary, results: Results, alone: Results) -> Figures:
     engine = summary.engine
     own, plain = (_of(results, name) for name in (engine.name, engine.reference or engine.name))
     mine, theirs = (_of(alone, name) for name in (engine.name, engine.reference or ""))
@@ -144,7 +144,7 @@ def _figures(summary: Summary, results: Results, alone: Results) -> Figures:
     )
 
 
-def _verdict(promised: str, equality: Equality | None, greedy: bool) -> str:
+def _verdict(promised: str, equality: OutputEquality | None, greedy: bool) -> str:
     """At temperature 0 a law is one text, so that equality is checked for it as well."""
     if promised not in ("exact", "distribution"):
         return promised
@@ -158,7 +158,7 @@ def _of(results: Results, engine: str) -> list[Record]:
     return [r for r in results.records if r.engine == engine and not r.error and r.token_ids]
 
 
-def _equality(own: Sequence[Record], plain: Sequence[Record]) -> Equality | None:
+def _equality(own: Sequence[Record], plain: Sequence[Record]) -> OutputEquality | None:
     """All outputs against the reference's first one: of the smallest batch, in the first round."""
     first: dict[str, Record] = {}
     for record in sorted(plain, key=lambda r: (r.batch, r.round)):
@@ -176,7 +176,7 @@ def _equality(own: Sequence[Record], plain: Sequence[Record]) -> Equality | None
     if not compared:
         return None
     share = interval([kept, lengths], ratio, [record.item for record in compared])
-    return Equality(len(compared) - len(differing), len(compared), share, tuple(differing))
+    return OutputEquality(len(compared) - len(differing), len(compared), share, tuple(differing))
 
 
 def _accuracy(own: Sequence[Record], plain: Sequence[Record]) -> Accuracy | None:

@@ -6,22 +6,22 @@ from collections.abc import Sequence
 from statistics import median
 
 from paradecode.measure.results import Results
-from paradecode.measure.statistics import Interval
-from paradecode.measure.summary import QUIET, Agreement, Summary, groups_of
+from paradecode.measure.summary import QUIET, Agreement, EngineSummary, groups_of
+from paradecode.measure.tables import number, spread, table
 
 
-def report(results: Results, summaries: Sequence[Summary], baseline: str | None) -> str:
+def report(results: Results, summaries: Sequence[EngineSummary], baseline: str | None) -> str:
     """Everything: conditions, main table, groups, what could not be measured, definitions."""
     parts = [
         _conditions(results),
-        _table(_main_head(baseline), [_main_row(s) for s in _by_speed(summaries)]),
+        table(_main_head(baseline), [_main_row(s) for s in _by_speed(summaries)]),
         "Decode tokens per second by kind of task:",
         _groups(results, summaries),
     ]
     if any(s.lossless for s in summaries):
         parts += [
             "Speculation against the same engine's plain greedy output:",
-            _table(
+            table(
                 ("engine", "identical outputs", "first difference (median token)"),
                 [(s.engine.name, *_lossless(s.lossless)) for s in summaries if s.lossless],
             ),
@@ -30,27 +30,12 @@ def report(results: Results, summaries: Sequence[Summary], baseline: str | None)
     if missing:
         parts += [
             "Not, or not completely, measured:",
-            _table(
+            table(
                 ("engine", "status", "reason"),
                 [(e.name, e.status, e.reason.replace("|", "/")) for e in missing],
             ),
         ]
     return "\n\n".join([*parts, _notes(results, summaries)]) + "\n"
-
-
-def number(value: float) -> str:
-    """Three significant digits, without an exponent."""
-    if value >= 100:
-        return f"{value:.0f}"
-    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
-
-
-def spread(found: Interval | None, factor: float = 1.0, unit: str = "") -> str:
-    """``123 (110 to 131)``."""
-    if found is None:
-        return "-"
-    value, low, high = (number(factor * v) for v in (found.value, found.low, found.high))
-    return f"{value}{unit} ({low} to {high})"
 
 
 def _conditions(results: Results) -> str:
@@ -82,7 +67,7 @@ def _main_head(baseline: str | None) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _main_row(summary: Summary) -> tuple[str, ...]:
+def _main_row(summary: EngineSummary) -> tuple[str, ...]:
     engine, total, lossless = summary.engine, summary.total, summary.lossless
     return (
         engine.name,
@@ -99,13 +84,13 @@ def _main_row(summary: Summary) -> tuple[str, ...]:
     )
 
 
-def _groups(results: Results, summaries: Sequence[Summary]) -> str:
+def _groups(results: Results, summaries: Sequence[EngineSummary]) -> str:
     groups = groups_of(results)
     rows = []
     for summary in _by_speed(summaries):
         cells = [summary.groups[group].decode for group in groups]
         rows.append((summary.engine.name, *(number(c.value) if c else "-" for c in cells)))
-    return _table(("engine", *groups), rows)
+    return table(("engine", *groups), rows)
 
 
 def _lossless(agreement: Agreement | None) -> tuple[str, str]:
@@ -115,7 +100,7 @@ def _lossless(agreement: Agreement | None) -> tuple[str, str]:
     return f"{agreement.identical} of {agreement.items}", f"{median(first):.0f}" if first else "-"
 
 
-def _notes(results: Results, summaries: Sequence[Summary]) -> str:
+def _notes(results: Results, summaries: Sequence[EngineSummary]) -> str:
     lines = [
         "Decode tok/s: generated tokens after the first ones, up to and including the first stop "
         "token, over the time from the first token to the last; overall: all generated tokens "
@@ -147,10 +132,5 @@ def _notes(results: Results, summaries: Sequence[Summary]) -> str:
     return "\n\n".join(lines)
 
 
-def _by_speed(summaries: Sequence[Summary]) -> list[Summary]:
+def _by_speed(summaries: Sequence[EngineSummary]) -> list[EngineSummary]:
     return sorted(summaries, key=lambda s: -(s.total.decode.value if s.total.decode else 0))
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(head) + " |", "|---" + "|---:" * (len(head) - 1) + "|"]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])

@@ -13,7 +13,7 @@ from paradecode.measure.statistics import Interval, interval, ratio_of_ratios
 
 
 @dataclass(frozen=True)
-class Run:
+class PairedRun:
     """One prompt by one method.
 
     Attributes:
@@ -42,7 +42,7 @@ def decode_by_turns(
     *,
     salt: str = "",
     progress: Callable[[], None] = lambda: None,
-) -> list[Run]:
+) -> list[PairedRun]:
     """Greedy answers of each method to each item, in an order that turns from item to item.
 
     Each method is a tenant of its own (named with ``salt``), so that none learns from the answers
@@ -61,13 +61,15 @@ def decode_by_turns(
             )[0]
             if output.error is not None:
                 raise output.error
-            runs.append(Run(method, item.id, item.group, output.stats, tuple(output.token_ids)))
+            runs.append(
+                PairedRun(method, item.id, item.group, output.stats, tuple(output.token_ids))
+            )
             progress()
     return runs
 
 
 def speed_up(
-    runs: Sequence[Run], method: str, plain: str, group: str | None = None
+    runs: Sequence[PairedRun], method: str, plain: str, group: str | None = None
 ) -> Interval | None:
     """Decode speed of ``method`` over that of ``plain``, token-weighted, paired by prompt.
 
@@ -85,7 +87,7 @@ def speed_up(
     return interval(columns, ratio_of_ratios)
 
 
-def equal(runs: Sequence[Run], method: str, plain: str) -> int:
+def equal(runs: Sequence[PairedRun], method: str, plain: str) -> int:
     """How many outputs of ``method`` are those of ``plain``, token by token."""
     base = {run.prompt: run.output for run in runs if run.method == plain}
     return sum(run.output == base[run.prompt] for run in runs if run.method == method)

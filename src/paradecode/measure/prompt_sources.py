@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from paradecode.core.errors import InvalidInput
-from paradecode.measure.prompts import Prompt, check_ids, load_prompts, prompt_from
+from paradecode.measure.prompts import Conversation, check_ids, load_prompts, prompt_from
 
 HUB = "hub:"
 TEXTS = (".txt", ".md")
@@ -30,7 +30,7 @@ USERS = ("human", "user")
 SINGLE = ("prompt", "question", "instruction", "text")
 
 
-def read_prompts(source: str | None = None) -> list[Prompt]:
+def read_prompts(source: str | None = None) -> list[Conversation]:
     """All prompts of a source.
 
     Args:
@@ -59,7 +59,7 @@ def read_prompts(source: str | None = None) -> list[Prompt]:
     return prompts
 
 
-def parse_entry(where: str, entry: Any, number: int, group: str) -> Prompt | None:
+def parse_entry(where: str, entry: Any, number: int, group: str) -> Conversation | None:
     """A prompt from an object in any of the formats; None for a conversation without a user.
 
     Args:
@@ -105,7 +105,7 @@ def _said(where: str, spoken: Any) -> tuple[str, list[str]]:
     return system, turns
 
 
-def _entries(file: Path) -> Iterator[Prompt]:
+def _entries(file: Path) -> Iterator[Conversation]:
     text = _read(file)
     if text.lstrip().startswith("["):
         try:
@@ -129,7 +129,7 @@ def _lines(name: str, text: str) -> Iterator[tuple[str, Any]]:
             raise InvalidInput(where, line, "write one JSON object a line") from None
 
 
-def _parsed(entries: Iterable[tuple[str, Any]], group: str) -> Iterator[Prompt]:
+def _parsed(entries: Iterable[tuple[str, Any]], group: str) -> Iterator[Conversation]:
     for number, (where, entry) in enumerate(entries, 1):
         if number > MOST_PROMPTS:
             raise InvalidInput("prompts", number, f"give at most {MOST_PROMPTS}")
@@ -138,7 +138,7 @@ def _parsed(entries: Iterable[tuple[str, Any]], group: str) -> Iterator[Prompt]:
             yield prompt
 
 
-def _texts(file: Path) -> Iterator[Prompt]:
+def _texts(file: Path) -> Iterator[Conversation]:
     parts: list[list[str]] = [[]]
     for line in _read(file).splitlines():
         if line.strip() == "---":
@@ -160,7 +160,7 @@ def _read(file: Path) -> str:
         raise InvalidInput("prompts", str(file), f"give a readable file ({error})") from None
 
 
-def _hub(source: str) -> Iterator[Prompt]:
+def _hub(source: str) -> Iterator[Conversation]:
     """Rows of a hub dataset; the package that gets it is imported only here."""
     name, config, split = [*source.removeprefix(HUB).split(":"), "", "", ""][:3]
     fix = "install `datasets` and have a network, or download the file and name it"

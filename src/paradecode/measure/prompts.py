@@ -16,7 +16,7 @@ Messages = list[dict[str, str]]
 
 
 @dataclass(frozen=True)
-class Prompt:
+class Conversation:
     """One conversation: the user's turns, and how long an answer may get.
 
     Attributes:
@@ -44,7 +44,7 @@ class Item:
     max_tokens: int
 
 
-def load_prompts(path: Path | None = None) -> list[Prompt]:
+def load_prompts(path: Path | None = None) -> list[Conversation]:
     """Read a prompts file; None is the package's own.
 
     Raises:
@@ -62,7 +62,7 @@ def load_prompts(path: Path | None = None) -> list[Prompt]:
     return prompts
 
 
-def check_ids(prompts: Sequence[Prompt]) -> None:
+def check_ids(prompts: Sequence[Conversation]) -> None:
     """Raise InvalidInput if two prompts have the same id."""
     seen: set[str] = set()
     for prompt in prompts:
@@ -71,7 +71,7 @@ def check_ids(prompts: Sequence[Prompt]) -> None:
         seen.add(prompt.id)
 
 
-def first_of_each_group(prompts: Sequence[Prompt], count: int) -> list[Prompt]:
+def first_of_each_group(prompts: Sequence[Conversation], count: int) -> list[Conversation]:
     """A small sample that still touches every group."""
     taken: dict[str, int] = {}
     chosen = []
@@ -83,7 +83,7 @@ def first_of_each_group(prompts: Sequence[Prompt], count: int) -> list[Prompt]:
 
 
 def make_items(
-    prompts: Sequence[Prompt],
+    prompts: Sequence[Conversation],
     encode: Callable[[Messages], Sequence[int]],
     answer: Callable[[Messages, int], str],
     max_tokens: int | None = None,
@@ -112,7 +112,7 @@ def make_items(
     return items
 
 
-def _prompt(where: str, line: str) -> Prompt:
+def _prompt(where: str, line: str) -> Conversation:
     try:
         entry: Any = json.loads(line)
     except (ValueError, RecursionError):
@@ -122,7 +122,7 @@ def _prompt(where: str, line: str) -> Prompt:
     return prompt_from(where, entry)
 
 
-def prompt_from(where: str, entry: Mapping[str, Any]) -> Prompt:
+def prompt_from(where: str, entry: Mapping[str, Any]) -> Conversation:
     """A prompt from an object with ``id``, ``group``, ``turns`` and perhaps ``max_tokens``,
     ``answers`` and ``system``; raises InvalidInput that says ``where``.
     """
@@ -139,4 +139,4 @@ def prompt_from(where: str, entry: Mapping[str, Any]) -> Prompt:
         raise InvalidInput(f"{where} answers", answers, "give a list of texts")
     if not isinstance(system, str):
         raise InvalidInput(f"{where} system", system, "give a text")
-    return Prompt(entry["id"], entry["group"], tuple(turns), limit, tuple(answers), system)
+    return Conversation(entry["id"], entry["group"], tuple(turns), limit, tuple(answers), system)

@@ -11,7 +11,7 @@ from paradecode.measure.prompts import Item
 from paradecode.measure.results import Score
 
 
-class Oracle:
+class OutputScorer:
     """Scores outputs with one forward over prompt and output.
 
     Args:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from paradecode.measure.charts.engines import draw_engines
+from paradecode.measure.charts.style import can_draw
 from paradecode.measure.markdown import report
 from paradecode.measure.results import Results, write_results
-from paradecode.measure.summary import Summary, summarise
+from paradecode.measure.summary import EngineSummary, summarise
 
 
 def write_report(results: Results, folder: Path, baseline: str | None = None) -> list[Path]:
@@ -29,15 +30,11 @@ def write_report(results: Results, folder: Path, baseline: str | None = None) ->
     data, text = folder / "results.json", folder / "results.md"
     write_results(results, data, aggregates(summaries, baseline))
     text.write_text(report(results, summaries, baseline), "utf-8")
-    pictures: list[Path] = []
-    if find_spec("matplotlib") is not None:
-        from paradecode.measure.plots import draw_all
-
-        pictures = draw_all(results, summaries, baseline, folder)
-    return [data, text, *pictures]
+    drawn = draw_engines(results, summaries, baseline, folder) if can_draw() else []
+    return [data, text, *drawn]
 
 
-def aggregates(summaries: Sequence[Summary], baseline: str | None) -> dict[str, Any]:
+def aggregates(summaries: Sequence[EngineSummary], baseline: str | None) -> dict[str, Any]:
     """The figures of the tables, for programs."""
     entries = []
     for summary in summaries:

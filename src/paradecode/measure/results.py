@@ -258,7 +258,7 @@ def results_from_json(path: Path, data: Mapping[str, Any]) -> Results:
         EngineInfo(**fields_of(f"engines[{n}]", entry, EngineInfo))
         for n, entry in enumerate(lists["engines"])
     )
-    outputs = [fields_of(f"outputs[{n}]", e, Output) for n, e in enumerate(lists["outputs"])]
+    outputs = [fields_of(f"outputs[{n}]", e, OutputEntry) for n, e in enumerate(lists["outputs"])]
     records = []
     for number, entry in enumerate(lists["records"]):
         where = f"records[{number}]"
@@ -296,7 +296,7 @@ _HEAD = ("created", "commit", "model", "machine", "settings")
 
 
 @dataclass(frozen=True)
-class Output:
+class OutputEntry:
     """An output in the file, with the oracle's summed likelihood and number of agreements."""
 
     item: str

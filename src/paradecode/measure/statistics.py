@@ -1,12 +1,14 @@
-"""Ratios of totals with bootstrap intervals over prompts.
+"""Figures with 95 % intervals.
 
-Every figure is a function of column totals (tokens, seconds, counts), because a mean of per-prompt
-ratios weighs a 10-token answer like a 500-token one. A resample draws prompts with replacement and
-recomputes the totals; engines that are compared share the draw, so intervals of ratios are paired.
+Ratios of totals: every figure is a function of column totals (tokens, seconds, counts), because a
+mean of per-prompt ratios weighs a 10-token answer like a 500-token one. A resample of the bootstrap
+draws prompts with replacement and recomputes the totals; engines that are compared share the draw,
+so intervals of ratios are paired. Shares, percentiles and rates have intervals of their own.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,15 +19,25 @@ from numpy.typing import NDArray
 RESAMPLES = 4000
 Z = 1.959964
 """Of 95 % intervals."""
+STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+"""Two-sided 95 % points of Student's t for 1, 2, ... degrees of freedom; the last for all above."""
 Statistic = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 """Column totals [..., C] -> value [...]."""
 
 
 @dataclass(frozen=True)
-class Interval:
-    """A value with the ends of its 95 % interval."""
+class Estimate:
+    """A value with the ends of its interval; an end that the data do not bound is None."""
 
     value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Interval(Estimate):
+    """A value with both ends of its interval."""
+
     low: float
     high: float
 
@@ -96,12 +108,9 @@ def difference_of_ratios(totals: NDArray[np.float64]) -> NDArray[np.float64]:
 def wilson(successes: int, trials: int) -> Interval:
     """A share with Wilson's 95 % interval, which is sensible near 0 and 1 and for few trials."""
     z, share = Z, successes / trials
-    middle = (share + z * z / (2 * trials)) / (1 + z * z / trials)
-    half = (
-        z
-        / (1 + z * z / trials)
-        * (share * (1 - share) / trials + z * z / (4 * trials * trials)) ** 0.5
-    )
+    scale = 1 + z * z / trials
+    middle = (share + z * z / (2 * trials)) / scale
+    half = z / scale * (share * (1 - share) / trials + z * z / (4 * trials * trials)) ** 0.5
     return Interval(share, max(0.0, middle - half), min(1.0, middle + half))
 
 
@@ -117,6 +126,60 @@ def gain(pairs: Sequence[tuple[bool, bool]]) -> Interval:
     middle = (p - q) / n
     half = Z * ((p + q) / n - middle**2) ** 0.5 / n**0.5
     return Interval((won - lost) / len(pairs), max(-1.0, middle - half), min(1.0, middle + half))
+
+
+def percentile(values: Sequence[float], share: float) -> Estimate | None:
+    """A percentile, bounded by order statistics, which holds for any distribution.
+
+    The number of values below the true percentile is binomial, so the interval ends at the values
+    of two ranks. Few values do not bound a high percentile: its upper end is then None.
+
+    Args:
+        values: None is returned where there are none.
+        share: 0.99 for the 99th.
+    """
+    if not values:
+        return None
+    ordered, count = np.sort(np.asarray(values, np.float64)), len(values)
+    ranks = np.arange(1, count + 1)
+    ways = np.concatenate([[0.0], np.cumsum(np.log((count - ranks + 1) / ranks))])
+    below = np.arange(count + 1)
+    chance = np.exp(ways + below * math.log(share) + (count - below) * math.log1p(-share))
+    up_to = np.cumsum(chance)
+    low = int(np.searchsorted(up_to, 0.025, side="right"))
+    high = int(np.searchsorted(up_to, 0.975, side="left")) + 1
+    return Estimate(
+        float(np.quantile(ordered, share)),
+        float(ordered[low - 1]) if low >= 1 else None,
+        float(ordered[high - 1]) if high <= count else None,
+    )
+
+
+def rate(amounts: Sequence[float], seconds: Sequence[float]) -> Estimate | None:
+    """All amounts over all seconds; the interval is Student's, over the rounds' own rates.
+
+    Rates are compared by their ratios, so the interval is that of their logarithms. One round has
+    no interval.
+    """
+    if not amounts or sum(seconds) <= 0:
+        return None
+    value = sum(amounts) / sum(seconds)
+    if len(amounts) < 2 or min(amounts) <= 0:
+        return Estimate(value)
+    return _around(value, [math.log(a / s) for a, s in zip(amounts, seconds, strict=True)])
+
+
+def speedup(rates: Sequence[float], base: Sequence[float], value: float) -> Estimate:
+    """``value``, a ratio of two rates, with the interval of the rounds' own ratios (paired)."""
+    if len(rates) != len(base) or len(rates) < 2 or min(*rates, *base) <= 0:
+        return Estimate(value)
+    return _around(value, [math.log(a / b) for a, b in zip(rates, base, strict=True)])
+
+
+def _around(value: float, logs: Sequence[float]) -> Interval:
+    freedom = len(logs) - 1
+    half = STUDENT[min(freedom, len(STUDENT)) - 1] * np.std(logs, ddof=1) / math.sqrt(len(logs))
+    return Interval(value, value * math.exp(-half), value * math.exp(half))
 
 
 def frontier(points: Sequence[tuple[float, float]]) -> list[int]:

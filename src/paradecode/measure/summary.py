@@ -58,7 +58,7 @@ class Agreement:
 
 
 @dataclass(frozen=True)
-class Summary:
+class EngineSummary:
     """Everything the tables and plots show of one engine.
 
     Attributes:
@@ -78,7 +78,7 @@ class Summary:
     disturbed: float
 
 
-def summarise(results: Results, baseline: str | None = None) -> list[Summary]:
+def summarise(results: Results, baseline: str | None = None) -> list[EngineSummary]:
     """One summary for each engine that produced something, in the order of ``results``."""
     measured = {e.name: collapse(results, e.name) for e in results.engines}
     base = measured.get(baseline or "", {})
@@ -128,14 +128,14 @@ def _summary(
     measured: dict[str, dict[str, Measured]],
     base: dict[str, Measured],
     results: Results,
-) -> Summary:
+) -> EngineSummary:
     own = measured[engine.name]
     scores = [results.scores.get((m.item.id, m.output)) for m in own.values()]
     known = [score for score in scores if score is not None]
     tokens = sum(score.tokens for score in known)
     scored = tokens > 0 and len(known) == len(own)
     plain = measured.get(engine.reference or "", {})
-    return Summary(
+    return EngineSummary(
         engine=engine,
         total=_speed(list(own.values()), base),
         groups={

@@ -1,1 +1,37 @@
-"""Python code whose attributes exist: a monitor that reads source files and runs none of them."""
+"""Plug-in for the constraint ``python``: attributes behind a dot exist. It runs no code.
+
+Nothing here is imported until a request asks for it. The rest of the package knows only
+:func:`python_constraint`; these files import nothing of it but limits, ``core`` and each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from paradecode.constraints.limits import refused
+from paradecode.constraints.python.masks import MonitoredText
+from paradecode.constraints.python.monitor import AttributesExist
+from paradecode.core.errors import InvalidInput
+
+MAX_CODE = 1 << 18
+
+
+def python_constraint(value: object, spellings: Sequence[bytes]) -> MonitoredText:
+    """The constraint ``{"files": {file name: source}, "code": what precedes the output}``.
+
+    Args:
+        spellings: the bytes of each token id; empty for those that are no text.
+
+    Raises:
+        InvalidInput: another value, too much of it, or files that are not Python.
+    """
+    if not isinstance(value, Mapping) or not {"files"} <= value.keys() <= {"files", "code"}:
+        fix = 'give {"files": {file name: source}, "code": what precedes the output}'
+        raise refused(value, fix)
+    code = value.get("code") or ""
+    if not isinstance(code, str) or len(code) > MAX_CODE:
+        fix = f"give a text of at most {MAX_CODE} characters"
+        raise InvalidInput("constraint.value.code", code, fix)
+    return MonitoredText(
+        AttributesExist(value["files"]), spellings, code.encode("utf-8", "replace")
+    )

@@ -21,7 +21,7 @@ WORD = frozenset(b"_0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 
 
 class AttributesExist:
-    """Implements :class:`paradecode.core.monitor.Monitor` for Python.
+    """Implements :class:`paradecode.constraints.python.masks.Monitor` for Python.
 
     What the name before the dot is follows from the given files and the code so far: imports,
     classes, assignments, annotations, what functions are annotated to return. Files are parsed, and

@@ -25,7 +25,7 @@ LITERALS: dict[type[ast.expr], type] = {
 
 
 @dataclass(frozen=True, eq=False)
-class Instance:
+class InstanceOf:
     """A value of a class of the files (or of the text), or of a built-in type."""
 
     of: Class | type
@@ -39,7 +39,7 @@ class Returns:
     module: str
 
 
-Type = Module | Class | type | Instance | Returns
+Type = Module | Class | type | InstanceOf | Returns
 Scope = Mapping[str, "Type | None"]
 """What names are; None: nobody knows. Names that are not in it may be built-in."""
 
@@ -60,10 +60,10 @@ class Resolver:
         if depth > DEEPEST or node is None:
             return None
         if type(node) in LITERALS:
-            return Instance(LITERALS[type(node)])
+            return InstanceOf(LITERALS[type(node)])
         if isinstance(node, ast.Constant):
             kind = BUILTINS.get(type(node.value).__name__)
-            return None if kind is None else Instance(kind)
+            return None if kind is None else InstanceOf(kind)
         if isinstance(node, ast.Name):
             return scope[node.id] if node.id in scope else BUILTINS.get(node.id)
         if isinstance(node, ast.Attribute):
@@ -72,7 +72,7 @@ class Resolver:
         if isinstance(node, ast.Call):
             made = self.what_is(node.func, scope, depth + 1)
             if isinstance(made, (Class, type)):
-                return Instance(made)
+                return InstanceOf(made)
             if isinstance(made, Returns):
                 return self.what_is(made.value, self.scope_of(made.module), depth + 1)
         return None
@@ -83,9 +83,9 @@ class Resolver:
             return None
         if isinstance(owner, Module):
             return self.scope_of(owner.name).get(name) or self.modules.get(f"{owner.name}.{name}")
-        if not isinstance(owner, (Instance, Class)):
+        if not isinstance(owner, (InstanceOf, Class)):
             return None
-        kind = owner.of if isinstance(owner, Instance) else owner
+        kind = owner.of if isinstance(owner, InstanceOf) else owner
         for each in self.line_of(kind) or []:
             if not isinstance(each, Class):
                 continue
@@ -107,7 +107,7 @@ class Resolver:
                 if name.startswith(owner.name + ".")
             }
             return None if owner.open else owner.names | inside | MODULE_NAMES
-        kind = owner.of if isinstance(owner, Instance) else owner
+        kind = owner.of if isinstance(owner, InstanceOf) else owner
         if isinstance(kind, type):
             return set(dir(kind))
         line = self.line_of(kind) if isinstance(kind, Class) else None
@@ -116,9 +116,9 @@ class Resolver:
         found = set(dir(object))
         for each in line:
             found |= set(dir(each)) if isinstance(each, type) else each.names
-            if isinstance(each, Class) and isinstance(owner, Instance):
+            if isinstance(each, Class) and isinstance(owner, InstanceOf):
                 found |= each.on_self
-        return found | (set() if isinstance(owner, Instance) else set(dir(type)))
+        return found | (set() if isinstance(owner, InstanceOf) else set(dir(type)))
 
     def line_of(self, kind: Class | type, depth: int = 0) -> list[Class | type] | None:
         """A class and its bases, the nearest first; None if one of them is unknown or open."""

@@ -5,28 +5,29 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.constraints.regular.nodes import (
+from paradecode.constraints.limits import refused
+from paradecode.constraints.regular.expressions import (
+    Alternation,
     Bytes,
-    Choice,
+    Concatenation,
     Expression,
+    Literal,
     Repeat,
-    Sequence,
-    Text,
 )
 from paradecode.core.automaton import DEAD
 from paradecode.core.errors import InvalidInput
 
 MOST_STATES = 4000
-"""Of the deterministic automaton."""
+"""States of the deterministic automaton."""
 MOST_STEPS = 20_000
 """States of the nondeterministic one: how large an expression is with its repeats written out."""
 MOST_WORK = 5_000_000
-"""States that are looked at while the one is made of the other: about a second."""
+"""States visited while the second is made from the first: about a second."""
 
 
 def too_large() -> InvalidInput:
     fix = "make it smaller: fewer or shorter repeats and strings; a canvas needs it as an automaton"
-    return InvalidInput("constraint.value", "this constraint", fix)
+    return refused("this constraint", fix)
 
 
 def byte_automaton(expression: Expression) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
@@ -35,49 +36,50 @@ def byte_automaton(expression: Expression) -> tuple[NDArray[np.int32], NDArray[n
     Raises:
         InvalidInput: more than :data:`MOST_STATES`.
     """
-    loose = _Loose()
-    end = loose.end = loose.build(expression, loose.new())
-    atoms, atoms_of = loose.alphabet()
-    start = loose.closure(0)
+    nfa = _NFA()
+    end = nfa.end = nfa.build(expression, nfa.new())
+    classes, classes_of = nfa.alphabet()
+    start = nfa.closure(0)
     numbers = {start: 0}
     order, table = [start], []
-    for states in order:  # Grows as states are found.
+    for states in order:  # The subset construction: grows as sets of states are found.
         moves: dict[int, set[int]] = {}
         for state in states:
-            for values, target in loose.moves[state]:
-                after = loose.closure(target)
-                loose.spend(len(atoms_of[values]) * (1 + len(after)))
-                for atom in atoms_of[values]:
-                    moves.setdefault(atom, set()).update(after)
-        row = np.full(int(atoms.max()) + 1, DEAD, np.int32)
-        for atom, targets in moves.items():
+            for values, target in nfa.moves[state]:
+                after = nfa.closure(target)
+                nfa.spend(len(classes_of[values]) * (1 + len(after)))
+                for each in classes_of[values]:
+                    moves.setdefault(each, set()).update(after)
+        row = np.full(int(classes.max()) + 1, DEAD, np.int32)
+        for each, targets in moves.items():
             key = frozenset(targets)
             if key not in numbers:
                 numbers[key] = len(order)
                 order.append(key)
-            row[atom] = numbers[key]
+            row[each] = numbers[key]
         table.append(row)
         if len(order) > MOST_STATES:
             raise too_large()
     accepting = np.array([end in states for states in order])
     smallest, accepting = _smallest(np.array(table), accepting)
-    return np.ascontiguousarray(smallest[:, atoms]), accepting
+    return np.ascontiguousarray(smallest[:, classes]), accepting
 
 
-class _Loose:
-    """Thompson's construction: moves by bytes, and silent ones."""
+class _NFA:
+    """A nondeterministic automaton by Thompson's construction: moves by bytes, and empty moves."""
 
     def __init__(self) -> None:
         self.moves: list[list[tuple[frozenset[int], int]]] = []
-        self.silent: list[list[int]] = []
+        self.empty: list[list[int]] = []
         self.work, self.end = 0, -1
         self._closures: dict[int, frozenset[int]] = {}
 
     def new(self) -> int:
+        """A new state."""
         if len(self.moves) >= MOST_STEPS:
             raise too_large()
         self.moves.append([])
-        self.silent.append([])
+        self.empty.append([])
         return len(self.moves) - 1
 
     def spend(self, work: int) -> None:
@@ -86,24 +88,24 @@ class _Loose:
             raise too_large()
 
     def build(self, part: Expression, start: int) -> int:
-        """Add ``part`` behind ``start``; returns the state behind it."""
-        self.spend(1)  # Not all parts make a state: nothing, a million times, is work as well.
+        """Add ``part`` after ``start``; returns the state after it."""
+        self.spend(1)  # A part may make no state: a million empty ones are work as well.
         if isinstance(part, Bytes):
             end = self.new()
             self.moves[start].append((part.values, end))
             return end
-        if isinstance(part, Text):
+        if isinstance(part, Literal):
             for value in part.value:
                 start = self.build(Bytes(frozenset({value})), start)
             return start
-        if isinstance(part, Sequence):
+        if isinstance(part, Concatenation):
             for inner in part.parts:
                 start = self.build(inner, start)
             return start
-        if isinstance(part, Choice):
+        if isinstance(part, Alternation):
             end = self.new()
             for inner in part.parts:
-                self.silent[self.build(inner, self._behind(start))].append(end)
+                self.empty[self.build(inner, self._after(start))].append(end)
             return end
         return self._repeat(part, start)
 
@@ -112,37 +114,37 @@ class _Loose:
             start = self.build(part.part, start)
         end = self.new()
         if part.most is None:
-            loop = self._behind(start)
-            self.silent[self.build(part.part, loop)].append(loop)
-            self.silent[loop].append(end)
+            loop = self._after(start)
+            self.empty[self.build(part.part, loop)].append(loop)
+            self.empty[loop].append(end)
             return end
         for _ in range(part.most - part.least):
-            self.silent[start].append(end)
-            start = self.build(part.part, self._behind(start))
-        self.silent[start].append(end)
+            self.empty[start].append(end)
+            start = self.build(part.part, self._after(start))
+        self.empty[start].append(end)
         return end
 
-    def _behind(self, state: int) -> int:
-        """A new state that nothing leads back from: loops inside must not leak out."""
+    def _after(self, state: int) -> int:
+        """A new state that cannot lead back to ``state``: a loop in a part must stay in it."""
         new = self.new()
-        self.silent[state].append(new)
+        self.empty[state].append(new)
         return new
 
     def alphabet(self) -> tuple[NDArray[np.int64], dict[frozenset[int], list[int]]]:
-        """int64 [256]: the class of each byte, alike in all moves; and each move's classes."""
+        """int64 [256]: the class of each byte (alike in all moves); and each move's classes."""
         sets = {values for moves in self.moves for values, _ in moves}
         member = np.zeros((256, max(len(sets), 1)), bool)
         for column, values in enumerate(sets):
             member[list(values), column] = True
-        atoms = np.unique(member, axis=0, return_inverse=True)[1].ravel()
-        return atoms, {values: np.unique(atoms[list(values)]).tolist() for values in sets}
+        classes = np.unique(member, axis=0, return_inverse=True)[1].ravel()
+        return classes, {values: np.unique(classes[list(values)]).tolist() for values in sets}
 
     def closure(self, state: int) -> frozenset[int]:
-        """The states that ``state`` reaches silently, but for those that only pass on."""
+        """The states reached by empty moves that have a move by bytes, or are the end."""
         if state not in self._closures:
             seen, todo = {state}, [state]
             while todo:
-                for after in self.silent[todo.pop()]:
+                for after in self.empty[todo.pop()]:
                     if after not in seen:
                         seen.add(after)
                         todo.append(after)
@@ -154,7 +156,7 @@ class _Loose:
 def _smallest(
     table: NDArray[np.int32], accepting: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-    """Merge states that no text tells apart (Moore's partition refinement)."""
+    """Merge equivalent states (Moore's partition refinement); the start stays 0."""
     groups = accepting.astype(np.int64)
     count = len(np.unique(groups))
     while True:
@@ -166,7 +168,7 @@ def _smallest(
         if count == before:
             break
     _, first = np.unique(groups, return_index=True)
-    order = [int(groups[0]), *(g for g in range(len(first)) if g != groups[0])]  # The start is 0.
+    order = [int(groups[0]), *(g for g in range(len(first)) if g != groups[0])]
     rank = np.empty(len(first), np.int64)
     rank[order] = np.arange(len(first))
     kept = first[order]

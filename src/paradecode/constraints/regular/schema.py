@@ -7,19 +7,19 @@ declared properties only, in the schema's order, and text is compact.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import ceil, floor
 from typing import Any
 
+from paradecode.constraints.limits import FIELD, refused
 from paradecode.constraints.regular.automaton import MOST_STEPS, too_large
-from paradecode.constraints.regular.integers import between
-from paradecode.constraints.regular.nodes import (
+from paradecode.constraints.regular.expressions import (
     EMPTY,
     MOST_REPEATS,
-    Choice,
     Expression,
     Repeat,
-    choice,
+    between,
+    one_of,
     optional,
     sequence,
     text,
@@ -27,14 +27,20 @@ from paradecode.constraints.regular.nodes import (
 from paradecode.constraints.regular.syntax import ASCII, Characters, parse
 from paradecode.core.errors import InvalidInput
 
-FIELD = "constraint.value"
 NOTES = {"title", "description", "default", "examples", "deprecated", "$schema", "$id", "$comment",
          "$defs", "definitions", "additionalProperties", "x-guidance"}  # fmt: skip
-"""Keywords that ask for nothing, or for what is kept anyway."""
+"""Keywords that ask for nothing, or for what holds anyway."""
+BOUNDS: dict[str, Callable[[float], int]] = {
+    "minimum": ceil,
+    "exclusiveMinimum": lambda value: floor(value) + 1,
+    "maximum": floor,
+    "exclusiveMaximum": lambda value: ceil(value) - 1,
+}
+"""Keyword of a number -> the smallest or largest whole number that it allows."""
 KEYWORDS = {
     "string": {"minLength", "maxLength", "pattern"},
-    "integer": {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"},
-    "number": {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"},
+    "integer": {*BOUNDS},
+    "number": {*BOUNDS},
     "boolean": set[str](),
     "null": set[str](),
     "array": {"items", "prefixItems", "minItems", "maxItems"},
@@ -56,10 +62,10 @@ def schema_expression(schema: object) -> Expression:
         InvalidInput: a keyword that is not supported on a canvas, recursion, or references that
             repeat so much that the whole is too large.
     """
-    return _Reader(schema).read(schema, ())
+    return _SchemaReader(schema).read(schema, ())
 
 
-class _Reader:
+class _SchemaReader:
     def __init__(self, root: object) -> None:
         self.root, self.count = root, 0
 
@@ -69,7 +75,7 @@ class _Reader:
         if self.count > MOST_STEPS:  # References that double: each schema is a state at least.
             raise too_large()
         if not isinstance(schema, Mapping):
-            raise _unsupported(schema, "a schema that allows anything has no end: give a type")
+            raise refused(schema, "a schema that allows anything has no end: give a type")
         if "$ref" in schema:
             _only(schema, {"$ref"})
             return self._reference(schema["$ref"], inside)
@@ -78,23 +84,22 @@ class _Reader:
             values = [schema["const"]] if "const" in schema else _list(schema, "enum")
             if "type" in schema or len(schema.keys() & {"const", "enum"}) > 1:
                 values = [value for value in values if _meets(value, schema)]
-            return choice(map(_literal, values))
+            return one_of(map(_literal, values))
         if "anyOf" in schema:
             _only(schema, {"anyOf"})
-            return choice(self.read(each, inside) for each in _list(schema, "anyOf"))
+            return one_of(self.read(each, inside) for each in _list(schema, "anyOf"))
         kinds = schema.get("type")
         kinds = [kinds] if isinstance(kinds, str) else kinds
         if not isinstance(kinds, Sequence) or not all(kind in KEYWORDS for kind in kinds):
-            raise _unsupported(schema, f"give type as one or more of {', '.join(KEYWORDS)}")
-        known = {"type"}.union(*(KEYWORDS[kind] for kind in kinds))
-        _only(schema, known)
-        return choice(self._typed(kind, schema, inside) for kind in kinds)
+            raise refused(schema, f"give type as one or more of {', '.join(KEYWORDS)}")
+        _only(schema, {"type"}.union(*(KEYWORDS[kind] for kind in kinds)))
+        return one_of(self._typed(kind, schema, inside) for kind in kinds)
 
     def _reference(self, name: object, inside: tuple[str, ...]) -> Expression:
         if not isinstance(name, str) or not name.startswith("#/"):
-            raise _unsupported(name, "refer to a part of this schema: #/$defs/name")
+            raise refused(name, "refer to a part of this schema: #/$defs/name")
         if name in inside:
-            raise _unsupported(name, "a canvas needs an end: do not let a schema contain itself")
+            raise refused(name, "a canvas needs an end: do not let a schema contain itself")
         found: Any = self.root
         for part in name[2:].split("/"):
             key = part.replace("~1", "/").replace("~0", "~")
@@ -107,7 +112,7 @@ class _Reader:
         if kind in ("integer", "number"):
             return _number(kind, schema)
         if kind == "boolean":
-            return choice([text("true"), text("false")])
+            return one_of([text("true"), text("false")])
         if kind == "null":
             return text("null")
         return self._array(schema, inside) if kind == "array" else self._object(schema, inside)
@@ -126,7 +131,7 @@ class _Reader:
         least, most = least - len(first), None if most is None else most - len(first)
         if schema.get("items") is False or most == 0:
             if least > 0:
-                raise _unsupported(schema, "minItems asks for more than there may be")
+                raise refused(schema, "minItems asks for more than there may be")
             return sequence(text("["), *parts, text("]"))
         item = self.read(schema.get("items"), inside)
         if items:
@@ -141,14 +146,14 @@ class _Reader:
         properties = schema.get("properties", {})
         required = schema.get("required", [])
         if not isinstance(properties, Mapping) or not isinstance(required, list):
-            raise _unsupported(schema, "properties is an object, required a list")
+            raise refused(schema, "properties is an object, required a list")
         if not set(map(str, required)) <= properties.keys():
-            raise _unsupported(required, "declare each required property")
+            raise refused(required, "declare each required property")
         entries = [
             (sequence(_literal(str(name)), text(":"), self.read(each, inside)), name in required)
             for name, each in properties.items()
         ]
-        # Which is the first one that is written; the others come behind a comma.
+        # After the first property that is written, each further one follows a comma.
         rests: list[Expression] = [EMPTY]
         for entry, needed in reversed(entries):
             later = sequence(text(","), entry)
@@ -161,35 +166,29 @@ class _Reader:
                 break
         else:
             starts.append(EMPTY)
-        return sequence(text("{"), Choice(tuple(starts)), text("}"))
+        return sequence(text("{"), one_of(starts), text("}"))
 
 
 def _string(schema: Mapping[str, Any]) -> Expression:
     if "pattern" in schema:
         _only(schema, {"type", "pattern"})
         if not isinstance(schema["pattern"], str):
-            raise _unsupported(schema["pattern"], "give the pattern as text")
+            raise refused(schema["pattern"], "give the pattern as text")
         return sequence(text('"'), parse(schema["pattern"], quoted=True), text('"'))
     least, most = _bounds(schema, "minLength", "maxLength")
     return sequence(text('"'), Repeat(CHARACTER, least, most), text('"'))
 
 
 def _number(kind: str, schema: Mapping[str, Any]) -> Expression:
-    low, high = -LARGEST, LARGEST
-    limits = {name: schema[name] for name in KEYWORDS["integer"] if name in schema}
+    limits = {name: schema[name] for name in BOUNDS if name in schema}
     for name, value in limits.items():
         if isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) > LARGEST:
-            raise _unsupported(value, f"give {name} as a number of at most {LARGEST}")
-        if name == "minimum":
-            low = max(low, ceil(value))
-        elif name == "exclusiveMinimum":
-            low = max(low, floor(value) + 1)
-        elif name == "maximum":
-            high = min(high, floor(value))
-        else:
-            high = min(high, ceil(value) - 1)
+            raise refused(value, f"give {name} as a number of at most {LARGEST}")
+    whole = {name: BOUNDS[name](value) for name, value in limits.items()}
+    low = max([-LARGEST, *(value for name, value in whole.items() if name.endswith("inimum"))])
+    high = min([LARGEST, *(value for name, value in whole.items() if name.endswith("aximum"))])
     if low > high:
-        raise _unsupported(dict(schema), "no whole number is within the bounds")
+        raise refused(dict(schema), "no whole number is within the bounds")
     if kind == "number" and not limits:
         fraction = sequence(text("."), Repeat(DIGIT, 1, 6))
         return sequence(between(low, high), optional(fraction))
@@ -216,27 +215,21 @@ def _bounds(schema: Mapping[str, Any], low: str, high: str) -> tuple[int, int | 
         if value is None and name == high:
             continue
         if type(value) is not int or not 0 <= value <= MOST_REPEATS:
-            raise _unsupported(value, f"give {name} as a whole number up to {MOST_REPEATS}")
+            raise refused(value, f"give {name} as a whole number up to {MOST_REPEATS}")
     if most is not None and most < least:
-        raise _unsupported(most, f"give {high} of at least {low}")
+        raise refused(most, f"give {high} of at least {low}")
     return int(least), most
 
 
 def _list(schema: Mapping[str, Any], name: str) -> list[Any]:
     value = schema[name]
     if not isinstance(value, list) or not value:
-        raise _unsupported(value, f"give {name} as a list of at least one")
+        raise refused(value, f"give {name} as a list of at least one")
     return value
 
 
 def _only(schema: Mapping[str, Any], known: set[str]) -> None:
     for name in schema:
         if name not in known and name not in NOTES:
-            fix = (
-                "leave it out: a canvas supports types, enum, const, anyOf, $ref and simple bounds"
-            )
-            raise InvalidInput(f"{FIELD}.{name}", schema[name], fix)
-
-
-def _unsupported(value: object, fix: str) -> InvalidInput:
-    return InvalidInput(FIELD, value, fix)
+            fix = "a canvas supports types, enum, const, anyOf, $ref and simple bounds"
+            raise InvalidInput(f"{FIELD}.{name}", schema[name], f"leave it out: {fix}")

@@ -2,22 +2,23 @@
 
 Literals, ``.``, classes, groups, ``|`` and repeats; ``^`` in front and ``$`` at the end. Where the
 meaning differs between dialects (does ``\\d`` include Arabic digits?) the smaller set is taken:
-what is written under the automaton matches in all of them.
+what is written under the automaton matches in all dialects.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from paradecode.constraints.regular.nodes import (
+from paradecode.constraints.limits import refused
+from paradecode.constraints.regular.expressions import (
     EMPTY,
     MOST_REPEATS,
     WIDE,
     Bytes,
-    Choice,
     Expression,
     Repeat,
-    Sequence,
+    one_of,
+    sequence,
     text,
 )
 from paradecode.core.errors import InvalidInput
@@ -52,7 +53,7 @@ class Characters:
         parts += [text(character) for character in sorted(self.wide)]
         if self.others:
             parts.append(WIDE)
-        return parts[0] if len(parts) == 1 else Choice(tuple(parts))
+        return parts[0] if len(parts) == 1 else one_of(parts)
 
 
 ANY = Characters(ASCII - frozenset(b"\n"), others=True)
@@ -64,20 +65,20 @@ def parse(pattern: str, quoted: bool = False) -> Expression:
     Raises:
         InvalidInput: a syntax error, or syntax that is not supported here.
     """
-    reader = _Reader(pattern, quoted)
+    reader = _PatternReader(pattern, quoted)
     made = reader.alternatives(0)
     if reader.at < len(pattern):
         raise reader.error(f"{pattern[reader.at]} without its beginning")
     return made
 
 
-class _Reader:
+class _PatternReader:
     def __init__(self, pattern: str, quoted: bool) -> None:
         self.pattern, self.quoted, self.at = pattern, quoted, 0
 
     def error(self, what: str) -> InvalidInput:
         fix = f"write it without that: {what} (at {self.at}); a canvas needs simple expressions"
-        return InvalidInput("constraint.value", self.pattern, fix)
+        return refused(self.pattern, fix)
 
     @property
     def next(self) -> str:
@@ -96,13 +97,13 @@ class _Reader:
         while self.next == "|":
             self.take()
             parts.append(self.series(depth))
-        return parts[0] if len(parts) == 1 else Choice(tuple(parts))
+        return parts[0] if len(parts) == 1 else one_of(parts)
 
     def series(self, depth: int) -> Expression:
         parts: list[Expression] = []
         while self.next not in ("", "|", ")"):
             parts.append(self.repeats(self.item(depth)))
-        return Sequence(tuple(parts)) if parts else EMPTY
+        return sequence(*parts) if parts else EMPTY
 
     def item(self, depth: int) -> Expression:
         character = self.take()
@@ -116,9 +117,7 @@ class _Reader:
                 raise self.error("a group is not closed")
             self.take()
             return inner
-        if character == "^" and self.at == 1:
-            return EMPTY
-        if character == "$" and self.at == len(self.pattern):
+        if (character, self.at) in (("^", 1), ("$", len(self.pattern))):
             return EMPTY
         if character in "^$*+?{":
             raise self.error(f"{character} here")
@@ -212,7 +211,7 @@ def _one(character: str) -> Characters:
     if ord(character) < 128:
         return Characters(frozenset({ord(character)}))
     if 0xD800 <= ord(character) < 0xE000:
-        raise InvalidInput("constraint.value", character, "remove the lone surrogate")
+        raise refused(character, "remove the lone surrogate")
     return Characters(frozenset(), frozenset({character}))
 
 

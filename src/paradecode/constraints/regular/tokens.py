@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from paradecode.constraints.regular.automaton import byte_automaton, too_large
-from paradecode.constraints.regular.nodes import Expression
+from paradecode.constraints.regular.expressions import Expression
 from paradecode.core.automaton import DEAD, TokenAutomaton
 
 MOST_CELLS = 8_000_000

@@ -8,13 +8,13 @@ from pathlib import Path
 from paradecode.core.errors import InvalidInput
 from paradecode.llm import LLM
 from paradecode.measure.certificate.plan import Text
-from paradecode.measure.prompts import Prompt, load_prompts
+from paradecode.measure.prompts import Conversation, load_prompts
 
 COUNT = 24
 """How many of the package's prompts are used unless told otherwise."""
 
 
-def choose_prompts(path: Path | None = None, count: int | None = None) -> list[Prompt]:
+def choose_prompts(path: Path | None = None, count: int | None = None) -> list[Conversation]:
     """Prompts, spread over their groups.
 
     Args:
@@ -32,12 +32,12 @@ def choose_prompts(path: Path | None = None, count: int | None = None) -> list[P
     return spread(prompts)[:count]
 
 
-def texts_of(llm: LLM, prompts: Sequence[Prompt]) -> list[Text]:
+def texts_of(llm: LLM, prompts: Sequence[Conversation]) -> list[Text]:
     """The first turns as token ids, in the model's chat format where it has one."""
     return [Text(prompt.id, tuple(_encode(llm, prompt.turns[0]))) for prompt in prompts]
 
 
-def spread(prompts: Sequence[Prompt]) -> list[Prompt]:
+def spread(prompts: Sequence[Conversation]) -> list[Conversation]:
     """The first of each group, then the second of each, and so on."""
     seen: dict[str, int] = {}
     ranks: list[int] = []

@@ -9,12 +9,12 @@ from typing import Any
 
 from paradecode.core.errors import InvalidInput
 from paradecode.measure import compare
-from paradecode.measure.markdown import number
 from paradecode.measure.report.from_methods import Row, read_rows
 from paradecode.measure.results import READABLE, results_from_json
 from paradecode.measure.suites.parallel import compare as parallel
 from paradecode.measure.suites.parallel.results import SCHEMA as PARALLEL
 from paradecode.measure.suites.parallel.results import read_results as read_parallel
+from paradecode.measure.tables import number
 from paradecode.measure.validation import read_json
 
 METHODS = "bench/methods.py"

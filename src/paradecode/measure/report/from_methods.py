@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from paradecode.core.errors import InvalidInput
-from paradecode.measure.markdown import number, spread
 from paradecode.measure.report.sheet import PLAIN, Line, Sheet, Tile
 from paradecode.measure.statistics import Interval
+from paradecode.measure.tables import number, spread
 from paradecode.measure.validation import fields_of
 from paradecode.methods.registry import parse
 

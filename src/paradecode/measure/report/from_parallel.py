@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from paradecode.measure.markdown import number, spread
 from paradecode.measure.report.sheet import PLAIN, Line, Sheet, Tile
-from paradecode.measure.suites.parallel.cells import percent, points, times
 from paradecode.measure.suites.parallel.methods import REFERENCE, read
 from paradecode.measure.suites.parallel.report import NOTES
 from paradecode.measure.suites.parallel.results import Results
 from paradecode.measure.suites.parallel.summary import Summary, summarise, tasks_of
 from paradecode.measure.suites.parallel.verdicts import is_lossless, verdicts
+from paradecode.measure.tables import number, percent, points, spread, times
 
 HEAD = ("output", "exact match", f"minus {REFERENCE}'s", "tokens/forward", "fewer forwards",
         "rows/token", "tokens/s", f"× {REFERENCE}")  # fmt: skip

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paradecode.measure.markdown import number
 from paradecode.measure.report.sheet import Line, Sheet
-from paradecode.measure.suites.parallel.cells import table
+from paradecode.measure.tables import number, table
 
 
 def markdown(sheets: Sequence[Sheet]) -> str:

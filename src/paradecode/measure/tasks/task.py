@@ -14,7 +14,7 @@ HELD_OUT_OF = 10
 
 
 @dataclass(frozen=True)
-class Instance:
+class TaskInstance:
     """A prompt with a right answer; where several are right, ``answer`` is one of them.
 
     Attributes:
@@ -46,21 +46,21 @@ class Task:
     accepts: Callable[[str, str, str], bool]
     free: bool = False
 
-    def draw(self, random: Random, held_out: bool) -> Instance:
+    def draw(self, random: Random, held_out: bool) -> TaskInstance:
         """One instance of the training part or of the held-out part."""
         while True:
             prompt, answer = self.make(random)
             if is_held_out(prompt) == held_out:
-                return Instance(self.name, prompt, answer)
+                return TaskInstance(self.name, prompt, answer)
 
-    def held_out(self, count: int, seed: int = 0) -> list[Instance]:
+    def held_out(self, count: int, seed: int = 0) -> list[TaskInstance]:
         """``count`` different held-out instances; equal arguments give equal instances.
 
         Raises:
             InvalidInput: the task has not that many.
         """
         random = Random(f"{self.name}/held out/{seed}")
-        found: dict[str, Instance] = {}
+        found: dict[str, TaskInstance] = {}
         for _ in range(1000 + 100 * count):
             if len(found) == count:
                 return list(found.values())
@@ -68,7 +68,7 @@ class Task:
             found.setdefault(instance.prompt, instance)
         raise InvalidInput("count", count, f"{self.name} has about {len(found)} held-out prompts")
 
-    def check(self, instance: Instance, text: str) -> bool:
+    def check(self, instance: TaskInstance, text: str) -> bool:
         """Whether ``text``, spaces around it aside, answers the instance."""
         return self.accepts(instance.prompt, instance.answer, text.strip())
 
@@ -83,7 +83,7 @@ def exactly(prompt: str, answer: str, text: str) -> bool:
     return text == answer
 
 
-def stream(tasks: tuple[Task, ...], random: Random) -> Iterator[Instance]:
+def stream(tasks: tuple[Task, ...], random: Random) -> Iterator[TaskInstance]:
     """Endless training instances, all tasks in turn."""
     while True:
         for task in tasks:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from paradecode.measure.statistics import Interval, wilson
-from paradecode.measure.tasks.task import Instance, Task
+from paradecode.measure.tasks.task import Task, TaskInstance
 from paradecode.measure.tasks.tasks import BY_NAME
 from paradecode.training.diffusion.data import prompt_tokens
 from paradecode.training.diffusion.model import TinyModel
@@ -35,7 +35,7 @@ def canvas_length(answer: Sequence[int]) -> int:
 
 
 def answers(
-    decode: Decode, tokenizer: Any, instances: Sequence[Instance], device: torch.device
+    decode: Decode, tokenizer: Any, instances: Sequence[TaskInstance], device: torch.device
 ) -> list[str]:
     """The decoded text of each instance, up to the first END."""
     groups: dict[tuple[int, int], list[tuple[int, list[int]]]] = defaultdict(list)

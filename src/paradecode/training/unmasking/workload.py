@@ -19,7 +19,7 @@ from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.llm import LLM
 from paradecode.measure.prompts import load_prompts
-from paradecode.measure.tasks.task import Instance, Task
+from paradecode.measure.tasks.task import Task, TaskInstance
 from paradecode.measure.tasks.tasks import TASKS
 
 Progress = Callable[[int, int], None]
@@ -52,11 +52,11 @@ class Workload:
             return texts[: self.limit or None]
         return [instance.prompt for _, instance in self.drawn()]
 
-    def drawn(self) -> list[tuple[Task, Instance]]:
+    def drawn(self) -> list[tuple[Task, TaskInstance]]:
         """The instances of the package's tasks, and what checks their answers; none of a file."""
         if self.prompts is not None:
             return []
-        random, found = Random(f"unmasking/{self.seed}"), dict[str, tuple[Task, Instance]]()
+        random, found = Random(f"unmasking/{self.seed}"), dict[str, tuple[Task, TaskInstance]]()
         count = self.limit or 40 * len(TASKS)
         for turn in range(100 * count):
             if len(found) == count:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from paradecode.measure.markdown import number
 from paradecode.measure.report.axes import Scale
 from paradecode.measure.report.drawing import Drawing, Stroke
 from paradecode.measure.report.palette import Look
 from paradecode.measure.report.sheet import Line
 from paradecode.measure.statistics import Interval
+from paradecode.measure.tables import number
 
 WIDTH = 760.0
 Looks = Mapping[tuple[str, str], Look]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from paradecode.measure.markdown import number
 from paradecode.measure.report.axes import Scale, grid_x
 from paradecode.measure.report.charts.frame import WIDTH, Looks, look_of, said, tip, whisker_x
 from paradecode.measure.report.drawing import Drawing, Rect, Text, shortened, text_width
 from paradecode.measure.report.sheet import Line, Sheet
+from paradecode.measure.tables import number
 
 ROW, LEFT, RIGHT, MOST = 27.0, 286.0, 176.0, 30
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from paradecode.measure.figures import PARTS
-from paradecode.measure.markdown import number
 from paradecode.measure.report.axes import Scale, grid_x
 from paradecode.measure.report.charts.frame import WIDTH, Looks, look_of, tip
 from paradecode.measure.report.drawing import Drawing, Rect, Text, shortened, text_width
 from paradecode.measure.report.sheet import Sheet
+from paradecode.measure.tables import number
 
 ROW, LEFT, RIGHT, TOP, MOST = 27.0, 262.0, 70.0, 32.0, 30
 

@@ -18,9 +18,9 @@ from paradecode.engine.engine import Limits
 from paradecode.llm import LLM, PLAIN_DECODERS
 from paradecode.measure.journal import Journal
 from paradecode.measure.machine import commit, describe
-from paradecode.measure.prompts import Item, Messages, Prompt, first_of_each_group, make_items
+from paradecode.measure.prompts import Conversation, Item, Messages, first_of_each_group, make_items
 from paradecode.measure.provenance import digest, versions
-from paradecode.measure.quality import Oracle, distinct_outputs
+from paradecode.measure.quality import OutputScorer, distinct_outputs
 from paradecode.measure.results import EngineInfo, ItemInfo, Results, Score
 from paradecode.measure.suites.generation.methods import choose
 from paradecode.measure.suites.generation.play import Sampling
@@ -31,7 +31,7 @@ MOST_BATCH = 256
 
 
 @dataclass(frozen=True)
-class Plan:
+class GenerationPlan:
     """What to measure.
 
     Attributes:
@@ -45,7 +45,7 @@ class Plan:
     """
 
     decoders: tuple[str, ...]
-    prompts: tuple[Prompt, ...]
+    prompts: tuple[Conversation, ...]
     per_group: int | None = None
     max_tokens: int | None = None
     batches: tuple[int, ...] = (1,)
@@ -75,7 +75,7 @@ class Plan:
 def measure(
     llm: LLM,
     weights: Path,
-    plan: Plan,
+    plan: GenerationPlan,
     journal: Path,
     settings: Mapping[str, Any],
     progress: Callable[[int, int], None],
@@ -133,7 +133,7 @@ def measure(
     )  # fmt: skip
 
 
-def inputs(llm: LLM, plan: Plan) -> tuple[list[Item], dict[str, tuple[str, ...]], int]:
+def inputs(llm: LLM, plan: GenerationPlan) -> tuple[list[Item], dict[str, tuple[str, ...]], int]:
     """Token ids of every turn, what is right, and how many turns are too long for the model.
 
     Earlier turns of a conversation carry plain decoding's own answers, so that every decoder is
@@ -155,7 +155,7 @@ def inputs(llm: LLM, plan: Plan) -> tuple[list[Item], dict[str, tuple[str, ...]]
             raise InvalidInput("prompts", messages[-1]["content"], f"plain decoding: {found.error}")
         return found.text
 
-    chosen: Sequence[Prompt] = plan.prompts
+    chosen: Sequence[Conversation] = plan.prompts
     if plan.per_group is not None:
         chosen = first_of_each_group(chosen, plan.per_group)
     items: list[Item] = []
@@ -206,7 +206,7 @@ def _scores(
         return {}
     by_id = {item.id: item for item in items}
     pages, longest = llm.engine.pools[TARGET].count, max(len(ids) for _, ids in outputs)
-    oracle = Oracle(llm.backend, items, longest, reserved=pages)
+    oracle = OutputScorer(llm.backend, items, longest, reserved=pages)
     return {key: oracle.score(by_id[key[0]], key[1]) for key in distinct_outputs(outputs, ())}
 
 

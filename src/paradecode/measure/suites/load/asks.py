@@ -8,7 +8,7 @@ from pathlib import Path
 
 from paradecode.core.errors import InvalidInput
 from paradecode.measure.prompts import load_prompts
-from paradecode.measure.suites.load.plan import Load
+from paradecode.measure.suites.load.plan import OfferedLoad
 
 TEXT_TOKENS = 128
 """``max_tokens`` of prompts from a plain text file."""
@@ -51,7 +51,7 @@ def draw(asks: list[Ask], count: int, seed: str) -> list[Ask]:
     return drawn[:count]
 
 
-def arrivals(load: Load, kind: str, count: int, seed: str) -> list[float]:
+def arrivals(load: OfferedLoad, kind: str, count: int, seed: str) -> list[float]:
     """Seconds from the start at which the requests of an open loop are due, ascending."""
     assert load.rate is not None
     if kind == "constant":

@@ -12,8 +12,8 @@ import aiohttp
 
 from paradecode.core.errors import InvalidInput
 from paradecode.measure.suites.load.asks import Ask
-from paradecode.measure.suites.load.plan import Endpoint, Plan
-from paradecode.measure.suites.load.results import Answer
+from paradecode.measure.suites.load.plan import Endpoint, LoadPlan
+from paradecode.measure.suites.load.results import StreamedAnswer
 
 LINE = 1 << 22
 """Most bytes of one event."""
@@ -25,7 +25,7 @@ class BadAnswer(Exception):
     """An answer that is not a complete stream; the message is the record's ``error``."""
 
 
-def open_session(plan: Plan, key: str | None) -> aiohttp.ClientSession:
+def open_session(plan: LoadPlan, key: str | None) -> aiohttp.ClientSession:
     """Connections without a bound of their own: the load says how many there are.
 
     Each request opens one: servers close idle connections as they like, which would count as
@@ -68,10 +68,10 @@ async def ask_once(
     session: aiohttp.ClientSession,
     endpoint: Endpoint,
     ask: Ask,
-    plan: Plan,
+    plan: LoadPlan,
     began: float,
     due: float | None = None,
-) -> Answer:
+) -> StreamedAnswer:
     """Ask, read the stream to its end, and time it. Whatever goes wrong is in the answer.
 
     Args:
@@ -79,7 +79,9 @@ async def ask_once(
         due: seconds after ``began`` at which the request should have been sent; None is now.
     """
     sent = time.perf_counter() - began
-    answer = Answer(ask.id, sent if due is None else due, 0.0 if due is None else sent - due)
+    answer = StreamedAnswer(
+        ask.id, sent if due is None else due, 0.0 if due is None else sent - due
+    )
     zero = began + answer.start
     path = "chat/completions" if plan.api == "chat" else "completions"
     try:
@@ -100,7 +102,7 @@ async def ask_once(
     return answer
 
 
-def request_body(endpoint: Endpoint, ask: Ask, plan: Plan) -> dict[str, Any]:
+def request_body(endpoint: Endpoint, ask: Ask, plan: LoadPlan) -> dict[str, Any]:
     """The JSON of a request."""
     body: dict[str, Any] = {
         "model": endpoint.model,
@@ -117,7 +119,9 @@ def request_body(endpoint: Endpoint, ask: Ask, plan: Plan) -> dict[str, Any]:
     return {**body, "messages": [*system, {"role": "user", "content": ask.text}]}
 
 
-async def _read(response: aiohttp.ClientResponse, answer: Answer, zero: float, plan: Plan) -> None:
+async def _read(
+    response: aiohttp.ClientResponse, answer: StreamedAnswer, zero: float, plan: LoadPlan
+) -> None:
     """Follow the server-sent events, which end with ``[DONE]``."""
     pieces: list[str] = []
     async for line in response.content:
@@ -144,7 +148,7 @@ async def _read(response: aiohttp.ClientResponse, answer: Answer, zero: float, p
         raise BadAnswer("usage: the server does not count its tokens; use --count tokenizer")
 
 
-def _event(data: bytes, answer: Answer) -> str:
+def _event(data: bytes, answer: StreamedAnswer) -> str:
     """The text of an event; what else it says goes into the answer."""
     try:
         event = json.loads(data)

@@ -13,8 +13,8 @@ import aiohttp
 from paradecode.core.errors import InvalidInput
 from paradecode.measure.suites.load.asks import Ask, arrivals, draw
 from paradecode.measure.suites.load.client import ask_once, first_model, open_session
-from paradecode.measure.suites.load.plan import Endpoint, Load, Plan
-from paradecode.measure.suites.load.results import Answer, Phase
+from paradecode.measure.suites.load.plan import Endpoint, LoadPlan, OfferedLoad
+from paradecode.measure.suites.load.results import Phase, StreamedAnswer
 
 Tell = Callable[[str, int], None]
 """Told (what is running, how many requests have just ended)."""
@@ -24,7 +24,7 @@ Begin = Callable[[Endpoint], None]
 
 
 async def drive(
-    plan: Plan,
+    plan: LoadPlan,
     asks: list[Ask],
     key: str | None = None,
     tell: Tell = lambda what, ended: None,
@@ -62,10 +62,10 @@ async def drive(
 
 async def _phase(
     session: aiohttp.ClientSession,
-    plan: Plan,
+    plan: LoadPlan,
     asks: list[Ask],
     endpoint: Endpoint,
-    load: Load,
+    load: OfferedLoad,
     number: int,
     tell: Tell,
 ) -> Phase:
@@ -76,7 +76,7 @@ async def _phase(
         await _warm_up(session, plan, endpoint, load, warm)
     began, busy = time.perf_counter(), time.process_time()
 
-    async def ask(one: Ask, due: float | None = None) -> Answer:
+    async def ask(one: Ask, due: float | None = None) -> StreamedAnswer:
         answer = await ask_once(session, endpoint, one, plan, began, due)
         tell("", 1)
         return answer
@@ -92,7 +92,11 @@ async def _phase(
 
 
 async def _warm_up(
-    session: aiohttp.ClientSession, plan: Plan, endpoint: Endpoint, load: Load, asks: list[Ask]
+    session: aiohttp.ClientSession,
+    plan: LoadPlan,
+    endpoint: Endpoint,
+    load: OfferedLoad,
+    asks: list[Ask],
 ) -> None:
     began = time.perf_counter()
     answers = await _closed(
@@ -106,11 +110,11 @@ async def _warm_up(
 
 
 async def _closed(
-    ask: Callable[[Ask], Awaitable[Answer]], asks: list[Ask], clients: int
-) -> list[Answer]:
+    ask: Callable[[Ask], Awaitable[StreamedAnswer]], asks: list[Ask], clients: int
+) -> list[StreamedAnswer]:
     """Each client sends its next request when the last one is answered."""
     left = iter(asks)
-    answers: list[Answer] = []
+    answers: list[StreamedAnswer] = []
 
     async def client() -> None:
         for one in left:
@@ -121,11 +125,14 @@ async def _closed(
 
 
 async def _open(
-    ask: Callable[[Ask, float], Awaitable[Answer]], asks: list[Ask], due: list[float], began: float
-) -> list[Answer]:
+    ask: Callable[[Ask, float], Awaitable[StreamedAnswer]],
+    asks: list[Ask],
+    due: list[float],
+    began: float,
+) -> list[StreamedAnswer]:
     """Each request is sent when it is due, however many are under way."""
 
-    async def at(one: Ask, when: float) -> Answer:
+    async def at(one: Ask, when: float) -> StreamedAnswer:
         await asyncio.sleep(max(0.0, began + when - time.perf_counter()))
         return await ask(one, when)
 

@@ -37,7 +37,7 @@ class Endpoint:
 
 
 @dataclass(frozen=True)
-class Load:
+class OfferedLoad:
     """Exactly one of ``clients`` (closed loop) and ``rate`` (open loop, requests a second).
 
     A closed loop has so many clients, each of which sends its next request when the last one is
@@ -62,7 +62,7 @@ class Load:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class LoadPlan:
     """A run. Every endpoint gets the same requests in the same order.
 
     Attributes:
@@ -81,7 +81,7 @@ class Plan:
     """
 
     endpoints: tuple[Endpoint, ...]
-    loads: tuple[Load, ...] = (Load(clients=1),)
+    loads: tuple[OfferedLoad, ...] = (OfferedLoad(clients=1),)
     requests: int = 32
     rounds: int = 3
     warmup: int = 2

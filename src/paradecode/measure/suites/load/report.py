@@ -2,35 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from paradecode.measure.suites.load.results import Results, as_json, write_json
-from paradecode.measure.suites.load.summary import Summary
+from paradecode.measure.charts.load import LoadPanel, draw_load
+from paradecode.measure.charts.style import can_draw, save
+from paradecode.measure.statistics import Estimate
+from paradecode.measure.suites.load.results import LoadResults, as_json, write_json
+from paradecode.measure.suites.load.summary import LoadSummary
 
 BUSY, LATE = 0.25, 0.1
 """Share of a core, and seconds, above which the client disturbs what it measures."""
 
 
-def document(results: Results, summaries: Sequence[Summary]) -> dict[str, Any]:
+def document(results: LoadResults, summaries: Sequence[LoadSummary]) -> dict[str, Any]:
     """Machine, settings, figures and every request, for programs."""
     return as_json(results, [{**asdict(s), "load": str(s.load)} for s in summaries])
 
 
-def write_report(results: Results, summaries: Sequence[Summary], path: Path) -> list[Path]:
+def write_report(results: LoadResults, summaries: Sequence[LoadSummary], path: Path) -> list[Path]:
     """Write the JSON file and, where matplotlib is there, a picture beside it."""
     write_json(document(results, summaries), path)
-    if find_spec("matplotlib") is None:
+    if not can_draw():
         return [path]
-    from paradecode.measure.suites.load.plots import draw
+    loads = list(dict.fromkeys(str(s.load) for s in summaries))
+    figure = draw_load(_panels(summaries), loads, headline(results))
+    return [path, save(figure, path.with_suffix(".png"), dpi=140)]
 
-    return [path, draw(summaries, headline(results), path.with_suffix(".png"))]
+
+def _panels(summaries: Sequence[LoadSummary]) -> list[LoadPanel]:
+    """Throughput, TTFT and TPOT over the load; goodput where it was asked."""
+
+    def lines(pick: Callable[[LoadSummary], Estimate | None]) -> dict[str, list[Estimate | None]]:
+        found: dict[str, list[Estimate | None]] = {}
+        for summary in summaries:
+            found.setdefault(summary.endpoint, []).append(pick(summary))
+        return found
+
+    panels = [
+        LoadPanel("Throughput, tokens/s", lines(lambda s: s.throughput), {}),
+        LoadPanel("Time to first token, ms (p50; p90 dotted)",
+                  lines(lambda s: s.first["p50"]), lines(lambda s: s.first["p90"]), 1000),
+        LoadPanel("Time per output token, ms (p50; p90 dotted)",
+                  lines(lambda s: s.per_token["p50"]), lines(lambda s: s.per_token["p90"]), 1000),
+    ]  # fmt: skip
+    if any(s.goodput is not None for s in summaries):
+        goodput = lines(lambda s: None if s.goodput is None else Estimate(s.goodput))
+        panels.append(LoadPanel("Goodput, requests/s", goodput, {}))
+    return panels
 
 
-def headline(results: Results) -> str:
+def headline(results: LoadResults) -> str:
     """What the figures are about, in one line."""
     settings = results.settings
     models = dict.fromkeys(str(endpoint["model"]) for endpoint in results.endpoints)
@@ -44,7 +68,7 @@ def headline(results: Results) -> str:
     )
 
 
-def failures(summaries: Sequence[Summary]) -> list[str]:
+def failures(summaries: Sequence[LoadSummary]) -> list[str]:
     """One line for each kind of error of each endpoint."""
     return [
         f"{s.endpoint}, {s.load}: {count} of {s.requests} failed ({kind})"
@@ -53,7 +77,7 @@ def failures(summaries: Sequence[Summary]) -> list[str]:
     ]
 
 
-def warnings(summaries: Sequence[Summary]) -> list[str]:
+def warnings(summaries: Sequence[LoadSummary]) -> list[str]:
     """Where the client itself was in the way."""
     said = []
     for s in summaries:

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from paradecode.measure.machine import Machine
-from paradecode.measure.suites.load.plan import Load
+from paradecode.measure.suites.load.plan import OfferedLoad
 
 SCHEMA = "paradecode-load/1"
 
 
 @dataclass
-class Answer:
+class StreamedAnswer:
     """One request. Times are seconds; those of an open loop count from when it was due.
 
     Attributes:
@@ -69,15 +69,15 @@ class Phase:
     """
 
     endpoint: str
-    load: Load
+    load: OfferedLoad
     round: int
     seconds: float
     client_seconds: float
-    answers: Sequence[Answer]
+    answers: Sequence[StreamedAnswer]
 
 
 @dataclass(frozen=True)
-class Results:
+class LoadResults:
     """A whole run. ``endpoints`` are what was asked where, ``settings`` those of the plan."""
 
     created: str
@@ -87,7 +87,7 @@ class Results:
     phases: Sequence[Phase]
 
 
-def as_json(results: Results, figures: Any) -> dict[str, Any]:
+def as_json(results: LoadResults, figures: Any) -> dict[str, Any]:
     """Everything that was measured, and the figures of the tables."""
     phases = []
     for phase in results.phases:

@@ -11,19 +11,19 @@ from typing import Any
 from paradecode.measure.machine import commit, describe
 from paradecode.measure.suites.load.asks import Ask
 from paradecode.measure.suites.load.drive import Begin, Tell, drive
-from paradecode.measure.suites.load.plan import Endpoint, Plan
-from paradecode.measure.suites.load.results import Phase, Results
-from paradecode.measure.suites.load.summary import Summary, summarise
+from paradecode.measure.suites.load.plan import Endpoint, LoadPlan
+from paradecode.measure.suites.load.results import LoadResults, Phase
+from paradecode.measure.suites.load.summary import LoadSummary, summarise
 
 
 def measure(
-    plan: Plan,
+    plan: LoadPlan,
     asks: list[Ask],
     key: str | None,
     tokenizer: str | None,
     tell: Tell,
     begin: Begin = lambda endpoint: None,
-) -> tuple[Results, list[Summary]]:
+) -> tuple[LoadResults, list[LoadSummary]]:
     """Run a plan.
 
     Args:
@@ -45,7 +45,7 @@ def measure(
     settings["loads"] = [str(load) for load in plan.loads]
     settings["prompts"] = len(asks)
     settings["commit"] = commit(Path(__file__).parent)
-    results = Results(
+    results = LoadResults(
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         machine=describe(),
         settings=settings,

@@ -6,17 +6,16 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from paradecode.measure.statistics import Interval, wilson
-from paradecode.measure.suites.load.figures import Figure, percentile, rate, speedup
-from paradecode.measure.suites.load.plan import Load, Plan
-from paradecode.measure.suites.load.results import Answer, Phase
+from paradecode.measure.statistics import Estimate, Interval, percentile, rate, speedup, wilson
+from paradecode.measure.suites.load.plan import LoadPlan, OfferedLoad
+from paradecode.measure.suites.load.results import Phase, StreamedAnswer
 
 SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
-Percentiles = dict[str, Figure | None]
+Percentiles = dict[str, Estimate | None]
 
 
 @dataclass(frozen=True)
-class Summary:
+class LoadSummary:
     """One endpoint under one load, all rounds.
 
     Attributes:
@@ -36,12 +35,12 @@ class Summary:
     """
 
     endpoint: str
-    load: Load
+    load: OfferedLoad
     requests: int
     errors: dict[str, int]
     tokens: int
-    throughput: Figure | None
-    speedup: Figure | None
+    throughput: Estimate | None
+    speedup: Estimate | None
     answered: float
     good: Interval | None
     goodput: float | None
@@ -54,7 +53,7 @@ class Summary:
     late: float
 
 
-def summarise(phases: Sequence[Phase], plan: Plan) -> list[Summary]:
+def summarise(phases: Sequence[Phase], plan: LoadPlan) -> list[LoadSummary]:
     """By load, then by endpoint, in the plan's order."""
     summaries = []
     for load in plan.loads:
@@ -69,7 +68,7 @@ def summarise(phases: Sequence[Phase], plan: Plan) -> list[Summary]:
     return summaries
 
 
-def is_good(answer: Answer, plan: Plan) -> bool:
+def is_good(answer: StreamedAnswer, plan: LoadPlan) -> bool:
     """Whether a request was answered within the objectives.
 
     An answer that came in one piece has no time per token, and is judged by its first text alone.
@@ -83,8 +82,8 @@ def is_good(answer: Answer, plan: Plan) -> bool:
 
 
 def _summary(
-    name: str, load: Load, phases: Sequence[Phase], base: Sequence[Phase], plan: Plan
-) -> Summary:
+    name: str, load: OfferedLoad, phases: Sequence[Phase], base: Sequence[Phase], plan: LoadPlan
+) -> LoadSummary:
     answers = [answer for phase in phases for answer in phase.answers]
     fine = [answer for answer in answers if not answer.error]
     seconds = [phase.seconds for phase in phases]
@@ -96,7 +95,7 @@ def _summary(
     good = sum(is_good(answer, plan) for answer in answers)
     objectives = plan.slo_ttft is not None or plan.slo_tpot is not None
     chunks = sum(answer.chunks for answer in fine)
-    return Summary(
+    return LoadSummary(
         endpoint=name,
         load=load,
         requests=len(answers),
@@ -117,7 +116,7 @@ def _summary(
     )
 
 
-def _throughput(phases: Sequence[Phase]) -> Figure | None:
+def _throughput(phases: Sequence[Phase]) -> Estimate | None:
     return rate([_tokens(phase) for phase in phases], [phase.seconds for phase in phases])
 
 

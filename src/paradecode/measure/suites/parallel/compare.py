@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from paradecode.core.errors import InvalidInput
 from paradecode.measure.statistics import Interval, wilson
-from paradecode.measure.suites.parallel.cells import percent, points, times
 from paradecode.measure.suites.parallel.results import Results
 from paradecode.measure.suites.parallel.summary import Comparison, Measured, compared, measured
+from paradecode.measure.tables import percent, points, times
 
 HEAD = ("method", "exact match", "minus before", "fewer forwards", "fewer rows", "x as fast",
         "identical")  # fmt: skip

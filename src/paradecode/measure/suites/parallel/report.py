@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paradecode.measure.markdown import number, spread
-from paradecode.measure.suites.parallel.cells import percent, points, table, times
 from paradecode.measure.suites.parallel.methods import REFERENCE
 from paradecode.measure.suites.parallel.results import Results
 from paradecode.measure.suites.parallel.summary import Figures, Summary, tasks_of
 from paradecode.measure.suites.parallel.verdicts import Verdict
+from paradecode.measure.tables import number, percent, points, spread, table, times
 from paradecode.measure.tasks.tasks import BY_NAME
 
 HEAD = (

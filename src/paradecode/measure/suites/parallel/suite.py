@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from paradecode.core.errors import InvalidInput
 from paradecode.llm import LLM
+from paradecode.measure.charts.style import can_draw
 from paradecode.measure.machine import commit, describe
 from paradecode.measure.provenance import digest, versions
 from paradecode.measure.suites.parallel.journal import Journal
 from paradecode.measure.suites.parallel.methods import REFERENCE, canonical, default_methods
+from paradecode.measure.suites.parallel.pictures import draw_all
 from paradecode.measure.suites.parallel.report import report
 from paradecode.measure.suites.parallel.results import Results, write_results
 from paradecode.measure.suites.parallel.run import choose_tasks, make_items, run_all, units_of
@@ -25,7 +26,7 @@ DEFAULT_MODEL = "paradecode/tiny-diffusion"
 
 
 @dataclass(frozen=True)
-class Plan:
+class ParallelPlan:
     """What to measure.
 
     Attributes:
@@ -57,7 +58,7 @@ class Plan:
 def measure(
     llm: LLM,
     weights: Path,
-    plan: Plan,
+    plan: ParallelPlan,
     journal: Path,
     settings: Mapping[str, Any],
     progress: Callable[[int, int], None],
@@ -113,12 +114,8 @@ def write_files(
     }
     write_results(results, output, aggregates)
     text.write_text(report(results, summaries, found), "utf-8")
-    pictures: list[Path] = []
-    if find_spec("matplotlib") is not None and summaries:
-        from paradecode.measure.suites.parallel.plots import draw_all
-
-        pictures = draw_all(results, summaries, output.with_suffix(""))
-    return [output, text, *pictures]
+    drawn = draw_all(results, summaries, output.with_suffix("")) if summaries and can_draw() else []
+    return [output, text, *drawn]
 
 
 def judged(results: Results) -> tuple[list[Summary], list[Verdict]]:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from paradecode.measure.statistics import Interval, gain
-from paradecode.measure.suites.parallel.cells import points, times
 from paradecode.measure.suites.parallel.methods import (
     REFERENCE,
     cache_of,
@@ -22,6 +21,7 @@ from paradecode.measure.suites.parallel.summary import (
     measured,
     tasks_of,
 )
+from paradecode.measure.tables import points, times
 from paradecode.measure.tasks.tasks import BY_NAME
 
 POLICIES, FEWER_FORWARDS = 3, 4.0

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.errors import DecoderError, InvalidInput
-from paradecode.core.monitor import Monitor
 
 Names = tuple[bytes, ...]
 """What is left of the names that may follow; an empty one says that a name may be complete."""
@@ -17,33 +17,53 @@ FREE: Names = ()
 """No name has been begun, or nothing is known of it."""
 
 
+class Monitor(Protocol):
+    """Watches a text and says which names may follow (Agrawal et al. 2023, arXiv 2306.10763).
+
+    A monitor is a function of the text: it has no state, so going back costs nothing. It works on
+    bytes, because tokens may end in the middle of a character.
+    """
+
+    @property
+    def triggers(self) -> frozenset[int]:
+        """The bytes behind which :meth:`names` has something to say."""
+        ...
+
+    def names(self, text: bytes) -> Collection[bytes] | None:
+        """What may follow ``text``, which ends with a trigger; None or nothing: anything may.
+
+        After one of these names comes a byte that ends it, or the end of the text.
+        """
+        ...
+
+    def ends(self, value: int) -> bool:
+        """Whether a byte ends a name: it cannot be part of one."""
+        ...
+
+
 class MonitoredText:
-    """A constraint that a monitor watches over.
+    """Implements :class:`paradecode.core.constraint.Constraint` by a monitor.
 
     Args:
-        monitor: whose rules hold.
+        monitor: says which names may follow.
         spellings: the bytes of each token id; empty for those that are no text.
-        before: the text that the output goes on with.
+        before: the text that the output continues.
     """
 
     def __init__(self, monitor: Monitor, spellings: Sequence[bytes], before: bytes = b"") -> None:
         self.monitor, self.spellings, self.before = monitor, spellings, before
         triggers = [bytes([value]) for value in monitor.triggers]
-        # Tokens in which a name begins: the only ones that need a look while none has been begun.
-        self.beginning = np.array(
-            [
-                token
-                for token, text in enumerate(spellings)
-                if any(trigger in text[:-1] for trigger in triggers)
-            ],
-            np.int64,
-        )
+        # Tokens in which a name begins: the only ones to look at while no name has been begun.
+        self.beginning = [
+            token
+            for token, text in enumerate(spellings)
+            if any(trigger in text[:-1] for trigger in triggers)
+        ]
         self.text = np.array([len(text) > 0 for text in spellings], bool)
         self._by_first: dict[int, list[int]] = {}
-        for token, text in enumerate(spellings):
-            if text:
-                self._by_first.setdefault(text[0], []).append(token)
-        self._names = lru_cache(maxsize=64)(self._ask)
+        for token in np.flatnonzero(self.text).tolist():
+            self._by_first.setdefault(spellings[token][0], []).append(token)
+        self._names = lru_cache(maxsize=64)(lambda text: tuple(monitor.names(text) or FREE))
 
     @property
     def vocab_size(self) -> int:
@@ -63,48 +83,42 @@ class MonitoredText:
         return self.read(self.before[:start], known, self.before[start:]) or FREE
 
     def read(self, text: bytes, names: Names, piece: bytes) -> Names | None:
-        """What may follow once ``piece`` is added; None if the monitor forbids it.
+        """What may follow ``text + piece``, if ``names`` may follow ``text``.
 
-        Args:
-            text: so far; ``names`` is what may follow it.
+        None if the monitor forbids the piece.
         """
         for at, value in enumerate(piece):
-            if names:
-                if not self.monitor.ends(value):
-                    names = tuple(name[1:] for name in names if name[:1] == bytes([value]))
-                    if not names:
-                        return None
-                    continue
-                if b"" not in names:
+            if names and not self.monitor.ends(value):
+                names = tuple(name[1:] for name in names if name[:1] == bytes([value]))
+                if not names:
                     return None
-            names = FREE
-            if value in self.monitor.triggers:
-                names = self._names(text + piece[: at + 1])
+                continue
+            if not _complete(names):
+                return None
+            triggered = value in self.monitor.triggers
+            names = self._names(text + piece[: at + 1]) if triggered else FREE
         return names
 
     def allowed(self, text: bytes, names: Names) -> NDArray[np.bool_]:
-        """bool [V]: the tokens that may follow ``text``."""
+        """bool [V]: the tokens that may follow ``text``, after which ``names`` may come."""
         if not names:
-            mask, tokens = self.text.copy(), self.beginning.tolist()
+            mask, tokens = self.text.copy(), self.beginning
         else:
             mask = np.zeros(self.vocab_size, bool)
-            ended = b"" in names
             first = {name[0] for name in names if name}
-            first |= {value for value in self._by_first if ended and self.monitor.ends(value)}
+            if b"" in names:
+                first |= {value for value in self._by_first if self.monitor.ends(value)}
             tokens = [token for value in first for token in self._by_first.get(value, ())]
         for token in tokens:
             mask[token] = self.read(text, names, self.spellings[token]) is not None
         return mask
 
-    def _ask(self, text: bytes) -> Names:
-        return tuple(self.monitor.names(text) or FREE)
-
 
 class MonitorMatcher:
     """Implements :class:`paradecode.core.constraint.Matcher`.
 
-    The text and what may follow it are remembered for each path since the last commit, so going
-    back is looking up, and the monitor is asked about a draft only as far as it is read.
+    The text and what may follow it are remembered for each path since the last commit. Going back
+    is a look-up, and the monitor is asked about a draft only as far as it is read.
     """
 
     def __init__(self, constraint: MonitoredText, ends: Sequence[int]) -> None:
@@ -172,4 +186,5 @@ class MonitorMatcher:
 
 
 def _complete(names: Names) -> bool:
+    """Whether no name has been begun, or the one that has may end here."""
     return not names or b"" in names

@@ -1,0 +1,1 @@
+"""Pictures: functions from plain data to matplotlib figures and files."""
