@@ -88,8 +88,8 @@ def test_every_result_says_which_command_wrote_it() -> None:
     for file in RESULTS.glob("*.json"):
         (row,) = [line for line in page.splitlines() if line.startswith(f"| `{file.name}` |")]
         command = row.split("|")[2]
-        for program in re.findall(r"bench/\w+\.py", command):
-            assert (ROOT / program).exists(), program
+        for program in re.findall(r"python -m (tools[\w.]+)", command):
+            assert (ROOT / program.replace(".", "/")).with_suffix(".py").exists(), program
         assert re.search(r"`(?:make bench|python|paradecode) ?", command), row
 
 

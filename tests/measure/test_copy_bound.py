@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.copy_bound import longest_copies
 from paradecode.measure.replay.recording import Request
+from tools.figures.copy_bound import longest_copies
 
 
 def request(prompt: list[int], output: list[int]) -> Request:

@@ -13,9 +13,9 @@ import pytest
 
 pytest.importorskip("aiohttp")
 
-from bench.serve_page import table
-from bench.serve_peers import NotStarted, Server, _answers, _free_port, paradecode
 from repository import ROOT
+from tools.serving.page import table
+from tools.serving.peers import NotStarted, Server, _answers, _free_port, paradecode
 
 STUB = """
 import http.server, sys
@@ -69,7 +69,7 @@ def test_our_own_command_is_understood() -> None:
 
 
 def test_the_page_shows_the_committed_figures() -> None:
-    """After a change: python -m bench.serve_page bench/results/serve.json docs/load.md"""
+    """After a change: python -m tools.serving.page bench/results/serve.json docs/load.md"""
     document = json.loads((ROOT / "bench" / "results" / "serve.json").read_text("utf-8"))
     page = (ROOT / "docs" / "load.md").read_text("utf-8")
     assert table(document) in page

@@ -1,4 +1,4 @@
-"""What `bench/trained_parts.py` measures, and the table of its result in the documentation."""
+"""What `tools.figures.trained_parts` measures, and the table of its result in the documents."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from paradecode.methods.registry import parse
 from paradecode.testing.trained_parts import constant_filter, joint_layer
 from repository import ROOT
 
-parts = pytest.importorskip("bench.trained_parts")
+parts = pytest.importorskip("tools.figures.trained_parts")
 
 RESULT = ROOT / "bench" / "results" / "trained_parts.json"
 

@@ -10,9 +10,9 @@ from paradecode.testing.tiny_folder import write_folder
 
 pytest.importorskip("uvicorn")
 
-serving = pytest.importorskip("bench.serving")
+serving = pytest.importorskip("tools.serving.server")
 
-from bench.serve_fuzz import fuzz  # noqa: E402
+from tools.serving.fuzz import fuzz  # noqa: E402
 
 REQUESTS = 500
 
@@ -25,7 +25,7 @@ def test_hostile_requests(tmp_path: Path) -> None:
         before = server.settled()
         kinds = fuzz(server, REQUESTS // 4, REQUESTS, seed=1)
         after = server.settled()
-        # Memory is for the long run (bench/serve_fuzz.py): here caches are still being filled.
+        # Memory is for the long run (tools/serving/fuzz.py): here caches are still being filled.
         assert after.restarts == 0
         assert after.workers < before.workers * 1.1
     log = (tmp_path / "log").read_text()

@@ -31,7 +31,7 @@ def method_page(
     """One page.
 
     Args:
-        results: what ``bench/methods.py`` wrote; each is quoted if it has the method.
+        results: what ``tools/figures/methods.py`` wrote; each is quoted if it has the method.
         parallel: what ``paradecode bench --suite parallel`` wrote.
     """
     parts = [

@@ -30,8 +30,8 @@ the method pays.
 """
 
 FILES = ("methods.json", "methods_pair.json", "methods_pair_24.json")
-"""What ``bench/methods.py`` wrote: of the default model, of a larger one with a draft model, and of
-this pair with more methods and fewer prompts."""
+"""What ``tools.figures.methods`` wrote: of the default model, of a larger one with a draft model,
+and of this pair with more methods and fewer prompts."""
 
 PARALLEL = "parallel.json"
 """What ``paradecode bench --suite parallel`` wrote."""

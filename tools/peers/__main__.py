@@ -16,10 +16,9 @@ from paradecode.measure.machine import usable_cores
 from paradecode.measure.prompts import first_of_each_group, load_prompts
 from paradecode.measure.render import write_report
 from tools.peers.catalogue import BASELINE, engines, select
-from tools.peers.session import REPOSITORY, Options, Session
+from tools.peers.session import Options, Session
 from tools.peers.suites import find_suite
-
-console = Console(stderr=True)
+from tools.script import OUT, REPOSITORY, err
 
 
 def main(
@@ -78,23 +77,23 @@ def main(
         timeout=timeout,
         urgent=priority,
         retries=defaults.retries if retries is None else retries,
-        out=REPOSITORY / "bench" / "out",
+        out=OUT,
         name=name or suite,
     )
-    session = Session(options, console)
+    session = Session(options, err)
     try:
         session.prepare()
         session.measure()
         session.close()  # The oracle needs the memory.
         results = session.results()
     except KeyboardInterrupt:
-        console.print("stopped; the same command goes on where it was")
+        err.print("stopped; the same command goes on where it was")
         raise typer.Exit(130) from None
     finally:
         session.close()
     files = write_report(results, options.folder, baseline)
     for file in files:
-        console.print(str(file.relative_to(REPOSITORY)), soft_wrap=True, highlight=False)
+        err.print(str(file.relative_to(REPOSITORY)), soft_wrap=True, highlight=False)
 
 
 def _terminated(number: int, frame: object) -> None:
@@ -108,8 +107,8 @@ if __name__ == "__main__":
     try:
         sys.exit(app(standalone_mode=False))  # What typer.Exit carries, or None.
     except ParadecodeError as error:
-        console.print(f"[red]error:[/] {error}", highlight=False, soft_wrap=True)
+        err.print(f"[red]error:[/] {error}", highlight=False, soft_wrap=True)
         sys.exit(2)
     except (KeyboardInterrupt, typer.Abort):
-        console.print("stopped")
+        err.print("stopped")
         sys.exit(130)

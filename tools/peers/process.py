@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ class Worker:
             answer = json.loads(self._line(timeout))
         except (OSError, ValueError) as error:
             self.kill()
-            raise WorkerError(f"worker ended: {_last_line(self._log) or error}", True) from None
+            raise WorkerError(f"worker ended: {last_line(self._log) or error}", True) from None
         self._signal(signal.SIGSTOP)
         if "error" in answer:
             raise WorkerError(answer["error"])
@@ -98,10 +99,8 @@ class Worker:
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
-                try:
+                with suppress(OSError):
                     stream.close()
-                except OSError:
-                    continue
 
     def _line(self, timeout: float) -> bytes:
         assert self._process.stdout is not None
@@ -119,10 +118,19 @@ class Worker:
         return line
 
     def _signal(self, number: int) -> None:
-        try:
-            os.killpg(self._process.pid, number)
-        except ProcessLookupError:
-            return
+        signal_group(self._process.pid, number)
+
+
+def signal_group(group: int, number: int) -> None:
+    """Send a signal to all processes of a group; harmless when they have ended."""
+    with suppress(ProcessLookupError):
+        os.killpg(group, number)
+
+
+def last_line(log: Path) -> str:
+    """The last line of a log that says something; empty where there is none."""
+    lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines()]
+    return ([line for line in lines if line] or [""])[-1][:300]
 
 
 def _members(group: int) -> list[int]:
@@ -158,13 +166,6 @@ def _peak(pid: int) -> int:
 
 def _raise_priority(pid: int) -> None:
     """The session's scheduling group as well: with such groups nice alone does nothing."""
-    try:
+    with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, pid, -10)
         Path(f"/proc/{pid}/autogroup").write_text("-10", "utf-8")
-    except OSError:
-        return
-
-
-def _last_line(log: Path) -> str:
-    lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines()]
-    return ([line for line in lines if line] or [""])[-1][:300]

@@ -30,8 +30,7 @@ from tools.peers.formats import FormatError, Formats
 from tools.peers.player import Conditions, PeerPlayer, describe, python_of_paradecode
 from tools.peers.process import WorkerError
 from tools.peers.progress import Steps
-
-REPOSITORY = Path(__file__).parents[2]
+from tools.script import REPOSITORY
 
 
 @dataclass(frozen=True)

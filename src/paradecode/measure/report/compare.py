@@ -17,7 +17,7 @@ from paradecode.measure.suites.parallel.results import read_results as read_para
 from paradecode.measure.tables import number
 from paradecode.measure.validation import read_json
 
-METHODS = "bench/methods.py"
+METHODS = "tools/figures/methods.py"
 METHODS_HEAD = ("method", "tok/s before", "tok/s now", "x plain before", "x plain now", "equal now")
 
 

@@ -1,4 +1,4 @@
-"""Sheets of ``bench/methods.py``: totals of every method, without single records."""
+"""Sheets of ``tools/figures/methods.py``: totals of every method, without single records."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def read_rows(path: Path, data: Mapping[str, Any]) -> list[Row]:
 
 
 def sheet_of_methods(path: Path, data: Mapping[str, Any]) -> Sheet:
-    """A sheet of what ``bench/methods.py`` wrote."""
+    """A sheet of what ``tools/figures/methods.py`` wrote."""
     rows = read_rows(path, data)
     machine = data.get("machine")
     machine = machine if isinstance(machine, Mapping) else {}

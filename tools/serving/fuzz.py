@@ -1,27 +1,25 @@
 """Hostile requests by the thousand: the server must answer each, stay up and keep nothing.
 
-    python -m bench.serve_fuzz --requests 20000
+    python -m tools.serving.fuzz --requests 20000
 
 Starts a server of its own. Exit status 1 if an answer was wrong or something leaked.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import socket
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import httpx
 
-from bench.serving import PATIENCE, Server, complaints, serving, tell
+from tools.script import options, stamped, tell
+from tools.serving.server import LOGS, PATIENCE, Server, complaints, serving
 
 WARM_UP = 0.25
 """Share of the requests after which memory is first measured: caches and pools have grown."""
@@ -172,14 +170,12 @@ def fuzz(server: Server, first: int, last: int, seed: int, threads: int = 8) -> 
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options(__doc__)
     parser.add_argument("--requests", type=int, default=20000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--models", nargs="*", default=["tiny=smollm2-135m-instruct"])
-    parser.add_argument("--out", type=Path)
     chosen = parser.parse_args()
-    log = Path(tempfile.gettempdir()) / "paradecode-serve-fuzz.log"
-    with serving(chosen.models, log) as server:
+    with serving(chosen.models, LOGS / "paradecode-serve-fuzz.log") as server:
         warm = int(chosen.requests * WARM_UP)
         kinds = fuzz(server, 0, warm, chosen.seed)
         before = server.settled()
@@ -189,11 +185,14 @@ def main() -> int:
             f"{server.url}/v1/completions", json={"prompt": "a", "max_tokens": 2}, timeout=60
         )
         found = complaints(before, after)
-    tell(
-        {"requests": chosen.requests, "answers": dict(sorted(kinds.items())),
-         "before": vars(before), "after": vars(after), "leaks": found},
-        chosen.out,
-    )  # fmt: skip
+    result = stamped(
+        requests=chosen.requests,
+        answers=dict(sorted(kinds.items())),
+        before=vars(before),
+        after=vars(after),
+        leaks=found,
+    )
+    tell(result, chosen.out)
     return 0 if alive.status_code == 200 and not found else 1
 
 

@@ -1,6 +1,6 @@
 """64 clients at once on one server: mixed methods and families, constraints, and offline equality.
 
-    python -m bench.serve_crowd [--clients 64] [--rounds 3] [--out bench/results/serve_crowd.json]
+    python -m tools.serving.crowd [--clients 64] [--rounds 3] [--out bench/results/serve_crowd.json]
 
 Starts a server with an autoregressive and a diffusion model. Every client asks its questions one
 after the other, each with a method of its own: the exact methods of the first model, methods of the
@@ -11,24 +11,22 @@ the library's, and every structured output validates.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 import httpx
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from bench.serving import Server, serving, tell
 from paradecode import LLM
+from tools.script import options, stamped, tell
+from tools.serving.server import LOGS, Server, serving
 
 AUTOREGRESSIVE, DIFFUSION = "smollm2-135m-instruct", "tiny-diffusion"
 EXACT = (
@@ -197,26 +195,28 @@ def judge(asked: list[Asked]) -> tuple[dict[str, Counter[str]], list[str]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = options(__doc__)
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    log = Path(tempfile.gettempdir()) / "paradecode-serve-crowd.log"
-    with serving([AUTOREGRESSIVE, DIFFUSION], log) as server:
+    with serving([AUTOREGRESSIVE, DIFFUSION], LOGS / "paradecode-serve-crowd.log") as server:
         began = time.monotonic()
         asked = crowd(server, given.clients, given.rounds)
         seconds = time.monotonic() - began
         after = server.settled()
     counts, wrong = judge(asked)
-    result = {
-        "models": list(PLAIN),
-        "clients": given.clients, "requests": len(asked), "seconds": round(seconds, 1),
-        "methods": sorted({json.dumps(one.body["speculative"]) for one in asked}),
-        "most_at_once": most_at_once(asked),
-        "longest_answer_seconds": round(max(one.ended - one.began for one in asked), 1),
-        "pages_left": after.pages, "counts": counts, "wrong": wrong,
-    }  # fmt: skip
+    result = stamped(
+        models=list(PLAIN),
+        clients=given.clients,
+        requests=len(asked),
+        seconds=round(seconds, 1),
+        methods=sorted({json.dumps(one.body["speculative"]) for one in asked}),
+        most_at_once=most_at_once(asked),
+        longest_answer_seconds=round(max(one.ended - one.began for one in asked), 1),
+        pages_left=after.pages,
+        counts=counts,
+        wrong=wrong,
+    )
     tell(result, given.out)
     return 1 if wrong or after.pages else 0
 

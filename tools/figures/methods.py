@@ -1,6 +1,6 @@
 """Every method on one model: speed over plain decoding by task group, and what replay predicts.
 
-    python bench/methods.py [--out bench/results/methods.json] [--max-tokens 192]
+    python -m tools.figures.methods [--out bench/results/methods.json] [--max-tokens 192]
                             [--model FILE --draft-model FILE] [--per-group 4] [--methods a b+c]
 
 All methods answer a prompt one after the other, in an order that turns from prompt to prompt; each
@@ -12,11 +12,8 @@ play are played on the recording, with the cost curve measured at the start of t
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
-from datetime import date
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +23,11 @@ from rich.table import Table
 
 from paradecode import LLM
 from paradecode.core.errors import InvalidInput
-from paradecode.core.request import TARGET
-from paradecode.engine import cost
-from paradecode.measure.machine import commit, describe
 from paradecode.measure.paired import PairedRun, decode_by_turns, equal, speed_up
-from paradecode.measure.prompts import Item, first_of_each_group, load_prompts, make_items
+from paradecode.measure.prompts import first_of_each_group, load_prompts
 from paradecode.measure.replay import Outcome, Recording, play, record
+from tools.figures.engine import calibrate, first_turns
+from tools.script import err, options, save, stamped
 
 PLAIN = "greedy"
 METHODS = (
@@ -42,12 +38,6 @@ METHODS = (
     "prompt-lookup(budget=fixed)", "token-recycling(budget=fixed)",
     "suffix(mode=path,budget=fixed)",
 )  # fmt: skip
-
-
-def first_turns(llm: LLM, per_group: int, max_tokens: int) -> list[Item]:
-    prompts = first_of_each_group(load_prompts(), per_group)
-    first = [replace(prompt, turns=prompt.turns[:1]) for prompt in prompts]
-    return make_items(first, llm.chat_tokens, lambda messages, limit: "", max_tokens)
 
 
 def predict(recording: Recording, methods: list[str]) -> dict[str, dict[str, Any]]:
@@ -112,20 +102,19 @@ def show(rows: list[dict[str, Any]]) -> Table:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path)
+    parser = options(__doc__)
     parser.add_argument("--max-tokens", type=int, default=192)
     parser.add_argument("--per-group", type=int, default=1000)
     parser.add_argument("--model")
     parser.add_argument("--draft-model")
     parser.add_argument("--methods", nargs="*", default=METHODS)
-    options = parser.parse_args()
-    methods = [PLAIN, *options.methods]
-    with LLM(options.model, draft_model=options.draft_model, backend="native") as llm:
-        curve = cost.measure(llm.backend, llm.engine.pools[TARGET].count)
-        llm.engine.load.curve = curve
-        items = first_turns(llm, options.per_group, options.max_tokens)
-        with Progress(console=Console(stderr=True)) as progress:
+    given = parser.parse_args()
+    methods = [PLAIN, *given.methods]
+    with LLM(given.model, draft_model=given.draft_model, backend="native") as llm:
+        curve = calibrate(llm)
+        prompts = first_of_each_group(load_prompts(), given.per_group)
+        items = first_turns(llm, prompts, given.max_tokens)
+        with Progress(console=err) as progress:
             task = progress.add_task("prompts", total=len(items) * len(methods))
             runs = decode_by_turns(llm, items, methods, progress=lambda: progress.advance(task))
         recording = record(llm, items)
@@ -136,14 +125,15 @@ def main() -> None:
         for row in summarise(runs, methods)
     ]
     Console(width=170).print(show(rows))
-    if options.out:
-        head = {
-            "date": date.today().isoformat(), "machine": asdict(describe()),
-            "commit": commit(Path(__file__).parents[1]), "model": model, "backend": backend,
-            "draft_model": options.draft_model and Path(options.draft_model).stem,
-            "max_tokens": options.max_tokens, "curve": asdict(curve), "methods": rows,
-        }  # fmt: skip
-        options.out.write_text(json.dumps(head, indent=1) + "\n", "utf-8")
+    result = stamped(
+        model=model,
+        backend=backend,
+        draft_model=given.draft_model and Path(given.draft_model).stem,
+        max_tokens=given.max_tokens,
+        curve=asdict(curve),
+        methods=rows,
+    )
+    save(result, given.out)
 
 
 if __name__ == "__main__":

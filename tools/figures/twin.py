@@ -1,45 +1,42 @@
 """Exact match of the autoregressive model that ships, with plain greedy decoding.
 
-    python bench/twin.py [--instances 100] [--out FILE.json]
+    python -m tools.figures.twin [--instances 100] [--out FILE.json]
 
 The held-out instances that ``paradecode bench --suite parallel`` gives its diffusion twin.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 from dataclasses import asdict
-from datetime import date
-from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 from paradecode import LLM
-from paradecode.measure.machine import commit, describe
 from paradecode.measure.provenance import digest, weights_of
 from paradecode.measure.statistics import wilson
 from paradecode.measure.tasks.tasks import TASKS
+from tools.script import err, options, save, stamped
 
 MODEL = "paradecode/tiny-autoregressive"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options(__doc__)
     parser.add_argument("--instances", type=int, default=100)
     parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    answers, tasks = [], {}
+    given = parser.parse_args()
+    answers: list[dict[str, Any]] = []
+    tasks: dict[str, dict[str, Any]] = {}
     with LLM(MODEL) as llm:
-        for task in track(TASKS, "tasks", console=Console(stderr=True)):
-            found = task.held_out(options.instances)
+        for task in track(TASKS, "tasks", console=err):
+            found = task.held_out(given.instances)
             prompts = [llm.chat_tokens([{"role": "user", "content": i.prompt}]) for i in found]
             texts = []
-            for first in range(0, len(prompts), options.batch):
-                part = prompts[first : first + options.batch]
+            for first in range(0, len(prompts), given.batch):
+                part = prompts[first : first + given.batch]
                 made = llm.generate(part, max_tokens=96, temperature=0, decoder=None)
                 texts += [completion.text.strip() for completion in made]
             right = [task.check(i, text) for i, text in zip(found, texts, strict=True)]
@@ -55,13 +52,15 @@ def main() -> None:
         share = f"{interval.value:.3f} ({interval.low:.3f} to {interval.high:.3f})"
         table.add_row(name, f"{counts['right']}/{counts['items']}", share)
     Console().print(table)
-    if options.out:
-        facts = {
-            "date": date.today().isoformat(), "commit": commit(Path(__file__).parent),
-            "machine": asdict(describe()), "model": MODEL, "weights": digest(weights_of(MODEL)),
-            "decoder": "greedy", "batch": options.batch, "tasks": tasks, "answers": answers,
-        }  # fmt: skip
-        options.out.write_text(json.dumps(facts, indent=1) + "\n", "utf-8")
+    result = stamped(
+        model=MODEL,
+        weights=digest(weights_of(MODEL)),
+        decoder="greedy",
+        batch=given.batch,
+        tasks=tasks,
+        answers=answers,
+    )
+    save(result, given.out)
 
 
 if __name__ == "__main__":

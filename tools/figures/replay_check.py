@@ -1,6 +1,6 @@
 """Is what replay predicts what the engine does? Acceptance and speed, method by method.
 
-    python bench/replay_check.py [--prompts 24] [--max-tokens 64] [--temperature 0]
+    python -m tools.figures.replay_check [--prompts 24] [--max-tokens 64] [--temperature 0]
                                  [--rounds 1] [--out bench/results/replay.json] [SPEC ...]
 
 Measures the cost curve, records the prompts, then runs every method in the engine, one after the
@@ -12,14 +12,11 @@ forwards.
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import time
 from collections import defaultdict
 from dataclasses import asdict, replace
-from datetime import date
-from pathlib import Path
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -29,16 +26,15 @@ from rich.progress import Progress
 from rich.table import Table
 
 from paradecode import LLM, SamplingParams
-from paradecode.core.request import TARGET
 from paradecode.core.trace import Stats, Step
-from paradecode.engine import cost
 from paradecode.engine.engine import Limits
 from paradecode.engine.request import GenerationRequest
-from paradecode.measure.machine import commit, describe
-from paradecode.measure.prompts import Item, first_of_each_group, load_prompts, make_items
+from paradecode.measure.prompts import Item, Prompt, load_prompts
 from paradecode.measure.replay import Outcome, Recording, play, record
 from paradecode.measure.replay.driving import finish
 from paradecode.methods.registry import parse
+from tools.figures.engine import calibrate, first_turns
+from tools.script import err, options, save, stamped
 
 SPECS = (
     "prompt-lookup", "prompt-lookup(budget=fixed)", "copyspec", "suffix", "input-copy", "retrieval",
@@ -50,19 +46,12 @@ PLAIN = "greedy"
 
 
 def sample(count: int, llm: LLM, max_tokens: int) -> list[Item]:
-    """``count`` first turns, spread over the groups."""
-    prompts = load_prompts()
-    groups = len({prompt.group for prompt in prompts})
-    chosen = first_of_each_group(prompts, -(-count // groups))
-    # Round by round over the groups, so that a cut leaves each its share.
-    seen: dict[str, int] = defaultdict(int)
-    ranked = []
-    for prompt in chosen:
-        ranked.append((seen[prompt.group], prompt))
-        seen[prompt.group] += 1
-    ranked.sort(key=lambda entry: entry[0])
-    first = [replace(prompt, turns=prompt.turns[:1]) for _, prompt in ranked[:count]]
-    return make_items(first, llm.chat_tokens, lambda messages, limit: "", max_tokens)
+    """``count`` first turns, the first of every group before the second of any."""
+    groups: dict[str, list[Prompt]] = defaultdict(list)
+    for prompt in load_prompts():
+        groups[prompt.group].append(prompt)
+    in_turn = [prompt for rank in zip_longest(*groups.values()) for prompt in rank if prompt]
+    return first_turns(llm, in_turn[:count], max_tokens)
 
 
 def in_engine(
@@ -72,7 +61,7 @@ def in_engine(
     found: dict[str, list[list[tuple[Stats, list[Step]]]]] = {
         spec: [[] for _ in range(rounds)] for spec in specs
     }
-    with Progress(console=Console(stderr=True)) as progress:
+    with Progress(console=err) as progress:
         task = progress.add_task("engine", total=rounds * len(recording.requests))
         for turn in range(rounds):
             for number, request in enumerate(recording.requests):
@@ -155,21 +144,19 @@ def show(rows: list[dict[str, Any]]) -> Table:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options(__doc__)
     parser.add_argument("specs", nargs="*", default=SPECS)
     parser.add_argument("--prompts", type=int, default=24)
     parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    specs = [PLAIN, *options.specs]
-    params = SamplingParams(temperature=options.temperature, seed=1)
+    given = parser.parse_args()
+    specs = [PLAIN, *given.specs]
+    params = SamplingParams(temperature=given.temperature, seed=1)
     with LLM(backend="native", limits=Limits(prefix_cache=False)) as llm:
-        curve = cost.measure(llm.backend, llm.engine.pools[TARGET].count)
-        llm.engine.load.curve = curve
-        recording = record(llm, sample(options.prompts, llm, options.max_tokens), params)
-        measured = in_engine(llm, recording, specs, options.rounds)
+        curve = calibrate(llm)
+        recording = record(llm, sample(given.prompts, llm, given.max_tokens), params)
+        measured = in_engine(llm, recording, specs, given.rounds)
         model, backend = llm.model, llm.backend.name
     started = time.perf_counter()
     outcomes = {spec: play(recording, spec) for spec in specs}
@@ -182,16 +169,19 @@ def main() -> None:
     console.print(show(rows))
     console.print(f"{len(specs)} methods replayed in {seconds:.1f} s; {recording.timing}")
     wrong = [row["method"] for row in rows if row["exact"] and row["equal"] < row["requests"]]
-    if options.out:
-        head = {
-            "date": date.today().isoformat(), "machine": asdict(describe()),
-            "commit": commit(Path(__file__).parents[1]), "model": model, "backend": backend,
-            "max_tokens": options.max_tokens, "temperature": options.temperature,
-            "rounds": options.rounds, "prompts": len(recording.requests),
-            "curve": asdict(curve), "timing": asdict(recording.timing),
-            "replay_seconds": seconds, "methods": rows,
-        }  # fmt: skip
-        options.out.write_text(json.dumps(head, indent=1) + "\n", "utf-8")
+    result = stamped(
+        model=model,
+        backend=backend,
+        max_tokens=given.max_tokens,
+        temperature=given.temperature,
+        rounds=given.rounds,
+        prompts=len(recording.requests),
+        curve=asdict(curve),
+        timing=asdict(recording.timing),
+        replay_seconds=seconds,
+        methods=rows,
+    )
+    save(result, given.out)
     if wrong:
         raise SystemExit(f"replay is wrong about {', '.join(wrong)}")
 

@@ -1,6 +1,6 @@
 """Tokens per forward under JSON schemas: plain constrained decoding, forced tokens, and lookup.
 
-    python bench/structured.py [--max-tokens 160] [--out bench/results/structured.json]
+    python -m tools.figures.structured [--max-tokens 160] [--out bench/results/structured.json]
 
 Counts forwards, so that the machine's load does not matter. Every method's tokens are compared with
 the plain ones, and every document is validated.
@@ -8,18 +8,14 @@ the plain ones, and every document is validated.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
-from dataclasses import asdict
-from datetime import date
-from pathlib import Path
 from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
 
 from paradecode import LLM
-from paradecode.measure.machine import commit, describe
+from tools.script import options, save, stamped
 
 METHODS = {
     "plain": "greedy",
@@ -248,25 +244,19 @@ def measure(llm: LLM, max_tokens: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = options(__doc__)
     parser.add_argument("--max-tokens", type=int, default=160)
-    parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     with LLM() as llm:
         result = measure(llm, given.max_tokens)
-        head = {
-            "date": date.today().isoformat(), "machine": asdict(describe()),
-            "commit": commit(Path(__file__).parents[1]), "model": llm.model,
-            "backend": llm.backend.name, "max_tokens": given.max_tokens,
-        }  # fmt: skip
+        head = stamped(model=llm.model, backend=llm.backend.name, max_tokens=given.max_tokens)
     print(f"{result['valid']} of {result['tasks']} documents are valid")
     for name, total in result["methods"].items():
         print(
             f"{name:30} {total['tokens_per_forward']:5.2f} tokens a forward, "
             f"{total['forwards']:5} forwards, {total['equal']} outputs equal the plain ones"
         )
-    if given.out:
-        given.out.write_text(json.dumps({**head, **result}, indent=1) + "\n", "utf-8")
+    save({**head, **result}, given.out)
 
 
 if __name__ == "__main__":

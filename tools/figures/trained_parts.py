@@ -5,8 +5,8 @@
     paradecode train joint-sampler layer.safetensors --samples texts.samples --json > layer.json
     paradecode train refine refined --samples texts.samples --json > refined.json
     paradecode train r2 short --json > short.json
-    cd ../.. && python bench/trained_parts.py out/parts [--instances 12] [--out FILE.json]
-    python bench/trained_parts.py FILE.json --into docs/training.md
+    cd ../.. && python -m tools.figures.trained_parts out/parts [--instances 12] [--out FILE.json]
+    python -m tools.figures.trained_parts FILE.json --into docs/training.md
 
 The same held-out instances of all tasks by every method and model, through the engine, as in
 ``paradecode bench --suite parallel``. Times are not kept: models are measured one after the other.
@@ -15,20 +15,17 @@ What is not in the folder is left out.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
+from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import asdict
-from datetime import date
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.progress import Progress
 
 from paradecode import LLM
-from paradecode.measure.machine import commit, describe
 from paradecode.measure.provenance import weights_of
 from paradecode.measure.suites.parallel.results import Results
 from paradecode.measure.suites.parallel.suite import DEFAULT_MODEL, ParallelPlan, measure
@@ -41,6 +38,7 @@ from paradecode.measure.suites.parallel.summary import (
 )
 from paradecode.testing.trained_parts import joint_layer
 from tools.pages.marked import insert
+from tools.script import err, options, save, stamped
 
 EAGER = "threshold(threshold=0.5)"
 QUICK = ("static", "threshold", EAGER, "static(steps=8)")
@@ -94,29 +92,29 @@ def row(model: str, method: str, done: Measured, static: Measured, results: Resu
     }
 
 
-def document(options: argparse.Namespace) -> dict[str, Any]:
+def document(given: Namespace) -> dict[str, Any]:
     """Measure, and put everything together."""
-    os.chdir(options.parts)  # Files are named in the specs, and these are in the result.
-    with Progress(console=Console(stderr=True)) as progress:
+    os.chdir(given.parts)  # Files are named in the specs, and these are in the result.
+    with Progress(console=err) as progress:
         there = [m for m in METHODS if m == DEFAULT_MODEL or Path(m).is_dir()]
-        found = {m: run(m, options.instances, options.batch, progress) for m in there}
+        found = {m: run(m, given.instances, given.batch, progress) for m in there}
     static = measured(found[DEFAULT_MODEL])["static"]
-    return {
-        "date": date.today().isoformat(), "commit": commit(Path(__file__).parent),
-        "machine": asdict(describe()), "weights": {m: r.weights for m, r in found.items()},
-        "failed": {m: dict(r.failed) for m, r in found.items()},
-        "instances": options.instances, "batch": options.batch,
-        "training": {
+    return stamped(
+        weights={m: r.weights for m, r in found.items()},
+        failed={m: dict(r.failed) for m, r in found.items()},
+        instances=given.instances,
+        batch=given.batch,
+        training={
             name: json.loads(path.read_text("utf-8"))
             for name in REPORTS
             if (path := Path(f"{name}.json")).exists()
         },
-        "methods": [
+        methods=[
             row(model, method, done, static, results)
             for model, results in found.items()
             for method, done in measured(results).items()
         ],
-    }  # fmt: skip
+    )
 
 
 def table(made: Mapping[str, Any]) -> str:
@@ -142,19 +140,17 @@ def table(made: Mapping[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options(__doc__)
     parser.add_argument("parts", type=Path, help="folder of the parts, or the JSON of a run")
     parser.add_argument("--instances", type=int, default=12)
     parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--out", type=Path)
     parser.add_argument("--into", type=Path, help="a page with marks named `trained`")
-    options = parser.parse_args()
-    out, into = (path and path.absolute() for path in (options.out, options.into))
-    known = options.parts.suffix == ".json"
-    made = json.loads(options.parts.read_text("utf-8")) if known else document(options)
+    given = parser.parse_args()
+    out, into = (path and path.absolute() for path in (given.out, given.into))
+    known = given.parts.suffix == ".json"
+    made = json.loads(given.parts.read_text("utf-8")) if known else document(given)
     print(table(made))
-    if out:
-        out.write_text(json.dumps(made, indent=1) + "\n", "utf-8")
+    save(made, out)
     if into:
         into.write_text(insert(into.read_text("utf-8"), "trained", f"\n{table(made)}\n"), "utf-8")
 

@@ -1,6 +1,6 @@
 """Mixed load for half an hour: no request that was accepted may be lost, and nothing may leak.
 
-    python -m bench.serve_soak --minutes 30
+    python -m tools.serving.soak --minutes 30
 
 Starts a server of its own. Clients ask properly (with and without streams), leave in the middle,
 read slowly, and send nonsense. An answer is lost when a proper request was accepted (status 200)
@@ -10,20 +10,18 @@ if one was lost or something leaked.
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import httpx
 
-from bench.serve_fuzz import attack
-from bench.serving import PATIENCE, Server, complaints, serving, tell
+from tools.script import options, stamped, tell
+from tools.serving.fuzz import attack
+from tools.serving.server import LOGS, PATIENCE, Server, complaints, serving
 
 WARM_UP = 0.2
 """Share of the time after which memory is first measured."""
@@ -125,28 +123,30 @@ class Load:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options(__doc__)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--clients", type=int, default=24)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--models", nargs="*", default=["tiny=smollm2-135m-instruct"])
-    parser.add_argument("--out", type=Path)
     chosen = parser.parse_args()
-    log = Path(tempfile.gettempdir()) / "paradecode-serve-soak.log"
-    with serving(chosen.models, log) as server:
+    with serving(chosen.models, LOGS / "paradecode-serve-soak.log") as server:
         load = Load(server, chosen.seed)
         load.run(chosen.minutes * 60 * WARM_UP, chosen.clients, 0)
         before = server.settled()
         load.run(chosen.minutes * 60 * (1 - WARM_UP), chosen.clients, 1)
         after = server.settled()
         found = complaints(before, after)
-    tell(
-        {"minutes": chosen.minutes, "clients": chosen.clients,
-         "requests": dict(sorted(load.counts.items())), "lost": len(load.lost),
-         "first_lost": load.lost[:3], "before": vars(before), "after": vars(after),
-         "leaks": found},
-        chosen.out,
-    )  # fmt: skip
+    result = stamped(
+        minutes=chosen.minutes,
+        clients=chosen.clients,
+        requests=dict(sorted(load.counts.items())),
+        lost=len(load.lost),
+        first_lost=load.lost[:3],
+        before=vars(before),
+        after=vars(after),
+        leaks=found,
+    )
+    tell(result, chosen.out)
     return 1 if load.lost or found else 0
 
 

@@ -1,6 +1,6 @@
 """Our server beside the peers' servers: same weights, same cores, one interleaved run.
 
-    python -m bench.serve_peers [--requests 48] [--rounds 5] [--out bench/results/serve.json]
+    python -m tools.serving.peers [--requests 48] [--rounds 5] [--out bench/results/serve.json]
 
 Starts Paradecode's server, llama.cpp's (``llama-server`` where it is on the PATH, else the one
 inside xllamacpp) and ``transformers serve``, waits until each answers, and drives them at each
@@ -11,7 +11,6 @@ that does nothing else.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -22,6 +21,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,10 +40,9 @@ from paradecode.measure.suites.load.run import measure
 from paradecode.models.catalogue import open_model
 from tools.peers.environments import TRANSFORMERS_SERVE, XLLAMACPP, InstallError, install
 from tools.peers.formats import FormatError, Formats
+from tools.peers.process import WORKERS, last_line, signal_group
+from tools.script import OUT, REPOSITORY, err, options
 
-FOLDER = Path(__file__).parent
-OUT = FOLDER / "out"
-WORKERS = FOLDER / "peers" / "workers"
 CONTEXT = 2048
 """Of one request, at every server."""
 
@@ -53,7 +52,6 @@ import sys
 from transformers import AutoTokenizer
 AutoTokenizer.from_pretrained(sys.argv[1], gguf_file=sys.argv[2]).save_pretrained(sys.argv[3])
 """
-console = Console(stderr=True)
 
 
 class NotStarted(Exception):
@@ -95,9 +93,8 @@ class Server:
         until = time.monotonic() + START_SECONDS
         while not _answers(f"http://127.0.0.1:{self.port}/health"):
             if self.process.poll() is not None or time.monotonic() > until:
-                lines = log.read_text("utf-8", "replace").strip().splitlines() or ["no message"]
                 self.kill()
-                raise NotStarted(f"it did not start: {lines[-1][:200]}")
+                raise NotStarted(f"it did not start: {last_line(log) or 'no message'}")
             time.sleep(0.5)
 
     def endpoints(self) -> list[Endpoint]:
@@ -107,10 +104,7 @@ class Server:
 
     def signal(self, number: int) -> None:
         if self.process is not None:
-            try:
-                os.killpg(self.process.pid, number)
-            except ProcessLookupError:
-                return
+            signal_group(self.process.pid, number)
 
     def kill(self) -> None:
         self.signal(signal.SIGKILL)
@@ -139,7 +133,7 @@ def llama_cpp(model: Path, threads: int, slots: int) -> Server:
             "--parallel", str(slots), "--ctx-size", str(slots * CONTEXT),
         ]  # fmt: skip
     else:
-        python = install(XLLAMACPP, OUT, console.print)
+        python = install(XLLAMACPP, OUT, err.print)
         numbers = map(str, (port, threads, slots, CONTEXT))
         command = [str(python), str(WORKERS / "xllamacpp_server.py"), str(model), *numbers]
     return Server("llama-cpp", command, port)
@@ -147,7 +141,7 @@ def llama_cpp(model: Path, threads: int, slots: int) -> Server:
 
 def transformers(model: Path, threads: int, slots: int) -> Server:
     """``transformers serve`` on the same weights, dequantised to bfloat16, in its own batching."""
-    python = install(TRANSFORMERS_SERVE, OUT, console.print)
+    python = install(TRANSFORMERS_SERVE, OUT, err.print)
     port, folder = _free_port(), _transformers_folder(model, python)
     command = [
         str(python.with_name("transformers")), "serve", str(folder), "--port", str(port),
@@ -163,7 +157,7 @@ def _transformers_folder(model: Path, python: Path) -> Path:
 
     Its own reading of GGUF files does not serve: it finds no architecture in this one's header.
     """
-    weights = Formats(model, OUT / "models", say=console.print).path("safetensors")
+    weights = Formats(model, OUT / "models", say=err.print).path("safetensors")
     folder = weights.with_name("transformers-serve")
     if not (folder / "tokenizer.json").exists():
         shutil.rmtree(folder, ignore_errors=True)
@@ -184,7 +178,7 @@ SERVERS: dict[str, Callable[[Path, int, int], Server]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = options(__doc__)
     parser.add_argument("--servers", nargs="+", choices=list(SERVERS), default=list(SERVERS))
     parser.add_argument("--concurrency", nargs="+", type=int, default=[1, 4, 16])
     parser.add_argument("--requests", type=int, default=48)
@@ -193,47 +187,47 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=usable_cores())
     parser.add_argument("--slo-ttft", type=float, default=1.0)
     parser.add_argument("--slo-tpot", type=float, default=0.05)
-    parser.add_argument("--out", type=Path, default=FOLDER / "results" / "serve.json")
-    options = parser.parse_args()
+    parser.set_defaults(out=REPOSITORY / "bench" / "results" / "serve.json")
+    given = parser.parse_args()
     logs = OUT / "runs" / "serve"
     logs.mkdir(parents=True, exist_ok=True)
     running, left_out = [], {}
     try:
         # llama.cpp comes first: the first endpoint is what the others are compared with.
-        for name in sorted(options.servers):
+        for name in sorted(given.servers):
             try:
-                running.append(_start(name, options, logs))
+                running.append(_start(name, given, logs))
             except (InstallError, FormatError, NotStarted) as error:
                 left_out[name] = str(error)
-                console.print(f"[yellow]{name} left out:[/] {error}", highlight=False)
-        _measure(running, left_out, options)
+                err.print(f"[yellow]{name} left out:[/] {error}", highlight=False)
+        _measure(running, left_out, given)
     except KeyboardInterrupt:
-        console.print("stopped; nothing was written")
+        err.print("stopped; nothing was written")
         sys.exit(130)
     except InvalidInput as error:
-        console.print(f"[red]error:[/] {error}", highlight=False)
+        err.print(f"[red]error:[/] {error}", highlight=False)
         sys.exit(2)
     finally:
         for server in running:
             server.kill()
 
 
-def _start(name: str, options: argparse.Namespace, logs: Path) -> Server:
+def _start(name: str, given: Namespace, logs: Path) -> Server:
     model = Path(open_model().source)
-    server = SERVERS[name](model, options.threads, max(options.concurrency))
-    console.print(f"starting {name}", highlight=False)
+    server = SERVERS[name](model, given.threads, max(given.concurrency))
+    err.print(f"starting {name}", highlight=False)
     server.start(logs)
     return server
 
 
-def _measure(running: list[Server], left_out: dict[str, str], options: argparse.Namespace) -> None:
+def _measure(running: list[Server], left_out: dict[str, str], given: Namespace) -> None:
     owners = {endpoint.name: server for server in running for endpoint in server.endpoints()}
     plan = LoadPlan(
         endpoints=tuple(endpoint for server in running for endpoint in server.endpoints()),
-        loads=tuple(OfferedLoad(clients=count) for count in options.concurrency),
-        requests=options.requests, rounds=options.rounds, max_tokens=options.max_tokens,
-        warmup=max(options.concurrency), count="tokenizer",
-        slo_ttft=options.slo_ttft, slo_tpot=options.slo_tpot,
+        loads=tuple(OfferedLoad(clients=count) for count in given.concurrency),
+        requests=given.requests, rounds=given.rounds, max_tokens=given.max_tokens,
+        warmup=max(given.concurrency), count="tokenizer",
+        slo_ttft=given.slo_ttft, slo_tpot=given.slo_tpot,
     )  # fmt: skip
     plan.check()
 
@@ -243,7 +237,7 @@ def _measure(running: list[Server], left_out: dict[str, str], options: argparse.
             server.signal(signal.SIGCONT if own else signal.SIGSTOP)
 
     total = plan.requests * plan.rounds * len(plan.loads) * len(plan.endpoints)
-    with Progress(console=console) as progress:
+    with Progress(console=err) as progress:
         bar = progress.add_task("starting", total=total)
 
         def tell(what: str, ended: int) -> None:
@@ -252,12 +246,12 @@ def _measure(running: list[Server], left_out: dict[str, str], options: argparse.
         results, summaries = measure(
             plan, read_asks(None, plan.max_tokens), None, None, tell, begin
         )
-    extra = {"threads": options.threads, "context": CONTEXT, "left_out": left_out}
+    extra = {"threads": given.threads, "context": CONTEXT, "left_out": left_out}
     results = type(results)(**{**vars(results), "settings": {**results.settings, **extra}})
-    for file in report.write_report(results, summaries, options.out):
-        console.print(str(file), soft_wrap=True, highlight=False)
+    for file in report.write_report(results, summaries, given.out):
+        err.print(str(file), soft_wrap=True, highlight=False)
     for line in [*report.failures(summaries), *report.warnings(summaries)]:
-        console.print(f"[yellow]{line}[/]", highlight=False)
+        err.print(f"[yellow]{line}[/]", highlight=False)
     for head, rows in (
         (table.THROUGHPUT, table.throughput_rows(summaries)),
         (table.LATENCY, table.latency_rows(summaries)),

@@ -1,6 +1,6 @@
 """Perplexity of every weight format on the same text, with the same windows.
 
-    python bench/perplexity.py [--tokens 50000] [--text FILE] [--out FILE.json]
+    python -m tools.figures.perplexity [--tokens 50000] [--text FILE] [--out FILE.json]
 
 The default text is the language reference that Python ships as ``pydoc_data.topics``: English
 prose and code, on every machine. Each window of 512 tokens is scored from its own start. Where
@@ -9,10 +9,8 @@ prose and code, on every machine. Each window of 512 tokens is scored from its o
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
-import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,13 +19,12 @@ from rich.progress import track
 from rich.table import Table
 
 from paradecode.backends import open_backend
-from paradecode.backends.interface import PAGE, Backend, Span
-from paradecode.measure.machine import usable_cores
+from paradecode.backends.interface import PAGE, Backend
 from paradecode.models.catalogue import open_model
+from tools.figures.engine import span
+from tools.figures.llama_cpp import PYTHON, SECONDS, open_rows
+from tools.script import options, save
 
-FOLDER = Path(__file__).parent
-PYTHON = FOLDER / "out" / "envs" / "llama-cpp" / "bin" / "python"
-WORKER = FOLDER / "peers" / "workers" / "llama_cpp_nll.py"
 WINDOW = 512
 FORMATS = (
     ("torch", "fp32"), ("native", "f32"), ("native", "bf16"), ("native", "q8"), ("native", "auto"),
@@ -42,48 +39,38 @@ def nll(backend: Backend, ids: list[int]) -> np.ndarray:
     starts = range(0, len(ids) - WINDOW + 1, WINDOW)
     for start in track(starts, f"{backend.name} {backend.config.name}"):
         window = np.array(ids[start : start + WINDOW], np.int32)
-        slots = np.arange(WINDOW, dtype=np.int32)
-        span = Span(
-            pages=np.arange(WINDOW // PAGE, dtype=np.int32),
-            tokens=window, positions=slots, slots=slots, context=0, logits=slots[:-1],
-        )  # fmt: skip
-        logits = backend.forward([span])[0].logits
+        asked = replace(span(window, 0, 0), logits=np.arange(WINDOW - 1, dtype=np.int32))
+        logits = backend.forward([asked])[0].logits
         losses.append(-logits.log_probability(window[1:, None])[:, 0])
     return np.concatenate(losses)
 
 
 def llama_cpp(model: str, ids: list[int]) -> np.ndarray:
     """The same from llama.cpp."""
-    starts = range(0, len(ids) - WINDOW + 1, WINDOW)
-    windows = [ids[start : start + WINDOW] for start in starts]
-    asked = {"model": model, "threads": usable_cores(), "windows": windows}
-    with subprocess.Popen(
-        [PYTHON, WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL, text=True,
-    ) as process:  # fmt: skip
-        assert process.stdin is not None
-        assert process.stdout is not None
-        json.dump(asked, process.stdin)
-        process.stdin.close()
-        lines = track(process.stdout, "llama.cpp", total=len(windows))
-        return np.concatenate([json.loads(line) for line in lines])
+    worker = open_rows(model, WINDOW)
+    try:
+        starts = range(0, len(ids) - WINDOW + 1, WINDOW)
+        windows = [ids[start : start + WINDOW] for start in starts]
+        asked = [worker.ask({"tokens": window}, SECONDS) for window in track(windows, "llama.cpp")]
+    finally:
+        worker.kill()
+    return np.concatenate([answer["nll"] for answer in asked])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options(__doc__)
     parser.add_argument("--model")
     parser.add_argument("--tokens", type=int, default=50_000)
     parser.add_argument("--text", type=Path)
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    checkpoint = open_model(options.model)
-    if options.text:
-        text = options.text.read_text("utf-8")
+    given = parser.parse_args()
+    checkpoint = open_model(given.model)
+    if given.text:
+        text = given.text.read_text("utf-8")
     else:
         from pydoc_data.topics import topics
 
         text = "\n\n".join(topics[name] for name in sorted(topics))
-    ids = checkpoint.tokenizer.encode(text, special=False, parse_special=False)[: options.tokens]
+    ids = checkpoint.tokenizer.encode(text, special=False, parse_special=False)[: given.tokens]
     table = Table("backend", "weights", "perplexity", "NLL (nats)", "difference to f32", "± 95 %")
     reference, rows = None, []
     for name, dtype in FORMATS:
@@ -110,8 +97,7 @@ def main() -> None:
             f"{change.mean():+.4f}", f"{spread:.4f}",
         )  # fmt: skip
     Console().print(table)
-    if options.out:
-        options.out.write_text(json.dumps(rows, indent=2) + "\n", "utf-8")
+    save(rows, given.out)
 
 
 if __name__ == "__main__":

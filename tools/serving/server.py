@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from datetime import date
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import httpx
-
-from paradecode.measure.machine import commit, describe
 
 MEMORY_BOUND = 0.02
 """How much more memory may be held after the torment than after its beginning."""
 
 KV_TOKENS = "16384"
 """So few that the warm-up touches all of their memory: it would look like a leak afterwards."""
+
+LOGS = Path(tempfile.gettempdir())
 
 PATIENCE = 900.0
 """Seconds; a hostile request may well ask for eight answers as long as the context."""
@@ -99,18 +97,6 @@ def serving(models: Sequence[str], log: Path) -> Iterator[Server]:
         finally:
             process.terminate()
             process.wait(60)
-
-
-def tell(found: dict[str, Any], out: Path | None) -> None:
-    """Print what was found as JSON, with the machine and the date; write it to a file as well."""
-    facts = {
-        "date": date.today().isoformat(), "machine": asdict(describe()),
-        "commit": commit(Path(__file__).parents[1]),
-    }  # fmt: skip
-    text = json.dumps({**facts, **found}, indent=1)
-    print(text)
-    if out is not None:
-        out.write_text(text + "\n", "utf-8")
 
 
 def _resident(pid: int) -> int:

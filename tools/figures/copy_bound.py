@@ -1,7 +1,7 @@
 """How fast could a method be that copies, and always knew from where and how much?
 
     paradecode replay record own.replay --per-group 5 --max-tokens 192
-    python bench/copy_bound.py own.replay [--least 1] [--most 32]
+    python -m tools.figures.copy_bound own.replay [--least 1] [--most 32]
                                [--out bench/results/copy_bound.json]
 
 For each position of a recorded answer, the longest copy from an earlier place with the same
@@ -12,10 +12,7 @@ predicts them. No drafter that copies can be faster, whatever its rule.
 
 from __future__ import annotations
 
-import argparse
-import json
 from dataclasses import asdict
-from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -23,10 +20,10 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from paradecode.measure.machine import commit, describe
 from paradecode.measure.replay import Recording, play
 from paradecode.measure.replay.outcome import Outcome
 from paradecode.measure.replay.recording import Request
+from tools.script import options, save, stamped
 
 COPYING = ("edit", "agent", "translation", "list")
 DRAFTER = "prompt-lookup(budget=fixed)"
@@ -69,17 +66,16 @@ def seconds(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options(__doc__)
     parser.add_argument("recording", type=Path)
     parser.add_argument("--least", type=int, default=1)
     parser.add_argument("--most", type=int, default=32)
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    recording = Recording.load(options.recording)
+    given = parser.parse_args()
+    recording = Recording.load(given.recording)
     costs = python(play(recording, "greedy")), python(play(recording, DRAFTER))
     spent: dict[str, list[tuple[float, float]]] = {}
     for request in recording.requests:
-        copies = longest_copies(request, options.least, options.most)
+        copies = longest_copies(request, given.least, given.most)
         both = [seconds(recording, request, given, costs) for given in (0 * copies, copies)]
         spent.setdefault(request.group, []).append((both[0], both[1]))
     groups = {group: _ratio(pairs) for group, pairs in sorted(spent.items())}
@@ -89,15 +85,16 @@ def main() -> None:
     for group, value in groups.items():
         table.add_row(group, f"{value:.2f}")
     Console().print(table)
-    if options.out:
-        head = {
-            "date": date.today().isoformat(), "machine": asdict(describe()),
-            "commit": commit(Path(__file__).parents[1]), "model": recording.model.name,
-            "prompts": len(recording.requests), "least": options.least, "most": options.most,
-            "python_seconds": {"plain": costs[0], "drafted": costs[1]},
-            "curve": asdict(recording.curve), "groups": groups,
-        }  # fmt: skip
-        options.out.write_text(json.dumps(head, indent=1) + "\n", "utf-8")
+    result = stamped(
+        model=recording.model.name,
+        prompts=len(recording.requests),
+        least=given.least,
+        most=given.most,
+        python_seconds={"plain": costs[0], "drafted": costs[1]},
+        curve=asdict(recording.curve),
+        groups=groups,
+    )
+    save(result, given.out)
 
 
 def _ratio(pairs: list[tuple[float, float]]) -> float:

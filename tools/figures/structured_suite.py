@@ -1,6 +1,6 @@
 """The official JSON Schema test suite: is what a schema lets through valid, and what it stops not?
 
-    python bench/structured_suite.py SUITE [--max-tokens 96] [--out FILE.json]
+    python -m tools.figures.structured_suite SUITE [--max-tokens 96] [--out FILE.json]
 
 SUITE is a folder or an archive (.tgz) with the suite's files, as its repository has them for one
 draft (tests/draft2020-12). Under each schema that can be enforced every method writes one document;
@@ -11,15 +11,12 @@ document that was written is invalid or differs.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
 import tarfile
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +25,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from paradecode import LLM
 from paradecode.constraints.compile import Compiler
 from paradecode.core.errors import InvalidInput
-from paradecode.measure.machine import commit, describe
+from tools.script import options, save, stamped
 
 SAMPLED = {"temperature": 1.0, "seed": 7}
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -117,20 +114,20 @@ def judge(llm: LLM, compiler: Compiler, group: Any) -> Counter[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = options(__doc__)
     parser.add_argument("suite", type=Path)
     parser.add_argument("--max-tokens", type=int, default=96)
-    parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     total: Counter[str] = Counter()
     wrong: dict[str, list[str]] = {}
     with LLM() as llm:
         compiler = Compiler(llm.tokenizer, llm.config.vocab_size, llm.config.eos_tokens)
-        head = {
-            "date": date.today().isoformat(), "machine": asdict(describe()),
-            "commit": commit(Path(__file__).parents[1]), "model": llm.model,
-            "backend": llm.backend.name, "max_tokens": given.max_tokens, "methods": METHODS,
-        }  # fmt: skip
+        head = stamped(
+            model=llm.model,
+            backend=llm.backend.name,
+            max_tokens=given.max_tokens,
+            methods=METHODS,
+        )
         for name, group in groups(given.suite):
             total["schemas"] += 1
             try:
@@ -144,10 +141,9 @@ def main() -> int:
                 wrong[name] = found
             if total["schemas"] % 50 == 0:
                 print(dict(total), file=sys.stderr)
-    result = {**head, "counts": dict(total), "wrong": wrong}
-    print(json.dumps({"counts": dict(total), "wrong": wrong}, indent=1))
-    if given.out:
-        given.out.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+    result = {"counts": dict(total), "wrong": wrong}
+    print(json.dumps(result, indent=1))
+    save({**head, **result}, given.out)
     return 1 if wrong else 0
 
 

@@ -1,6 +1,6 @@
 """Does the automatic budget ever cost speed? A hopeless drafter and a good one, batch 1 to 8.
 
-    python bench/never_slower.py [--rounds 5] [--max-tokens 96] [--out FILE.json]
+    python -m tools.figures.never_slower [--rounds 5] [--max-tokens 96] [--out FILE.json]
 
 ``hopeless`` drafts random tokens and claims that they are good. ``prompt-lookup`` runs on prompts
 that copy, under the automatic budget and under every fixed one. All settings of a batch size run
@@ -10,14 +10,9 @@ the best fixed setting (good).
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import time
-from dataclasses import asdict, dataclass
-from datetime import date
-from importlib.resources import files
-from pathlib import Path
+from dataclasses import dataclass
 
 import numpy as np
 from rich.console import Console
@@ -26,8 +21,10 @@ from rich.table import Table
 
 from paradecode import LLM, SamplingParams
 from paradecode.core.tree import TokenTree
-from paradecode.measure.machine import commit, describe
+from paradecode.measure.prompts import load_prompts
 from paradecode.methods.draft.method import drafter
+from tools.figures.engine import first_turns
+from tools.script import err, options, save, stamped
 
 FIXED = (0, 2, 4, 6, 8, 12, 16)
 COPYING = ("edit", "extraction", "summary", "agent")
@@ -55,29 +52,23 @@ def speed(llm: LLM, prompts: list[list[int]], decoder: str, params: SamplingPara
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--max-tokens", type=int, default=96)
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    lines = files("paradecode.measure").joinpath("prompts.jsonl").read_text("utf-8").splitlines()
-    records = [json.loads(line) for line in lines]
-    params = SamplingParams(max_tokens=options.max_tokens, ignore_eos=True)
+    given = parser.parse_args()
+    params = SamplingParams(max_tokens=given.max_tokens, ignore_eos=True)
     hopeless, good = "hopeless(num_speculative_tokens=8)", "prompt-lookup"
     fixed = [f"{good}(budget=fixed,num_speculative_tokens={k})" for k in FIXED]
     settings = ["greedy", hopeless, good, *fixed]
     table = Table("batch", "hopeless / plain", "good / best fixed", "best fixed", "good / plain")
     rows = []
-    with LLM() as llm, Progress(console=Console(stderr=True)) as progress:
-        chat = [
-            llm.chat_tokens([{"role": "user", "content": r["turns"][0]}])
-            for r in records
-            if r["group"] in COPYING
-        ]
-        task = progress.add_task("rounds", total=4 * options.rounds * len(settings))
+    with LLM() as llm, Progress(console=err) as progress:
+        copying = [prompt for prompt in load_prompts() if prompt.group in COPYING]
+        chat = [list(item.token_ids) for item in first_turns(llm, copying, given.max_tokens)]
+        task = progress.add_task("rounds", total=4 * given.rounds * len(settings))
         for batch in (1, 2, 4, 8):
             speeds: dict[str, list[float]] = {setting: [] for setting in settings}
-            for turn in range(options.rounds):
+            for turn in range(given.rounds):
                 first = turn * batch % len(chat)
                 prompts = (chat + chat)[first : first + batch]
                 llm.generate(prompts, max_tokens=1)  # All settings find the prompts cached.
@@ -106,13 +97,7 @@ def main() -> None:
                 f"{row['good_over_best_fixed']:.3f}", best, f"{row['good_over_plain']:.2f}",
             )  # fmt: skip
     Console().print(table)
-    if options.out:
-        head = {
-            "date": date.today().isoformat(), "machine": asdict(describe()),
-            "commit": commit(Path(__file__).parents[1]), "rounds": options.rounds,
-            "max_tokens": options.max_tokens, "batches": rows,
-        }  # fmt: skip
-        options.out.write_text(json.dumps(head, indent=2) + "\n", "utf-8")
+    save(stamped(rounds=given.rounds, max_tokens=given.max_tokens, batches=rows), given.out)
 
 
 if __name__ == "__main__":

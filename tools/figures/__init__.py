@@ -1,0 +1,1 @@
+"""Measurements behind single figures of the documents; each is a command of its own."""

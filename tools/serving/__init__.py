@@ -1,0 +1,1 @@
+"""What the server is put through: crowds, hostile requests, hours of load, and its peers."""
