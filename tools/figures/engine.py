@@ -13,7 +13,7 @@ from paradecode.backends.interface import PAGE, Span
 from paradecode.core.request import TARGET
 from paradecode.engine import cost
 from paradecode.engine.cost import CostCurve
-from paradecode.measure.prompts import Item, Prompt, make_items
+from paradecode.measure.prompts import Conversation, Item, make_items
 
 
 def calibrate(llm: LLM) -> CostCurve:
@@ -22,7 +22,7 @@ def calibrate(llm: LLM) -> CostCurve:
     return llm.engine.load.curve
 
 
-def first_turns(llm: LLM, prompts: Sequence[Prompt], max_tokens: int) -> list[Item]:
+def first_turns(llm: LLM, prompts: Sequence[Conversation], max_tokens: int) -> list[Item]:
     """The first turn of each conversation, in the model's chat format."""
     first = [replace(prompt, turns=prompt.turns[:1]) for prompt in prompts]
     return make_items(first, llm.chat_tokens, lambda messages, limit: "", max_tokens)

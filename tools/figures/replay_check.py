@@ -29,7 +29,7 @@ from paradecode import LLM, SamplingParams
 from paradecode.core.trace import Stats, Step
 from paradecode.engine.engine import Limits
 from paradecode.engine.request import GenerationRequest
-from paradecode.measure.prompts import Item, Prompt, load_prompts
+from paradecode.measure.prompts import Conversation, Item, load_prompts
 from paradecode.measure.replay import Outcome, Recording, play, record
 from paradecode.measure.replay.driving import finish
 from paradecode.methods.registry import parse
@@ -47,7 +47,7 @@ PLAIN = "greedy"
 
 def sample(count: int, llm: LLM, max_tokens: int) -> list[Item]:
     """``count`` first turns, the first of every group before the second of any."""
-    groups: dict[str, list[Prompt]] = defaultdict(list)
+    groups: dict[str, list[Conversation]] = defaultdict(list)
     for prompt in load_prompts():
         groups[prompt.group].append(prompt)
     in_turn = [prompt for rank in zip_longest(*groups.values()) for prompt in rank if prompt]
