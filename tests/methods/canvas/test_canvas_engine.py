@@ -14,8 +14,8 @@ from paradecode.core.request import Forward, Overwrite, Store
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
-from paradecode.methods.canvas.blocks.fixed import Fixed
-from paradecode.methods.canvas.caches.base import Cache, Plan, everything, marks
+from paradecode.methods.canvas.blocks.fixed import FixedBlocks
+from paradecode.methods.canvas.caches.base import CacheRule, RowPlan, everything, marks
 from paradecode.methods.canvas.caches.none import NoCache
 from paradecode.methods.canvas.loop import Unmask
 from paradecode.methods.canvas.policies.base import Policy
@@ -200,7 +200,7 @@ class Acts(Policy):
 
 
 def acting(*decisions: object) -> Unmask:
-    return Unmask(Acts(list(decisions)), Fixed(), NoCache())
+    return Unmask(Acts(list(decisions)), FixedBlocks(), NoCache())
 
 
 def commit(view) -> Decision:
@@ -269,7 +269,7 @@ def test_impossible_decisions_end_their_request_only(decision) -> None:
 
 
 @dataclass
-class Plans(Cache):
+class Plans(CacheRule):
     """Plans what it is told, after a first forward that stores the prompt."""
 
     make: object = field(default=None)
@@ -283,17 +283,17 @@ class Plans(Cache):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda c: Plan(marks(c, 0, c.end), marks(c, 0, 0), marks(c, 0, 1), False),
-        lambda c: Plan(marks(c, 0, 0), marks(c, 0, 0), marks(c, 0, 0)),
-        lambda c: Plan(marks(c, 0, c.start), marks(c, 0, 0), marks(c, 0, 0)),
-        lambda c: Plan(marks(c, c.start, c.end), marks(c, 0, 2), marks(c, 0, 2)),
-        lambda c: Plan(marks(c, c.start, c.end - 1), marks(c, 0, 0), marks(c, c.end - 1, c.end)),
+        lambda c: RowPlan(marks(c, 0, c.end), marks(c, 0, 0), marks(c, 0, 1), False),
+        lambda c: RowPlan(marks(c, 0, 0), marks(c, 0, 0), marks(c, 0, 0)),
+        lambda c: RowPlan(marks(c, 0, c.start), marks(c, 0, 0), marks(c, 0, 0)),
+        lambda c: RowPlan(marks(c, c.start, c.end), marks(c, 0, 2), marks(c, 0, 2)),
+        lambda c: RowPlan(marks(c, c.start, c.end - 1), marks(c, 0, 0), marks(c, c.end - 1, c.end)),
     ],
 )
 def test_impossible_plans_end_their_request(make) -> None:
     made = make
     sequence = run_all(
-        toy("full"), [(lambda: Unmask(Static(), Fixed(), Plans(made)), PROMPT, PARAMS)]
+        toy("full"), [(lambda: Unmask(Static(), FixedBlocks(), Plans(made)), PROMPT, PARAMS)]
     )[0]
     # The first plan is fine: what is computed is left out of what is seen.
     assert (sequence.error is None) == (sequence.finish_reason == "length")

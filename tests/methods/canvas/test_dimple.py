@@ -9,7 +9,7 @@ from views import canvas_of, view_of
 
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.policies.dimple import Dimple
-from paradecode.methods.canvas.policies.dream import times
+from paradecode.methods.canvas.policies.planned import times
 from paradecode.methods.canvas.view import Progress
 from paradecode.methods.registry import parse
 

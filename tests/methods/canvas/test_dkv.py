@@ -8,7 +8,7 @@ from canvases import ATTENTION, PROMPT, run, toy
 from views import canvas_of
 
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.canvas.blocks.fixed import Fixed
+from paradecode.methods.canvas.blocks.fixed import FixedBlocks
 from paradecode.methods.canvas.caches.dkv import DelayedKV
 from paradecode.methods.canvas.caches.dkv_greedy import GreedyDelayedKV
 from paradecode.methods.canvas.loop import Unmask
@@ -56,7 +56,7 @@ def test_rows_of_decode() -> None:
             assert not (made.store & canvas.masked).any()
             return made
 
-    made = run(toy("full"), lambda: Unmask(Static(), Fixed(), Watched(refresh=8)))
+    made = run(toy("full"), lambda: Unmask(Static(), FixedBlocks(), Watched(refresh=8)))
     full = {0, 1, 8, 16}
     known = [len(PROMPT) + step - 1 for step in range(24)]
     assert seen == [WHOLE if step in full else WHOLE - known[step] for step in range(24)]
@@ -73,7 +73,10 @@ def test_what_is_cached_was_computed_from_the_token(kind: str) -> None:
             return made
 
     for policy in (Static(), Static("random")):
-        run(toy(kind), lambda policy=policy: Unmask(policy, Fixed(), Watched(), block_length=8))
+        run(
+            toy(kind),
+            lambda policy=policy: Unmask(policy, FixedBlocks(), Watched(), block_length=8),
+        )
 
 
 @pytest.mark.parametrize("kind", FULL)

@@ -7,7 +7,7 @@ import pytest
 from canvases import run, toy
 
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.canvas.policies.dream import times
+from paradecode.methods.canvas.policies.planned import times
 from paradecode.methods.registry import parse
 
 

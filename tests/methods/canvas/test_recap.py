@@ -9,7 +9,7 @@ from canvases import ATTENTION, PROMPT, run, toy
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.blocks.full import Full
 from paradecode.methods.canvas.caches.recap import Recap
-from paradecode.methods.canvas.loop import Pace, Unmask, ask, look
+from paradecode.methods.canvas.loop import Unmask
 from paradecode.methods.canvas.policies.static import Static
 from paradecode.methods.canvas.view import Decision
 from paradecode.methods.registry import parse
@@ -66,15 +66,14 @@ def test_where_nothing_changed_a_local_forward_is_the_full_one(kind: str) -> Non
 
         def decode(self, seq):
             canvas = self.begin(seq)
-            pace, window = Pace(canvas, 0), self.blocks.window(canvas)
-            plan = self.cache.plan(canvas, window)
-            full = yield from look(seq, canvas, window, plan, self.policy, pace)
+            window, plan = self.plan()
+            full = yield from self.look(window, plan)
             self.cache.after(full, Decision())
             canvas.steps += 1
             plan = self.cache.plan(canvas, window)
             assert plan.rows.sum() == 7
-            positions = ask(canvas, window, plan, self.policy)[1]
-            local = yield from look(seq, canvas, window, plan, self.policy, pace)
+            positions = self.ask(window, plan)[1]
+            local = yield from self.look(window, plan)
             assert (local.positions == positions).all()
             rows = full.rows(positions)
             assert (local.confidence == full.confidence[rows]).all()

@@ -7,7 +7,7 @@ import pytest
 from canvases import PROMPT, run
 
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.canvas.blocks.fixed import Fixed
+from paradecode.methods.canvas.blocks.fixed import FixedBlocks
 from paradecode.methods.canvas.caches.two_level import TwoLevelCache
 from paradecode.methods.canvas.loop import Unmask
 from paradecode.methods.canvas.policies.static import Static
@@ -74,7 +74,7 @@ def test_rows() -> None:
             return made
 
     def build():
-        return Unmask(Static(), Fixed(), Watched(), block_length=4)
+        return Unmask(Static(), FixedBlocks(), Watched(), block_length=4)
 
     made = run(model(False, 16), build, (*ALIGNED, *ALIGNED), max_tokens=32)
     before = None

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from paradecode.core.logits import Logits
 from paradecode.core.request import Attend, BlockCausal, Forward, Overwrite, Reply, Store
+from paradecode.methods.canvas.canvas import Canvas
 
 MOST_ROWS = 4096
 """Rows of all canvases of a forward together; the visibility mask is that wide and that high."""
@@ -39,6 +40,13 @@ def run_branches(
     reply = yield together(forwards)
     ends = np.cumsum([0, *(len(_asked(f)) for f in forwards)]).tolist()
     return [reply.logits.select(range(start, end)) for start, end in pairwise(ends)]
+
+
+def instead(
+    forward: Forward, canvas: Canvas, rows: NDArray[np.int64] | slice = slice(None)
+) -> Forward:
+    """The forward with the tokens of another canvas, and some of its logits' rows."""
+    return replace(forward, tokens=canvas.tokens[_positions(forward)], logits=_asked(forward)[rows])
 
 
 def together(forwards: Sequence[Forward]) -> Forward:

@@ -1,4 +1,4 @@
-"""The loop of every canvas method: plan a forward, look at it, decide, show what is certain."""
+"""The loop of every canvas method: plan a forward, run it, decide, show what is certain."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from paradecode.core.request import Attend, BlockCausal, Forward, Overwrite, Sto
 from paradecode.core.sequence import Sequence
 from paradecode.core.trace import CanvasStep, TokenLogprob
 from paradecode.methods.canvas.blocks.base import Blocks
-from paradecode.methods.canvas.caches.base import Cache, Plan
+from paradecode.methods.canvas.caches.base import CacheRule, RowPlan
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.feasible import Rules
 from paradecode.methods.canvas.policies.base import Policy
@@ -30,106 +30,128 @@ PATIENCE = 16
 
 @dataclass
 class Unmask:
-    """A commit policy with its block rule and its cache.
+    """A commit policy with its block rule and its cache; one object a request.
 
     Args:
         block_length: of block rules; 0 is the model's own, or 32.
         steps: forwards planned for the whole canvas; 0 is one per mask.
+
+    Attributes:
+        canvas: of the request, from :meth:`begin` on.
     """
 
     policy: Policy
     blocks: Blocks
-    cache: Cache
+    cache: CacheRule
     block_length: int = 0
     steps: int = 0
+    canvas: Canvas = field(init=False, repr=False)
 
     def decode(self, seq: Sequence) -> Steps:
-        canvas = self.begin(seq)
-        pace, output = Pace(canvas, self.steps), Output(seq, canvas, self.policy.revises)
+        self.begin(seq)
         while not seq.finished:
-            window = self.blocks.window(canvas)
-            plan = self.cache.plan(canvas, window)
-            view = yield from look(seq, canvas, window, plan, self.policy, pace)
-            view = pace.of(view.within(self.blocks.narrow(view)))
-            decision = forced(view, self.policy.decide(view))
-            apply(canvas, view, decision)
-            self.cache.after(view, decision)
-            self.blocks.after(view, decision)
-            output.show(view, decision)
+            view = yield from self.look(*self.plan())
+            view = self.narrow(view)
+            self.commit(view, forced(view, self.policy.decide(view)))
 
     def begin(self, seq: Sequence) -> Canvas:
-        """The canvas, with every part told about it."""
-        canvas = Canvas.of(seq)
-        self.blocks.start(canvas, self.block_length or seq.about().block_length or 32)
-        self.cache.start(canvas)
-        self.policy.start(canvas)
-        if canvas.rules is not None and not canvas.rules.fits(canvas.tokens, canvas.masked):
+        """The canvas; every part is told about it."""
+        self.seq, self.canvas = seq, Canvas.of(seq)
+        self.blocks.start(self.canvas, self.block_length or seq.about().block_length or 32)
+        self.cache.start(self.canvas)
+        self.policy.start(self.canvas)
+        rules = self.canvas.rules
+        if rules is not None and not rules.fits(self.canvas.tokens, self.canvas.masked):
             raise InvalidInput("constraint", "this one", "it has no text with the tokens placed so")
-        return canvas
+        self._pace = Pace(self.canvas, self.steps)
+        self._shown = ShownText(seq, self.canvas, self.policy.revises)
+        return self.canvas
+
+    def plan(self) -> tuple[Window, RowPlan]:
+        """Where masks may be decided next, and the forward for it."""
+        window = self.blocks.window(self.canvas)
+        return window, self.cache.plan(self.canvas, window)
+
+    def look(self, window: Window, plan: RowPlan) -> Generator[Forward, Any, View]:
+        """Run a planned forward; what the model proposes."""
+        forward, positions = self.ask(window, plan)
+        reply = yield from plan.run(forward)
+        self.store(plan)
+        return self.read(window, plan.refresh, positions, reply.logits)
+
+    def ask(self, window: Window, plan: RowPlan) -> tuple[Forward, NDArray[np.int64]]:
+        """The forward of a plan, and the positions [K] that the rows of its logits are about."""
+        canvas = self.canvas
+        positions = np.flatnonzero(_observed(canvas, window, plan, self.policy))
+        rows = plan.rows.copy()
+        asked = positions - canvas.shift
+        rows[asked] = True
+        fed = np.flatnonzero(rows).astype(np.int32)
+        see = plan.see & ~rows
+        _check(canvas, plan, see, fed)
+        slots = np.where(plan.store[fed], fed, -1).astype(np.int32)
+        forward = Forward(
+            canvas.tokens[fed],
+            attend=_attention(canvas),
+            store=Overwrite(slots) if plan.store.any() else Store.NONE,
+            positions=fed,
+            visible=np.flatnonzero(see).astype(np.int32),
+            logits=np.searchsorted(fed, asked).astype(np.int32),
+        )
+        return forward, positions
+
+    def store(self, plan: RowPlan) -> None:
+        """Note what a forward that ran has left in the cache."""
+        self.canvas.stored = np.where(plan.store, self.canvas.tokens, self.canvas.stored)
+
+    def read(
+        self,
+        window: Window,
+        refresh: bool,
+        positions: NDArray[np.int64],
+        logits: Logits,
+        canvas: Canvas | None = None,
+    ) -> View:
+        """What the model proposes: ``logits`` [K, V] of a forward, about ``positions`` [K].
+
+        Args:
+            canvas: that the forward computed, if it was another one than the request's.
+        """
+        canvas = canvas or self.canvas
+        made = propose(self.seq, canvas, logits, positions, self.policy.fuse)
+        return View(
+            canvas=canvas,
+            window=window,
+            positions=positions,
+            eligible=np.ones(len(positions), bool),
+            proposals=made.tokens,
+            confidence=made.confidence,
+            logits=made.logits,
+            raw=logits,
+            progress=self._pace.at(window),
+            refresh=refresh,
+            seed=self.seq.sampler.seed,
+        ).within(window)
+
+    def narrow(self, view: View, window: Window | None = None) -> View:
+        """The view of ``window`` (default: of what the block rule leaves), with its counts."""
+        view = view.within(window or self.blocks.narrow(view))
+        return replace(view, progress=self._pace.at(view.window))
+
+    def commit(self, view: View, decision: Decision, show: bool = True) -> None:
+        """Write a decision onto the canvas, and tell every part; this ends the step."""
+        apply(self.canvas, view, decision)
+        self.cache.after(view, decision)
+        self.blocks.after(view, decision)
+        if show:
+            self.show(view, decision)
+
+    def show(self, view: View, decision: Decision) -> None:
+        """Report a step that was committed."""
+        self._shown.show(view, decision)
 
 
-def look(
-    seq: Sequence, canvas: Canvas, window: Window, plan: Plan, policy: Policy, pace: Pace
-) -> Generator[Forward, Any, View]:
-    """Run one planned forward, and say what the model proposes."""
-    forward, positions = ask(canvas, window, plan, policy)
-    reply = yield from plan.run(forward)
-    canvas.stored = np.where(plan.store, canvas.tokens, canvas.stored)
-    return read(seq, canvas, window, plan.refresh, policy, pace, positions, reply.logits)
-
-
-def ask(
-    canvas: Canvas, window: Window, plan: Plan, policy: Policy
-) -> tuple[Forward, NDArray[np.int64]]:
-    """The forward of a plan, and the positions [K] that the rows of its logits are about."""
-    wanted = _observed(canvas, window, plan, policy)
-    positions = np.flatnonzero(wanted)
-    rows, see = plan.rows.copy(), plan.see.copy()
-    asked = positions - canvas.shift
-    rows[asked] = True
-    fed = np.flatnonzero(rows).astype(np.int32)
-    see &= ~rows
-    _check(canvas, plan, see, fed)
-    slots = np.where(plan.store[fed], fed, -1).astype(np.int32)
-    forward = Forward(
-        canvas.tokens[fed],
-        attend=_attention(canvas),
-        store=Overwrite(slots) if plan.store.any() else Store.NONE,
-        positions=fed,
-        visible=np.flatnonzero(see).astype(np.int32),
-        logits=np.searchsorted(fed, asked).astype(np.int32),
-    )
-    return forward, positions
-
-
-def read(
-    seq: Sequence,
-    canvas: Canvas,
-    window: Window,
-    refresh: bool,
-    policy: Policy,
-    pace: Pace,
-    positions: NDArray[np.int64],
-    logits: Logits,
-) -> View:
-    """What the model proposes: ``logits`` [K, V] about ``positions`` [K], of a forward that ran."""
-    made = propose(seq, canvas, logits, positions, policy.fuse)
-    return View(
-        canvas=canvas,
-        window=window,
-        positions=positions,
-        eligible=np.ones(len(positions), bool),
-        proposals=made.tokens,
-        confidence=made.confidence,
-        logits=made.logits,
-        raw=logits,
-        progress=pace.at(window),
-        refresh=refresh,
-        seed=seq.sampler.seed,
-    ).within(window)
-
-
-def _observed(canvas: Canvas, window: Window, plan: Plan, policy: Policy) -> np.ndarray:
+def _observed(canvas: Canvas, window: Window, plan: RowPlan, policy: Policy) -> np.ndarray:
     """bool [N]: the positions whose logits are asked for."""
     wanted = (plan.rows if plan.about is None else plan.about).copy()
     wanted[: canvas.start] = False
@@ -143,7 +165,7 @@ def _observed(canvas: Canvas, window: Window, plan: Plan, policy: Policy) -> np.
     return wanted
 
 
-def _check(canvas: Canvas, plan: Plan, see: np.ndarray, fed: np.ndarray) -> None:
+def _check(canvas: Canvas, plan: RowPlan, see: np.ndarray, fed: np.ndarray) -> None:
     if (see & ~canvas.cached).any() or (plan.store & ~plan.rows).any():
         raise DecoderError("a plan may see cached positions, and store computed ones only")
     # Which cached positions are seen is said once for all rows.
@@ -158,15 +180,13 @@ def _attention(canvas: Canvas) -> Attend | BlockCausal:
 
 
 def forced(view: View, decision: Decision) -> Decision:
-    """The decision, made to commit the most confident position if it would do nothing.
+    """The decision; if it would do nothing, the commit of the most confident position.
 
     Under a constraint it is first cut to what fits together.
     """
     if view.canvas.rules is not None:
         return fitting(view, decision, view.canvas.rules)
-    if len(decision.commit) or len(decision.revoke):
-        return decision
-    return replace(decision, commit=view.best(view.confidence, 1), tokens=None)
+    return view.or_best(decision)
 
 
 def fitting(view: View, decision: Decision, rules: Rules) -> Decision:
@@ -180,9 +200,8 @@ def fitting(view: View, decision: Decision, rules: Rules) -> Decision:
     corrected = np.isin(commit, decision.revoke)
     masked_again = np.setdiff1d(decision.revoke, commit)
     canvas.revoke(masked_again)
-    rows = view.rows(commit)
-    tokens = view.proposals[rows] if decision.tokens is None else decision.tokens
-    order = np.lexsort((-view.confidence[rows], corrected))
+    tokens = view.tokens(decision)
+    order = np.lexsort((-view.confidence[view.rows(commit)], corrected))
     fit = rules.together(canvas.tokens, canvas.masked, commit[order], tokens[order])
     keep = np.sort(order[fit])
     revoke = np.concatenate([masked_again, commit[keep][corrected[keep]]])
@@ -204,13 +223,12 @@ def fitting(view: View, decision: Decision, rules: Rules) -> Decision:
 
 
 def apply(canvas: Canvas, view: View, decision: Decision) -> None:
-    """Write a decision onto the canvas; this ends the step."""
+    """Write a decision onto a canvas, and count the step."""
     canvas.revoke(decision.revoke)
-    commit, rows = decision.commit, view.rows(decision.commit)
-    if not np.array_equal(view.positions.take(rows, mode="clip"), commit):
+    commit = decision.commit
+    if not np.array_equal(view.positions.take(view.rows(commit), mode="clip"), commit):
         raise DecoderError("a policy may commit observed positions only")
-    tokens = view.proposals[rows] if decision.tokens is None else decision.tokens
-    canvas.commit(commit, tokens)
+    canvas.commit(commit, view.tokens(decision))
     if decision.truncate is not None:
         canvas.truncate(decision.truncate)
     canvas.steps += 1
@@ -236,8 +254,7 @@ class Pace:
             self._before += self._block_masks
             self._block, self._first = window.block, canvas.steps
         if canvas.steps == self._first:  # The window may yet be narrowed in this very forward.
-            start, end = window.span or (window.start, window.end)
-            self._block_masks = int(masked[start:end].sum())
+            self._block_masks = int(masked[window.shared].sum())
         return Progress(
             steps=self.steps or self.masks,
             step=canvas.steps,
@@ -247,13 +264,9 @@ class Pace:
             before=self._before,
         )
 
-    def of(self, view: View) -> View:
-        """The view with the counts of its (narrowed) window."""
-        return replace(view, progress=self.at(view.window))
 
-
-class Output:
-    """Shows what no gap precedes any more, and reports every step."""
+class ShownText:
+    """Shows the text that no gap precedes any more, and reports every step."""
 
     def __init__(self, seq: Sequence, canvas: Canvas, held: bool) -> None:
         self.seq, self.canvas, self.held = seq, canvas, held
@@ -277,12 +290,8 @@ class Output:
         ]
         self.shown = max(self.shown, edge)
         end = ("length" if canvas.end == self.planned else "stop") if complete else None
-        seq.fill(
-            tokens,
-            self._step(view, decision, decided),
-            known if seq.params.logprobs is not None else [],
-            end,
-        )
+        step = self._step(view, decision, decided)
+        seq.fill(tokens, step, known if seq.params.logprobs is not None else [], end)
         if canvas.steps > PATIENCE * (self.planned - canvas.start) + PATIENCE:
             raise DecoderError("the policy revokes as much as it commits: no end in sight")
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from paradecode.core.logits import Bias, Logits
 from paradecode.core.noise import key
-from paradecode.core.sampling import SamplingParams
+from paradecode.core.sampling import SamplingParams, penalties
 from paradecode.core.sequence import Sequence
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.feasible import Rules
@@ -59,7 +59,7 @@ def _biases(
     early = _sparse({**added, **dict.fromkeys(seq.sampler.stop_ids.tolist(), -np.inf)})
     banned = positions < canvas.start + params.min_tokens
     biases: list[Bias] = [early if ban else plain for ban in banned.tolist()]
-    if not _penalised(params):
+    if not params.penalised:
         return [*biases]
     ids, changes = _penalties(params, canvas, raw)
     # A banned token stays banned: finite changes do not lift minus infinity.
@@ -78,31 +78,16 @@ def _sparse(added: dict[int, float]) -> Bias:
     return np.array([*added], np.int32), np.array([*added.values()], np.float32)
 
 
-def _penalised(params: SamplingParams) -> bool:
-    return (
-        params.repetition_penalty != 1.0
-        or params.presence_penalty != 0.0
-        or params.frequency_penalty != 0.0
-    )
-
-
 def _penalties(
     params: SamplingParams, canvas: Canvas, raw: Logits
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
     """Token ids [m] and what is added to them in each row [K, m]."""
     decided = ~canvas.masked
     output = canvas.tokens[canvas.start :][decided[canvas.start :]]
-    seen = canvas.tokens[decided] if params.repetition_penalty != 1.0 else output
-    ids = np.unique(seen)
+    ids = np.unique(canvas.tokens[decided] if params.repetition_penalty != 1.0 else output)
     counts = (output[None, :] == ids[:, None]).sum(axis=1)
     values = raw.gather(np.tile(ids, (raw.shape[0], 1)))
-    changes = np.zeros_like(values)
-    if params.repetition_penalty != 1.0:
-        factor = np.float32(params.repetition_penalty)
-        changes = np.where(values > 0, values / factor, values * factor) - values
-        changes[~np.isfinite(values)] = 0.0
-    changes -= np.where(counts, params.presence_penalty + params.frequency_penalty * counts, 0.0)
-    return ids, changes.astype(np.float32)
+    return ids, penalties(params, values, counts).astype(np.float32)
 
 
 def _joined(bias: Bias, ids: NDArray[np.int32], change: NDArray[np.float32]) -> Bias:

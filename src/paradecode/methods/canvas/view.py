@@ -9,9 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.logits import Logits
+from paradecode.core.noise import Purpose, gumbel, key, uniform
 from paradecode.methods.canvas.canvas import Canvas
 
 Positions = NDArray[np.int64]
+Marks = NDArray[np.bool_]
+"""bool: a set of rows [K] of a view, or of positions [N] of the canvas."""
 NO_POSITIONS: Positions = np.empty(0, np.int64)
 
 
@@ -31,6 +34,11 @@ class Window:
     block: int = 0
     span: tuple[int, int] | None = None
     begin: int | None = None
+
+    @property
+    def shared(self) -> slice:
+        """Positions that the planned steps of the block are shared over."""
+        return slice(*(self.span or (self.start, self.end)))
 
 
 @dataclass(frozen=True)
@@ -101,6 +109,19 @@ class View:
         values = self.logits.top_k(2)[1].astype(np.float64)
         return values[:, 0] - values[:, -1]
 
+    @property
+    def inside(self) -> NDArray[np.bool_]:
+        """bool [K]: in the window, masked or not."""
+        return (self.positions >= self.window.start) & (self.positions < self.window.end)
+
+    def uniform(self, step: int) -> NDArray[np.float64]:
+        """float64 [K]: noise of (seed, step, position) in (0, 1); for random orders."""
+        return uniform(key(self.seed, step, Purpose.ORDER), self.positions)
+
+    def gumbel(self, step: int) -> NDArray[np.float64]:
+        """float64 [K]: Gumbel noise of (seed, step, position)."""
+        return gumbel(key(self.seed, step, Purpose.ORDER), self.positions)
+
     def best(self, scores: NDArray[np.floating], count: int) -> Positions:
         """The ``count`` eligible positions with the highest scores, best first.
 
@@ -117,9 +138,27 @@ class View:
 
     def within(self, window: Window) -> View:
         """The same forward with another window."""
-        inside = (self.positions >= window.start) & (self.positions < window.end)
-        masked = self.canvas.masked[self.positions]
-        return replace(self, window=window, eligible=inside & masked)
+        view = replace(self, window=window)
+        return replace(view, eligible=view.inside & self.canvas.masked[self.positions])
+
+    def tokens(self, decision: Decision) -> NDArray[np.int32]:
+        """int32: the token for each position that a decision commits."""
+        proposed = self.proposals.take(self.rows(decision.commit), mode="clip")
+        return proposed if decision.tokens is None else decision.tokens
+
+    def or_best(self, decision: Decision) -> Decision:
+        """The decision; if it would do nothing, the commit of the most confident position."""
+        if len(decision.commit) or len(decision.revoke):
+            return decision
+        return replace(decision, commit=self.best(self.confidence, 1), tokens=None)
+
+    def and_also(self, decision: Decision, rows: NDArray[np.integer | np.bool_]) -> Decision:
+        """The decision, with the proposals of some more rows committed."""
+        return replace(
+            decision,
+            commit=np.concatenate([decision.commit, self.positions[rows]]),
+            tokens=np.concatenate([self.tokens(decision), self.proposals[rows]]),
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from paradecode.core.errors import InvalidInput
 from paradecode.llm import LLM
-from paradecode.methods.canvas.blocks.fixed import Fixed
+from paradecode.methods.canvas.blocks.fixed import FixedBlocks
 from paradecode.methods.canvas.caches.none import NoCache
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.loop import Unmask
@@ -110,7 +110,7 @@ def record_filter_samples(
     count = len(prompts)
 
     def loop(policy: Policy) -> Unmask:
-        return Unmask(policy, Fixed(), NoCache(), block_length=block)
+        return Unmask(policy, FixedBlocks(), NoCache(), block_length=block)
 
     plain = [Recorded(Static()) for _ in prompts]
     decode_all(llm, prompts, lambda n: loop(plain[n]), params, lambda d, _: progress(d, 2 * count))

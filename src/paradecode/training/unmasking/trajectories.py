@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from paradecode.core.errors import InvalidInput
 from paradecode.llm import LLM
-from paradecode.methods.canvas.blocks.fixed import Fixed
+from paradecode.methods.canvas.blocks.fixed import FixedBlocks
 from paradecode.methods.canvas.caches.none import NoCache
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.loop import Unmask
@@ -68,7 +68,7 @@ def record_trajectories(
     policies = [Recorded() for _ in prompts]
 
     def loop(number: int) -> Unmask:
-        return Unmask(policies[number], Fixed(), NoCache(), block_length=block)
+        return Unmask(policies[number], FixedBlocks(), NoCache(), block_length=block)
 
     decode_all(llm, prompts, loop, workload.params(), progress)
     shape = len(policies), max(policy.canvas.end for policy in policies)

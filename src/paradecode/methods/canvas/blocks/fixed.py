@@ -12,7 +12,7 @@ from paradecode.methods.canvas.view import Window
 
 @BLOCKS.add("fixed")
 @dataclass
-class Fixed(Blocks):
+class FixedBlocks(Blocks):
     """Semi-autoregressive decoding: a block is finished before the next one begins.
 
     LLaDA (arXiv 2502.09992), section 2.4. For a model with blocks of its own the grid is the

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from paradecode.methods.canvas.blocks import BLOCKS
-from paradecode.methods.canvas.blocks.fixed import Fixed
+from paradecode.methods.canvas.blocks.fixed import FixedBlocks
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.view import Window
 
 
 @BLOCKS.add("lead")
 @dataclass
-class Lead(Fixed):
+class Lead(FixedBlocks):
     """Fixed blocks; the first position of each block of the model is decided first, and alone.
 
     Fast-dLLM v2's sampler (arXiv 2509.26328): the forward that computes a finished block from its

@@ -8,14 +8,10 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from paradecode.core.request import Forward, Reply
 from paradecode.methods.canvas.canvas import Canvas
-from paradecode.methods.canvas.view import Decision, View, Window
-
-Marks = NDArray[np.bool_]
-"""bool [N]: a set of positions of the canvas."""
+from paradecode.methods.canvas.view import Decision, Marks, View, Window
 
 
 def once(forward: Forward) -> Generator[Forward, Any, Reply]:
@@ -25,7 +21,7 @@ def once(forward: Forward) -> Generator[Forward, Any, Reply]:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class RowPlan:
     """One forward over a canvas of N positions.
 
     Attributes:
@@ -49,7 +45,7 @@ class Plan:
     run: Callable[[Forward], Generator[Forward, Any, Reply]] = once
 
 
-class Cache:
+class CacheRule:
     """Plans the forwards of one request. A dataclass, one object a request.
 
     Fields declared with ``parameter`` or ``choice`` are settings: ``cache=prefix(refresh=8)``.
@@ -68,8 +64,12 @@ class Cache:
     def start(self, canvas: Canvas) -> None:
         """Before the first forward."""
 
-    def plan(self, canvas: Canvas, window: Window) -> Plan:
-        """The next forward."""
+    def plan(self, canvas: Canvas, window: Window) -> RowPlan:
+        """The next forward. For a model with blocks of its own: the exact prefix cache."""
+        return exact_prefix(canvas, window) if canvas.block else self.sparse(canvas, window)
+
+    def sparse(self, canvas: Canvas, window: Window) -> RowPlan:
+        """The next forward of a model whose rows all see one another."""
         raise NotImplementedError
 
     def after(self, view: View, decision: Decision) -> None:
@@ -98,14 +98,22 @@ def first_masks(canvas: Canvas, start: int, count: int) -> Marks:
     return masked & (np.cumsum(masked) <= count)
 
 
-def everything(canvas: Canvas, window: Window, store: Marks | None = None) -> Plan:
-    """Compute all rows that can matter to the window, seeing nothing cached."""
+def everything(canvas: Canvas, window: Window, store: Marks | bool = True) -> RowPlan:
+    """Compute all rows that can matter to the window, seeing nothing cached.
+
+    Args:
+        store: of which of them keys and values are kept.
+    """
     rows = marks(canvas, 0, canvas.reach(window.end))
-    nothing = np.zeros(canvas.end, bool)
-    return Plan(rows, nothing if store is None else store & rows, nothing, refresh=True)
+    return RowPlan(rows, rows & store, rows & False, refresh=True)
 
 
-def exact_prefix(canvas: Canvas, window: Window) -> Plan:
+def some(rows: Marks, store: bool = True) -> RowPlan:
+    """Compute ``rows``, seeing the cached keys and values of all others."""
+    return RowPlan(rows, rows & store, ~rows)
+
+
+def exact_prefix(canvas: Canvas, window: Window) -> RowPlan:
     """For models with blocks of their own: finished blocks are cached, and nothing is lost.
 
     The forward that first computes the next block also computes the block that was just finished,
@@ -115,4 +123,4 @@ def exact_prefix(canvas: Canvas, window: Window) -> Plan:
     first = unsure // canvas.block * canvas.block
     finished = canvas.edge // canvas.block * canvas.block
     rows = marks(canvas, first, canvas.reach(window.end))
-    return Plan(rows, rows & marks(canvas, 0, finished), marks(canvas, 0, first))
+    return RowPlan(rows, rows & marks(canvas, 0, finished), marks(canvas, 0, first))

@@ -5,13 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paradecode.methods.canvas.caches import CACHES
-from paradecode.methods.canvas.caches.base import (
-    Cache,
-    Plan,
-    everything,
-    exact_prefix,
-    marks,
-)
+from paradecode.methods.canvas.caches.base import CacheRule, RowPlan, everything, marks, some
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.view import Window
 from paradecode.methods.registry import parameter
@@ -19,7 +13,7 @@ from paradecode.methods.registry import parameter
 
 @CACHES.add("delayed")
 @dataclass
-class DelayedCache(Cache):
+class DelayedCache(CacheRule):
     """The dual cache of Deferred Commitment Decoding (arXiv 2601.02076), for sliding windows.
 
     A forward computes from where the *last* window began to where this one ends, and ``delay``
@@ -32,15 +26,13 @@ class DelayedCache(Cache):
     delay: int = parameter(2, 0, 4096, "positions on either side that are computed as well")
     start_before = left = 0
 
-    def plan(self, canvas: Canvas, window: Window) -> Plan:
-        if canvas.block:
-            return exact_prefix(canvas, window)
+    def sparse(self, canvas: Canvas, window: Window) -> RowPlan:
         start, self.start_before = self.start_before, window.start
         masks = int(canvas.masked.sum())
         self._asked |= masks <= self.left - self.refresh
         if self.due(window):
             self.left = masks
-            return everything(canvas, window, store=marks(canvas, 0, canvas.end))
+            return everything(canvas, window)
         first = min(start, window.start) - self.delay
         rows = marks(canvas, first, window.end + self.delay) | (canvas.stored != canvas.tokens)
-        return Plan(rows, rows, ~rows)
+        return some(rows)

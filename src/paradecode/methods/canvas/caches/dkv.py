@@ -5,13 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paradecode.methods.canvas.caches import CACHES
-from paradecode.methods.canvas.caches.base import (
-    Cache,
-    Plan,
-    everything,
-    exact_prefix,
-    marks,
-)
+from paradecode.methods.canvas.caches.base import CacheRule, RowPlan, everything
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.view import Window
 from paradecode.methods.registry import parameter
@@ -19,8 +13,8 @@ from paradecode.methods.registry import parameter
 
 @CACHES.add("dkv")
 @dataclass
-class DelayedKV(Cache):
-    """dKV-Cache-Decode (arXiv 2505.15781): keys and values change most when a mask is decided.
+class DelayedKV(CacheRule):
+    """dKV-CacheRule-Decode (arXiv 2505.15781): keys and values change most when a mask is decided.
 
     So they are taken from the first forward that reads the real token, and kept until the next
     forward of everything. All masks of the canvas are computed in every forward. The first two
@@ -33,11 +27,9 @@ class DelayedKV(Cache):
     refresh: int = parameter(8, 1, 4096, "compute all every n forwards; the paper has 16 for Dream")
     _again = False
 
-    def plan(self, canvas: Canvas, window: Window) -> Plan:
-        if canvas.block:
-            return exact_prefix(canvas, window)
+    def sparse(self, canvas: Canvas, window: Window) -> RowPlan:
         begins = window.block != self._block
         if self.due(window, self.refresh) or self._again:
             self._again = begins
-            return everything(canvas, window, store=marks(canvas, 0, canvas.end) & ~canvas.masked)
-        return Plan(~canvas.final, ~canvas.final & ~canvas.masked, canvas.final)
+            return everything(canvas, window, store=~canvas.masked)
+        return RowPlan(~canvas.final, ~canvas.final & ~canvas.masked, canvas.final)

@@ -9,14 +9,7 @@ from numpy.typing import NDArray
 
 from paradecode.core.noise import Purpose, key, uniform
 from paradecode.methods.canvas.caches import CACHES
-from paradecode.methods.canvas.caches.base import (
-    Cache,
-    Marks,
-    Plan,
-    everything,
-    exact_prefix,
-    marks,
-)
+from paradecode.methods.canvas.caches.base import CacheRule, Marks, RowPlan, everything, some
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.view import Decision, View, Window
 from paradecode.methods.registry import choice, parameter
@@ -24,8 +17,8 @@ from paradecode.methods.registry import choice, parameter
 
 @CACHES.add("dkv_greedy")
 @dataclass
-class GreedyDelayedKV(Cache):
-    """dKV-Cache-Greedy (arXiv 2505.15781): a forward costs a few rows, whatever the length.
+class GreedyDelayedKV(CacheRule):
+    """dKV-CacheRule-Greedy (arXiv 2505.15781): a forward costs a few rows, whatever the length.
 
     It computes the tokens that were just decided, the masks that are next, and the ``neighbours``
     masks nearest to each of those; the keys and values of all else, other masks included, are from
@@ -44,13 +37,11 @@ class GreedyDelayedKV(Cache):
         self._scores: NDArray[np.float64] = np.full(canvas.end, -np.inf)
         self._count = 1
 
-    def plan(self, canvas: Canvas, window: Window) -> Plan:
-        if canvas.block:
-            return exact_prefix(canvas, window)
+    def sparse(self, canvas: Canvas, window: Window) -> RowPlan:
         if self.due(window, self.refresh):
-            return everything(canvas, window, store=marks(canvas, 0, canvas.end))
+            return everything(canvas, window)
         rows = (canvas.stored != canvas.tokens) | self._next(canvas, window)
-        return Plan(rows, rows, ~rows)
+        return some(rows)
 
     def after(self, view: View, decision: Decision) -> None:
         super().after(view, decision)

@@ -5,13 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paradecode.methods.canvas.caches import CACHES
-from paradecode.methods.canvas.caches.base import (
-    Cache,
-    Plan,
-    everything,
-    exact_prefix,
-    marks,
-)
+from paradecode.methods.canvas.caches.base import CacheRule, RowPlan, everything, marks, some
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.view import Window
 from paradecode.methods.registry import parameter
@@ -19,7 +13,7 @@ from paradecode.methods.registry import parameter
 
 @CACHES.add("dual")
 @dataclass
-class DualCache(Cache):
+class DualCache(CacheRule):
     """Fast-dLLM's dual cache (arXiv 2505.22618): the masks after the block are cached as well.
 
     For models with blocks of their own nothing after the block is seen: it is the prefix cache.
@@ -27,10 +21,8 @@ class DualCache(Cache):
 
     refresh: int = parameter(0, 0, 4096, "also compute all every n forwards; 0: a block's first")
 
-    def plan(self, canvas: Canvas, window: Window) -> Plan:
-        if canvas.block:
-            return exact_prefix(canvas, window)
+    def sparse(self, canvas: Canvas, window: Window) -> RowPlan:
         if self.due(window, self.refresh):
-            return everything(canvas, window, store=marks(canvas, 0, canvas.end))
+            return everything(canvas, window)
         rows = marks(canvas, window.start, window.end)
-        return Plan(rows, rows, ~rows)
+        return some(rows)

@@ -11,14 +11,7 @@ from numpy.typing import NDArray
 
 from paradecode.core.request import Forward, Overwrite, Reply
 from paradecode.methods.canvas.caches import CACHES
-from paradecode.methods.canvas.caches.base import (
-    Cache,
-    Plan,
-    everything,
-    exact_prefix,
-    first_masks,
-    marks,
-)
+from paradecode.methods.canvas.caches.base import CacheRule, RowPlan, everything, first_masks
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.view import Window
 from paradecode.methods.registry import parameter
@@ -28,8 +21,8 @@ EMPTY = np.empty(0, np.int32)
 
 @CACHES.add("elastic")
 @dataclass
-class ElasticCache(Cache):
-    """Elastic-Cache (arXiv 2510.14973): each forward decides from which layer on to refresh.
+class ElasticCache(CacheRule):
+    """Elastic-CacheRule (arXiv 2510.14973): each forward decides from which layer on to refresh.
 
     A forward computes the next ``window`` masks, the tokens that were just decided, and ``track``
     decided ones. If what a layer adds to one of the latter has another direction than it had (a
@@ -49,13 +42,11 @@ class ElasticCache(Cache):
     track: int = parameter(1, 1, 1 << 20, "decided tokens that are watched for drift")
     _known = False
 
-    def plan(self, canvas: Canvas, window: Window) -> Plan:
-        if canvas.block:
-            return exact_prefix(canvas, window)
+    def sparse(self, canvas: Canvas, window: Window) -> RowPlan:
         self._canvas = canvas
         if self._asked or not self._known or self.threshold > 1:
             self._known = self._asked = False
-            whole = everything(canvas, window, store=marks(canvas, 0, canvas.end))
+            whole = everything(canvas, window)
             return replace(whole, run=self._fill)
         self._known = False
         settled = np.flatnonzero(canvas.final)
@@ -65,7 +56,7 @@ class ElasticCache(Cache):
         self._tracked = settled[nearest[: self.track]]
         rows = first_masks(canvas, window.start, self.window) | (canvas.stored != canvas.tokens)
         rows[self._tracked] = True
-        return Plan(rows, rows, ~rows, run=self._check)
+        return RowPlan(rows, rows, ~rows, run=self._check)
 
     def _fill(self, forward: Forward) -> Generator[Forward, Any, Reply]:
         """The forward of everything; keep what every layer puts out."""

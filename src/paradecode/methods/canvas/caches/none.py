@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paradecode.methods.canvas.caches import CACHES
-from paradecode.methods.canvas.caches.base import Cache, Plan, everything
+from paradecode.methods.canvas.caches.base import CacheRule, RowPlan, everything
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.view import Window
 
 
 @CACHES.add("none")
 @dataclass
-class NoCache(Cache):
+class NoCache(CacheRule):
     """Every forward computes every row."""
 
-    def plan(self, canvas: Canvas, window: Window) -> Plan:
-        return everything(canvas, window)
+    def plan(self, canvas: Canvas, window: Window) -> RowPlan:
+        return everything(canvas, window, store=False)

@@ -5,13 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paradecode.methods.canvas.caches import CACHES
-from paradecode.methods.canvas.caches.base import (
-    Cache,
-    Plan,
-    everything,
-    exact_prefix,
-    marks,
-)
+from paradecode.methods.canvas.caches.base import CacheRule, RowPlan, everything, marks, some
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.view import Window
 from paradecode.methods.registry import parameter
@@ -19,7 +13,7 @@ from paradecode.methods.registry import parameter
 
 @CACHES.add("prefix")
 @dataclass
-class PrefixCache(Cache):
+class PrefixCache(CacheRule):
     """Fast-dLLM's prefix cache (arXiv 2505.22618); exact for models with blocks of their own.
 
     With full attention the prefix also depends on what is decided later, so that it is stale from
@@ -29,11 +23,9 @@ class PrefixCache(Cache):
     refresh: int = parameter(0, 0, 4096, "also compute all every n forwards; 0: a block's first")
     frozen = 0
 
-    def plan(self, canvas: Canvas, window: Window) -> Plan:
-        if canvas.block:
-            return exact_prefix(canvas, window)
+    def sparse(self, canvas: Canvas, window: Window) -> RowPlan:
         if self.due(window, self.refresh):
             self.frozen = window.start
             return everything(canvas, window, store=marks(canvas, 0, self.frozen))
         rows = marks(canvas, self.frozen, canvas.end)
-        return Plan(rows, rows & False, ~rows)
+        return some(rows, store=False)

@@ -7,13 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paradecode.methods.canvas.caches import CACHES
-from paradecode.methods.canvas.caches.base import (
-    Cache,
-    Plan,
-    everything,
-    exact_prefix,
-    marks,
-)
+from paradecode.methods.canvas.caches.base import CacheRule, RowPlan, everything, some
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.view import Decision, View, Window
 from paradecode.methods.registry import parameter
@@ -21,7 +15,7 @@ from paradecode.methods.registry import parameter
 
 @CACHES.add("recap")
 @dataclass
-class Recap(Cache):
+class Recap(CacheRule):
     """ReCAP (arXiv 2505.19089): a forward of everything chooses a group, and local ones fill it.
 
     The group is what the full forward decided and the masks of the window that it was surest of
@@ -42,16 +36,14 @@ class Recap(Cache):
     def start(self, canvas: Canvas) -> None:
         self._group = np.zeros(canvas.end, bool)
 
-    def plan(self, canvas: Canvas, window: Window) -> Plan:
-        if canvas.block:
-            return exact_prefix(canvas, window)
+    def sparse(self, canvas: Canvas, window: Window) -> RowPlan:
         group = self._group[: canvas.end] & canvas.masked
         filled = not group[window.start : window.end].any()
         self._asked |= filled or canvas.steps <= self.warmup
         if self.due(window, self.local + 1):
-            return everything(canvas, window, store=marks(canvas, 0, canvas.end))
+            return everything(canvas, window)
         rows = group | (canvas.stored != canvas.tokens)
-        return Plan(rows, rows & False, ~rows)
+        return some(rows, store=False)
 
     def after(self, view: View, decision: Decision) -> None:
         super().after(view, decision)

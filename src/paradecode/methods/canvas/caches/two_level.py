@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.caches import CACHES
-from paradecode.methods.canvas.caches.base import Cache, Plan, exact_prefix, marks
+from paradecode.methods.canvas.caches.base import CacheRule, RowPlan, exact_prefix, marks
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.view import Window
 
 
 @CACHES.add("two_level")
 @dataclass
-class TwoLevelCache(Cache):
+class TwoLevelCache(CacheRule):
     """Fast-dLLM v2's caches (arXiv 2509.26328): of finished blocks, and of the rest of this one.
 
     For models with blocks of their own. The sub-block is the window, and what of the prompt shares
@@ -35,7 +35,7 @@ class TwoLevelCache(Cache):
                 "cache", "two_level", "the model has no blocks of its own; use dual or delayed"
             )
 
-    def plan(self, canvas: Canvas, window: Window) -> Plan:
+    def plan(self, canvas: Canvas, window: Window) -> RowPlan:
         if canvas.block == 1:
             return exact_prefix(canvas, window)
         finished = canvas.edge // canvas.block * canvas.block
@@ -44,14 +44,14 @@ class TwoLevelCache(Cache):
             rows = marks(canvas, self.exact, canvas.reach(window.end))
             seen = marks(canvas, 0, self.exact)
             self.exact = finished
-            return Plan(rows, rows, seen)
+            return RowPlan(rows, rows, seen)
         rows = marks(canvas, _begin(window), window.end)
         about = rows.copy()
         if canvas.shift and window.start % canvas.block == 0:
             # What is proposed for it is in the logits of a row that must not see this block.
             about[window.start] = False
         seen = marks(canvas, 0, canvas.reach(window.end)) & ~rows
-        return Plan(rows, rows, seen, about=about)
+        return RowPlan(rows, rows, seen, about=about)
 
     def _whole(self, canvas: Canvas, window: Window) -> bool:
         """Whether the forward computes the whole block of the model."""

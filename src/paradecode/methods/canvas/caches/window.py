@@ -8,13 +8,7 @@ import numpy as np
 
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.caches import CACHES
-from paradecode.methods.canvas.caches.base import (
-    Cache,
-    Marks,
-    Plan,
-    exact_prefix,
-    first_masks,
-)
+from paradecode.methods.canvas.caches.base import CacheRule, Marks, RowPlan, first_masks
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.view import Window
 from paradecode.methods.registry import parameter
@@ -22,7 +16,7 @@ from paradecode.methods.registry import parameter
 
 @CACHES.add("window")
 @dataclass
-class WindowCache(Cache):
+class WindowCache(CacheRule):
     """Window-Diffusion (arXiv 2601.20332): far masks hardly matter, so they are left out.
 
     A phase begins with a forward over its *context*: what is decided, and the next ``buffer``
@@ -51,9 +45,7 @@ class WindowCache(Cache):
         self._context: Marks = np.zeros(canvas.end, bool)
         self._open: Marks | None = None
 
-    def plan(self, canvas: Canvas, window: Window) -> Plan:
-        if canvas.block:
-            return exact_prefix(canvas, window)
+    def sparse(self, canvas: Canvas, window: Window) -> RowPlan:
         self._context = self._context[: canvas.end]
         active = first_masks(canvas, window.start, self.active)
         self._asked |= bool((active & ~self._context).any())
@@ -63,11 +55,11 @@ class WindowCache(Cache):
             self._open = canvas.masked.copy()
         recent = (self._open[: canvas.end] & ~canvas.masked) | (canvas.stored != canvas.tokens)
         rows = active | (recent & self._context)
-        return Plan(rows, rows, self._context & ~rows)
+        return RowPlan(rows, rows, self._context & ~rows)
 
-    def _begin(self, canvas: Canvas, window: Window) -> Plan:
+    def _begin(self, canvas: Canvas, window: Window) -> RowPlan:
         ahead = first_masks(canvas, window.start, self.buffer)
         self._context, self._open = ~canvas.masked | ahead, None
         nothing = np.zeros(canvas.end, bool)
         whole = bool(self._context.all())
-        return Plan(self._context, self._context, nothing, refresh=whole)
+        return RowPlan(self._context, self._context, nothing, refresh=whole)

@@ -12,15 +12,12 @@ from paradecode.core.logits import Warp
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.method import policy
 from paradecode.methods.canvas.policies.base import Policy
-from paradecode.methods.canvas.policies.static import quota
+from paradecode.methods.canvas.policies.planned import quota
 from paradecode.methods.canvas.view import NO_POSITIONS, Decision, Positions, View
 from paradecode.methods.registry import choice, parameter
 
-WARM_UP = 5
-"""Steps before the released form looks back."""
-
-LATE = 0.1
-"""Part of the masks below which the released form keeps two positions only."""
+WARM_UP, LATE = 5, 0.1
+"""Released form: steps before it looks back; part of the masks below which it keeps two only."""
 
 History = dict[int, NDArray[np.float32]]
 """Position -> its distribution, float32 [V]."""
@@ -71,16 +68,13 @@ class Coherent(Policy):
         chosen = view.logits.select(view.rows(ranked).tolist())
         now = chosen.probabilities(Warp(temperature=1.0)).astype(np.float32)
         self.histories.append(dict(zip(ranked.tolist(), now, strict=True)))
-        ranks = {}
-        if len(self.histories) == self.depth:
-            for at in ranked.tolist():
-                if all(at in history for history in self.histories):
-                    ranks[at] = _entropy(np.mean([h[at] for h in self.histories], axis=0))
+        full = len(self.histories) == self.depth
+        steady = [at for at in ranked.tolist() if full and all(at in h for h in self.histories)]
+        ranks = {at: _entropy(np.mean([h[at] for h in self.histories], axis=0)) for at in steady}
         coherent = sorted(ranks, key=lambda at: (ranks[at], at))
-        if self.seek:
-            sure = [at for at in coherent if ranks[at] < self.entropy]
-            if sure:
-                return np.array(sorted(sure), np.int64)
+        sure = sorted(at for at in coherent if ranks[at] < self.entropy)
+        if self.seek and sure:
+            return np.array(sure, np.int64)
         rest = order[~np.isin(order, coherent)]
         return np.array([*coherent, *rest.tolist()], np.int64)[: quota(view.progress)]
 

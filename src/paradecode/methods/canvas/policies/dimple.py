@@ -6,13 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paradecode.core.noise import Purpose, gumbel, key, uniform
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.method import policy
 from paradecode.methods.canvas.placed import place, read_placed
-from paradecode.methods.canvas.policies.base import Policy
-from paradecode.methods.canvas.policies.dream import times
-from paradecode.methods.canvas.policies.static import NAMES, SCORES, share
+from paradecode.methods.canvas.policies.planned import Planned, masks_of, noisy, share, times
+from paradecode.methods.canvas.policies.static import NAMES, SCORES, scores_of
 from paradecode.methods.canvas.view import Decision, Positions, View
 from paradecode.methods.registry import choice, parameter, text
 
@@ -29,7 +27,7 @@ OTHERS = ("origin", "origin_ratio", "autoregressive")
     defaults={"blocks": "full"},
 )  # fmt: skip
 @dataclass
-class Dimple(Policy):
+class Dimple(Planned):
     """Commit what scores above the threshold; if nothing does, what the time schedule asks for.
 
     The schedule is Dream's, moved on to where as much is still masked as really is, and to a step
@@ -51,32 +49,28 @@ class Dimple(Policy):
     prior: str = text(read_placed, "tokens placed beforehand: '0:523 88, 40:9'")
 
     def start(self, canvas: Canvas) -> None:
+        super().start(canvas)
         place(canvas, self.prior, "dimple.prior")
-        self.block, self.step = -1, 0
 
     def decide(self, view: View) -> Decision:
-        if view.window.block != self.block:
-            self.block, self.step = view.window.block, 0
+        self.begins(view)
         steps, step = share(view.progress), self.step
         self.step += 1
         if step >= steps - 1:
             return Decision(view.positions[view.eligible])
-        name = NAMES.get(self.score, self.score)
-        scores = view.confidence if name in OTHERS else SCORES[name](view)
+        unranked = self.score in OTHERS
+        scores = view.confidence if unranked else scores_of(view, self.score)
         sure = view.eligible & (scores > self.threshold)
         if sure.any():
             return Decision(view.positions[sure])
-        if name in OTHERS:
+        if unranked:
             return Decision(self._otherwise(view, step, steps))
-        if self.noise > 0.0:
-            draw = gumbel(key(view.seed, step, Purpose.ORDER), view.positions)
-            scores = scores / self.noise + draw
+        scores = noisy(view, scores, self.noise, step)
         return Decision(view.best(scores, self._planned(view, step, steps)[0]))
 
     def _planned(self, view: View, step: int, steps: int) -> tuple[int, float]:
         """How many positions to commit, and the probability of each to be among them."""
-        start, end = view.window.span or (view.window.start, view.window.end)
-        masks = int(view.canvas.masked[start:end].sum())
+        masks = masks_of(view)
         left = masks / max(view.progress.block_masks, masks)
         time = times(steps, self.eps)
         behind = np.flatnonzero(time < left)
@@ -92,7 +86,7 @@ class Dimple(Policy):
         count, part = self._planned(view, step, steps)
         if self.score == "autoregressive":
             return view.best(-view.positions.astype(np.float64), count)
-        draw = uniform(key(view.seed, step, Purpose.ORDER), view.positions)
+        draw = view.uniform(step)
         if self.score == "origin":
             return view.best(draw, count)
         return view.positions[view.eligible & (draw < part)]

@@ -7,25 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.noise import Purpose, gumbel, key, uniform
-from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.method import policy
-from paradecode.methods.canvas.policies.base import Policy
-from paradecode.methods.canvas.policies.static import NAMES, SCORES, share
+from paradecode.methods.canvas.policies.planned import Planned, masks_of, noisy, share, times
+from paradecode.methods.canvas.policies.static import NAMES, SCORES, scores_of
 from paradecode.methods.canvas.view import Decision, Positions, View
 from paradecode.methods.registry import choice, parameter
 
 FINEST = 64
 """Steps a mask beyond which ``origin`` is not divided."""
-
-
-def times(steps: int, eps: float) -> NDArray[np.float32]:
-    """float32 [steps + 1]: from 1 to eps, rounded as torch.linspace rounds it."""
-    at = np.arange(steps + 1, dtype=np.float32)
-    width = (np.float32(eps) - np.float32(1)) / np.float32(steps)
-    rising = np.float32(1) + width * at
-    falling = np.float32(eps) - width * (np.float32(steps) - at)
-    return np.where(at < (steps + 1) // 2, rising, falling).astype(np.float32)
 
 
 @policy(
@@ -37,7 +26,7 @@ def times(steps: int, eps: float) -> NDArray[np.float32]:
     defaults={"blocks": "full"},
 )
 @dataclass
-class Dream(Policy):
+class Dream(Planned):
     """Commit the part of the masks that the time of each planned step asks for, best first.
 
     Step j of T commits int(masks * (1 - t(j + 1) / t(j))) positions and the last one all, with t
@@ -59,12 +48,8 @@ class Dream(Policy):
     schedule: str = choice("dream", ("dream", "even"), "even: counts are rounded, not cut")
     eps: float = parameter(1e-3, 1e-6, 0.5, "time at the last step")
 
-    def start(self, canvas: Canvas) -> None:
-        self.block, self.step, self.parts = -1, 0, np.empty(0, np.float32)
-
     def decide(self, view: View) -> Decision:
-        if view.window.block != self.block:
-            self.block, self.step = view.window.block, 0
+        if self.begins(view):
             self.parts = self._plan(view)
         if self.score == "origin":
             return Decision(self._reveal(view))
@@ -72,10 +57,7 @@ class Dream(Policy):
         self.step = step + 1
         if step == len(self.parts) - 1:
             return Decision(view.positions[view.eligible])
-        scores = SCORES[NAMES.get(self.score, self.score)](view)
-        if self.noise > 0.0:
-            noise = key(view.seed, step, Purpose.ORDER)
-            scores = scores / self.noise + gumbel(noise, view.positions)
+        scores = noisy(view, scores_of(view, self.score), self.noise, step)
         return Decision(view.best(scores, int(self._counts(view, step)[0])))
 
     def _plan(self, view: View) -> NDArray[np.float32]:
@@ -92,8 +74,7 @@ class Dream(Policy):
 
     def _counts(self, view: View, since: int) -> NDArray[np.int64]:
         """int64: how many masks each step from ``since`` on would commit of those there are now."""
-        start, end = view.window.span or (view.window.start, view.window.end)
-        masks, steps = int(view.canvas.masked[start:end].sum()), len(self.parts)
+        masks, steps = masks_of(view), len(self.parts)
         if self.schedule == "even":
             left = view.progress.block_masks * np.arange(steps - since - 1, -1, -1) // steps
             return masks - left
@@ -113,7 +94,7 @@ class Dream(Policy):
         chosen, last = view.positions[:0], len(self.parts) - 1
         while not len(chosen):
             step = min(self.step, last)
-            shown = uniform(key(view.seed, step, Purpose.ORDER), view.positions) < self.parts[step]
+            shown = view.uniform(step) < self.parts[step]
             chosen = view.positions[view.eligible & (shown | (step == last))]
             self.step += 1
         return chosen

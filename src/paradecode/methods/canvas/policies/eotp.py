@@ -26,9 +26,7 @@ def cut(view: View, decision: Decision, when: str) -> Decision:
     if decision.truncate is not None:
         return decision
     stops = np.array(view.canvas.stops, np.int32)
-    rows = view.rows(decision.commit)
-    tokens = view.proposals[rows] if decision.tokens is None else decision.tokens
-    ends = decision.commit[np.isin(tokens, stops)]
+    ends = decision.commit[np.isin(view.tokens(decision), stops)]
     if len(ends):
         return replace(decision, truncate=int(ends.min()) + 1)
     proposed = view.canvas.masked[view.positions] & np.isin(view.proposals, stops)

@@ -1,4 +1,7 @@
-"""Commit beyond the block what is sure, and some of what is most unsure within it."""
+"""Commit beyond the block what is sure, and some of what is most unsure within it.
+
+Longer than other policies: trying several tokens needs a loop of its own.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +10,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from paradecode.core.decoder import Steps
 from paradecode.core.sequence import Sequence
-from paradecode.methods.canvas.branches import MOST_ROWS, run_branches
-from paradecode.methods.canvas.canvas import Canvas
-from paradecode.methods.canvas.loop import (
-    Output,
-    Pace,
-    Unmask,
-    apply,
-    ask,
-    forced,
-    look,
-    read,
-)
+from paradecode.methods.canvas.branches import MOST_ROWS, instead, run_branches
+from paradecode.methods.canvas.loop import Unmask, forced
 from paradecode.methods.canvas.method import policy
 from paradecode.methods.canvas.policies.base import Policy
-from paradecode.methods.canvas.view import Decision, View
+from paradecode.methods.canvas.view import Decision, Marks, View
 from paradecode.methods.registry import parameter
 
 
@@ -37,61 +29,49 @@ class TryTokens(Unmask):
 
     def decode(self, seq: Sequence) -> Steps:
         canvas = self.begin(seq)
-        pace, output = Pace(canvas, self.steps), Output(seq, canvas, self.policy.revises)
         view: View | None = None
         while not seq.finished:
             if view is None:
-                window = self.blocks.window(canvas)
-                plan = self.cache.plan(canvas, window)
-                view = yield from look(seq, canvas, window, plan, self.policy, pace)
-            view = pace.of(view.within(self.blocks.narrow(view)))
+                view = yield from self.look(*self.plan())
+            view = self.narrow(view)
             decision = forced(view, self.policy.decide(view))
-            apply(canvas, view, decision)
-            self.cache.after(view, decision)
-            self.blocks.after(view, decision)
-            after = None
-            if self.policy.explored is not None and canvas.edge < canvas.end:
-                row = self.policy.explored
-                after = yield from self._best(seq, canvas, view, row, pace)
+            self.commit(view, decision, show=False)
+            after, row = None, self.policy.explored
+            if row is not None and canvas.edge < canvas.end:
+                after = yield from self._best(view, row)
                 token = canvas.tokens[view.positions[row]]
                 chance = np.exp(view.logits.select([row]).log_probability(np.array([[token]])))
                 view.confidence[row] = chance[0, 0]
-            output.show(view, decision)
+            self.show(view, decision)
             view = after
 
-    def _best(
-        self, seq: Sequence, canvas: Canvas, view: View, row: int, pace: Pace
-    ) -> Generator[Any, Any, View]:
+    def _best(self, view: View, row: int) -> Generator[Any, Any, View]:
         """Forward the canvas with each token for the explored row; write the best, see it."""
-        window = self.blocks.window(canvas)
-        plan = self.cache.plan(canvas, window)
-        forward, positions = ask(canvas, window, plan, self.policy)
-        assert forward.positions is not None
+        window, plan = self.plan()
+        forward, positions = self.ask(window, plan)
         count = max(1, min(self.policy.branches, MOST_ROWS // len(forward.tokens)))
         rivals = []
-        for token in likely(view, row, count):
-            rival = canvas.copy()
+        for token in _likely(view, row, count):
+            rival = self.canvas.copy()
             rival.tokens[view.positions[row]] = token
             if rival.rules is None or rival.rules.fits(rival.tokens, rival.masked):
                 rivals.append(rival)
-        forwards = [replace(forward, tokens=rival.tokens[forward.positions]) for rival in rivals]
-        logits = yield from run_branches(forwards)
-        canvas.stored = np.where(plan.store, canvas.tokens, canvas.stored)
+        logits = yield from run_branches([instead(forward, rival) for rival in rivals])
+        self.store(plan)
         views = [
-            read(seq, rival, window, plan.refresh, self.policy, pace, positions, rows)
+            self.read(window, plan.refresh, positions, rows, rival)
             for rival, rows in zip(rivals, logits, strict=True)
         ]
         best = max(views, key=self.policy.cascade)  # The first of equal ones.
-        canvas.tokens[:] = best.canvas.tokens
-        return replace(best, canvas=canvas)
+        self.canvas.tokens[:] = best.canvas.tokens
+        return replace(best, canvas=self.canvas)
 
 
-def likely(view: View, row: int, count: int) -> list[int]:
+def _likely(view: View, row: int, count: int) -> list[int]:
     """The proposal for a row, then the most probable other tokens."""
     ids, values = view.logits.select([row]).top_k(count + 1)
-    first = int(view.proposals[row])
     others = ids[0][np.isfinite(values[0])].tolist()
-    return [first, *(token for token in others if token != first)][:count]
+    return list(dict.fromkeys([int(view.proposals[row]), *others]))[:count]
 
 
 @policy(
@@ -142,24 +122,18 @@ class ExploreThenExploit(Policy):
         sure = view.confidence[self._reach(view)]
         return int((sure >= self.threshold).sum()), float(np.log(sure).sum())
 
-    def _reach(self, view: View) -> NDArray[np.bool_]:
+    def _reach(self, view: View) -> Marks:
         """bool [K]: masked, in the block or in those ``ahead``."""
         window = view.window
         limit = window.end + self.ahead * (window.end - window.start)
         return view.canvas.masked[view.positions] & (view.positions < limit)
 
-    def _unsure(self, view: View, free: NDArray[np.bool_]) -> list[int]:
+    def _unsure(self, view: View, free: Marks) -> list[int]:
         """Rows of the highest entropies among the ``free`` ones, none next to another."""
-        rows: list[int] = []
-        if self.explore == 0:
-            return rows
-        taken: set[int] = set()
-        order = np.flatnonzero(free)
-        for row in order[np.argsort(-view.entropy[order], kind="stable")].tolist():
-            at = int(view.positions[row])
-            if not {at - 1, at + 1} & taken:
-                rows.append(row)
-                taken.add(at)
-            if len(rows) == self.explore:
-                break
-        return rows
+        rows = np.flatnonzero(free)
+        rows = rows[np.argsort(-view.entropy[rows], kind="stable")]
+        found: dict[int, int] = {}  # Position -> row.
+        for at, row in zip(view.positions[rows].tolist(), rows.tolist(), strict=True):
+            if len(found) < self.explore and found.keys().isdisjoint((at - 1, at + 1)):
+                found[at] = row
+        return list(found.values())

@@ -1,4 +1,7 @@
-"""Forward the canvases that are likely to come next together with the present one."""
+"""Forward the canvases that are likely to come next together with the present one.
+
+Longer than other policies: the paper is about the loop, which drafts canvases and verifies them.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,10 @@ from numpy.typing import NDArray
 
 from paradecode.core.decoder import Guarantee, Steps
 from paradecode.core.logits import Logits
-from paradecode.core.request import Forward
 from paradecode.core.sequence import Sequence
-from paradecode.methods.canvas.branches import MOST_ROWS, run_branches
+from paradecode.methods.canvas.branches import MOST_ROWS, instead, run_branches
 from paradecode.methods.canvas.canvas import Canvas
-from paradecode.methods.canvas.loop import Output, Pace, Unmask, apply, ask, forced, read
+from paradecode.methods.canvas.loop import Unmask, apply, forced
 from paradecode.methods.canvas.method import policy
 from paradecode.methods.canvas.view import Decision, View, Window
 from paradecode.methods.canvas.wrapper import Wrapper
@@ -54,49 +56,42 @@ class DraftAndVerify(Unmask):
 
     def decode(self, seq: Sequence) -> Steps:
         canvas = self.begin(seq)
-        pace, output = Pace(canvas, self.steps), Output(seq, canvas, self.policy.revises)
         drafts: list[Foreseen] = []
         view: View | None = None
         while not seq.finished:
             window = self.blocks.window(canvas)
             seen = next((draft for draft in drafts if draft.answers(canvas, window)), None)
             if seen is None:
-                drafts = yield from self._compute(canvas, window, view)
+                drafts = yield from self._compute(window, view)
                 seen = drafts[0]
-            view = read(
-                seq, canvas, window, seen.refresh, self.policy, pace, seen.positions, seen.logits
-            )
-            view = pace.of(view.within(self.blocks.narrow(view)))
-            decision = shortened(view, forced(view, self.policy.decide(view)), drafts)
-            apply(canvas, view, decision)
-            self.cache.after(view, decision)
-            self.blocks.after(view, decision)
-            output.show(view, decision)
+            view = self.narrow(self.read(window, seen.refresh, seen.positions, seen.logits))
+            self.commit(view, shortened(view, forced(view, self.policy.decide(view)), drafts))
 
-    def _compute(self, canvas: Canvas, window: Window, last: View | None) -> Any:
-        """Run the forward of ``canvas``, and of those that are expected to follow it."""
+    def _compute(self, window: Window, last: View | None) -> Any:
+        """Run the forward of the canvas, and of those that are expected to follow it."""
+        canvas, steps = self.canvas, self.policy.draft_steps
         if self.policy.drafts_ahead(canvas):
-            blocks = -(-self.policy.draft_steps // self.blocks.block_length)
+            blocks = -(-steps // self.blocks.block_length)
             end = min(window.end + blocks * self.blocks.block_length, canvas.end)
             window = replace(window, end=end)
         plan = self.cache.plan(canvas, window)
-        count = min(self.policy.draft_steps, MOST_ROWS // int(plan.rows.sum()))
-        guesses = self._guesses(canvas, last, count - 1) if last is not None else []
-        forward, positions = ask(canvas, window, plan, self.policy)
+        count = min(steps, MOST_ROWS // int(plan.rows.sum()))
+        guesses = self._guesses(last, count - 1) if last is not None else []
+        forward, positions = self.ask(window, plan)
         canvases, asked, forwards = [canvas.copy()], [positions], [forward]
         for guess in guesses:
             rows = np.flatnonzero(guess.masked[positions] | (self.policy.observes != "masked"))
             if len(rows):
                 canvases.append(guess)
                 asked.append(positions[rows])
-                forwards.append(_instead(forward, guess, rows))
+                forwards.append(instead(forward, guess, rows))
         logits = yield from run_branches(forwards, self.policy.mode == "tree")
-        canvas.stored = np.where(plan.store, canvas.tokens, canvas.stored)
+        self.store(plan)
         return [Foreseen(*each, plan.refresh) for each in zip(canvases, asked, logits, strict=True)]
 
-    def _guesses(self, canvas: Canvas, last: View, count: int) -> list[Canvas]:
+    def _guesses(self, last: View, count: int) -> list[Canvas]:
         """The next canvases, if the predictions of the last view still held."""
-        canvas, blocks, commits = deepcopy((canvas, self.blocks, self.policy))
+        canvas, blocks, commits = deepcopy((self.canvas, self.blocks, self.policy))
         found: list[Canvas] = []
         while len(found) < count and last.positions[-1] < canvas.end > canvas.edge:
             stale = replace(last, canvas=canvas).within(blocks.window(canvas))
@@ -108,14 +103,6 @@ class DraftAndVerify(Unmask):
             blocks.after(stale, decision)
             found.append(canvas.copy())
         return found
-
-
-def _instead(forward: Forward, canvas: Canvas, rows: NDArray[np.int64]) -> Forward:
-    """The forward with the tokens of another canvas, and some of its logits' rows."""
-    assert forward.positions is not None
-    assert forward.logits is not None
-    tokens, logits = canvas.tokens[forward.positions], forward.logits[rows]
-    return replace(forward, tokens=tokens, logits=logits)
 
 
 def shortened(view: View, decision: Decision, drafts: list[Foreseen]) -> Decision:

@@ -13,7 +13,7 @@ from paradecode.core.request import Forward, Reply, Store
 from paradecode.core.sequence import Sequence
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.joint_layer import open_layer
-from paradecode.methods.canvas.loop import Output, Pace, Unmask, apply, ask, read
+from paradecode.methods.canvas.loop import Unmask
 from paradecode.methods.canvas.method import policy
 from paradecode.methods.canvas.policies.base import Policy
 from paradecode.methods.canvas.policies.static import SCORES
@@ -33,47 +33,36 @@ class OneByOne(Unmask):
     policy: JointSampler
 
     def decode(self, seq: Sequence) -> Steps:
-        facts, layer = seq.about(), self.policy.trained
-        layer.check(facts, self.policy.layer)
+        last, layer = seq.about().layers - 1, self.policy.trained
+        layer.check(seq.about(), self.policy.layer)
         canvas = self.begin(seq)
-        pace, output = Pace(canvas, self.steps), Output(seq, canvas, self.policy.revises)
         while not seq.finished:
-            window = self.blocks.window(canvas)
-            plan = self.cache.plan(canvas, window)
-            forward, positions = ask(canvas, window, plan, self.policy)
-            reply: Reply = yield replace(forward, hidden=(facts.layers - 1,))
-            canvas.stored = np.where(plan.store, canvas.tokens, canvas.stored)
-            logits = reply.logits
+            window, plan = self.plan()
+            forward, positions = self.ask(window, plan)
+            reply: Reply = yield replace(forward, hidden=(last,))
+            self.store(plan)
             assert forward.positions is not None
             about = forward.positions + int(canvas.shift)
-            states = reply.hidden[facts.layers - 1][about < canvas.end]
+            states = reply.hidden[last][about < canvas.end]
             about = about[about < canvas.end]
-            seen = _seen(canvas, about)
             for turn in range(self.policy.tokens):
-                view = read(seq, canvas, window, plan.refresh, self.policy, pace, positions, logits)
-                if turn == 0:
-                    window = self.blocks.narrow(view)
-                view = pace.of(view.within(window))
-                decision = self.policy.decide(view)
-                apply(canvas, view, decision)
-                self.cache.after(view, decision)
-                self.blocks.after(view, decision)
-                output.show(view, decision)
+                view = self.read(window, plan.refresh, positions, reply.logits)
+                view = self.narrow(view, window if turn else None)
+                window = view.window
+                self.commit(view, self.policy.decide(view))
                 positions = positions[canvas.masked[positions]]
                 inside = (positions >= window.start) & (positions < window.end)
                 if seq.finished or not inside.any() or turn + 1 == self.policy.tokens:
                     break
-                states = layer(canvas.tokens[about], states, about, seen)
-                rows = states[np.searchsorted(about, positions)]
+                states = layer(canvas.tokens[about], states, about, _seen(canvas, about))
                 reply = yield Forward(
                     canvas.tokens[positions],
                     store=Store.NONE,
                     positions=positions.astype(np.int32),
                     logits=np.arange(len(positions), dtype=np.int32),
                     layers=(),
-                    resume=rows,
+                    resume=states[np.searchsorted(about, positions)],
                 )
-                logits = reply.logits
 
 
 def _seen(canvas: Canvas, positions: NDArray[np.integer]) -> NDArray[np.bool_] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -58,18 +58,10 @@ class Learn2PD(Wrapper):
 
     def decide(self, view: View) -> Decision:
         first = self.inner.decide(view)
-        inside = (view.positions >= view.window.start) & (view.positions < view.window.end)
+        inside = view.inside
         final = np.zeros(len(view.positions), bool)
         offsets = view.positions[inside] - view.window.start
         final[inside] = self.trained.judge(view.confidence[inside], offsets) > self.sure
         final &= view.eligible & ~np.isin(view.positions, first.commit)
-        decision = first
-        if final.any():
-            rows = view.rows(first.commit)
-            tokens = view.proposals[rows] if first.tokens is None else first.tokens
-            decision = replace(
-                first,
-                commit=np.concatenate([first.commit, view.positions[final]]),
-                tokens=np.concatenate([tokens, view.proposals[final]]),
-            )
+        decision = view.and_also(first, final) if final.any() else first
         return decision if self.end == OFF else cut(view, decision, self.end)

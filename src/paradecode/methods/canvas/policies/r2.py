@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from paradecode.core.noise import Purpose, key, uniform
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.method import policy
 from paradecode.methods.canvas.policies import POLICIES
-from paradecode.methods.canvas.view import Decision, View
+from paradecode.methods.canvas.view import Decision, Marks, View
 from paradecode.methods.canvas.wrapper import Wrapper
 from paradecode.methods.registry import choice, parameter, part
-
-Marks = NDArray[np.bool_]
 
 
 @policy(
@@ -33,8 +29,8 @@ class R2(Wrapper):
     On what the policy underneath leaves masked, in this order: ``width`` adjacent positions, at
     most ``gaps`` of them decided, whose mean probability reaches ``sure``; of ``run`` or more
     adjacent masks with the same token one, if the best of them is above ``sure``; tokens that were
-    proposed ``stays`` times in a row and have probability ``steady``. The paper's fine-tuned
-    checkpoints are not needed. All rules read the proposals and their probabilities.
+    proposed ``stays`` times in a row and have probability ``steady``. It works with the paper's
+    fine-tuned checkpoints (`paradecode train r2`) and without them.
 
     When: ``threshold`` leaves the same proposals standing forward after forward. Check the quality:
     its rules see the proposals only.
@@ -57,23 +53,12 @@ class R2(Wrapper):
         super().start(canvas)
 
     def decide(self, view: View) -> Decision:
-        first = self.inner.decide(view)
+        first = view.or_best(self.inner.decide(view))
         left = view.eligible & ~np.isin(view.positions, first.commit)
-        if not len(first.commit) and not len(first.revoke):  # What the loop would force.
-            first = replace(first, commit=view.best(view.confidence, 1), tokens=None)
-            left[view.rows(first.commit)] = False
         more = np.zeros(len(left), bool)
         for rule in (self._neighbourhoods, self._runs, self._persistent):
             more |= rule(view, left & ~more)
-        if not more.any():
-            return first
-        rows = view.rows(first.commit)
-        tokens = view.proposals[rows] if first.tokens is None else first.tokens
-        return replace(
-            first,
-            commit=np.concatenate([first.commit, view.positions[more]]),
-            tokens=np.concatenate([tokens, view.proposals[more]]),
-        )
+        return view.and_also(first, more) if more.any() else first
 
     def _neighbourhoods(self, view: View, left: Marks) -> Marks:
         """bool [K]: in a window of ``width`` that is sure on average."""
@@ -84,34 +69,24 @@ class R2(Wrapper):
         masks, sure = np.zeros(end - start), np.zeros(end - start)
         masks[at], sure[at] = 1.0, view.confidence[left]
         counts, sums = (np.convolve(x, np.ones(self.width), "valid") for x in (masks, sure))
-        counts = np.rint(counts)
-        fits = (counts > 0) & (self.width - counts <= self.gaps)
-        good = fits & (sums >= self.sure * counts)
+        few = (counts > 0) & (self.width - counts <= self.gaps)
+        good = few & (sums >= self.sure * counts)
         inside = np.convolve(good, np.ones(self.width)) > 0.5
-        chosen = np.zeros(len(left), bool)
-        chosen[np.flatnonzero(left)[inside[at]]] = True
+        chosen = left.copy()
+        chosen[left] = inside[at]
         return chosen
 
     def _runs(self, view: View, left: Marks) -> Marks:
         """bool [K]: one of each run of masks with the same proposal."""
         chosen, rows = np.zeros(len(left), bool), np.flatnonzero(left)
-        if self.run == 0 or not len(rows):
-            return chosen
         at, tokens = view.positions[rows], view.proposals[rows]
         ends = np.flatnonzero((np.diff(at) != 1) | (np.diff(tokens) != 0)) + 1
-        for group in np.split(rows, ends):
+        scores = view.uniform(view.progress.step) if self.pick == "random" else view.confidence
+        for group in np.split(rows, ends) if self.run else []:
             if len(group) >= self.run and view.confidence[group].max() > self.sure:
-                chosen[self._one_of(view, group)] = True
+                best = len(group) // 2 if self.pick == "mid" else scores[group].argmax()
+                chosen[group[best]] = True
         return chosen
-
-    def _one_of(self, view: View, group: NDArray[np.int64]) -> int:
-        if self.pick == "mid":
-            return int(group[len(group) // 2])
-        scores = view.confidence[group]
-        if self.pick == "random":
-            noise = key(view.seed, view.progress.step, Purpose.ORDER)
-            scores = uniform(noise, view.positions[group])
-        return int(group[scores.argmax()])
 
     def _persistent(self, view: View, left: Marks) -> Marks:
         """bool [K]: proposed again and again; counts this forward."""
@@ -124,8 +99,6 @@ class R2(Wrapper):
         forgotten = view.positions[~left]
         self.token[forgotten], self.count[forgotten] = -1, 0
         value = {"last": sure, "ave": self.total[at] / self.count[at], "max": self.most[at]}
-        chosen = np.zeros(len(left), bool)
-        if self.stays:
-            steady = (self.count[at] >= self.stays) & (value[self.statistic] >= self.steady)
-            chosen[np.flatnonzero(left)[steady]] = True
+        chosen = left & bool(self.stays)
+        chosen[left] &= (self.count[at] >= self.stays) & (value[self.statistic] >= self.steady)
         return chosen

@@ -52,9 +52,8 @@ class Refine(Wrapper):
         steps = view.progress.steps
         if view.progress.step < steps - ceil(steps * self.last):
             return first
-        inside = (view.positions >= view.window.start) & (view.positions < view.window.end)
         ours = ~view.canvas.masked[view.positions] & ~self.placed[view.positions]
-        decided = np.flatnonzero(inside & ours)
+        decided = np.flatnonzero(view.inside & ours)
         decided = decided[~np.isin(view.positions[decided], first.revoke)]
         order = np.argsort(-view.confidence[decided], kind="stable")
         chosen = decided[order[: ceil(len(decided) * self.share)]]
@@ -62,14 +61,6 @@ class Refine(Wrapper):
         chosen = np.sort(chosen[(now != then) & (view.confidence[chosen] >= self.least)])
         if not len(chosen):
             return first
-        if not len(first.commit) and not len(first.revoke):  # What the loop would force.
-            first = replace(first, commit=view.best(view.confidence, 1), tokens=None)
-        rows = view.rows(first.commit)
-        tokens = view.proposals[rows] if first.tokens is None else first.tokens
-        corrected = view.positions[chosen]
-        return replace(
-            first,
-            commit=np.concatenate([first.commit, corrected]),
-            tokens=np.concatenate([tokens, view.proposals[chosen]]),
-            revoke=np.concatenate([first.revoke, corrected]),
-        )
+        first = view.or_best(first)
+        revoke = np.concatenate([first.revoke, view.positions[chosen]])
+        return replace(view.and_also(first, chosen), revoke=revoke)

@@ -7,11 +7,9 @@ from math import cos, floor, pi
 
 import numpy as np
 
-from paradecode.core.noise import Purpose, gumbel, key
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.method import policy
-from paradecode.methods.canvas.policies.base import Policy
-from paradecode.methods.canvas.policies.static import share
+from paradecode.methods.canvas.policies.planned import Planned, share
 from paradecode.methods.canvas.view import Decision, View
 from paradecode.methods.registry import choice, parameter
 
@@ -29,7 +27,7 @@ ROUNDS = 8
     defaults={"steps": 12},
 )
 @dataclass
-class Remask(Policy):
+class Remask(Planned):
     """Keep the best positions of each round on a cosine schedule; decided ones may be masked again.
 
     After round j of T floor(n cos(pi/2 (j + 1)/T)) of n positions are masked, and none after the
@@ -53,19 +51,18 @@ class Remask(Policy):
     limit: int = parameter(1, 0, 12, "paper: how often a position may be masked again")
 
     def start(self, canvas: Canvas) -> None:
-        self.block, self.round = -1, 0
+        super().start(canvas)
         self.committed = np.full(canvas.end, np.inf)  # The probability then; inf: not by us.
         self.revoked = np.zeros(canvas.end, np.int64)
 
     def decide(self, view: View) -> Decision:
-        if view.window.block != self.block:
-            self.block, self.round = view.window.block, 0
+        self.begins(view)
         # More rounds a mask would mask again what they commit, without an end in sight.
         rounds = min(share(view.progress), ROUNDS * max(view.progress.block_masks, 1))
         decision = Decision()
         while not len(decision.commit) and not len(decision.revoke):
-            decision = self._next(view, min(self.round, rounds - 1), rounds)
-            self.round += 1
+            decision = self._next(view, min(self.step, rounds - 1), rounds)
+            self.step += 1
         self.committed[decision.commit] = view.confidence[view.rows(decision.commit)]
         self.revoked[decision.revoke] += 1
         return decision
@@ -77,15 +74,13 @@ class Remask(Policy):
         count = min(max(floor(all_masks * cos(pi / 2 * done)), 1), max(all_masks - 1, 0))
         unseen = view.canvas.masked[view.window.start : view.window.end].sum()
         count = max(count - int(unseen - view.eligible.sum()), 0)
-        inside = (view.positions >= view.window.start) & (view.positions < view.window.end)
-        ours = inside & ~view.eligible & np.isfinite(self.committed[view.positions])
+        ours = view.inside & ~view.eligible & np.isfinite(self.committed[view.positions])
         now = np.exp(view.logits.log_probability(view.canvas.tokens[view.positions][:, None])[:, 0])
         scores = np.where(view.eligible, view.confidence, np.inf)
         if self.form == "released":
             scores = np.where(ours, now * (1.0 - done), scores)
-        draw = gumbel(key(view.seed, turn, Purpose.ORDER), view.positions)
         with np.errstate(divide="ignore"):
-            ranks = np.log(scores) + self.noise * (1.0 - done) * draw
+            ranks = np.log(scores) + self.noise * (1.0 - done) * view.gumbel(turn)
         masked = np.zeros(len(ranks), bool)
         rows = np.flatnonzero(view.eligible | ours)
         masked[rows[np.argsort(ranks[rows], kind="stable")[:count]]] = True

@@ -10,23 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.decoder import Guarantee
-from paradecode.core.noise import Purpose, key, uniform
 from paradecode.methods.canvas.method import policy
 from paradecode.methods.canvas.policies.base import Policy
-from paradecode.methods.canvas.view import Decision, Progress, View
+from paradecode.methods.canvas.policies.planned import quota
+from paradecode.methods.canvas.view import Decision, View
 from paradecode.methods.registry import choice
-
-
-def random_order(view: View) -> NDArray[np.float64]:
-    """Noise of (seed, position): a random order that is fixed for the request."""
-    return uniform(key(view.seed, 0, Purpose.ORDER), view.positions)
-
 
 SCORES: Mapping[str, Callable[[View], NDArray[np.float64]]] = {
     "confidence": lambda view: view.confidence,
     "margin": lambda view: view.margin,
     "entropy": lambda view: -view.entropy,
-    "random": random_order,
+    "random": lambda view: view.uniform(0),  # An order that is fixed for the request.
 }
 """By which positions are ranked, best first."""
 
@@ -36,21 +30,9 @@ NAMES = {
 """What the models' own scripts call them."""
 
 
-def share(progress: Progress) -> int:
-    """The block's part of the planned steps, by its masks; at least one."""
-    p = progress
-    after = p.before + p.block_masks
-    return max(1, p.steps * after // p.masks - p.steps * p.before // p.masks)
-
-
-def quota(progress: Progress) -> int:
-    """How many positions this forward commits when ``steps`` are spread evenly.
-
-    The block gets its share of ``steps``; of m masks in T steps the first ``m % T`` steps commit
-    one more than the others. Where the lengths divide one another this is LLaDA's schedule.
-    """
-    masks, steps = progress.block_masks, share(progress)
-    return max(1, masks // steps + (progress.block_step < masks % steps))
+def scores_of(view: View, name: str) -> NDArray[np.float64]:
+    """float64 [K]: the scores of a name of ours or of the models' scripts."""
+    return SCORES[NAMES.get(name, name)](view)
 
 
 def guarantee(settings: Mapping[str, Any]) -> Guarantee:
@@ -82,5 +64,4 @@ class Static(Policy):
     score: str = choice("confidence", (*SCORES, *NAMES), "what ranks the positions")
 
     def decide(self, view: View) -> Decision:
-        scores = SCORES[NAMES.get(self.score, self.score)](view)
-        return Decision(view.best(scores, quota(view.progress)))
+        return Decision(view.best(scores_of(view, self.score), quota(view.progress)))

@@ -1,0 +1,60 @@
+"""What policies share that plan their steps before a block begins: counts, times and noise."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.methods.canvas.canvas import Canvas
+from paradecode.methods.canvas.policies.base import Policy
+from paradecode.methods.canvas.view import Progress, View
+
+
+def share(progress: Progress) -> int:
+    """The block's part of the planned steps, by its masks; at least one."""
+    p = progress
+    after = p.before + p.block_masks
+    return max(1, p.steps * after // p.masks - p.steps * p.before // p.masks)
+
+
+def quota(progress: Progress) -> int:
+    """How many positions this forward commits when ``steps`` are spread evenly.
+
+    The block gets its share of ``steps``; of m masks in T steps the first ``m % T`` steps commit
+    one more than the others. Where the lengths divide one another this is LLaDA's schedule.
+    """
+    masks, steps = progress.block_masks, share(progress)
+    return max(1, masks // steps + (progress.block_step < masks % steps))
+
+
+def times(steps: int, eps: float) -> NDArray[np.float32]:
+    """float32 [steps + 1]: from 1 to eps, rounded as torch.linspace rounds it."""
+    at = np.arange(steps + 1, dtype=np.float32)
+    width = (np.float32(eps) - np.float32(1)) / np.float32(steps)
+    rising = np.float32(1) + width * at
+    falling = np.float32(eps) - width * (np.float32(steps) - at)
+    return np.where(at < (steps + 1) // 2, rising, falling).astype(np.float32)
+
+
+class Planned(Policy):
+    """Counts the planned steps of each block in ``step``, which may run ahead of the forwards."""
+
+    def start(self, canvas: Canvas) -> None:
+        self.block, self.step = -1, 0
+
+    def begins(self, view: View) -> bool:
+        """Whether this is the first forward of a block; ``step`` is 0 then."""
+        if view.window.block == self.block:
+            return False
+        self.block, self.step = view.window.block, 0
+        return True
+
+
+def masks_of(view: View) -> int:
+    """Masks that are left of what the planned steps are shared over."""
+    return int(view.canvas.masked[view.window.shared].sum())
+
+
+def noisy(view: View, scores: NDArray[np.float64], noise: float, step: int) -> NDArray[np.float64]:
+    """The scores over the temperature ``noise``, plus Gumbel noise of the step; 0 changes none."""
+    return scores if noise == 0.0 else scores / noise + view.gumbel(step)
