@@ -31,7 +31,7 @@ def test_every_floor_of_the_design_is_seen():
         ("paradecode.core.tree", "def late():\n    import paradecode.models.config"),
         ("paradecode.core.tree", "from ..engine.engine import Engine"),
         ("paradecode.core.tree", "from .. import engine"),
-        ("paradecode.core.tree", "if TYPE_CHECKING:\n    from paradecode.engine.text import Text"),
+        ("paradecode.core.tree", "if TYPE_CHECKING:\n    from paradecode.engine.cost import Load"),
         ("paradecode.core.tree", "import_module('paradecode.engine.engine')"),
         ("paradecode.models.config", "from paradecode.backends.interface import PAGE"),
         ("paradecode.models.config", "from paradecode.methods.registry import parse"),

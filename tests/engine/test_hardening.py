@@ -14,8 +14,8 @@ from paradecode.core.layers import Half
 from paradecode.core.request import Apply, Fork, Forward, Store
 from paradecode.core.sequence import Sequence
 from paradecode.core.tree import EMPTY, TokenTree
-from paradecode.engine.text import Text
 from paradecode.methods.draft.verifiers import coupled
+from paradecode.models.text_stream import OutputText
 from paradecode.testing.toy import ToyBackend, ToyText, letter
 
 ONE = np.ones((1, 1), np.float32)
@@ -313,7 +313,7 @@ def test_forking_for_ever_is_stopped() -> None:
 
 
 def test_text_ends_at_the_stop_string_even_if_more_was_held_back() -> None:
-    text = Text(ToyText(), ["c"])
+    text = OutputText(ToyText(), ["c"])
     stopped = [text.push(token) for token in (0, 1, 2, 3)]
     text.finish()
     assert stopped == [False, False, False, True]

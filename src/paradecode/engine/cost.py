@@ -1,4 +1,4 @@
-"""t(K): what a forward of K rows costs on this machine, measured and remembered."""
+"""What a step costs on this machine: forwards measured and remembered, and the present load."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import platform
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from paradecode.backends.interface import PAGE, Backend, Span
+from paradecode.core.sequence import TARGET
 
 QUICK_ROWS, QUICK_CONTEXTS, QUICK_REPEATS = (1, 2, 4, 8, 16, 32), (256,), 5
 FULL_ROWS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64)
@@ -24,6 +25,8 @@ ENOUGH_REPEATS, LONG = 12, 10.0
 """With so many repeats a measurement that has taken longer than so many seconds ends."""
 MANY_ROWS = 16
 """Forwards of more rows take most of the time, so they get a quarter of the repeats."""
+STEP_SECONDS, SEQUENCE_SECONDS, DRAFT_SECONDS = 8e-5, 8e-5, 6e-5
+"""Python's part of a step: once, for each sequence, and for a sequence's draft (measured)."""
 STEP = 32
 """Tokens of context between two values of :meth:`CostCurve.at`."""
 
@@ -77,6 +80,42 @@ def _line(x: float, xs: Sequence[float], ys: Sequence[float]) -> float:
     end = min(bisect_left(xs, x), len(xs) - 1)
     slope = max(0.0, (ys[end] - ys[end - 1]) / (xs[end] - xs[end - 1]))
     return ys[end - 1] + slope * (x - xs[end - 1])
+
+
+@dataclass
+class Load:
+    """What the engine's target steps hold at present, and what they cost.
+
+    Attributes:
+        curve: measured cost of a forward, or None.
+        others: the same for the other models.
+        sequences, rows: of the last target forward.
+    """
+
+    curve: CostCurve | None = None
+    others: dict[str, CostCurve] = field(default_factory=dict)
+    sequences: int = 1
+    rows: int = 1
+
+    @property
+    def overhead(self) -> float:
+        """Seconds of a step outside of forwards."""
+        return STEP_SECONDS + SEQUENCE_SECONDS * self.sequences
+
+    def seconds(self, model: str, rows: int, before: int, length: int) -> float | None:
+        """Of a step with ``rows`` rows of a sequence; None where the cost was not measured.
+
+        Args:
+            before: its rows in the last target forward; those of the others stay.
+            length: its tokens.
+        """
+        if model != TARGET:
+            other = self.others.get(model)
+            return other.at(rows, length) + self.overhead if other else None
+        if self.curve is None:
+            return None
+        forward = self.curve.at(max(0, self.rows - before) + rows, length)
+        return forward + self.overhead + (DRAFT_SECONDS if rows > 1 else 0.0)
 
 
 def measure(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,68 +13,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.backends.interface import PAGE, Backend, Span, SpanResult
-from paradecode.core.checks import attributes, flag, whole
 from paradecode.core.errors import BackendLost, CapacityError, DecoderError
 from paradecode.core.layers import Layers
 from paradecode.core.noise import MASK64, mix
 from paradecode.core.request import TARGET, Apply, Forward, Store
 from paradecode.core.vocabulary import Vocabulary
-from paradecode.engine.cache import Cache
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.live import Call, Live
-from paradecode.engine.load import Load
-from paradecode.engine.pages import PagePool, first_key
 from paradecode.engine.request import GenerationRequest
+from paradecode.engine.resources import Limits as Limits
+from paradecode.engine.resources import Resources
 from paradecode.engine.scheduler import OUTPUT_WEIGHT, Queue, share_out
 from paradecode.engine.sequence import LiveSequence
-from paradecode.engine.text import NewTextStream, Text
+from paradecode.models.text_stream import NewTextStream
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Sizes fixed when the engine starts.
-
-    Attributes:
-        batch: sequences that run at the same time.
-        step_tokens: rows of one packed forward, beyond which prompts are cut.
-        kv_tokens: K/V slots of each model, for all sequences and the prefix cache together.
-        draft_tokens: slots set aside for the tentative rows of each running sequence.
-        tenants: how many tenants' shared stores (of methods that learn) are kept.
-        prefix_cache: whether prompts reuse the K/V of earlier requests.
-    """
-
-    batch: int = 64
-    step_tokens: int = 512
-    kv_tokens: int = 32768
-    draft_tokens: int = 64
-    tenants: int = 64
-    prefix_cache: bool = True
-
-    def __post_init__(self) -> None:
-        attributes(self, _LIMITS)
-
-
-_LIMITS = {
-    "batch": whole(1, 4096),
-    "step_tokens": whole(1, 1 << 20),
-    "kv_tokens": whole(PAGE, 1 << 30),
-    "draft_tokens": whole(0, 4096),
-    "tenants": whole(1, 1 << 16),
-    "prefix_cache": flag,
-}
-
-
-class Engine:
+class Engine(Resources):
     """Runs many requests at once, each with its own method. Not thread-safe: one owner steps it.
 
-    Args:
-        models: backends by name; ``target`` is the one whose distribution the output follows.
-        limits: sizes.
-        new_text: makes a detokeniser for one output; without it there is no text and no stop text.
-        curve: what a target forward costs here; methods without it verify all they draft.
-        vocabularies: of the models whose tokens are not the target's.
+    Attributes:
+        queue: requests that wait.
+        running: requests that take part in the steps.
+        forwards: how many packed forwards were run, over all models.
     """
 
     def __init__(
@@ -86,19 +47,9 @@ class Engine:
         curve: CostCurve | None = None,
         vocabularies: Mapping[str, Vocabulary] | None = None,
     ) -> None:
-        self._vocabularies = dict(vocabularies or {})
-        self.models, self.limits = dict(models), limits or Limits()
-        self.config = self.models[TARGET].config
-        self._new_text = new_text
-        pages = -(-self.limits.kv_tokens // PAGE)
-        self.pools = {name: PagePool(pages) for name in self.models}
-        for backend in self.models.values():
-            backend.reserve(pages)
+        super().__init__(models, limits, new_text, curve, vocabularies)
         self.queue = Queue()
         self.running: list[Live] = []
-        self._reserved = 0
-        self._stores: OrderedDict[str, dict[str, Any]] = OrderedDict()
-        self.load = Load(curve)
         self.forwards = 0
         self._unseeded = mix(time.time_ns() & MASK64)
 
@@ -111,9 +62,12 @@ class Engine:
             InvalidInput: if the prompt or a parameter cannot be served by this model.
             CapacityError: if it could never fit into the K/V memory.
         """
-        sequence = self._open(request)
-        live = Live(request, sequence, self._new_text, self._set_aside)
-        live.reserved = self._pages_needed(request)
+        request.check(self.config, self.new_text is not None)
+        if request.params.seed is None:
+            self._unseeded = mix(self._unseeded)
+            request = replace(request, params=replace(request.params, seed=self._unseeded))
+        sequence = LiveSequence(request, self)
+        live = Live(request, sequence, self)
         if live.reserved > self.pools[TARGET].count:
             raise CapacityError(
                 f"prompt and max_tokens need {live.reserved * PAGE} K/V slots, the engine has "
@@ -164,79 +118,14 @@ class Engine:
 
     # How a step works.
 
-    def _open(self, request: GenerationRequest) -> LiveSequence:
-        request.check(self.config, self._new_text is not None)
-        params = request.params
-        if params.seed is None:
-            self._unseeded = mix(self._unseeded)
-            params = replace(params, seed=self._unseeded)
-        eos = () if params.ignore_eos else self.config.eos_tokens
-        text = Text(self._new_text() if self._new_text else None, params.stop)
-        sequence = LiveSequence(
-            np.asarray(request.prompt).astype(np.int32),
-            params,
-            tuple({*eos, *params.stop_token_ids}),
-            self.config.context_length,
-            text,
-            lambda model: self._open_cache(model, request.salt, self._pages_needed(request) * PAGE),
-            self.load,
-            self._stores_of(request.salt),
-            self._vocabularies,
-            # One page of the reservation is for copies; draft rows come behind the tokens.
-            (self._pages_needed(request) - 1) * PAGE - self.limits.draft_tokens,
-            request.constraint,
-        )
-        if request.prediction is not None:  # No output is longer than the context.
-            ids = np.asarray(request.prediction)[: self.config.context_length]
-            sequence.prediction = ids.astype(np.int32)
-        return sequence
-
-    def _stores_of(self, salt: str) -> dict[str, Any]:
-        """The tenant's shared stores; the tenant that was quiet longest is forgotten."""
-        stores = self._stores.setdefault(salt, {})
-        self._stores.move_to_end(salt)
-        if len(self._stores) > self.limits.tenants:
-            self._stores.popitem(last=False)
-        return stores
-
-    def _open_cache(self, model: str, salt: str, capacity: int) -> Cache:
-        if model not in self.models:
-            raise DecoderError(
-                f"the method needs a model {model!r}, which was not loaded; give {model}_model"
-            )
-        key = first_key(salt, model)
-        cache = Cache(
-            self.models[model], self.pools[model], key, self.limits.draft_tokens, capacity
-        )
-        cache.reusable = cache.reusable and self.limits.prefix_cache
-        return cache
-
-    def _pages_needed(self, request: GenerationRequest) -> int:
-        """The most pages a request can hold in one model."""
-        block = max(self.config.block_length, 1)  # A canvas ends with a whole block.
-        end = -(-(len(request.prompt) + request.params.max_tokens) // block) * block
-        end = min(end, self.config.context_length)
-        return -(-(end + self.limits.draft_tokens) // PAGE) + 1
-
-    def _set_aside(self, live: Live, pages: int) -> None:
-        """Reserve further pages for a running request: its forks."""
-        free = self.pools[TARGET].count - self._reserved
-        if pages > free:
-            raise CapacityError(
-                f"the forks can need {pages} more K/V pages, {free} are not set aside for others; "
-                "fork less, lower max_tokens or raise kv_tokens"
-            )
-        live.reserved += pages
-        self._reserved += pages
-
     def _admit(self, changed: list[LiveSequence]) -> None:
         while len(self.queue) and len(self.running) < self.limits.batch:
             live = self.queue.peek()
-            if self._reserved + live.reserved > self.pools[TARGET].count and self.running:
+            if live.reserved > self.unreserved and self.running:
                 return
             self.queue.pop()
             self.running.append(live)
-            self._reserved += live.reserved
+            self.reserve(live.reserved)
             self._guard(live, live.start, changed)
 
     def _advance(self, live: Live, changed: list[LiveSequence]) -> None:
@@ -348,7 +237,7 @@ class Engine:
     def _end(self, live: Live, reason: str, error: Exception | None = None) -> None:
         if live in self.running:
             self.running.remove(live)
-            self._reserved -= live.reserved
+            self.reserve(-live.reserved)
             if not self.running:
                 self.load.sequences = self.load.rows = 1
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,8 +17,8 @@ from paradecode.core.request import TARGET, Apply, Attend, Fork, Forward, Overwr
 from paradecode.core.request import Request as DecoderRequest
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.engine.request import GenerationRequest
+from paradecode.engine.resources import Resources
 from paradecode.engine.sequence import LiveSequence
-from paradecode.engine.text import NewTextStream, Text
 
 MAX_FORKS = 64
 """Children of one fork, and forks in a row without another request."""
@@ -110,26 +110,24 @@ class Call:
 class Live:
     """One request that was given to the engine.
 
-    Args:
-        set_aside: reserves further pages, or raises CapacityError.
+    Attributes:
+        reserved: pages set aside for it in each model, those of its forks included.
     """
 
     def __init__(
         self,
         request: GenerationRequest,
         sequence: LiveSequence,
-        new_text: NewTextStream | None,
-        set_aside: Callable[[Live, int], None],
+        resources: Resources,
     ) -> None:
-        self.request, self.sequence = request, sequence
-        self._new_text, self._set_aside = new_text, set_aside
+        self.request, self.sequence, self._resources = request, sequence, resources
         self._generator = request.decoder().decode(sequence)
         self._waiting: list[Call | Apply] = []
         self._answers: list[Any] = []
         self._as_list = False
         self._idle = 0
         self.children: list[LiveSequence] = []
-        self.reserved = self._own = 0
+        self.reserved = self._own = resources.pages_for(request)
 
     @property
     def calls(self) -> list[Call]:
@@ -144,7 +142,6 @@ class Live:
         ]
 
     def start(self) -> None:
-        self._own = self.reserved
         self.sequence.admit()
         self._resume(None)
 
@@ -227,11 +224,10 @@ class Live:
             raise DecoderError(f"a sequence can be forked 1 to {MAX_FORKS} times, not {count}")
         # The pages that are full now stay shared; all others a child may come to hold alone.
         full = min((cache.length // PAGE for cache in self.sequence.caches.values()), default=0)
-        self._set_aside(self, count * (self._own - full))
-        children = []
-        for _ in range(count):
-            stream = self._new_text() if self._new_text else None
-            children.append(self.sequence.fork(Text(stream, self.sequence.params.stop)))
+        pages = count * (self._own - full)
+        self._resources.reserve_for_forks(pages)
+        self.reserved += pages
+        children = [self.sequence.fork() for _ in range(count)]
         self.children += children
         return children
 

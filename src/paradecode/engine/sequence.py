@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.constraint import Constraint
+from paradecode.backends.interface import PAGE
 from paradecode.core.errors import DecoderError
 from paradecode.core.logprobs import token_logprobs
-from paradecode.core.sampling import Sampler, SamplingParams
+from paradecode.core.sampling import Sampler
 from paradecode.core.sequence import TARGET, ModelFacts, Verdict
 from paradecode.core.sequence import Sequence as SequenceProtocol
 from paradecode.core.trace import CanvasStep, Stats, Step, TokenLogprob
 from paradecode.core.tree import EMPTY, TokenTree
-from paradecode.core.vocabulary import Vocabulary
 from paradecode.engine.cache import Cache
-from paradecode.engine.load import Load
-from paradecode.engine.text import Text
+from paradecode.engine.request import GenerationRequest
+from paradecode.engine.resources import Resources
 from paradecode.engine.translation import Translation
+from paradecode.models.text_stream import OutputText
 
 T = TypeVar("T")
 
@@ -44,55 +44,45 @@ class Draft:
     drafted: int = 0
 
 
+_FACTS = [entry.name for entry in fields(ModelFacts) if entry.name != "vocabulary"]
+
+
 class LiveSequence:
     """The engine's side of :class:`paradecode.core.sequence.Sequence`.
 
     Args:
-        prompt: int32 [p], at least one token.
-        params: of this output (``n`` is 1 and ``seed`` is set).
-        stop_ids: token ids that end the output.
-        context: the model's context length.
-        text: where output tokens become text.
-        open_cache: makes the cache of a model by name; raises DecoderError for unknown names.
-        load: what the engine's steps hold at present, for methods that weigh their cost.
-        stores: what the requests of this one's tenant share.
-        vocabularies: of the models whose tokens are not the target's.
-        reserved: slots set aside in each model's K/V memory; None sets no bound.
-        constraint: what the output must be.
+        request: what is wanted; its ``seed`` is set.
+        resources: what the engine provides.
 
     Attributes:
+        caches: keys and values in each model that was used so far.
         error: what ended the request, when ``finish_reason`` is ``error``.
         late_error: what the method raised after the output's end. The output stands.
     """
 
-    def __init__(
-        self,
-        prompt: NDArray[np.int32],
-        params: SamplingParams,
-        stop_ids: Sequence[int],
-        context: int,
-        text: Text,
-        open_cache: Callable[[str], Cache],
-        load: Load | None = None,
-        stores: dict[str, Any] | None = None,
-        vocabularies: Mapping[str, Vocabulary] | None = None,
-        reserved: int | None = None,
-        constraint: Constraint | None = None,
-    ) -> None:
-        self.params, self.prompt_length, self.context = params, len(prompt), context
-        self.prediction: NDArray[np.int32] | None = None
-        self.constraint = constraint
-        matcher = None if constraint is None else constraint.follow(stop_ids)
-        self.sampler = Sampler(params, prompt, stop_ids, matcher)
-        self.text = text
+    def __init__(self, request: GenerationRequest, resources: Resources) -> None:
+        params, config = request.params, resources.config
+        prompt = np.asarray(request.prompt).astype(np.int32)
+        eos = () if params.ignore_eos else config.eos_tokens
+        self._stops = frozenset({*eos, *params.stop_token_ids})
+        matcher = None
+        if request.constraint is not None:
+            matcher = request.constraint.follow(tuple(self._stops))
+        self._request, self._resources = request, resources
+        self.params, self.prompt_length, self.context = params, len(prompt), config.context_length
+        self.constraint = request.constraint
+        self.prediction = request.prediction
+        if self.prediction is not None:  # No output is longer than the context.
+            self.prediction = np.asarray(self.prediction)[: self.context].astype(np.int32)
+        self.sampler = Sampler(params, prompt, tuple(self._stops), matcher)
+        stream = None if resources.new_text is None else resources.new_text()
+        self.text = OutputText(stream, params.stop)
         self.caches: dict[str, Cache] = {}
-        self._open_cache, self._load, self._last_rows = open_cache, load, 1
-        self._stores = {} if stores is None else stores
+        self._stores = resources.stores_of(request.salt)
         self._translations = {
-            name: Translation(vocabulary) for name, vocabulary in (vocabularies or {}).items()
+            name: Translation(vocabulary) for name, vocabulary in resources.vocabularies.items()
         }
-        self._reserved = reserved
-        self._stops = frozenset(stop_ids)
+        self._last_rows = 1
         self._buffer = np.empty(len(prompt) + 64, np.int32)
         self._buffer[: len(prompt)] = prompt
         self._length = len(prompt)
@@ -129,24 +119,15 @@ class LiveSequence:
     def about(self, model: str = TARGET) -> ModelFacts:
         config = self.cache(model).backend.config
         translation = self._translations.get(model)
-        return ModelFacts(
-            config.layers,
-            config.hidden_size,
-            config.vocab_size,
-            translation.vocabulary if translation else None,
-            config.attention,
-            config.block_length,
-            config.mask_token,
-            config.shift,
-            config.eos_tokens,
-            config.context_length,
-        )
+        values = {name: getattr(config, name) for name in _FACTS}
+        return ModelFacts(**values, vocabulary=translation.vocabulary if translation else None)
 
     def room_for(self, model: str) -> int:
+        resources = self._resources
+        # One page of the reservation is for copies; draft rows come behind the tokens.
+        reserved = (resources.pages_for(self._request) - 1) * PAGE - resources.limits.draft_tokens
         context = self.cache(model).backend.config.context_length
-        if self._reserved is not None:
-            context = min(context, self._reserved)
-        return context - len(self.tokens_for(model))
+        return min(context, reserved) - len(self.tokens_for(model))
 
     @property
     def room(self) -> int:
@@ -159,12 +140,10 @@ class LiveSequence:
 
     @property
     def neighbours(self) -> int:
-        return self._load.sequences - 1 if self._load else 0
+        return self._resources.load.sequences - 1
 
     def step_seconds(self, rows: int, model: str = TARGET) -> float | None:
-        if self._load is None:
-            return None
-        return self._load.seconds(model, rows, self._last_rows, self._length)
+        return self._resources.load.seconds(model, rows, self._last_rows, self._length)
 
     def shared(self, name: str, make: Callable[[], T]) -> T:
         found = self._stores.get(name)
@@ -233,7 +212,7 @@ class LiveSequence:
         if model not in self.caches:
             if self._released:
                 raise DecoderError("the sequence has ended; it holds no keys and values any more")
-            self.caches[model] = self._open_cache(model)
+            self.caches[model] = self._resources.open_cache(model, self._request)
             # At least one prompt token stays pending: its logits are needed.
             reused = self.caches[model].reuse(self.tokens_for(model)[:-1])
             if model == TARGET:
@@ -250,15 +229,9 @@ class LiveSequence:
         translation = self._translations.get(model)
         return len(tokens) if translation is None else translation.length(tokens)
 
-    def fork(self, text: Text) -> LiveSequence:
+    def fork(self) -> LiveSequence:
         """A child with the same tokens, whose caches share this one's pages."""
-        child = LiveSequence(
-            self.tokens[: self.prompt_length], self.params, tuple(self._stops), self.context,
-            text, self._open_cache, self._load, self._stores,
-            {name: entry.vocabulary for name, entry in self._translations.items()}, self._reserved,
-            self.constraint,
-        )  # fmt: skip
-        child.prediction = self.prediction
+        child = LiveSequence(self._request, self._resources)
         child.caches = {name: cache.fork() for name, cache in self.caches.items()}
         for token in self.tokens[self.prompt_length :].tolist():
             child._append([token])

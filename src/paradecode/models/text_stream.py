@@ -1,53 +1,116 @@
-"""Incremental detokenising: constant work a token, and never half a character.
+"""Text of a growing output: tokens become text as they come, and stop strings end it.
 
-Two families of vocabularies exist, and each knows exactly when a character is complete, so nothing
-is decoded twice and nothing is guessed from trailing U+FFFD.
+Two families of vocabularies exist, byte-level and SentencePiece-like. For both it is known exactly
+when a character is complete, so each token is decoded once and half a character is never shown.
+(``tokenizers.DecodeStream`` is not used: it disagrees with ``decode`` on the byte tokens of
+SentencePiece vocabularies.)
 """
 
 from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Callable, Collection
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Protocol, Union
 
 from paradecode.core.errors import InvalidModel
 
 
-class Run(Protocol):
-    """Turns the pieces of one text into text, in order."""
+class TextStream(Protocol):
+    """Turns token ids into text, holding incomplete characters back."""
 
-    def push(self, piece: str) -> str:
-        """Text completed by this piece."""
-
-    def flush(self) -> str:
-        """Text of what is still incomplete."""
-
-
-Pieces = Callable[[], Run]
-"""Makes the Run of a new text."""
-
-
-class TextStream:
-    """Detokenises one growing text; all pieces together equal ``Tokenizer.decode`` of all ids."""
-
-    def __init__(
-        self, pieces: Pieces, token: Callable[[int], str], hidden: Collection[int]
-    ) -> None:
-        self._pieces, self._token, self._hidden = pieces, token, hidden
-        self._run = pieces()
-
-    def push(self, index: int) -> str:
-        """Add one id; returns the text that it completes, empty in mid-character."""
-        if index in self._hidden:
-            return ""
-        piece = self._token(index)
-        return self._run.push(piece) if piece else ""
+    def push(self, token: int) -> str:
+        """Add one id; returns the text that it completes."""
+        ...
 
     def flush(self) -> str:
         """The rest, with U+FFFD for an unfinished character. The stream then starts anew."""
-        rest = self._run.flush()
-        self._run = self._pieces()
+        ...
+
+
+NewTextStream = Callable[[], TextStream]
+
+
+class OutputText:
+    """The text of one output, cut at the first stop string.
+
+    Args:
+        stream: detokeniser, or None when the engine serves bare token ids.
+        stops: texts that end the output.
+    """
+
+    def __init__(self, stream: TextStream | None, stops: Sequence[str]) -> None:
+        self._stream, self._stops = stream, tuple(stops)
+        self._longest = max((len(stop) for stop in stops), default=0)
+        self.value = ""
+        self._sent = 0
+        self._stopped = False
+
+    def push(self, token: int) -> bool:
+        """Add a token; True if a stop string is now complete (and cut off)."""
+        return self._stream is not None and self._add(self._stream.push(token))
+
+    def finish(self) -> None:
+        """Add what the detokeniser held back."""
+        if self._stream is not None and not self._stopped:
+            self._add(self._stream.flush())
+
+    def follow(self, other: OutputText) -> None:
+        """Continue where ``other`` was taken from, so that nothing is shown twice."""
+        self._sent = other._sent
+
+    def take(self, finished: bool) -> str:
+        """Text that was not taken yet and that no stop string can take back."""
+        end = len(self.value) if finished else len(self.value) - self._held()
+        piece = self.value[self._sent : end]
+        self._sent = max(self._sent, end)
+        return piece
+
+    def _add(self, piece: str) -> bool:
+        if not self._stops:
+            self.value += piece
+            return False
+        searched = max(0, len(self.value) - self._longest + 1)
+        self.value += piece
+        found = [at for stop in self._stops if (at := self.value.find(stop, searched)) >= 0]
+        if found:
+            self.value = self.value[: min(found)]
+            self._stopped = True
+        return bool(found)
+
+    def _held(self) -> int:
+        """Length of the longest end of the text that a stop string starts with."""
+        for size in range(min(self._longest - 1, len(self.value)), 0, -1):
+            end = self.value[-size:]
+            if any(stop.startswith(end) for stop in self._stops):
+                return size
+        return 0
+
+
+class Detokeniser:
+    """A :class:`TextStream`; all its pieces together equal ``Tokenizer.decode`` of all ids.
+
+    Args:
+        pieces: the rule of the vocabulary (see :func:`pieces_of`).
+        token: the vocabulary's text of an id, or None.
+        hidden: ids that are not text.
+    """
+
+    def __init__(
+        self, pieces: Pieces, token: Callable[[int], str | None], hidden: Collection[int]
+    ) -> None:
+        self._new, self._token, self._hidden = pieces, token, hidden
+        self._pieces = pieces()
+
+    def push(self, token: int) -> str:
+        if token in self._hidden or not 0 <= token < 1 << 32:
+            return ""
+        piece = self._token(token)
+        return self._pieces.push(piece) if piece else ""
+
+    def flush(self) -> str:
+        rest = self._pieces.flush()
+        self._pieces = self._new()
         return rest
 
 
@@ -60,12 +123,12 @@ def pieces_of(backend: Any) -> Pieces:
     steps = _steps(json.loads(backend.decoder.__getstate__())) if backend.decoder else []
     kinds = [step["type"] for step in steps]
     if kinds and set(kinds) <= {"ByteLevel", "Fuse"}:
-        return ByteLevelRun
+        return ByteLevelPieces
     if kinds and set(kinds) <= {"Replace", "ByteFallback", "Fuse", "Strip"}:
         marks = [s["pattern"].get("String") for s in steps if s["type"] == "Replace"]
         strips = [(s["content"], s["start"], s["stop"]) for s in steps if s["type"] == "Strip"]
         if marks == ["▁"] and strips in ([], [(" ", 1, 0)]):
-            return lambda: _SentencePieceRun(bool(strips), "ByteFallback" in kinds)
+            return lambda: SentencePieces(bool(strips), "ByteFallback" in kinds)
     raise InvalidModel(
         "tokenizer.decoder", kinds or None, "use a byte-level or SentencePiece-like tokenizer"
     )
@@ -87,7 +150,7 @@ def byte_characters() -> dict[str, int]:
 _BYTES = byte_characters()
 
 
-class ByteLevelRun:
+class ByteLevelPieces:
     """Every piece is bytes; characters are complete when UTF-8 says so."""
 
     def __init__(self) -> None:
@@ -96,7 +159,7 @@ class ByteLevelRun:
     def push(self, piece: str) -> str:
         try:
             data = bytes([_BYTES[character] for character in piece])
-        except KeyError:  # an added token is written as it reads
+        except KeyError:  # An added token is written as it reads.
             data = piece.encode("utf-8")
         return self._decoder.decode(data)
 
@@ -104,7 +167,7 @@ class ByteLevelRun:
         return self._decoder.decode(b"", final=True)
 
 
-class _SentencePieceRun:
+class SentencePieces:
     """Pieces are text with "▁" for a space, or single bytes written <0xNN>.
 
     A run of bytes that is not UTF-8 as a whole is one U+FFFD a byte, so it waits for its end.
@@ -138,3 +201,7 @@ class _SentencePieceRun:
             self._strip = False
             return text[1:] if text[0] == " " else text
         return text
+
+
+Pieces = Callable[[], Union[ByteLevelPieces, SentencePieces]]
+"""Starts the pieces of a new text."""

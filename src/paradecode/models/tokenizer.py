@@ -9,7 +9,7 @@ from typing import Any
 from tokenizers import Tokenizer as Backend
 
 from paradecode.core.errors import InvalidInput
-from paradecode.models.text_stream import ByteLevelRun, Pieces, TextStream, pieces_of
+from paradecode.models.text_stream import ByteLevelPieces, Detokeniser, pieces_of
 
 MAX_TEXT = 1 << 24
 
@@ -50,8 +50,8 @@ class Tokenizer:
         self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
         self.control = {token.content: index for index, token in added.items() if token.special}
         self._control_ids = frozenset(self.control.values())
-        self._pieces: Pieces = pieces_of(backend)
-        self.byte_level = self._pieces is ByteLevelRun
+        self._pieces = pieces_of(backend)
+        self.byte_level = self._pieces is ByteLevelPieces
 
     def encode(self, text: str, special: bool = True, parse_special: bool = True) -> list[int]:
         """Token ids of ``text``.
@@ -100,10 +100,10 @@ class Tokenizer:
         """Whether the id is a control token (bos, end of turn, ...), which is not text."""
         return index in self._control_ids
 
-    def stream(self, skip_special: bool = True) -> TextStream:
+    def stream(self, skip_special: bool = True) -> Detokeniser:
         """A detokeniser for tokens that come one at a time."""
         hidden = self._control_ids if skip_special else frozenset()
-        return TextStream(self._pieces, self.token, hidden)
+        return Detokeniser(self._pieces, self._backend.id_to_token, hidden)
 
     def _literal_backend(self) -> Any:
         # A second copy rather than a switch thrown back and forth: other threads may be encoding.

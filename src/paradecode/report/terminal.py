@@ -7,7 +7,7 @@ from collections.abc import Callable
 from rich.text import Text
 
 from paradecode.completion import Completion
-from paradecode.engine.text import TextStream
+from paradecode.models.text_stream import TextStream
 
 COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "red")
 

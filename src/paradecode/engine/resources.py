@@ -1,0 +1,145 @@
+"""What the requests of one engine share: models, K/V pages, costs, and what tenants learned."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from paradecode.backends.interface import PAGE, Backend
+from paradecode.core.checks import attributes, flag, whole
+from paradecode.core.errors import CapacityError, DecoderError
+from paradecode.core.sequence import TARGET
+from paradecode.core.vocabulary import Vocabulary
+from paradecode.engine.cache import Cache
+from paradecode.engine.cost import CostCurve, Load
+from paradecode.engine.pages import PagePool, first_key
+from paradecode.engine.request import GenerationRequest
+from paradecode.models.text_stream import NewTextStream
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Sizes fixed when the engine starts.
+
+    Attributes:
+        batch: sequences that run at the same time.
+        step_tokens: rows of one packed forward, beyond which prompts are cut.
+        kv_tokens: K/V slots of each model, for all sequences and the prefix cache together.
+        draft_tokens: slots set aside for the tentative rows of each running sequence.
+        tenants: how many tenants' shared stores (of methods that learn) are kept.
+        prefix_cache: whether prompts reuse the K/V of earlier requests.
+    """
+
+    batch: int = 64
+    step_tokens: int = 512
+    kv_tokens: int = 32768
+    draft_tokens: int = 64
+    tenants: int = 64
+    prefix_cache: bool = True
+
+    def __post_init__(self) -> None:
+        attributes(self, _LIMITS)
+
+
+_LIMITS = {
+    "batch": whole(1, 4096),
+    "step_tokens": whole(1, 1 << 20),
+    "kv_tokens": whole(PAGE, 1 << 30),
+    "draft_tokens": whole(0, 4096),
+    "tenants": whole(1, 1 << 16),
+    "prefix_cache": flag,
+}
+
+
+class Resources:
+    """Models with their pages, and what is measured or remembered across requests.
+
+    Args:
+        models: backends by name; ``target`` is the one whose distribution the output follows.
+        limits: sizes.
+        new_text: makes a detokeniser for one output; without it there is no text and no stop text.
+        curve: what a target forward costs here; methods without it verify all they draft.
+        vocabularies: of the models whose tokens are not the target's.
+
+    Attributes:
+        config: of the target.
+        pools: the pages of each model.
+        load: what the steps hold at present, and what they cost.
+    """
+
+    def __init__(
+        self,
+        models: Mapping[str, Backend],
+        limits: Limits | None = None,
+        new_text: NewTextStream | None = None,
+        curve: CostCurve | None = None,
+        vocabularies: Mapping[str, Vocabulary] | None = None,
+    ) -> None:
+        self.models, self.limits = dict(models), limits or Limits()
+        self.new_text, self.vocabularies = new_text, dict(vocabularies or {})
+        self.config = self.models[TARGET].config
+        pages = -(-self.limits.kv_tokens // PAGE)
+        self.pools = {name: PagePool(pages) for name in self.models}
+        for backend in self.models.values():
+            backend.reserve(pages)
+        self.load = Load(curve)
+        self._reserved = 0
+        self._stores: OrderedDict[str, dict[str, Any]] = OrderedDict()
+
+    @property
+    def unreserved(self) -> int:
+        """Pages of each model that are not set aside for a running request."""
+        return self.pools[TARGET].count - self._reserved
+
+    def reserve(self, pages: int) -> None:
+        """Set pages of each model aside for a running request; a negative number gives back."""
+        self._reserved += pages
+
+    def reserve_for_forks(self, pages: int) -> None:
+        """Set further pages aside for the forks of a running request.
+
+        Raises:
+            CapacityError: if they are set aside for others.
+        """
+        if pages > self.unreserved:
+            raise CapacityError(
+                f"the forks can need {pages} more K/V pages, {self.unreserved} are not set aside "
+                "for others; fork less, lower max_tokens or raise kv_tokens"
+            )
+        self.reserve(pages)
+
+    def pages_for(self, request: GenerationRequest) -> int:
+        """The most pages that a request can hold in one model.
+
+        One of them is for copies, and draft rows come behind the tokens.
+        """
+        block = max(self.config.block_length, 1)  # A canvas ends with a whole block.
+        end = -(-(len(request.prompt) + request.params.max_tokens) // block) * block
+        end = min(end, self.config.context_length)
+        return -(-(end + self.limits.draft_tokens) // PAGE) + 1
+
+    def stores_of(self, salt: str) -> dict[str, Any]:
+        """The tenant's shared stores; the tenant that was quiet longest is forgotten."""
+        stores = self._stores.setdefault(salt, {})
+        self._stores.move_to_end(salt)
+        if len(self._stores) > self.limits.tenants:
+            self._stores.popitem(last=False)
+        return stores
+
+    def open_cache(self, model: str, request: GenerationRequest) -> Cache:
+        """An empty cache of one model; raises DecoderError for models that were not loaded."""
+        if model not in self.models:
+            raise DecoderError(
+                f"the method needs a model {model!r}, which was not loaded; give {model}_model"
+            )
+        cache = Cache(
+            self.models[model],
+            self.pools[model],
+            first_key(request.salt, model),
+            self.limits.draft_tokens,
+            self.pages_for(request) * PAGE,
+        )
+        cache.reusable = cache.reusable and self.limits.prefix_cache
+        return cache
