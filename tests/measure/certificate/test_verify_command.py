@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from paradecode.measure.certificate.texts import COUNT, spread
+from paradecode.measure.certificate.plan import COUNT, spread
 from paradecode.measure.prompts import load_prompts
 from program import in_process
 
