@@ -19,25 +19,24 @@ pytest.importorskip("uvicorn")
 
 import uvicorn
 
+from paradecode.core.trace import Stats
 from paradecode.serve.metrics import Metrics
 from paradecode.serve.pool import Pool, Served
 from paradecode.serve.server import bind, configured
 from paradecode.serve.settings import ServerSettings
 from paradecode.serve.wire import (
     Accepted,
-    Chunk,
+    DecodedText,
     Done,
     Failure,
     Generate,
+    OutputChunk,
+    OutputEvent,
     Ready,
-    Stats,
-    Text,
-    Tokens,
-    Usage,
-)  # fmt: skip
-from paradecode.serve.wire import Metrics as WireMetrics
+    TokenizedPrompt,
+    WorkerStats,
+)
 from paradecode.serve.worker.settings import WorkerSettings
-from paradecode.serve.workers import Event
 
 JSON = {"content-type": "application/json"}
 USER = [{"role": "user", "content": "Hi"}]
@@ -51,17 +50,16 @@ def ready(name: str, family: str = "autoregressive", tools: bool = False) -> Rea
     )  # fmt: skip
 
 
-def done(id: str, index: int = 0, reason: str = "stop", tokens: int = 4) -> Done:
-    usage = Usage(
-        prompt_tokens=7, completion_tokens=tokens, cached_prompt_tokens=3,
-        accepted_prediction_tokens=2, rejected_prediction_tokens=1,
+def done(id: str, index: int = 0, reason: Any = "stop", tokens: int = 4) -> Done:
+    stats = Stats(
+        forwards=2, rows=9, generated=tokens, drafts=1, drafted=3, accepted=2,
+        accepted_per_position=(1, 1), prompt_tokens=7, cached_tokens=3,
+        queue_seconds=0.1, prefill_seconds=0.2, decode_seconds=0.3,
     )  # fmt: skip
-    metrics = WireMetrics(
-        method="prompt-lookup(max_ngram=2)", forwards=2, rows=9, tokens=tokens, drafts=1, drafted=3,
-        accepted=2, rejected=1, accepted_per_position=[1, 1],
-        seconds={"queue": 0.1, "prompt": 0.2, "decode": 0.3}, time_to_first_token=0.3,
+    return Done(
+        id=id, index=index, finish_reason=reason, method="prompt-lookup(max_ngram=2)",
+        stats=stats, predicted=True, time_to_first_token=0.3,
     )  # fmt: skip
-    return Done(id=id, index=index, finish_reason=reason, usage=usage, metrics=metrics)
 
 
 @dataclass
@@ -101,7 +99,7 @@ class FakePool:
         """Be as new, for the next test on the same server."""
         vars(self).update(vars(FakePool()))
 
-    async def submit(self, model: str, request: Generate) -> AsyncGenerator[Event, None]:
+    async def submit(self, model: str, request: Generate) -> AsyncGenerator[OutputEvent, None]:
         self.seen.append(request)
         if self.crash:
             raise RuntimeError("a secret of the server: " + str(request.prompt))
@@ -120,7 +118,7 @@ class FakePool:
             if not ended:
                 self.left.append(request.id)
 
-    async def _events(self, request: Generate) -> AsyncGenerator[Event, None]:
+    async def _events(self, request: Generate) -> AsyncGenerator[OutputEvent, None]:
         outputs = range(request.sampling.get("n", 1))
         yield Accepted(id=request.id, prompt_tokens=7)
         forward = 0
@@ -129,7 +127,7 @@ class FakePool:
                 await asyncio.sleep(self.pause)
                 forward += 1
                 for index in outputs:
-                    yield Chunk(
+                    yield OutputChunk(
                         id=request.id, index=index, text=text, tokens=[5, 6], forward=forward,
                         logprobs=self.logprobs, canvas=self.canvas if request.provisional else None,
                     )  # fmt: skip
@@ -138,13 +136,13 @@ class FakePool:
         for index in outputs:
             yield done(request.id, index, self.reason)
 
-    async def tokenize(self, model: str, prompt: Any) -> Tokens:
-        return Tokens(id="t", tokens=[1, 2], texts=["a", "b"])
+    async def tokenize(self, model: str, prompt: Any) -> TokenizedPrompt:
+        return TokenizedPrompt(id="t", tokens=[1, 2], texts=["a", "b"])
 
-    async def detokenize(self, model: str, tokens: Sequence[int]) -> Text:
-        return Text(id="t", text="ab")
+    async def detokenize(self, model: str, tokens: Sequence[int]) -> DecodedText:
+        return DecodedText(id="t", text="ab")
 
-    async def stats(self) -> dict[str, list[Stats]]:
+    async def stats(self) -> dict[str, list[WorkerStats]]:
         return {}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from paradecode.llm import LLM
 from paradecode.serve.lines import encode
-from paradecode.serve.wire import Chunk, Done, Event, Failure, Generate, Prompt, Request
+from paradecode.serve.wire import Done, Event, Failure, Generate, OutputChunk, PromptInput, Request
 from paradecode.serve.worker.loop import Loop
 from paradecode.serve.worker.settings import WorkerSettings
 
@@ -40,10 +40,10 @@ class Served:
         assert [pool.held for pool in self.llm.engine.pools.values()] == [0]
         assert not self.loop.jobs
 
-    def of(self, id: str, index: int = 0) -> tuple[list[Chunk], Done | Failure | None]:
+    def of(self, id: str, index: int = 0) -> tuple[list[OutputChunk], Done | Failure | None]:
         """The chunks of an output, and how it ended."""
         own = [event for event in self.events if getattr(event, "id", None) == id]
-        chunks = [e for e in own if isinstance(e, Chunk) and e.index == index]
+        chunks = [e for e in own if isinstance(e, OutputChunk) and e.index == index]
         ends = [
             e for e in own if isinstance(e, Failure) or (isinstance(e, Done) and e.index == index)
         ]
@@ -60,4 +60,4 @@ class Served:
 def ask(id: str, prompt: str = "abcabcab", **rest: Any) -> Generate:
     """A request; what is no field of ``Generate`` is a sampling parameter."""
     own = {name: rest.pop(name) for name in [*rest] if name in Generate.__dataclass_fields__}
-    return Generate(id=id, prompt=Prompt(text=prompt), sampling=rest, **own)
+    return Generate(id=id, prompt=PromptInput(text=prompt), sampling=rest, **own)

@@ -23,17 +23,17 @@ from paradecode.serve.ray.fleet import Fleet
 from paradecode.serve.wire import (
     REQUESTS,
     Accepted,
-    Chunk,
     Failure,
     Generate,
-    Prompt,
-    Stats,
-    Tokens,
+    OutputChunk,
+    PromptInput,
+    TokenizedPrompt,
+    WorkerStats,
 )
 from paradecode.serve.workers import RequestFailed
 
 ACCEPTED = Accepted(id="a", prompt_tokens=3)
-CHUNK = Chunk(id="a", index=0, text="x", tokens=[5], forward=1)
+CHUNK = OutputChunk(id="a", index=0, text="x", tokens=[5], forward=1)
 DONE = done("a")
 DIED = ActorDiedError()
 SLOW = 0.3
@@ -113,7 +113,7 @@ class Handle:
 def run(handle: Handle, deadline: float | None = None) -> tuple[list[Any], list[Any]]:
     """What the reader of a request gets, and what the metrics are told."""
     told: list[Any] = []
-    request = Generate(id="a", prompt=Prompt(text="abc"), sampling={}, deadline=deadline)
+    request = Generate(id="a", prompt=PromptInput(text="abc"), sampling={}, deadline=deadline)
 
     async def read() -> list[Any]:
         fleet = Fleet(handle, lambda model, event: told.append(event))
@@ -177,7 +177,7 @@ def test_a_reader_that_leaves_cancels_the_request() -> None:
 
     async def leave() -> None:
         fleet = Fleet(handle, lambda model, event: None)
-        request = Generate(id="a", prompt=Prompt(text="abc"), sampling={})
+        request = Generate(id="a", prompt=PromptInput(text="abc"), sampling={})
         async with aclosing(fleet.submit("m", request)) as events:
             await anext(events)
             assert not handle.streams[0].cancelled
@@ -187,12 +187,12 @@ def test_a_reader_that_leaves_cancels_the_request() -> None:
 
 
 def test_questions() -> None:
-    tokens = Tokens(id="question-0", tokens=[1], texts=["x"])
-    failed = Failure(id="q", status=400, type="invalid_request_error", message="no")
+    tokens = TokenizedPrompt(id="question-0", tokens=[1], texts=["x"])
+    failed = Failure(id="q", status=400, message="no")
 
     async def ask(step: Any) -> Any:
         fleet = Fleet(Handle([step]), lambda model, event: None)
-        return await fleet.tokenize("m", Prompt(text="x"))
+        return await fleet.tokenize("m", PromptInput(text="x"))
 
     assert asyncio.run(ask(tokens)) == tokens
     for step, status in ((failed, 400), (DIED, 500), (DeploymentUnavailableError(module), 503)):
@@ -201,8 +201,8 @@ def test_questions() -> None:
         assert error.value.failure.status == status
 
 
-def stats(running: int) -> Stats:
-    return Stats(
+def stats(running: int) -> WorkerStats:
+    return WorkerStats(
         id="s", running=running, waiting=0, waiting_tokens=0, batch=4, pages=1, held_pages=0,
         idle_pages=0, forwards=2, steps=2, requests=3, refused=0, prompt_tokens=1, cached_tokens=0,
         memory_bytes=1, uptime=1.0, draining=False,

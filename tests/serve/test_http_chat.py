@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from http_server import Running, events
 
-from paradecode.serve.wire import Candidate, Failure, TokenLogprobs
+from paradecode.serve.wire import Failure, ScoredToken, TokenLogprobs
 
 TOOL = {
     "type": "function",
@@ -121,7 +121,7 @@ def test_a_provisional_canvas(server: Running) -> None:
 
 
 def test_logprobs(server: Running) -> None:
-    found = Candidate(token=5, text="Hel", bytes=[72, 101, 108], logprob=-0.5)
+    found = ScoredToken(token=5, text="Hel", bytes=[72, 101, 108], logprob=-0.5)
     server.pool.logprobs = [TokenLogprobs(chosen=found, top=[found])]
     content = server.chat(logprobs=True, top_logprobs=1).json()["choices"][0]["logprobs"]["content"]
     assert content[0] == {
@@ -295,9 +295,7 @@ def test_the_first_model_is_the_default(server: Running) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_failures_before_the_answer_have_their_status(server: Running, stream: bool) -> None:
-    server.pool.failure = Failure(
-        id="x", status=429, type="rate_limit_error", message="later", retry_after=2.2
-    )
+    server.pool.failure = Failure(id="x", status=429, message="later", retry_after=2.2)
     response = server.chat(stream=stream)
     assert response.status_code == 429
     assert response.headers["retry-after"] == "3"
@@ -306,7 +304,7 @@ def test_failures_before_the_answer_have_their_status(server: Running, stream: b
 
 def test_a_method_that_is_refused_is_called_speculative(server: Running) -> None:
     server.pool.failure = Failure(
-        id="x", status=400, type="invalid_request_error", param="decoder",
+        id="x", status=400, param="decoder",
         message="decoder: 'x' is not usable; use another",
     )  # fmt: skip
     error = server.chat(speculative="x").json()["error"]
@@ -315,7 +313,7 @@ def test_a_method_that_is_refused_is_called_speculative(server: Running) -> None
 
 
 def test_failures_in_a_stream_are_its_last_event(server: Running) -> None:
-    server.pool.failure = Failure(id="x", status=500, type="server_error", message="worker died")
+    server.pool.failure = Failure(id="x", status=500, message="worker died")
     server.pool.fails_after = 2
     data = [json.loads(entry) for entry in events(server.chat(stream=True))]
     assert data[1]["choices"][0]["delta"]["content"] == "Hel"
@@ -355,7 +353,7 @@ def test_other_parts_of_responses_are_refused(server: Running, extra: dict[str, 
 
 
 def test_a_response_that_fails_in_its_stream(server: Running) -> None:
-    server.pool.failure = Failure(id="x", status=500, type="server_error", message="died")
+    server.pool.failure = Failure(id="x", status=500, message="died")
     server.pool.fails_after = 2
     data = [
         json.loads(e) for e in events(server.post("/v1/responses", {"input": "a", "stream": True}))

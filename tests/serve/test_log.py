@@ -8,19 +8,22 @@ from typing import Any
 
 import pytest
 
+from paradecode.core.trace import Stats
 from paradecode.serve.log import Log
-from paradecode.serve.wire import Done, Metrics, Usage
+from paradecode.serve.wire import Done
 
 SECRET = "the launch code is 0000"
 
 
 def done() -> Done:
-    metrics = Metrics(
-        method="prompt-lookup", forwards=4, rows=40, tokens=11, drafted=12, accepted=7,
-        accepted_per_position=[7], seconds={"queue": 0.1234567891}, time_to_first_token=0.75,
+    stats = Stats(
+        forwards=4, rows=40, generated=11, drafted=12, accepted=7, accepted_per_position=(7,),
+        prompt_tokens=20, cached_tokens=16, queue_seconds=0.1234567891,
     )  # fmt: skip
-    usage = Usage(prompt_tokens=20, completion_tokens=11, cached_prompt_tokens=16)
-    return Done(id="a", index=0, finish_reason="stop", usage=usage, metrics=metrics)
+    return Done(
+        id="a", index=0, finish_reason="stop", method="prompt-lookup", stats=stats,
+        time_to_first_token=0.75,
+    )  # fmt: skip
 
 
 def written(log: Log, stream: io.StringIO, **fields: Any) -> list[dict[str, Any]]:
@@ -37,7 +40,7 @@ def test_a_request_is_one_line_of_counts_and_times() -> None:
     (output,) = line["outputs"]
     assert output["method"] == "prompt-lookup"
     assert (output["prompt_tokens"], output["completion_tokens"]) == (20, 11)
-    assert output["time"] == {"queue": 0.123457}
+    assert output["time"]["queue"] == 0.123457
     assert "error" not in line
 
 

@@ -13,31 +13,34 @@ pytest.importorskip("prometheus_client")
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from paradecode.core.trace import Stats
 from paradecode.serve.metrics import POSITIONS, Metrics
-from paradecode.serve.wire import Accepted, Done, Failure, Stats, Usage
-from paradecode.serve.wire import Metrics as OutputMetrics
+from paradecode.serve.wire import Accepted, Done, Failure, WorkerStats
 from repository import ROOT
 
 DASHBOARD = ROOT / "deploy" / "grafana" / "paradecode.json"
-SECONDS = {
-    "queue": 0.5, "prompt": 0.25, "decode": 1.0,
-    "target": 0.9, "draft": 0.1, "method": 0.2, "other": 0.05,
-}  # fmt: skip
 
 
-def done(**changes: Any) -> Done:
-    usage = Usage(prompt_tokens=20, completion_tokens=11, cached_prompt_tokens=16)
-    metrics = OutputMetrics(
-        method="prompt-lookup(max_ngram=3)", forwards=4, rows=40, tokens=11, drafts=3, drafted=12,
-        accepted=7, rejected=5, accepted_per_position=[3, 2, 2], seconds=SECONDS,
-        time_to_first_token=0.75,
-    )  # fmt: skip
-    metrics = replace(metrics, **changes)
-    return Done(id="a", index=0, finish_reason="stop", usage=usage, metrics=metrics)
-
-
-def stats(**changes: Any) -> Stats:
+def done(
+    method: str = "prompt-lookup(max_ngram=3)",
+    diffusion_steps: int = 0,
+    time_to_first_token: float | None = 0.75,
+    **changes: Any,
+) -> Done:
     found = Stats(
+        forwards=4, rows=40, generated=11, drafts=3, drafted=12, accepted=7,
+        accepted_per_position=(3, 2, 2), prompt_tokens=20, cached_tokens=16,
+        queue_seconds=0.5, prefill_seconds=0.25, decode_seconds=1.0,
+        target_seconds=0.9, other_model_seconds=0.1, decoder_seconds=0.2,
+    )  # fmt: skip
+    return Done(
+        id="a", index=0, finish_reason="stop", method=method, stats=replace(found, **changes),
+        diffusion_steps=diffusion_steps, time_to_first_token=time_to_first_token,
+    )  # fmt: skip
+
+
+def stats(**changes: Any) -> WorkerStats:
+    found = WorkerStats(
         id="s", running=3, waiting=2, waiting_tokens=99, batch=64, pages=2048, held_pages=30,
         idle_pages=7, forwards=1000, steps=900, requests=5, refused=1, prompt_tokens=0,
         cached_tokens=0, memory_bytes=1 << 28, uptime=60.0, draining=False,
@@ -46,7 +49,7 @@ def stats(**changes: Any) -> Stats:
 
 
 def values(
-    metrics: Metrics, workers: dict[str, list[Stats | None]] | None = None
+    metrics: Metrics, workers: dict[str, list[WorkerStats | None]] | None = None
 ) -> dict[str, float]:
     """Every sample of the page: ``name[label=value,...]``, labels by name, without the prefix."""
     page = metrics.page(workers or {}, {"smol": 2})
@@ -102,7 +105,7 @@ def test_a_canvas_counts_its_steps() -> None:
 
 def test_an_output_without_tokens_has_no_latencies() -> None:
     metrics = Metrics(["smol"])
-    metrics.observe("smol", done(tokens=0, forwards=0, time_to_first_token=None))
+    metrics.observe("smol", done(generated=0, forwards=0, time_to_first_token=None))
     found = values(metrics)
     own = "method=prompt-lookup,model=smol"
     assert found[f"e2e_request_latency_seconds_count[{own}]"] == 1
@@ -114,11 +117,11 @@ def test_no_label_is_the_clients_choice() -> None:
     """Models, methods and their settings may be anything; the series stay few."""
     metrics = Metrics(["smol"])
     for number in range(50):
-        metrics.observe(f"model-{number}", Failure(id="a", status=404, type="x", message="m"))
+        metrics.observe(f"model-{number}", Failure(id="a", status=404, message="m"))
         metrics.observe("smol", done(method=f"prompt-lookup(max_ngram={1 + number % 9})"))
         metrics.observe("smol", done(method=f"suffix+prompt-lookup(max_ngram={1 + number % 9})"))
         metrics.observe("smol", done(method=f"nonsense-{number}"))
-    metrics.observe("smol", done(accepted_per_position=[1] * 500))
+    metrics.observe("smol", done(accepted_per_position=(1,) * 500))
     found = values(metrics)
     labels = {m.group(1) for name in found if (m := re.search(r"method=([^,\]]*)", name))}
     assert labels == {"prompt-lookup", "fusion", "other"}
@@ -148,7 +151,7 @@ def everything() -> set[str]:
     metrics = Metrics(["smol"])
     metrics.observe("smol", Accepted(id="a", prompt_tokens=1))
     metrics.observe("smol", done(diffusion_steps=1))
-    metrics.observe("smol", Failure(id="a", status=500, type="x", message="m"))
+    metrics.observe("smol", Failure(id="a", status=500, message="m"))
     metrics.answered("/health", 200)
     return {name.partition("[")[0] for name in values(metrics, {"smol": [stats()]})}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import Iterator
 from importlib.resources import files
 from typing import Any
 
@@ -14,8 +14,8 @@ from http_server import FakePool, Running, done, ready, running, settings
 from browser import Browser
 from paradecode.methods.registry import methods
 from paradecode.serve.page import ASSETS
-from paradecode.serve.wire import Accepted, Chunk, Failure, Generate
-from paradecode.serve.workers import Event
+from paradecode.serve.wire import Accepted, Failure, Generate, OutputChunk
+from paradecode.serve.workers import Events
 
 HOSTILE = (
     "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>\u202e"
@@ -30,10 +30,10 @@ class ScriptedPool(FakePool):
         super().__init__()
         self.script = script
 
-    async def _events(self, request: Generate) -> AsyncGenerator[Event, None]:
+    async def _events(self, request: Generate) -> Events:
         yield Accepted(id=request.id, prompt_tokens=7)
         for text, tokens, forward, canvas in self.script:
-            yield Chunk(
+            yield OutputChunk(
                 id=request.id, index=0, text=text, tokens=tokens, forward=forward,
                 canvas=canvas if request.provisional else None,
             )  # fmt: skip
@@ -259,9 +259,7 @@ def test_settings_reach_the_server(browser: Browser) -> None:
 
 @pytest.mark.parametrize("after", [0, 2])
 def test_failures_are_said(browser: Browser, after: int) -> None:
-    failure = Failure(
-        id="x", status=503, type="overloaded_error", message="<b>the worker ended</b>"
-    )
+    failure = Failure(id="x", status=503, message="<b>the worker ended</b>")
     pool = FakePool(failure=failure, fails_after=after)
     with running(settings(), pool) as server:
         opened(browser, server)

@@ -19,7 +19,7 @@ from paradecode.llm import LLM
 from paradecode.serve import replica as replicas
 from paradecode.serve.buffer import Bounds
 from paradecode.serve.pool import HANG_SECONDS, Pool, Served
-from paradecode.serve.wire import Accepted, Chunk, Done, Failure, Generate, Prompt
+from paradecode.serve.wire import Accepted, Done, Failure, Generate, OutputChunk, PromptInput
 from paradecode.serve.worker.settings import WorkerSettings
 from paradecode.serve.workers import RequestFailed
 from paradecode.testing.tiny_folder import write_folder
@@ -65,7 +65,7 @@ async def all_of(pool: Pool, request: Generate) -> tuple[list[int], Any]:
     """Tokens of the first output, and the last event."""
     tokens, last = [], None
     async for event in pool.submit("m", request):
-        if isinstance(event, Chunk) and event.index == 0:
+        if isinstance(event, OutputChunk) and event.index == 0:
             tokens += event.tokens
         assert not isinstance(last, Failure), "nothing follows a failure"
         last = event
@@ -112,10 +112,10 @@ def test_mixed_methods_equal_the_library(folder: str) -> None:
             # A terminal sends Ctrl-C to its session: the workers must not be in it.
             assert all(pid is not None and os.getsid(pid) != os.getsid(0) for pid in pids)
             found = await asyncio.gather(*(all_of(pool, request) for request in wanted))
-            tokens = (await pool.tokenize("m", Prompt(text="hi"))).tokens
+            tokens = (await pool.tokenize("m", PromptInput(text="hi"))).tokens
             assert (await pool.detokenize("m", tokens)).text == "hi"
             with pytest.raises(RequestFailed) as caught:
-                await pool.tokenize("m", Prompt(text="\ud800"))
+                await pool.tokenize("m", PromptInput(text="\ud800"))
             assert caught.value.failure.status == 400
             await idle(pool)
             served = [replica.served for replica in pool._replicas["m"]]
@@ -140,7 +140,7 @@ def test_a_killed_worker_costs_only_its_requests(folder: str) -> None:
                 request = ask(id, ignore_eos=True, max_tokens=4000)
                 async for event in pool.submit("m", request):
                     last = event
-                    if isinstance(event, Chunk):
+                    if isinstance(event, OutputChunk):
                         started.set()
                 return last
 
@@ -160,7 +160,7 @@ def test_a_killed_worker_costs_only_its_requests(folder: str) -> None:
                     assert end.status == 500
                 else:
                     assert isinstance(end, Done)
-                    assert end.metrics.tokens == 4000
+                    assert end.stats.generated == 4000
             while not victim.open:
                 await asyncio.sleep(0.05)
             assert victim.pid != pid
@@ -198,7 +198,7 @@ def test_a_worker_that_hangs_costs_only_its_requests(folder: str) -> None:
             victim, other = pool._replicas["m"]
             stream = pool.submit("m", ask("lost", ignore_eos=True, max_tokens=4000))
             assert isinstance(await anext(stream), Accepted)
-            assert isinstance(await anext(stream), Chunk)
+            assert isinstance(await anext(stream), OutputChunk)
             pid = victim.pid
             assert pid is not None
             os.kill(pid, signal.SIGSTOP)
@@ -223,7 +223,7 @@ def test_leaving_cancels(folder: str) -> None:
         async with opened(folder) as pool:
             async with aclosing(pool.submit("m", ask("a", ignore_eos=True, max_tokens=4000))) as a:
                 async for event in a:
-                    if isinstance(event, Chunk):
+                    if isinstance(event, OutputChunk):
                         break
 
             async def wait_for_ever() -> None:
@@ -249,13 +249,13 @@ def test_cancelling_by_id(folder: str) -> None:
         async with opened(folder) as pool:
             last = None
             async for event in pool.submit("m", ask("a", ignore_eos=True, max_tokens=4000)):
-                if isinstance(event, Chunk):
+                if isinstance(event, OutputChunk):
                     pool.cancel("a")
                     pool.cancel("unknown")
                 last = event
             assert isinstance(last, Done)
             assert last.finish_reason == "cancelled"
-            assert last.metrics.tokens < 4000
+            assert last.stats.generated < 4000
 
     run(test)
 
@@ -294,7 +294,9 @@ def test_refusals(folder: str) -> None:
             assert (end.status, end.param) == (400, "id")
             end = (await all_of(pool, ask("d", max_tokens=-1)))[1]
             assert (end.status, end.param) == (400, "max_tokens")
-            huge = Generate(id="e", prompt=Prompt(text="a"), sampling={"stop": ["x" * (1 << 25)]})
+            huge = Generate(
+                id="e", prompt=PromptInput(text="a"), sampling={"stop": ["x" * (1 << 25)]}
+            )
             assert (await all_of(pool, huge))[1].status == 413
             for one in (first, second):
                 await one.aclose()
@@ -366,7 +368,7 @@ for line in sys.stdin:
     body = json.loads(line)
     asked = asked + 1 if body["kind"] == "stats" else 0
     say('{"kind":"text","id":"worker","text":"x"}')
-    if asked == 12: say('{"kind":"error","id":"r","status":400,"type":"x","message":"end"}')
+    if asked == 12: say('{"kind":"error","id":"r","status":400,"message":"end"}')
 """
 
 

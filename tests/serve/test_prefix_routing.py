@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from paradecode.serve.ray.prefix import SLACK, choose, prefix_key, ranking
-from paradecode.serve.wire import Generate, Prompt
+from paradecode.serve.wire import Generate, PromptInput
 
 REPLICAS = [f"replica-{number}" for number in range(5)]
 KEYS = [f"key-{number}" for number in range(2000)]
 
 
 def key(model: str = "m", salt: str = "", **prompt: Any) -> str:
-    return prefix_key(model, Generate(id="x", prompt=Prompt(**prompt), sampling={}, salt=salt))
+    return prefix_key(model, Generate(id="x", prompt=PromptInput(**prompt), sampling={}, salt=salt))
 
 
 def test_equal_beginnings_have_equal_keys() -> None:

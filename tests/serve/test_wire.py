@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paradecode.core.errors import InvalidInput
+from paradecode.core.trace import Stats
 from paradecode.serve.lines import MAX_LINE, WireError, decode, encode
 from paradecode.serve.wire import (
     EVENTS,
@@ -19,53 +20,53 @@ from paradecode.serve.wire import (
     Accepted,
     AskStats,
     Cancel,
-    Candidate,
-    Chunk,
-    Constraint,
+    ConstraintSpec,
+    DecodedText,
     Detokenize,
     Done,
     Drain,
     Failure,
     Generate,
-    Metrics,
-    Prompt,
+    OutputChunk,
+    PromptInput,
     Ready,
-    Text,
+    ScoredToken,
     Tokenize,
+    TokenizedPrompt,
     TokenLogprobs,
-    Tokens,
-    Usage,
 )
 
-CANDIDATE = Candidate(token=3, text="\ufffd", bytes=[226], logprob=-0.5)
+CANDIDATE = ScoredToken(token=3, text="\ufffd", bytes=[226], logprob=-0.5)
 MESSAGES = [
     Generate(
         id="a",
-        prompt=Prompt(messages=[{"role": "user", "content": "hi\u2028\ud800"}], tools=[{"a": [1]}]),
+        prompt=PromptInput(
+            messages=[{"role": "user", "content": "hi\u2028\ud800"}], tools=[{"a": [1]}]
+        ),
         sampling={"max_tokens": 3, "logit_bias": {"5": 1.5}},
         decoder={"method": "prompt-lookup", "max_ngram": 3},
         prediction="x",
         salt="tenant",
         priority=-4,
         deadline=2.5,
-        constraint=Constraint(type="regex", value="a+"),
+        constraint=ConstraintSpec(type="regex", value="a+"),
         provisional=True,
     ),
-    Generate(id="b", prompt=Prompt(tokens=[1, 2]), sampling={}),
-    Cancel(id="a"), Tokenize(id="c", prompt=Prompt(text="")), Detokenize(id="d", tokens=[]),
+    Generate(id="b", prompt=PromptInput(tokens=[1, 2]), sampling={}),
+    Cancel(id="a"), Tokenize(id="c", prompt=PromptInput(text="")), Detokenize(id="d", tokens=[]),
     AskStats(id="e"), Drain(),
 ]  # fmt: skip
 NEWS = [
     Ready(model="m", families=["autoregressive"], context_length=8, vocab_size=9,
           decoder="greedy", draft_model=None, chat=False),
     Accepted(id="a", prompt_tokens=3),
-    Chunk(id="a", index=1, text="é", tokens=[1, 2], forward=3,
+    OutputChunk(id="a", index=1, text="é", tokens=[1, 2], forward=3,
           logprobs=[TokenLogprobs(chosen=CANDIDATE, top=[CANDIDATE])], canvas=[None, "x"]),
-    Done(id="a", index=0, finish_reason="stop", usage=Usage(prompt_tokens=1, completion_tokens=2),
-         metrics=Metrics(method="greedy", forwards=1, rows=2, tokens=3, accepted_per_position=[1],
-                         seconds={"queue": 0.5})),
-    Tokens(id="a", tokens=[1], texts=["x"]), Text(id="a", text="x"),
-    Failure(id="a", status=429, type="rate_limit_error", message="later", retry_after=2.0),
+    Done(id="a", index=0, finish_reason="stop", method="greedy",
+         stats=Stats(forwards=1, rows=2, generated=3, accepted_per_position=(1, 0),
+                     queue_seconds=0.5), predicted=True, time_to_first_token=0.25),
+    TokenizedPrompt(id="a", tokens=[1], texts=["x"]), DecodedText(id="a", text="x"),
+    Failure(id="a", status=429, message="later", retry_after=2.0),
 ]  # fmt: skip
 
 
@@ -130,6 +131,26 @@ def test_wrong_fields_of_a_request(field: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("forwards", -1), ("rows", 1 << 62), ("decode_seconds", -0.5), ("generated", "many"),
+        ("accepted_per_position", [1, -1]), ("unknown", 1),
+    ],
+)  # fmt: skip
+def test_statistics_that_no_counter_could_take(field: str, value: Any) -> None:
+    body = {"id": "a", "index": 0, "finish_reason": "stop", "method": "greedy"}
+    for stats, fine in (({"forwards": 1}, True), ({"forwards": 1, field: value}, False)):
+        line = json.dumps({"kind": "done", **body, "stats": stats}).encode()
+        if fine:
+            assert decode(line, EVENTS).stats.forwards == 1
+            continue
+        with pytest.raises(WireError) as caught:
+            decode(line, EVENTS)
+        assert caught.value.field.startswith("stats")
+        assert caught.value.id == "a"
+
+
+@pytest.mark.parametrize(
     "line",
     [
         b"", b"\n", b"{", b"\xff\xfe", b'{"kind": "drain"} {}', b"[" * 100_000,
@@ -147,13 +168,13 @@ def test_lines_are_bounded() -> None:
         decode(b" " * (MAX_LINE + 1), REQUESTS)
     many = ["x" * (1 << 20)] * 20
     with pytest.raises(InvalidInput, match="bytes"):
-        encode(Generate(id="a", prompt=Prompt(text="a"), sampling={"stop": many}))
+        encode(Generate(id="a", prompt=PromptInput(text="a"), sampling={"stop": many}))
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, object(), {1, 2}])
 def test_what_json_cannot_hold_is_not_written(value: Any) -> None:
     with pytest.raises(InvalidInput):
-        encode(Generate(id="a", prompt=Prompt(text="a"), sampling={"temperature": value}))
+        encode(Generate(id="a", prompt=PromptInput(text="a"), sampling={"temperature": value}))
 
 
 def test_nested_without_end_is_not_written() -> None:
@@ -161,7 +182,7 @@ def test_nested_without_end_is_not_written() -> None:
     for _ in range(100_000):
         deep = [deep]
     with pytest.raises(InvalidInput):
-        encode(Generate(id="a", prompt=Prompt(text="a"), sampling={"stop": deep}))
+        encode(Generate(id="a", prompt=PromptInput(text="a"), sampling={"stop": deep}))
     while deep:  # Taken apart by hand: the interpreter would recurse.
         deep = deep.pop()
 

@@ -13,20 +13,21 @@ from looping import Served, ask
 from paradecode.core.errors import BackendError
 from paradecode.engine.engine import Limits
 from paradecode.llm import LLM
+from paradecode.serve.outputs import usage
 from paradecode.serve.wire import (
     Accepted,
     AskStats,
     Cancel,
-    Constraint,
+    ConstraintSpec,
+    DecodedText,
     Detokenize,
     Done,
     Drain,
     Failure,
-    Prompt,
-    Stats,
-    Text,
+    PromptInput,
     Tokenize,
-    Tokens,
+    TokenizedPrompt,
+    WorkerStats,
 )
 from paradecode.testing.tiny_folder import write_folder
 
@@ -74,11 +75,11 @@ def test_served_outputs_equal_the_librarys(llm: LLM) -> None:
         assert served.text(name) == completion.text, name
         assert isinstance(end, Done)
         assert end.finish_reason == completion.finish_reason
-        assert end.usage.prompt_tokens == len(completion.prompt_token_ids)
-        assert end.usage.completion_tokens == end.metrics.tokens == len(completion.token_ids)
+        assert end.stats.prompt_tokens == len(completion.prompt_token_ids)
+        assert end.stats.generated == len(completion.token_ids)
         numbers = [chunk.forward for chunk in chunks]
         assert numbers == sorted(set(numbers))
-        assert end.metrics.forwards == numbers[-1]
+        assert end.stats.forwards == numbers[-1]
     assert any(len(chunk.tokens) > 1 for chunk in served.of("lookup")[0])
 
 
@@ -126,17 +127,17 @@ def test_predictions_are_counted(llm: LLM) -> None:
         ask("none", ignore_eos=True, max_tokens=40),
     )
     served.finish()
-    usage = {}
+    details = {}
     for name in ("good", "bad", "none"):
         end = served.of(name)[1]
         assert isinstance(end, Done)
         assert served.text(name) == known
-        usage[name] = end.usage
-        assert end.metrics.rejected == end.metrics.drafted - end.metrics.accepted
-        assert sum(end.metrics.accepted_per_position) == end.metrics.accepted
-    assert usage["good"].accepted_prediction_tokens > 0
-    assert usage["none"].accepted_prediction_tokens == usage["none"].rejected_prediction_tokens == 0
-    assert "prompt-lookup" in served.of("none")[1].metrics.method  # type: ignore[union-attr]
+        details[name] = usage([end], 1)["completion_tokens_details"]
+        assert sum(end.stats.accepted_per_position) == end.stats.accepted
+    assert details["good"]["accepted_prediction_tokens"] > 0
+    assert details["bad"]["rejected_prediction_tokens"] > 0
+    assert set(details["none"].values()) == {0}
+    assert "prompt-lookup" in served.of("none")[1].method  # type: ignore[union-attr]
 
 
 def test_cancelling_frees_the_pages_at_once(llm: LLM) -> None:
@@ -153,8 +154,8 @@ def test_cancelling_frees_the_pages_at_once(llm: LLM) -> None:
         assert isinstance(running, Done)
         assert isinstance(waiting, Done)
         assert (running.finish_reason, waiting.finish_reason) == ("cancelled", "cancelled")
-        assert running.usage.completion_tokens == len(served.tokens("r0", index)) > 0
-        assert waiting.usage.completion_tokens == 0
+        assert running.stats.generated == len(served.tokens("r0", index)) > 0
+        assert waiting.stats.generated == 0
     served.give(*(Cancel(id=f"r{i}") for i in range(6)))
     served.finish()
 
@@ -227,7 +228,7 @@ def test_deadlines_end_requests_with_what_they_have(llm: LLM) -> None:
     end = served.of("a")[1]
     assert isinstance(end, Done)
     assert end.finish_reason == "deadline"
-    assert end.usage.completion_tokens == 1
+    assert end.stats.generated == 1
     served.finish()
 
 
@@ -252,7 +253,7 @@ def test_a_failure_is_its_requests_own(llm: LLM, monkeypatch: pytest.MonkeyPatch
         "decoder": "none",
     }
     served.give(ask("good", **good))
-    bad = replace(ask("bad", n=3, max_tokens=9), prompt=Prompt(tokens=[5, POISON, 6]))
+    bad = replace(ask("bad", n=3, max_tokens=9), prompt=PromptInput(tokens=[5, POISON, 6]))
     served.give(bad)
     served.finish()
     end = served.of("bad")[1]
@@ -300,11 +301,14 @@ def test_a_broken_engine_is_reported_to_all(
         (ask("x", decoder="draft-model"), "draft_model"),
         (ask("x", decoder="(" * 5000), "decoder"),
         (ask("x", "a" * 5000), "prompt"),
-        (ask("x", "\ud800"), "text"),
-        (replace(ask("x"), prompt=Prompt(tokens=[])), "prompt"),
-        (replace(ask("x"), prompt=Prompt(tokens=[96])), "prompt"),
-        (replace(ask("x"), prompt=Prompt(tokens=[5] * 4096)), "prompt"),
-        (replace(ask("x"), prompt=Prompt(messages=[{"role": "user", "content": "a"}])), "model"),
+        (ask("x", "\ud800"), "prompt.text"),
+        (replace(ask("x"), prompt=PromptInput(tokens=[])), "prompt"),
+        (replace(ask("x"), prompt=PromptInput(tokens=[96])), "prompt"),
+        (replace(ask("x"), prompt=PromptInput(tokens=[5] * 4096)), "prompt"),
+        (
+            replace(ask("x"), prompt=PromptInput(messages=[{"role": "user", "content": "a"}])),
+            "model",
+        ),
     ],
 )
 def test_unusable_requests_are_refused(llm: LLM, request_: Any, param: str) -> None:
@@ -335,15 +339,15 @@ def test_lines_that_are_no_messages(llm: LLM) -> None:
 
 def test_questions(llm: LLM) -> None:
     served = Served(llm)
-    served.give(Tokenize(id="t", prompt=Prompt(text="hi!")))
+    served.give(Tokenize(id="t", prompt=PromptInput(text="hi!")))
     found = served.events[-1]
-    assert isinstance(found, Tokens)
+    assert isinstance(found, TokenizedPrompt)
     assert found.texts == ["h", "i", "!"]
     served.give(Detokenize(id="d", tokens=[*found.tokens, 95, 1 << 20]), AskStats(id="s"))
     text, stats = served.events[-2:]
-    assert isinstance(text, Text)
+    assert isinstance(text, DecodedText)
     assert text.text == "hi!"
-    assert isinstance(stats, Stats)
+    assert isinstance(stats, WorkerStats)
     assert (stats.running, stats.waiting, stats.held_pages) == (0, 0, 0)
     assert stats.memory_bytes > 1 << 20
 
@@ -365,18 +369,18 @@ def test_canvases_are_shown_on_demand(tmp_path: Path) -> None:
         assert all(chunk.canvas is None for chunk in served.of("plain")[0])
         end = served.of("static")[1]
         assert isinstance(end, Done)
-        assert end.metrics.method == "static"
-        assert end.metrics.diffusion_steps == end.metrics.forwards >= 16
+        assert end.method == "static"
+        assert end.diffusion_steps == end.stats.forwards >= 16
 
 
 def test_constrained_outputs(llm: LLM) -> None:
     pytest.importorskip("llguidance")
     served = Served(llm)
-    choice = Constraint(type="choice", value=["abba", "cab"])
+    choice = ConstraintSpec(type="choice", value=["abba", "cab"])
     served.give(
         ask("one", constraint=choice, max_tokens=20),
         ask("two", n=2, constraint=choice, max_tokens=20, temperature=2.0, seed=4, decoder="none"),
-        ask("bad", constraint=Constraint(type="regex", value="(")),
+        ask("bad", constraint=ConstraintSpec(type="regex", value="(")),
     )
     served.finish()
     assert served.text("one") in choice.value

@@ -14,7 +14,7 @@ import pytest
 from looping import ask
 
 from paradecode.serve.lines import MAX_LINE, decode, encode
-from paradecode.serve.wire import EVENTS, Chunk, Done, Failure, Ready
+from paradecode.serve.wire import EVENTS, Done, Failure, OutputChunk, Ready
 from paradecode.serve.worker.settings import WorkerSettings
 from paradecode.testing.tiny_folder import write_folder
 
@@ -69,7 +69,7 @@ def test_a_worker_serves_and_drains(worker: Worker) -> None:
     for _ in range(2):
         assert isinstance(worker.read(), Failure)
     worker.write(encode(ask("a", ignore_eos=True, max_tokens=600)))
-    worker.until(Chunk)
+    worker.until(OutputChunk)
     worker.process.send_signal(signal.SIGTERM)
     while True:  # The signal takes effect between two steps.
         worker.write(encode(ask("b", max_tokens=1)))
@@ -79,14 +79,14 @@ def test_a_worker_serves_and_drains(worker: Worker) -> None:
     assert isinstance(refused, Failure)
     assert (refused.id, refused.status) == ("b", 503)
     done = worker.until(Done)
-    assert (done.id, done.metrics.tokens) == ("a", 600)
+    assert (done.id, done.stats.generated) == ("a", 600)
     assert worker.process.wait(60) == 0
 
 
 def test_a_worker_ends_with_its_front(worker: Worker) -> None:
     worker.read()
     worker.write(encode(ask("a", ignore_eos=True, max_tokens=4000)))
-    worker.until(Chunk)
+    worker.until(OutputChunk)
     worker.process.stdin.close()  # type: ignore[union-attr]
     assert worker.process.wait(60) == 0
 

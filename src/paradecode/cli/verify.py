@@ -38,25 +38,33 @@ def verify(
     Exit status: 0 it passed; 1 it failed, or claims no losslessness; 2 it cannot be tested so.
     """
     from paradecode.measure.certificate.certify import certify
-    from paradecode.measure.certificate.plan import Plan, Subject
+    from paradecode.measure.certificate.plan import (
+        CertificatePlan,
+        Claim,
+        choose_prompts,
+        texts_of,
+    )
     from paradecode.measure.certificate.record import certificate_record
     from paradecode.measure.certificate.show import report
-    from paradecode.measure.certificate.texts import choose_prompts, texts_of
 
     spec = decoding.spec()
-    subject = Subject.of(spec)
-    plan = Plan(
-        max_tokens, temperature, seed, samples,
-        keep_going=keep_going, allow_near_ties=allow_near_ties,
-    )  # fmt: skip
-    plan.check(subject)
+    claim = Claim.of(spec)
+    plan = CertificatePlan(
+        max_tokens,
+        temperature,
+        seed,
+        samples,
+        keep_going=keep_going,
+        allow_near_ties=allow_near_ties,
+    )
+    plan.check(claim)
     chosen = choose_prompts(prompts, count)
     try:
         with loading.open(decoder=spec, draft_model=decoding.draft_model) as llm:
             texts = texts_of(llm, chosen)
             with Progress(console=err, transient=True) as progress:
                 shown = _Stages(progress)
-                certificate = certify(llm.engine, subject, texts, plan, shown)
+                certificate = certify(llm.engine, claim, texts, plan, shown)
             if as_json:
                 opened = {name: value for name, value in vars(loading).items() if name != "model"}
                 print_json(certificate_record(certificate, llm, loading.model, opened))

@@ -5,23 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
+from paradecode.serve import wire
 from paradecode.serve.buffer import Bounds, Buffer
-from paradecode.serve.wire import (
-    Accepted,
-    AskStats,
-    Chunk,
-    Detokenize,
-    Done,
-    Event,
-    Failure,
-    Generate,
-    Stats,
-    Text,
-    Tokenize,
-    Tokens,
-)
 
 SLOW = "the events of this request were read too slowly"
+OF_REQUESTS = (wire.Accepted, wire.OutputChunk, wire.Done, wire.Failure)
+OF_QUESTIONS = (wire.TokenizedPrompt, wire.DecodedText, wire.WorkerStats, wire.Failure)
 
 
 @dataclass(frozen=True)
@@ -29,7 +18,7 @@ class Lost:
     """The worker ended before the request did."""
 
 
-class Call:
+class WorkerCall:
     """What the front knows of one request.
 
     Attributes:
@@ -38,28 +27,28 @@ class Call:
         started: whether tokens came back.
         over: whether nothing more can come from the worker.
         unwanted: whether nobody reads it any more.
-        accepted: whether a worker has, this one or one that died.
+        accepted: whether a worker has accepted it, this one or one that died.
         lost: whether its reader has come to where the worker ended.
     """
 
     def __init__(
         self,
-        message: Generate | Tokenize | Detokenize | AskStats,
+        message: wire.Generate | wire.Question,
         bounds: Bounds | None = None,
         accepted: bool = False,
     ) -> None:
         self.message = message
-        self.outputs = outputs_of(message) if isinstance(message, Generate) else 0
+        self.outputs = outputs_of(message) if isinstance(message, wire.Generate) else 0
         self.accepted = accepted
         self.started = self.over = self.unwanted = self.lost = False
-        self.buffer: Buffer[Event | Lost] = Buffer(bounds)
+        self.buffer: Buffer[wire.Event | Lost] = Buffer(bounds)
         self._done: set[int] = set()
 
     @property
     def id(self) -> str:
         return self.message.id
 
-    async def events(self) -> AsyncIterator[Accepted | Chunk | Done | Failure]:
+    async def events(self) -> AsyncIterator[wire.OutputEvent]:
         """What comes back for a request, to its end; sets ``lost`` if the worker was."""
         left = self.outputs
         while left:
@@ -68,26 +57,26 @@ class Call:
                 self.lost = True
                 return
             yield event  # type: ignore[misc]  # receive() lets no others in.
-            left = 0 if isinstance(event, Failure) else left - isinstance(event, Done)
+            left = 0 if isinstance(event, wire.Failure) else left - isinstance(event, wire.Done)
 
-    def receive(self, event: Event, size: int) -> bool:
+    def receive(self, event: wire.Event, size: int) -> bool:
         """Take an event from the worker; False if the reader is too slow for it.
 
         One that does not belong to the request as it stands is ignored.
         """
-        answers = (Accepted, Chunk, Done) if self.outputs else (Tokens, Text, Stats)
-        if not isinstance(event, (*answers, Failure)):
+        if not isinstance(event, OF_REQUESTS if self.outputs else OF_QUESTIONS):
             return True
-        if isinstance(event, Accepted):
-            self.accepted = True
-        if isinstance(event, (Chunk, Done)):
+        if isinstance(event, (wire.OutputChunk, wire.Done)):
             if event.index in self._done or event.index >= self.outputs:
                 return True
             self.started = True
-        if isinstance(event, Done):
+        if isinstance(event, wire.Accepted):
+            self.accepted = True
+        elif isinstance(event, wire.Done):
             self._done.add(event.index)
-        unfinished = isinstance(event, (Accepted, Chunk, Done)) and len(self._done) < self.outputs
-        self.over = not unfinished
+            self.over = len(self._done) == self.outputs
+        elif not isinstance(event, wire.OutputChunk):
+            self.over = True
         return self.unwanted or self.buffer.put(event, size)
 
     def lose(self) -> None:
@@ -96,15 +85,15 @@ class Call:
         if not self.unwanted:
             self.buffer.put(Lost(), 0)
 
-    def give_up(self) -> Failure:
+    def give_up(self) -> wire.Failure:
         """Its reader is too slow: all it still gets is that."""
         self.unwanted = True
-        failed = Failure(id=self.id, status=503, type="overloaded_error", message=SLOW)
+        failed = wire.Failure(id=self.id, status=503, message=SLOW)
         self.buffer.replace(failed)
         return failed
 
 
-def outputs_of(message: Generate) -> int:
+def outputs_of(message: wire.Generate) -> int:
     """The ``n`` of a request; whatever is no number is refused by the worker."""
     n = message.sampling.get("n", 1)
     return n if isinstance(n, int) and not isinstance(n, bool) and n > 0 else 1

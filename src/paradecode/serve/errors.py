@@ -9,25 +9,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from paradecode.serve.wire import Failure
-
-TYPES = {
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    429: "rate_limit_error",
-    500: "server_error",
-    503: "overloaded_error",
-}
-"""Status -> type; what is not named is an ``invalid_request_error``."""
+from paradecode.serve.wire import TYPES, Failure
 
 RENAMED = {"decoder": "speculative"}
 """What a worker calls a field, and what requests call it."""
 
-PHRASES = {
-    404: "there is no such route",
-    405: "this route does not know the method",
-}
+PHRASES = {404: "there is no such route", 405: "this route does not know the method"}
 
 
 class ApiError(Exception):
@@ -47,15 +34,13 @@ class ApiError(Exception):
         *,
         param: str | None = None,
         code: str | None = None,
-        type: str | None = None,
         retry_after: float | None = None,
         headers: dict[str, str] | None = None,
     ) -> None:
         super().__init__(message)
         self.status, self.message, self.param, self.code = status, message, param, code
-        self.type = type or TYPES.get(status, "invalid_request_error")
-        self.retry_after = retry_after
-        self.headers = headers or {}
+        self.type = TYPES.get(status, "invalid_request_error")
+        self.retry_after, self.headers = retry_after, headers or {}
 
     @classmethod
     def of(cls, failure: Failure) -> ApiError:
@@ -65,10 +50,7 @@ class ApiError(Exception):
             if param is not None and (param == inner or param.startswith(inner + ".")):
                 param = outer + param.removeprefix(inner)
                 message = outer + message.removeprefix(inner)
-        return cls(
-            failure.status, message,
-            param=param, type=failure.type, retry_after=failure.retry_after,
-        )  # fmt: skip
+        return cls(failure.status, message, param=param, retry_after=failure.retry_after)
 
     @property
     def body(self) -> dict[str, Any]:

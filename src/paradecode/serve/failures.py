@@ -15,37 +15,19 @@ _log = logging.getLogger(__name__)
 
 def failure(id: str, error: BaseException) -> Failure:
     """The event that ends request ``id`` because of ``error``."""
-    if isinstance(error, InvalidInput):
-        return _bad_request(id, str(error), error.field)
-    if isinstance(error, CapacityError):
-        return _bad_request(id, str(error), "max_tokens")
+    if isinstance(error, (InvalidInput, CapacityError)):
+        param = error.field if isinstance(error, InvalidInput) else "max_tokens"
+        return Failure(id=id, status=400, message=str(error)[:4096], param=param[:256])
     _log.error("request %s failed", id, exc_info=error)
-    return internal(id, f"the method or the model failed ({type(error).__name__})")
+    return Failure(
+        id=id, status=500, message=f"the method or the model failed ({type(error).__name__})"
+    )
 
 
-def internal(id: str, message: str) -> Failure:
-    return Failure(id=id, status=500, type="server_error", message=message)
-
-
-def busy(id: str, message: str, retry_after: float) -> Failure:
+def busy(id: str, message: str, retry_after: float = SHORTEST) -> Failure:
     """Too much is waiting already."""
-    return Failure(
-        id=id, status=429, type="rate_limit_error", message=message, retry_after=retry_after
-    )
-
-
-def overloaded(id: str, message: str, retry_after: float) -> Failure:
-    """Nobody can take it now."""
-    return Failure(
-        id=id, status=503, type="overloaded_error", message=message, retry_after=retry_after
-    )
+    return Failure(id=id, status=429, message=message, retry_after=retry_after)
 
 
 def stopping(id: str) -> Failure:
-    return overloaded(id, "the server is stopping", SHORTEST)
-
-
-def _bad_request(id: str, message: str, param: str) -> Failure:
-    return Failure(
-        id=id, status=400, type="invalid_request_error", message=message[:4096], param=param[:256]
-    )
+    return Failure(id=id, status=503, message="the server is stopping", retry_after=SHORTEST)

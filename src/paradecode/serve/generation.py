@@ -10,25 +10,15 @@ from typing import Any
 
 from starlette.requests import Request
 
+from paradecode.serve import wire
 from paradecode.serve.audit import Note
 from paradecode.serve.errors import ApiError
 from paradecode.serve.protocol.fields import Common
 from paradecode.serve.security import tenant
 from paradecode.serve.settings import ServerSettings
-from paradecode.serve.wire import (
-    Accepted,
-    Chunk,
-    Constraint,
-    Done,
-    Failure,
-    Generate,
-    Prompt,
-    Ready,
-    TokenLogprobs,
-)
 from paradecode.serve.workers import Workers
 
-Follow = AsyncGenerator[tuple[int, Chunk | Done], None]
+Follow = AsyncGenerator[tuple[int, wire.OutputChunk | wire.Done], None]
 """What becomes of the outputs, each with its number."""
 
 
@@ -37,8 +27,8 @@ class Output:
     """One output, when it has ended."""
 
     text: str = ""
-    logprobs: list[TokenLogprobs] = field(default_factory=list)
-    done: Done | None = None
+    logprobs: list[wire.TokenLogprobs] = field(default_factory=list)
+    done: wire.Done | None = None
 
 
 @dataclass(frozen=True)
@@ -46,7 +36,7 @@ class Model:
     """A served model."""
 
     name: str
-    ready: Ready
+    ready: wire.Ready
 
 
 class Job:
@@ -59,13 +49,13 @@ class Job:
         self.salt = _salt(request, body)
         self.body, self.n = body, n
         self.model = model_of(request, body.model)
-        self.requests: list[Generate] = []
+        self.requests: list[wire.Generate] = []
 
     def ask(
         self,
-        prompts: Sequence[Prompt],
+        prompts: Sequence[wire.PromptInput],
         sampling: dict[str, Any],
-        constraint: Constraint | None = None,
+        constraint: wire.ConstraintSpec | None = None,
         prediction: str | None = None,
         provisional: bool = False,
     ) -> None:
@@ -80,7 +70,7 @@ class Job:
         decoder, deadline = self._decoder(), self._deadline()
         for index, prompt in enumerate(prompts):
             self.requests.append(
-                Generate(
+                wire.Generate(
                     id=f"{self.note.id}-{index}", prompt=prompt, sampling=sampling,
                     decoder=decoder, prediction=prediction, salt=self.salt,
                     priority=self.body.priority or 0, deadline=deadline, constraint=constraint,
@@ -101,9 +91,9 @@ class Job:
         try:
             while waiting:
                 which, event = await events.__anext__()
-                if isinstance(event, Failure):
+                if isinstance(event, wire.Failure):
                     raise ApiError.of(event)
-                if isinstance(event, Accepted):
+                if isinstance(event, wire.Accepted):
                     waiting.discard(which)
                 else:
                     early.append((which, event))
@@ -117,7 +107,7 @@ class Job:
         found = [Output() for _ in range(len(self.requests) * self.n)]
         async with aclosing(await self.started()) as events:
             async for index, event in events:
-                if isinstance(event, Done):
+                if isinstance(event, wire.Done):
                     found[index].done = event
                 else:
                     found[index].text += event.text
@@ -131,13 +121,13 @@ class Job:
             for which, event in early:
                 yield self._checked(which, event)
             async for which, event in events:
-                if not isinstance(event, Accepted):
+                if not isinstance(event, wire.Accepted):
                     yield self._checked(which, event)
 
-    def _checked(self, which: int, event: Any) -> tuple[int, Chunk | Done]:
-        if isinstance(event, Failure):
+    def _checked(self, which: int, event: Any) -> tuple[int, wire.OutputChunk | wire.Done]:
+        if isinstance(event, wire.Failure):
             raise ApiError.of(event)
-        if isinstance(event, Done):
+        if isinstance(event, wire.Done):
             if event.finish_reason == "cancelled":
                 raise ApiError(503, "the server ended this request")
             self.note.done.append(event)
@@ -170,7 +160,7 @@ class Job:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _pump(
-        self, which: int, request: Generate, queue: asyncio.Queue[tuple[int, Any]]
+        self, which: int, request: wire.Generate, queue: asyncio.Queue[tuple[int, Any]]
     ) -> None:
         end: BaseException | None = None
         try:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from paradecode.core.errors import InvalidInput
-from paradecode.serve.checks import build
-from paradecode.serve.wire import EVENTS, MAX_ID, REQUESTS, Event, Request
+from paradecode.serve.validation import first_error
+from paradecode.serve.wire import EVENTS, MAX_ID, REQUESTS, Event, Message, Request
 
 MAX_LINE = 1 << 24
 """Bytes of one line, its newline included."""
-
 
 _NAMES = {cls: name for name, cls in (*REQUESTS.items(), *EVENTS.items())}
 
@@ -40,7 +42,7 @@ def encode(message: Request | Event) -> bytes:
     return line + b"\n"
 
 
-def decode(line: bytes, kinds: Mapping[str, type]) -> Any:
+def decode(line: bytes, kinds: Mapping[str, type[Message]]) -> Any:
     """The message of a line: a member of ``kinds``, which is ``REQUESTS`` or ``EVENTS``.
 
     Raises:
@@ -49,7 +51,7 @@ def decode(line: bytes, kinds: Mapping[str, type]) -> Any:
     if len(line) > MAX_LINE:
         raise WireError("line", f"{len(line)} bytes", f"give at most {MAX_LINE} bytes")
     try:
-        body = json.loads(line, parse_constant=_no_constant, parse_float=_finite)
+        body = json.loads(line, parse_constant=_finite, parse_float=_finite)
     except (ValueError, RecursionError):
         raise WireError("line", line[:60], "write one JSON object") from None
     if not isinstance(body, dict):
@@ -58,15 +60,17 @@ def decode(line: bytes, kinds: Mapping[str, type]) -> Any:
     try:
         if not isinstance(kind, str) or kind not in kinds:
             raise InvalidInput("kind", kind, f"use one of {', '.join(kinds)}")
-        return build(kinds[kind], body, "")
-    except InvalidInput as error:
-        refused = WireError(error.field, error.value, error.fix)
+        return _adapter(kinds[kind]).validate_python(body)  # type: ignore[arg-type]
+    except (InvalidInput, ValidationError) as error:
+        found = first_error(body, error) if isinstance(error, ValidationError) else error
+        refused = WireError(found.field, found.value, found.fix)
         refused.id = sender if isinstance(sender, str) and 0 < len(sender) <= MAX_ID else None
         raise refused from None
 
 
-def _no_constant(name: str) -> float:
-    raise ValueError(name)
+@cache
+def _adapter(cls: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(cls)
 
 
 def _finite(digits: str) -> float:

@@ -6,7 +6,7 @@ import json
 import re
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any, TextIO
 
@@ -44,7 +44,7 @@ class Log:
         status: int,
         seconds: float,
         model: str | None = None,
-        outputs: Iterable[Done] = (),
+        outputs: Sequence[Done] = (),
         error: str | None = None,
         param: str | None = None,
     ) -> None:
@@ -60,7 +60,6 @@ class Log:
             error, param: type of the error, and the field that is wrong. Never the message, which
                 may quote the value.
         """
-        ended = list(outputs)
         self.write(
             "request",
             id=id[:MAX_NAME],
@@ -70,22 +69,22 @@ class Log:
             model=None if model is None else model[:MAX_NAME],
             error=error,
             param=param if param and FIELD.fullmatch(param) else None,
-            outputs=[_output(done) for done in ended] or None,
+            outputs=[_output(done) for done in outputs] or None,
         )
 
 
 def _output(done: Done) -> dict[str, Any]:
-    usage, found = done.usage, done.metrics
+    stats = done.stats
     return {
-        "method": found.method,
+        "method": done.method,
         "finish_reason": done.finish_reason,
-        "prompt_tokens": usage.prompt_tokens,
-        "cached_tokens": usage.cached_prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "forwards": found.forwards,
-        "drafted": found.drafted,
-        "accepted": found.accepted,
-        "diffusion_steps": found.diffusion_steps,
-        "time_to_first_token": found.time_to_first_token,
-        "time": {name: round(value, 6) for name, value in found.seconds.items()},
+        "prompt_tokens": stats.prompt_tokens,
+        "cached_tokens": stats.cached_tokens,
+        "completion_tokens": stats.generated,
+        "forwards": stats.forwards,
+        "drafted": stats.drafted,
+        "accepted": stats.accepted,
+        "diffusion_steps": done.diffusion_steps,
+        "time_to_first_token": done.time_to_first_token,
+        "time": {name: round(value, 6) for name, value in stats.seconds().items()},
     }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -16,7 +17,7 @@ from prometheus_client.registry import Collector
 
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.registry import parse
-from paradecode.serve.wire import Accepted, Done, Failure, Stats
+from paradecode.serve.wire import Accepted, Done, Failure, WorkerStats
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 POSITIONS = 32
@@ -28,6 +29,17 @@ OWN = ("model", "method")
 SHORT = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 LONG = (2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 RATIOS = (1, 1.25, 1.5, 1.75, 2, 2.5, 3, 4, 5, 6, 8, 12, 16, 32)
+
+SUMMED = (
+    # vLLM's names, so that its dashboards read these with another prefix.
+    ("drafts", "spec_decode_num_drafts", "Forwards that verified a draft."),
+    ("drafted", "spec_decode_num_draft_tokens", "Draft tokens verified."),
+    ("accepted", "spec_decode_num_accepted_tokens", "Draft tokens accepted."),
+    ("generated", "generation_tokens", "Tokens generated."),
+    ("forwards", "request_forwards", "Target forwards, summed over outputs."),
+    ("rows", "request_rows", "Rows of those forwards."),
+)
+"""Fields of an output's statistics, the counters they are added to, and what those say."""
 
 
 class Metrics:
@@ -43,45 +55,32 @@ class Metrics:
         self._workers = _Workers()
         self.registry.register(self._workers)
         count, histogram = self._counter, self._histogram
-        # vLLM's names, so that its dashboards read these with another prefix.
-        self._drafts = count("spec_decode_num_drafts", "Forwards that verified a draft.")
-        self._drafted = count("spec_decode_num_draft_tokens", "Draft tokens verified.")
-        self._accepted = count("spec_decode_num_accepted_tokens", "Draft tokens accepted.")
+        self._summed = {field: count(name, said) for field, name, said in SUMMED}
         self._accepted_at = count(
             "spec_decode_num_accepted_tokens_per_pos",
-            "Draft tokens accepted, by position in the draft.", (*OWN, "position"),
-        )  # fmt: skip
+            "Draft tokens accepted, by position in the draft.",
+            (*OWN, "position"),
+        )
         self._prompt = count("prompt_tokens", "Prompt tokens of accepted requests.", ("model",))
-        self._generated = count("generation_tokens", "Tokens generated.")
         self._queried = count("prefix_cache_queries", "Prompt tokens looked up.", ("model",))
         self._hits = count("prefix_cache_hits", "Prompt tokens found in the cache.", ("model",))
         self._ended = count("request_success", "Outputs that ended.", (*OWN, "finished_reason"))
         self._failed = count("request_failures", "Requests that failed.", ("model", "status"))
         self._answers = count("http_responses", "HTTP responses.", ("route", "status"))
-        self._forwards = count("request_forwards", "Target forwards, summed over outputs.")
-        self._rows = count("request_rows", "Rows of those forwards.")
         self._steps = count("diffusion_steps", "Steps of diffusion canvases.")
         self._canvas = count("diffusion_canvas_tokens", "Tokens that those steps generated.")
-        self._phases = count(
-            "request_phase_seconds", "Time in the queue, to the first tokens, and after them.",
-            (*OWN, "phase"),
-        )  # fmt: skip
-        self._parts = count(
-            "request_time_seconds", "What outputs spent their time on.", (*OWN, "part")
-        )
-        self._per_forward = histogram(
-            "request_tokens_per_forward", "Tokens an output gained per target forward.", RATIOS
-        )
-        self._first = histogram(
-            "time_to_first_token_seconds", "From arrival at the worker.", (*SHORT, *LONG)
-        )
-        self._per_token = histogram(
-            "request_time_per_output_token_seconds", "From first to last token, per token.", SHORT
-        )
-        self._whole = histogram(
-            "e2e_request_latency_seconds", "From arrival at the worker to the end.",
-            (*SHORT, *LONG),
-        )  # fmt: skip
+        phases = "Time in the queue, to the first tokens, and after them."
+        self._phases = count("request_phase_seconds", phases, (*OWN, "phase"))
+        parts = "What outputs spent their time on."
+        self._parts = count("request_time_seconds", parts, (*OWN, "part"))
+        gained = "Tokens an output gained per target forward."
+        self._per_forward = histogram("request_tokens_per_forward", gained, RATIOS)
+        arrival = "From arrival at the worker."
+        self._first = histogram("time_to_first_token_seconds", arrival, (*SHORT, *LONG))
+        each = "From first to last token, per token."
+        self._per_token = histogram("request_time_per_output_token_seconds", each, SHORT)
+        whole = "From arrival at the worker to the end."
+        self._whole = histogram("e2e_request_latency_seconds", whole, (*SHORT, *LONG))
 
     def observe(self, model: str, event: Accepted | Done | Failure) -> None:
         """Count what became of a request; the pool calls this."""
@@ -98,7 +97,7 @@ class Metrics:
         self._answers.labels(route, str(status)).inc()
 
     def page(
-        self, stats: Mapping[str, Sequence[Stats | None]], restarts: Mapping[str, int]
+        self, stats: Mapping[str, Sequence[WorkerStats | None]], restarts: Mapping[str, int]
     ) -> bytes:
         """The text of `/metrics`.
 
@@ -110,34 +109,29 @@ class Metrics:
         return generate_latest(self.registry)
 
     def _done(self, model: str, event: Done) -> None:
-        found, usage = event.metrics, event.usage
-        own = model, _method(found.method)
+        stats, spent = event.stats, event.stats.seconds()
+        own = model, _method(event.method)
         self._ended.labels(*own, event.finish_reason).inc()
-        self._generated.labels(*own).inc(usage.completion_tokens)
-        self._queried.labels(model).inc(usage.prompt_tokens)
-        self._hits.labels(model).inc(usage.cached_prompt_tokens)
-        self._drafts.labels(*own).inc(found.drafts)
-        self._drafted.labels(*own).inc(found.drafted)
-        self._accepted.labels(*own).inc(found.accepted)
-        for position, kept in enumerate(found.accepted_per_position):
+        self._queried.labels(model).inc(stats.prompt_tokens)
+        self._hits.labels(model).inc(stats.cached_tokens)
+        for field, counter in self._summed.items():
+            counter.labels(*own).inc(getattr(stats, field))
+        for position, kept in enumerate(stats.accepted_per_position):
             self._accepted_at.labels(*own, str(min(position, POSITIONS - 1))).inc(kept)
-        self._forwards.labels(*own).inc(found.forwards)
-        self._rows.labels(*own).inc(found.rows)
-        if found.diffusion_steps:
-            self._steps.labels(*own).inc(found.diffusion_steps)
-            self._canvas.labels(*own).inc(found.tokens)
-        seconds = {name: found.seconds.get(name, 0.0) for name in (*PHASES, *PARTS)}
+        if event.diffusion_steps:
+            self._steps.labels(*own).inc(event.diffusion_steps)
+            self._canvas.labels(*own).inc(stats.generated)
         for phase in PHASES:
-            self._phases.labels(*own, phase).inc(seconds[phase])
+            self._phases.labels(*own, phase).inc(spent[phase])
         for part in PARTS:
-            self._parts.labels(*own, part).inc(seconds[part])
-        self._whole.labels(*own).observe(sum(seconds[phase] for phase in PHASES))
-        if found.forwards and found.tokens:
-            self._per_forward.labels(*own).observe(found.tokens / found.forwards)
-        if found.time_to_first_token is not None:
-            self._first.labels(*own).observe(found.time_to_first_token)
-        if found.tokens > 1:
-            self._per_token.labels(*own).observe(seconds["decode"] / (found.tokens - 1))
+            self._parts.labels(*own, part).inc(spent[part])
+        self._whole.labels(*own).observe(sum(spent[phase] for phase in PHASES))
+        if stats.forwards and stats.generated:
+            self._per_forward.labels(*own).observe(stats.tokens_per_forward)
+        if event.time_to_first_token is not None:
+            self._first.labels(*own).observe(event.time_to_first_token)
+        if stats.generated > 1:
+            self._per_token.labels(*own).observe(spent["decode"] / (stats.generated - 1))
 
     def _counter(self, name: str, said: str, labels: Sequence[str] = OWN) -> Counter:
         return Counter(f"paradecode:{name}", said, labels, registry=self.registry)
@@ -156,35 +150,39 @@ def _method(spec: str) -> str:
     return "fusion" if "+" in name else name
 
 
+GAUGES = (
+    ("running", "num_requests_running", "Outputs in the batch."),
+    ("waiting", "num_requests_waiting", "Outputs in the queue."),
+    ("waiting_tokens", "num_tokens_waiting", "Prompt tokens in the queue."),
+    ("batch", "num_requests_limit", "Most outputs that run at the same time."),
+    ("pages", "kv_pages", "Pages of K/V memory."),
+    ("held_pages", "kv_pages_used", "Pages that live outputs hold."),
+    ("idle_pages", "kv_pages_cached", "Pages that only the prefix cache keeps."),
+    ("memory_bytes", "worker_memory_bytes", "Resident memory."),
+)
+COUNTERS = (
+    ("forwards", "engine_forwards", "Packed forwards of all models."),
+    ("steps", "engine_steps", "Steps of the engine loop."),
+    ("refused", "requests_refused", "Requests refused because the queue was full."),
+)
+
+Family = TypeVar("Family", GaugeMetricFamily, CounterMetricFamily)
+
+
 class _Workers(Collector):
     """What the workers are doing now, and what their engines have done since they started."""
 
     def __init__(self) -> None:
-        self.stats: Mapping[str, Sequence[Stats | None]] = {}
+        self.stats: Mapping[str, Sequence[WorkerStats | None]] = {}
         self.restarts: Mapping[str, int] = {}
 
     def collect(self) -> Iterator[Metric]:
-        for name, said, field in (
-            ("num_requests_running", "Outputs in the batch.", "running"),
-            ("num_requests_waiting", "Outputs in the queue.", "waiting"),
-            ("num_tokens_waiting", "Prompt tokens in the queue.", "waiting_tokens"),
-            ("num_requests_limit", "Most outputs that run at the same time.", "batch"),
-            ("kv_pages", "Pages of K/V memory.", "pages"),
-            ("kv_pages_used", "Pages that live outputs hold.", "held_pages"),
-            ("kv_pages_cached", "Pages that only the prefix cache keeps.", "idle_pages"),
-            ("worker_memory_bytes", "Resident memory.", "memory_bytes"),
-        ):
+        for field, name, said in GAUGES:
             gauge = GaugeMetricFamily(f"paradecode:{name}", said, labels=["model", "worker"])
-            self._fill(gauge, field)
-            yield gauge
-        for name, said, field in (
-            ("engine_forwards", "Packed forwards of all models.", "forwards"),
-            ("engine_steps", "Steps of the engine loop.", "steps"),
-            ("requests_refused", "Requests refused because the queue was full.", "refused"),
-        ):
+            yield self._filled(gauge, field)
+        for field, name, said in COUNTERS:
             counter = CounterMetricFamily(f"paradecode:{name}", said, labels=["model", "worker"])
-            self._fill(counter, field)
-            yield counter
+            yield self._filled(counter, field)
         restarted = CounterMetricFamily(
             "paradecode:worker_restarts", "Workers that were started again.", labels=["model"]
         )
@@ -192,8 +190,9 @@ class _Workers(Collector):
             restarted.add_metric([model], times)
         yield restarted
 
-    def _fill(self, family: GaugeMetricFamily | CounterMetricFamily, field: str) -> None:
+    def _filled(self, family: Family, field: str) -> Family:
         for model, workers in self.stats.items():
             for number, stats in enumerate(workers):
                 if stats is not None:
                     family.add_metric([model, str(number)], getattr(stats, field))
+        return family

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from paradecode.serve.wire import Candidate, Chunk, Done, TokenLogprobs
+from paradecode.serve.wire import Done, OutputChunk, ScoredToken, TokenLogprobs
 
 
 def usage(done: Sequence[Done], n: int) -> dict[str, Any]:
@@ -16,18 +16,18 @@ def usage(done: Sequence[Done], n: int) -> dict[str, Any]:
         done: of every output, in order.
         n: outputs of each prompt.
     """
-    prompts = [entry.usage for entry in done[::n]]
-    all_of = [entry.usage for entry in done]
-    prompt = sum(u.prompt_tokens for u in prompts)
-    completion = sum(u.completion_tokens for u in all_of)
+    prompts = [entry.stats for entry in done[::n]]
+    predicted = [entry.stats for entry in done if entry.predicted]
+    prompt = sum(stats.prompt_tokens for stats in prompts)
+    completion = sum(entry.stats.generated for entry in done)
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
-        "prompt_tokens_details": {"cached_tokens": sum(u.cached_prompt_tokens for u in prompts)},
+        "prompt_tokens_details": {"cached_tokens": sum(stats.cached_tokens for stats in prompts)},
         "completion_tokens_details": {
-            "accepted_prediction_tokens": sum(u.accepted_prediction_tokens for u in all_of),
-            "rejected_prediction_tokens": sum(u.rejected_prediction_tokens for u in all_of),
+            "accepted_prediction_tokens": sum(stats.accepted for stats in predicted),
+            "rejected_prediction_tokens": sum(stats.rejected for stats in predicted),
             "reasoning_tokens": 0,
         },
     }
@@ -35,8 +35,20 @@ def usage(done: Sequence[Done], n: int) -> dict[str, Any]:
 
 def metrics(done: Sequence[Done]) -> Any:
     """How the outputs were decoded: an object for one, a list for several."""
-    found = [vars(entry.metrics) for entry in done]
+    found = [_metrics(entry) for entry in done]
     return found[0] if len(found) == 1 else found
+
+
+def _metrics(done: Done) -> dict[str, Any]:
+    return {
+        "method": done.method,
+        **done.stats.counts(),
+        "tokens": done.stats.generated,
+        "rejected": done.stats.rejected,
+        "diffusion_steps": done.diffusion_steps,
+        "seconds": done.stats.seconds(),
+        "time_to_first_token": done.time_to_first_token,
+    }
 
 
 def reason(done: Done) -> dict[str, Any]:
@@ -46,7 +58,7 @@ def reason(done: Done) -> dict[str, Any]:
     return {"finish_reason": done.finish_reason}
 
 
-def progress(chunk: Chunk) -> dict[str, Any]:
+def progress(chunk: OutputChunk) -> dict[str, Any]:
     """The ``paradecode`` object of a streamed chunk."""
     seen: dict[str, Any] = {"forward": chunk.forward, "tokens": chunk.tokens}
     return seen if chunk.canvas is None else {**seen, "canvas": chunk.canvas}
@@ -74,7 +86,7 @@ def text_logprobs(entries: Sequence[TokenLogprobs], offset: int) -> dict[str, An
     }
 
 
-def _candidate(found: Candidate) -> dict[str, Any]:
+def _candidate(found: ScoredToken) -> dict[str, Any]:
     return {"token": found.text, "logprob": found.logprob, "bytes": found.bytes}
 
 

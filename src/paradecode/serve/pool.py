@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from paradecode.core.errors import InvalidInput
+from paradecode.serve import wire
 from paradecode.serve.buffer import Bounds
-from paradecode.serve.call import Call, Lost
-from paradecode.serve.failures import SHORTEST, busy, internal, overloaded, stopping
+from paradecode.serve.call import Lost, WorkerCall
+from paradecode.serve.failures import busy, stopping
 from paradecode.serve.replica import Replica
-from paradecode.serve.wire import Accepted, AskStats, Done, Failure, Generate, Ready, Stats
-from paradecode.serve.wire import Event as WireEvent
 from paradecode.serve.worker.settings import WorkerSettings
 from paradecode.serve.workers import (
     ATTEMPTS,
-    Event,
+    COME_BACK,
+    Events,
     Observer,
-    Question,
     RequestFailed,
     Workers,
     hastened,
@@ -31,9 +31,6 @@ MAX_LIVE = 8192
 
 RESTART_PATIENCE = 15.0
 """Seconds that a request waits for a worker, when all of its model's are starting again."""
-
-COME_BACK = 5.0
-"""Seconds after which a request may be tried again that found no worker."""
 
 HANG_SECONDS = 120.0
 """A worker that has work and says nothing for so long is killed, and started again."""
@@ -94,21 +91,13 @@ class Pool(Workers):
                 are closed.
         """
         for name, model in self._models.items():
-
-            def observe(event: Accepted | Done | Failure, name: str = name) -> None:
-                self._observe(name, event)
-
             self._replicas[name] = [
                 Replica(
-                    name,
-                    model.worker,
-                    observe,
-                    self._changed,
-                    self._hang_seconds,
-                    self._load_seconds,
+                    name, model.worker, partial(self._observe, name), self._changes.set,
+                    self._hang_seconds, self._load_seconds,
                 )
                 for _ in range(model.replicas)
-            ]
+            ]  # fmt: skip
         starts = [asyncio.create_task(replica.start()) for replica in self._all()]
         try:
             await asyncio.gather(*starts)
@@ -120,7 +109,7 @@ class Pool(Workers):
             raise
 
     @property
-    def ready(self) -> Mapping[str, Ready]:
+    def ready(self) -> Mapping[str, wire.Ready]:
         known = {name: [r.known for r in group] for name, group in self._replicas.items()}
         return {name: said[0] for name, said in known.items() if said and said[0] is not None}
 
@@ -134,7 +123,7 @@ class Pool(Workers):
         groups = self._replicas.items()
         return {name: sum(replica.restarts for replica in group) for name, group in groups}
 
-    async def submit(self, model: str, request: Generate) -> AsyncGenerator[Event, None]:
+    async def submit(self, model: str, request: wire.Generate) -> Events:
         if model not in self._replicas:  # Not for the observer: anybody may make up names.
             yield self._unknown(request.id, model)
             return
@@ -147,7 +136,7 @@ class Pool(Workers):
         try:
             for _ in range(ATTEMPTS):
                 given = await self._give(model, request, live, began)
-                if isinstance(given, Failure):
+                if isinstance(given, wire.Failure):
                     yield self._failed(model, given)
                     return
                 async for event in given.events():
@@ -159,41 +148,35 @@ class Pool(Workers):
             yield self._failed(model, _died(request.id))
         finally:
             del self._live[request.id]
-            if live.call is not None and live.replica is not None:
+            if live.call is not None:
                 live.call.unwanted = True
-                live.replica.cancel(live.call)
+            live.cancel()
 
     def cancel(self, id: str) -> None:
         """End a request now: its stream goes on to the ``Done``s with ``cancelled``."""
         live = self._live.get(id)
         if live is not None:
             live.cancelled = True
-            if live.call is not None and live.replica is not None:
-                live.replica.cancel(live.call)
+            live.cancel()
 
-    async def stats(self) -> dict[str, list[Stats | None]]:
-        asked = [
-            (name, at, asyncio.create_task(self._answer(replica, AskStats(id=self._question()))))
-            for name, group in self._replicas.items()
-            for at, replica in enumerate(group)
-            if replica.open
-        ]
-        found: dict[str, list[Stats | None]] = {
-            name: [None] * len(group) for name, group in self._replicas.items()
-        }
-        if asked:
-            await asyncio.wait([task for _, _, task in asked], timeout=ANSWER_SECONDS)
-        for name, at, task in asked:
-            if not task.done():
-                task.cancel()
-            elif task.exception() is None and isinstance(stats := task.result(), Stats):
-                found[name][at] = stats
-        return found
+    async def stats(self) -> dict[str, list[wire.WorkerStats | None]]:
+        found = iter(await asyncio.gather(*map(self._stats, self._all())))
+        return {name: [next(found) for _ in group] for name, group in self._replicas.items()}
+
+    async def _stats(self, replica: Replica) -> wire.WorkerStats | None:
+        if not replica.open:
+            return None
+        question = wire.AskStats(id=self._question())
+        try:
+            answer = await asyncio.wait_for(self._answer(replica, question), ANSWER_SECONDS)
+        except (asyncio.TimeoutError, RequestFailed):
+            return None
+        return answer if isinstance(answer, wire.WorkerStats) else None
 
     async def drain(self, timeout: float) -> bool:
         """Refuse new requests (503), wait for the accepted ones; True if all ended in time."""
         self.draining = True
-        self._changed()
+        self._changes.set()
         await asyncio.gather(*(replica.drain() for replica in self._all()))
         lives = [replica.life for replica in self._all() if replica.life is not None]
         if not lives:
@@ -209,29 +192,18 @@ class Pool(Workers):
     def _all(self) -> list[Replica]:
         return [replica for group in self._replicas.values() for replica in group]
 
-    def _changed(self) -> None:
-        self._changes.set()
+    def _unknown(self, id: str, model: str) -> wire.Failure:
+        message = f"there is no model {model[:80]!r}; use one of {', '.join(self._replicas)}"
+        return wire.Failure(id=id, status=404, param="model", message=message)
 
-    def _unknown(self, id: str, model: str) -> Failure:
-        return Failure(
-            id=id,
-            status=404,
-            type="invalid_request_error",
-            param="model",
-            message=f"there is no model {model[:80]!r}; use one of {', '.join(self._replicas)}",
-        )
-
-    def _refusal(self, model: str, request: Generate) -> Failure | None:
+    def _refusal(self, model: str, request: wire.Generate) -> wire.Failure | None:
         id = request.id
         if self.draining:
             return stopping(id)
         if len(self._live) >= MAX_LIVE:
-            return busy(id, "the server holds too many requests; try again later", SHORTEST)
+            return busy(id, "the server holds too many requests; try again later")
         if id in self._live or any(id in replica.calls for replica in self._replicas[model]):
-            return Failure(
-                id=id, status=400, type="invalid_request_error", param="id",
-                message="the id is in use",
-            )  # fmt: skip
+            return wire.Failure(id=id, status=400, param="id", message="the id is in use")
         return None
 
     async def _pick(self, model: str) -> Replica | None:
@@ -250,24 +222,24 @@ class Pool(Workers):
         return None
 
     async def _give(
-        self, model: str, request: Generate, live: _Live, began: float
-    ) -> Call | Failure:
+        self, model: str, request: wire.Generate, live: _Live, began: float
+    ) -> WorkerCall | wire.Failure:
         """Give a request to a worker; a failure if there is none, or it cannot be sent."""
         replica = await self._pick(model)
         if replica is None:
             return _nobody(request.id)
         request = hastened(request, began)
         accepted = live.call is not None and live.call.accepted
-        live.replica, live.call = replica, Call(request, self._bounds, accepted)
+        live.replica, live.call = replica, WorkerCall(request, self._bounds, accepted)
         try:
             await replica.send(live.call)
         except InvalidInput as error:
             return _too_large(request.id, error)
         if live.cancelled:
-            replica.cancel(live.call)
+            live.cancel()
         return live.call
 
-    async def _ask(self, model: str, question: Question) -> WireEvent:
+    async def _ask(self, model: str, question: wire.Question) -> wire.Event:
         if model not in self._replicas:
             raise RequestFailed(self._unknown(question.id, model))
         replica = await self._pick(model)
@@ -275,8 +247,8 @@ class Pool(Workers):
             raise RequestFailed(_nobody(question.id))
         return await self._answer(replica, question)
 
-    async def _answer(self, replica: Replica, message: Question) -> WireEvent:
-        call = Call(message)
+    async def _answer(self, replica: Replica, message: wire.Question) -> wire.Event:
+        call = WorkerCall(message)
         try:
             await replica.send(call)
         except InvalidInput as error:
@@ -284,7 +256,7 @@ class Pool(Workers):
         answer = await call.buffer.get()
         if isinstance(answer, Lost):
             raise RequestFailed(_died(message.id))
-        if isinstance(answer, Failure):
+        if isinstance(answer, wire.Failure):
             raise RequestFailed(answer)
         return answer
 
@@ -294,19 +266,22 @@ class _Live:
 
     def __init__(self) -> None:
         self.replica: Replica | None = None
-        self.call: Call | None = None
+        self.call: WorkerCall | None = None
         self.cancelled = False
 
-
-def _nobody(id: str) -> Failure:
-    return overloaded(id, "no worker of this model is running; try again later", COME_BACK)
-
-
-def _died(id: str) -> Failure:
-    return internal(id, "the worker that ran this request died")
+    def cancel(self) -> None:
+        if self.replica is not None and self.call is not None:
+            self.replica.cancel(self.call)
 
 
-def _too_large(id: str, error: InvalidInput) -> Failure:
-    return Failure(
-        id=id, status=413, type="invalid_request_error", param=error.field, message=str(error)
-    )
+def _nobody(id: str) -> wire.Failure:
+    message = "no worker of this model is running; try again later"
+    return wire.Failure(id=id, status=503, message=message, retry_after=COME_BACK)
+
+
+def _died(id: str) -> wire.Failure:
+    return wire.Failure(id=id, status=500, message="the worker that ran this request died")
+
+
+def _too_large(id: str, error: InvalidInput) -> wire.Failure:
+    return wire.Failure(id=id, status=413, param=error.field, message=str(error))

@@ -11,21 +11,11 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from paradecode.core.errors import InvalidInput
-from paradecode.serve.call import Call
+from paradecode.serve import wire
+from paradecode.serve.call import WorkerCall
 from paradecode.serve.lines import MAX_LINE, WireError, decode, encode
-from paradecode.serve.wire import (
-    EVENTS,
-    WORKER,
-    Accepted,
-    AskStats,
-    Cancel,
-    Done,
-    Drain,
-    Event,
-    Failure,
-    Ready,
-)
 from paradecode.serve.worker.settings import WorkerSettings
+from paradecode.serve.workers import Fate
 
 _log = logging.getLogger(__name__)
 
@@ -44,8 +34,6 @@ BURST = 32
 
 LOOKS = 8
 """How often a silent worker is asked before it counts as one that hangs."""
-
-Observe = Callable[[Accepted | Done | Failure], None]
 
 
 class Replica:
@@ -73,7 +61,7 @@ class Replica:
         self,
         name: str,
         settings: WorkerSettings,
-        observe: Observe,
+        observe: Callable[[Fate], None],
         changed: Callable[[], None],
         hang_seconds: float,
         load_seconds: float,
@@ -81,17 +69,14 @@ class Replica:
         self._name, self._settings = name, settings
         self._hang_seconds, self._load_seconds = hang_seconds, load_seconds
         self._observe, self._changed = observe, changed
-        self.ready: Ready | None = None
-        self.known: Ready | None = None
-        self.calls: dict[str, Call] = {}
-        self.leaving = False
-        self.served = 0
-        self.restarts = 0
-        self._ending = False
-        self._silent = 0
+        self.ready: wire.Ready | None = None
+        self.known: wire.Ready | None = None
+        self.calls: dict[str, WorkerCall] = {}
+        self.life: asyncio.Task[None] | None = None
+        self.leaving = self._ending = False
+        self.served = self.restarts = self._silent = 0
         self._process: Process | None = None
         self._writing = asyncio.Lock()
-        self.life: asyncio.Task[None] | None = None
 
     @property
     def load(self) -> int:
@@ -117,7 +102,7 @@ class Replica:
             raise InvalidInput("model", self._name, said.message)
         self.life = asyncio.create_task(self._live())
 
-    async def send(self, call: Call) -> None:
+    async def send(self, call: WorkerCall) -> None:
         """Give a request to the worker. A worker that dies of it, or before, loses the call."""
         line = encode(call.message)  # Raises before anything is booked.
         if self._process is None or not self.open:
@@ -127,15 +112,15 @@ class Replica:
         self.served += 1
         await self._write(line)
 
-    def cancel(self, call: Call) -> None:
+    def cancel(self, call: WorkerCall) -> None:
         """Tell the worker to end a request; its last events still come."""
         if not call.over and call.id in self.calls:
-            self._put(encode(Cancel(id=call.id)))
+            self._put(encode(wire.Cancel(id=call.id)))
 
     async def drain(self) -> None:
         """Let the worker finish what it has, and end; it is not started again."""
         self._ending = self.leaving = True
-        await self._write(encode(Drain()))
+        await self._write(encode(wire.Drain()))
 
     async def close(self) -> None:
         """End the worker now."""
@@ -151,7 +136,7 @@ class Replica:
                 await self.life
         self._lose_all()
 
-    async def _launch(self) -> Failure | None:
+    async def _launch(self) -> wire.Failure | None:
         """Start the process and wait for its first word; its excuse, if it could not load."""
         # A session of its own: Ctrl-C in the terminal is the front's to answer, by draining.
         process = await asyncio.create_subprocess_exec(
@@ -161,24 +146,25 @@ class Replica:
         clock = asyncio.create_task(self._time_loading())
         try:
             await self._write(self._settings.line())
-            event = await self._read()
+            read = await self._read()
         finally:
             clock.cancel()
-        if isinstance(event, tuple) and isinstance(event[0], Ready):
-            self.ready = self.known = event[0]
+        event = None if read is None else read[0]
+        if isinstance(event, wire.Ready):
+            self.ready = self.known = event
             self.leaving = self._ending
             self._changed()
             return None
         await self._end()
-        if isinstance(event, tuple) and isinstance(event[0], Failure):
-            return event[0]
+        if isinstance(event, wire.Failure):
+            return event
         message = f"its worker ended with status {process.returncode} before it was ready"
         if clock.done() and not clock.cancelled():
             message = (
                 f"its worker was killed: it did not load the model in {self._load_seconds:g} s; "
                 "see what it logged, or give --load-timeout more seconds"
             )
-        return Failure(id=WORKER, status=500, type="server_error", message=message)
+        return wire.Failure(id=wire.WORKER, status=500, message=message)
 
     async def _live(self) -> None:
         """Listen, and start the worker again whenever it ends."""
@@ -203,7 +189,7 @@ class Replica:
             try:
                 failed = await self._launch()
             except OSError as error:
-                failed = Failure(id=WORKER, status=500, type="server_error", message=str(error))
+                failed = wire.Failure(id=wire.WORKER, status=500, message=str(error))
             if failed is not None:
                 _log.error("a worker of %s did not start: %s", self._name, failed.message)
 
@@ -221,7 +207,7 @@ class Replica:
         self._silent = 0
         while self._silent < LOOKS:
             if self.calls:
-                self._put(encode(AskStats(id=WORKER)))
+                self._put(encode(wire.AskStats(id=wire.WORKER)))
             await asyncio.sleep(self._hang_seconds / LOOKS)
             self._silent = self._silent + 1 if self.calls else 0
         _log.error("a worker of %s has hung for %g s", self._name, self._hang_seconds)
@@ -236,19 +222,19 @@ class Replica:
             handed += 1
             if handed % BURST == 0:  # Lines that are there already are read without a pause.
                 await asyncio.sleep(0)
-            call = self.calls.get(getattr(event, "id", WORKER))
+            call = self.calls.get(getattr(event, "id", wire.WORKER))
             if call is None:
-                if isinstance(event, Failure):
+                if isinstance(event, wire.Failure):
                     _log.warning("a worker of %s says: %s", self._name, event.message)
                 continue
-            if isinstance(event, Failure) and event.status == 503:
+            if isinstance(event, wire.Failure) and event.status == 503:
                 self.leaving = True  # Somebody told the worker to stop: others take its requests.
                 del self.calls[call.id]
                 call.lose()
                 continue
-            if isinstance(event, Accepted) and call.accepted:
+            if isinstance(event, wire.Accepted) and call.accepted:
                 continue  # By a worker that died; the reader knows.
-            if isinstance(event, (Accepted, Done, Failure)) and call.outputs:
+            if isinstance(event, (wire.Accepted, wire.Done, wire.Failure)) and call.outputs:
                 self._observe(event)
             if not call.receive(event, size):
                 self.cancel(call)
@@ -257,7 +243,7 @@ class Replica:
                 del self.calls[call.id]
                 self._changed()
 
-    async def _read(self) -> tuple[Event, int] | None:
+    async def _read(self) -> tuple[wire.Event, int] | None:
         """The next event and its bytes; None at the end. What is no event is logged and skipped."""
         assert self._process is not None
         assert self._process.stdout is not None
@@ -272,13 +258,13 @@ class Replica:
             if not line.endswith(b"\n"):
                 return None
             try:
-                return decode(line, EVENTS), len(line)
+                return decode(line, wire.EVENTS), len(line)
             except WireError as error:
                 _log.error("a worker of %s wrote a bad line: %s", self._name, error)
                 if error.id in self.calls:
                     message = "the worker's answer could not be read"
                     self.cancel(self.calls[error.id])
-                    failed = Failure(id=error.id, status=500, type="server_error", message=message)
+                    failed = wire.Failure(id=error.id, status=500, message=message)
                     return failed, 0
 
     def _put(self, line: bytes) -> None:

@@ -1,61 +1,87 @@
-"""Messages between the server's front and its workers: one JSON object a line, every field checked.
+"""Messages between the server's front and its workers: one JSON object a line, checked by pydantic.
 
 The front and the engine are different processes, and neither trusts what the other writes: a line
-is decoded into one of the dataclasses below or refused with an error that names the field.
-``REQUESTS`` go to a worker, ``EVENTS`` come back. A request is complete when ``Done`` was sent for
-each of its ``n`` outputs, or ``Failure`` once.
+becomes one of the dataclasses below or is refused with an error that names the field. ``REQUESTS``
+go to a worker, ``EVENTS`` come back. A request is complete when ``Done`` was sent for each of its
+``n`` outputs, or ``Failure`` once.
+
+Constructing a message checks nothing; :mod:`paradecode.serve.lines` checks what is read.
 """
 
-# ruff: noqa: RUF009 (the defaults are fields made by checked)
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Annotated, Any, ClassVar, Literal, Union
+
+from pydantic import AfterValidator, ConfigDict, Field
 
 from paradecode.core.errors import InvalidInput
-from paradecode.serve.checks import (
-    anything,
-    checked,
-    flag,
-    listed,
-    mapping,
-    maybe,
-    nested,
-    number,
-    one_of,
-    string,
-    whole,
-)
+from paradecode.core.trace import Stats
 
 MAX_ID = 128
 MAX_TEXT = 1 << 23
 MAX_LIST = 1 << 20
-MAX_VOCABULARY = 1 << 31
 WORKER = "worker"
 """The id in a failure of the worker itself: it could not load its model, or stops."""
 
-STATUSES = (400, 404, 413, 422, 429, 500, 503)
-FINISH_REASONS = ("stop", "length", "deadline", "cancelled")
-CONSTRAINTS = ("json_schema", "json_object", "regex", "lark", "choice", "python")
 LEAST_LOGPROB = -9999.0
 """What stands for minus infinity, which JSON cannot write."""
 
+TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+    500: "server_error",
+    503: "overloaded_error",
+}
+"""HTTP status -> type of the error; what is not named is an ``invalid_request_error``."""
 
-def _spec(where: str, value: Any) -> str | dict[str, Any]:
-    if not isinstance(value, (str, dict)):
-        raise InvalidInput(where, value, "give a text, or an object with method")
-    return value
+# Strict types: no number from a text, no boolean as a number. A list ends at its first bad entry.
+Name = Annotated[str, Field(strict=True, max_length=4096)]
+Short = Annotated[str, Field(strict=True, max_length=1 << 16)]
+Text = Annotated[str, Field(strict=True, max_length=MAX_TEXT)]
+Count = Annotated[int, Field(strict=True, ge=0, lt=1 << 62)]
+Index = Annotated[int, Field(strict=True, ge=0, lt=1 << 16)]
+Token = Annotated[int, Field(strict=True, ge=0, lt=1 << 31)]
+Byte = Annotated[int, Field(strict=True, ge=0, lt=256)]
+Seconds = Annotated[float, Field(strict=True, ge=0, le=1e9)]
+Flag = Annotated[bool, Field(strict=True)]
+Tokens = Annotated[list[Token], Field(max_length=MAX_LIST, fail_fast=True)]
+Texts = Annotated[list[Short], Field(max_length=MAX_LIST, fail_fast=True)]
+Canvas = Annotated[list[Short | None], Field(max_length=MAX_LIST, fail_fast=True)]
+ConstraintType = Literal["json_schema", "json_object", "regex", "lark", "choice", "python"]
 
 
-_ID = string(MAX_ID, least=1)
-_TOKEN = whole(0, MAX_VOCABULARY)
-_TOKENS = listed(_TOKEN, MAX_LIST)
-_COUNT = whole(0, 1 << 62)
-_SECONDS = number(0.0, 1e9)
+def _bounded(stats: Stats) -> Stats:
+    """Statistics without a number that a counter could not take."""
+    for name, value in vars(stats).items():
+        numbers = value if isinstance(value, tuple) else (value,)
+        if not all(0 <= number < 1 << 62 for number in numbers):
+            raise InvalidInput(f"stats.{name}", value, "give numbers from 0 to 2^62")
+    return stats
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prompt:
+class Message:
+    """Unknown fields and numbers that are not finite are refused."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneRequest(Message):
+    """A message about one request, which ``id`` names.
+
+    Attributes:
+        id: chosen by the sender of the request, unique among its live requests.
+    """
+
+    id: Annotated[str, Field(strict=True, min_length=1, max_length=MAX_ID)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptInput(Message):
     """What the model is given: exactly one of ``text``, ``tokens`` and ``messages``.
 
     Attributes:
@@ -64,10 +90,10 @@ class Prompt:
         messages: a conversation, for the model's chat template, which reads ``tools`` as well.
     """
 
-    text: str | None = checked(maybe(string(MAX_TEXT)), None)
-    tokens: list[int] | None = checked(maybe(_TOKENS), None)
-    messages: list[dict[str, Any]] | None = checked(maybe(listed(mapping, 1 << 12)), None)
-    tools: list[dict[str, Any]] | None = checked(maybe(listed(mapping, 1 << 10)), None)
+    text: Text | None = None
+    tokens: Tokens | None = None
+    messages: Annotated[list[dict[str, Any]], Field(max_length=1 << 12)] | None = None
+    tools: Annotated[list[dict[str, Any]], Field(max_length=1 << 10)] | None = None
 
     def __post_init__(self) -> None:
         given = [self.text is not None, self.tokens is not None, self.messages is not None]
@@ -78,19 +104,18 @@ class Prompt:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Constraint:
+class ConstraintSpec(Message):
     """What the output must be; the constraint itself checks ``value``."""
 
-    type: str = checked(one_of(*CONSTRAINTS))
-    value: Any = checked(anything, None)
+    type: ConstraintType
+    value: Any = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Generate:
+class Generate(OneRequest):
     """Ask for ``n`` outputs of one prompt.
 
     Attributes:
-        id: chosen by the sender, unique among its live requests.
         sampling: fields of ``SamplingParams``; without ``max_tokens`` the worker chooses.
         decoder: None is the model's default of this server (with a ``prediction``,
             ``predicted-output``), ``none`` plain decoding, else a spec or a mapping with
@@ -99,102 +124,94 @@ class Generate:
         salt: the tenant; nothing is shared between tenants, and their waiting requests take turns.
         priority: smaller goes first.
         deadline: seconds from arrival after which the request ends with what it has.
-        provisional: chunks show the undecided canvas of a diffusion model, too.
+        provisional: chunks also show the undecided canvas of a diffusion model.
     """
 
-    id: str = checked(_ID)
-    prompt: Prompt = checked(nested(Prompt))
-    sampling: dict[str, Any] = checked(mapping)
-    decoder: str | dict[str, Any] | None = checked(maybe(_spec), None)
-    prediction: str | None = checked(maybe(string(MAX_TEXT)), None)
-    salt: str = checked(string(256), "")
-    priority: int = checked(whole(-(1 << 31), 1 << 31), 0)
-    deadline: float | None = checked(maybe(_SECONDS), None)
-    constraint: Constraint | None = checked(maybe(nested(Constraint)), None)
-    provisional: bool = checked(flag, False)
+    prompt: PromptInput
+    sampling: dict[str, Any]
+    decoder: Text | dict[str, Any] | None = None
+    prediction: Text | None = None
+    salt: Annotated[str, Field(strict=True, max_length=256)] = ""
+    priority: Annotated[int, Field(strict=True, ge=-(1 << 31), lt=1 << 31)] = 0
+    deadline: Seconds | None = None
+    constraint: ConstraintSpec | None = None
+    provisional: Flag = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cancel:
+class Cancel(OneRequest):
     """End a request now; its outputs are reported as ``cancelled``. Unknown ids are ignored."""
 
-    id: str = checked(_ID)
+
+@dataclass(frozen=True, kw_only=True)
+class Tokenize(OneRequest):
+    """Answered by :class:`TokenizedPrompt`."""
+
+    prompt: PromptInput
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tokenize:
-    """Answered by :class:`Tokens`."""
+class Detokenize(OneRequest):
+    """Answered by :class:`DecodedText`."""
 
-    id: str = checked(_ID)
-    prompt: Prompt = checked(nested(Prompt))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Detokenize:
-    """Answered by :class:`Text`."""
-
-    id: str = checked(_ID)
-    tokens: list[int] = checked(_TOKENS)
+    tokens: Tokens
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskStats:
-    """Answered by :class:`Stats`."""
-
-    id: str = checked(_ID)
+class AskStats(OneRequest):
+    """Answered by :class:`WorkerStats`."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Drain:
+class Drain(Message):
     """Accept nothing more, finish what was accepted, then exit."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ready:
+class Ready(Message):
     """The model is loaded. ``decoder`` is the spec that requests without one use; ``tools`` says
     that its chat template shows tools."""
 
-    model: str = checked(string(4096))
-    families: list[str] = checked(listed(string(64), 8))
-    context_length: int = checked(_COUNT)
-    vocab_size: int = checked(_COUNT)
-    decoder: str = checked(string(1 << 16))
-    draft_model: str | None = checked(maybe(string(4096)))
-    chat: bool = checked(flag)
-    tools: bool = checked(flag, False)
+    model: Name
+    families: Annotated[list[Name], Field(max_length=8)]
+    context_length: Count
+    vocab_size: Count
+    decoder: Short
+    draft_model: Name | None
+    chat: Flag
+    tools: Flag = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class Accepted:
+class Accepted(OneRequest):
     """The request is in the worker's queue; comes before its chunks."""
 
-    id: str = checked(_ID)
-    prompt_tokens: int = checked(_COUNT)
+    prompt_tokens: Count
 
 
 @dataclass(frozen=True, kw_only=True)
-class Candidate:
+class ScoredToken(Message):
     """A token and its log-probability in the model's own distribution.
 
     ``text`` shows bytes that are not whole characters as U+FFFD; ``bytes`` has them.
     """
 
-    token: int = checked(_TOKEN)
-    text: str = checked(string(1 << 16))
-    bytes: list[int] = checked(listed(whole(0, 256), 1 << 16))
-    logprob: float = checked(number(LEAST_LOGPROB, 1.0))
+    token: Token
+    text: Short
+    bytes: Annotated[list[Byte], Field(max_length=1 << 16, fail_fast=True)]
+    logprob: Annotated[float, Field(strict=True, ge=LEAST_LOGPROB, le=1.0)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenLogprobs:
+class TokenLogprobs(Message):
     """One output token, and the most likely ones at its position."""
 
-    chosen: Candidate = checked(nested(Candidate))
-    top: list[Candidate] = checked(listed(nested(Candidate), 64))
+    chosen: ScoredToken
+    top: Annotated[list[ScoredToken], Field(max_length=64)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chunk:
+class OutputChunk(OneRequest):
     """What one forward made certain.
 
     Attributes:
@@ -207,90 +224,53 @@ class Chunk:
             is masked; only if ``provisional`` was asked for.
     """
 
-    id: str = checked(_ID)
-    index: int = checked(whole(0, 1 << 16))
-    text: str = checked(string(MAX_TEXT))
-    tokens: list[int] = checked(_TOKENS)
-    forward: int = checked(_COUNT)
-    logprobs: list[TokenLogprobs] | None = checked(
-        maybe(listed(nested(TokenLogprobs), MAX_LIST)), None
-    )
-    canvas: list[str | None] | None = checked(maybe(listed(maybe(string(1 << 16)), MAX_LIST)), None)
+    index: Index
+    text: Text
+    tokens: Tokens
+    forward: Count
+    logprobs: Annotated[list[TokenLogprobs], Field(max_length=MAX_LIST)] | None = None
+    canvas: Canvas | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Usage:
-    """Tokens of one output; OpenAI's names."""
-
-    prompt_tokens: int = checked(_COUNT)
-    completion_tokens: int = checked(_COUNT)
-    cached_prompt_tokens: int = checked(_COUNT, 0)
-    accepted_prediction_tokens: int = checked(_COUNT, 0)
-    rejected_prediction_tokens: int = checked(_COUNT, 0)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Metrics:
-    """How one output was decoded.
+class Done(OneRequest):
+    """An output has ended; ``deadline`` and ``cancelled`` ones have what was decoded until then.
 
     Attributes:
-        method: its spec.
-        forwards, rows: of the target.
-        tokens: of the output.
-        drafts: forwards that verified a draft.
-        drafted, accepted, rejected: draft tokens.
-        accepted_per_position: how often the draft token at depth 1, 2, ... was accepted.
+        index: of the output, among the request's ``n``.
+        method: the spec that decoded it.
+        stats: its counts and times.
+        predicted: whether the drafts came from the request's own ``prediction``.
         diffusion_steps: steps of a canvas.
-        seconds: ``queue``, ``prompt`` (to the first commit), ``decode`` (from it to the end); and
-            what the last two were spent on: ``target`` and ``draft`` forwards, ``method`` (its
-            Python: drafting, verifying, sampling) and ``other``.
-        time_to_first_token: from arrival at the worker; None without a token.
+        time_to_first_token: seconds from arrival at the worker; None without a token.
     """
 
-    method: str = checked(string(1 << 16))
-    forwards: int = checked(_COUNT)
-    rows: int = checked(_COUNT)
-    tokens: int = checked(_COUNT)
-    drafts: int = checked(_COUNT, 0)
-    drafted: int = checked(_COUNT, 0)
-    accepted: int = checked(_COUNT, 0)
-    rejected: int = checked(_COUNT, 0)
-    accepted_per_position: list[int] = checked(listed(_COUNT, 1 << 16))
-    diffusion_steps: int = checked(_COUNT, 0)
-    seconds: dict[str, float] = checked(mapping)
-    time_to_first_token: float | None = checked(maybe(_SECONDS), None)
+    index: Index
+    finish_reason: Literal["stop", "length", "deadline", "cancelled"]
+    method: Short
+    stats: Annotated[Stats, AfterValidator(_bounded)]
+    predicted: Flag = False
+    diffusion_steps: Count = 0
+    time_to_first_token: Seconds | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Done:
-    """An output has ended; ``deadline`` and ``cancelled`` ones have what was decoded until then."""
-
-    id: str = checked(_ID)
-    index: int = checked(whole(0, 1 << 16))
-    finish_reason: str = checked(one_of(*FINISH_REASONS))
-    usage: Usage = checked(nested(Usage))
-    metrics: Metrics = checked(nested(Metrics))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tokens:
+class TokenizedPrompt(OneRequest):
     """Answer to :class:`Tokenize`: ids, and the text of each of them."""
 
-    id: str = checked(_ID)
-    tokens: list[int] = checked(_TOKENS)
-    texts: list[str] = checked(listed(string(1 << 16), MAX_LIST))
+    tokens: Tokens
+    texts: Texts
 
 
 @dataclass(frozen=True, kw_only=True)
-class Text:
+class DecodedText(OneRequest):
     """Answer to :class:`Detokenize`."""
 
-    id: str = checked(_ID)
-    text: str = checked(string(MAX_TEXT))
+    text: Text
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stats:
+class WorkerStats(OneRequest):
     """What a worker is doing at present, and what it has done since it started.
 
     Attributes:
@@ -306,52 +286,57 @@ class Stats:
         uptime: seconds.
     """
 
-    id: str = checked(_ID)
-    running: int = checked(_COUNT)
-    waiting: int = checked(_COUNT)
-    waiting_tokens: int = checked(_COUNT)
-    batch: int = checked(_COUNT)
-    pages: int = checked(_COUNT)
-    held_pages: int = checked(_COUNT)
-    idle_pages: int = checked(_COUNT)
-    forwards: int = checked(_COUNT)
-    steps: int = checked(_COUNT)
-    requests: int = checked(_COUNT)
-    refused: int = checked(_COUNT)
-    prompt_tokens: int = checked(_COUNT)
-    cached_tokens: int = checked(_COUNT)
-    memory_bytes: int = checked(_COUNT)
-    uptime: float = checked(_SECONDS)
-    draining: bool = checked(flag)
+    running: Count
+    waiting: Count
+    waiting_tokens: Count
+    batch: Count
+    pages: Count
+    held_pages: Count
+    idle_pages: Count
+    forwards: Count
+    steps: Count
+    requests: Count
+    refused: Count
+    prompt_tokens: Count
+    cached_tokens: Count
+    memory_bytes: Count
+    uptime: Seconds
+    draining: Flag
 
 
 @dataclass(frozen=True, kw_only=True)
-class Failure:
-    """The request is over. ``status`` and ``type`` are the HTTP API's.
+class Failure(OneRequest):
+    """The request is over. ``status`` is the HTTP API's.
 
     Attributes:
-        type: ``invalid_request_error``, ``rate_limit_error``, ``overloaded_error`` or
-            ``server_error``.
         param: the field that is wrong.
         retry_after: seconds, with 429 and 503.
     """
 
-    id: str = checked(_ID)
-    status: int = checked(one_of(*STATUSES))
-    type: str = checked(string(64))
-    message: str = checked(string(1 << 16))
-    param: str | None = checked(maybe(string(1 << 12)), None)
-    retry_after: float | None = checked(maybe(_SECONDS), None)
+    status: Literal[400, 404, 413, 422, 429, 500, 503]
+    message: Short
+    param: Name | None = None
+    retry_after: Seconds | None = None
+
+    @property
+    def type(self) -> str:
+        return TYPES.get(self.status, "invalid_request_error")
 
 
-REQUESTS: dict[str, type] = {
+REQUESTS: dict[str, type[Message]] = {
     "generate": Generate, "cancel": Cancel, "tokenize": Tokenize, "detokenize": Detokenize,
     "stats": AskStats, "drain": Drain,
 }  # fmt: skip
-EVENTS: dict[str, type] = {
-    "ready": Ready, "accepted": Accepted, "chunk": Chunk, "done": Done, "tokens": Tokens,
-    "text": Text, "stats": Stats, "error": Failure,
+EVENTS: dict[str, type[Message]] = {
+    "ready": Ready, "accepted": Accepted, "chunk": OutputChunk, "done": Done,
+    "tokens": TokenizedPrompt, "text": DecodedText, "stats": WorkerStats, "error": Failure,
 }  # fmt: skip
 
-Request = Union[Generate, Cancel, Tokenize, Detokenize, AskStats, Drain]
-Event = Union[Ready, Accepted, Chunk, Done, Tokens, Text, Stats, Failure]
+Question = Union[Tokenize, Detokenize, AskStats]
+"""A message with one answer."""
+
+Request = Union[Generate, Cancel, Question, Drain]
+OutputEvent = Union[Accepted, OutputChunk, Done, Failure]
+"""What comes back for a :class:`Generate`."""
+
+Event = Union[Ready, OutputEvent, TokenizedPrompt, DecodedText, WorkerStats]

@@ -9,36 +9,26 @@ from dataclasses import replace
 from itertools import count
 
 from paradecode.core.errors import ParadecodeError
-from paradecode.serve.wire import (
-    Accepted,
-    AskStats,
-    Chunk,
-    Detokenize,
-    Done,
-    Failure,
-    Generate,
-    Prompt,
-    Ready,
-    Stats,
-    Text,
-    Tokenize,
-    Tokens,
-)
-from paradecode.serve.wire import Event as WireEvent
+from paradecode.serve import wire
 
 ATTEMPTS = 2
 """How often a request is given to a worker, if the first one dies before it sent a token."""
 
-Event = Accepted | Chunk | Done | Failure
-Question = Tokenize | Detokenize | AskStats
-Observer = Callable[[str, Accepted | Done | Failure], None]
+COME_BACK = 5.0
+"""Seconds after which a request may be tried again that found no worker."""
+
+Fate = wire.Accepted | wire.Done | wire.Failure
+Observer = Callable[[str, Fate], None]
 """Called with a model's name for each request's fate, those that were cancelled included."""
+
+
+Events = AsyncGenerator[wire.OutputEvent, None]
 
 
 class RequestFailed(ParadecodeError):
     """What ended a request that has no stream of events; ``failure`` says how to answer it."""
 
-    def __init__(self, failure: Failure) -> None:
+    def __init__(self, failure: wire.Failure) -> None:
         super().__init__(failure.message)
         self.failure = failure
 
@@ -61,7 +51,7 @@ class Workers(ABC):
 
     @property
     @abstractmethod
-    def ready(self) -> Mapping[str, Ready]:
+    def ready(self) -> Mapping[str, wire.Ready]:
         """What the workers said of each model; it stays listed while they restart."""
 
     @property
@@ -75,8 +65,8 @@ class Workers(ABC):
         """By model, how often a worker was started again."""
 
     @abstractmethod
-    def submit(self, model: str, request: Generate) -> AsyncGenerator[Event, None]:
-        """The events of a request: ``Accepted``, ``Chunk``s, and ``Done`` for each of its ``n``
+    def submit(self, model: str, request: wire.Generate) -> Events:
+        """The events of a request: ``Accepted``, chunks, and ``Done`` for each of its ``n``
         outputs, or ``Failure`` at any point, always last. It never raises for a request's fault.
 
         Closing the generator early (use ``contextlib.aclosing``) or cancelling the task that waits
@@ -84,34 +74,34 @@ class Workers(ABC):
         """
 
     @abstractmethod
-    async def stats(self) -> Mapping[str, Sequence[Stats | None]]:
+    async def stats(self) -> Mapping[str, Sequence[wire.WorkerStats | None]]:
         """By model, the stats of each worker; None for one that does not answer in time."""
 
-    async def tokenize(self, model: str, prompt: Prompt) -> Tokens:
+    async def tokenize(self, model: str, prompt: wire.PromptInput) -> wire.TokenizedPrompt:
         """Token ids of a prompt. Raises RequestFailed."""
-        answer = await self._ask(model, Tokenize(id=self._question(), prompt=prompt))
-        assert isinstance(answer, Tokens)
+        answer = await self._ask(model, wire.Tokenize(id=self._question(), prompt=prompt))
+        assert isinstance(answer, wire.TokenizedPrompt)
         return answer
 
-    async def detokenize(self, model: str, tokens: Sequence[int]) -> Text:
+    async def detokenize(self, model: str, tokens: Sequence[int]) -> wire.DecodedText:
         """Text of token ids. Raises RequestFailed."""
-        answer = await self._ask(model, Detokenize(id=self._question(), tokens=list(tokens)))
-        assert isinstance(answer, Text)
+        answer = await self._ask(model, wire.Detokenize(id=self._question(), tokens=list(tokens)))
+        assert isinstance(answer, wire.DecodedText)
         return answer
 
     @abstractmethod
-    async def _ask(self, model: str, question: Question) -> WireEvent:
+    async def _ask(self, model: str, question: wire.Question) -> wire.Event:
         """The answer to a question. Raises RequestFailed."""
 
     def _question(self) -> str:
         return f"question-{next(self._questions)}"
 
-    def _failed(self, model: str, failure: Failure) -> Failure:
+    def _failed(self, model: str, failure: wire.Failure) -> wire.Failure:
         self._observe(model, failure)
         return failure
 
 
-def hastened(request: Generate, began: float) -> Generate:
+def hastened(request: wire.Generate, began: float) -> wire.Generate:
     """The request with what is left of its deadline, ``began`` being when it came."""
     if request.deadline is None:
         return request

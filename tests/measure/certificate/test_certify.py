@@ -18,29 +18,28 @@ from wrong import (
 
 from paradecode.core.errors import InvalidInput
 from paradecode.measure.certificate.certify import Certificate, certify
-from paradecode.measure.certificate.control import biased
-from paradecode.measure.certificate.distribution import REQUIRED
-from paradecode.measure.certificate.plan import Plan, Subject
+from paradecode.measure.certificate.distribution import REQUIRED, biased
+from paradecode.measure.certificate.plan import CertificatePlan, Claim
 from paradecode.methods.registry import methods, parse
 
-PLAN = Plan(max_tokens=24, temperature=1.3, samples=150, places=2)
+PLAN = CertificatePlan(max_tokens=24, temperature=1.3, samples=150, places=2)
 
 
-def certificate(subject: Subject | str, plan: Plan = PLAN) -> Certificate:
-    if isinstance(subject, str):
-        subject = Subject.of(parse(subject))
+def certificate(claim: Claim | str, plan: CertificatePlan = PLAN) -> Certificate:
+    if isinstance(claim, str):
+        claim = Claim.of(parse(claim))
     engine = toy_engine()
     limits = engine.limits
-    found = certify(engine, subject, TEXTS, plan)
+    found = certify(engine, claim, TEXTS, plan)
     engine.check()
     assert engine.limits == limits
     assert not engine.busy
     return found
 
 
-@pytest.mark.parametrize("subject", ["prompt-lookup", "suffix", exact(Repeats)], ids=str)
-def test_exact_methods_pass(subject: Subject | str) -> None:
-    found = certificate(subject)
+@pytest.mark.parametrize("claim", ["prompt-lookup", "suffix", exact(Repeats)], ids=str)
+def test_exact_methods_pass(claim: Claim | str) -> None:
+    found = certificate(claim)
     assert (found.verdict, found.failures) == ("pass", [])
     assert found.equality is not None
     assert found.equality.runs == found.equality.equal == 2 * len(TEXTS)  # Greedy and sampled.
@@ -75,9 +74,9 @@ def test_the_law_is_tested_the_same_way_every_time() -> None:
     assert first.distribution == second.distribution
 
 
-def planted(factor: float) -> Subject:
+def planted(factor: float) -> Claim:
     """A biased verifier that claims to be exact in distribution."""
-    right = Subject.of(parse("prompt-lookup(verifier=rejection)"))
+    right = Claim.of(parse("prompt-lookup(verifier=rejection)"))
     return replace(right, name="planted", make=biased(right.make, factor))
 
 
@@ -130,16 +129,16 @@ def test_without_drafts_nothing_is_certified() -> None:
 
 def test_without_places_the_law_is_not_certified() -> None:
     engine = toy_engine()
-    subject = Subject.of(parse("prompt-lookup(verifier=rejection)"))
-    found = certify(engine, subject, TEXTS, replace(PLAN, temperature=50.0))
+    claim = Claim.of(parse("prompt-lookup(verifier=rejection)"))
+    found = certify(engine, claim, TEXTS, replace(PLAN, temperature=50.0))
     assert found.verdict == "fail"
     assert any("the law was not tested" in reason for reason in found.failures)
 
 
 def test_too_few_samples_for_the_control_fail() -> None:
     """A certificate that cannot see a wrong verifier must not pass a right one."""
-    subject = Subject.of(parse("prompt-lookup(verifier=rejection)"))
-    found = certify(toy_engine(), subject, TEXTS, Plan(24, 3.0, samples=100, places=1))
+    claim = Claim.of(parse("prompt-lookup(verifier=rejection)"))
+    found = certify(toy_engine(), claim, TEXTS, CertificatePlan(24, 3.0, samples=100, places=1))
     assert found.verdict == "fail"
     assert any("too little power" in reason or "not tested" in reason for reason in found.failures)
 
@@ -154,8 +153,8 @@ def test_lossy_methods_are_measured_and_flagged() -> None:
 
 
 def test_a_lossy_method_is_measured_to_the_end() -> None:
-    subject = Subject("lossy", BonusOfTheParent, "lossy")
-    found = certificate(subject)
+    claim = Claim("lossy", BonusOfTheParent, "lossy")
+    found = certificate(claim)
     assert found.verdict == "lossy"
     assert found.equality is not None
     assert found.equality.runs == len(TEXTS)
@@ -164,9 +163,9 @@ def test_a_lossy_method_is_measured_to_the_end() -> None:
 
 def test_progress_is_told() -> None:
     told: dict[str, tuple[int, int]] = {}
-    subject = Subject.of(parse("prompt-lookup(verifier=rejection)"))
+    claim = Claim.of(parse("prompt-lookup(verifier=rejection)"))
     certify(
-        toy_engine(), subject, TEXTS, PLAN,
+        toy_engine(), claim, TEXTS, PLAN,
         lambda stage, done, total: told.__setitem__(stage, (done, total)),
     )  # fmt: skip
     assert list(told) == [
@@ -191,11 +190,11 @@ def test_ctrl_c_leaves_nothing_behind() -> None:
 
 
 def test_what_cannot_be_certified_is_refused() -> None:
-    subject = Subject.of(parse("prompt-lookup(verifier=nss)"))
+    claim = Claim.of(parse("prompt-lookup(verifier=nss)"))
     with pytest.raises(InvalidInput, match="temperature"):
-        certify(toy_engine(), subject, TEXTS, replace(PLAN, temperature=0.0))
+        certify(toy_engine(), claim, TEXTS, replace(PLAN, temperature=0.0))
     with pytest.raises(InvalidInput, match="prompts"):
-        certify(toy_engine(), subject, [], PLAN)
+        certify(toy_engine(), claim, [], PLAN)
     with pytest.raises(InvalidInput, match="verifier"):  # It refuses to sample.
         certificate("prompt-lookup(verifier=greedy)")
     with pytest.raises(InvalidInput, match="not a DraftVerify"):
@@ -205,7 +204,7 @@ def test_what_cannot_be_certified_is_refused() -> None:
         {"seed": -1}, {"places": 10**9}, {"samples": True},
     ):  # fmt: skip
         with pytest.raises(InvalidInput, match=next(iter(wrong))):
-            Plan(**wrong)  # type: ignore[arg-type]
+            CertificatePlan(**wrong)  # type: ignore[arg-type]
 
 
 def test_the_control_is_no_method() -> None:

@@ -14,8 +14,8 @@ from paradecode.core.request import TARGET
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine, Limits
 from paradecode.measure.certificate.certify import certify
-from paradecode.measure.certificate.plan import Plan, Subject
-from paradecode.measure.certificate.requests import Job, serve
+from paradecode.measure.certificate.plan import CertificatePlan, Claim
+from paradecode.measure.certificate.requests import request, serve
 from paradecode.measure.certificate.ties import explain, first_difference
 from paradecode.methods.registry import parse
 from paradecode.testing.toy import ToyBackend, toy_config
@@ -51,7 +51,7 @@ class Rounds(ToyBackend):
 def divergence(gap: float, step: float = STEP, temperature: float = 0.0):
     engine = Engine({TARGET: Rounds(gap, step)}, Limits(16, 512, 4096))
     params = SamplingParams(max_tokens=6, temperature=temperature, seed=3)
-    (plain,) = serve(engine, [Job(LOOP, parse("greedy"), params)])
+    (plain,) = serve(engine, [request(LOOP, parse("greedy"), params)])
     wanted = plain.output
     top = Rounds(gap, step)
     top.reserve(1)
@@ -112,8 +112,8 @@ def test_an_output_that_ends_early_is_no_tie() -> None:
 @pytest.mark.parametrize("allowed", [False, True])
 def test_near_ties_fail_a_certificate_unless_allowed(allowed: bool) -> None:
     engine = Engine({TARGET: Rounds(STEP / 2)}, Limits(16, 512, 4096))
-    plan = Plan(16, temperature=0.0, keep_going=True, allow_near_ties=allowed)
-    found = certify(engine, Subject.of(parse("prompt-lookup")), TEXTS, plan)
+    plan = CertificatePlan(16, temperature=0.0, keep_going=True, allow_near_ties=allowed)
+    found = certify(engine, Claim.of(parse("prompt-lookup")), TEXTS, plan)
     assert found.equality is not None
     assert found.equality.divergences
     assert found.equality.unexplained == 0
@@ -123,5 +123,5 @@ def test_near_ties_fail_a_certificate_unless_allowed(allowed: bool) -> None:
 
 def test_bugs_are_never_allowed() -> None:
     engine = Engine({TARGET: Rounds(0.5)}, Limits(16, 512, 4096))
-    plan = Plan(16, temperature=0.0, allow_near_ties=True)
+    plan = CertificatePlan(16, temperature=0.0, allow_near_ties=True)
     assert certify(engine, exact(BonusOfTheParent), TEXTS, plan).verdict == "fail"

@@ -11,14 +11,14 @@ from paradecode.engine.engine import Engine, Limits
 from paradecode.measure.certificate.certify import certify
 from paradecode.measure.certificate.distribution import Tally
 from paradecode.measure.certificate.places import find_places
-from paradecode.measure.certificate.plan import Plan, Subject, Text
+from paradecode.measure.certificate.plan import CertificatePlan, Claim, PromptTokens
 from paradecode.measure.certificate.record import fingerprint
 from paradecode.methods.registry import parse
 from paradecode.models.tiny import tiny_checkpoint
 from paradecode.testing.machines import DRAFT, KINDS, checkpoint
 
-TEXTS = [Text(str(n), tuple((t + n) % 60 + 1 for t in LOOP)) for n in range(6)]
-PLAN = Plan(max_tokens=32, temperature=0.6, samples=150, places=2)
+TEXTS = [PromptTokens(str(n), tuple((t + n) % 60 + 1 for t in LOOP)) for n in range(6)]
+PLAN = CertificatePlan(max_tokens=32, temperature=0.6, samples=150, places=2)
 
 
 def engine(backend: str, dtype: str, seed: int = 0) -> Engine:
@@ -32,7 +32,7 @@ def engine(backend: str, dtype: str, seed: int = 0) -> Engine:
 
 @pytest.mark.parametrize(("backend", "dtype"), [("native", "q8"), ("torch", "fp64")])
 def test_an_exact_method_passes(backend: str, dtype: str) -> None:
-    found = certify(engine(backend, dtype), Subject.of(parse("prompt-lookup")), TEXTS, PLAN)
+    found = certify(engine(backend, dtype), Claim.of(parse("prompt-lookup")), TEXTS, PLAN)
     assert (found.verdict, found.failures) == ("pass", [])
 
 
@@ -44,11 +44,11 @@ def test_trees_drawn_from_a_draft_model_keep_the_law() -> None:
         name: open_backend("native", *checkpoint(llama, blur), dtype="f32", threads=1)
         for name, blur in ((TARGET, 0.0), (DRAFT, 0.05))
     }
-    subject = Subject.of(parse("draft-model(verifier=specinfer,model=any)"))
+    claim = Claim.of(parse("draft-model(verifier=specinfer,model=any)"))
     small = Engine(models, Limits(16, 512, 4096))
     texts = [(text.id, [*text.tokens, *text.tokens]) for text in TEXTS]
-    places = find_places(small, subject, texts, PLAN, lambda: None)
-    tally = Tally(small, subject.make, places, PLAN, "law", lambda: None)
+    places = find_places(small, claim, texts, PLAN, lambda: None)
+    tally = Tally(small, claim.make, places, PLAN, "law", lambda: None)
     tally.run(PLAN.samples)
     law = tally.result()
     assert len(places) == PLAN.places
@@ -81,7 +81,7 @@ def test_differences_of_pytorch_are_near_ties() -> None:
     pytest.importorskip("torch")
     tied = tiny_checkpoint("qwen3", near_tie=True)
     model = open_backend("torch", *tied, dtype="fp32", threads=1)
-    plan = Plan(24, temperature=0.0, keep_going=True, allow_near_ties=True)
+    plan = CertificatePlan(24, temperature=0.0, keep_going=True, allow_near_ties=True)
     small = Engine({TARGET: model}, Limits(16, 512, 4096))
-    found = certify(small, Subject.of(parse("prompt-lookup")), TEXTS[:3], plan)
+    found = certify(small, Claim.of(parse("prompt-lookup")), TEXTS[:3], plan)
     assert (found.verdict, found.failures) == ("pass", [])

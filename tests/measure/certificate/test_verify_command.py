@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
-import time
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+from click.testing import Result
+from typer.testing import CliRunner
 
-from paradecode.measure.certificate.texts import COUNT, spread
+from paradecode.cli import app
+from paradecode.measure.certificate.plan import COUNT, spread
 from paradecode.measure.prompts import load_prompts
 from program import in_process
 
-RUN = [sys.executable, "-c", "from paradecode.cli import main; main()", "verify"]
-QUICK = ["--count", "2", "--max-tokens", "12"]
+QUICK = ["--count", "2", "--max-tokens", "8"]
 
 
-def verify(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*RUN, *arguments], capture_output=True, text=True, timeout=300, check=False
-    )
+def verify(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["verify", *arguments])
 
 
 def test_an_exact_method_passes() -> None:
     run = verify(*QUICK)
-    assert run.returncode == 0, run.stdout + run.stderr
+    assert run.exit_code == 0, run.output
     assert "PASS" in run.stdout
     assert "promises exactly the tokens" in run.stdout
 
@@ -35,7 +33,7 @@ def test_an_exact_method_passes() -> None:
 def test_json_contract() -> None:
     run = verify(*QUICK, "--json", "--decoder", "suffix", "--temperature", "0")
     record = json.loads(run.stdout)
-    assert run.returncode == 0
+    assert run.exit_code == 0
     assert record["schema"] == "paradecode-certificate/1"
     assert record["verdict"] == "pass"
     assert {
@@ -59,7 +57,7 @@ def test_a_lossy_method_is_flagged() -> None:
         *QUICK, "--decoder", "prompt-lookup(verifier=typical)", "--samples", "100", "--json"
     )
     record = json.loads(run.stdout)
-    assert run.returncode == 1
+    assert run.exit_code == 1
     assert record["verdict"] == "lossy"
 
 
@@ -94,15 +92,18 @@ def test_usage_errors(
     assert message in error
 
 
-def test_ctrl_c_is_clean() -> None:
-    process = subprocess.Popen(RUN, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    time.sleep(6)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
-    assert out == ""
-    assert "no certificate" in err
-    assert "Traceback" not in err
+def test_ctrl_c_is_clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*arguments: object) -> None:
+        if arguments[1:3] == ("token equality", 1):
+            signal.raise_signal(signal.SIGINT)
+
+    command = import_module("paradecode.cli.verify")
+    monkeypatch.setattr(command._Stages, "__call__", interrupted)
+    run = verify(*QUICK)
+    assert run.exit_code == 130, run.output
+    assert run.stdout == ""
+    assert "no certificate" in run.stderr
+    assert "Traceback" not in run.stderr
 
 
 def test_prompts_are_spread_over_the_groups() -> None:

@@ -11,16 +11,16 @@ from paradecode.core.request import TARGET, Forward, Reply
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.engine.engine import Engine, Limits
-from paradecode.measure.certificate.plan import Subject, Text
+from paradecode.measure.certificate.plan import Claim, PromptTokens
 from paradecode.methods.draft.verifiers import coupled
 from paradecode.testing.toy import LetterText, ToyBackend, toy_config
 
 LOOP = (5, 6, 7, 8, 9) * 4
 TEXTS = [
-    Text("loop", LOOP),
-    Text("pair", (11, 12) * 9 + (11,)),
-    Text("mixed", (*(4 + (3 * i * i + i) % 24 for i in range(9)), *LOOP, 5, 6)),
-    Text("long", tuple(4 + (3 * i * i + i) % 24 for i in range(37))),
+    PromptTokens("loop", LOOP),
+    PromptTokens("pair", (11, 12) * 9 + (11,)),
+    PromptTokens("mixed", (*(4 + (3 * i * i + i) % 24 for i in range(9)), *LOOP, 5, 6)),
+    PromptTokens("long", tuple(4 + (3 * i * i + i) % 24 for i in range(37))),
 ]
 
 
@@ -87,5 +87,5 @@ class NeverDrafts(Repeats):
             seq.commit(coupled(seq, EMPTY, reply))
 
 
-def exact(make: type[Repeats]) -> Subject:
-    return Subject(make.__name__, make, "exact")
+def exact(make: type[Repeats]) -> Claim:
+    return Claim(make.__name__, make, "exact")

@@ -9,21 +9,22 @@ from typing import Literal
 
 from paradecode.core.errors import DecoderError, InvalidInput
 from paradecode.engine.engine import Engine
-from paradecode.measure.certificate.distribution import CONTROLS, Distribution, check_law
-from paradecode.measure.certificate.equality import (
-    Equality,
-    Outputs,
-    compare,
-    plain_outputs,
-    temperatures,
-)
-from paradecode.measure.certificate.invariance import Variant, runs_of, vary
+from paradecode.measure.certificate.distribution import CONTROLS, LawTest, check_law
 from paradecode.measure.certificate.places import find_places
-from paradecode.measure.certificate.plan import Plan, Progress, Subject, Text
+from paradecode.measure.certificate.plan import CertificatePlan, Claim, Progress, PromptTokens
+from paradecode.measure.certificate.tokens import (
+    Case,
+    Invariance,
+    TokenEquality,
+    compare,
+    plain_cases,
+    requests_of,
+    temperatures,
+    vary,
+)
 
-Verdict = Literal["pass", "fail", "lossy"]
 VARIED = 8
-"""How many of the texts are served in every company."""
+"""How many of the texts are served in the other ways."""
 
 
 @dataclass
@@ -35,23 +36,23 @@ class Certificate:
         texts: how many prompts.
         equality, invariance, distribution: the checks; None (or empty) where one was left out.
         failures: why it did not pass, a sentence each.
-        notes: what a reader must know all the same.
+        notes: what a reader must know as well.
         seconds: how long it took.
     """
 
     subject: str
     guarantee: str
     texts: int
-    plan: Plan
-    equality: Equality | None = None
-    invariance: list[Variant] = field(default_factory=list)
-    distribution: Distribution | None = None
+    plan: CertificatePlan
+    equality: TokenEquality | None = None
+    invariance: list[Invariance] = field(default_factory=list)
+    distribution: LawTest | None = None
     failures: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Literal["pass", "fail", "lossy"]:
         if self.guarantee == "lossy":
             return "lossy"
         return "fail" if self.failures else "pass"
@@ -59,14 +60,14 @@ class Certificate:
 
 def certify(
     engine: Engine,
-    subject: Subject,
-    texts: Sequence[Text],
-    plan: Plan,
+    claim: Claim,
+    texts: Sequence[PromptTokens],
+    plan: CertificatePlan,
     progress: Progress = lambda stage, done, total: None,
 ) -> Certificate:
-    """Put a decoder to the test with the engine's own model, memory and machine.
+    """Test a decoder with the engine's own model, memory and machine.
 
-    Exact methods: the tokens of plain decoding, greedy and sampled, alone and in every company.
+    Exact methods: the tokens of plain decoding, greedy and sampled, alone and served in every way.
     Others: the greedy tokens, and the law of what is sampled. A lossy method is measured, not
     judged.
 
@@ -75,41 +76,30 @@ def certify(
     """
     if not texts:
         raise InvalidInput("prompts", 0, "give at least one prompt")
-    plan.check(subject)
+    plan.check(claim)
     started = time.perf_counter()
-    found = Certificate(subject.name, subject.guarantee, len(texts), plan)
-    _fill(found, engine, subject, texts, progress)
+    found = Certificate(claim.name, claim.guarantee, len(texts), plan)
+    runs, lossy = len(texts) * len(temperatures(claim, plan)), claim.guarantee == "lossy"
+    tick = _counter(progress, "plain decoding", runs)
+    cases = plain_cases(engine, claim, texts, plan, tick)
+    tick = _counter(progress, "token equality", runs)
+    found.equality = compare(engine, claim, cases, tick, plan.keep_going or lossy)
+    _judge_equality(found, claim, found.equality)
+    if found.equality.divergences and found.failures and not (plan.keep_going or lossy):
+        found.notes.append("stopped at the first difference; the other checks were left out")
+    else:
+        if not lossy:
+            some = [case for case in cases if case.text in texts[:VARIED]]
+            tick = _counter(progress, "invariance", requests_of(some))
+            found.invariance = vary(engine, claim, some, plan, tick)
+            _judge_invariance(found)
+        if claim.guarantee != "exact" and plan.temperature > 0.0:
+            _judge_law(found, engine, claim, cases, progress)
     found.seconds = time.perf_counter() - started
     return found
 
 
-def _fill(
-    found: Certificate, engine: Engine, subject: Subject, texts: Sequence[Text], progress: Progress
-) -> None:
-    plan, runs = found.plan, len(texts) * len(temperatures(subject, found.plan))
-    lossy = subject.guarantee == "lossy"
-    wanted = temperatures(subject, plan)
-    reference = plain_outputs(
-        engine, texts, wanted, plan, _counter(progress, "plain decoding", runs)
-    )
-    equality = compare(
-        engine, subject, texts, reference, plan, _counter(progress, "token equality", runs), lossy
-    )
-    found.equality = equality
-    _judge_equality(found, subject, equality)
-    if equality.divergences and found.failures and not plan.keep_going and not lossy:
-        found.notes.append("stopped at the first difference; the other checks were left out")
-        return
-    if not lossy:
-        some = texts[:VARIED]
-        tick = _counter(progress, "invariance", runs_of(subject, some, plan))
-        found.invariance = vary(engine, subject, some, reference, plan, tick)
-        _judge_invariance(found)
-    if subject.guarantee != "exact" and plan.temperature > 0.0:
-        _judge_law(found, engine, subject, texts, reference, progress)
-
-
-def _judge_equality(found: Certificate, subject: Subject, equality: Equality) -> None:
+def _judge_equality(found: Certificate, claim: Claim, equality: TokenEquality) -> None:
     differ = len(equality.divergences)
     counted = equality.unexplained if found.plan.allow_near_ties else differ
     if counted:
@@ -117,7 +107,7 @@ def _judge_equality(found: Certificate, subject: Subject, equality: Equality) ->
     if differ > equality.unexplained:
         ties = differ - equality.unexplained
         found.notes.append(f"{ties} first differences are near ties that rounding can explain")
-    if not subject.drafts:
+    if not claim.drafts:
         found.notes.append("this method drafts nothing: it is compared with itself")
     elif equality.drafted < equality.runs:
         found.failures.append(
@@ -127,38 +117,34 @@ def _judge_equality(found: Certificate, subject: Subject, equality: Equality) ->
 
 
 def _judge_invariance(found: Certificate) -> None:
-    for variant in found.invariance:
-        if variant.equal < variant.runs and not variant.passed:
-            differ = variant.runs - variant.equal
-            found.failures.append(f"{variant.name}: {differ} of {variant.runs} outputs differ")
-        elif not variant.passed:
-            found.failures.append(f"{variant.name}: no prompt was found in the cache")
+    for way in found.invariance:
+        if way.equal < way.runs and not way.passed:
+            differ = way.runs - way.equal
+            found.failures.append(f"{way.name}: {differ} of {way.runs} outputs differ")
+        elif not way.passed:
+            found.failures.append(f"{way.name}: no prompt was found in the cache")
 
 
 def _judge_law(
-    found: Certificate,
-    engine: Engine,
-    subject: Subject,
-    texts: Sequence[Text],
-    reference: Outputs,
-    progress: Progress,
+    found: Certificate, engine: Engine, claim: Claim, cases: Sequence[Case], progress: Progress
 ) -> None:
     plan = found.plan
-    long = [(text.id, [*text.tokens, *reference[text.id, 0.0]]) for text in texts]
+    greedy = [case for case in cases if case.params.temperature == 0.0]
+    long = [(case.text.id, [*case.text.tokens, *case.plain]) for case in greedy]
     tick = _counter(progress, "places for the law", len(long) + plan.places)
-    places = find_places(engine, subject, long, plan, tick)
+    places = find_places(engine, claim, long, plan, tick)
     if not places:
         found.failures.append("the law was not tested: no prompt has a likely draft at its end")
         return
-    kinds = 1 + (len(CONTROLS) if subject.guarantee == "distribution" else 0)
+    kinds = 1 + (len(CONTROLS) if claim.guarantee == "distribution" else 0)
     tick = _counter(progress, "law and controls", plan.samples * len(places) * kinds)
     try:
-        law = found.distribution = check_law(engine, subject, places, plan, tick)
+        law = found.distribution = check_law(engine, claim, places, plan, tick)
     except DecoderError as error:
         found.failures.append(f"a sampled request failed: {error}")
         return
     if not law.same_law:
-        p = min([law.p, *(place.p for place in law.places)])
+        p = law.smallest_p
         found.failures.append(f"the sampled tokens do not follow the model's law (p = {p:.1e})")
     if not law.enough_drafts:
         found.failures.append(

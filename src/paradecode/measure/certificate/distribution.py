@@ -1,4 +1,8 @@
-"""The joint law of the first tokens through the whole engine, against the model's own."""
+"""The joint law of the first tokens through the whole engine, against the model's own.
+
+The negative control is a verifier that is wrong on purpose (it is not a method). A certificate that
+could not tell it from a right one would prove nothing, so it is run in every one.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +11,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from paradecode.core.decoder import Decoder
+from paradecode.core.errors import InvalidInput
 from paradecode.core.noise import key
 from paradecode.core.sampling import SamplingParams
+from paradecode.core.tree import TokenTree
 from paradecode.engine.engine import Engine
-from paradecode.measure.certificate.chisquare import NOMINAL, p_value, statistic
-from paradecode.measure.certificate.control import biased
-from paradecode.measure.certificate.law import Word
-from paradecode.measure.certificate.places import BATCH, DEPTH, ROOM, Place
-from paradecode.measure.certificate.plan import Plan, Subject
-from paradecode.measure.certificate.requests import Job, running, serve
+from paradecode.measure.certificate.law import NOMINAL, Word, p_value, statistic
+from paradecode.measure.certificate.places import BATCH, DEPTH, ROOM, LawPlace
+from paradecode.measure.certificate.plan import CertificatePlan, Claim
+from paradecode.measure.certificate.requests import request, running, serve
+from paradecode.methods.draft.loop import DraftVerify
+from paradecode.methods.draft.verifiers.recursive import rejection
+from paradecode.methods.draft.verifiers.rule import Accepted, Chance, Row, Rows, verifier
 
 CONTROLS = (1.25, 1.1, 0.9, 0.8)
 """What the controls multiply every acceptance probability by."""
 REQUIRED = 0.8
-"""The control that must be found, or the certificate has no power. It is wrong whatever the drafts;
-one that accepts too often is nearly right where the draft model is nearly the target."""
+"""The control that must be found, or the certificate has no power. It is wrong with any drafts; one
+that accepts too often is nearly right where the draft model is nearly the target."""
 DRAFTED = 0.5
 """Least share of requests whose first forward must verify a draft."""
 LOOKS = (32, 16, 8, 4, 2, 1)
@@ -67,7 +74,7 @@ class Control:
 
 
 @dataclass(frozen=True)
-class Distribution:
+class LawTest:
     """The test at all places.
 
     Attributes:
@@ -94,7 +101,12 @@ class Distribution:
     @property
     def same_law(self) -> bool:
         """Whether no test rejects the model's own law."""
-        return bool(self.places) and min([self.p, *(place.p for place in self.places)]) > self.level
+        return bool(self.places) and self.smallest_p > self.level
+
+    @property
+    def smallest_p(self) -> float:
+        """Of all tests, those of single places included."""
+        return min([self.p, *(place.p for place in self.places)])
 
     @property
     def enough_drafts(self) -> bool:
@@ -106,108 +118,158 @@ class Distribution:
         return self.same_law and self.enough_drafts and controls
 
 
+@dataclass
 class Tally:
-    """Counts the first ``DEPTH`` tokens of ever more requests at every place.
+    """Counts the first ``DEPTH`` tokens of more and more requests at every place.
 
-    No measured time enters: without a cost curve every draft is verified, and the counts are the
-    same on every run.
+    No measured time is involved: without a cost curve every draft is verified, and the counts are
+    the same on every run.
     """
 
-    def __init__(
-        self, engine: Engine, make: Callable[[], Decoder], places: Sequence[Place], plan: Plan,
-        salt: str, ended: Callable[[], None],
-    ) -> None:  # fmt: skip
-        self._engine, self._make, self._plan = engine, make, plan
-        self._salt, self._ended = salt, ended
-        self.places = places
-        self.words = [Counter[Word]() for _ in places]
-        self.first = [0] * len(places)
+    engine: Engine
+    make: Callable[[], Decoder]
+    places: Sequence[LawPlace]
+    plan: CertificatePlan
+    salt: str
+    ended: Callable[[], None]
+
+    def __post_init__(self) -> None:
+        self.words = [Counter[Word]() for _ in self.places]
+        self.first = [0] * len(self.places)
         self.drafted = self.accepted = self.done = 0
 
     def run(self, samples: int) -> None:
-        """Until there were ``samples`` requests at each place."""
-        with running(self._engine, costs=False, batch=BATCH):
-            for index, place in enumerate(self.places):
+        """Until there were ``samples`` requests at each place; raises what ended a request."""
+        with running(self.engine, costs=False, batch=BATCH):
+            for index in range(len(self.places)):
                 for start in range(self.done, samples, 16 * BATCH):
-                    self._some(index, place, start, min(start + 16 * BATCH, samples))
+                    self._count(index, range(start, min(start + 16 * BATCH, samples)))
         self.done = max(self.done, samples)
 
-    def _some(self, index: int, place: Place, start: int, end: int) -> None:
-        params = SamplingParams(ROOM, temperature=self._plan.temperature, ignore_eos=True)
-        seeds = [key(self._plan.seed, (index << 32) + number) for number in range(start, end)]
-        jobs = [
-            Job(place.prompt, self._make, replace(params, seed=seed), self._salt) for seed in seeds
+    def _count(self, index: int, numbers: range) -> None:
+        params = SamplingParams(ROOM, temperature=self.plan.temperature, ignore_eos=True)
+        seeds = [key(self.plan.seed, (index << 32) + number) for number in numbers]
+        prompt = self.places[index].prompt
+        requests = [
+            request(prompt, self.make, replace(params, seed=seed), self.salt) for seed in seeds
         ]
-        for sequence in serve(self._engine, jobs, self._ended, DEPTH):
+        for sequence in serve(self.engine, requests, self.ended, DEPTH):
             if sequence.error is not None:
                 raise sequence.error
             self.words[index][tuple(sequence.output[:DEPTH])] += 1
             self.first[index] += len(sequence.trace[0].tree) > 0
-            stats = sequence.stats
-            self.drafted += stats.drafted
-            self.accepted += stats.accepted
+            self.drafted += sequence.stats.drafted
+            self.accepted += sequence.stats.accepted
 
-    def result(self) -> Distribution:
+    def result(self) -> LawTest:
         """The test of what was counted so far."""
-        results: list[PlaceResult] = []
-        for place, words, first in zip(self.places, self.words, self.first, strict=True):
-            seen, shares = place.law.group(words)
-            value, freedom = statistic(seen, shares), len(seen) - 1
-            distance, drafted = _distance(seen, shares), first / max(self.done, 1)
-            results.append(
-                PlaceResult(
-                    place.text, len(place.prompt), place.draft, place.law.entropy, len(seen),
-                    drafted, distance, value, freedom, p_value(value, freedom),
-                )
-            )  # fmt: skip
+        results = [
+            self._at(place, words, first / max(self.done, 1))
+            for place, words, first in zip(self.places, self.words, self.first, strict=True)
+        ]
         total = sum(result.statistic for result in results)
         freedom = sum(result.freedom for result in results)
         samples = self.done * len(results)
-        return Distribution(
-            samples, self.drafted, self.accepted, sum(self.first) / max(samples, 1),
-            tuple(results), total, freedom, p_value(total, freedom), NOMINAL / (len(results) + 1),
-        )  # fmt: skip
+        return LawTest(
+            samples=samples,
+            drafted=self.drafted,
+            accepted=self.accepted,
+            drafted_share=sum(self.first) / max(samples, 1),
+            places=tuple(results),
+            statistic=total,
+            freedom=freedom,
+            p=p_value(total, freedom),
+            level=NOMINAL / (len(results) + 1),
+        )
 
-
-def _distance(seen: Sequence[int], shares: Sequence[float]) -> float:
-    total = max(sum(seen), 1)
-    return sum(abs(count / total - share) for count, share in zip(seen, shares)) / 2
+    @staticmethod
+    def _at(place: LawPlace, words: Counter[Word], drafted: float) -> PlaceResult:
+        seen, shares = place.law.group(words)
+        total, value, freedom = max(sum(seen), 1), statistic(seen, shares), len(seen) - 1
+        return PlaceResult(
+            text=place.text,
+            prompt_tokens=len(place.prompt),
+            draft=place.draft,
+            entropy=place.law.entropy,
+            cells=len(seen),
+            drafted=drafted,
+            distance=sum(abs(n / total - share) for n, share in zip(seen, shares)) / 2,
+            statistic=value,
+            freedom=freedom,
+            p=p_value(value, freedom),
+        )
 
 
 def check_law(
     engine: Engine,
-    subject: Subject,
-    places: Sequence[Place],
-    plan: Plan,
+    claim: Claim,
+    places: Sequence[LawPlace],
+    plan: CertificatePlan,
     ended: Callable[[], None],
-) -> Distribution:
-    """Test the subject at all places, then the controls of a method that promises the law.
+) -> LawTest:
+    """Test the decoder at all places, then the controls of one that promises the law.
 
     Raises:
         Exception: whatever ended a request.
     """
-    tally = Tally(engine, subject.make, places, plan, "law", ended)
+    tally = Tally(engine, claim.make, places, plan, "law", ended)
     tally.run(plan.samples)
     result = tally.result()
-    if subject.guarantee == "lossy" or not places:
+    if claim.guarantee == "lossy" or not places:
         return result
-    controls = []
-    for factor in CONTROLS:
-        wrong = biased(subject.make, factor)
-        tally = Tally(engine, wrong, places, plan, f"x{factor}", ended)
-        controls.append(_control(tally, factor, plan.samples))
+    controls = [
+        _control(Tally(engine, biased(claim.make, f), places, plan, f"x{f}", ended), f)
+        for f in CONTROLS
+    ]
     return replace(result, controls=tuple(controls))
 
 
-def _control(tally: Tally, factor: float, samples: int) -> Control:
+def _control(tally: Tally, factor: float) -> Control:
     found = None
     result = tally.result()
     for look in LOOKS:
-        tally.run(samples // look)
+        tally.run(tally.plan.samples // look)
         result = tally.result()
         if not result.same_law:
             found = result.samples
             break
-    p = min([result.p, *(place.p for place in result.places)])
     distance = max(place.distance for place in result.places)
-    return Control(factor, found, distance, p, required=factor == REQUIRED)
+    return Control(factor, found, distance, result.smallest_p, required=factor == REQUIRED)
+
+
+class Skewed:
+    """Chance that accepts with min(1, factor p / q) in place of min(1, p / q)."""
+
+    def __init__(self, fair: Chance, factor: float) -> None:
+        self._fair, self._factor = fair, factor
+
+    def accept(self, p: float, q: float = 1.0) -> bool:
+        return self._fair.accept(self._factor * p, q)
+
+    def draw(self, weights: Row) -> int:
+        return self._fair.draw(weights)
+
+
+def biased(make: Callable[[], Decoder], factor: float) -> Callable[[], Decoder]:
+    """The same drafts under the same budget, verified by rejection with a wrong acceptance.
+
+    A factor above 1 accepts too often: too much of q, the law of the drafts, gets through, which
+    is harmless where q is as good as p. A factor below 1 rejects too often: too much of
+    norm((p - q)+) gets through, which is never harmless.
+
+    Raises:
+        InvalidInput: when called, if the decoder is not draft-and-verify: then there is no control.
+    """
+
+    def rule(p: Rows, tree: TokenTree, chance: Chance) -> Accepted:
+        return rejection(p, tree, Skewed(chance, factor))
+
+    def build() -> Decoder:
+        decoder = make()
+        if not isinstance(decoder, DraftVerify):
+            name = type(decoder).__name__
+            raise InvalidInput("decoder", name, "no control can be made: it is not a DraftVerify")
+        decoder.verify = verifier(rule)
+        return decoder
+
+    return build

@@ -15,8 +15,8 @@ from paradecode.core.sampling import SamplingParams
 from paradecode.core.tree import ROOT
 from paradecode.engine.engine import Engine
 from paradecode.measure.certificate.law import LEAST, Law, Word, enumerate_law
-from paradecode.measure.certificate.plan import Plan, Subject
-from paradecode.measure.certificate.requests import Job, rows_after, running, serve
+from paradecode.measure.certificate.plan import CertificatePlan, Claim
+from paradecode.measure.certificate.requests import request, rows_after, running, serve
 
 DEPTH = 3
 """Tokens whose joint law is tested."""
@@ -35,7 +35,7 @@ BATCH = 16
 
 
 @dataclass(frozen=True)
-class Place:
+class LawPlace:
     """A prefix after which the law is tested.
 
     Attributes:
@@ -52,7 +52,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class _Candidate:
+class _Prefix:
     text: str
     prompt: tuple[int, ...]
     top: dict[int, float]
@@ -60,11 +60,11 @@ class _Candidate:
 
 def find_places(
     engine: Engine,
-    subject: Subject,
+    claim: Claim,
     texts: Sequence[tuple[str, Sequence[int]]],
-    plan: Plan,
+    plan: CertificatePlan,
     ended: Callable[[], None],
-) -> list[Place]:
+) -> list[LawPlace]:
     """At most ``plan.places``, the best first, each from another text.
 
     Prefixes end just behind a page, so that with a cached prefix a request computes only one row
@@ -75,13 +75,13 @@ def find_places(
         ended: called once for each text, and once for each place wanted.
     """
     backend, warp = engine.models[TARGET], Warp(plan.temperature)
-    candidates: list[_Candidate] = []
+    candidates: list[_Prefix] = []
     for name, tokens in texts:
         candidates += _candidates(backend, name, tokens, warp)
         ended()
     candidates.sort(key=lambda one: abs(max(one.top.values()) - IDEAL))
-    places: list[Place] = []
-    for draft, one in _drafted(engine, subject, candidates[: TRIED * plan.places], plan):
+    places: list[LawPlace] = []
+    for draft, one in _drafted(engine, claim, candidates[: TRIED * plan.places], plan):
         if len(places) == plan.places:
             break
         if any(place.text == one.text for place in places):
@@ -93,12 +93,12 @@ def find_places(
 
         law = enumerate_law(following, DEPTH, LEAST / plan.samples)
         if law.pooled <= POOLED and len(law.cells) > 2:
-            places.append(Place(one.text, one.prompt, draft, law))
+            places.append(LawPlace(one.text, one.prompt, draft, law))
             ended()
     return places
 
 
-def _candidates(backend: Backend, name: str, tokens: Sequence[int], warp: Warp) -> list[_Candidate]:
+def _candidates(backend: Backend, name: str, tokens: Sequence[int], warp: Warp) -> list[_Prefix]:
     lengths = list(range(PAGE + 1, min(len(tokens), LONGEST) + 1, PAGE))
     if not lengths:
         return []
@@ -108,18 +108,18 @@ def _candidates(backend: Backend, name: str, tokens: Sequence[int], warp: Warp) 
         best = np.argsort(-p)[:8]
         if LIKELY <= p[best[0]] <= CERTAIN:
             top = dict(zip(best.tolist(), p[best].tolist(), strict=True))
-            found.append(_Candidate(name, tuple(tokens[:length]), top))
+            found.append(_Prefix(name, tuple(tokens[:length]), top))
     return found
 
 
 def _drafted(
-    engine: Engine, subject: Subject, candidates: Sequence[_Candidate], plan: Plan
-) -> list[tuple[float, _Candidate]]:
+    engine: Engine, claim: Claim, candidates: Sequence[_Prefix], plan: CertificatePlan
+) -> list[tuple[float, _Prefix]]:
     """Those at which the method drafts a likely token in its first forward, and how likely."""
     params = SamplingParams(ROOM, temperature=plan.temperature, seed=plan.seed, ignore_eos=True)
-    jobs = [Job(one.prompt, subject.make, params, salt="places") for one in candidates]
+    requests = [request(one.prompt, claim.make, params, "places") for one in candidates]
     with running(engine, costs=False, batch=BATCH):
-        sequences = serve(engine, jobs, enough=DEPTH)
+        sequences = serve(engine, requests, enough=DEPTH)
     found = []
     for one, sequence in zip(candidates, sequences, strict=True):
         tree = sequence.trace[0].tree if sequence.trace else None

@@ -1,27 +1,33 @@
-"""What a certificate is about, and how much of it is tried."""
+"""What is certified, with which prompts, and how much of it is tried."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from paradecode.core.decoder import Decoder, Guarantee
 from paradecode.core.errors import InvalidInput
+from paradecode.llm import LLM
+from paradecode.measure.prompts import Conversation, load_prompts
 from paradecode.methods.registry import Spec
 
 Progress = Callable[[str, int, int], None]
-"""Told the name of the check, and how much of it is done, of how much."""
+"""Called with the name of the check, how much of it is done, and of how much."""
+COUNT = 24
+"""How many of the package's prompts are used unless another number is given."""
 
 
 @dataclass(frozen=True)
-class Subject:
-    """The decoder that is certified.
+class Claim:
+    """A decoder and what it promises.
 
     Attributes:
         name: what users write.
         make: builds the decoder of one request.
         guarantee: what it promises.
-        drafts: it is meant to draft, so a certificate without verified drafts says nothing.
+        drafts: it should draft, so a certificate without verified drafts proves nothing.
     """
 
     name: str
@@ -30,8 +36,8 @@ class Subject:
     drafts: bool = True
 
     @classmethod
-    def of(cls, spec: Spec) -> Subject:
-        """The subject of a registered method with its settings.
+    def of(cls, spec: Spec) -> Claim:
+        """The claim of a registered method with its settings.
 
         Raises:
             InvalidInput: for a method that is not autoregressive.
@@ -43,7 +49,7 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class Text:
+class PromptTokens:
     """A prompt: its name, and its token ids."""
 
     id: str
@@ -51,7 +57,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CertificatePlan:
     """Settings of a certificate.
 
     Attributes:
@@ -89,9 +95,47 @@ class Plan:
         if not number or not 0.0 <= self.temperature <= 100.0:  # False for NaN, too.
             raise InvalidInput("temperature", self.temperature, "give a number from 0 to 100")
 
-    def check(self, subject: Subject) -> None:
-        """Raise InvalidInput if the subject's promise cannot be tested with these settings."""
-        if subject.guarantee == "distribution" and self.temperature == 0.0:
-            raise InvalidInput(
-                "temperature", 0, "give one above 0: the method promises a distribution"
-            )
+    def check(self, claim: Claim) -> None:
+        """Raise InvalidInput if the promise cannot be tested with these settings."""
+        if claim.guarantee == "distribution" and self.temperature == 0.0:
+            fix = "give one above 0: the method promises a distribution"
+            raise InvalidInput("temperature", 0, fix)
+
+
+def choose_prompts(path: Path | None = None, count: int | None = None) -> list[Conversation]:
+    """Prompts, spread over their groups.
+
+    Args:
+        path: JSONL as of :func:`paradecode.measure.prompts.load_prompts`; None: the package's.
+        count: how many; None takes all of a file, 24 of the package's.
+
+    Raises:
+        InvalidInput: naming what cannot be used.
+    """
+    if count is not None and count < 1:
+        raise InvalidInput("count", count, "give at least 1")
+    prompts = load_prompts(path)
+    if count is None:
+        count = COUNT if path is None else len(prompts)
+    return spread(prompts)[:count]
+
+
+def spread(prompts: Sequence[Conversation]) -> list[Conversation]:
+    """The first of each group, then the second of each, and so on."""
+    seen = Counter[str]()
+    ranked: list[tuple[int, Conversation]] = []
+    for prompt in prompts:
+        ranked.append((seen[prompt.group], prompt))
+        seen[prompt.group] += 1
+    return [prompt for _, prompt in sorted(ranked, key=lambda entry: entry[0])]
+
+
+def texts_of(llm: LLM, prompts: Sequence[Conversation]) -> list[PromptTokens]:
+    """The first turns as token ids, in the model's chat format where it has one."""
+
+    def encode(text: str) -> list[int]:
+        if llm.chat_template is None:
+            return llm.tokenizer.encode(text)
+        return llm.chat_tokens([{"role": "user", "content": text}])
+
+    return [PromptTokens(prompt.id, tuple(encode(prompt.turns[0]))) for prompt in prompts]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,53 +17,46 @@ from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
+from paradecode.measure import serving
 
 
-@dataclass(frozen=True)
-class Job:
-    """One request."""
-
-    prompt: tuple[int, ...]
-    make: Callable[[], Decoder]
-    params: SamplingParams
-    salt: str = ""
+def request(
+    prompt: Sequence[int], make: Callable[[], Decoder], params: SamplingParams, salt: str = ""
+) -> GenerationRequest:
+    """A request of a decoder, of the tenant ``salt``."""
+    return GenerationRequest(np.array(prompt, np.int32), make, params, salt=salt)
 
 
 def serve(
     engine: Engine,
-    jobs: Sequence[Job],
+    requests: Sequence[GenerationRequest],
     ended: Callable[[], None] = lambda: None,
     enough: int | None = None,
 ) -> list[LiveSequence]:
-    """Run jobs to their ends, as many at a time as the engine's limits allow.
+    """Run requests to their ends, as many at a time as the engine's limits allow.
 
     Args:
-        ended: called once for each job that has ended.
-        enough: output tokens after which a job is cancelled; None waits for its own end.
+        ended: called once for each request that has ended.
+        enough: output tokens after which a request is cancelled; None waits for its own end.
 
     Raises:
-        InvalidInput, CapacityError: when a job cannot be served at all; other errors stay in the
-            sequences.
+        InvalidInput, CapacityError: when a request cannot be served at all; other errors stay in
+            the sequences.
     """
-    sequences: list[LiveSequence] = []
+
     reported = 0
-    try:
-        for job in jobs:
-            prompt = np.array(job.prompt, np.int32)
-            sequences.append(
-                engine.add(GenerationRequest(prompt, job.make, job.params, salt=job.salt))
-            )
-        while engine.busy:
-            for sequence in engine.step():
-                if enough is not None and len(sequence.output) >= enough:
-                    engine.cancel(sequence)
-            over = sum(sequence.finished for sequence in sequences)
-            for _ in range(over - reported):
-                ended()
-            reported = over
-    finally:  # Ctrl-C leaves nothing behind.
+
+    def after_step(sequences: Sequence[LiveSequence]) -> None:
+        nonlocal reported
         for sequence in sequences:
-            engine.cancel(sequence)
+            if enough is not None and len(sequence.output) >= enough and not sequence.finished:
+                engine.cancel(sequence)
+        over = sum(sequence.finished for sequence in sequences)
+        for _ in range(over - reported):
+            ended()
+        reported = over
+
+    sequences = serving.serve(engine, requests, after_step)
     for sequence in sequences:
         if isinstance(sequence.error, (InvalidInput, CapacityError)):
             raise sequence.error

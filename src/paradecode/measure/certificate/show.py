@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text as RichText
 
 from paradecode.measure.certificate.certify import Certificate
-from paradecode.measure.certificate.distribution import Distribution
-from paradecode.measure.certificate.ties import Divergence
+from paradecode.measure.certificate.distribution import LawTest
+from paradecode.measure.certificate.ties import FirstDifference
 
 SHOWN = 6
 """Divergences that are listed for each check; the JSON has all."""
@@ -36,9 +36,9 @@ def report(certificate: Certificate, spell: Spell) -> RenderableType:
         _checks(certificate),
     ]
     if certificate.equality is not None:
-        parts += _divergences("alone", certificate.equality.divergences, spell)
-    for variant in certificate.invariance:
-        parts += _divergences(variant.name, variant.divergences, spell)
+        parts += _differences("alone", certificate.equality.divergences, spell)
+    for way in certificate.invariance:
+        parts += _differences(way.name, way.divergences, spell)
     law = certificate.distribution
     if law is not None:
         parts.append(_places(law))
@@ -62,9 +62,9 @@ def _checks(certificate: Certificate) -> Table:
             f"plain decoding's tokens ({equality.tokens})",
             str(equality.runs), str(equality.equal), str(equality.drafted), str(equality.accepted),
         )  # fmt: skip
-    for variant in certificate.invariance:
-        cached = f" ({variant.cached_tokens} tokens)" if variant.cached_tokens else ""
-        table.add_row(variant.name + cached, str(variant.runs), str(variant.equal), "", "")
+    for way in certificate.invariance:
+        cached = f" ({way.cached_tokens} tokens)" if way.cached_tokens else ""
+        table.add_row(way.name + cached, str(way.runs), str(way.equal), "", "")
     if law is not None:
         verdict = "yes" if law.same_law else "no"
         table.add_row(
@@ -74,7 +74,7 @@ def _checks(certificate: Certificate) -> Table:
     return table
 
 
-def _divergences(check: str, found: Sequence[Divergence], spell: Spell) -> list[Table]:
+def _differences(check: str, found: Sequence[FirstDifference], spell: Spell) -> list[Table]:
     if not found:
         return []
     table = Table(
@@ -92,13 +92,13 @@ def _divergences(check: str, found: Sequence[Divergence], spell: Spell) -> list[
     return [table]
 
 
-def _kind(one: Divergence) -> str:
+def _kind(one: FirstDifference) -> str:
     if one.error:
         return one.error[:120]
     return "near tie" if one.near_tie else "not rounding"
 
 
-def _places(law: Distribution) -> Table:
+def _places(law: LawTest) -> Table:
     table = Table(
         "after", "tokens", "p(draft)", "cells", "distance", "G", "df", "p",
         title=f"Law of the next tokens: each p must exceed {law.level:.1e}",
@@ -115,7 +115,7 @@ def _places(law: Distribution) -> Table:
     return table
 
 
-def _power(law: Distribution) -> Table:
+def _power(law: LawTest) -> Table:
     table = Table(
         "acceptance", "found after", "distance", "p", "must be found",
         title="Negative control: the same drafts, a wrong verifier",

@@ -1,10 +1,10 @@
-"""Where two outputs part: a near tie that rounding decides, or a bug?
+"""The first difference of two outputs: a near tie that rounding decides, or a bug?
 
-Two tokens whose scores are closer than the arithmetic's own rounding may change places when a row
-is computed in another company. How large that rounding is here is measured: the row of the first
-difference is computed in four ways that are equal on paper (row by row with a cache, the same after
-a prompt in pieces, in one forward over the text, and in one forward over a longer text), and its
-best logits are compared.
+Two tokens whose scores are closer than the rounding of the arithmetic may change places when a row
+is computed together with others. That rounding is measured: the row of the first difference is
+computed in four ways that are mathematically equal (row by row with a cache, the same after a
+prompt in pieces, in one forward over the text, in one forward over a longer text), and its best
+logits are compared.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from paradecode.core.decoder import Steps
 from paradecode.core.noise import gumbel
 from paradecode.core.request import TARGET, Forward
 from paradecode.core.sampling import Sampler, SamplingParams
-from paradecode.core.sequence import Sequence as LiveRequest
+from paradecode.core.sequence import Sequence as MethodSequence
 from paradecode.core.tree import EMPTY
 from paradecode.engine.engine import Engine
-from paradecode.measure.certificate.requests import Job, rows_after, running, serve
+from paradecode.measure.certificate.requests import request, rows_after, running, serve
 from paradecode.methods.draft.verifiers import coupled
 
 AHEAD = 8
@@ -34,7 +34,7 @@ COMPARED = 64
 
 
 @dataclass(frozen=True)
-class Divergence:
+class FirstDifference:
     """The first difference of one output from plain decoding.
 
     Attributes:
@@ -65,7 +65,7 @@ class Divergence:
 
 
 @dataclass
-class Watched:
+class LastRow:
     """Plain decoding that remembers the logits of its last row, and the tokens before it."""
 
     ids: NDArray[np.int32]
@@ -74,7 +74,7 @@ class Watched:
     top_gap: float = 0.0
     tokens: tuple[int, ...] = ()
 
-    def decode(self, seq: LiveRequest) -> Steps:
+    def decode(self, seq: MethodSequence) -> Steps:
         while not seq.finished:
             reply = yield Forward(seq.pending)
             row = reply.logits.select([0])
@@ -101,7 +101,7 @@ def explain(
     params: SamplingParams,
     wanted: Sequence[int],
     got: Sequence[int],
-) -> Divergence | None:
+) -> FirstDifference | None:
     """The first difference between plain decoding's output and another; None when equal."""
     at = first_difference(wanted, got)
     if at is None:
@@ -109,31 +109,39 @@ def explain(
     expected = wanted[at] if at < len(wanted) else None
     other = got[at] if at < len(got) else None
     if expected is None or other is None:
-        return Divergence(name, params.temperature, at, expected, other)
+        return FirstDifference(name, params.temperature, at, expected, other)
     text = [*prompt, *wanted[:at]]
     longer = [*text, *wanted[at : at + AHEAD]]
     backend = engine.models[TARGET]
     whole = rows_after(backend, text, [len(text)])
     best, _ = whole.top_k(COMPARED)
     ids = np.array([expected, other, *best[0].tolist()], np.int32)
-    watched, pieces = Watched(ids), Watched(ids)
+    last, pieces = LastRow(ids), LastRow(ids)
     again = SamplingParams(max_tokens=at + 1, temperature=params.temperature, seed=params.seed)
     with running(engine, batch=1, prefix_cache=False):
-        serve(engine, [Job(prompt, lambda: watched, again)])
+        serve(engine, [request(prompt, lambda: last, again)])
     with running(engine, batch=1, prefix_cache=False, step_tokens=PIECE):
-        serve(engine, [Job(prompt, lambda: pieces, again)])
-    ways = [watched.values, whole.gather(ids[None, :])[0]]
+        serve(engine, [request(prompt, lambda: pieces, again)])
+    ways = [last.values, whole.gather(ids[None, :])[0]]
     ways.append(rows_after(backend, longer, [len(text)]).gather(ids[None, :])[0])
-    if pieces.tokens == watched.tokens:  # Else it went another way before this row.
+    if pieces.tokens == last.tokens:  # Else it went another way before this row.
         ways.append(pieces.values)
     rounding = float(np.ptp(np.array(ways, np.float64), axis=0).max())
-    scores, scale = watched.values, 1.0
+    scores, scale = last.values, 1.0
     if params.temperature > 0.0:
         scale = params.temperature
         sampler = Sampler(params, np.array(prompt, np.int32), ())
         scores = scores[:2] / scale + gumbel(sampler.noise_key(at), ids[:2])
     gap = float(scores[0] - scores[1])
-    return Divergence(
-        name, params.temperature, at, expected, other, watched.top, watched.top_gap, gap, rounding,
+    return FirstDifference(
+        prompt=name,
+        temperature=params.temperature,
+        position=at,
+        expected=expected,
+        got=other,
+        top=last.top,
+        top_gap=last.top_gap,
+        gap=gap,
+        rounding=rounding,
         near_tie=rounding > 0.0 and abs(gap) <= 2.0 * rounding / scale,
-    )  # fmt: skip
+    )

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from paradecode.serve.errors import ApiError
+from paradecode.serve.validation import path_of, spelled
 
 UNSUPPORTED = {
     "chat_template": "the template comes with the model",
@@ -52,7 +53,7 @@ def validated(kind: type[AnyBody], value: Any) -> AnyBody:
     try:
         return kind.model_validate(value)
     except ValidationError as error:
-        found = [(_path(value, detail), detail) for detail in error.errors(include_url=False)]
+        found = [(path_of(value, detail), detail) for detail in error.errors(include_url=False)]
     # Of a choice of types each one complains; who got deepest was probably meant.
     path, detail = max(found, key=lambda entry: len(entry[0]))
     there = dict.fromkeys(other["msg"] for where, other in found if where == path)
@@ -62,8 +63,7 @@ def validated(kind: type[AnyBody], value: Any) -> AnyBody:
 def _refusal(
     kind: type[Body], path: list[str | int], detail: ErrorDetails, said: list[str]
 ) -> ApiError:
-    param = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path).lstrip(".")
-    param = param[:200]
+    param = spelled(path)[:200]
     if detail["type"] == "missing":
         return ApiError(400, f"{param}: it is required", param=param, code="missing")
     if detail["type"] != "extra_forbidden":
@@ -77,21 +77,6 @@ def _refusal(
         near = difflib.get_close_matches(name[:100], _names(kind), 1)
         fix = "there is no such field" + (f"; the nearest is {near[0]}" if near else "")
     return ApiError(400, f"{param}: {fix}", param=param, code="unknown_field")
-
-
-def _path(value: Any, detail: ErrorDetails) -> list[str | int]:
-    """Where in the body an error is: pydantic's location without its notes on types."""
-    path: list[str | int] = []
-    location = list(detail["loc"])
-    for step in location:
-        is_key = isinstance(value, dict) and step in value
-        is_index = isinstance(value, list) and isinstance(step, int) and step < len(value)
-        if is_key or is_index:
-            value = value[step]
-            path.append(step)
-    if detail["type"] == "missing" and location:
-        path.append(location[-1])
-    return path
 
 
 @lru_cache

@@ -23,7 +23,7 @@ from paradecode.serve.protocol.tools import (
     instructions,
     offered,
 )  # fmt: skip
-from paradecode.serve.wire import Constraint, Prompt
+from paradecode.serve.wire import ConstraintSpec, PromptInput
 
 MAX_MESSAGES = 1 << 12
 
@@ -111,7 +111,7 @@ class ChatRequest(Sampled, Constrained):
     def must_call(self) -> bool:
         return self.tool_choice == "required" or isinstance(self.tool_choice, ToolChoice)
 
-    def constraint(self) -> Constraint | None:
+    def constraint(self) -> ConstraintSpec | None:
         """What the output must be; a call that has to be made is one more constraint."""
         wanted = super().constraint()
         tools = self.callable_tools()
@@ -119,10 +119,10 @@ class ChatRequest(Sampled, Constrained):
             fix = "a constrained answer cannot be a call: leave one of them out"
             raise ApiError(400, f"tools: {fix}", param="tools")
         if self.must_call:
-            return Constraint(type="json_schema", value=call_schema(tools))
+            return ConstraintSpec(type="json_schema", value=call_schema(tools))
         return wanted
 
-    def prompt(self, template_has_tools: bool) -> Prompt:
+    def prompt(self, template_has_tools: bool) -> PromptInput:
         """The conversation for the model's template.
 
         Args:
@@ -132,13 +132,13 @@ class ChatRequest(Sampled, Constrained):
         tools = self.callable_tools()
         messages = to_wire(self.messages, template_has_tools)
         if not tools or template_has_tools:
-            return Prompt(messages=messages, tools=offered(tools) if tools else None)
+            return PromptInput(messages=messages, tools=offered(tools) if tools else None)
         said = instructions(tools)
         if messages[0]["role"] in ("system", "developer"):
             messages[0]["content"] += "\n\n" + said
         else:
             messages.insert(0, {"role": "system", "content": said})
-        return Prompt(messages=messages)
+        return PromptInput(messages=messages)
 
 
 def to_wire(messages: Sequence[Message], template_has_tools: bool) -> list[dict[str, Any]]:

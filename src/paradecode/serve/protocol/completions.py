@@ -17,7 +17,7 @@ from paradecode.serve.protocol.fields import (
     TokenIds,
     TopLogprobs,
 )  # fmt: skip
-from paradecode.serve.wire import Prompt
+from paradecode.serve.wire import PromptInput
 
 DEFAULT_MAX_TOKENS = 16
 """As OpenAI's route has it."""
@@ -44,14 +44,14 @@ class CompletionRequest(Sampled, Constrained):
         chosen = {"max_tokens": DEFAULT_MAX_TOKENS, **super().sampling()}
         return chosen if self.logprobs is None else {**chosen, "logprobs": self.logprobs}
 
-    def prompts(self) -> list[Prompt]:
+    def prompts(self) -> list[PromptInput]:
         given = self.prompt
         if isinstance(given, str):
-            return [Prompt(text=given)]
+            return [PromptInput(text=given)]
         if isinstance(given[0], int):
-            return [Prompt(tokens=given)]
+            return [PromptInput(tokens=given)]
         return [
-            Prompt(text=entry) if isinstance(entry, str) else Prompt(tokens=entry)
+            PromptInput(text=entry) if isinstance(entry, str) else PromptInput(tokens=entry)
             for entry in given
         ]
 

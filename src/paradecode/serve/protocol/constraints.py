@@ -8,7 +8,7 @@ from pydantic import Field, StringConstraints
 
 from paradecode.serve.errors import ApiError
 from paradecode.serve.protocol.base import Body
-from paradecode.serve.wire import Constraint
+from paradecode.serve.wire import ConstraintSpec, ConstraintType
 
 Schema = dict[str, Any]
 Grammar = Annotated[str, StringConstraints(min_length=1, max_length=1 << 18)]
@@ -52,7 +52,7 @@ class Constrained(Body):
     guided_choice: Choice | None = None
     guided_grammar: Grammar | None = None
 
-    def constraint(self) -> Constraint | None:
+    def constraint(self) -> ConstraintSpec | None:
         """The one constraint of the request, if it has any.
 
         Raises:
@@ -64,23 +64,23 @@ class Constrained(Body):
             raise ApiError(400, f"{names}: give one constraint", param=sorted(found)[0])
         return next(iter(found.values()), None)
 
-    def _formats(self) -> dict[str, Constraint]:
+    def _formats(self) -> dict[str, ConstraintSpec]:
         chosen = self.response_format
         if chosen is None or chosen.type == "text":
             return {}
         if chosen.type == "json_object":
-            return {"response_format": Constraint(type="json_object")}
+            return {"response_format": ConstraintSpec(type="json_object")}
         if chosen.json_schema is None:
             where = "response_format.json_schema"
             raise ApiError(400, f"{where}: it is required", param=where, code="missing")
-        wanted = Constraint(type="json_schema", value=chosen.json_schema.schema_)
+        wanted = ConstraintSpec(type="json_schema", value=chosen.json_schema.schema_)
         return {"response_format": wanted}
 
-    def _structured(self) -> dict[str, Constraint]:
+    def _structured(self) -> dict[str, ConstraintSpec]:
         given = self.structured_outputs
         if given is None:
             return {}
-        values = {
+        values: dict[ConstraintType, Any] = {
             "json_schema": given.json_,
             "regex": given.regex,
             "choice": given.choice,
@@ -90,8 +90,8 @@ class Constrained(Body):
         }
         return _named("structured_outputs", values)
 
-    def _guided(self) -> dict[str, Constraint]:
-        values = {
+    def _guided(self) -> dict[str, ConstraintSpec]:
+        values: dict[ConstraintType, Any] = {
             "json_schema": self.guided_json,
             "regex": self.guided_regex,
             "choice": self.guided_choice,
@@ -100,9 +100,9 @@ class Constrained(Body):
         return _named("guided", values)
 
 
-def _named(where: str, values: dict[str, Any]) -> dict[str, Constraint]:
+def _named(where: str, values: dict[ConstraintType, Any]) -> dict[str, ConstraintSpec]:
     return {
-        f"{where}.{kind}": Constraint(type=kind, value=None if value is True else value)
+        f"{where}.{kind}": ConstraintSpec(type=kind, value=None if value is True else value)
         for kind, value in values.items()
         if value is not None
     }

@@ -11,7 +11,7 @@ from paradecode.serve.protocol.base import Body
 from paradecode.serve.protocol.chat import MAX_MESSAGES
 from paradecode.serve.protocol.content import Content
 from paradecode.serve.protocol.fields import Common, Name, Text
-from paradecode.serve.wire import Prompt
+from paradecode.serve.wire import PromptInput
 
 
 class InputMessage(Body):
@@ -53,11 +53,11 @@ class ResponsesRequest(Common):
         }
         return {name: value for name, value in chosen.items() if value is not None}
 
-    def prompt(self) -> Prompt:
+    def prompt(self) -> PromptInput:
         if isinstance(self.input, str):
             messages = [{"role": "user", "content": self.input}]
         else:
             messages = [{"role": m.role, "content": m.content} for m in self.input]
         if self.instructions:
             messages.insert(0, {"role": "system", "content": self.instructions})
-        return Prompt(messages=messages)
+        return PromptInput(messages=messages)

@@ -19,7 +19,7 @@ from ray.serve.config import RequestRouterConfig
 
 from paradecode.core.errors import InvalidInput
 from paradecode.serve.ray.front import Front
-from paradecode.serve.ray.replica import Replica
+from paradecode.serve.ray.replica import RayReplica
 from paradecode.serve.ray.router import PrefixRouter
 from paradecode.serve.server import bind
 from paradecode.serve.settings import ServerSettings
@@ -84,7 +84,8 @@ def application(settings: ServerSettings, scaling: Scaling) -> serve.Application
             }
         }
     replicas = serve.deployment(
-        Replica,
+        RayReplica,
+        name="Replica",
         ray_actor_options={"num_cpus": scaling.cpus, "num_gpus": scaling.gpus},
         max_ongoing_requests=room,
         max_queued_requests=room * (scaling.most or scaling.replicas),

@@ -6,32 +6,22 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 
 from ray.exceptions import RayActorError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RayServeException
 from ray.serve.handle import DeploymentHandle
 
-from paradecode.serve.failures import SHORTEST, busy, internal, overloaded
+from paradecode.serve import wire
+from paradecode.serve.failures import busy
 from paradecode.serve.lines import decode, encode
 from paradecode.serve.ray.prefix import prefix_key
-from paradecode.serve.wire import (
-    EVENTS,
-    Accepted,
-    Chunk,
-    Done,
-    Failure,
-    Generate,
-    Ready,
-    Stats,
-)
-from paradecode.serve.wire import Event as WireEvent
 from paradecode.serve.workers import (
     ATTEMPTS,
-    Event,
+    COME_BACK,
+    Events,
     Observer,
-    Question,
     RequestFailed,
     Workers,
     hastened,
@@ -49,9 +39,6 @@ LATELY = 15.0
 PATIENCE = 60.0
 """Seconds that a request waits for a replica to take it, when all are starting or full."""
 
-COME_BACK = 5.0
-"""Seconds after which a request may be tried again that no replica took."""
-
 _log = logging.getLogger(__name__)
 
 
@@ -59,7 +46,7 @@ class Fleet(Workers):
     """Sends requests to replicas, and once more to another one if the first dies before a token.
 
     Args:
-        replicas: the deployment of :class:`paradecode.serve.ray.replica.Replica`.
+        replicas: the deployment of :class:`paradecode.serve.ray.replica.RayReplica`.
         observe: what a client that leaves had got until then is not reported.
 
     ``draining`` never becomes true: Ray drains replicas itself.
@@ -68,14 +55,14 @@ class Fleet(Workers):
     def __init__(self, replicas: DeploymentHandle, observe: Observer) -> None:
         super().__init__(observe)
         self._replicas = replicas
-        self._ready: Mapping[str, Ready] = {}
+        self._ready: Mapping[str, wire.Ready] = {}
         self._restarts: Mapping[str, int] = {}
         self._heard = -math.inf
-        self._stats: dict[str, list[Stats | None]] = {}
+        self._stats: dict[str, list[wire.WorkerStats | None]] = {}
         self._watch: asyncio.Task[None] | None = None
 
     @property
-    def ready(self) -> Mapping[str, Ready]:
+    def ready(self) -> Mapping[str, wire.Ready]:
         return self._ready
 
     @property
@@ -95,12 +82,12 @@ class Fleet(Workers):
             await asyncio.sleep(0 if self.healthy else PERIOD / 10)
         self._watch = asyncio.create_task(self._keep_looking())
 
-    async def stats(self) -> Mapping[str, Sequence[Stats | None]]:
+    async def stats(self) -> Mapping[str, Sequence[wire.WorkerStats | None]]:
         """By model, the stats of the workers of all replicas that answer in time."""
         await self._look()
         return self._stats
 
-    async def submit(self, model: str, request: Generate) -> AsyncGenerator[Event, None]:
+    async def submit(self, model: str, request: wire.Generate) -> Events:
         began, accepted, key = time.monotonic(), False, prefix_key(model, request)
         for _ in range(ATTEMPTS):
             started = False
@@ -108,11 +95,11 @@ class Fleet(Workers):
                 asked = self._events(model, hastened(request, began), key)
                 async with aclosing(asked) as events:
                     async for event in events:
-                        if isinstance(event, Accepted) and accepted:
+                        if isinstance(event, wire.Accepted) and accepted:
                             continue  # By a replica that died; the reader knows.
-                        accepted = accepted or isinstance(event, Accepted)
-                        started = started or isinstance(event, (Chunk, Done))
-                        if isinstance(event, (Accepted, Done, Failure)):
+                        accepted = accepted or isinstance(event, wire.Accepted)
+                        started = started or isinstance(event, (wire.OutputChunk, wire.Done))
+                        if isinstance(event, (wire.Accepted, wire.Done, wire.Failure)):
                             self._observe(model, event)
                         yield event
                 return
@@ -123,7 +110,7 @@ class Fleet(Workers):
                 failure = _failure(request.id, error)
         yield self._failed(model, failure)
 
-    async def _events(self, model: str, request: Generate, key: str) -> AsyncGenerator[Event, None]:
+    async def _events(self, model: str, request: wire.Generate, key: str) -> Events:
         """The events that one replica sends; cancels there what is not read to its end here."""
         stream = self._replicas.options(stream=True).generate.remote(
             model, encode(request), key=key
@@ -131,20 +118,20 @@ class Fleet(Workers):
         try:
             line = await asyncio.wait_for(anext(stream), PATIENCE)
             while True:
-                yield decode(line, EVENTS)
+                yield decode(line, wire.EVENTS)
                 line = await anext(stream)
         except StopAsyncIteration:
             return
         finally:
             stream.cancel()
 
-    async def _ask(self, model: str, question: Question) -> WireEvent:
+    async def _ask(self, model: str, question: wire.Question) -> wire.Event:
         try:
             line = await self._replicas.ask.remote(model, encode(question))
         except (RayActorError, RayServeException) as error:
             raise RequestFailed(_failure(question.id, error)) from None
-        answer: WireEvent = decode(line, EVENTS)
-        if isinstance(answer, Failure):
+        answer: wire.Event = decode(line, wire.EVENTS)
+        if isinstance(answer, wire.Failure):
             raise RequestFailed(answer)
         return answer
 
@@ -166,23 +153,26 @@ class Fleet(Workers):
         reports = [answer for answer in answers if isinstance(answer, dict)]
         well = any(report["healthy"] for report in reports)
         self._heard = time.monotonic() if well else -math.inf
-        stats: dict[str, list[Stats | None]] = {}
+        stats: dict[str, list[wire.WorkerStats | None]] = {}
         restarts: dict[str, int] = {}
         for report in reports:
-            self._ready = {name: decode(line, EVENTS) for name, line in report["ready"].items()}
+            self._ready = {
+                name: decode(line, wire.EVENTS) for name, line in report["ready"].items()
+            }
             for name, lines in report["stats"].items():
-                stats.setdefault(name, []).extend(decode(line, EVENTS) for line in lines)
+                stats.setdefault(name, []).extend(decode(line, wire.EVENTS) for line in lines)
             for name, times in report["restarts"].items():
                 restarts[name] = restarts.get(name, 0) + times
         self._stats, self._restarts = stats, restarts
 
 
-def _failure(id: str, error: Exception) -> Failure:
+def _failure(id: str, error: Exception) -> wire.Failure:
     """What a client is told when Ray gives no answer."""
     if isinstance(error, BackPressureError):
-        message = "all replicas have all the requests they may have; try again later"
-        return busy(id, message, SHORTEST)
+        return busy(id, "all replicas have all the requests they may have; try again later")
     if isinstance(error, RayActorError):
-        return internal(id, "the replica that ran this request died")
+        message = "the replica that ran this request died"
+        return wire.Failure(id=id, status=500, message=message)
     _log.warning("Ray did not answer: %s", type(error).__name__)
-    return overloaded(id, "no replica took the request; try again later", COME_BACK)
+    message = "no replica took the request; try again later"
+    return wire.Failure(id=id, status=503, message=message, retry_after=COME_BACK)

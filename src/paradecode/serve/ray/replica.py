@@ -14,7 +14,7 @@ from paradecode.serve.wire import REQUESTS, Tokenize
 from paradecode.serve.workers import RequestFailed
 
 
-class Replica:
+class RayReplica:
     """Takes and gives lines of ``wire.py``, as bytes: the two sides check what they read.
 
     Its worker processes end when it does, however it ends.
@@ -45,7 +45,7 @@ class Replica:
             return encode(error.failure)
 
     async def report(self) -> dict[str, Any]:
-        """What the front shows of it: lines of ``Ready`` and ``Stats`` by model, and numbers."""
+        """What the front shows of it: by model, lines of the wire, and how often it restarted."""
         stats = await self._pool.stats()
         return {
             "healthy": self._pool.healthy,

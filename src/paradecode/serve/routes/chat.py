@@ -17,7 +17,7 @@ from paradecode.serve.protocol.chat import ChatRequest
 from paradecode.serve.reading import reading
 from paradecode.serve.sse import DONE, EventStream, event, unless_gone
 from paradecode.serve.tool_calls import CallReader, Delta, message
-from paradecode.serve.wire import Chunk, Done
+from paradecode.serve.wire import Done, OutputChunk
 
 router = APIRouter()
 
@@ -71,7 +71,7 @@ class _Answer:
             for index in range(self.job.n):
                 yield self._chunk(index, {"role": "assistant", "content": ""})
             async for index, news in events:
-                if isinstance(news, Chunk):
+                if isinstance(news, OutputChunk):
                     for data in self._news(index, news):
                         yield data
                 else:
@@ -97,7 +97,7 @@ class _Answer:
             **self._reason(index, output.done),
         }
 
-    def _news(self, index: int, chunk: Chunk) -> Iterator[bytes]:
+    def _news(self, index: int, chunk: OutputChunk) -> Iterator[bytes]:
         """The events of one chunk: as many as it has deltas; its details go with the first."""
         deltas = self._deltas(index, chunk.text)
         details: dict[str, Any] = {}
@@ -110,7 +110,7 @@ class _Answer:
             yield self._chunk(index, delta, shown, **details)
             details, shown = {}, {}
 
-    def _shows(self, chunk: Chunk) -> bool:
+    def _shows(self, chunk: OutputChunk) -> bool:
         return bool(self.body.include_metrics) or chunk.canvas is not None
 
     def _deltas(self, index: int, text: str) -> list[Delta]:

@@ -14,7 +14,7 @@ from paradecode.serve.protocol.chat import to_wire
 from paradecode.serve.protocol.completions import DetokenizeRequest, TokenizeRequest
 from paradecode.serve.reading import reading
 from paradecode.serve.sse import unless_gone
-from paradecode.serve.wire import Prompt
+from paradecode.serve.wire import PromptInput
 
 router = APIRouter()
 
@@ -26,9 +26,9 @@ async def tokenize(
     """Token ids of a text as it stands, or of a conversation in the model's format."""
     model = model_of(request, body.model)
     if body.messages is None:
-        prompt = Prompt(text=body.prompt)
+        prompt = PromptInput(text=body.prompt)
     else:
-        prompt = Prompt(messages=to_wire(body.messages, model.ready.tools))
+        prompt = PromptInput(messages=to_wire(body.messages, model.ready.tools))
     found = await unless_gone(request, request.app.state.pool.tokenize(model.name, prompt))
     answer = {
         "count": len(found.tokens),

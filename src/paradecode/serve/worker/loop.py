@@ -9,29 +9,13 @@ from collections.abc import Callable, Iterable
 from paradecode.engine.sequence import LiveSequence
 from paradecode.llm import LLM
 from paradecode.methods.registry import Spec
-from paradecode.serve.failures import failure, internal
+from paradecode.serve import wire
+from paradecode.serve.failures import failure
 from paradecode.serve.lines import WireError, decode
-from paradecode.serve.wire import (
-    REQUESTS,
-    WORKER,
-    Accepted,
-    AskStats,
-    Cancel,
-    Detokenize,
-    Drain,
-    Event,
-    Failure,
-    Generate,
-    Request,
-    Stats,
-    Text,
-    Tokenize,
-    Tokens,
-)
 from paradecode.serve.worker.admission import Admission
 from paradecode.serve.worker.inbox import Inbox
 from paradecode.serve.worker.memory import resident
-from paradecode.serve.worker.output import Output, Speller
+from paradecode.serve.worker.output import OutputReport, Speller
 from paradecode.serve.worker.prepare import Preparer
 from paradecode.serve.worker.settings import WorkerSettings
 
@@ -41,11 +25,11 @@ _log = logging.getLogger(__name__)
 class Prepared:
     """A request whose prompt and settings were read; ``outputs`` is what the engine is given."""
 
-    def __init__(self, request: Generate, preparer: Preparer) -> None:
+    def __init__(self, request: wire.Generate, preparer: Preparer) -> None:
         self.request, self.outputs = request, preparer.requests(request)
 
 
-Message = Request | Prepared | Tokens | Text | Failure
+Message = wire.Request | Prepared | wire.TokenizedPrompt | wire.DecodedText | wire.Failure
 
 
 class Loop:
@@ -59,34 +43,36 @@ class Loop:
     """
 
     def __init__(
-        self, llm: LLM, settings: WorkerSettings, send: Callable[[Iterable[Event]], None]
+        self, llm: LLM, settings: WorkerSettings, send: Callable[[Iterable[wire.Event]], None]
     ) -> None:
         self._llm, self._engine, self._send = llm, llm.engine, send
         self._preparer = Preparer(llm, settings.max_tokens)
         self._speller = Speller(llm.tokenizer)
         self._admission = Admission(llm.engine, settings)
-        self.jobs: dict[str, list[Output]] = {}
-        self._outputs: dict[LiveSequence, Output] = {}
+        self.jobs: dict[str, list[OutputReport]] = {}
+        self._outputs: dict[LiveSequence, OutputReport] = {}
         self._started = time.monotonic()
         self._steps = self._requests = self._prompt_tokens = self._cached_tokens = 0
 
     def read(self, line: bytes) -> Message:
         """The message of a line, prepared as far as that needs no engine; never raises."""
         try:
-            message: Request = decode(line, REQUESTS)
+            message: wire.Request = decode(line, wire.REQUESTS)
         except WireError as error:
-            return failure(error.id or WORKER, error)
+            return failure(error.id or wire.WORKER, error)
         try:
-            if isinstance(message, Generate):
+            if isinstance(message, wire.Generate):
                 return Prepared(message, self._preparer)
-            if isinstance(message, Tokenize):
+            if isinstance(message, wire.Tokenize):
                 tokens = self._preparer.tokens(message.prompt)
                 texts = [self._speller.text(token) for token in tokens]
-                return Tokens(id=message.id, tokens=tokens, texts=texts)
-            if isinstance(message, Detokenize):
-                return Text(id=message.id, text=self._llm.tokenizer.decode(message.tokens))
+                return wire.TokenizedPrompt(id=message.id, tokens=tokens, texts=texts)
+            if isinstance(message, wire.Detokenize):
+                return wire.DecodedText(
+                    id=message.id, text=self._llm.tokenizer.decode(message.tokens)
+                )
         except Exception as error:
-            return failure(getattr(message, "id", WORKER), error)
+            return failure(getattr(message, "id", wire.WORKER), error)
         return message
 
     def run(self, inbox: Inbox[Message]) -> bool:
@@ -100,21 +86,21 @@ class Loop:
                 return False
         return True
 
-    def handle(self, message: Message) -> list[Event]:
+    def handle(self, message: Message) -> list[wire.Event]:
         """Do what a message asks; returns the events that answer it at once."""
         if isinstance(message, Prepared):
             return self._accept(message)
-        if isinstance(message, Cancel):
+        if isinstance(message, wire.Cancel):
             outputs = self.jobs.get(message.id, [])
             for output in outputs:
                 self._engine.cancel(output.sequence)
             return [e for output in outputs for e in self._report(output)]
-        if isinstance(message, Drain):
+        if isinstance(message, wire.Drain):
             self._admission.draining = True
             return []
-        if isinstance(message, AskStats):
+        if isinstance(message, wire.AskStats):
             return [self._stats(message.id)]
-        assert isinstance(message, (Tokens, Text, Failure))
+        assert isinstance(message, (wire.TokenizedPrompt, wire.DecodedText, wire.Failure))
         return [message]
 
     def step(self) -> bool:
@@ -123,10 +109,11 @@ class Loop:
             changed = self._engine.step()
         except Exception:
             _log.exception("the engine failed")
-            self._send([internal(id, "the engine failed and starts anew") for id in self.jobs])
+            message = "the engine failed and starts anew"
+            self._send([wire.Failure(id=id, status=500, message=message) for id in self.jobs])
             return False
         self._steps += 1
-        news: list[Event] = []
+        news: list[wire.Event] = []
         for sequence in dict.fromkeys(changed):
             output = self._outputs.get(sequence)
             if output is not None:  # Else an earlier one of this step has ended its request.
@@ -134,7 +121,7 @@ class Loop:
         self._send(news)
         return True
 
-    def _accept(self, prepared: Prepared) -> list[Event]:
+    def _accept(self, prepared: Prepared) -> list[wire.Event]:
         request = prepared.request
         self._requests += 1
         if request.id in self.jobs:
@@ -153,13 +140,13 @@ class Loop:
         job = []
         for index, (one, sequence) in enumerate(zip(prepared.outputs, sequences, strict=True)):
             method = str(one.decoder) if isinstance(one.decoder, Spec) else "custom"
-            output = Output(request, index, sequence, method, self._speller)
+            output = OutputReport(request, index, sequence, method, self._speller)
             self._outputs[sequence] = output
             job.append(output)
         self.jobs[request.id] = job
-        return [Accepted(id=request.id, prompt_tokens=len(prepared.outputs[0].prompt))]
+        return [wire.Accepted(id=request.id, prompt_tokens=len(prepared.outputs[0].prompt))]
 
-    def _report(self, output: Output) -> list[Event]:
+    def _report(self, output: OutputReport) -> list[wire.Event]:
         sequence, id = output.sequence, output.request.id
         if sequence not in self._outputs:
             return []
@@ -170,7 +157,7 @@ class Loop:
             del self.jobs[id]
             return [failure(id, sequence.error)]
         chunk = output.chunk()
-        events: list[Event] = [] if chunk is None else [chunk]
+        events: list[wire.Event] = [] if chunk is None else [chunk]
         if sequence.finished:
             del self._outputs[sequence]
             events.append(output.done())
@@ -182,9 +169,9 @@ class Loop:
                 del self.jobs[id]
         return events
 
-    def _stats(self, id: str) -> Stats:
+    def _stats(self, id: str) -> wire.WorkerStats:
         engine, pools = self._engine, self._engine.pools.values()
-        return Stats(
+        return wire.WorkerStats(
             id=id,
             running=len(engine.running),
             waiting=len(engine.queue),

@@ -8,18 +8,16 @@ from paradecode.models.tokenizer import Tokenizer
 from paradecode.models.vocabulary import spelling
 from paradecode.serve.wire import (
     LEAST_LOGPROB,
-    Candidate,
-    Chunk,
     Done,
     Generate,
-    Metrics,
+    OutputChunk,
+    ScoredToken,
     TokenLogprobs,
-    Usage,
 )
 
 
 class Speller:
-    """What single tokens look like; remembered, as few tokens are most of all text."""
+    """The bytes and texts of single tokens. Remembered: most of all text is few tokens."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
@@ -37,8 +35,8 @@ class Speller:
     def text(self, token: int) -> str:
         return self.bytes(token).decode("utf-8", "replace")
 
-    def candidate(self, token: int, logprob: float) -> Candidate:
-        return Candidate(
+    def candidate(self, token: int, logprob: float) -> ScoredToken:
+        return ScoredToken(
             token=token,
             text=self.text(token),
             bytes=list(self.bytes(token)),
@@ -50,8 +48,8 @@ class Speller:
         return TokenLogprobs(chosen=self.candidate(one.token, one.logprob), top=top)
 
 
-class Output:
-    """Reports on one sequence.
+class OutputReport:
+    """Reports on one sequence, piece by piece.
 
     Args:
         index: of the output among the request's.
@@ -65,7 +63,7 @@ class Output:
         self._speller = speller
         self._steps = self._logprobs = 0
 
-    def chunk(self) -> Chunk | None:
+    def chunk(self) -> OutputChunk | None:
         """What was committed since the last call; None if there is nothing to show."""
         seq = self.sequence
         tokens, text = seq.take_tokens(), seq.take_text()
@@ -81,7 +79,7 @@ class Output:
             logprobs = [self._speller.entry(one) for one in new]
         if not (tokens or text or canvas):
             return None
-        return Chunk(
+        return OutputChunk(
             id=self.request.id,
             index=self.index,
             text=text,
@@ -93,28 +91,16 @@ class Output:
 
     def done(self) -> Done:
         """The end of a sequence that has finished without an error."""
-        seq, stats = self.sequence, self.sequence.stats
-        predicted = self.request.prediction is not None
+        seq = self.sequence
         return Done(
             id=self.request.id,
             index=self.index,
-            finish_reason=seq.finish_reason or "cancelled",
-            usage=Usage(
-                prompt_tokens=stats.prompt_tokens,
-                completion_tokens=stats.generated,
-                cached_prompt_tokens=stats.cached_tokens,
-                accepted_prediction_tokens=stats.accepted if predicted else 0,
-                rejected_prediction_tokens=stats.rejected if predicted else 0,
-            ),
-            metrics=Metrics(
-                method=self.method,
-                **stats.counts(),
-                tokens=stats.generated,
-                rejected=stats.rejected,
-                diffusion_steps=sum(step.canvas is not None for step in seq.trace),
-                seconds=stats.seconds(),
-                time_to_first_token=self._first_token(),
-            ),
+            finish_reason=seq.finish_reason or "cancelled",  # type: ignore[arg-type]
+            method=self.method,
+            stats=seq.stats,
+            predicted=self.request.prediction is not None,
+            diffusion_steps=sum(step.canvas is not None for step in seq.trace),
+            time_to_first_token=self._first_token(),
         )
 
     def _first_token(self) -> float | None:

@@ -16,7 +16,7 @@ from paradecode.engine.request import GenerationRequest
 from paradecode.llm import AUTO, LLM
 from paradecode.methods.registry import Spec, parse
 from paradecode.models.vocabulary import spelling
-from paradecode.serve.wire import Generate, Prompt
+from paradecode.serve.wire import Generate, PromptInput
 
 PREDICTED = "predicted-output"
 MAX_TOKENS = {"max_tokens", *(alias for alias, name in ALIASES.items() if name == "max_tokens")}
@@ -35,7 +35,7 @@ class Preparer:
         longest = max((len(spelling(llm.tokenizer, token)) for token in vocabulary), default=1)
         self._most = llm.config.context_length * max(longest, 1)
 
-    def tokens(self, prompt: Prompt) -> list[int]:
+    def tokens(self, prompt: PromptInput) -> list[int]:
         """Token ids of a prompt. A text that cannot fit is refused before it is tokenized."""
         if prompt.tokens is not None:
             return prompt.tokens

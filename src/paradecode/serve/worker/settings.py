@@ -1,19 +1,22 @@
 """What a worker is told on its first line."""
 
-# ruff: noqa: RUF009 (the defaults are fields made by checked)
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import fields
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from paradecode.core.errors import InvalidInput
 from paradecode.engine.engine import Limits
-from paradecode.serve.checks import build, checked, mapping, maybe, string, whole
+from paradecode.serve.validation import first_error
+
+Path = Annotated[str, Field(max_length=4096)]
+Name = Annotated[str, Field(max_length=64)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class WorkerSettings:
+class WorkerSettings(BaseModel):
     """How a worker loads its model, and how much it takes on.
 
     Attributes:
@@ -23,26 +26,33 @@ class WorkerSettings:
         queue_requests: outputs that may wait beside those that run; more are refused with 429.
         queue_tokens: prompt tokens that may wait; one request alone may have more.
         max_tokens: of requests that do not say, and for whom the context has more room.
+
+    Raises:
+        InvalidInput: naming what is unknown or out of range.
     """
 
-    model: str | None = checked(maybe(string(4096)), None)
-    draft_model: str | None = checked(maybe(string(4096)), None)
-    decoder: str = checked(string(4096), "auto")
-    profile: str | None = checked(maybe(string(4096)), None)
-    adapter: str | None = checked(maybe(string(4096)), None)
-    backend: str = checked(string(64), "auto")
-    dtype: str = checked(string(64), "auto")
-    device: str = checked(string(64), "cpu")
-    threads: int | None = checked(maybe(whole(1, 4097)), None)
-    ranks: int = checked(whole(1, 65), 1)
-    limits: dict[str, Any] | None = checked(maybe(mapping), None)
-    queue_requests: int = checked(whole(0, 1 << 20), 256)
-    queue_tokens: int = checked(whole(0, 1 << 40), 1 << 18)
-    max_tokens: int = checked(whole(1, 1 << 20), 1024)
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
-    def __post_init__(self) -> None:
-        for entry in fields(self):
-            entry.metadata["check"](entry.name, getattr(self, entry.name))
+    model: Path | None = None
+    draft_model: Path | None = None
+    decoder: Path = "auto"
+    profile: Path | None = None
+    adapter: Path | None = None
+    backend: Name = "auto"
+    dtype: Name = "auto"
+    device: Name = "cpu"
+    threads: Annotated[int, Field(ge=1, le=4096)] | None = None
+    ranks: Annotated[int, Field(ge=1, le=64)] = 1
+    limits: dict[str, Any] | None = None
+    queue_requests: Annotated[int, Field(ge=0, lt=1 << 20)] = 256
+    queue_tokens: Annotated[int, Field(ge=0, lt=1 << 40)] = 1 << 18
+    max_tokens: Annotated[int, Field(ge=1, lt=1 << 20)] = 1024
+
+    def __init__(self, **given: Any) -> None:
+        try:
+            super().__init__(**given)
+        except ValidationError as error:
+            raise first_error(given, error) from None
         self.engine_limits()
 
     def engine_limits(self) -> Limits:
@@ -55,7 +65,7 @@ class WorkerSettings:
 
     def line(self) -> bytes:
         """The settings as the worker's first line."""
-        return json.dumps(vars(self), allow_nan=False).encode() + b"\n"
+        return json.dumps(self.model_dump(), allow_nan=False).encode() + b"\n"
 
     @classmethod
     def read(cls, line: bytes) -> WorkerSettings:
@@ -63,6 +73,7 @@ class WorkerSettings:
         try:
             body = json.loads(line)
         except (ValueError, RecursionError):
-            raise InvalidInput("settings", line[:60], "write one JSON object") from None
-        settings: WorkerSettings = build(cls, body)
-        return settings
+            body = None
+        if not isinstance(body, dict):
+            raise InvalidInput("settings", line[:60], "write one JSON object")
+        return cls(**body)

@@ -1,0 +1,48 @@
+"""What pydantic found wrong, as the error and the path that users are told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from paradecode.core.errors import InvalidInput
+
+UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+"""Types of pydantic's errors for a field that does not exist."""
+
+
+def first_error(value: Any, error: ValidationError) -> InvalidInput:
+    """The first thing that is wrong with ``value``."""
+    found = error.errors(include_url=False)[0]
+    own = found.get("ctx", {}).get("error")
+    if isinstance(own, InvalidInput):
+        return own
+    path = spelled(path_of(value, found))
+    if found["type"] == "missing":
+        return InvalidInput(path, None, "it is missing")
+    if found["type"] in UNKNOWN:
+        return InvalidInput(path, found["input"], "there is no such field")
+    return InvalidInput(path, found["input"], found["msg"][:1].lower() + found["msg"][1:])
+
+
+def path_of(value: Any, detail: ErrorDetails) -> list[str | int]:
+    """Where in ``value`` an error is: pydantic's location without its notes on types."""
+    path: list[str | int] = []
+    location = list(detail["loc"])
+    for step in location:
+        is_key = isinstance(value, dict) and step in value
+        is_index = isinstance(value, list) and isinstance(step, int) and step < len(value)
+        if is_key or is_index:
+            value = value[step]
+            path.append(step)
+    if detail["type"] == "missing" and location:
+        path.append(location[-1])
+    return path
+
+
+def spelled(path: list[str | int]) -> str:
+    """``messages[0].content``"""
+    steps = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in path]
+    return "".join(steps).lstrip(".")
