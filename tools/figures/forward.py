@@ -17,8 +17,7 @@ import numpy as np
 
 from paradecode.backends.interface import PAGE, Span
 from paradecode.backends.native import _core
-from paradecode.backends.native.backend import NativeBackend
-from paradecode.backends.native.logits import NativeLogits
+from paradecode.backends.native.backend import NativeBackend, NativeLogits
 from paradecode.core.logits import Warp
 from paradecode.core.noise import key
 from paradecode.models.catalogue import open_model

@@ -11,7 +11,7 @@ from native_models import BASE, make
 from native_models import span as native_span
 
 from paradecode.backends.native import _core
-from paradecode.backends.native.logits import NativeLogits
+from paradecode.backends.native.backend import NativeLogits
 from paradecode.core.errors import BackendError, InvalidInput
 from paradecode.core.logits import ArrayLogits, Warp
 from paradecode.core.noise import key

@@ -1,4 +1,4 @@
-"""The native backend: one loaded model on this machine's CPU cores."""
+"""The native backend: one loaded model on this machine's CPU cores, and its logits."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.backends.interface import Span, SpanResult, check_layers
-from paradecode.backends.native._core import Model
-from paradecode.backends.native.logits import NativeLogits
+from paradecode.backends.native._core import LogitRows, Model, logits_from
 from paradecode.backends.native.machine import default_threads
+from paradecode.core.checks import one_of
 from paradecode.core.errors import BackendError, InvalidInput
+from paradecode.core.logits import Bias, Warp
 from paradecode.models.config import ModelConfig
 from paradecode.models.weights import Kind, Tensor, Weights, check_weights
 
@@ -66,10 +67,8 @@ class NativeBackend:
         kv_dtype: str = "f16",
         threads: int | None = None,
     ) -> None:
-        if dtype != "auto" and dtype not in FORMATS:
-            raise InvalidInput("dtype", dtype, f"use auto, {', '.join(FORMATS)}")
-        if kv_dtype not in ("f16", "f32"):
-            raise InvalidInput("kv_dtype", kv_dtype, "use f16 or f32")
+        one_of("auto", *FORMATS)("dtype", dtype)
+        one_of("f16", "f32")("kv_dtype", kv_dtype)
         if config.mixture is not None:
             raise InvalidInput("backend", "native", "it has no experts; use backend='torch'")
         check_weights(config, weights)
@@ -95,7 +94,7 @@ class NativeBackend:
     def _load(self, weights: Weights, dtype: str) -> None:
         core = self._model()
         shapes = self.config.tensors()
-        matrices = [name for name, shape in shapes.items() if len(shape) == 2]
+        matrices = {name for name, shape in shapes.items() if len(shape) == 2}
         for name in matrices:
             kind = weights[name].kind
             core.set_format(name, AUTOMATIC.get(kind, Q8) if dtype == "auto" else FORMATS[dtype])
@@ -155,6 +154,71 @@ class NativeBackend:
 
     def close(self) -> None:
         self._core = None
+
+
+class NativeLogits:
+    """The logits protocol over rows in C++. ``select`` and an absent bias copy nothing."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self, rows: LogitRows) -> None:
+        self._rows = rows
+
+    @classmethod
+    def from_array(cls, values: NDArray[np.floating]) -> NativeLogits:
+        """A copy of an array [R, V] as native logits."""
+        return cls(logits_from(np.ascontiguousarray(values, np.float32)))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        rows, vocabulary = self._rows.shape
+        return rows, vocabulary
+
+    def numpy(self) -> NDArray[np.float32]:
+        """float32 [R, V], a copy; for tests and for callers that need every value."""
+        return self._rows.numpy()
+
+    def select(self, rows: Sequence[int]) -> NativeLogits:
+        return NativeLogits(self._rows.select([int(row) for row in rows]))
+
+    def with_bias(self, biases: Sequence[Bias | None]) -> NativeLogits:
+        plain = [
+            bias and (np.ascontiguousarray(bias[0], np.int32), np.ascontiguousarray(bias[1], "f4"))
+            for bias in biases
+        ]
+        return NativeLogits(self._rows.with_bias(plain))
+
+    def argmax(self) -> NDArray[np.int32]:
+        return self._rows.argmax()
+
+    def top_k(self, k: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        ids, values = self._rows.top_k(k)
+        return ids, values
+
+    def gather(self, ids: NDArray[np.integer]) -> NDArray[np.float32]:
+        return self._rows.gather(np.ascontiguousarray(ids, np.int64))
+
+    def log_normalizer(self) -> NDArray[np.float64]:
+        return self._rows.log_normalizer()
+
+    def log_probability(self, ids: NDArray[np.integer]) -> NDArray[np.float64]:
+        return self.gather(ids).astype(np.float64) - self.log_normalizer()[:, None]
+
+    def margin(self) -> NDArray[np.float64]:
+        return self._rows.margin()
+
+    def entropy(self) -> NDArray[np.float64]:
+        return self._rows.entropy()
+
+    def probabilities(self, warp: Warp) -> NDArray[np.float64]:
+        return self._rows.probabilities(warp.temperature, warp.top_k, warp.top_p, warp.min_p)
+
+    def sample(self, warp: Warp, keys: Sequence[int]) -> NDArray[np.int32]:
+        if warp.temperature == 0.0:
+            return self._rows.argmax()
+        return self._rows.sample(
+            warp.temperature, warp.top_k, warp.top_p, warp.min_p, [int(key) for key in keys]
+        )
 
 
 def _pieces(tensor: Tensor) -> Iterator[tuple[int, int, NDArray[np.uint8]]]:
