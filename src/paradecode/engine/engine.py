@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,10 +15,10 @@ from paradecode.backends.interface import PAGE, Backend, Span, SpanResult
 from paradecode.core.errors import BackendLost, CapacityError, DecoderError
 from paradecode.core.layers import Layers
 from paradecode.core.noise import MASK64, mix
-from paradecode.core.request import TARGET, Apply, Forward, Store
+from paradecode.core.request import TARGET, Apply, Fork, Forward, Store
 from paradecode.core.vocabulary import Vocabulary
 from paradecode.engine.cost import CostCurve
-from paradecode.engine.live import Call, Live
+from paradecode.engine.forward import Pending, PendingApply, PendingForward
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.resources import Limits as Limits
 from paradecode.engine.resources import Resources
@@ -28,6 +27,124 @@ from paradecode.engine.sequence import LiveSequence
 from paradecode.models.text_stream import NewTextStream
 
 _log = logging.getLogger(__name__)
+
+
+MAX_FORKS = 64
+"""Children of one fork, and forks in a row without another request."""
+
+MAX_IDLE_CALLS = 4096
+"""Requests a decoder may make without committing a token before it counts as stuck."""
+
+
+class Live:
+    """A request that was given to the engine: its method's generator, and what it waits for.
+
+    Attributes:
+        reserved: pages set aside for it in each model, those of its forks included.
+    """
+
+    def __init__(
+        self,
+        request: GenerationRequest,
+        sequence: LiveSequence,
+        resources: Resources,
+    ) -> None:
+        self.request, self.sequence, self._resources = request, sequence, resources
+        self._generator = request.decoder().decode(sequence)
+        self._pending: list[Pending] = []
+        self._as_list = False
+        self._idle = 0
+        self.children: list[LiveSequence] = []
+        self.reserved = self._own = resources.pages_for(request)
+
+    @property
+    def forwards(self) -> list[PendingForward]:
+        return [p for p in self._pending if isinstance(p, PendingForward) and p.reply is None]
+
+    @property
+    def applies(self) -> list[PendingApply]:
+        return [p for p in self._pending if isinstance(p, PendingApply) and p.reply is None]
+
+    def start(self) -> None:
+        self.sequence.admit()
+        self._resume(None)
+
+    def advance(self) -> None:
+        """Resume the method if everything it waits for has arrived; raises what went wrong."""
+        for pending in self._pending:
+            if pending.error is not None:
+                raise pending.error
+        replies = [pending.reply for pending in self._pending]
+        if not self.sequence.finished and not any(reply is None for reply in replies):
+            self._resume(replies if self._as_list else replies[0])
+
+    def close(self) -> None:
+        self._pending = []
+        try:
+            self._generator.close()
+        except Exception as error:  # It resists its end: it raises, or yields once more.
+            self.sequence.late_error = self.sequence.late_error or error
+        for child in self.children:
+            child.release()
+
+    def _resume(self, answer: Any) -> None:
+        started = time.perf_counter()
+        committed = len(self.sequence.trace)
+        try:
+            asked = self._generator.send(answer)
+            forks = 0
+            while isinstance(asked, Fork):
+                forks += 1
+                if forks > MAX_FORKS:
+                    raise DecoderError(f"the decoder forked {MAX_FORKS} times in a row")
+                asked = self._generator.send(self._fork(asked.count))
+        except StopIteration:
+            if not self.sequence.finished:
+                raise DecoderError("the decoder ended before the sequence was finished") from None
+            asked = []
+        self._idle = 0 if len(self.sequence.trace) > committed else self._idle + 1
+        if self._idle > MAX_IDLE_CALLS:
+            raise DecoderError(f"the decoder made {MAX_IDLE_CALLS} requests without a commit")
+        self._as_list = isinstance(asked, list)
+        requests = asked if isinstance(asked, list) else [asked]
+        if not requests and not self.sequence.finished:
+            raise DecoderError("the decoder asked for nothing")
+        self._pending = [self._ask(request) for request in requests]
+        self._check_conflicts()
+        self.sequence.timer.decoder += time.perf_counter() - started
+
+    def _ask(self, request: object) -> Pending:
+        if isinstance(request, Apply):
+            return PendingApply(request)
+        if not isinstance(request, Forward):
+            raise DecoderError(f"a decoder cannot yield {type(request).__name__} here")
+        sequence = request.on or self.sequence
+        if sequence is not self.sequence and sequence not in self.children:
+            raise DecoderError("a forward may concern its own sequence or a fork of it only")
+        assert isinstance(sequence, LiveSequence)
+        return PendingForward(request, self.sequence, sequence)
+
+    def _check_conflicts(self) -> None:
+        """Two concurrent forwards must not write the same cache."""
+        writers = [
+            id(pending.cache)
+            for pending in self._pending
+            if isinstance(pending, PendingForward) and pending.forward.store is not Store.NONE
+        ]
+        if len(set(writers)) < len(writers):
+            raise DecoderError("concurrent forwards of one sequence and model must not store")
+
+    def _fork(self, count: int) -> Sequence[LiveSequence]:
+        if not 1 <= count <= MAX_FORKS:
+            raise DecoderError(f"a sequence can be forked 1 to {MAX_FORKS} times, not {count}")
+        # The pages that are full now stay shared; all others a child may come to hold alone.
+        full = min((cache.length // PAGE for cache in self.sequence.caches.values()), default=0)
+        pages = count * (self._own - full)
+        self._resources.reserve_for_forks(pages)
+        self.reserved += pages
+        children = [self.sequence.fork() for _ in range(count)]
+        self.children += children
+        return children
 
 
 class Engine(Resources):
@@ -48,7 +165,7 @@ class Engine(Resources):
         vocabularies: Mapping[str, Vocabulary] | None = None,
     ) -> None:
         super().__init__(models, limits, new_text, curve, vocabularies)
-        self.queue = Queue()
+        self.queue: Queue[Live] = Queue()
         self.running: list[Live] = []
         self.forwards = 0
         self._unseeded = mix(time.time_ns() & MASK64)
@@ -78,12 +195,13 @@ class Engine(Resources):
 
     def step(self) -> list[LiveSequence]:
         """Run one packed forward per model that is asked for; returns sequences with news."""
-        changed = self._expire()
+        changed: list[LiveSequence] = []
+        self._expire(changed)
         self._admit(changed)
-        calls = [call for live in self.running for call in live.calls]
-        for forwards in _by_model_and_layers(calls):
-            self._run(share_out(forwards, self.limits.step_tokens), changed)
-        self._apply(changed)
+        asked = [forward for live in self.running for forward in live.forwards]
+        for group in _by_model_and_layers(asked):
+            self._run(self._chosen(group))
+        self._apply()
         for live in list(self.running):
             self._advance(live, changed)
         return changed
@@ -96,7 +214,7 @@ class Engine(Resources):
 
     @property
     def busy(self) -> bool:
-        return bool(self.running or len(self.queue))
+        return bool(self.running or self.queue.size)
 
     def check(self) -> None:
         """Assert the page books: every page is free, idle or held by a live sequence."""
@@ -118,55 +236,64 @@ class Engine(Resources):
 
     # How a step works.
 
+    def _expire(self, changed: list[LiveSequence]) -> None:
+        now = time.perf_counter()
+        for live in [*self.running, *(self.queue.all() if self.queue.size else ())]:
+            deadline = live.request.deadline
+            if deadline is not None and now - live.sequence.arrived > deadline:
+                self._end(live, "deadline")
+                changed.append(live.sequence)
+
     def _admit(self, changed: list[LiveSequence]) -> None:
-        while len(self.queue) and len(self.running) < self.limits.batch:
+        while self.queue.size and len(self.running) < self.limits.batch:
             live = self.queue.peek()
             if live.reserved > self.unreserved and self.running:
                 return
             self.queue.pop()
             self.running.append(live)
             self.reserve(live.reserved)
-            self._guard(live, live.start, changed)
+            try:
+                live.start()
+            except Exception as error:  # The method's own code: it ends this request only.
+                self._end(live, "error", error)
+                changed.append(live.sequence)
 
     def _advance(self, live: Live, changed: list[LiveSequence]) -> None:
-        def resume() -> None:
-            commits = len(live.sequence.trace)
-            live.advance()
-            new = live.sequence.trace[commits:]
-            if new:
-                changed.append(live.sequence)
-                served = sum(len(step.tokens) for step in new)
-                self.queue.charge(live.request.salt, OUTPUT_WEIGHT * served)
-
-        self._guard(live, resume, changed)
-        if live.sequence.finished and live in self.running:
-            self._end(live, live.sequence.finish_reason or "stop")
-
-    def _guard(self, live: Live, action: Callable[[], object], changed: list[LiveSequence]) -> None:
-        """Run a method's own code; whatever it raises ends that request and no other."""
+        sequence, commits = live.sequence, len(live.sequence.trace)
         try:
-            action()
-        except Exception as error:
-            self._fail(live, error, changed)
+            live.advance()
+        except Exception as error:  # The method's own code: it ends this request only.
+            self._end(live, "error", error)
+            changed.append(sequence)
+            return
+        if len(sequence.trace) > commits:
+            changed.append(sequence)
+            tenant, served = live.request.salt, self.queue.served
+            if tenant in served:
+                tokens = sum(len(step.tokens) for step in sequence.trace[commits:])
+                served[tenant] += OUTPUT_WEIGHT * tokens
+        if sequence.finished:
+            self._end(live, sequence.finish_reason or "stop")
 
-    def _fail(self, live: Live, error: Exception, changed: list[LiveSequence]) -> None:
-        self._end(live, "error", error)
-        changed.append(live.sequence)
+    def _chosen(self, forwards: list[PendingForward]) -> list[tuple[PendingForward, int]]:
+        """Which of them run in this step, and how many of their rows."""
+        chosen = [(forward, forward.rows) for forward in forwards]
+        if sum(rows for _, rows in chosen) <= self.limits.step_tokens:
+            return chosen
+        return share_out(forwards, self.limits.step_tokens)
 
-    def _run(self, batch: Sequence[tuple[Call, int]], changed: list[LiveSequence]) -> None:
-        planned = []
-        for call, rows in batch:
-            if call.live.sequence.finished:  # Another call of the same request has failed.
-                continue
+    def _run(self, batch: Sequence[tuple[PendingForward, int]]) -> None:
+        planned: list[tuple[PendingForward, Forward, Span]] = []
+        for pending, rows in batch:
             try:
-                part = call.part(rows)
-                planned.append((call, part, call.plan(part)))
+                part = pending.part(rows)
+                planned.append((pending, part, pending.plan(part)))
             except Exception as error:
-                self._fail(call.live, error, changed)
-        planned = [entry for entry in planned if not entry[0].live.sequence.finished]
+                pending.error = error
         if not planned:
             return
-        backend = planned[0][0].cache.backend
+        first = planned[0][0]
+        backend, drafts = first.cache.backend, first.drafts
         started = time.perf_counter()
         try:
             results: Sequence[SpanResult | Exception] = backend.forward([s for _, _, s in planned])
@@ -177,62 +304,50 @@ class Engine(Resources):
             results = [_alone(backend, span) for _, _, span in planned]
         self.forwards += 1
         seconds = time.perf_counter() - started
-        if not planned[0][0].drafts:
+        if not drafts:
             self.load.sequences = len(planned)
             self.load.rows = sum(len(span.positions) for _, _, span in planned)
-        for (call, part, _), result in zip(planned, results, strict=True):
-            if call.live.sequence.finished:
-                continue
+        for (pending, part, _), result in zip(planned, results, strict=True):
             if isinstance(result, Exception):
-                self._fail(call.live, result, changed)
+                pending.error = result
                 continue
-            timer = call.live.sequence.timer
-            if not call.drafts:
-                timer.target += seconds
-            else:
+            timer = pending.owner.timer
+            if pending.drafts:
                 timer.other += seconds
+            else:
+                timer.target += seconds
             try:
-                call.receive(part, result)
+                pending.receive(part, result)
             except Exception as error:
-                self._fail(call.live, error, changed)
+                pending.error = error
 
-    def _apply(self, changed: list[LiveSequence]) -> None:
+    def _apply(self) -> None:
         """Run small modules, stacking the inputs of all sequences that use the same one."""
-        groups: dict[object, list[tuple[Live, Apply]]] = {}
+        groups: dict[object, list[PendingApply]] = {}
         for live in self.running:
-            for apply in live.applies:
-                alike = (id(apply.module), apply.inputs.shape[1:], apply.inputs.dtype)
-                groups.setdefault(alike, []).append((live, apply))
+            for pending in live.applies:
+                alike = (id(pending.module), pending.inputs.shape[1:], pending.inputs.dtype)
+                groups.setdefault(alike, []).append(pending)
         for group in groups.values():
-            ends = np.cumsum([len(apply.inputs) for _, apply in group])[:-1]
             try:
-                outputs = self._module(group[0][1], [apply.inputs for _, apply in group])
-            except Exception:
-                for live, apply in group:  # One bad input must not cost its neighbours theirs.
-                    if not live.sequence.finished:
-                        self._guard(live, partial(self._answer_alone, live, apply), changed)
+                outputs = self._module(group)
+            except Exception:  # One bad input must not cost its neighbours theirs.
+                for pending in group:
+                    try:
+                        pending.reply = self._module([pending])
+                    except Exception as error:
+                        pending.error = error
                 continue
-            for (live, apply), rows in zip(group, np.split(outputs, ends), strict=True):
-                live.answer(apply, rows)
+            ends = np.cumsum([len(pending.inputs) for pending in group])[:-1]
+            for pending, rows in zip(group, np.split(outputs, ends), strict=True):
+                pending.reply = rows
 
-    def _answer_alone(self, live: Live, apply: Apply) -> None:
-        live.answer(apply, self._module(apply, [apply.inputs]))
-
-    def _module(self, apply: Apply, inputs: list[NDArray[Any]]) -> NDArray[Any]:
-        rows = np.concatenate(inputs)
-        outputs = self.models[TARGET].apply(apply.module, rows)
+    def _module(self, group: Sequence[PendingApply]) -> NDArray[Any]:
+        rows = np.concatenate([pending.inputs for pending in group])
+        outputs = self.models[TARGET].apply(group[0].module, rows)
         if len(outputs) != len(rows):
             raise DecoderError("a module must return one row for each input row")
         return outputs
-
-    def _expire(self) -> list[LiveSequence]:
-        expired, now = [], time.perf_counter()
-        for live in [*self.running, *self.queue.all()]:
-            deadline = live.request.deadline
-            if deadline is not None and now - live.sequence.arrived > deadline:
-                self._end(live, "deadline")
-                expired.append(live.sequence)
-        return expired
 
     def _end(self, live: Live, reason: str, error: Exception | None = None) -> None:
         if live in self.running:
@@ -256,15 +371,15 @@ def _alone(backend: Backend, span: Span) -> SpanResult | Exception:
         return error
 
 
-def _by_model_and_layers(calls: Sequence[Call]) -> list[list[Call]]:
-    """Calls that can share a forward: same model, same layers, one that writes a cache."""
-    groups: dict[tuple[str, Layers | None, int], list[Call]] = {}
+def _by_model_and_layers(asked: Sequence[PendingForward]) -> list[list[PendingForward]]:
+    """What can share a forward: same model, same layers, one that writes a cache."""
+    groups: dict[tuple[str, Layers | None, int], list[PendingForward]] = {}
     seen: dict[int, tuple[int, bool]] = {}
-    for call in calls:
-        forward: Forward = call.forward
-        writes = forward.store is not Store.NONE or len(forward.tree) > 0
-        turn, alone = seen.get(id(call.cache), (-1, True))
+    for pending in asked:
+        forward = pending.forward
+        writes = forward.store is not Store.NONE or len(forward.tree.tokens) > 0
+        turn, alone = seen.get(id(pending.cache), (-1, True))
         turn += alone or writes
-        seen[id(call.cache)] = turn, writes
-        groups.setdefault((forward.model, forward.layers, turn), []).append(call)
+        seen[id(pending.cache)] = turn, writes
+        groups.setdefault((forward.model, forward.layers, turn), []).append(pending)
     return list(groups.values())

@@ -5,11 +5,11 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import Generic, Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from paradecode.engine.live import Call, Live
-
+from paradecode.engine.forward import PendingForward
+from paradecode.engine.request import GenerationRequest
+from paradecode.engine.sequence import LiveSequence
 
 PATIENCE = 8
 """Steps after which a prompt that found no room goes before the drafts of running sequences."""
@@ -27,7 +27,17 @@ PROMPT_WEIGHT, OUTPUT_WEIGHT = 1, 2
 MAX_TENANTS = 4096
 
 
-class Queue:
+class Waiting(Protocol):
+    """What the queue must know of a request."""
+
+    request: GenerationRequest
+    sequence: LiveSequence
+
+
+Item = TypeVar("Item", bound=Waiting)
+
+
+class Queue(Generic[Item]):
     """Requests that wait for admission: by priority, then by tenant, then by arrival.
 
     Tenants (``salt``) take turns by what they were given so far, as in the virtual token counter
@@ -35,48 +45,47 @@ class Queue:
     pause starts level with those that wait, without credit for the pause.
 
     Attributes:
+        size: how many wait.
         tokens: prompt tokens that wait.
+        served: tenant -> what it was given so far; whoever serves a tenant counts it here.
     """
 
     def __init__(self) -> None:
-        self._waiting: dict[str, list[tuple[int, int, Live]]] = {}
-        self._served: dict[str, int] = {}
+        self._waiting: dict[str, list[tuple[int, int, Item]]] = {}
+        self.served: dict[str, int] = {}
         self._last = 0
         self._order = count()
-        self.tokens = 0
+        self.size = self.tokens = 0
 
     def __len__(self) -> int:
-        return sum(len(heap) for heap in self._waiting.values())
+        return self.size
 
-    def push(self, live: Live) -> None:
+    def push(self, live: Item) -> None:
         tenant = live.request.salt
         if tenant not in self._waiting:
-            level = min((self._served[other] for other in self._waiting), default=self._last)
-            self._served[tenant] = max(self._served.pop(tenant, 0), level)
+            level = min((self.served[other] for other in self._waiting), default=self._last)
+            self.served[tenant] = max(self.served.pop(tenant, 0), level)
             self._waiting[tenant] = []
-            idle = (other for other in self._served if other not in self._waiting)
-            if len(self._served) > MAX_TENANTS and (oldest := next(idle, None)) is not None:
-                del self._served[oldest]
+            idle = (other for other in self.served if other not in self._waiting)
+            if len(self.served) > MAX_TENANTS and (oldest := next(idle, None)) is not None:
+                del self.served[oldest]
         heapq.heappush(self._waiting[tenant], (live.request.priority, next(self._order), live))
+        self.size += 1
         self.tokens += live.sequence.prompt_length
 
-    def peek(self) -> Live:
+    def peek(self) -> Item:
         return self._waiting[self._next()][0][2]
 
-    def pop(self) -> Live:
+    def pop(self) -> Item:
         """Take the next one out; its tenant is charged for the prompt."""
         tenant = self._next()
-        self._last = self._served[tenant]
+        self._last = self.served[tenant]
         live = heapq.heappop(self._waiting[tenant])[2]
-        self.charge(tenant, PROMPT_WEIGHT * live.sequence.prompt_length)
+        self.served[tenant] += PROMPT_WEIGHT * live.sequence.prompt_length
         self._left(live)
         return live
 
-    def charge(self, tenant: str, service: int) -> None:
-        if tenant in self._served:
-            self._served[tenant] += service
-
-    def remove(self, live: Live) -> None:
+    def remove(self, live: Item) -> None:
         heap = self._waiting.get(live.request.salt, [])
         kept = [entry for entry in heap if entry[2] is not live]
         if len(kept) < len(heap):
@@ -84,23 +93,24 @@ class Queue:
             self._waiting[live.request.salt] = kept
             self._left(live)
 
-    def all(self) -> list[Live]:
+    def all(self) -> list[Item]:
         return [live for heap in self._waiting.values() for _, _, live in heap]
 
     def _next(self) -> str:
         def turn(tenant: str) -> tuple[int, int, int]:
             priority, order, _ = self._waiting[tenant][0]
-            return priority, self._served[tenant], order
+            return priority, self.served[tenant], order
 
         return min(self._waiting, key=turn)
 
-    def _left(self, live: Live) -> None:
+    def _left(self, live: Item) -> None:
+        self.size -= 1
         self.tokens -= live.sequence.prompt_length
         if not self._waiting[live.request.salt]:
             del self._waiting[live.request.salt]
 
 
-def share_out(calls: Iterable[Call], budget: int) -> list[tuple[Call, int]]:
+def share_out(calls: Iterable[PendingForward], budget: int) -> list[tuple[PendingForward, int]]:
     """Which calls run in this forward, and how many of their rows (SARATHI, arXiv 2308.16369).
 
     Steps of running sequences (a token, a draft to verify, a block of a canvas) come first and
@@ -109,7 +119,7 @@ def share_out(calls: Iterable[Call], budget: int) -> list[tuple[Call, int]]:
     those that were left out before come first, and prompts that waited long get a part of the
     budget before the steps do.
     """
-    chosen: list[tuple[Call, int]] = []
+    chosen: list[tuple[PendingForward, int]] = []
     left, patient = budget, max(budget // PATIENT_SHARE, 1)
     for call in sorted(calls, key=_turn):
         favoured = _turn(call)[0] == 0
@@ -128,7 +138,7 @@ def share_out(calls: Iterable[Call], budget: int) -> list[tuple[Call, int]]:
     return chosen
 
 
-def _turn(call: Call) -> tuple[int, int]:
+def _turn(call: PendingForward) -> tuple[int, int]:
     if not (call.divisible and call.rows > SHORT):
         return 1, -call.waited
     return (0, -call.waited) if call.waited >= PATIENCE else (2, 0)
