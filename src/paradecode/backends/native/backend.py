@@ -161,6 +161,7 @@ class NativeBackend:
 def _fill(core: Model, name: str, weight: Tensor) -> None:
     for first, source, rows in _pieces(weight):
         core.fill(name, first, source, rows)
+    weight.release()
 
 
 def _pieces(tensor: Tensor) -> Iterator[tuple[int, int, NDArray[np.uint8]]]:
