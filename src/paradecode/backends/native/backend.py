@@ -100,7 +100,9 @@ class NativeBackend:
         matrices = [name for name, shape in shapes.items() if len(shape) == 2]
         for name in matrices:
             kind = weights[name].kind
-            core.set_format(name, OWN.get(kind, FORMATS["q8"]) if dtype == "auto" else FORMATS[dtype])
+            core.set_format(
+                name, OWN.get(kind, FORMATS["q8"]) if dtype == "auto" else FORMATS[dtype]
+            )
         for name in shapes.keys() - set(matrices):
             core.set_vector(name, np.ascontiguousarray(weights[name].float32()))
         # The core packs without the interpreter's lock: a matrix a thread.
