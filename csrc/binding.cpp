@@ -69,7 +69,7 @@ void copy_slots(Model& model, nb::handle source, nb::handle target) {
 void fill(Model& model, const std::string& tensor, std::int64_t first_row, int source,
           nb::handle rows) {
   const View<std::uint8_t> data(rows, tensor, 2);
-  if (source < 0 || source > static_cast<int>(Source::Q4_K))
+  if (source < 0 || source >= kSources)
     throw InvalidInput("source", std::int64_t{source}, "use a kind of the Source enumeration");
   nb::gil_scoped_release release;
   model.fill(tensor, first_row, data.size(0), static_cast<Source>(source), data.data(),
@@ -284,7 +284,7 @@ NB_MODULE(_core, m) {
           nb::arg("threads"))
       .def("set_format",
            [](Model& model, const std::string& tensor, int format) {
-             if (format < 0 || format > static_cast<int>(Format::F32))
+             if (format < 0 || format >= kFormats)
                throw InvalidInput("format", std::int64_t{format}, "use a Format");
              model.set_format(tensor, static_cast<Format>(format));
            })

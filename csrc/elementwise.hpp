@@ -79,12 +79,9 @@ inline void quantise(const float* values, int group, int groups, int row, const 
     const Simd::F low = Simd::load(values);
     const Simd::F high = Simd::load(values + kLanes);
     // As integers, magnitudes order like floats and a NaN is above them all.
-    std::int32_t lanes[kLanes];
-    Simd::int_store(lanes, Simd::int_max(Simd::int_and(Simd::bits(low), magnitude_bits),
-                                         Simd::int_and(Simd::bits(high), magnitude_bits)));
-    std::int32_t top = lanes[0];
-    for (int i = 1; i < kLanes; ++i) top = lanes[i] > top ? lanes[i] : top;
-    const float largest = std::bit_cast<float>(top);
+    const float largest = std::bit_cast<float>(
+        Simd::int_top(Simd::int_max(Simd::int_and(Simd::bits(low), magnitude_bits),
+                                    Simd::int_and(Simd::bits(high), magnitude_bits))));
     const bool tiny = largest < 1e-30F;  // its inverse could overflow
     const float scale = tiny ? 0.0F : largest * (1.0F / 127.0F);
     const Simd::F inverse = Simd::all(tiny ? 0.0F : 127.0F / largest);
@@ -94,13 +91,13 @@ inline void quantise(const float* values, int group, int groups, int row, const 
     const std::int64_t at = out.entry(row, g);
     Simd::store_low_bytes(out.words + 8 * at, a);
     Simd::store_low_bytes(out.words + 8 * at + 4, b);
-    Simd::int_store(lanes, Simd::int_add(Simd::shift_right<24>(Simd::shift_left<24>(a)),
-                                         Simd::shift_right<24>(Simd::shift_left<24>(b))));
-    std::int32_t sum = 0;
-    for (int i = 0; i < kLanes; ++i) sum += lanes[i];
+    const std::int32_t first = Simd::int_sum(Simd::shift_right<24>(Simd::shift_left<24>(a)));
+    const std::int32_t second = Simd::int_sum(Simd::shift_right<24>(Simd::shift_left<24>(b)));
     out.scales[at] = scale;
-    out.sums[at] = scale * static_cast<float>(sum);
-    out.corrections[at] = -128 * sum;
+    out.sums[at] = scale * static_cast<float>(first + second);
+    out.corrections[at] = -128 * (first + second);
+    out.halves[2 * at] = -4 * first;
+    out.halves[2 * at + 1] = -4 * second;
   }
 }
 

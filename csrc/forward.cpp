@@ -36,6 +36,7 @@ const Activations& InputBuffer::shape(std::int64_t rows, int width) {
   view_.scales = scales_.need(count(rows, width / kGroup));
   view_.sums = sums_.need(count(rows, width / kGroup));
   view_.corrections = corrections_.need(count(rows, width / kGroup));
+  view_.halves = halves_.need(count(rows, 2 * width / kGroup));
   return view_;
 }
 

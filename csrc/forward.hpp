@@ -25,6 +25,7 @@ class InputBuffer {
   Buffer<float> scales_;
   Buffer<float> sums_;
   Buffer<std::int32_t> corrections_;
+  Buffer<std::int32_t> halves_;
 };
 
 // Memory of a forward, kept for the next one.

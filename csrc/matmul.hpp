@@ -4,9 +4,9 @@
 // multiply-adds over the groups in order.
 #pragma once
 
-#include <utility>
-
+#include "dispatch.hpp"
 #include "types.hpp"
+#include "unpack.hpp"
 
 namespace paradecode {
 namespace {
@@ -22,76 +22,114 @@ inline void prefetch_ahead(const std::uint8_t* p) {
   for (std::size_t line = 0; line < Bytes; line += 64) Simd::prefetch(p + kPrefetchBytes + line);
 }
 
-template <int Rows>
-inline void tile_q4(const std::uint8_t* weight, int groups, const Activations& input, int row,
-                    Simd::F* sums) {
-  std::int64_t at = input.entry(row, 0);
-  for (int g = 0; g < groups; ++g, weight += 320, at += kRowGroup) {
-    prefetch_ahead<320>(weight);
-    const std::int32_t* words = input.words + 8 * at;
-    const float* scales = input.scales + at;
-    const float* weighted = input.sums + at;
-    Simd::Bytes w[8];
-#pragma GCC unroll 16
-    for (int i = 0; i < 4; ++i) {
-      const Simd::Bytes raw = Simd::load_bytes(weight + 64 * i);
-      w[i] = Simd::low_nibbles(raw);
-      w[i + 4] = Simd::high_nibbles(raw);
-    }
-    const auto* halves = reinterpret_cast<const std::uint16_t*>(weight + 256);
-    const Simd::F scale = Simd::load_f16(halves);
-    const Simd::F minimum = Simd::load_f16(halves + kLanes);
-    // Rows take turns, so that consecutive instructions do not wait for one another.
-#pragma GCC unroll 16
-    for (int first = 0; first < Rows; first += kTurns) {
-      const int last = first + kTurns < Rows ? first + kTurns : Rows;
-      Simd::I dots[kTurns];
-#pragma GCC unroll 16
-      for (int r = first; r < last; ++r) dots[r - first] = Simd::int_zero();
-#pragma GCC unroll 16
-      for (int i = 0; i < 8; ++i)
-#pragma GCC unroll 16
-        for (int r = first; r < last; ++r)
-          dots[r - first] = Simd::dot_nibbles(dots[r - first], w[i], words[8 * r + i]);
-#pragma GCC unroll 16
-      for (int r = first; r < last; ++r) {
-        const Simd::F dot = Simd::to_float(dots[r - first]);
-        sums[r] = Simd::fma(dot, Simd::mul(scale, Simd::all(scales[r])), sums[r]);
-        sums[r] = Simd::fma(minimum, Simd::all(weighted[r]), sums[r]);
-      }
-    }
-  }
+template <Format Kind>
+inline Simd::I dot(Simd::I sum, Simd::Bytes w, std::int32_t word) {
+  if constexpr (has_offset(Kind)) return Simd::dot_bytes(sum, w, word);
+  return Simd::dot_nibbles(sum, w, word);
 }
 
-template <int Rows>
-inline void tile_q8(const std::uint8_t* weight, int groups, const Activations& input, int row,
-                    Simd::F* sums) {
-  std::int64_t at = input.entry(row, 0);
-  for (int g = 0; g < groups; ++g, weight += 544, at += kRowGroup) {
-    prefetch_ahead<544>(weight);
-    const std::int32_t* words = input.words + 8 * at;
-    const float* scales = input.scales + at;
-    const std::int32_t* corrections = input.corrections + at;
-    Simd::Bytes w[8];
+// Rows take turns, so that consecutive instructions do not wait for one another.
+template <int Rows, class Each>
+inline void in_turns(Each each) {
 #pragma GCC unroll 16
-    for (int i = 0; i < 8; ++i) w[i] = Simd::prepare_bytes(Simd::load_bytes(weight + 64 * i));
-    const Simd::F scale = Simd::load_f16(reinterpret_cast<const std::uint16_t*>(weight + 512));
+  for (int first = 0; first < Rows; first += kTurns)
+    each(first, first + kTurns < Rows ? first + kTurns : Rows);
+}
+
+// One scale for the 32 inputs of a group.
+template <Format Kind, int Rows>
+inline void add_group(const Simd::Bytes* w, const GroupScales<Kind>& scales, int group,
+                      const Activations& input, std::int64_t at, Simd::F* sums) {
+  const std::int32_t* words = input.words + 8 * at;
+  const Simd::F scale = scales.scale(group);
+  Simd::F minimum = Simd::zero();
+  if constexpr (GroupScales<Kind>::has_minimum) minimum = scales.minimum(group);
+  in_turns<Rows>([&](int first, int last) {
+    Simd::I dots[kTurns];
 #pragma GCC unroll 16
-    for (int first = 0; first < Rows; first += kTurns) {
-      const int last = first + kTurns < Rows ? first + kTurns : Rows;
-      Simd::I dots[kTurns];
+    for (int r = first; r < last; ++r)
+      dots[r - first] =
+          has_offset(Kind) ? Simd::bytes_start(input.corrections[at + r]) : Simd::int_zero();
 #pragma GCC unroll 16
-      for (int r = first; r < last; ++r) dots[r - first] = Simd::bytes_start(corrections[r]);
+    for (int i = 0; i < 8; ++i)
 #pragma GCC unroll 16
-      for (int i = 0; i < 8; ++i)
+      for (int r = first; r < last; ++r)
+        dots[r - first] = dot<Kind>(dots[r - first], w[i], words[8 * r + i]);
 #pragma GCC unroll 16
-        for (int r = first; r < last; ++r)
-          dots[r - first] = Simd::dot_bytes(dots[r - first], w[i], words[8 * r + i]);
+    for (int r = first; r < last; ++r) {
+      const Simd::F product = Simd::to_float(dots[r - first]);
+      sums[r] = Simd::fma(product, Simd::mul(scale, Simd::all(input.scales[at + r])), sums[r]);
+      if constexpr (GroupScales<Kind>::has_minimum)
+        sums[r] = Simd::fma(minimum, Simd::all(input.sums[at + r]), sums[r]);
+    }
+  });
+}
+
+// A scale, which is an integer, for each half of a group.
+template <Format Kind, int Rows>
+inline void add_group(const Simd::Bytes* w, const HalfScales<Kind>& scales, int group,
+                      const Activations& input, std::int64_t at, Simd::F* sums) {
+  using Scales = HalfScales<Kind>;
+  const std::int32_t* words = input.words + 8 * at;
+  const std::int32_t* halves = input.halves + 2 * at;
+  const Simd::I factors[2] = {scales.factor(2 * group), scales.factor(2 * group + 1)};
+  Simd::I minima[2] = {Simd::int_zero(), Simd::int_zero()};
+  if constexpr (Scales::has_minimum)
+    for (int half = 0; half < 2; ++half) minima[half] = scales.minimum_factor(2 * group + half);
+  in_turns<Rows>([&](int first, int last) {
+    Simd::I dots[kTurns][2];
 #pragma GCC unroll 16
-      for (int r = first; r < last; ++r) {
-        const Simd::F dot = Simd::to_float(dots[r - first]);
-        sums[r] = Simd::fma(dot, Simd::mul(scale, Simd::all(scales[r])), sums[r]);
+    for (int r = first; r < last; ++r)
+#pragma GCC unroll 2
+      for (int half = 0; half < 2; ++half)
+        dots[r - first][half] =
+            Scales::has_minimum
+                ? Simd::int_zero()
+                : Simd::shift_left<Scales::offset_shift>(Simd::int_all(halves[2 * r + half]));
+#pragma GCC unroll 16
+    for (int i = 0; i < 8; ++i)
+#pragma GCC unroll 16
+      for (int r = first; r < last; ++r)
+        dots[r - first][i / 4] = dot<Kind>(dots[r - first][i / 4], w[i], words[8 * r + i]);
+#pragma GCC unroll 16
+    for (int r = first; r < last; ++r) {
+      const Simd::I whole = Simd::int_add(Simd::int_mul(dots[r - first][0], factors[0]),
+                                          Simd::int_mul(dots[r - first][1], factors[1]));
+      const Simd::F scale = Simd::all(input.scales[at + r]);
+      sums[r] = Simd::fma(Simd::to_float(whole), Simd::mul(scales.scale, scale), sums[r]);
+      if constexpr (Scales::has_minimum) {
+        const Simd::I taken =
+            Simd::int_add(Simd::int_mul(Simd::int_all(halves[2 * r]), minima[0]),
+                          Simd::int_mul(Simd::int_all(halves[2 * r + 1]), minima[1]));
+        sums[r] = Simd::fma(Simd::to_float(taken), Simd::mul(scales.minimum, scale), sums[r]);
       }
+    }
+  });
+}
+
+template <Format Kind, bool Halves = has_half_scales(Kind)>
+struct ScalesOf {
+  using Type = GroupScales<Kind>;
+};
+template <Format Kind>
+struct ScalesOf<Kind, true> {
+  using Type = HalfScales<Kind>;
+};
+
+template <Format Kind, int Rows>
+inline void tile_integer(const std::uint8_t* weight, int groups, const Activations& input, int row,
+                         Simd::F* sums) {
+  constexpr Packing block = packing(Kind);
+  std::int64_t at = input.entry(row, 0);
+  for (int done = 0; done < groups; done += block.groups) {
+    prefetch_ahead<block.header>(weight);
+    const typename ScalesOf<Kind>::Type scales(weight);
+    weight += block.header;
+    for (int g = 0; g < block.groups; ++g, weight += block.data, at += kRowGroup) {
+      prefetch_ahead<block.data>(weight);
+      Simd::Bytes w[8];
+      unpack_group<Kind>(weight, w);
+      add_group<Kind, Rows>(w, scales, g, input, at, sums);
     }
   }
 }
@@ -154,10 +192,7 @@ inline void tile(const Matrix& weight, int panel, int offset, const Activations&
     Simd::F sums[Rows];
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r) sums[r] = Simd::zero();
-    if constexpr (Kind == Format::Q4)
-      tile_q4<Rows>(weight.panel(panel), weight.groups, input, row, sums);
-    else
-      tile_q8<Rows>(weight.panel(panel), weight.groups, input, row, sums);
+    tile_integer<Kind, Rows>(weight.panel(panel), weight.groups, input, row, sums);
     finish<Rows>(sums, out, offset, row_offset);
   } else {
     Simd::F sums[1][Rows];
@@ -215,16 +250,9 @@ inline void matmul_as(const Matrix& weight, int panel, int panels, const Activat
 inline void matmul(const Matrix& weight, int panel, int panels, const Activations& input, int row,
                    int rows, float* out, std::int64_t out_stride, const float* bias, bool add) {
   const Output output{out, out_stride, bias, add};
-  switch (weight.format) {
-    case Format::Q4: return matmul_as<Format::Q4>(weight, panel, panels, input, row, rows, output);
-    case Format::Q8: return matmul_as<Format::Q8>(weight, panel, panels, input, row, rows, output);
-    case Format::BF16:
-      return matmul_as<Format::BF16>(weight, panel, panels, input, row, rows, output);
-    case Format::F16:
-      return matmul_as<Format::F16>(weight, panel, panels, input, row, rows, output);
-    case Format::F32:
-      return matmul_as<Format::F32>(weight, panel, panels, input, row, rows, output);
-  }
+  with_format(weight.format, [&](auto kind) {
+    matmul_as<kind.value>(weight, panel, panels, input, row, rows, output);
+  });
 }
 
 }  // namespace

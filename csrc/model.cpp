@@ -69,6 +69,9 @@ void Model::set_format(const std::string& tensor, Format format) {
   const int index = split_layer(tensor, name);
   const int hidden = shape_.hidden_size;
   const int inner = shape_.intermediate_size;
+  const int inputs = name == "down" ? inner : name == "o" ? shape_.heads * shape_.head_dim : hidden;
+  if (!fits(format, inputs))
+    throw InvalidInput("weights", tensor, "its rows are not whole blocks of 256 inputs");
   if (index < 0) {
     *matrix = make_matrix(arena_, format, shape_.vocab_size, hidden);
   } else if (name == "gate") {
@@ -99,9 +102,11 @@ void Model::fill(const std::string& tensor, std::int64_t first_row, std::int64_t
   const bool padded = padded_heads(tensor);
   const int dim = shape_.head_dim;
   const std::int64_t limit = padded ? matrix->rows / cache_.padded_dim() * dim : matrix->rows;
-  const int block = source == Source::Q4_K ? 256 : kGroup;
-  const bool blocks_fit = source == Source::F32 || source == Source::F16 ||
-                          source == Source::BF16 || matrix->cols % block == 0;
+  const bool blocks_fit = matrix->cols % block_shape(source).size == 0;
+  const Format format = matrix->format;
+  if (own_format(source) != format && is_integer(format) && format != Format::Q4 &&
+      format != Format::Q8)
+    throw InvalidInput("weights", tensor, "give it the format of its blocks, or q4 or q8");
   if (first_row < 0 || rows < 0 || first_row + rows > limit || !blocks_fit ||
       row_bytes != static_cast<std::int64_t>(source_row_bytes(source, matrix->cols)))
     throw InvalidInput("weights", tensor, "give rows of the shape that the configuration implies");

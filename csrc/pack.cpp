@@ -4,24 +4,22 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <vector>
 
+#include "dispatch.hpp"
 #include "half.hpp"
 
 namespace paradecode {
 namespace {
-
-constexpr int kSuperBlock = 256;  // of Q4_K
-constexpr int kQ40Block = 18;
-constexpr int kQ41Block = 20;
-constexpr int kQ80Block = 34;
-constexpr int kQ4KBlock = 144;
 
 std::uint16_t read16(const std::uint8_t* p) {
   std::uint16_t value = 0;
   std::memcpy(&value, p, 2);
   return value;
 }
+
+void write16(std::uint8_t* p, std::uint16_t value) { std::memcpy(p, &value, 2); }
 
 float read_float(const std::uint8_t* p) {
   float value = 0;
@@ -39,53 +37,201 @@ std::uint16_t float_to_bf16(float value) {
   return static_cast<std::uint16_t>((bits + 0x7FFFU + (bits >> 16 & 1U)) >> 16);
 }
 
-// The scale and minimum of sub-block `index` of a Q4_K super-block, six bits each.
-void q4k_scales(const std::uint8_t* packed, int index, int& scale, int& minimum) {
-  if (index < 4) {
-    scale = packed[index] & 63;
-    minimum = packed[index + 4] & 63;
-  } else {
-    scale = (packed[index + 4] & 15) | (packed[index - 4] >> 6) << 4;
-    minimum = packed[index + 4] >> 4 | (packed[index] >> 6) << 4;
+// The source whose blocks a format holds.
+Source own_source(Format format) {
+  for (int i = 0; i < kSources; ++i)
+    if (own_format(static_cast<Source>(i)) == format) return static_cast<Source>(i);
+  return Source::F32;
+}
+
+// A plane of 64 bytes has, for 16 outputs, four bytes each. `Share` bits of vector `first + i`
+// (inputs 4 (first + i) .. + 3) of a group lie at bit i * Share, taken from bit `from` on.
+struct Plane {
+  int offset;  // bytes from the group's start
+  int first;
+  int step;  // vectors from one to the next
+  int count;
+  int share;
+  int from;
+};
+
+struct Planes {
+  Plane entries[8];
+  int count;
+};
+
+constexpr Planes planes(Format format) {
+  constexpr Plane nibbles[] = {
+      {0, 0, 4, 2, 4, 0}, {64, 1, 4, 2, 4, 0}, {128, 2, 4, 2, 4, 0}, {192, 3, 4, 2, 4, 0}};
+  Planes out{{nibbles[0], nibbles[1], nibbles[2], nibbles[3]}, 4};
+  switch (format) {
+    case Format::Q8:
+      for (int i = 0; i < 8; ++i) out.entries[i] = {64 * i, i, 1, 1, 8, 0};
+      out.count = 8;
+      break;
+    case Format::Q5_0:
+    case Format::Q5_1:
+    case Format::Q5_K: out.entries[out.count++] = {256, 0, 1, 8, 1, 4}; break;
+    case Format::Q6_K:
+      out.entries[out.count++] = {256, 0, 1, 4, 2, 4};
+      out.entries[out.count++] = {320, 4, 1, 4, 2, 4};
+      break;
+    case Format::Q2_K:
+    case Format::Q3_K:
+      out.entries[0] = {0, 0, 1, 4, 2, 0};
+      out.entries[1] = {64, 4, 1, 4, 2, 0};
+      out.entries[2] = {128, 0, 1, 8, 1, 2};
+      out.count = format == Format::Q3_K ? 3 : 2;
+      break;
+    default: break;
+  }
+  return out;
+}
+
+template <Format Kind>
+void write_integers(const std::uint8_t* values, int lane, std::uint8_t* group) {
+  constexpr Planes layout = planes(Kind);
+  for (int p = 0; p < layout.count; ++p) {
+    const Plane& plane = layout.entries[p];
+    const unsigned mask = (1U << plane.share) - 1U;
+    std::uint32_t word = 0;  // The four bytes at once: their shares do not meet.
+    for (int i = 0; i < plane.count; ++i) {
+      std::uint32_t four = 0;
+      std::memcpy(&four, values + 4 * (plane.first + i * plane.step), 4);
+      word |= (four >> plane.from & mask * 0x01010101U) << i * plane.share;
+    }
+    std::memcpy(group + plane.offset + lane * 4, &word, 4);
   }
 }
 
-struct Group4 {
-  std::uint8_t values[kGroup];
-  std::uint16_t scale;
-  std::uint16_t minimum;
-};
-
-struct Group8 {
-  std::int8_t values[kGroup];
-  std::uint16_t scale;
-};
-
-void write_group(const Matrix& matrix, int target, int group, const Group4& in) {
-  std::uint8_t* base = matrix.panel(target / kLanes) + static_cast<std::size_t>(group) * 320;
-  const int lane = target % kLanes;
-  for (int i = 0; i < kGroup / 2; ++i)
-    base[(i / 4) * 64 + lane * 4 + i % 4] =
-        static_cast<std::uint8_t>(in.values[i] | in.values[i + 16] << 4);
-  std::memcpy(base + 256 + 2 * lane, &in.scale, 2);
-  std::memcpy(base + 288 + 2 * lane, &in.minimum, 2);
+template <Format Kind>
+void read_integers(const std::uint8_t* group, int lane, std::uint8_t* values) {
+  constexpr Planes layout = planes(Kind);
+  std::fill(values, values + kGroup, std::uint8_t{0});
+  for (int p = 0; p < layout.count; ++p) {
+    const Plane& plane = layout.entries[p];
+    const unsigned mask = (1U << plane.share) - 1U;
+    std::uint32_t word = 0;
+    std::memcpy(&word, group + plane.offset + lane * 4, 4);
+    for (int i = 0; i < plane.count; ++i) {
+      std::uint8_t* at = values + 4 * (plane.first + i * plane.step);
+      std::uint32_t four = 0;
+      std::memcpy(&four, at, 4);
+      four |= (word >> i * plane.share & mask * 0x01010101U) << plane.from;
+      std::memcpy(at, &four, 4);
+    }
+  }
 }
 
-void write_group(const Matrix& matrix, int target, int group, const Group8& in) {
-  std::uint8_t* base = matrix.panel(target / kLanes) + static_cast<std::size_t>(group) * 544;
-  const int lane = target % kLanes;
-  for (int i = 0; i < kGroup; ++i)
-    base[(i / 4) * 64 + lane * 4 + i % 4] = static_cast<std::uint8_t>(in.values[i] + 128);
-  std::memcpy(base + 512 + 2 * lane, &in.scale, 2);
+// Sixteen values of six bits; unpack.hpp says where they lie.
+void write_six_bits(const int* values, int lane, std::uint8_t* p) {
+  for (int j = 0; j < 8; ++j)
+    p[16 * j + lane] = static_cast<std::uint8_t>((values[j] & 15) | (values[j + 8] & 15) << 4);
+  for (int j = 0; j < 4; ++j) {
+    int byte = 0;
+    for (int t = 0; t < 4; ++t) byte |= (values[j + 4 * t] >> 4 & 3) << 2 * t;
+    p[128 + 16 * j + lane] = static_cast<std::uint8_t>(byte);
+  }
 }
 
-Group4 round_to_4(const float* values) {
-  Group4 out{};
+void read_six_bits(const std::uint8_t* p, int lane, int* values) {
+  for (int j = 0; j < 16; ++j)
+    values[j] = (p[16 * (j % 8) + lane] >> j / 8 * 4 & 15) |
+                (p[128 + 16 * (j % 4) + lane] >> j / 4 * 2 & 3) << 4;
+}
+
+bool has_minimum(Format format) {
+  return format == Format::Q4 || format == Format::Q5_1 || format == Format::Q2_K ||
+         format == Format::Q4_K || format == Format::Q5_K;
+}
+
+// The header of a block: d, then dmin where there is one, then the factors.
+void write_header(Format format, const Block& block, int lane, std::uint8_t* header) {
+  write16(header + 2 * lane, block.d);
+  if (has_minimum(format)) write16(header + 32 + 2 * lane, block.dmin);
+  int six[16];
+  switch (format) {
+    case Format::Q4_K:
+    case Format::Q5_K:
+      std::copy_n(block.factors, 8, six);
+      std::copy_n(block.minima, 8, six + 8);
+      return write_six_bits(six, lane, header + 64);
+    case Format::Q3_K:
+      for (int j = 0; j < 16; ++j) six[j] = block.factors[j] + 32;
+      return write_six_bits(six, lane, header + 64);
+    case Format::Q2_K:
+      for (int j = 0; j < 16; ++j)
+        header[64 + 16 * j + lane] =
+            static_cast<std::uint8_t>(block.factors[j] | block.minima[j] << 4);
+      return;
+    case Format::Q6_K:
+      for (int j = 0; j < 16; ++j)
+        header[64 + 16 * j + lane] = static_cast<std::uint8_t>(block.factors[j]);
+      return;
+    case Format::IQ4_XS:
+      for (int j = 0; j < 8; ++j)
+        header[32 + 16 * j + lane] = static_cast<std::uint8_t>(block.factors[j]);
+      return;
+    default: return;
+  }
+}
+
+void read_header(Format format, const std::uint8_t* header, int lane, Block& out) {
+  std::fill(std::begin(out.factors), std::end(out.factors), 1);
+  std::fill(std::begin(out.minima), std::end(out.minima), 0);
+  out.d = read16(header + 2 * lane);
+  if (has_minimum(format)) {
+    out.dmin = read16(header + 32 + 2 * lane);
+    out.minima[0] = -1;
+  }
+  int six[16];
+  switch (format) {
+    case Format::Q4_K:
+    case Format::Q5_K:
+      read_six_bits(header + 64, lane, six);
+      std::copy_n(six, 8, out.factors);
+      std::copy_n(six + 8, 8, out.minima);
+      return;
+    case Format::Q3_K:
+      read_six_bits(header + 64, lane, six);
+      for (int j = 0; j < 16; ++j) out.factors[j] = six[j] - 32;
+      return;
+    case Format::Q2_K:
+      for (int j = 0; j < 16; ++j) {
+        out.factors[j] = header[64 + 16 * j + lane] & 15;
+        out.minima[j] = header[64 + 16 * j + lane] >> 4;
+      }
+      return;
+    case Format::Q6_K:
+      for (int j = 0; j < 16; ++j)
+        out.factors[j] = static_cast<std::int8_t>(header[64 + 16 * j + lane]);
+      return;
+    case Format::IQ4_XS:
+      for (int j = 0; j < 8; ++j)
+        out.factors[j] = static_cast<std::int8_t>(header[32 + 16 * j + lane]);
+      return;
+    default: return;
+  }
+}
+
+template <Format Kind>
+void write_block(const Matrix& matrix, int target, int index, const Block& block) {
+  constexpr Packing shape = packing(Kind);
+  const int lane = target % kLanes;
+  std::uint8_t* base = matrix.panel(target / kLanes) +
+                       static_cast<std::size_t>(index) * static_cast<std::size_t>(shape.bytes());
+  write_header(Kind, block, lane, base);
+  for (int g = 0; g < shape.groups; ++g)
+    write_integers<Kind>(block.values + kGroup * g, lane, base + shape.header + g * shape.data);
+}
+
+Block round_to_4(const float* values) {
+  Block out{};
   const auto [low, high] = std::minmax_element(values, values + kGroup);
-  out.minimum = float_to_half(*low);
-  const float base = half_to_float(out.minimum);
-  out.scale = float_to_half((*high - base) / 15.0F);
-  const float scale = half_to_float(out.scale);
+  out.dmin = float_to_half(*low);
+  const float base = half_to_float(out.dmin);
+  out.d = float_to_half((*high - base) / 15.0F);
+  const float scale = half_to_float(out.d);
   for (int i = 0; i < kGroup; ++i) {
     const float level = scale > 0 ? std::nearbyint((values[i] - base) / scale) : 0.0F;
     out.values[i] = static_cast<std::uint8_t>(std::clamp(level, 0.0F, 15.0F));
@@ -93,112 +239,66 @@ Group4 round_to_4(const float* values) {
   return out;
 }
 
-Group8 round_to_8(const float* values) {
-  Group8 out{};
+Block round_to_8(const float* values) {
+  Block out{};
   float largest = 0;
   for (int i = 0; i < kGroup; ++i) largest = std::max(largest, std::fabs(values[i]));
-  out.scale = float_to_half(largest / 127.0F);
-  const float scale = half_to_float(out.scale);
+  out.d = float_to_half(largest / 127.0F);
+  const float scale = half_to_float(out.d);
   for (int i = 0; i < kGroup; ++i) {
     const float level = scale > 0 ? std::nearbyint(values[i] / scale) : 0.0F;
-    out.values[i] = static_cast<std::int8_t>(std::clamp(level, -127.0F, 127.0F));
+    out.values[i] = static_cast<std::uint8_t>(std::clamp(level, -127.0F, 127.0F) + 128.0F);
   }
   return out;
 }
 
-// Four-bit blocks as they are. Returns false for sources that are not four-bit.
-bool pack_nibbles(const Matrix& matrix, int target, Source source, const std::uint8_t* row) {
-  Group4 group{};
-  for (int g = 0; g < matrix.groups; ++g) {
-    const std::uint8_t* nibbles = nullptr;
-    if (source == Source::Q4_0) {
-      const std::uint8_t* block = row + g * kQ40Block;
-      group.scale = read16(block);
-      group.minimum = float_to_half(-8.0F * half_to_float(group.scale));
-      nibbles = block + 2;
-    } else if (source == Source::Q4_1) {
-      const std::uint8_t* block = row + g * kQ41Block;
-      group.scale = read16(block);
-      group.minimum = read16(block + 2);
-      nibbles = block + 4;
-    } else if (source == Source::Q4_K) {
-      const std::uint8_t* block = row + g / 8 * kQ4KBlock;
-      int scale = 0;
-      int minimum = 0;
-      q4k_scales(block + 4, g % 8, scale, minimum);
-      group.scale = float_to_half(half_to_float(read16(block)) * static_cast<float>(scale));
-      group.minimum =
-          float_to_half(-half_to_float(read16(block + 2)) * static_cast<float>(minimum));
-      const std::uint8_t* pair = block + 16 + g % 8 / 2 * 32;  // low nibbles: even sub-block
-      for (int i = 0; i < kGroup; ++i)
-        group.values[i] = g % 2 == 0 ? pair[i] & 15 : static_cast<std::uint8_t>(pair[i] >> 4);
-    } else {
-      return false;
-    }
-    if (nibbles != nullptr)
-      for (int i = 0; i < kGroup / 2; ++i) {
-        group.values[i] = nibbles[i] & 15;
-        group.values[i + 16] = static_cast<std::uint8_t>(nibbles[i] >> 4);
+// Blocks of the matrix's own kind as they are.
+void pack_blocks(const Matrix& matrix, int target, Source source, const std::uint8_t* row) {
+  const BlockShape shape = block_shape(source);
+  Block block;
+  with_format(matrix.format, [&](auto kind) {
+    if constexpr (is_integer(kind.value))
+      for (int index = 0; index * shape.size < matrix.cols; ++index) {
+        read_block(source, row + index * shape.bytes, block);
+        write_block<kind.value>(matrix, target, index, block);
       }
-    write_group(matrix, target, g, group);
-  }
-  return true;
+  });
 }
 
-void pack_bytes(const Matrix& matrix, int target, const std::uint8_t* row) {
-  Group8 group{};
+// Other 4-bit blocks in a Q4 matrix: scales and minima are rounded to half precision.
+void pack_nibbles(const Matrix& matrix, int target, Source source, const std::uint8_t* row) {
+  const BlockShape shape = block_shape(source);
+  Block block;
+  Block group{};
   for (int g = 0; g < matrix.groups; ++g) {
-    const std::uint8_t* block = row + g * kQ80Block;
-    group.scale = read16(block);
-    std::memcpy(group.values, block + 2, kGroup);
-    write_group(matrix, target, g, group);
+    const int inside = g % (shape.size / kGroup);
+    if (inside == 0) read_block(source, row + g * kGroup / shape.size * shape.bytes, block);
+    const float d = half_to_float(block.d);
+    group.d = float_to_half(d * static_cast<float>(block.factors[inside]));
+    group.dmin =
+        float_to_half(source == Source::Q4_0
+                          ? -8.0F * d
+                          : -half_to_float(block.dmin) * static_cast<float>(block.minima[inside]));
+    std::copy_n(block.values + inside * kGroup, kGroup, group.values);
+    write_block<Format::Q4>(matrix, target, g, group);
   }
 }
 
 void decode(Source source, const std::uint8_t* row, int cols, float* out) {
-  int scale = 0;
-  int minimum = 0;
-  for (int i = 0; i < cols; ++i) {
-    const int g = i / kGroup;
-    const int k = i % kGroup;
-    const auto nibble = [&](const std::uint8_t* p) {
-      return static_cast<float>(k < 16 ? p[k] & 15 : p[k - 16] >> 4);
-    };
+  const BlockShape shape = block_shape(source);
+  Block block;
+  for (int i = 0; i < cols; i += shape.size) {
+    const std::uint8_t* p = row + static_cast<std::size_t>(i / shape.size * shape.bytes);
     switch (source) {
-      case Source::F32: out[i] = read_float(row + 4 * i); break;
-      case Source::F16: out[i] = half_to_float(read16(row + 2 * i)); break;
-      case Source::BF16: out[i] = bf16_to_float(read16(row + 2 * i)); break;
-      case Source::Q4_0: {
-        const std::uint8_t* block = row + g * kQ40Block;
-        out[i] = half_to_float(read16(block)) * (nibble(block + 2) - 8.0F);
-        break;
-      }
-      case Source::Q4_1: {
-        const std::uint8_t* block = row + g * kQ41Block;
-        out[i] =
-            half_to_float(read16(block)) * nibble(block + 4) + half_to_float(read16(block + 2));
-        break;
-      }
-      case Source::Q8_0: {
-        const std::uint8_t* block = row + g * kQ80Block;
-        out[i] = half_to_float(read16(block)) *
-                 static_cast<float>(static_cast<std::int8_t>(block[2 + k]));
-        break;
-      }
-      case Source::Q4_K: {
-        const std::uint8_t* block = row + g / 8 * kQ4KBlock;
-        q4k_scales(block + 4, g % 8, scale, minimum);
-        const std::uint8_t* pair = block + 16 + g % 8 / 2 * 32;
-        const int value = g % 2 == 0 ? pair[k] & 15 : pair[k] >> 4;
-        out[i] = half_to_float(read16(block)) * static_cast<float>(scale * value) -
-                 half_to_float(read16(block + 2)) * static_cast<float>(minimum);
-        break;
-      }
+      case Source::F32: out[i] = read_float(p); break;
+      case Source::F16: out[i] = half_to_float(read16(p)); break;
+      case Source::BF16: out[i] = bf16_to_float(read16(p)); break;
+      default: read_block(source, p, block); block_values(source, block, out + i);
     }
   }
 }
 
-// One value of a 16- or 32-bit format. Copies bits where the source has the same format.
+// One row of a 16- or 32-bit format. Copies bits where the source has the same format.
 void pack_floats(const Matrix& matrix, int target, Source source, const std::uint8_t* row,
                  const float* values) {
   std::uint8_t* base = matrix.panel(target / kLanes);
@@ -214,24 +314,20 @@ void pack_floats(const Matrix& matrix, int target, Source source, const std::uin
       half = source == Source::F16 ? read16(row + 2 * i) : float_to_half(values[i]);
     else
       half = source == Source::BF16 ? read16(row + 2 * i) : float_to_bf16(values[i]);
-    std::memcpy(base + 2 * at, &half, 2);
+    write16(base + 2 * at, half);
   }
 }
 
 }  // namespace
 
 std::size_t source_row_bytes(Source source, int cols) {
-  const auto n = static_cast<std::size_t>(cols);
-  switch (source) {
-    case Source::F32: return 4 * n;
-    case Source::F16:
-    case Source::BF16: return 2 * n;
-    case Source::Q4_0: return n / kGroup * kQ40Block;
-    case Source::Q4_1: return n / kGroup * kQ41Block;
-    case Source::Q8_0: return n / kGroup * kQ80Block;
-    case Source::Q4_K: return n / kSuperBlock * kQ4KBlock;
-  }
-  return 0;
+  const BlockShape shape = block_shape(source);
+  return static_cast<std::size_t>(cols / shape.size) * static_cast<std::size_t>(shape.bytes);
+}
+
+bool fits(Format format, int cols) {
+  const int groups = (cols + kGroup - 1) / kGroup;
+  return !is_integer(format) || groups % packing(format).groups == 0;
 }
 
 Matrix make_matrix(Arena& arena, Format format, int rows, int cols) {
@@ -259,52 +355,50 @@ void make_interleaved(Arena& arena, Format format, int rows, int cols, Matrix& f
 }
 
 void pack_row(const Matrix& matrix, int target, Source source, const std::uint8_t* row) {
-  if (matrix.format == Format::Q4 && pack_nibbles(matrix, target, source, row)) return;
-  if (matrix.format == Format::Q8 && source == Source::Q8_0) {
-    pack_bytes(matrix, target, row);
-    return;
-  }
+  if (is_integer(matrix.format) && own_format(source) == matrix.format)
+    return pack_blocks(matrix, target, source, row);
+  const bool nibbles = source == Source::Q4_0 || source == Source::Q4_K;
+  if (matrix.format == Format::Q4 && nibbles) return pack_nibbles(matrix, target, source, row);
   thread_local std::vector<float> values;
   values.assign(static_cast<std::size_t>(matrix.groups) * kGroup, 0.0F);
   decode(source, row, matrix.cols, values.data());
-  if (!is_integer(matrix.format)) {
-    pack_floats(matrix, target, source, row, values.data());
-    return;
-  }
+  if (!is_integer(matrix.format)) return pack_floats(matrix, target, source, row, values.data());
   for (int g = 0; g < matrix.groups; ++g) {
     const float* group = values.data() + static_cast<std::size_t>(g) * kGroup;
     if (matrix.format == Format::Q4)
-      write_group(matrix, target, g, round_to_4(group));
+      write_block<Format::Q4>(matrix, target, g, round_to_4(group));
     else
-      write_group(matrix, target, g, round_to_8(group));
+      write_block<Format::Q8>(matrix, target, g, round_to_8(group));
   }
 }
 
 void unpack_row(const Matrix& matrix, int row, float* out) {
   const std::uint8_t* base = matrix.panel(row / kLanes);
   const int lane = row % kLanes;
-  for (int i = 0; i < matrix.cols; ++i) {
-    const int k = i % kGroup;
-    const std::size_t at = static_cast<std::size_t>(i) * kLanes + static_cast<std::size_t>(lane);
-    switch (matrix.format) {
-      case Format::Q4: {
-        const std::uint8_t* group = base + static_cast<std::size_t>(i / kGroup) * 320;
-        const std::uint8_t pair = group[(k % 16 / 4) * 64 + lane * 4 + k % 4];
-        const float scale = half_to_float(read16(group + 256 + 2 * lane));
-        const float minimum = half_to_float(read16(group + 288 + 2 * lane));
-        out[i] = scale * static_cast<float>(k < 16 ? pair & 15 : pair >> 4) + minimum;
-        break;
-      }
-      case Format::Q8: {
-        const std::uint8_t* group = base + static_cast<std::size_t>(i / kGroup) * 544;
-        const int value = group[(k / 4) * 64 + lane * 4 + k % 4] - 128;
-        out[i] = half_to_float(read16(group + 512 + 2 * lane)) * static_cast<float>(value);
-        break;
-      }
-      case Format::BF16: out[i] = bf16_to_float(read16(base + 2 * at)); break;
-      case Format::F16: out[i] = half_to_float(read16(base + 2 * at)); break;
-      case Format::F32: out[i] = read_float(base + 4 * at); break;
+  if (!is_integer(matrix.format)) {
+    for (int i = 0; i < matrix.cols; ++i) {
+      const std::size_t at = static_cast<std::size_t>(i) * kLanes + static_cast<std::size_t>(lane);
+      if (matrix.format == Format::F32)
+        out[i] = read_float(base + 4 * at);
+      else
+        out[i] = matrix.format == Format::F16 ? half_to_float(read16(base + 2 * at))
+                                              : bf16_to_float(read16(base + 2 * at));
     }
+    return;
+  }
+  const Packing shape = packing(matrix.format);
+  const Source source = own_source(matrix.format);
+  Block block;
+  float values[kSuperBlock];
+  for (int at = 0; at < matrix.cols; at += shape.groups * kGroup, base += shape.bytes()) {
+    read_header(matrix.format, base, lane, block);
+    with_format(matrix.format, [&](auto kind) {
+      for (int g = 0; g < shape.groups; ++g)
+        read_integers<kind.value>(base + shape.header + g * shape.data, lane,
+                                  block.values + kGroup * g);
+    });
+    block_values(source, block, values);
+    std::copy_n(values, std::min(shape.groups * kGroup, matrix.cols - at), out + at);
   }
 }
 

@@ -63,6 +63,23 @@ struct Simd {
   static I int_zero() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
   static I int_all(std::int32_t v) { return {_mm256_set1_epi32(v), _mm256_set1_epi32(v)}; }
   static I int_add(I x, I y) { return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)}; }
+  static I int_mul(I x, I y) {
+    return {_mm256_mullo_epi32(x.a, y.a), _mm256_mullo_epi32(x.b, y.b)};
+  }
+  static std::int32_t int_sum(I x) {
+    __m256i v = _mm256_add_epi32(x.a, x.b);
+    v = _mm256_hadd_epi32(v, v);
+    v = _mm256_hadd_epi32(v, v);
+    return _mm_cvtsi128_si32(
+        _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1)));
+  }
+  static std::int32_t int_top(I x) {
+    const __m256i v = _mm256_max_epi32(x.a, x.b);
+    __m128i w = _mm_max_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    w = _mm_max_epi32(w, _mm_shuffle_epi32(w, 0x4E));
+    w = _mm_max_epi32(w, _mm_shuffle_epi32(w, 0xB1));
+    return _mm_cvtsi128_si32(w);
+  }
   static I int_max(I x, I y) { return {_mm256_max_epi32(x.a, y.a), _mm256_max_epi32(x.b, y.b)}; }
   static I int_and(I x, I y) { return {_mm256_and_si256(x.a, y.a), _mm256_and_si256(x.b, y.b)}; }
   template <int N>
@@ -96,12 +113,39 @@ struct Simd {
     return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
             _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32))};
   }
-  static Bytes low_nibbles(Bytes v) {
-    const __m256i mask = _mm256_set1_epi8(15);
-    return {_mm256_and_si256(v.a, mask), _mm256_and_si256(v.b, mask)};
+  static void store_bytes(std::uint8_t* p, Bytes v) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v.a);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 32), v.b);
   }
-  static Bytes high_nibbles(Bytes v) {
-    return low_nibbles({_mm256_srli_epi16(v.a, 4), _mm256_srli_epi16(v.b, 4)});
+  template <int Right, int Mask>
+  static __m256i pick_half(__m256i v) {
+    if constexpr (Right > 0) v = _mm256_srli_epi16(v, Right);
+    if constexpr (Right < 0) v = _mm256_slli_epi16(v, -Right);
+    return _mm256_and_si256(v, _mm256_set1_epi8(Mask));
+  }
+  template <int Right, int Mask>
+  static Bytes pick(Bytes v) {
+    return {pick_half<Right, Mask>(v.a), pick_half<Right, Mask>(v.b)};
+  }
+  static Bytes either(Bytes x, Bytes y) {
+    return {_mm256_or_si256(x.a, y.a), _mm256_or_si256(x.b, y.b)};
+  }
+  static Bytes repeat16(const std::uint8_t* p) {
+    const __m256i table =
+        _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    return {table, table};
+  }
+  static Bytes look_up(Bytes table, Bytes index) {
+    return {_mm256_shuffle_epi8(table.a, index.a), _mm256_shuffle_epi8(table.b, index.b)};
+  }
+  static __m128i eight(const std::uint8_t* p) {
+    return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+  }
+  static I load_u8(const std::uint8_t* p) {
+    return {_mm256_cvtepu8_epi32(eight(p)), _mm256_cvtepu8_epi32(eight(p + 8))};
+  }
+  static I load_i8(const std::uint8_t* p) {
+    return {_mm256_cvtepi8_epi32(eight(p)), _mm256_cvtepi8_epi32(eight(p + 8))};
   }
 #if defined(__AVXVNNI__)
   static I dot_nibbles(I sum, Bytes w, std::int32_t word) {

@@ -43,6 +43,9 @@ struct Simd {
   static I int_zero() { return _mm512_setzero_si512(); }
   static I int_all(std::int32_t v) { return _mm512_set1_epi32(v); }
   static I int_add(I a, I b) { return _mm512_add_epi32(a, b); }
+  static I int_mul(I a, I b) { return _mm512_mullo_epi32(a, b); }
+  static std::int32_t int_sum(I a) { return _mm512_reduce_add_epi32(a); }
+  static std::int32_t int_top(I a) { return _mm512_reduce_max_epi32(a); }
   static I int_max(I a, I b) { return _mm512_max_epi32(a, b); }
   static I int_and(I a, I b) { return _mm512_and_si512(a, b); }
   template <int N>
@@ -63,9 +66,25 @@ struct Simd {
   static I int_load(const std::int32_t* p) { return _mm512_loadu_si512(p); }
 
   static Bytes load_bytes(const std::uint8_t* p) { return _mm512_loadu_si512(p); }
-  static Bytes low_nibbles(Bytes v) { return _mm512_and_si512(v, _mm512_set1_epi8(15)); }
-  static Bytes high_nibbles(Bytes v) {
-    return _mm512_and_si512(_mm512_srli_epi16(v, 4), _mm512_set1_epi8(15));
+  static void store_bytes(std::uint8_t* p, Bytes v) { _mm512_storeu_si512(p, v); }
+  // Each byte shifted to the right by Right bits (to the left if negative), and masked.
+  template <int Right, int Mask>
+  static Bytes pick(Bytes v) {
+    if constexpr (Right > 0) v = _mm512_srli_epi16(v, Right);
+    if constexpr (Right < 0) v = _mm512_slli_epi16(v, -Right);
+    return _mm512_and_si512(v, _mm512_set1_epi8(Mask));
+  }
+  static Bytes either(Bytes a, Bytes b) { return _mm512_or_si512(a, b); }
+  static Bytes repeat16(const std::uint8_t* p) {
+    return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  // table[index] for indices below 16.
+  static Bytes look_up(Bytes table, Bytes index) { return _mm512_shuffle_epi8(table, index); }
+  static I load_u8(const std::uint8_t* p) {
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  static I load_i8(const std::uint8_t* p) {
+    return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
   // Adds to each lane the dot of its four unsigned bytes and the four signed bytes of `word`.
   static I dot_nibbles(I sum, Bytes w, std::int32_t word) {

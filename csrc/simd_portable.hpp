@@ -94,6 +94,19 @@ struct Simd {
   static I int_add(const I& x, const I& y) {
     return each<I>([&](int i) { return wrap(raw(x.v[i]) + raw(y.v[i])); });
   }
+  static I int_mul(const I& x, const I& y) {
+    return each<I>([&](int i) { return wrap(raw(x.v[i]) * raw(y.v[i])); });
+  }
+  static std::int32_t int_sum(const I& x) {
+    std::uint32_t sum = 0;
+    for (int i = 0; i < 16; ++i) sum += raw(x.v[i]);
+    return wrap(sum);
+  }
+  static std::int32_t int_top(const I& x) {
+    std::int32_t top = x.v[0];
+    for (int i = 1; i < 16; ++i) top = x.v[i] > top ? x.v[i] : top;
+    return top;
+  }
   static I int_max(const I& x, const I& y) {
     return each<I>([&](int i) { return x.v[i] > y.v[i] ? x.v[i] : y.v[i]; });
   }
@@ -128,15 +141,35 @@ struct Simd {
     std::memcpy(out.v, p, sizeof out.v);
     return out;
   }
-  static Bytes low_nibbles(const Bytes& x) {
+  template <class Lane>
+  static Bytes each_byte(Lane lane) {
     Bytes out;
-    for (int i = 0; i < 64; ++i) out.v[i] = x.v[i] & 15U;
+    for (int i = 0; i < 64; ++i) out.v[i] = static_cast<std::uint8_t>(lane(i));
     return out;
   }
-  static Bytes high_nibbles(const Bytes& x) {
-    Bytes out;
-    for (int i = 0; i < 64; ++i) out.v[i] = static_cast<std::uint8_t>(x.v[i] >> 4);
-    return out;
+  static void store_bytes(std::uint8_t* p, const Bytes& x) { std::memcpy(p, x.v, sizeof x.v); }
+  template <int Right, int Mask>
+  static Bytes pick(const Bytes& x) {
+    return each_byte([&](int i) {
+      return (Right >= 0 ? x.v[i] >> (Right >= 0 ? Right : 0)
+                         : x.v[i] << (Right < 0 ? -Right : 0)) &
+             Mask;
+    });
+  }
+  static Bytes either(const Bytes& x, const Bytes& y) {
+    return each_byte([&](int i) { return x.v[i] | y.v[i]; });
+  }
+  static Bytes repeat16(const std::uint8_t* p) {
+    return each_byte([&](int i) { return p[i % 16]; });
+  }
+  static Bytes look_up(const Bytes& table, const Bytes& index) {
+    return each_byte([&](int i) { return table.v[index.v[i]]; });
+  }
+  static I load_u8(const std::uint8_t* p) {
+    return each<I>([&](int i) { return std::int32_t{p[i]}; });
+  }
+  static I load_i8(const std::uint8_t* p) {
+    return each<I>([&](int i) { return std::int32_t{static_cast<std::int8_t>(p[i])}; });
   }
   static I dot_nibbles(const I& sum, const Bytes& w, std::int32_t word) {
     std::int8_t x[4];

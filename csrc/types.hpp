@@ -14,17 +14,66 @@ inline constexpr int kGroup = 32;
 // Slots in a page of keys and values.
 inline constexpr int kPage = 16;
 
-enum class Format : int { Q4 = 0, Q8 = 1, BF16 = 2, F16 = 3, F32 = 4 };
+// How weights are stored: floats, or integers with scales as GGUF defines them. Q4 is GGUF's Q4_1
+// and Q8 its Q8_0, to which other weights may be rounded as well.
+enum class Format : int {
+  Q4 = 0,
+  Q8 = 1,
+  BF16 = 2,
+  F16 = 3,
+  F32 = 4,
+  Q4_0 = 5,
+  Q5_0 = 6,
+  Q5_1 = 7,
+  IQ4_NL = 8,
+  Q2_K = 9,
+  Q3_K = 10,
+  Q4_K = 11,
+  Q5_K = 12,
+  Q6_K = 13,
+  IQ4_XS = 14,
+};
+inline constexpr int kFormats = 15;
 
-constexpr bool is_integer(Format format) { return format == Format::Q4 || format == Format::Q8; }
+constexpr bool is_integer(Format format) {
+  return format != Format::BF16 && format != Format::F16 && format != Format::F32;
+}
+
+// Bytes of a block of an integer format, for a panel of 16 outputs: a header with scales, then the
+// integers of each group of 32 inputs.
+struct Packing {
+  int groups;  // of a block
+  int header;
+  int data;  // of a group
+  constexpr int bytes() const { return header + groups * data; }
+};
+
+constexpr Packing packing(Format format) {
+  switch (format) {
+    case Format::Q4: return {1, 64, 256};
+    case Format::Q8: return {1, 32, 512};
+    case Format::Q4_0: return {1, 32, 256};
+    case Format::Q5_0: return {1, 32, 320};
+    case Format::Q5_1: return {1, 64, 320};
+    case Format::IQ4_NL: return {1, 32, 256};
+    case Format::Q2_K: return {8, 320, 128};
+    case Format::Q3_K: return {8, 256, 192};
+    case Format::Q4_K: return {8, 256, 256};
+    case Format::Q5_K: return {8, 256, 320};
+    case Format::Q6_K: return {8, 320, 384};
+    case Format::IQ4_XS: return {8, 160, 256};
+    default: return {1, 0, 0};
+  }
+}
+
+// What the sixteen integers of IQ4_NL and IQ4_XS stand for, plus 128.
+inline constexpr std::uint8_t kLevels[16] = {1,   24,  45,  63,  79,  93,  106, 118,
+                                             129, 141, 153, 166, 181, 197, 217, 241};
 
 // A weight [rows, cols] packed in panels of 16 outputs.
 //
-// Q4, per group of 32 inputs: 4 x 64 bytes of nibbles (vector i holds, for each output, inputs
-// 4i..4i+3 in the low and 16+4i..16+4i+3 in the high nibbles), 16 half-precision scales, 16
-// half-precision minima; a weight is scale * nibble + minimum.
-// Q8, per group: 8 x 64 bytes (vector i holds inputs 4i..4i+3 of each output, plus 128), 16 scales.
-// The others, per input: 16 values.
+// Integers: blocks as `Packing` says; what the bytes mean is in pack.cpp, which writes them, and in
+// unpack.hpp, which the kernels read them with. Floats: 16 values for each input.
 //
 // Panels come in pairs that are `pair_stride` apart, so that gate and up can be interleaved and
 // read as one stream.
@@ -45,13 +94,10 @@ struct Matrix {
 };
 
 constexpr std::size_t panel_bytes(Format format, int groups) {
-  const auto count = static_cast<std::size_t>(groups);
-  switch (format) {
-    case Format::Q4: return count * 320;
-    case Format::Q8: return count * 544;
-    case Format::F32: return count * kGroup * kLanes * 4;
-    default: return count * kGroup * kLanes * 2;
-  }
+  if (!is_integer(format))
+    return static_cast<std::size_t>(groups) * kGroup * kLanes * (format == Format::F32 ? 4 : 2);
+  const Packing block = packing(format);
+  return static_cast<std::size_t>(groups / block.groups) * static_cast<std::size_t>(block.bytes());
 }
 
 // Rows of a matrix product's input that lie side by side.
@@ -70,6 +116,7 @@ struct Activations {
   float* scales = nullptr;
   float* sums = nullptr;                // scale times the sum of the group's integers
   std::int32_t* corrections = nullptr;  // -128 times that sum, for weights stored with offset 128
+  std::int32_t* halves = nullptr;       // two an entry: -4 times the sums of 16 integers each
 
   std::int64_t value(int row, int input) const {
     return (std::int64_t{row / kRowGroup} * width + input) * kRowGroup + row % kRowGroup;

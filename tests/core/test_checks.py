@@ -101,7 +101,7 @@ class Inner:
 
 @dataclass(frozen=True)
 class Outer:
-    inner: Inner = checked(nested(Inner))  # noqa: RUF009
+    inner: Inner = checked(nested(Inner))
     on: bool = False
 
 

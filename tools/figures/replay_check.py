@@ -31,7 +31,7 @@ from paradecode.engine.engine import Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.measure.prompts import Conversation, Item, load_prompts
 from paradecode.measure.replay import Outcome, Recording, play, record
-from paradecode.measure.replay.driving import finish
+from paradecode.measure.serving import finish
 from paradecode.methods.registry import parse
 from tools.figures.engine import calibrate, first_turns
 from tools.script import err, options, save, stamped

@@ -90,9 +90,7 @@ class PendingForward:
         self.done += len(part.tokens)
         for layer, states in result.hidden.items():
             self._hidden.setdefault(layer, []).append(states)
-        if self.done == len(self.forward.tokens) and len(part.tree.tokens) == len(
-            self.forward.tree.tokens
-        ):
+        if self.rows == len(self.forward.tree.tokens) == len(part.tree.tokens):
             if not self.drafts:
                 self._book()
             layers = self.cache.backend.config.layers

@@ -259,9 +259,10 @@ class LiveSequence:
     def scored(self, tree: TokenTree, tokens: int) -> None:
         """Count a target forward over ``tokens`` rows, and the draft it scored."""
         self.forwards += 1
-        self.rows += tokens + len(tree)
-        self._last_rows = tokens + len(tree)
-        self.draft = Draft(tree, self.draft.drafted + len(tree))
+        drafted = len(tree.tokens)
+        self.rows += tokens + drafted
+        self._last_rows = tokens + drafted
+        self.draft = Draft(tree, self.draft.drafted + drafted)
 
     def take_text(self) -> str:
         """Text that became certain since the last call."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -41,6 +42,20 @@ class Tensor:
             wide = self.data.view(np.uint16).astype(np.uint32) << 16
             return wide.view(np.float32).reshape(self.shape)
         return quants.dequantize(np.ascontiguousarray(self.data), self.kind).reshape(self.shape)
+
+    def release(self) -> None:
+        """Give memory back that holds pages of the file; they are read again when needed."""
+        base: object = self.data
+        while isinstance(base, np.ndarray):
+            base = base.base
+        base = base.obj if isinstance(base, memoryview) else base
+        if not isinstance(base, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED"):
+            return
+        start = self.data.ctypes.data - np.frombuffer(base, np.uint8).ctypes.data
+        first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE  # Neighbours keep pages they share.
+        length = (start + self.data.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE - first
+        if length > 0:
+            base.madvise(mmap.MADV_DONTNEED, first, length)
 
     def rows(self, order: NDArray[np.integer]) -> Tensor:
         """The same weight with its rows reordered; exact for every kind."""

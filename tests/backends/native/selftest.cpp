@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "errors.hpp"
+#include "forward.hpp"
 #include "isa.hpp"
 #include "model.hpp"
 
@@ -220,15 +221,66 @@ std::vector<double> reduce(const std::string& isa, int threads) {
   return out;
 }
 
+// Random blocks of every kind: packed and unpacked they are what the file said, and a product is
+// the same whatever rows share it, on all instruction sets.
+void check_blocks(Source source) {
+  constexpr int rows = 64;  // Panels come in pairs.
+  constexpr int cols = 512;
+  constexpr int most = 11;
+  const BlockShape shape = block_shape(source);
+  std::mt19937 random(static_cast<unsigned>(source));
+  const std::size_t bytes = source_row_bytes(source, cols);
+  std::vector<std::uint8_t> file(rows * bytes);
+  for (auto& byte : file) byte = static_cast<std::uint8_t>(random() & 0x3FU);  // no huge factors
+  Arena arena;
+  const Matrix packed = make_matrix(arena, own_format(source), rows, cols);
+  const Matrix plain = make_matrix(arena, Format::F32, rows, cols);
+  std::vector<float> expected(cols);
+  std::vector<float> got(cols);
+  for (int row = 0; row < rows; ++row) {
+    const std::uint8_t* from = file.data() + static_cast<std::size_t>(row) * bytes;
+    pack_row(packed, row, source, from);
+    pack_row(plain, row, source, from);
+    unpack_row(packed, row, got.data());
+    unpack_row(plain, row, expected.data());
+    require(got == expected, "packing loses nothing");
+  }
+  require(static_cast<std::size_t>(packed.panels) * packed.panel_bytes * 50 <= file.size() * 51,
+          "packed weights are at most 2 % larger than the file's");
+  require(shape.size >= kGroup, "blocks are whole groups");
+  std::vector<float> first;
+  for (const std::string& isa : available_isas()) {
+    setenv("PARADECODE_ISA", isa.c_str(), 1);
+    const Kernels& kernels = *choose_isa().kernels;
+    InputBuffer buffer;
+    const Activations& input = buffer.shape(most, cols);
+    std::mt19937 same(7);
+    for (int row = 0; row < most; ++row)
+      kernels.quantise(random_values(same, cols, 1.0F).data(), 0, cols / kGroup, row, input);
+    std::vector<float> together(most * rows);
+    kernels.matmul(packed, 0, rows / kLanes, input, 0, most, together.data(), rows, nullptr, false);
+    for (int count = 1; count < most; ++count) {
+      std::vector<float> alone(most * rows);
+      kernels.matmul(packed, 0, rows / kLanes, input, 0, count, alone.data(), rows, nullptr, false);
+      require(std::equal(alone.begin(), alone.begin() + count * rows, together.begin()),
+              "a product does not depend on the rows beside it");
+    }
+    if (first.empty()) first = together;
+    require(together == first, "nor on the instructions");
+  }
+  unsetenv("PARADECODE_ISA");
+}
+
 }  // namespace
 
 int main() {
+  for (int source = 0; source < kSources; ++source)
+    if (!is_float(static_cast<Source>(source))) check_blocks(static_cast<Source>(source));
   const auto reduced = reduce("portable", 1);
   for (const std::string& isa : available_isas())
     for (const int threads : {1, 2, 4})
       require(reduce(isa, threads) == reduced, "neither threads nor instructions change bits");
-  for (const Format format :
-       {Format::Q4, Format::Q8, Format::BF16, Format::F16, Format::F32}) {
+  for (const Format format : {Format::Q4, Format::Q8, Format::BF16, Format::F16, Format::F32}) {
     std::vector<float> expected;
     const std::vector<std::string> isas = available_isas();
     for (const std::string& isa : isas) {

@@ -12,9 +12,8 @@ from paradecode.core.sampling import SamplingParams
 from paradecode.measure.prompts import Item
 from paradecode.measure.replay import player
 from paradecode.measure.tune import search as searching
-from paradecode.measure.tune.candidate import Candidate
-from paradecode.measure.tune.scores import PLAIN, Scores
-from paradecode.measure.tune.search import climb, search
+from paradecode.measure.tune.candidate import CandidateMethod
+from paradecode.measure.tune.search import PLAIN, Scores, climb, search
 from paradecode.measure.tune.tuning import split
 from paradecode.methods.draft.ngram_table import count_ngrams
 from paradecode.methods.registry import methods, parse
@@ -45,7 +44,7 @@ def free() -> Scores:
 def test_neighbours_are_other_specs_with_legal_settings(name):
     if methods()[name].family != "autoregressive" or name in (PLAIN, "unified-layer-skip"):
         pytest.skip("not a drafter")
-    start = Candidate.of(name)
+    start = CandidateMethod.of(name)
     texts = [str(one) for one in start.neighbours({}) if one.valid]
     assert len(texts) == len(set(texts)) >= 5
     assert name not in texts
@@ -54,13 +53,15 @@ def test_neighbours_are_other_specs_with_legal_settings(name):
 
 
 def test_a_default_is_left_out_again():
-    changed = next(n for n in Candidate.of("prompt-lookup").neighbours({}) if "max_ngram" in str(n))
+    changed = next(
+        n for n in CandidateMethod.of("prompt-lookup").neighbours({}) if "max_ngram" in str(n)
+    )
     assert "prompt-lookup" in {str(one) for one in changed.neighbours({})}
 
 
 def test_fusions_carry_their_settings_to_the_spec():
-    first = Candidate((("prompt-lookup", (("max_ngram", 4),)),), (("budget", "fixed"),))
-    both = first.fused(Candidate((("suffix", ()),)))
+    first = CandidateMethod((("prompt-lookup", (("max_ngram", 4),)),), (("budget", "fixed"),))
+    both = first.fused(CandidateMethod((("suffix", ()),)))
     assert str(parse(str(both))) == str(both) == "prompt-lookup(max_ngram=4)+suffix(budget=fixed)"
     assert [part for part, _ in both.without()] == [
         "prompt-lookup", "prompt-lookup.max_ngram=4", "suffix", "budget=fixed",
@@ -69,14 +70,14 @@ def test_fusions_carry_their_settings_to_the_spec():
 
 def test_a_climb_finds_something_better():
     scores = free()
-    start = Candidate((("prompt-lookup", ()),), (("num_speculative_tokens", 4),))
+    start = CandidateMethod((("prompt-lookup", ()),), (("num_speculative_tokens", 4),))
     best = climb(scores, start, IDS)
     assert scores.speed(best, IDS) > 1.02 * scores.speed(start, IDS)
 
 
 def test_what_python_costs_decides():
     scores = free()
-    cheap, dear = Candidate.of("prompt-lookup"), Candidate.of("suffix")
+    cheap, dear = CandidateMethod.of("prompt-lookup"), CandidateMethod.of("suffix")
     for one, seconds in ((cheap, 0.0), (dear, 10.0)):
         dict.__setitem__(scores.python, Scores.key(str(one), IDS), seconds)
     assert scores.speed(cheap, IDS) > 10 * scores.speed(dear, IDS)
@@ -93,12 +94,12 @@ def test_the_search_repeats_itself_with_the_same_python_seconds():
 def test_the_search_beats_its_beginnings():
     scores = free()
     best = search(scores, NAMES, IDS, IDS)[0]
-    assert all(scores.speed(best, IDS) >= scores.speed(Candidate.of(n), IDS) for n in NAMES)
+    assert all(scores.speed(best, IDS) >= scores.speed(CandidateMethod.of(n), IDS) for n in NAMES)
     assert scores.speed_up(best, IDS) > 1.1
 
 
 def test_a_candidate_that_cannot_be_played_scores_nothing():
-    assert free().speed(Candidate.of("layer-skip"), IDS) == 0.0
+    assert free().speed(CandidateMethod.of("layer-skip"), IDS) == 0.0
 
 
 def many(groups: str) -> list[Item]:
@@ -129,7 +130,7 @@ def test_a_climb_tries_the_files_that_it_is_given(tmp_path):
     path = tmp_path / "true table.ngrams"
     texts = [request.text.tolist() for request in RECORDING.requests] * 10
     count_ngrams(texts, RECORDING.model.vocab_size).save(path)
-    start = Candidate.of("prompt-lookup")
+    start = CandidateMethod.of("prompt-lookup")
     best = climb(free(), start, IDS, {"prompt-lookup.table": (str(path),)})
     assert dict(best.parts[0][1]) == {"table": str(path)}
     assert parse(str(best)).settings["table"] == str(path)

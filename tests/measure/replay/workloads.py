@@ -15,9 +15,9 @@ from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.measure.prompts import Item
-from paradecode.measure.replay.driving import finish
 from paradecode.measure.replay.recorder import recorded
 from paradecode.measure.replay.recording import Identity, Recording, Timing
+from paradecode.measure.serving import finish
 from paradecode.methods.registry import parse
 from paradecode.testing.toy import ToyBackend, toy_config
 

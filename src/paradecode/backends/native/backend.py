@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -17,20 +18,22 @@ from paradecode.core.logits import Bias, Warp
 from paradecode.models.config import ModelConfig
 from paradecode.models.weights import Kind, Tensor, Weights, check_weights
 
-Q4, Q8, BF16, F16, F32 = range(5)
-"""Formats of packed weights (Format in types.hpp)."""
-
-FORMATS = {"q4": Q4, "q8": Q8, "bf16": BF16, "f16": F16, "f32": F32}
+FORMATS = {"q4": 0, "q8": 1, "bf16": 2, "f16": 3, "f32": 4}
+"""Formats that any weight can be converted to (Format in types.hpp)."""
 
 SOURCES = {
     Kind.F32: 0, Kind.F16: 1, Kind.BF16: 2, Kind.Q4_0: 3, Kind.Q4_1: 4, Kind.Q8_0: 5, Kind.Q4_K: 6,
+    Kind.Q5_0: 7, Kind.Q5_1: 8, Kind.IQ4_NL: 9, Kind.Q2_K: 10, Kind.Q3_K: 11, Kind.Q5_K: 12,
+    Kind.Q6_K: 13, Kind.IQ4_XS: 14,
 }  # fmt: skip
-"""Storage that the core reads itself (Source in pack.hpp)."""
+"""Storage that the core reads itself (Source in blocks.hpp)."""
 
-AUTOMATIC = {
-    Kind.Q4_0: Q4, Kind.Q4_1: Q4, Kind.Q4_K: Q4, Kind.BF16: BF16, Kind.F16: F16, Kind.F32: F32,
+OWN = {
+    Kind.F32: 4, Kind.F16: 3, Kind.BF16: 2, Kind.Q4_0: 5, Kind.Q4_1: 0, Kind.Q8_0: 1, Kind.Q4_K: 11,
+    Kind.Q5_0: 6, Kind.Q5_1: 7, Kind.IQ4_NL: 8, Kind.Q2_K: 9, Kind.Q3_K: 10, Kind.Q5_K: 12,
+    Kind.Q6_K: 13, Kind.IQ4_XS: 14,
 }  # fmt: skip
-"""Format that each storage keeps by default; the others (5 to 8 bits) become 8-bit."""
+"""Format that keeps a storage's weights as they are; the storages not named become 8-bit."""
 
 ROWS_AT_A_TIME = 4096
 
@@ -44,9 +47,8 @@ class NativeBackend:
     Args:
         config: the architecture.
         weights: one tensor for each name of ``config.tensors()``.
-        dtype: ``auto`` keeps the precision of the checkpoint (4-bit blocks stay 4-bit, other
-            quantised kinds become 8-bit, floats stay as they are); ``q4``, ``q8``, ``bf16``,
-            ``f16`` or ``f32`` convert every matrix.
+        dtype: ``auto`` keeps the weights as the checkpoint has them (kinds that the core does not
+            know become 8-bit); ``q4``, ``q8``, ``bf16``, ``f16`` or ``f32`` convert every matrix.
         kv_dtype: ``f16`` or ``f32``, for keys and values.
         threads: how many threads work on a forward, the calling one included; default: the cores
             this process may use.
@@ -94,16 +96,17 @@ class NativeBackend:
     def _load(self, weights: Weights, dtype: str) -> None:
         core = self._model()
         shapes = self.config.tensors()
-        matrices = {name for name, shape in shapes.items() if len(shape) == 2}
+        matrices = [name for name, shape in shapes.items() if len(shape) == 2]
         for name in matrices:
             kind = weights[name].kind
-            core.set_format(name, AUTOMATIC.get(kind, Q8) if dtype == "auto" else FORMATS[dtype])
-        for name in shapes:
-            if name in matrices:
-                for first, source, rows in _pieces(weights[name]):
-                    core.fill(name, first, source, rows)
-            else:
-                core.set_vector(name, np.ascontiguousarray(weights[name].float32()))
+            core.set_format(
+                name, OWN.get(kind, FORMATS["q8"]) if dtype == "auto" else FORMATS[dtype]
+            )
+        for name in shapes.keys() - set(matrices):
+            core.set_vector(name, np.ascontiguousarray(weights[name].float32()))
+        # The core packs without the interpreter's lock: a matrix a thread.
+        with ThreadPoolExecutor(core.threads) as pool:
+            list(pool.map(lambda name: _fill(core, name, weights[name]), matrices))
         core.finish_loading(self.config.tied_head)
 
     def _model(self) -> Model:
@@ -219,6 +222,12 @@ class NativeLogits:
         return self._rows.sample(
             warp.temperature, warp.top_k, warp.top_p, warp.min_p, [int(key) for key in keys]
         )
+
+
+def _fill(core: Model, name: str, weight: Tensor) -> None:
+    for first, source, rows in _pieces(weight):
+        core.fill(name, first, source, rows)
+    weight.release()
 
 
 def _pieces(tensor: Tensor) -> Iterator[tuple[int, int, NDArray[np.uint8]]]:

@@ -1,8 +1,4 @@
-"""The joint law of the first tokens through the whole engine, against the model's own.
-
-The negative control is a verifier that is wrong on purpose (it is not a method). A certificate that
-could not tell it from a right one would prove nothing, so it is run in every one.
-"""
+"""The joint law of the first tokens through the whole engine, against the model's own."""
 
 from __future__ import annotations
 
@@ -11,18 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from paradecode.core.decoder import Decoder
-from paradecode.core.errors import InvalidInput
 from paradecode.core.noise import key
 from paradecode.core.sampling import SamplingParams
-from paradecode.core.tree import TokenTree
 from paradecode.engine.engine import Engine
+from paradecode.measure.certificate.control import biased
 from paradecode.measure.certificate.law import NOMINAL, Word, p_value, statistic
 from paradecode.measure.certificate.places import BATCH, DEPTH, ROOM, LawPlace
 from paradecode.measure.certificate.plan import CertificatePlan, Claim
 from paradecode.measure.certificate.requests import request, running, serve
-from paradecode.methods.draft.loop import DraftVerify
-from paradecode.methods.draft.verifiers.recursive import rejection
-from paradecode.methods.draft.verifiers.rule import Accepted, Chance, Row, Rows, verifier
 
 CONTROLS = (1.25, 1.1, 0.9, 0.8)
 """What the controls multiply every acceptance probability by."""
@@ -235,41 +227,3 @@ def _control(tally: Tally, factor: float) -> Control:
             break
     distance = max(place.distance for place in result.places)
     return Control(factor, found, distance, result.smallest_p, required=factor == REQUIRED)
-
-
-class Skewed:
-    """Chance that accepts with min(1, factor p / q) in place of min(1, p / q)."""
-
-    def __init__(self, fair: Chance, factor: float) -> None:
-        self._fair, self._factor = fair, factor
-
-    def accept(self, p: float, q: float = 1.0) -> bool:
-        return self._fair.accept(self._factor * p, q)
-
-    def draw(self, weights: Row) -> int:
-        return self._fair.draw(weights)
-
-
-def biased(make: Callable[[], Decoder], factor: float) -> Callable[[], Decoder]:
-    """The same drafts under the same budget, verified by rejection with a wrong acceptance.
-
-    A factor above 1 accepts too often: too much of q, the law of the drafts, gets through, which
-    is harmless where q is as good as p. A factor below 1 rejects too often: too much of
-    norm((p - q)+) gets through, which is never harmless.
-
-    Raises:
-        InvalidInput: when called, if the decoder is not draft-and-verify: then there is no control.
-    """
-
-    def rule(p: Rows, tree: TokenTree, chance: Chance) -> Accepted:
-        return rejection(p, tree, Skewed(chance, factor))
-
-    def build() -> Decoder:
-        decoder = make()
-        if not isinstance(decoder, DraftVerify):
-            name = type(decoder).__name__
-            raise InvalidInput("decoder", name, "no control can be made: it is not a DraftVerify")
-        decoder.verify = verifier(rule)
-        return decoder
-
-    return build

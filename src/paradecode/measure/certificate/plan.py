@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from paradecode.core.checks import attributes, number, whole
 from paradecode.core.decoder import Decoder, Guarantee
 from paradecode.core.errors import InvalidInput
 from paradecode.llm import LLM
@@ -15,6 +16,13 @@ from paradecode.methods.registry import Spec
 
 Progress = Callable[[str, int, int], None]
 """Called with the name of the check, how much of it is done, and of how much."""
+CHECKS = {
+    "max_tokens": whole(1, 4096),
+    "temperature": number(0.0, 100.0),
+    "seed": whole(0, (1 << 63) - 1),
+    "samples": whole(100, 1_000_000),
+    "places": whole(1, 64),
+}
 COUNT = 24
 """How many of the package's prompts are used unless another number is given."""
 
@@ -82,18 +90,7 @@ class CertificatePlan:
     allow_near_ties: bool = False
 
     def __post_init__(self) -> None:
-        for name, low, high in (
-            ("max_tokens", 1, 4096),
-            ("seed", 0, (1 << 63) - 1),
-            ("samples", 100, 1_000_000),
-            ("places", 1, 64),
-        ):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-                raise InvalidInput(name, value, f"give a whole number from {low} to {high}")
-        number = isinstance(self.temperature, (int, float))
-        if not number or not 0.0 <= self.temperature <= 100.0:  # False for NaN, too.
-            raise InvalidInput("temperature", self.temperature, "give a number from 0 to 100")
+        attributes(self, CHECKS)
 
     def check(self, claim: Claim) -> None:
         """Raise InvalidInput if the promise cannot be tested with these settings."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -10,7 +10,8 @@ from typing import Any
 from paradecode.core.decoder import Decoder
 from paradecode.core.errors import InvalidInput
 from paradecode.core.request import TARGET, Reply
-from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.sequence import Sequence as MethodSequence
+from paradecode.core.sequence import Verdict
 from paradecode.core.tree import TokenTree
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine, Limits
@@ -18,10 +19,10 @@ from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.measure.replay.backend import END, RecordingBackend
 from paradecode.measure.replay.between import Gap, cold_seconds, slowdown
-from paradecode.measure.replay.driving import finish
 from paradecode.measure.replay.logits import Reading
 from paradecode.measure.replay.outcome import Drafted, Outcome, Played
 from paradecode.measure.replay.recording import Recording, Request, Timing
+from paradecode.measure.serving import finish
 from paradecode.methods.draft.loop import DraftVerify
 from paradecode.methods.draft.method import VERIFIER
 from paradecode.methods.draft.verifiers import VERIFIERS, Verifier
@@ -131,9 +132,9 @@ class Mark:
         self._backend = backend
         self._first: tuple[int, Reading] | None = None
 
-    def __call__(self, sequence: LiveSequence) -> None:
+    def __call__(self, sequences: Sequence[LiveSequence]) -> None:
         """To be called after each step."""
-        if self._first is None and sequence.trace:
+        if self._first is None and sequences[0].trace:
             self._first = len(self._backend.rows), replace(self._backend.reading)
 
     def later(self) -> Later:
@@ -200,7 +201,7 @@ def _watched(decoder: Decoder, reading: Reading) -> Decoder:
 
 
 def _telling(verify: Verifier, reading: Reading) -> Verifier:
-    def told(seq: Sequence, tree: TokenTree, reply: Reply) -> Verdict:
+    def told(seq: MethodSequence, tree: TokenTree, reply: Reply) -> Verdict:
         reading.verifying = True
         try:
             return verify(seq, tree, reply)

@@ -14,16 +14,16 @@ from paradecode.core.decoder import Steps
 from paradecode.core.errors import InvalidInput
 from paradecode.core.request import Forward, Reply
 from paradecode.core.sampling import SamplingParams
-from paradecode.core.sequence import Sequence as LiveRequest
+from paradecode.core.sequence import Sequence as MethodSequence
 from paradecode.core.tree import EMPTY
 from paradecode.engine.engine import Engine
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.llm import LLM
 from paradecode.measure.prompts import Item
-from paradecode.measure.replay.driving import finish
 from paradecode.measure.replay.recording import MOST_TOP, Identity, Recording, Request, check
 from paradecode.measure.replay.timing import measure_timing
+from paradecode.measure.serving import finish
 from paradecode.methods.draft.verifiers import coupled
 
 TOP = 16
@@ -121,7 +121,7 @@ class Listener:
         self._k = k
         self.rows: list[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]] = []
 
-    def decode(self, seq: LiveRequest) -> Steps:
+    def decode(self, seq: MethodSequence) -> Steps:
         while not seq.finished:
             left = seq.pending
             part = left[:CHUNK]

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.checks import build, checked, listed, mapping, nested, number, text, whole
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.cost import CostCurve
+from paradecode.measure.replay import file
 from paradecode.models.config import ModelConfig
 from paradecode.models.tokenizer import Tokenizer
 
@@ -22,6 +24,11 @@ if TYPE_CHECKING:
 
 MOST_TOP = 256
 """Most entries of a distribution that are kept."""
+MOST_NAME = 1 << 16
+MOST_SIZE = 1 << 24
+SECONDS = number(0.0, 1e4)
+ROWS = ("top_ids", "top_logits", "log_normalizer")
+"""Tensors with a row for each token of a request but the first."""
 
 
 @dataclass(frozen=True)
@@ -34,21 +41,29 @@ class Identity:
         vocab_size, context_length, layers, hidden_size, eos_tokens: as in its configuration.
     """
 
-    name: str
-    vocabulary: str
-    vocab_size: int
-    context_length: int
-    layers: int
-    hidden_size: int
-    eos_tokens: tuple[int, ...]
+    name: str = checked(text(MOST_NAME))
+    vocabulary: str = checked(text(MOST_NAME))
+    vocab_size: int = checked(whole(1, MOST_SIZE))
+    context_length: int = checked(whole(1, MOST_SIZE))
+    layers: int = checked(whole(1, MOST_SIZE))
+    hidden_size: int = checked(whole(1, MOST_SIZE))
+    eos_tokens: tuple[int, ...] = checked(listed(whole(0, MOST_SIZE), MOST_NAME))
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "eos_tokens", tuple(self.eos_tokens))
 
     @classmethod
     def of(cls, config: ModelConfig, tokenizer: Tokenizer | None = None) -> Identity:
         """The identity of a model."""
         return cls(
-            config.name, _fingerprint(tokenizer) if tokenizer else "", config.vocab_size,
-            config.context_length, config.layers, config.hidden_size, tuple(config.eos_tokens),
-        )  # fmt: skip
+            name=config.name,
+            vocabulary=_fingerprint(tokenizer) if tokenizer else "",
+            vocab_size=config.vocab_size,
+            context_length=config.context_length,
+            layers=config.layers,
+            hidden_size=config.hidden_size,
+            eos_tokens=config.eos_tokens,
+        )
 
     def require(self, llm: LLM) -> None:
         """Raise InvalidInput unless ``llm`` has the recorded model's name, sizes and vocabulary."""
@@ -59,7 +74,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class Timing:
-    """What a plain step took in the engine, beside what the cost curve says of its forward.
+    """What a plain step took in the engine, in addition to what the cost curve says.
 
     Attributes:
         forward: seconds that a forward of one row takes beyond the cost curve; may be negative.
@@ -68,11 +83,11 @@ class Timing:
         top_k, sample: seconds for one row of the two vocabulary-sized operations.
     """
 
-    forward: float = 0.0
-    python: float = 2e-4
-    top_k: float = 0.0
-    sample: float = 0.0
-    row: float = 0.0
+    forward: float = checked(number(-1e4, 1e4), 0.0)
+    python: float = checked(SECONDS, 2e-4)
+    top_k: float = checked(SECONDS, 0.0)
+    sample: float = checked(SECONDS, 0.0)
+    row: float = checked(SECONDS, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +98,7 @@ class Request:
         id, group: of the workload.
         prompt: int32 [p].
         output: int32 [n], the stop token included.
-        tail: int32 [m], what the target would have said after a stop: a draft may go on there.
+        tail: int32 [m], how the target would go on after a stop: a draft may go on there.
         top_ids: int32 [t - 1, k] for a text of t = p + n + m tokens; row i is about token i + 1:
             the most likely ones, best first, before any processor.
         top_logits: float32 [t - 1, k], their logits.
@@ -144,16 +159,39 @@ class Recording:
 
     def save(self, path: Path) -> None:
         """Write one file (safetensors); the path never holds half of it."""
-        from paradecode.measure.replay.file import write
-
-        write(self, path)
+        check(self)
+        sizes = [[len(r.prompt), len(r.output), len(r.tail), r.max_tokens] for r in self.requests]
+        header = {
+            "model": asdict(self.model),
+            "params": asdict(self.params),
+            "curve": asdict(self.curve),
+            "timing": asdict(self.timing),
+            "requests": [[request.id, request.group] for request in self.requests],
+        }
+        tensors = {
+            "tokens": np.concatenate([request.text for request in self.requests]),
+            "lengths": np.array(sizes),
+            **{name: np.concatenate([getattr(r, name) for r in self.requests]) for name in ROWS},
+        }
+        file.write(path, header, tensors)
 
     @classmethod
     def load(cls, path: Path) -> Recording:
         """Read what :meth:`save` wrote; raises InvalidInput for anything else."""
-        from paradecode.measure.replay.file import read
+        given, tensors = file.read(path)
+        header = build(_Header, given, "recording")
+        requests = _requests(header.requests, tensors)
+        made = cls(header.model, header.params, header.curve, header.timing, requests)
+        check(made)
+        return made
 
-        return read(path)
+
+def cost_curve(name: str, given: Any) -> CostCurve:
+    """A cost curve from JSON; raises InvalidInput unless it is one."""
+    curve: CostCurve = build(CostCurve, given, name)
+    if not curve.sound:
+        raise InvalidInput(name, given, "give seconds for ascending rows and contexts")
+    return curve
 
 
 def check(recording: Recording) -> None:
@@ -171,9 +209,8 @@ def check(recording: Recording) -> None:
 
 def _check_request(request: Request, model: Identity, k: int) -> None:
     where = f"recording request {request.id!r}"
-    given = {"prompt": request.prompt, "output": request.output, "tail": request.tail,
-             "top ids": request.top_ids}  # fmt: skip
-    for name, ids in given.items():
+    for name in ("prompt", "output", "tail", "top_ids"):
+        ids = getattr(request, name)
         if ids.size and not (ids.min() >= 0 and ids.max() < model.vocab_size):
             raise InvalidInput(f"{where} {name}", "a token id", f"ids are below {model.vocab_size}")
     if len(request.prompt) == 0 or not 1 <= len(request.output) <= request.max_tokens:
@@ -187,6 +224,62 @@ def _check_request(request: Request, model: Identity, k: int) -> None:
     sound = np.isfinite(request.top_logits).all() and np.isfinite(request.log_normalizer).all()
     if not sound or (np.diff(request.top_logits, axis=1) > 0).any():
         raise InvalidInput(f"{where} top logits", "values", "they are finite and the best is first")
+
+
+def _sampling(name: str, value: Any) -> SamplingParams:
+    return SamplingParams.from_mapping(mapping(name, value))
+
+
+def _id_and_group(name: str, value: Any) -> list[str]:
+    texts: list[str] = listed(text(MOST_NAME), 2)(name, value)
+    if len(texts) != 2:
+        raise InvalidInput(name, value, "give an id and a group")
+    return texts
+
+
+@dataclass(frozen=True)
+class _Header:
+    """The JSON header of a file."""
+
+    model: Identity = checked(nested(Identity))
+    params: SamplingParams = checked(_sampling)
+    curve: CostCurve = checked(cost_curve)
+    timing: Timing = checked(nested(Timing))
+    requests: list[list[str]] = checked(listed(_id_and_group, MOST_SIZE))
+
+
+def _requests(named: list[list[str]], tensors: dict[str, NDArray[Any]]) -> tuple[Request, ...]:
+    """The requests of a file: their tokens and rows follow one another in the tensors."""
+    tokens, lengths, top_ids = tensors["tokens"], tensors["lengths"], tensors["top_ids"]
+    if lengths.shape != (len(named), 4) or tokens.ndim != 1 or top_ids.ndim != 2:
+        raise InvalidInput("recording lengths", lengths.shape, f"expected [{len(named)}, 4]")
+    if not 1 <= top_ids.shape[1] <= MOST_TOP:
+        raise InvalidInput("recording top_ids", top_ids.shape, f"1 to {MOST_TOP} a row")
+    if lengths.min(initial=0) < 0 or lengths.max(initial=0) > 1 << 31:
+        raise InvalidInput("recording lengths", "a length", "lengths are not negative")
+    if int(lengths[:, :3].sum()) != len(tokens):
+        raise InvalidInput("recording lengths", int(lengths[:, :3].sum()), f"sum to {len(tokens)}")
+    rows = len(tokens) - len(named)  # No row is about the first token of a text.
+    for name in ROWS:
+        if len(tensors[name]) != rows:
+            raise InvalidInput(f"recording {name}", tensors[name].shape, f"give {rows} rows")
+    texts = np.split(tokens, np.cumsum(lengths[:, :3])[:-1])
+    ends = np.cumsum(lengths[:, :3].sum(axis=1) - 1)[:-1]
+    top = {name: np.split(tensors[name], ends) for name in ROWS}
+    return tuple(
+        Request(
+            id=name,
+            group=group,
+            prompt=texts[3 * index],
+            output=texts[3 * index + 1],
+            tail=texts[3 * index + 2],
+            top_ids=top["top_ids"][index],
+            top_logits=top["top_logits"][index],
+            log_normalizer=top["log_normalizer"][index],
+            max_tokens=int(lengths[index, 3]),
+        )
+        for index, (name, group) in enumerate(named)
+    )
 
 
 def _fingerprint(tokenizer: Tokenizer) -> str:

@@ -19,14 +19,14 @@ from paradecode.core.decoder import Decoder, Steps
 from paradecode.core.logits import Logits, Warp
 from paradecode.core.request import Forward
 from paradecode.core.sampling import SamplingParams
-from paradecode.core.sequence import Sequence as LiveRequest
+from paradecode.core.sequence import Sequence as MethodSequence
 from paradecode.core.tree import EMPTY
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
-from paradecode.measure.replay.driving import finish
 from paradecode.measure.replay.recording import Request, Timing
+from paradecode.measure.serving import finish
 from paradecode.methods.draft.plain import Plain
 from paradecode.methods.draft.verifiers import coupled
 from paradecode.methods.registry import parse
@@ -112,9 +112,9 @@ def _steps(
 ) -> _Steps | None:
     first: list[float] = []
 
-    def mark(sequence: LiveSequence) -> None:
+    def mark(sequences: Sequence[LiveSequence]) -> None:
         if not first:
-            first.append(sequence.timer.target)
+            first.append(sequences[0].timer.target)
 
     params = SamplingParams(max_tokens=64, ignore_eos=True)
     sequence = finish(engine, GenerationRequest(prompt, decoder, params, salt="timing"), mark)
@@ -140,7 +140,7 @@ class _LastReply:
 
     logits: Logits
 
-    def decode(self, seq: LiveRequest) -> Steps:
+    def decode(self, seq: MethodSequence) -> Steps:
         while not seq.finished:
             reply = yield Forward(seq.pending)
             self.logits = reply.logits

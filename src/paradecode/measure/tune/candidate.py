@@ -24,7 +24,7 @@ BUDGETS = ("auto", "fixed", "confidence")
 
 
 @dataclass(frozen=True)
-class Candidate:
+class CandidateMethod:
     """Drafters, fused if there are several.
 
     Attributes:
@@ -36,7 +36,7 @@ class Candidate:
     loop: Settings = ()
 
     @classmethod
-    def of(cls, name: str) -> Candidate:
+    def of(cls, name: str) -> CandidateMethod:
         """A method with its defaults."""
         return cls(((name, ()),))
 
@@ -45,11 +45,11 @@ class Candidate:
         texts = [written(other, dict(own)) for other, own in first]
         return "+".join([*texts, written(name, {**dict(settings), **dict(self.loop)})])
 
-    def fused(self, other: Candidate) -> Candidate:
+    def fused(self, other: CandidateMethod) -> CandidateMethod:
         """Both sets of drafters, with this one's loop."""
-        return Candidate((*self.parts, *other.parts), self.loop)
+        return CandidateMethod((*self.parts, *other.parts), self.loop)
 
-    def neighbours(self, files: Files) -> Iterator[Candidate]:
+    def neighbours(self, files: Files) -> Iterator[CandidateMethod]:
         """Candidates that differ in one setting; ``files`` are what settings may be given."""
         for index, (name, own) in enumerate(self.parts):
             for entry in find(name).parameters:
@@ -71,7 +71,7 @@ class Candidate:
             for settings in _changed(self.loop, LOOP[name], values):
                 yield replace(self, loop=settings)
 
-    def without(self) -> Iterator[tuple[str, Candidate]]:
+    def without(self) -> Iterator[tuple[str, CandidateMethod]]:
         """(part, this candidate without it): each drafter of several, and each setting."""
         for index, (name, own) in enumerate(self.parts):
             if len(self.parts) > 1:

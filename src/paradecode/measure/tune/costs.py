@@ -1,25 +1,44 @@
-"""What a search has measured rather than counted: kept, a search can be repeated exactly."""
+"""What a search has measured rather than counted: with it, a search can be repeated exactly."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from paradecode.core.checks import build, checked, mapping, number
 from paradecode.core.errors import InvalidInput
 from paradecode.engine.cost import CostCurve
-from paradecode.measure.replay.recording import Timing
+from paradecode.measure.replay.recording import Timing, cost_curve
 
-MOST_SECONDS = 1e6
+ALWAYS = {"forward", "python", "top_k", "sample"}
+"""Times that every profile has; ``row`` is missing in older ones."""
+
+
+def _timing(name: str, given: Any) -> Timing:
+    if not mapping(name, given).keys() >= ALWAYS:
+        raise InvalidInput(name, sorted(given), f"give {', '.join(sorted(ALWAYS))}")
+    timing: Timing = build(Timing, given, name)
+    return timing
+
+
+def _python(name: str, given: Any) -> dict[str, float]:
+    seconds = number(-1e6, 1e6)
+    return {str(key): seconds(name, value) for key, value in mapping(name, given).items()}
 
 
 @dataclass
 class Costs:
-    """Attributes: t(rows, context), constants of replay, and the Python seconds of each replay
-    (see :meth:`paradecode.measure.tune.scores.Scores.key`)."""
+    """Measured times of a search.
 
-    curve: CostCurve
-    timing: Timing
-    python: dict[str, float] = field(default_factory=dict)
+    Attributes:
+        curve: t(rows, context).
+        timing: constants of replay.
+        python: seconds of each replay (see :meth:`paradecode.measure.tune.search.Scores.key`).
+    """
+
+    curve: CostCurve = checked(cost_curve)
+    timing: Timing = checked(_timing)
+    python: dict[str, float] = field(default_factory=dict, metadata={"check": _python})
 
     def record(self) -> dict[str, Any]:
         """As a profile holds them."""
@@ -27,26 +46,8 @@ class Costs:
 
     @classmethod
     def of(cls, record: Any) -> Costs:
-        """Read what :meth:`record` gave.
-
-        Raises:
-            InvalidInput: for anything else.
-        """
-        try:
-            curve, timing, python = record["curve"], record["timing"], record["python"]
-            timing = {"row": 0.0, **timing}  # Profiles from before it was measured.
-            costs = cls(
-                CostCurve(
-                    tuple(int(k) for k in curve["rows"]),
-                    tuple(int(c) for c in curve["contexts"]),
-                    tuple(tuple(float(t) for t in column) for column in curve["seconds"]),
-                ),
-                Timing(**{entry.name: float(timing[entry.name]) for entry in fields(Timing)}),
-                {str(key): float(value) for key, value in python.items()},
-            )
-        except (KeyError, TypeError, ValueError, AttributeError):
-            raise InvalidInput("costs", type(record).__name__, "give those of a profile") from None
-        seconds = [*costs.python.values(), *asdict(costs.timing).values()]
-        if not costs.curve.sound or not all(abs(s) < MOST_SECONDS for s in seconds):
-            raise InvalidInput("costs", "seconds", "give finite times on an ascending grid")
+        """Read what :meth:`record` gave; raises InvalidInput for anything else."""
+        if not isinstance(record, dict) or "python" not in record:
+            raise InvalidInput("costs", type(record).__name__, "give those of a profile")
+        costs: Costs = build(cls, record, "costs")
         return costs

@@ -1,11 +1,17 @@
-"""The search: all drafters, the settings of the best, fusions of these, and their settings."""
+"""The search by replay: all drafters, settings of the best, their fusions, and settings of these.
+
+Candidates are ranked by the speed that replay predicts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 
-from paradecode.measure.tune.candidate import Candidate, Files
-from paradecode.measure.tune.scores import Scores
+from paradecode.core.errors import InvalidInput
+from paradecode.measure.replay import Recording, play
+from paradecode.measure.replay.player import PLAIN
+from paradecode.measure.tune.candidate import CandidateMethod, Files
 
 FIRST, SECOND = 5, 3
 """Drafters whose settings are searched, and how many of those are fused with one another."""
@@ -16,13 +22,57 @@ STRIDES = 4
 NOTHING: Files = {}
 
 
+@dataclass
+class Scores:
+    """Plays candidates on a recording, each once for each set of prompts.
+
+    What replay counts is the same every time. What it measures is Python's part, so those seconds
+    are kept.
+
+    Attributes:
+        python: seconds of Python by :meth:`key`; given those of an earlier search, a search decides
+            as that one did.
+        played: called for each replay.
+    """
+
+    recording: Recording
+    python: dict[str, float] = field(default_factory=dict)
+    played: Callable[[], None] = lambda: None
+    _speeds: dict[str, float] = field(default_factory=dict, repr=False)
+
+    def speed(self, candidate: CandidateMethod, prompts: Collection[str]) -> float:
+        """Predicted decode tokens per second; 0 for a candidate that cannot be played."""
+        key = self.key(str(candidate), prompts)
+        if key not in self._speeds:
+            try:
+                totals = play(self.recording, str(candidate), prompts=prompts).totals()
+            except InvalidInput:
+                self._speeds[key] = 0.0
+                return 0.0
+            self.played()
+            python = self.python.setdefault(key, totals.seconds - totals.forward_seconds)
+            seconds = totals.forward_seconds + python
+            self._speeds[key] = totals.later / seconds if seconds > 0 else 0.0
+        return self._speeds[key]
+
+    def speed_up(self, candidate: CandidateMethod, prompts: Collection[str]) -> float:
+        """Predicted speed over that of plain decoding."""
+        plain = self.speed(CandidateMethod.of(PLAIN), prompts)
+        return self.speed(candidate, prompts) / plain if plain else 0.0
+
+    @staticmethod
+    def key(spec: str, prompts: Collection[str]) -> str:
+        """How :attr:`python` names a replay."""
+        return f"{spec} on {len(prompts)} prompts from {min(prompts)}"
+
+
 def search(
     scores: Scores,
     names: Sequence[str],
     few: Collection[str],
     many: Collection[str],
     files: Files = NOTHING,
-) -> list[Candidate]:
+) -> list[CandidateMethod]:
     """Candidates, the best first.
 
     Args:
@@ -31,7 +81,7 @@ def search(
         many: prompts that decide the order of what came of it; ``few`` among them.
         files: what settings that name files may be given.
     """
-    drafters = _ranked(scores, [Candidate.of(name) for name in names], few)
+    drafters = _ranked(scores, [CandidateMethod.of(name) for name in names], few)
     tuned = _ranked(scores, [climb(scores, one, few, files) for one in drafters[:FIRST]], few)
     pairs = [
         first.fused(second)
@@ -44,8 +94,8 @@ def search(
 
 
 def climb(
-    scores: Scores, start: Candidate, prompts: Collection[str], files: Files = NOTHING
-) -> Candidate:
+    scores: Scores, start: CandidateMethod, prompts: Collection[str], files: Files = NOTHING
+) -> CandidateMethod:
     """Change one setting at a time, the best change first, while that pays."""
     best = start
     for _ in range(STRIDES):
@@ -58,7 +108,7 @@ def climb(
 
 
 def _ranked(
-    scores: Scores, candidates: Sequence[Candidate], prompts: Collection[str]
-) -> list[Candidate]:
+    scores: Scores, candidates: Sequence[CandidateMethod], prompts: Collection[str]
+) -> list[CandidateMethod]:
     """Without repetitions, the fastest first."""
     return sorted(dict.fromkeys(candidates), key=lambda one: -scores.speed(one, prompts))

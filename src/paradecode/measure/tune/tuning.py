@@ -1,9 +1,9 @@
-"""The whole of it: record, search by replay, confirm on the engine, say why."""
+"""All of tuning: record, search by replay, confirm with the engine, say why."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import date
 from typing import Any
 
@@ -12,13 +12,13 @@ import numpy as np
 from paradecode.core.errors import InvalidInput
 from paradecode.llm import LLM
 from paradecode.measure.machine import describe
+from paradecode.measure.paired import decode_by_turns, equal, speed_up
 from paradecode.measure.prompts import Item
 from paradecode.measure.replay import record, replayable
-from paradecode.measure.tune.candidate import Candidate
-from paradecode.measure.tune.confirm import Confirmed, confirm
+from paradecode.measure.statistics import Interval
+from paradecode.measure.tune.candidate import CandidateMethod
 from paradecode.measure.tune.costs import Costs
-from paradecode.measure.tune.scores import Scores
-from paradecode.measure.tune.search import search
+from paradecode.measure.tune.search import PLAIN, Scores, search
 from paradecode.methods.draft.ngram_table import packaged
 from paradecode.methods.profile import SCHEMA
 
@@ -27,7 +27,10 @@ DEFAULT = "prompt-lookup"
 """What is measured beside the finalists: what users have without a profile."""
 HELD_OUT, FEW = 1 / 3, 24
 """Share of the prompts that only confirm, and prompts on which settings are tried."""
-LEAST = 6
+FEWEST = 6
+"""Prompts."""
+LEAST = 0.97
+"""A method that makes a group of prompts slower than this is passed over, if another does not."""
 
 
 def tune(
@@ -51,8 +54,8 @@ def tune(
     Raises:
         InvalidInput: for too few prompts, or a model that the methods cannot decode.
     """
-    if len(items) < LEAST:
-        raise InvalidInput("workload", len(items), f"give at least {LEAST} prompts")
+    if len(items) < FEWEST:
+        raise InvalidInput("workload", len(items), f"give at least {FEWEST} prompts")
     tuning, held_out = split(items, seed)
     stage("recording", None)
     recording = record(llm, tuning)
@@ -65,7 +68,7 @@ def tune(
     own = (llm.config.name,) if packaged(llm.config.name) else ()
     files = {"prompt-lookup.table": (*own, *tables)}
     ranked = search(scores, replayable(recording), few, many, files)
-    default = Candidate(((DEFAULT, tuple(("table", name) for name in own)),))
+    default = CandidateMethod(((DEFAULT, tuple(("table", name) for name in own)),))
     finalists = list(dict.fromkeys([*ranked[:FINALISTS], default]))
     step = stage("confirming", len(held_out) * (len(finalists) + 1))
     confirmed = confirm(llm, held_out, finalists, step)
@@ -110,6 +113,52 @@ def split(items: Sequence[Item], seed: int) -> tuple[list[Item], list[Item]]:
     ordered = [item for _, item in turns]
     held = round(len(items) * HELD_OUT)
     return ordered[:-held], ordered[-held:]
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    """A finalist, measured.
+
+    Attributes:
+        speed_up: over plain decoding, token-weighted.
+        groups: the same by group.
+        equal: outputs that are those of plain decoding, of ``prompts``.
+    """
+
+    candidate: CandidateMethod
+    speed_up: Interval
+    groups: dict[str, Interval]
+    equal: int
+    prompts: int
+
+    @property
+    def worst(self) -> float:
+        return min(found.value for found in self.groups.values())
+
+
+def confirm(
+    llm: LLM,
+    items: Sequence[Item],
+    candidates: Sequence[CandidateMethod],
+    progress: Callable[[], None] = lambda: None,
+) -> list[Confirmed]:
+    """Measure candidates against plain decoding; the best first.
+
+    Those that slow no group down come first, then the fastest overall.
+    """
+    specs = [str(candidate) for candidate in candidates]
+    runs = decode_by_turns(llm, items, [PLAIN, *specs], salt="tune", progress=progress)
+    groups = list(dict.fromkeys(item.group for item in items))
+    found = []
+    for candidate, spec in zip(candidates, specs, strict=True):
+        overall = speed_up(runs, spec, PLAIN)
+        by_group = {group: speed_up(runs, spec, PLAIN, group) for group in groups}
+        if overall is None:
+            continue  # Every answer is one token long: there is nothing to speed up.
+        measured = {group: value for group, value in by_group.items() if value is not None}
+        same = equal(runs, spec, PLAIN)
+        found.append(Confirmed(candidate, overall, measured, same, len(items)))
+    return sorted(found, key=lambda one: (one.worst < LEAST, -one.speed_up.value))
 
 
 def _measured(one: Confirmed, predicted: float) -> dict[str, Any]:
