@@ -244,22 +244,6 @@ def test_leaving_cancels(folder: str) -> None:
     run(test)
 
 
-def test_cancelling_by_id(folder: str) -> None:
-    async def test() -> None:
-        async with opened(folder) as pool:
-            last = None
-            async for event in pool.submit("m", ask("a", ignore_eos=True, max_tokens=4000)):
-                if isinstance(event, OutputChunk):
-                    pool.cancel("a")
-                    pool.cancel("unknown")
-                last = event
-            assert isinstance(last, Done)
-            assert last.finish_reason == "cancelled"
-            assert last.stats.generated < 4000
-
-    run(test)
-
-
 def test_a_slow_reader_is_cancelled(folder: str) -> None:
     async def test() -> None:
         bounds = Bounds(full=10_000, most=20_000, patience=60.0)

@@ -10,8 +10,8 @@ from typing import Any
 from starlette.requests import Request
 
 from paradecode.serve import wire
-from paradecode.serve.audit import Note
 from paradecode.serve.errors import ApiError
+from paradecode.serve.log import Note
 from paradecode.serve.merge import merged
 from paradecode.serve.protocol.fields import Common
 from paradecode.serve.security import tenant

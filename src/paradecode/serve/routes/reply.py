@@ -20,7 +20,7 @@ Part = tuple[dict[str, Any], dict[str, Any]]
 """A choice in a streamed event, and what the event says beside its choices."""
 
 
-class Reply(ABC):
+class RouteReply(ABC):
     """The outputs of a generation in the form of one route."""
 
     def __init__(self, job: Generation) -> None:
@@ -41,7 +41,7 @@ class Reply(ABC):
         return JSONResponse(self.whole(await unless_gone(request, self.job.outputs())))
 
 
-class ChoicesReply(Reply):
+class ChoicesReply(RouteReply):
     """A list of choices, one an output: chats and completions."""
 
     prefix: ClassVar[str]

@@ -16,7 +16,7 @@ from paradecode.serve.outputs import metrics, now, usage
 from paradecode.serve.protocol.answers import ResponseObject
 from paradecode.serve.protocol.responses import ResponsesRequest
 from paradecode.serve.reading import reading
-from paradecode.serve.routes.reply import Reply
+from paradecode.serve.routes.reply import RouteReply
 from paradecode.serve.sse import event
 from paradecode.serve.wire import Done
 
@@ -31,7 +31,7 @@ async def respond(
     return await _ResponseReply(Generation(request, body), body).response(request)
 
 
-class _ResponseReply(Reply):
+class _ResponseReply(RouteReply):
     def __init__(self, job: Generation, body: ResponsesRequest) -> None:
         super().__init__(job)
         job.ask([body.prompt()], body.sampling())
