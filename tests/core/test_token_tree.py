@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paradecode.core.errors import DecoderError
-from paradecode.core.tree import EMPTY, ROOT, TokenTree
+from paradecode.core.tree import EMPTY, ROOT, TokenTree, TreeBuilder
 
 
 @st.composite
@@ -96,6 +96,8 @@ def test_malformed_trees_are_refused(tokens, parents, estimates):
 def test_derived_arrays_follow_the_paths(tree):
     for node in range(len(tree)):
         nodes = path(tree, node)
+        assert tree.path(node) == nodes
+        assert tree.tokens_to(node) == tree.tokens[nodes].tolist()
         assert tree.depths[node] == len(nodes)
         assert np.flatnonzero(tree.visibility[node]).tolist() == nodes
         assert tree.reach[node] == np.prod(tree.estimates[nodes])
@@ -135,3 +137,59 @@ def test_child_finds_every_first_node(tree):
         if edge not in seen:
             assert tree.child(*edge) == node
         seen.add(edge)
+
+
+@given(trees(), st.lists(st.integers(0, 3), max_size=6))
+def test_follow_goes_as_far_as_the_tree(tree, tokens):
+    met = tree.follow(tokens)
+    assert tree.tokens[met].tolist() == tokens[: len(met)]
+    for node, parent in zip(met, [ROOT, *met]):
+        assert tree.child(parent, int(tree.tokens[node])) == node
+    if len(met) < len(tokens):
+        assert tree.child(met[-1] if met else ROOT, tokens[len(met)]) is None
+
+
+@given(trees(), trees())
+def test_locate_finds_the_paths_that_both_have(one, other):
+    other = TokenTree.merge([TokenTree.chain([9]), other])  # No equal children.
+    found = one.locate(other)
+    assert found.pop(ROOT) == ROOT
+    assert all(one.tokens_to(node) == other.tokens_to(same) for node, same in found.items())
+    assert {*map(tuple, map(one.tokens_to, found))} == {*words(one)} & {*words(other)}
+
+
+@given(trees(), trees(), st.data())
+def test_extend_hangs_roots_where_it_is_told(tree, other, data):
+    assert words(tree.extend(other)) == words(tree) + words(other)
+    under = [data.draw(st.integers(ROOT, len(tree) - 1)) for _ in range(len(other))]
+    longer = tree.extend(other, np.array(under, np.int32))
+    roots = [other.path(node)[0] for node in range(len(other))]
+    assert words(longer) == words(tree) + [
+        (*tree.tokens_to(under[root]), *word) for root, word in zip(roots, words(other))
+    ]
+    with pytest.raises(DecoderError, match="token tree"):
+        tree.extend(TokenTree.chain([1]), np.array([len(tree)], np.int32))
+
+
+@given(trees())
+def test_a_builder_merges_equal_children(tree):
+    builder, place = TreeBuilder(), {ROOT: ROOT}
+    for node, (parent, token) in enumerate(zip(tree.parents.tolist(), tree.tokens.tolist())):
+        place[node] = builder.add(place[parent], token, float(tree.estimates[node]))
+    built = builder.tree()
+    assert len(set(words(built))) == len(built) == len(builder)
+    assert set(words(built)) == set(words(tree))
+    assert [words(built)[place[node]] for node in range(len(tree))] == words(tree)
+    assert all(built.children(node) == builder.children(node) for node in range(ROOT, len(built)))
+    assert built.is_chain == all(parent == node - 1 for node, parent in enumerate(built.parents))
+
+
+def test_a_built_chain_is_a_tree_of_width_one():
+    builder = TreeBuilder()
+    assert builder.tree() is EMPTY
+    for token in (5, 6, 7):
+        builder.add(len(builder) - 1, token, 0.5)
+    tree = builder.tree()
+    assert tree.is_chain
+    assert (tree.tokens.tolist(), tree.parents.tolist()) == ([5, 6, 7], [-1, 0, 1])
+    assert (tree.tokens.dtype, tree.estimates.dtype) == (np.int32, np.float32)

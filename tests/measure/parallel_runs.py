@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from paradecode.measure.machine import Machine
-from paradecode.measure.suites.parallel.results import Answer, Item, Results, Run
+from paradecode.measure.results import Counts, EngineInfo, ItemInfo, Record, Results
 
 MACHINE = Machine("Test CPU", 2, 2**34, ("avx2",), "Linux x86_64", "3.11")
 TASKS = ("copy", "shuffle")
@@ -29,24 +29,35 @@ def make(
 ) -> Results:
     """Every method on ``count`` items of each task, one in a batch."""
     items = tuple(
-        Item(f"{task}/0/{n}", task, f"{task}: {n}", str(n), 32)
+        ItemInfo(f"{task}/0/{n}", f"{task}/0/{n}", task, 5, 32, f"{task}: {n}", str(n))
         for task in tasks
         for n in range(count)
     )
-    runs = []
+    records = []
     for method, own in methods.items():
-        for item in items:
+        counts = Counts(own.forwards, own.rows, deciding=own.forwards)
+        for unit, item in enumerate(items):
             number = int(item.id.rpartition("/")[2])
-            right = not own.breaks(item.task, number)
+            right = not own.breaks(item.group, number)
             tokens = tuple(range(10 if right and not own.changes else 11, 10 + TOKENS))
             tokens += (0,) * (TOKENS - len(tokens))
-            answer = Answer(tokens, "text", right, own.forwards, own.rows, own.forwards)
-            runs.append(Run(method, (item.id,), own.seconds, (answer,)))
+            records.append(
+                Record(
+                    method, item.id, 0, tokens, unit=unit, wall_seconds=own.seconds, right=right,
+                    counts=counts, text="text",
+                )
+            )  # fmt: skip
     return Results(
-        created="2030-01-01T00:00:00+00:00", commit="abc", versions={"paradecode": "0"},
-        model="toy", weights="0" * 64, machine=MACHINE,
-        settings={"backend": "native", "threads": 1, "batch": 1, "seed": 0},
-        methods=tuple(methods), items=items, runs=tuple(runs),
+        created="2030-01-01T00:00:00+00:00", commit="abc", model="toy", machine=MACHINE,
+        settings={
+            "suite": "parallel", "backend": "native", "threads": 1, "batch": 1, "seed": 0,
+            "weights": "0" * 64,
+        },
+        items=items, records=tuple(records),
+        engines=tuple(
+            EngineInfo(method, "paradecode", "native", method, versions={"paradecode": "0"})
+            for method in methods
+        ),
     )  # fmt: skip
 
 

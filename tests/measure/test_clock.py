@@ -13,7 +13,7 @@ from paradecode.core.sampling import SamplingParams
 from paradecode.core.tree import TokenTree
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
-from paradecode.measure.suites.generation.clock import Clock, Clocked, TimedLogits, is_draft
+from paradecode.measure.clock import Clock, Clocked, TimedLogits, is_draft
 from paradecode.methods.registry import parse
 from paradecode.testing.toy import LetterText, ToyBackend, toy_config
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from paradecode.core.errors import InvalidInput
-from paradecode.measure.compare import changes, common_baseline, head, rows, warnings
+from paradecode.measure.compare import changes, columns, common_baseline, warnings
 from paradecode.measure.figures import figures, smallest_batch, usual_baseline
 from paradecode.measure.results import Counts, EngineInfo, ItemInfo, Record, Results, Score
+from paradecode.measure.tables import cells, heads
 
 COUNTS = Counts(forwards=10, rows=100, draft_forwards=5, draft_rows=20, drafts=8, drafted=40,
                 accepted=12, accepted_per_position=(8, 4), target=0.1, draft=0.05, verify=0.01,
@@ -138,8 +139,9 @@ def test_two_results_are_paired(results):
     found = {change.name: change for change in changes(results, faster(results, 2.0))}
     assert found["fast"].speed.value == pytest.approx(2.0)
     assert (found["fast"].same, found["fast"].items) == (8, 8)
-    assert rows(list(found.values()))[1][:4] == ("fast", "95.0", "190", "2.00 (2.00 to 2.00)")
-    assert rows(list(found.values()))[1][5] == "2.50 -> 2.50"
+    row = cells(columns(None), found["fast"])
+    assert row[:4] == ("fast", "95.0", "190", "2.00 (2.00 to 2.00)")
+    assert row[5] == "2.50 -> 2.50"
 
 
 def test_a_ratio_repeats_where_the_intervals_overlap(results):
@@ -155,10 +157,9 @@ def test_a_ratio_repeats_where_the_intervals_overlap(results):
     assert found["fast"].repeats is found["loose"].repeats is True
     found = {change.name: change for change in changes(results, slower, "plain")}
     assert found["fast"].repeats is False
-    table = rows(list(found.values()), "plain")
-    assert head("plain")[-3:] == ("x plain before", "x plain now", "repeats")
-    assert table[1][-3:] == ("1.00 (1.00 to 1.00)", "2.00 (2.00 to 2.00)", "no")
-    assert {len(cells) for cells in table} == {len(head("plain"))}
+    assert heads(columns("plain"))[-3:] == ("x plain before", "x plain now", "repeats")
+    row = cells(columns("plain"), found["fast"])
+    assert row[-3:] == ("1.00 (1.00 to 1.00)", "2.00 (2.00 to 2.00)", "no")
 
 
 def test_a_baseline_must_be_in_both(results):

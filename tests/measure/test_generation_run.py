@@ -11,16 +11,22 @@ from tiny_llm import write_model, write_prompts
 
 from paradecode.core.errors import InvalidInput
 from paradecode.core.request import Forward
+from paradecode.core.sampling import SamplingParams
 from paradecode.core.sequence import Verdict
 from paradecode.core.tree import EMPTY
 from paradecode.llm import LLM
+from paradecode.measure import cases as running
 from paradecode.measure.figures import figures
+from paradecode.measure.play import Unit, play
 from paradecode.measure.prompts import load_prompts
-from paradecode.measure.results import read_results
-from paradecode.measure.suites.generation import run as running
-from paradecode.measure.suites.generation.play import Sampling, Unit, play
-from paradecode.measure.suites.generation.run import mixed, units_of
-from paradecode.measure.suites.generation.suite import GenerationPlan, inputs, measure
+from paradecode.measure.result_files import read_results
+from paradecode.measure.suites.generation.suite import (
+    GenerationPlan,
+    inputs,
+    measure,
+    mixed,
+    plan_units,
+)
 from paradecode.methods.draft.verifiers import coupled
 from paradecode.methods.registry import METHODS, Method, parse, register
 
@@ -122,10 +128,12 @@ def test_from_the_command_line_to_the_files(folder, prompts, tmp_path):
 def test_every_forward_is_counted(llm, prompts):
     plan = GenerationPlan((), tuple(load_prompts(prompts)))
     items, _, _ = inputs(llm, plan)
-    unit = Unit(0, (items[0],), {})
-    (plain,) = play(llm, parse("greedy"), unit, Sampling(), "s")
-    (looked,) = play(llm, parse("prompt-lookup(budget=fixed)"), unit, Sampling(), "s")
-    (skipped,) = play(llm, parse("layer-skip(budget=fixed)"), unit, Sampling(), "s")
+    unit, greedy = Unit(0, 0, (items[0],)), SamplingParams(seed=0)
+    (plain,) = play(llm, parse("greedy"), unit, greedy, lambda item, text: None)
+    (looked,) = play(
+        llm, parse("prompt-lookup(budget=fixed)"), unit, greedy, lambda item, text: None
+    )
+    (skipped,) = play(llm, parse("layer-skip(budget=fixed)"), unit, greedy, lambda item, text: None)
     assert plain.counts.forwards == len(plain.token_ids)
     assert plain.counts.draft_forwards == plain.counts.drafts == 0
     assert looked.token_ids == skipped.token_ids == plain.token_ids
@@ -211,9 +219,9 @@ def test_no_decoder_learns_from_another(llm, prompts, tmp_path, monkeypatch):
     salts = {}
     real = running.play
 
-    def watched(llm, spec, unit, sampling, salt, round=0):
-        salts.setdefault((str(spec), len(unit.items), round, "warm" in salt), set()).add(salt)
-        return real(llm, spec, unit, sampling, salt, round)
+    def watched(llm, spec, unit, sampling, check, salt):
+        salts.setdefault((str(spec), unit.batch, unit.round, "warm" in salt), set()).add(salt)
+        return real(llm, spec, unit, sampling, check, salt)
 
     monkeypatch.setattr(running, "play", watched)
     plan = GenerationPlan(
@@ -255,11 +263,11 @@ def test_prompts_that_do_not_fit_are_left_out_and_counted(llm, prompts):
 def test_batches_mix_the_kinds_of_task(llm, prompts):
     items, _, _ = inputs(llm, GenerationPlan((), tuple(load_prompts(prompts))))
     assert [item.group for item in mixed(items)] == ["a", "b", "a", "b", "a"]
-    units = units_of(items, 2, {})
+    units = plan_units(items, GenerationPlan((), (), batches=(2,)))
     assert [len(unit.items) for unit in units] == [2, 2]
     assert all({i.group for i in unit.items} == {"a", "b"} for unit in units)
     with pytest.raises(InvalidInput, match="5 inputs"):
-        units_of(items, 6, {})
+        plan_units(items, GenerationPlan((), (), batches=(6,)))
 
 
 @pytest.mark.parametrize(
@@ -272,7 +280,6 @@ def test_batches_mix_the_kinds_of_task(llm, prompts):
         ({"batches": (0,)}, "batch"),
         ({"batches": (4, 4)}, "batch"),
         ({"batches": (10**9,)}, "batch"),
-        ({"sampling": Sampling(float("nan"))}, "temperature"),
     ],
 )
 def test_bad_plans_are_refused_before_a_model_is_loaded(change, field):
@@ -293,6 +300,7 @@ def test_bad_command_lines(tmp_path, prompts):
         (["-o", str(tmp_path / "no" / "g.json")], "output"), (["-o", "g.txt"], "output"),
         (["--suite", "parallel", "--batch", "1,2"], "one size"),
         (["--prompts", str(tmp_path / "none.jsonl")], "readable"),
+        (["--temperature", "nan", "--prompts", str(prompts)], "temperature"),
     ):  # fmt: skip
         done = paradecode(*arguments)
         assert done.exit_code == 1
@@ -301,7 +309,7 @@ def test_bad_command_lines(tmp_path, prompts):
 
 def test_sampled_runs_are_exact_too(llm, prompts, tmp_path):
     specs = ("prompt-lookup", "prompt-lookup(verifier=nss)")
-    asked, sampling = tuple(load_prompts(prompts)), Sampling(1.0, 3)
+    asked, sampling = tuple(load_prompts(prompts)), SamplingParams(temperature=1.0, seed=3)
     plan = GenerationPlan(specs, asked, max_tokens=6, sampling=sampling)
     results = measure(llm, prompts, plan, tmp_path / "j.jsonl", {}, lambda new, total: None)
     assert [each.verdict for each in figures(results)] == ["exact", "exact", "law"]

@@ -14,17 +14,12 @@ from paradecode.core.errors import InvalidInput
 from paradecode.measure.machine import describe
 from paradecode.measure.statistics import Estimate, percentile, rate, speedup
 from paradecode.measure.suites.load.asks import arrivals, draw, read_asks
+from paradecode.measure.suites.load.columns import LATENCY, THROUGHPUT, latencies
 from paradecode.measure.suites.load.plan import Endpoint, LoadPlan, OfferedLoad, read_endpoints
 from paradecode.measure.suites.load.report import document, failures, write_report
 from paradecode.measure.suites.load.results import LoadResults, Phase, StreamedAnswer
 from paradecode.measure.suites.load.summary import is_good, summarise
-from paradecode.measure.suites.load.table import (
-    LATENCY,
-    THROUGHPUT,
-    latency_rows,
-    throughput_rows,
-)
-from paradecode.measure.tables import ends
+from paradecode.measure.tables import cells, ends
 
 
 def test_percentile_intervals_are_ranks() -> None:
@@ -119,8 +114,10 @@ def test_an_endpoint_that_only_fails_has_no_figures() -> None:
     (summary,) = summarise([phase("one", answer(error="timeout: 1 s"))], PLAN)
     assert summary.first == {"p50": None, "p90": None, "p99": None}
     assert summary.throughput == Estimate(0.0)
-    assert len(throughput_rows([summary])[0]) == len(THROUGHPUT)
-    assert len(latency_rows([summary])[0]) == len(LATENCY)
+    assert cells(THROUGHPUT, summary) == ("c=2", "one", "1/1", "0.00", "", "0.00 (0 %)")
+    rows = [cells(LATENCY, line) for line in latencies([summary])]
+    assert rows[0] == ("c=2", "one", "TTFT, ms", "", "", "")
+    assert len(rows) == 3
 
 
 def test_ends_that_are_not_known() -> None:

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import copy
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 from parallel_runs import PLAIN, Behaviour, good, make
 
 from paradecode.core.errors import InvalidInput
+from paradecode.measure.result_files import read_results, results_from_json
+from paradecode.measure.results import EngineInfo
+from paradecode.measure.statistics import frontier, gain
+from paradecode.measure.suites.parallel.columns import COLUMNS, report
 from paradecode.measure.suites.parallel.compare import changes
-from paradecode.measure.suites.parallel.report import HEAD, report, row
-from paradecode.measure.suites.parallel.results import Run, read_results
-from paradecode.measure.suites.parallel.suite import judged, write_files
-from paradecode.measure.suites.parallel.summary import gain, summarise
+from paradecode.measure.suites.parallel.suite import write_files
+from paradecode.measure.suites.parallel.summary import summarise
 from paradecode.measure.suites.parallel.verdicts import is_lossless, verdicts
+from paradecode.measure.tables import cells, heads
+from repository import ROOT
+
+
+def judged(results):
+    return summarise(results), verdicts(results)
 
 
 def words(results):
@@ -24,8 +34,8 @@ def words(results):
 def changed(method: str, behaviour: Behaviour, count: int = 200):
     """The good results with one method that behaves otherwise."""
     other = make({method: behaviour}, count)
-    runs = tuple(run for run in good().runs if run.method != method) + other.runs
-    return replace(good(), runs=runs)
+    records = tuple(r for r in good().records if r.engine != method) + other.records
+    return replace(good(), records=records)
 
 
 def test_costs_a_token_and_ratios_are_those_of_the_totals():
@@ -55,7 +65,7 @@ def test_exact_match_is_counted_task_by_task():
 
 def test_a_method_that_missed_an_item_is_not_shown():
     results = good()
-    cut = replace(results, runs=results.runs[:-1])
+    cut = replace(results, records=results.records[:-1])
     assert "freedave" not in [summary.method for summary in summarise(cut)]
     assert words(cut)[1] == "not measured"
 
@@ -115,20 +125,21 @@ def test_what_was_not_run_is_not_judged():
 def test_every_line_with_a_speed_has_its_quality(tmp_path):
     summaries, found = judged(good())
     text = report(good(), summaries, found)
-    quality, speed = HEAD.index("exact match"), HEAD.index("tokens/s")
+    quality, speed = heads(COLUMNS).index("exact match"), heads(COLUMNS).index("tokens/s")
     for summary in summaries:
-        cells = row(summary)
-        assert len(cells) == len(HEAD)
-        assert "%" in cells[quality]
-        assert cells[speed]
-        assert f"| `{summary.method}` | {cells[1]} |" in text
+        row = cells(COLUMNS, summary)
+        assert "%" in row[quality]
+        assert row[speed]
+        assert f"| `{summary.method}` | {row[1]} |" in text
     assert "x as fast" not in "".join(
         line for line in text.splitlines() if "exact match" not in line
     )
 
 
 def test_files_of_a_run_and_back(tmp_path):
-    results = replace(good(), failed={"dream": "InvalidInput: a | reason"})
+    sick = EngineInfo("dream", "paradecode", "native", "dream", status="failed",
+                      reason="InvalidInput: a | reason")  # fmt: skip
+    results = replace(good(), engines=(*good().engines, sick))
     files = write_files(results, tmp_path / "p.json", *judged(results))
     assert files[:2] == [tmp_path / "p.json", tmp_path / "p.md"]
     assert read_results(files[0]) == results
@@ -145,35 +156,60 @@ def test_pictures(tmp_path):
 
 
 def test_frontier_is_what_nothing_beats():
-    from paradecode.measure.statistics import frontier
-
     assert frontier([(1, 90), (2, 95), (3, 80), (2, 70), (4, 80)]) == [1, 4]
 
 
+@pytest.fixture(scope="module")
+def old():
+    """A committed file of the schema that this suite had of its own, cut to one batch a method."""
+    data = json.loads((ROOT / "bench/results/parallel.json").read_text("utf-8"))
+    first = data["runs"][0]["items"]
+    items = [item for item in data["items"] if item["id"] in first]
+    return {**data, "items": items, "runs": [r for r in data["runs"] if r["items"] == first]}
+
+
+def test_files_of_the_old_schema_say_the_same(old):
+    results = results_from_json(Path("p.json"), old)
+    assert results.is_parallel
+    static, *others = summarise(results)
+    (run,) = [run for run in old["runs"] if run["method"] == "static"]
+    tokens = sum(len(answer["tokens"]) for answer in run["answers"])
+    assert (static.total.right, static.total.items) == (16, 16)
+    assert static.total.per_second.value == pytest.approx(tokens / run["seconds"])
+    assert static.total.per_deciding.value == 1
+    assert len(others) == len(old["methods"]) - 1
+    assert results.versions == old["versions"]
+    assert results.settings["weights"] == old["weights"]
+
+
+def test_old_figures_are_those_that_were_written_then():
+    path = ROOT / "bench/results/tiny_diffusion.json"
+    written = json.loads(path.read_text("utf-8"))["aggregates"]["methods"][0]["total"]
+    found = asdict(summarise(read_results(path))[0].total)
+    for name in ("exact", "per_forward", "per_deciding", "per_second"):
+        assert found[name] == pytest.approx(written[name], rel=1e-6)
+    assert found["rows"] == pytest.approx(written["rows"])
+
+
 @pytest.mark.parametrize(
-    "spoil",
+    ("spoil", "named"),
     [
-        lambda data: data.update(schema="paradecode-bench/1"),
-        lambda data: data.pop("machine"),
-        lambda data: data["runs"][0].update(items=["nobody"]),
-        lambda data: data["runs"][0].update(answers=[]),
-        lambda data: data.update(items=[{"id": 1}]),
-        lambda data: data.update(runs=7),
-        lambda data: data.update(settings=None),
+        (lambda data: data.update(schema="paradecode-bench/1"), "engines"),
+        (lambda data: data.pop("machine"), "machine"),
+        (lambda data: data["runs"][0].update(items=["nobody"] * 16), "nobody"),
+        (lambda data: data["runs"][0].update(answers=[]), "answer for each"),
+        (lambda data: data["runs"][0]["answers"][0].update(rows=-1), "rows"),
+        (lambda data: data.update(items=[{"id": 1}]), "id"),
+        (lambda data: data.update(runs=7), "runs"),
+        (lambda data: data.update(settings=None), "settings"),
+        (lambda data: data.update(settings={}), "settings.backend"),
     ],
 )
-def test_damaged_results_are_refused(spoil, tmp_path):
-    results = make({"static": PLAIN}, count=2)
-    path = tmp_path / "p.json"
-    write_files(results, path, *judged(results))
-    data = json.loads(path.read_text())
+def test_damaged_results_are_refused(spoil, named, old):
+    data = copy.deepcopy(old)
     spoil(data)
-    path.write_text(json.dumps(data))
-    with pytest.raises(InvalidInput):
-        read_results(path)
-    path.write_text("[1, 2")
-    with pytest.raises(InvalidInput, match="results"):
-        read_results(path)
+    with pytest.raises(InvalidInput, match=named):
+        results_from_json(Path("p.json"), data)
 
 
 def test_two_results_are_compared_on_what_both_have():
@@ -190,8 +226,7 @@ def test_two_results_are_compared_on_what_both_have():
 
 def test_batches_of_two_share_their_seconds():
     results = make({"static": PLAIN}, count=2, tasks=["copy"])
-    one, two = results.runs
-    both = Run("static", (*one.items, *two.items), 0.4, (*one.answers, *two.answers))
-    (summary,) = summarise(replace(results, runs=(both,)))
+    both = tuple(replace(r, batch=2, unit=0, wall_seconds=0.2) for r in results.records)
+    (summary,) = summarise(replace(results, records=both))
     assert summary.total.per_second.value == pytest.approx(16 / 0.4)
     assert summary.total.items == 2

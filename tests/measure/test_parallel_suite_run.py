@@ -9,10 +9,11 @@ import pytest
 from tiny_llm import write_model
 
 from paradecode.core.errors import InvalidInput, InvalidModel
+from paradecode.core.sampling import SamplingParams
 from paradecode.llm import LLM
+from paradecode.measure import cases as running
+from paradecode.measure.play import Unit, play
 from paradecode.measure.provenance import digest, weights_of
-from paradecode.measure.suites.parallel import run as running
-from paradecode.measure.suites.parallel.journal import Journal
 from paradecode.measure.suites.parallel.methods import (
     cache_of,
     canonical,
@@ -20,8 +21,15 @@ from paradecode.measure.suites.parallel.methods import (
     plain_of,
     without_cache,
 )
-from paradecode.measure.suites.parallel.run import choose_tasks, make_items, play, run_all, units_of
-from paradecode.measure.suites.parallel.suite import ParallelPlan
+from paradecode.measure.suites.parallel.suite import (
+    ParallelPlan,
+    batches_by_turns,
+    choose_tasks,
+    draw_instances,
+    make_items,
+    measure,
+)
+from paradecode.measure.tasks.task import TaskInstance
 from paradecode.measure.tasks.tasks import BY_NAME
 from paradecode.methods.canvas.caches import CACHES
 from paradecode.methods.registry import methods, parse
@@ -55,9 +63,11 @@ def test_from_the_command_line_to_the_files(folder, tmp_path):
     arguments = ["-m", str(folder), "--threads", "1", *SHORT, "--instances", "3", "-o", str(output)]
     assert paradecode(*arguments) == 0
     data = json.loads(output.read_text())
-    assert data["methods"] == ["static", "threshold(threshold=0.01)", "freedave"]
+    assert [each["name"] for each in data["engines"]] == [
+        "static", "threshold(threshold=0.01)", "freedave",
+    ]  # fmt: skip
     assert len(data["items"]) == 6
-    assert len(data["runs"]) == 18
+    assert len(data["records"]) == 18
     by_name = {entry["method"]: entry for entry in data["aggregates"]["methods"]}
     assert by_name["static"]["total"]["items"] == 6
     fast = by_name["threshold(threshold=0.01)"]["versus"]
@@ -75,86 +85,94 @@ def test_what_was_measured_is_not_measured_again(folder, tmp_path, monkeypatch):
     arguments = ["-m", str(folder), "--threads", "1", *SHORT, "-o", str(output)]
     real, calls = running.play, []
 
-    def interrupted(llm, method, unit, seed):
-        calls.append((method, unit[0].id))
+    def interrupted(*given):
+        calls.append(given)
         if len(calls) == 7:
             raise KeyboardInterrupt
-        return real(llm, method, unit, seed)
+        return real(*given)
 
     monkeypatch.setattr(running, "play", interrupted)
     assert paradecode(*arguments, "--instances", "2") == 130
     assert not output.exists()
     before = output.with_suffix(".jsonl").read_text().splitlines()
     assert len(before) == 1 + 6 - 3  # Settings; six calls, of which three warmed up.
-    calls[:] = [("", "")] * 100
+    calls[:] = [()] * 100
     assert paradecode(*arguments, "--instances", "2") == 0
     after = output.with_suffix(".jsonl").read_text().splitlines()
     assert after[: len(before)] == before
     assert len(after) == 1 + 2 * 2 * 3
     calls.clear()
-    calls[:] = [("", "")] * 100
+    calls[:] = [()] * 100
     assert paradecode(*arguments, "--instances", "2") == 0
     assert len(calls) == 100
     assert paradecode(*arguments, "--instances", "2", "--seed", "1") == 1
 
 
+GREEDY = SamplingParams(seed=0)
+
+
+def items_of(llm, tasks, count):
+    return make_items(llm, draw_instances(choose_tasks(tasks), count, seed=0))
+
+
+def played(llm, method, items, check=lambda item, text: None):
+    return play(llm, parse(method), Unit(0, 0, tuple(items)), GREEDY, check)
+
+
 def test_answers_and_their_costs(llm):
-    items = make_items(llm, choose_tasks(["copy", "addition"]), 2, seed=0)
-    assert [item.canvas for item in items] == [32, 32, 64, 64]
-    assert items == make_items(llm, choose_tasks(["addition", "copy"]), 2, seed=0)
-    run = play(llm, "static", items[:2])
-    for item, answer in zip(items, run.answers):
-        assert answer.right == BY_NAME["copy"].accepts(
-            item.prompt, item.answer, answer.text.strip()
-        )
-        assert answer.forwards <= item.canvas
-        assert answer.deciding <= min(answer.forwards, len(answer.tokens))
-        assert answer.rows >= answer.forwards * item.canvas
-    once = play(llm, "static(steps=1)", items[:1]).answers[0]
-    assert (once.forwards, once.deciding) == (1, 1)
+    items = items_of(llm, ["copy", "addition"], 2)
+    assert [item.max_tokens for item in items] == [32, 32, 64, 64]
+    assert items == items_of(llm, ["addition", "copy"], 2)
+    for item, record in zip(items, played(llm, "static", items[:2])):
+        assert record.counts.forwards <= item.max_tokens
+        assert record.counts.deciding <= min(record.counts.forwards, len(record.token_ids))
+        assert record.counts.rows >= record.counts.forwards * item.max_tokens
+    (once,) = played(llm, "static(steps=1)", items[:1])
+    assert (once.counts.forwards, once.counts.deciding) == (1, 1)
 
 
-def test_a_right_answer_is_counted_as_right(llm, monkeypatch):
-    (item,) = make_items(llm, choose_tasks(["copy"]), 1, seed=0)
-    answer = play(llm, "static", [item]).answers[0].text.strip()
-    told = running.Item(item.id, "copy", item.prompt, answer, item.canvas)
-    assert play(llm, "static", [told]).answers[0].right
+def test_a_batch_is_what_generate_gives(llm):
+    items = items_of(llm, ["copy"], 2)
+    given = [list(item.token_ids) for item in items]
+    outputs = llm.generate(given, max_tokens=32, seed=0, decoder="threshold")
+    records = played(llm, "threshold", items, lambda item, text: False)
+    assert [list(record.token_ids) for record in records] == [o.token_ids for o in outputs]
+    assert [record.text for record in records] == [output.text for output in outputs]
 
 
-def test_a_method_that_fails_is_left_out_and_the_others_go_on(llm, tmp_path, monkeypatch):
-    units = units_of(make_items(llm, choose_tasks(["copy"]), 3, seed=0), batch=2)
-    assert [len(unit) for unit in units] == [2, 1]
+def test_a_right_answer_is_counted_as_right(llm):
+    (item,) = items_of(llm, ["copy"], 1)
+    (record,) = played(llm, "static", [item], lambda item, text: False)
+    instance = TaskInstance("copy", "copy: x", record.text.strip())
+    check = BY_NAME["copy"].check
+    assert played(llm, "static", [item], lambda item, text: check(instance, text))[0].right
+    assert not record.right
+
+
+def test_batches_hold_one_task_and_tasks_take_turns(llm):
+    units = batches_by_turns(items_of(llm, ["copy", "sort"], 3), 2)
+    assert [[item.group for item in unit.items] for unit in units] == [
+        ["copy"] * 2, ["sort"] * 2, ["copy"], ["sort"],
+    ]  # fmt: skip
+    assert len({unit.number for unit in units}) == 4
+
+
+def test_a_method_that_fails_is_left_out_and_the_others_go_on(llm, folder, tmp_path, monkeypatch):
     real, told = running.play, []
 
-    def failing(llm, method, unit, seed):
-        if method == "factor":
+    def failing(llm, spec, *rest):
+        if str(spec) == "factor":
             raise RuntimeError("no")
-        return real(llm, method, unit, seed)
+        return real(llm, spec, *rest)
 
     monkeypatch.setattr(running, "play", failing)
-    journal = Journal(tmp_path / "j.jsonl", {})
-    failed = run_all(llm, ["threshold", "factor"], units, journal, 0, told.append)
-    assert failed == {"factor": "RuntimeError: no"}
-    assert {method for method, _ in journal.runs} == {"threshold"}
-    assert sum(told) == 4
-
-
-def test_journals_of_other_runs_and_damaged_ones_are_refused(llm, tmp_path):
-    path = tmp_path / "j.jsonl"
-    (unit,) = units_of(make_items(llm, choose_tasks(["copy"]), 1, seed=0), batch=1)
-    run = play(llm, "threshold", unit)
-    Journal(path, {"seed": 0}).keep(run)
-    assert Journal(path, {"seed": 0}).runs == {("threshold", run.items): run}
-    with pytest.raises(InvalidInput, match="seed 0"):
-        Journal(path, {"seed": 1})
-    whole = path.read_text()
-    path.write_text(whole + '{"method": "thr')
-    assert len(Journal(path, {"seed": 0}).runs) == 1
-    assert path.read_text() == whole
-    for damaged in ("", "[]\n", "nothing\n", whole + "{}\n", whole + "[" * 10**5 + "\n"):
-        path.write_text(damaged)
-        with pytest.raises(InvalidInput, match="damaged"):
-            Journal(path, {"seed": 0})
+    plan = ParallelPlan(("threshold", "factor"), ("copy",), 3, batch=2)
+    journal = tmp_path / "j.jsonl"
+    results = measure(llm, folder, plan, journal, {}, lambda new, total: told.append((new, total)))
+    assert results.failed == {"factor": "RuntimeError: no"}
+    assert {record.engine for record in results.records} == {"static", "threshold"}
+    assert sum(new for new, _ in told) == 9
+    assert {total for _, total in told} == {9}
 
 
 def test_the_default_methods_cover_what_needs_no_training():
@@ -200,9 +218,9 @@ def test_bad_plans_are_refused_before_a_model_is_loaded(plan):
 
 
 @pytest.mark.parametrize("count", [0, -1, 10**9])
-def test_bad_counts_of_instances(llm, count):
+def test_bad_counts_of_instances(count):
     with pytest.raises(InvalidInput, match="instances"):
-        make_items(llm, choose_tasks([]), count, 0)
+        draw_instances(choose_tasks([]), count, 0)
 
 
 @pytest.mark.parametrize(

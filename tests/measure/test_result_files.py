@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from paradecode.core.errors import InvalidInput
-from paradecode.measure.results import Counts, Record, Score, read_results, write_results
+from paradecode.measure.result_files import read_results, write_results
+from paradecode.measure.results import Counts, Record, Score
 from repository import ROOT
 
 COMMITTED = ROOT / "bench" / "results"
@@ -19,7 +20,7 @@ def document(make_results, tmp_path):
     """A good file as an object."""
     results = make_results({"a/q": 100.0, "a/q+x": 200.0}, lengths=(5, 9))
     first = results.records[0]
-    counts = Counts(3, 40, 1, 2, 2, 6, 3, (2, 1), 0.1, 0.2, 0.3, 0.4, 0.5)
+    counts = Counts(3, 40, 2, 6, 3, (2, 1), 1, 2, 1, 0.1, 0.2, 0.3, 0.4, 0.5)
     records = (
         replace(first, batch=4, unit=2, wall_seconds=0.25, right=True, counts=counts),
         *results.records[1:],

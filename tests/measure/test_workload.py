@@ -114,8 +114,14 @@ def test_journal_resumes_and_drops_a_torn_line(tmp_path) -> None:
 def test_journal_of_another_run_is_refused(tmp_path) -> None:
     path = tmp_path / "raw.jsonl"
     Journal(path, {"threads": 2})
-    with pytest.raises(InvalidInput, match="other prompts or settings"):
+    with pytest.raises(InvalidInput, match=r"other prompts or settings \(threads 2"):
         Journal(path, {"threads": 1})
-    path.write_text('{"settings": {"threads": 2}}\nrubbish\n{"record": {}}\n')
-    with pytest.raises(InvalidInput, match="damaged"):
-        Journal(path, {"threads": 2})
+    whole = '{"settings": {"threads": 2}}\n'
+    for rest in ("rubbish\n", '{"record": {}}\n', "{}\n", "[]\n", "[" * 10**5 + "\n"):
+        path.write_text(whole + rest)
+        with pytest.raises(InvalidInput, match="damaged"):
+            Journal(path, {"threads": 2})
+    for text in ("", "[]\n", "nothing\n"):
+        path.write_text(text)
+        with pytest.raises(InvalidInput, match="damaged"):
+            Journal(path, {"threads": 2})

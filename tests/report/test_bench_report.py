@@ -169,7 +169,7 @@ def test_the_parallel_suite_becomes_a_page(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "tests" / "measure")
     from parallel_runs import good
 
-    from paradecode.measure.suites.parallel.results import write_results
+    from paradecode.measure.result_files import write_results
 
     write_results(good(), tmp_path / "p.json", {})
     sheet = read_sheet(tmp_path / "p.json")
@@ -283,7 +283,7 @@ def test_the_headline_is_that_of_the_committed_results(monkeypatch, tmp_path):
 
 
 def test_no_headline_for_outputs_that_differ():
-    from paradecode.measure.results import read_results
+    from paradecode.measure.result_files import read_results
     from tools.pages.headline import FAST, headline
     from tools.pages.marked import insert
 

@@ -204,8 +204,7 @@ def test_questions() -> None:
 def stats(running: int) -> WorkerStats:
     return WorkerStats(
         id="s", running=running, waiting=0, waiting_tokens=0, batch=4, pages=1, held_pages=0,
-        idle_pages=0, forwards=2, steps=2, requests=3, refused=0, prompt_tokens=1, cached_tokens=0,
-        memory_bytes=1, uptime=1.0, draining=False,
+        idle_pages=0, forwards=2, steps=2, refused=0, memory_bytes=1,
     )  # fmt: skip
 
 

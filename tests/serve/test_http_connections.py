@@ -114,7 +114,7 @@ def test_a_client_that_does_not_read_is_dropped() -> None:
 
 
 def test_silent_streams_are_kept_alive() -> None:
-    with running(settings(ping_seconds=0.1), FakePool(pause=1.0)) as server:
+    with running(settings(ping_seconds=0.1), FakePool(pause=0.5)) as server:
         text = server.chat(stream=True).text
         assert text.count(": still here") >= 4
         assert text.endswith("data: [DONE]\n\n")

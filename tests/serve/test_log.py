@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from paradecode.core.trace import Stats
-from paradecode.serve.log import Log
+from paradecode.serve.errors import ApiError
+from paradecode.serve.log import Log, Note
 from paradecode.serve.wire import Done
 
 SECRET = "the launch code is 0000"
@@ -27,13 +28,13 @@ def done() -> Done:
 
 
 def written(log: Log, stream: io.StringIO, **fields: Any) -> list[dict[str, Any]]:
-    log.request("req-1", route="/v1/completions", status=200, seconds=1.5, **fields)
+    log.request(Note(id="req-1", **fields), "/v1/completions", 200, 1.5)
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
 def test_a_request_is_one_line_of_counts_and_times() -> None:
     stream = io.StringIO()
-    (line,) = written(Log(stream), stream, model="smol", outputs=[done()])
+    (line,) = written(Log(stream), stream, model="smol", done=[done()])
     assert line["event"] == "request"
     assert (line["id"], line["status"], line["model"]) == ("req-1", 200, "smol")
     assert line["time"].endswith("+00:00")
@@ -72,7 +73,7 @@ def test_what_was_said_is_not_written(capfd: pytest.CaptureFixture[str]) -> None
 
 def test_fields_of_the_protocol_are_named() -> None:
     stream = io.StringIO()
-    (line,) = written(Log(stream), stream, param="messages[0].content", error="invalid")
+    (line,) = written(Log(stream), stream, error=ApiError(400, "no", param="messages[0].content"))
     assert line["param"] == "messages[0].content"
 
 

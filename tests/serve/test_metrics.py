@@ -42,8 +42,8 @@ def done(
 def stats(**changes: Any) -> WorkerStats:
     found = WorkerStats(
         id="s", running=3, waiting=2, waiting_tokens=99, batch=64, pages=2048, held_pages=30,
-        idle_pages=7, forwards=1000, steps=900, requests=5, refused=1, prompt_tokens=0,
-        cached_tokens=0, memory_bytes=1 << 28, uptime=60.0, draining=False,
+        idle_pages=7, forwards=1000, steps=900, refused=1, 
+        memory_bytes=1 << 28,
     )  # fmt: skip
     return replace(found, **changes)
 

@@ -43,7 +43,7 @@ COMMANDS = [
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Running]:
-    models = (Served(DEFAULT, WorkerSettings()),)
+    models = (Served(DEFAULT, WorkerSettings(max_tokens=16)),)
     with running(ServerSettings(models=models, port=0, log_requests=False)) as found:
         yield found
 

@@ -27,10 +27,10 @@ from rich.progress import Progress
 
 from paradecode import LLM
 from paradecode.measure.provenance import weights_of
-from paradecode.measure.suites.parallel.results import Results
+from paradecode.measure.results import Results
 from paradecode.measure.suites.parallel.suite import DEFAULT_MODEL, ParallelPlan, measure
 from paradecode.measure.suites.parallel.summary import (
-    Measured,
+    MethodRecords,
     compared,
     figures,
     measured,
@@ -73,7 +73,9 @@ def run(model: str, instances: int, batch: int, progress: Progress) -> Results:
         )  # fmt: skip
 
 
-def row(model: str, method: str, done: Measured, static: Measured, results: Results) -> Any:
+def row(
+    model: str, method: str, done: MethodRecords, static: MethodRecords, results: Results
+) -> Any:
     """Figures of a method, and what it gains and saves over `static` of the model that ships."""
     own = asdict(figures(done, set(done.answers)))
     versus = compared(done, static)
@@ -100,8 +102,8 @@ def document(given: Namespace) -> dict[str, Any]:
         found = {m: run(m, given.instances, given.batch, progress) for m in there}
     static = measured(found[DEFAULT_MODEL])["static"]
     return stamped(
-        weights={m: r.weights for m, r in found.items()},
-        failed={m: dict(r.failed) for m, r in found.items()},
+        weights={m: r.settings["weights"] for m, r in found.items()},
+        failed={m: r.failed for m, r in found.items()},
         instances=given.instances,
         batch=given.batch,
         training={

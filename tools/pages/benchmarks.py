@@ -9,7 +9,7 @@ from pathlib import Path
 from paradecode.core.errors import InvalidInput
 from paradecode.measure.markdown import report
 from paradecode.measure.render import write_report
-from paradecode.measure.results import read_results
+from paradecode.measure.result_files import read_results
 from paradecode.measure.summary import summarise
 from tools.pages.marked import insert
 

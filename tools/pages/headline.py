@@ -12,7 +12,8 @@ from pathlib import Path
 
 from paradecode.core.errors import InvalidInput
 from paradecode.measure.figures import Figures, figures
-from paradecode.measure.results import Results, read_results
+from paradecode.measure.result_files import read_results
+from paradecode.measure.results import Results
 from paradecode.measure.statistics import Interval
 from paradecode.measure.tables import number
 from tools.pages.marked import insert

@@ -279,7 +279,7 @@ class Session:
             self.console.print(f"[yellow]no quality scores:[/] {error}", highlight=False)
             return {}
         scores = {}
-        fresh = list(distinct_outputs(outputs, ()))
+        fresh = distinct_outputs(outputs)
         with Steps(self.console, "scoring", len(fresh)) as steps:
             for key in fresh:
                 scores[key] = oracle.score(by_id[key[0]], key[1])

@@ -33,10 +33,11 @@ from rich.table import Table
 
 from paradecode.core.errors import InvalidInput
 from paradecode.measure.machine import usable_cores
-from paradecode.measure.suites.load import report, table
+from paradecode.measure.suites.load import columns, report
 from paradecode.measure.suites.load.asks import read_asks
 from paradecode.measure.suites.load.plan import Endpoint, LoadPlan, OfferedLoad
 from paradecode.measure.suites.load.run import measure
+from paradecode.measure.tables import cells, heads
 from paradecode.models.catalogue import open_model
 from tools.peers.environments import TRANSFORMERS_SERVE, XLLAMACPP, InstallError, install
 from tools.peers.formats import FormatError, Formats
@@ -252,13 +253,14 @@ def _measure(running: list[Server], left_out: dict[str, str], given: Namespace) 
         err.print(str(file), soft_wrap=True, highlight=False)
     for line in [*report.failures(summaries), *report.warnings(summaries)]:
         err.print(f"[yellow]{line}[/]", highlight=False)
+    latencies = list(columns.latencies(summaries))
     for head, rows in (
-        (table.THROUGHPUT, table.throughput_rows(summaries)),
-        (table.LATENCY, table.latency_rows(summaries)),
+        (heads(columns.THROUGHPUT), [cells(columns.THROUGHPUT, s) for s in summaries]),
+        (heads(columns.LATENCY), [cells(columns.LATENCY, line) for line in latencies]),
     ):
         shown = Table(*head)
-        for cells in rows:
-            shown.add_row(*cells)
+        for row in rows:
+            shown.add_row(*row)
         Console().print(shown)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,16 +10,15 @@ from typing import Annotated
 
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from paradecode.cli.console import err, out
 from paradecode.cli.options import Loading, grouped
+from paradecode.cli.progress import STOPPED, open_progress
 from paradecode.core.errors import InvalidInput
+from paradecode.core.sampling import SamplingParams
 
 SUITES = ("generation", "parallel")
-STOPPED = 130
-"""Exit status after Ctrl-C, as shells have it."""
 
 bench_app = typer.Typer(help="Measure methods side by side: quality beside every speed.")
 
@@ -97,44 +96,33 @@ def _generation(
     from paradecode.measure.render import aggregates
     from paradecode.measure.report.from_results import sheet_of_results
     from paradecode.measure.report.write import write_report
-    from paradecode.measure.results import write_results
-    from paradecode.measure.suites.generation.play import Sampling
+    from paradecode.measure.result_files import write_results
     from paradecode.measure.suites.generation.suite import GenerationPlan, measure
 
     plan = GenerationPlan(
         decoders, tuple(read_prompts(workload.prompts)), workload.per_group, workload.max_tokens,
-        sizes, workload.rounds, Sampling(workload.temperature, seed),
+        sizes, workload.rounds, SamplingParams(temperature=workload.temperature, seed=seed),
     )  # fmt: skip
     plan.check()
-    journal = output.with_suffix(".jsonl")
-    with _stoppable(journal), Progress(*_columns(), console=err) as progress:
-        bar = progress.add_task("generations", total=None)
-        with loading.open(limits=plan.limits(), draft_model=workload.draft_model) as llm:
-            results = measure(
-                llm, weights_of(loading.model or "default"), plan, journal, _opened(loading),
-                lambda new, total: progress.update(bar, advance=new, total=total),
-            )  # fmt: skip
+    weights, journal = weights_of(loading.model or "default"), output.with_suffix(".jsonl")
+    opening = {"limits": plan.limits(), "draft_model": workload.draft_model}
+    with _measuring(journal) as progress, loading.open(**opening) as llm:
+        results = measure(llm, weights, plan, journal, _opened(loading), progress)
     found = figures(results)
     plain = found[0].name if found else None
     write_results(results, output, aggregates([each.summary for each in found], plain))
-    sheet = sheet_of_results(results, plain)
     files = [output]
     if found:
+        sheet = sheet_of_results(results, plain)
         for suffix in (".md", ".html"):
             files += write_report([sheet], output.with_suffix(suffix))
         head, rows = sheet.table()
         brief = [(line.name, *(c.partition(" (")[0] for c in cells[:4])) for line, cells in rows]
         _print_table(("method", *head[:4]), brief)
-    failed = [engine for engine in results.engines if engine.status != "ok"]
-    for engine in failed:
-        err.print(f"[yellow]not measured[/] {escape(f'{engine.name}: {engine.reason}')}")
-    for each in found:
-        if each.verdict == "broken":
-            err.print(f"[red]not plain decoding's output:[/] {escape(each.name)}")
-    for file in files:
-        out.print(str(file), soft_wrap=True, highlight=False)
-    if failed or any(each.verdict == "broken" for each in found):
-        raise typer.Exit(1)
+    broken = [each.name for each in found if each.verdict == "broken"]
+    for name in broken:
+        err.print(f"[red]not plain decoding's output:[/] {escape(name)}")
+    _end(files, results.failed, bool(broken))
 
 
 def _parallel(
@@ -143,32 +131,34 @@ def _parallel(
 ) -> None:  # fmt: skip
     from paradecode.measure.provenance import weights_of
     from paradecode.measure.suites.parallel import suite as parallel
-    from paradecode.measure.suites.parallel.report import BRIEF, brief
+    from paradecode.measure.suites.parallel.columns import BRIEF
+    from paradecode.measure.suites.parallel.summary import summarise
+    from paradecode.measure.suites.parallel.verdicts import verdicts
+    from paradecode.measure.tables import cells, heads
 
     plan = parallel.ParallelPlan(methods, tuple(drawn.tasks or ()), drawn.instances, batch, seed)
     plan.check()
     loading = replace(loading, model=loading.model or parallel.DEFAULT_MODEL)
-    weights = weights_of(loading.model or "")
-    journal = output.with_suffix(".jsonl")
-    with _stoppable(journal), Progress(*_columns(), console=err) as progress:
-        bar = progress.add_task("batches", total=None)
-        with loading.open() as llm:
-            results = parallel.measure(
-                llm, weights, plan, journal, _opened(loading),
-                lambda new, total: progress.update(bar, advance=new, total=total),
-            )  # fmt: skip
-    summaries, found = parallel.judged(results)
+    weights, journal = weights_of(loading.model or ""), output.with_suffix(".jsonl")
+    with _measuring(journal) as progress, loading.open() as llm:
+        results = parallel.measure(llm, weights, plan, journal, _opened(loading), progress)
+    summaries, found = summarise(results), verdicts(results)
     files = parallel.write_files(results, output, summaries, found)
-    _print_table(BRIEF, [brief(summary) for summary in summaries])
+    _print_table(heads(BRIEF), [cells(BRIEF, summary) for summary in summaries])
     for verdict in found:
         out.print(f"[bold]{verdict.word}[/]: {escape(verdict.target)}")
         for line in verdict.evidence:
             out.print(f"  {escape(line)}", highlight=False)
-    for method, reason in results.failed.items():
-        err.print(f"[yellow]not measured[/] {escape(method)}: {escape(reason)}", highlight=False)
+    _end(files, results.failed)
+
+
+def _end(files: list[Path], failed: Mapping[str, str], is_bad: bool = False) -> None:
+    """Say what could not be measured and what was written; exit with 1 where something is wrong."""
+    for name, reason in failed.items():
+        err.print(f"[yellow]not measured[/] {escape(f'{name}: {reason}')}", highlight=False)
     for file in files:
         out.print(str(file), soft_wrap=True, highlight=False)
-    if results.failed:
+    if failed or is_bad:
         raise typer.Exit(1)
 
 
@@ -190,10 +180,12 @@ def compare(
 
 
 @contextmanager
-def _stoppable(journal: Path) -> Iterator[None]:
-    """Ctrl-C says how to go on."""
+def _measuring(journal: Path) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar; Ctrl-C says how to go on."""
     try:
-        yield
+        with open_progress() as progress:
+            bar = progress.add_task("generations", total=None)
+            yield lambda new, total: progress.update(bar, advance=new, total=total)
     except KeyboardInterrupt:
         err.print(f"stopped; the same command goes on from {escape(str(journal))}")
         raise typer.Exit(STOPPED) from None
@@ -208,12 +200,6 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 def _opened(loading: Loading) -> dict[str, object]:
     return {name: value for name, value in vars(loading).items() if name != "model"}
-
-
-def _columns() -> tuple[TextColumn, BarColumn, MofNCompleteColumn, TimeRemainingColumn]:
-    return (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-    )  # fmt: skip
 
 
 def _print_table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:

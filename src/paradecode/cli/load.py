@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from paradecode.cli.console import err, out, print_json
 from paradecode.cli.options import Json
+from paradecode.cli.progress import STOPPED, open_progress
 from paradecode.core.errors import InvalidInput
 
-STOPPED = 130
+if TYPE_CHECKING:
+    from paradecode.measure.tables import Column, Shown
 
 
 def load(
@@ -90,15 +92,12 @@ def load(
     asks = read_asks(prompts, max_tokens)
     if output is not None and (output.suffix != ".json" or not output.absolute().parent.is_dir()):
         raise InvalidInput("--output", str(output), "name a .json file in a folder that exists")
-    from paradecode.measure.suites.load import report, table
+    from paradecode.measure.suites.load import columns, report
     from paradecode.measure.suites.load.run import measure
 
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-    )  # fmt: skip
     total = plan.requests * plan.rounds * len(plan.loads) * len(plan.endpoints)
     try:
-        with Progress(*columns, console=err) as progress:
+        with open_progress() as progress:
             bar = progress.add_task("starting", total=total)
 
             def tell(what: str, ended: int) -> None:
@@ -116,22 +115,22 @@ def load(
         print_json(report.document(results, summaries))
     else:
         out.print(escape(report.headline(results)), highlight=False)
-        _print(table.THROUGHPUT, table.throughput_rows(summaries))
-        _print(table.LATENCY, table.latency_rows(summaries))
+        _print(columns.THROUGHPUT, summaries)
+        _print(columns.LATENCY, columns.latencies(summaries))
         for file in files:
             out.print(str(file), soft_wrap=True, highlight=False)
     if failed:
         raise typer.Exit(1)
 
 
-def _print(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+def _print(columns: Sequence[Column[Shown]], lines: Iterable[Shown]) -> None:
     shown = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for number, cell in enumerate(head):
+    for number, column in enumerate(columns):
         text = number < 2
         shown.add_column(
-            escape(cell), justify="left" if text else "right", overflow="fold",
+            escape(column.head), justify="left" if text else "right", overflow="fold",
             no_wrap=not text, min_width=4 + 4 * number if text else None,
         )  # fmt: skip
-    for cells in rows:
-        shown.add_row(*(escape(cell) for cell in cells))
+    for line in lines:
+        shown.add_row(*(escape(column.cell(line)) for column in columns))
     out.print(shown)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, field, fields
+from dataclasses import MISSING, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -225,7 +225,7 @@ def _checks(kind: Any) -> tuple[dict[str, Check], tuple[str, ...]]:
 
 
 def _of_type(hint: Any) -> Check:
-    """The check of an annotation; what is no number, text, flag or tuple must be an object."""
+    """The check of an annotation; what is none of the kinds below must be an object."""
     plain = {bool: flag, int: whole(0), float: number(0.0), str: text(MOST_TEXT), Any: anything}
     if hint in plain:
         return plain[hint]
@@ -235,7 +235,7 @@ def _of_type(hint: Any) -> Check:
     if getattr(hint, "__origin__", None) is tuple:
         entries = listed(_of_type(inner[0]), MOST_ENTRIES)
         return lambda name, value: tuple(entries(name, value))
-    return mapping
+    return nested(hint) if isinstance(hint, type) and is_dataclass(hint) else mapping
 
 
 # Files.

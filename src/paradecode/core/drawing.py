@@ -1,23 +1,22 @@
 """Sampled drafts: draw children of tree nodes from a distribution, with counter-based noise.
 
-growth = Growth(seq.sampler)
-for node in growth.swor(ROOT, *distribution(reply.logits, row, seq.sampler.warp), 2):
-    ...  # A forward of the draft model for the node's own row, then growth.swor(node, ...)
-tree = growth.tree()
+tree, sampler = TreeBuilder(), seq.sampler
+for node in draw(tree, sampler, ROOT, Mode.SWOR, *distribution(reply.logits, row, sampler.warp), 2):
+    ...  # A forward of the draft model for the node's own row, then draw(tree, sampler, node, ...)
+
+What is drawn stays: decide before drawing where, from what and how often, and never look at a draw
+to take it back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.errors import DecoderError
 from paradecode.core.logits import Logits, Warp
 from paradecode.core.noise import MASK64, Purpose, gumbel, mix, uniform
 from paradecode.core.sampling import Sampler
-from paradecode.core.tree import ROOT, Drawn, Mode, TokenTree
+from paradecode.core.tree import ROOT, Drawn, Mode, TreeBuilder
 
 Ids = NDArray[np.int32]
 Weights = NDArray[np.float64]
@@ -30,14 +29,13 @@ def distribution(logits: Logits, row: int, warp: Warp) -> tuple[Ids, Weights]:
     return ids, q[ids]
 
 
-def root_key(sampler: Sampler) -> int:
-    """Noise key of the children of the last committed token."""
-    return sampler.noise_key(0, Purpose.DRAFT)
-
-
-def child_key(base: int, rank: int) -> int:
-    """Noise key of the children of a node: its parent's key, and its rank among its siblings."""
-    return mix(base ^ mix((rank + 1) & MASK64))
+def noise_key(tree: TreeBuilder, sampler: Sampler, node: int) -> int:
+    """Noise key of the children of ``node``: its parent's key, and its rank among its siblings."""
+    if node == ROOT:
+        return sampler.noise_key(0, Purpose.DRAFT)
+    parent = tree.parents[node]
+    rank = tree.children(parent).index(node)
+    return mix(noise_key(tree, sampler, parent) ^ mix((rank + 1) & MASK64))
 
 
 def draw_iid(ids: Ids, q: Weights, base: int, count: int, skip: int = 0) -> list[int]:
@@ -61,149 +59,33 @@ def draw_swor(ids: Ids, q: Weights, base: int, count: int, skip: int = 0) -> lis
     return ids[possible[best[skip:]]].tolist()
 
 
-class Growth:
-    """A sampled tree in the making: nodes are numbered in the order they are drawn.
+def draw(
+    tree: TreeBuilder, sampler: Sampler, node: int, mode: Mode, ids: Ids, q: Weights, count: int
+) -> list[int]:
+    """Draw up to ``count`` children of ``node``; returns the new nodes.
 
-    What is drawn stays: decide before drawing where, from what and how often, and never look at a
-    draw to take it back. A node may be drawn from again; its draws then go on where they ended.
+    A node may be drawn from again; its draws then go on where they ended.
 
     Args:
         sampler: of the sequence that is drafted for; its seed and position give the noise.
+        mode: IID, equal children are nodes of their own; or SWOR.
     """
-
-    def __init__(self, sampler: Sampler) -> None:
-        self.keys: dict[int, int] = {ROOT: root_key(sampler)}
-        self.tokens: list[int] = []
-        self.parents: list[int] = []
-        self.estimates: list[float] = []
-        self.drawn: dict[int, Drawn] = {}
-        self._draws: dict[int, int] = {}
-
-    def __len__(self) -> int:
-        return len(self.tokens)
-
-    def iid(self, parent: int, ids: Ids, q: Weights, count: int) -> list[int]:
-        """Draw ``count`` children of ``parent`` with replacement; returns the new nodes.
-
-        Equal children are nodes of their own, each to be grown on its own.
-        """
-        skip = self._draws.get(parent, 0)
-        tokens = draw_iid(ids, q, self.keys[parent], count, skip)
-        return self._grow(parent, tokens, Drawn(Mode.IID, ids, q))
-
-    def pooled(self, parent: int, ids: Ids, q: Weights, count: int) -> dict[int, int]:
-        """Draw ``count`` children of ``parent`` with replacement; equal ones share a node.
-
-        Returns:
-            New node -> how often it was drawn. To grow k children under each draw, draw k times
-            that many under the node.
-        """
-        order = draw_iid(ids, q, self.keys[parent], count)
-        distinct = list(dict.fromkeys(order))
-        nodes = self._grow(parent, distinct, Drawn(Mode.IID, ids, q, tuple(order)))
-        return {node: order.count(token) for node, token in zip(nodes, distinct, strict=True)}
-
-    def swor(self, parent: int, ids: Ids, q: Weights, count: int) -> list[int]:
-        """Draw up to ``count`` distinct children of ``parent``; returns the new nodes."""
-        skip = self._draws.get(parent, 0)
-        tokens = draw_swor(ids, q, self.keys[parent], count, skip)
-        return self._grow(parent, tokens, Drawn(Mode.SWOR, ids, q))
-
-    def det(self, parent: int, tokens: Sequence[int]) -> list[int]:
-        """Add children that a rule has chosen; returns the new nodes."""
-        return self._grow(parent, tokens, None)
-
-    def tree(self) -> TokenTree:
-        return TokenTree(
-            np.array(self.tokens, np.int32),
-            np.array(self.parents, np.int32),
-            np.array(self.estimates, np.float32),
-            dict(self.drawn),
-        )
-
-    def _grow(self, parent: int, tokens: Sequence[int], drawn: Drawn | None) -> list[int]:
-        """Add nodes; their q is their estimate, which a drafter that knows better may replace."""
-        rank = self._draws.get(parent, 0)
-        known = self.drawn.get(parent)
-        if rank and not _same(known, drawn):
-            raise DecoderError("children of one node are drawn in one way, from one q")
-        if drawn is not None and len(tokens):
-            self.drawn[parent] = known or drawn
-        first = len(self.tokens)
-        for token in tokens:
-            self.keys[len(self.tokens)] = child_key(self.keys[parent], rank)
-            self.tokens.append(token)
-            self.parents.append(parent)
-            self.estimates.append(1.0 if drawn is None else drawn.of(token))
-            rank += 1
-        self._draws[parent] = rank
-        return list(range(first, len(self.tokens)))
+    one_by_one = draw_iid if mode is Mode.IID else draw_swor
+    skip = len(tree.children(node))
+    tokens = one_by_one(ids, q, noise_key(tree, sampler, node), count, skip)
+    return tree.draw(node, tokens, Drawn(mode, ids, q))
 
 
-def _same(one: Drawn | None, other: Drawn | None) -> bool:
-    """Whether draws may go on; pooled ones are made all at once."""
-    if one is None or other is None:
-        return one is other
-    return (
-        one.mode is other.mode
-        and one.order is other.order is None
-        and np.array_equal(one.ids, other.ids)
-        and np.array_equal(one.probabilities, other.probabilities)
-    )
+def draw_pooled(
+    tree: TreeBuilder, sampler: Sampler, node: int, ids: Ids, q: Weights, count: int
+) -> dict[int, int]:
+    """Draw ``count`` children of ``node`` with replacement, all at once; equal ones share a node.
 
-
-class Beam:
-    """Stochastic beam search (Kool et al. 2019, arXiv 1903.06059): whole texts without replacement.
-
-    Each level keeps the ``width`` candidates with the largest perturbed log-probability. Siblings
-    are drawn without replacement, and unlikely branches end early (RSD-S, arXiv 2402.14160). Which
-    branches survive depends on the values of the perturbed scores, never on which token is next.
-
-    Args:
-        growth: the tree that grows.
-        width: nodes a level.
+    Returns:
+        New node -> how often it was drawn. To grow k children under each draw, draw k times that
+        many under the node.
     """
-
-    def __init__(self, growth: Growth, width: int) -> None:
-        self.growth, self.width = growth, width
-        self.entries: list[tuple[int, float, float]] = [(ROOT, 0.0, 0.0)]
-
-    @property
-    def nodes(self) -> list[int]:
-        """The last level, best first; at the start the root."""
-        return [node for node, _, _ in self.entries]
-
-    def grow(self, rows: Sequence[tuple[Ids, Weights]]) -> list[int]:
-        """Add a level: ``rows`` holds q of each of :attr:`nodes`; returns the new nodes."""
-        candidates: list[tuple[float, int, int, float]] = []
-        for index, ((parent, logp, score), (ids, q)) in enumerate(
-            zip(self.entries, rows, strict=True)
-        ):
-            with np.errstate(divide="ignore"):
-                phi = logp + np.log(q / q.sum())
-            scores = _conditioned(phi + gumbel(self.growth.keys[parent], ids), score)
-            scores[q <= 0] = -np.inf
-            for place in np.argsort(-scores, kind="stable")[: self.width].tolist():
-                if scores[place] > -np.inf:
-                    candidates.append(
-                        (float(scores[place]), index, int(ids[place]), float(phi[place]))
-                    )
-        candidates.sort(key=lambda entry: -entry[0])
-        parents, level = self.entries, []
-        for score, index, token, logp in candidates[: self.width]:
-            drawn = Drawn(Mode.SWOR, *rows[index])
-            level += [
-                (node, logp, score) for node in self.growth._grow(parents[index][0], [token], drawn)
-            ]
-        self.entries = level
-        return self.nodes
-
-
-def _conditioned(scores: NDArray[np.float64], top: float) -> NDArray[np.float64]:
-    """Gumbel scores given that the largest of them is ``top``; their order does not change."""
-    best = scores.max()
-    with np.errstate(divide="ignore", invalid="ignore"):
-        v = top - scores + np.log1p(-np.exp(scores - best))
-        moved = top - np.maximum(v, 0.0) - np.log1p(np.exp(-np.abs(v)))
-    moved[scores == best] = top
-    return moved
+    order = draw_iid(ids, q, noise_key(tree, sampler, node), count)
+    distinct = list(dict.fromkeys(order))
+    nodes = tree.draw(node, distinct, Drawn(Mode.IID, ids, q, tuple(order)))
+    return {child: order.count(token) for child, token in zip(nodes, distinct, strict=True)}

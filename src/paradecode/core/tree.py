@@ -1,4 +1,4 @@
-"""The draft of every autoregressive method: a tree of candidate tokens."""
+"""The draft of every autoregressive method: a tree of candidate tokens, and its builder."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ ROOT = -1
 
 
 _NO_OPINION = np.empty(0, np.float32)
+_ONE_WAY = "token tree: the children of one node must all come about in one way, from one q"
 
 
 class Mode(Enum):
@@ -58,6 +60,15 @@ class Drawn:
             raise DecoderError("drawn children: leave nodes that were not drawn out of ``drawn``")
         object.__setattr__(self, "ids", ids)
         object.__setattr__(self, "probabilities", q / q.sum())
+
+    def goes_on_as(self, other: Drawn) -> bool:
+        """Whether ``other`` draws on in the same way; shared nodes are drawn all at once."""
+        return self is other or (
+            self.mode is other.mode
+            and self.order is other.order is None
+            and np.array_equal(self.ids, other.ids)
+            and np.array_equal(self.probabilities, other.probabilities)
+        )
 
     def row(self, vocabulary: int) -> NDArray[np.float64]:
         """float64 [vocabulary]: q, zeros included."""
@@ -143,6 +154,8 @@ class TokenTree:
         count = len(tokens)
         if estimates is None or isinstance(estimates, (int, float)):
             values = np.full(count, 1.0 if estimates is None else estimates, np.float32)
+        elif isinstance(estimates, np.ndarray):
+            values = estimates.astype(np.float32, copy=False)
         else:
             values = np.asarray(list(estimates), np.float32)
         ids = _int32("tokens", tokens)
@@ -168,10 +181,10 @@ class TokenTree:
         """int32 [M]: 1 for children of the root."""
         if self.is_chain:
             return np.arange(1, len(self) + 1, dtype=np.int32)
-        depths = np.zeros(len(self), np.int32)
-        for node, parent in enumerate(self.parents):
-            depths[node] = 1 if parent == ROOT else depths[parent] + 1
-        return depths
+        depths: list[int] = []
+        for parent in self.parents.tolist():
+            depths.append(1 if parent == ROOT else depths[parent] + 1)
+        return np.array(depths, np.int32)
 
     @cached_property
     def is_chain(self) -> bool:
@@ -193,11 +206,15 @@ class TokenTree:
         """float32 [M]: probability that a node is accepted: the product over its path."""
         if self.is_chain:
             return np.multiply.accumulate(self.estimates)
-        reach = self.estimates.copy()
-        for node, parent in enumerate(self.parents):
+        return self.along_paths(self.estimates)
+
+    def along_paths(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Each node's value times those of its ancestors; ``values`` and the result are [M]."""
+        product = values.copy()
+        for node, parent in enumerate(self.parents.tolist()):
             if parent != ROOT:
-                reach[node] *= reach[parent]
-        return reach
+                product[node] *= product[parent]
+        return product
 
     @cached_property
     def _children(self) -> dict[tuple[int, int], int]:
@@ -211,6 +228,47 @@ class TokenTree:
     def child(self, node: int, token: int) -> int | None:
         """The first child of ``node`` (or of ``ROOT``) that carries ``token``, if there is one."""
         return self._children.get((node, token))
+
+    def path(self, node: int) -> list[int]:
+        """The nodes from depth 1 down to ``node``; none for ``ROOT``."""
+        if self.is_chain:
+            return list(range(node + 1))
+        path = []
+        while node != ROOT:
+            path.append(node)
+            node = int(self.parents[node])
+        return path[::-1]
+
+    def tokens_to(self, node: int) -> list[int]:
+        """The tokens from depth 1 down to ``node``; none for ``ROOT``."""
+        return self.tokens[self.path(node)].tolist()
+
+    def follow(self, tokens: Iterable[int]) -> list[int]:
+        """The nodes that a walk from the root along ``tokens`` meets, as far as the tree goes."""
+        path: list[int] = []
+        node = ROOT
+        for token in tokens:
+            child = self._children.get((node, token))
+            if child is None:
+                break
+            path.append(child)
+            node = child
+        return path
+
+    def locate(self, other: TokenTree | TreeBuilder) -> dict[int, int]:
+        """Node -> the node of ``other`` with the same path; ``ROOT`` -> ``ROOT``.
+
+        Nodes whose path ``other`` lacks are left out; of its equal children the first counts.
+        """
+        found = {ROOT: ROOT}
+        for node, (parent, token) in enumerate(
+            zip(self.parents.tolist(), self.tokens.tolist(), strict=True)
+        ):
+            if parent in found:
+                theirs = other.child(found[parent], token)
+                if theirs is not None:
+                    found[node] = theirs
+        return found
 
     @cached_property
     def _offspring(self) -> dict[int, list[int]]:
@@ -280,9 +338,65 @@ class TokenTree:
         keep[np.argsort(-tree.reach, kind="stable")[: max(count, 0)]] = True
         return tree._take(keep)
 
+    def extend(self, tree: TokenTree, under: NDArray[np.int32] | None = None) -> TokenTree:
+        """These nodes, and those of ``tree`` numbered on behind them; every node is DET.
+
+        Args:
+            under: int32 [len(tree)], for each root of ``tree`` the node below which it hangs;
+                entries of its other nodes are not read. None hangs all of them under ``ROOT``.
+
+        Raises:
+            DecoderError: if a node would hang under itself or a later one.
+        """
+        if len(self) == 0 and under is None:
+            return tree.determined()
+        roots = np.full(len(tree), ROOT, np.int32) if under is None else under
+        parents = np.where(tree.parents == ROOT, roots, tree.parents + len(self))
+        return TokenTree(
+            np.concatenate([self.tokens, tree.tokens]),
+            np.concatenate([self.parents, parents]),
+            np.concatenate([self.estimates, tree.estimates]),
+        )
+
+    @staticmethod
+    def merge(trees: Iterable[TokenTree]) -> TokenTree:
+        """One tree of several: nodes with equal tokens under equal parents become one.
+
+        Drafters that agree are more often right than the best of them, so a node that several
+        propose gets 1 - (1 - a)(1 - b), as if they erred independently. They do not quite, and the
+        children of one parent may then add up to more than 1; such a family is scaled down to 1.
+        What remains of the optimism is for the budget, which compares promises with results.
+
+        A single tree that is not empty is returned as it is. Otherwise every node is DET: siblings
+        of different origins can only be verified as they stand.
+        """
+        trees = [tree for tree in trees if len(tree)]
+        if len(trees) < 2:
+            return trees[0] if trees else EMPTY
+        merged = TreeBuilder()
+        for tree in trees:
+            place = {ROOT: ROOT}
+            proposed: set[int] = set()
+            rows = zip(
+                tree.parents.tolist(), tree.tokens.tolist(), tree.estimates.tolist(), strict=True
+            )
+            for node, (parent, token, estimate) in enumerate(rows):
+                size = len(merged)
+                known = place[node] = merged.add(place[parent], token, estimate)
+                # A drafter that says a thing twice says it once.
+                if known < size and known not in proposed:
+                    doubt = (1.0 - merged.estimates[known]) * (1.0 - estimate)
+                    merged.estimates[known] = 1.0 - doubt
+                proposed.add(known)
+        parents = np.array(merged.parents, np.int32)
+        chances = np.array(merged.estimates, np.float32)
+        family = np.bincount(parents + 1, chances, len(merged) + 1)[parents + 1]
+        chances = (chances / np.maximum(family, 1.0)).astype(np.float32)
+        return TokenTree(np.array(merged.tokens, np.int32), parents, chances)
+
     def _take(self, nodes: NDArray[np.bool_]) -> TokenTree:
         keep = nodes.copy()
-        for node, parent in enumerate(self.parents):
+        for node, parent in enumerate(self.parents.tolist()):
             if parent != ROOT and not keep[parent]:
                 keep[node] = False
         renumber = np.full(len(self) + 1, ROOT, np.int32)
@@ -293,6 +407,79 @@ class TokenTree:
         places = ((node, int(renumber[node]), drawn) for node, drawn in self.drawn.items())
         drawn = {new: drawn for node, new, drawn in places if node in kept and new in internal}
         return TokenTree(self.tokens[keep], parents, self.estimates[keep], drawn)
+
+
+class TreeBuilder:
+    """A tree in the making; nodes are numbered in the order in which they are added.
+
+    Attributes:
+        tokens, parents, estimates, drawn: as of :class:`TokenTree`.
+    """
+
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+        self.parents: list[int] = []
+        self.estimates: list[float] = []
+        self.drawn: dict[int, Drawn] = {}
+        self._children: dict[tuple[int, int], int] = {}
+        self._is_chain = True
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def child(self, node: int, token: int) -> int | None:
+        """The first child of ``node`` (or of ``ROOT``) that carries ``token``, if there is one."""
+        return self._children.get((node, token))
+
+    def children(self, node: int) -> list[int]:
+        """Children of ``node`` (or of ``ROOT``), the oldest first."""
+        return [child for child, parent in enumerate(self.parents) if parent == node]
+
+    def add(self, parent: int, token: int, estimate: float = 1.0) -> int:
+        """The node of ``token`` under ``parent``; one that is there already stays as it is.
+
+        Raises:
+            DecoderError: if children of ``parent`` were drawn.
+        """
+        if parent in self.drawn:
+            raise DecoderError(_ONE_WAY)
+        known = self._children.get((parent, token))
+        return self._append(parent, token, estimate) if known is None else known
+
+    def draw(self, parent: int, tokens: Iterable[int], drawn: Drawn) -> list[int]:
+        """Add children that were drawn, equal ones each as a node; returns the new nodes.
+
+        Their estimate is their q, which a drafter that knows better may replace.
+
+        Raises:
+            DecoderError: if ``parent`` has children that came about in another way.
+        """
+        before = self.drawn.get(parent)
+        if self.children(parent) if before is None else not before.goes_on_as(drawn):
+            raise DecoderError(_ONE_WAY)
+        nodes = [self._append(parent, token, drawn.of(token)) for token in tokens]
+        if nodes:
+            self.drawn.setdefault(parent, drawn)
+        return nodes
+
+    def tree(self) -> TokenTree:
+        """What was built so far. A chain costs least."""
+        if not self.tokens:
+            return EMPTY
+        estimates = np.array(self.estimates, np.float32)
+        if self._is_chain and not self.drawn:
+            return TokenTree.chain(np.array(self.tokens, np.int32), estimates)
+        tokens, parents = np.array(self.tokens, np.int32), np.array(self.parents, np.int32)
+        return TokenTree(tokens, parents, estimates, dict(self.drawn))
+
+    def _append(self, parent: int, token: int, estimate: float) -> int:
+        node = len(self.tokens)
+        self._is_chain = self._is_chain and parent == node - 1
+        self._children.setdefault((parent, token), node)
+        self.tokens.append(token)
+        self.parents.append(parent)
+        self.estimates.append(estimate)
+        return node
 
 
 _CHAIN = np.arange(-1, 255, dtype=np.int32)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,21 +9,8 @@ from paradecode.backends.interface import PAGE, Backend, Span
 from paradecode.core.errors import DecoderError
 from paradecode.core.layers import attending, is_number
 from paradecode.core.request import Attend, BlockCausal, Forward, Overwrite, Store
-from paradecode.core.tree import ROOT
+from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.engine.pages import PagePool, next_key
-
-
-class Node(NamedTuple):
-    """A tentative row: a draft token whose keys and values are in ``slot``.
-
-    ``partial`` rows hold those of some layers only, and can never be kept.
-    """
-
-    token: int
-    parent: int
-    depth: int
-    slot: int
-    partial: bool
 
 
 class Cache:
@@ -42,6 +27,8 @@ class Cache:
         capacity: slots that a canvas may use: those that were set aside for this request.
 
     Attributes:
+        tentative: the draft tokens whose keys and values are in the slots from ``length`` on.
+        partial: they are those of some layers only, and can never be kept.
         layers: those whose keys and values every committed row holds; None for all.
         filled: of a canvas, which slots hold keys and values: bool [capacity]; else None.
     """
@@ -52,7 +39,7 @@ class Cache:
         self.backend, self.pool, self.scratch = backend, pool, scratch
         self.pages: list[int] = []
         self.length = 0
-        self.nodes: list[Node] = []
+        self.tentative, self.partial = EMPTY, False
         self.layers: set[int] | None = None
         self.capacity = capacity
         self.filled: NDArray[np.bool_] | None = None
@@ -88,31 +75,33 @@ class Cache:
         if count + drafted == 0:
             raise DecoderError("a forward needs at least one row")
         partial = forward.layers is not None
-        if not partial and self.nodes and self.nodes[0].partial:
-            self.nodes.clear()  # Rows of some layers were scratch; now all layers run.
+        if not partial and self.partial:
+            self._drop()  # Rows of some layers were scratch; now all layers run.
+        held = len(self.tentative)
         self._check_tokens(forward, tokens, history)
-        start = self.length + len(self.nodes)
+        start = self.length + held
         if forward.positions is None:
             positions = np.arange(self.length, self.length + count, dtype=np.int32)
         else:
             positions = np.asarray(forward.positions, np.int32)
         slots = self._slots(forward.store, start, count)
         tail = tail_positions = _NONE
+        tentative = self._extended(forward)
         if drafted:
-            if len(self.nodes) + drafted > self.scratch:
+            if held + drafted > self.scratch:
                 raise DecoderError(
-                    f"{len(self.nodes) + drafted} draft tokens, but draft_tokens sets aside "
+                    f"{held + drafted} draft tokens, but draft_tokens sets aside "
                     f"{self.scratch}; draft less or raise it"
                 )
             root = self.length + (count if forward.store is Store.COMMIT else 0) - 1
             if not partial and root != len(history) - 1:
                 raise DecoderError("a draft needs every committed token in the cache before it")
-            positions = np.concatenate([positions, root + self._depths(forward)])
+            positions = np.concatenate([positions, root + tentative.depths[held:]])
             first = start + (count if forward.store is Store.COMMIT else 0)
             slots = np.concatenate([slots, np.arange(first, first + drafted, dtype=np.int32)])
-            if self.nodes:
-                tail = np.array([node.slot for node in self.nodes], np.int32)
-                tail_positions = np.array([root + node.depth for node in self.nodes], np.int32)
+            if held:
+                tail = np.arange(self.length, start, dtype=np.int32)
+                tail_positions = root + tentative.depths[:held]
         if len(positions) and int(positions.max()) >= self.backend.config.context_length:
             raise DecoderError(
                 f"position {int(positions.max())} is past the model's context of "
@@ -121,9 +110,9 @@ class Cache:
         if len(positions) != count + drafted or len(slots) != count + drafted:
             raise DecoderError("positions and slots must have one entry for each token")
         self._own(slots)
-        rows = forward.logits
-        if rows is None:  # The root, then the nodes.
-            rows = np.arange(max(count - 1, 0), count + drafted, dtype=np.int32)
+        wanted = forward.logits
+        if wanted is None:  # The root, then the nodes.
+            wanted = np.arange(max(count - 1, 0), count + drafted, dtype=np.int32)
         layers = self.backend.config.layers
         if not all(is_number(one) and -layers <= one < layers for one in forward.hidden):
             raise DecoderError(f"hidden layers {forward.hidden}: the model has {layers}")
@@ -136,8 +125,8 @@ class Cache:
             visible=self._visible(forward),
             tail=tail,
             tail_positions=tail_positions,
-            mask=self._mask(forward, positions[:count]),
-            logits=np.asarray(rows, np.int32),
+            mask=self._mask(forward, positions[:count], tentative),
+            logits=np.asarray(wanted, np.int32),
             hidden=tuple(layer % layers for layer in forward.hidden),
             layers=forward.layers,
             embeddings=forward.embeddings,
@@ -163,13 +152,9 @@ class Cache:
                     self.filled = np.zeros(self.capacity, bool)
                 self.filled[forward.store.slots[forward.store.slots >= 0]] = True
         if len(forward.tree):
-            first, partial = self.length + len(self.nodes), forward.layers is not None
-            tokens, depths = forward.tree.tokens.tolist(), self._depths(forward).tolist()
-            nodes = zip(tokens, self._parents(forward), depths, strict=True)
-            self.nodes += [
-                Node(token, parent, depth, slot, partial)
-                for slot, (token, parent, depth) in enumerate(nodes, first)
-            ]
+            if len(self.tentative) == 0:
+                self.partial = forward.layers is not None
+            self.tentative = self._extended(forward)
         self._publish(history)
 
     def settle(self, committed: NDArray[np.int32], history: NDArray[np.int32]) -> int:
@@ -182,27 +167,18 @@ class Cache:
         Returns:
             How many rows were kept.
         """
-        parent, path = ROOT, []
-        whole = not (self.nodes and self.nodes[0].partial)
-        if whole and self.length == len(history) - len(committed):
-            children = {
-                (node.parent, node.token): index
-                for index, node in reversed([*enumerate(self.nodes)])
-            }
-            for token in committed.tolist():
-                found = children.get((parent, token))
-                if found is None:
-                    break
-                parent = found
-                path.append(self.nodes[found].slot)
-        targets = range(self.length, self.length + len(path))
+        path: list[int] = []
+        if not self.partial and self.length == len(history) - len(committed):
+            path = self.tentative.follow(committed.tolist())
         moves = [
-            (slot, target) for slot, target in zip(path, targets, strict=True) if slot != target
+            (self.length + node, self.length + place)
+            for place, node in enumerate(path)
+            if node != place
         ]
         if moves:
             source, target = zip(*moves, strict=True)
             self.backend.copy(self._physical(source), self._physical(target))
-        self.nodes.clear()
+        self._drop()
         # The newest token stays pending even if its row is there: its logits are needed next.
         self.length = min(self.length + len(path), len(history) - 1)
         self._publish(history)
@@ -222,7 +198,7 @@ class Cache:
         for page in self.pages:
             self.pool.release(page)
         self.pages.clear()
-        self.nodes.clear()
+        self._drop()
         self.length, self.filled = 0, None
 
     def _check_tokens(
@@ -241,7 +217,7 @@ class Cache:
                 "attention of the others cannot run"
             )
         if forward.store is Store.COMMIT and len(tokens):
-            if self.nodes:
+            if len(self.tentative):
                 raise DecoderError("tokens cannot be committed behind tentative rows")
             if self.filled is not None:
                 raise DecoderError("the rows of a canvas are stored with Overwrite only")
@@ -288,33 +264,24 @@ class Cache:
             return np.arange(start, start + count, dtype=np.int32)
         return np.full(count, -1, np.int32)
 
-    def _parents(self, forward: Forward) -> list[int]:
-        """For each tree row, its parent among all tentative rows of this cache."""
-        base, under = len(self.nodes), forward.under
-        if base == 0 and under is None:  # A tree's own parents are in order.
-            return forward.tree.parents.tolist()
-        parents = []
-        for index, parent in enumerate(forward.tree.parents.tolist()):
-            if parent != ROOT:
-                parents.append(base + parent)
-            else:
-                parents.append(ROOT if under is None else int(under[index]))
-        if any(parent < ROOT or parent >= base + i for i, parent in enumerate(parents)):
-            raise DecoderError(f"tree rows hang under unknown tentative rows {parents}")
-        return parents
+    def _extended(self, forward: Forward) -> TokenTree:
+        """The tentative rows, those of ``forward`` included."""
+        under, tree = forward.under, forward.tree
+        if under is not None:
+            unknown = (under < ROOT) | (under >= len(self.tentative) + np.arange(len(tree)))
+            if (unknown & (tree.parents == ROOT)).any():
+                raise DecoderError(f"tree rows hang under unknown tentative rows {under.tolist()}")
+        return self.tentative.extend(tree, under)
 
-    def _depths(self, forward: Forward) -> NDArray[np.int32]:
-        base = len(self.nodes)
-        if base == 0 and forward.under is None:
-            return forward.tree.depths
-        depths = [node.depth for node in self.nodes]
-        for parent in self._parents(forward):
-            depths.append(1 if parent == ROOT else depths[parent] + 1)
-        return np.array(depths[base:], np.int32)
+    def _drop(self) -> None:
+        """Forget the tentative rows."""
+        self.tentative, self.partial = EMPTY, False
 
-    def _mask(self, forward: Forward, at: NDArray[np.int32]) -> NDArray[np.bool_] | None:
+    def _mask(
+        self, forward: Forward, at: NDArray[np.int32], tentative: TokenTree
+    ) -> NDArray[np.bool_] | None:
         """bool [K + M, T + K + M]; None where the span's causal default says the same."""
-        tree, attend, tail = forward.tree, forward.attend, len(self.nodes)
+        tree, attend, tail = forward.tree, forward.attend, len(self.tentative)
         count, drafted = len(at), len(tree)
         causal = attend is Attend.CAUSAL
         if causal and (drafted == 0 or (tree.is_chain and tail == 0)):
@@ -325,13 +292,8 @@ class Cache:
         mask[:count, width : width + count] = _among(attend, at)
         if drafted:
             mask[count:, width : width + count] = True
-            mask[count:, width + count :] = np.eye(drafted, dtype=bool)
-            column = [*range(tail), *range(width + count, width + rows)]
-            seen = [_path(self.nodes, index) for index in range(tail)]
-            for index, parent in enumerate(self._parents(forward)):
-                path = [*(seen[parent] if parent != ROOT else ()), tail + index]
-                seen.append(path)
-                mask[count + index, [column[node] for node in path]] = True
+            seen = tentative.visibility[tail:]
+            mask[count:, :tail], mask[count:, width + count :] = seen[:, :tail], seen[:, tail:]
         return mask
 
     def _own(self, slots: NDArray[np.int32]) -> None:
@@ -359,14 +321,6 @@ class Cache:
 
 
 _NONE = np.empty(0, np.int32)
-
-
-def _path(nodes: list[Node], index: int) -> list[int]:
-    path = []
-    while index != ROOT:
-        path.append(index)
-        index = nodes[index].parent
-    return path
 
 
 def _among(

@@ -86,13 +86,6 @@ class PagePool:
     def find(self, key: bytes) -> int | None:
         return self._page_of.get(key)
 
-    def forget(self) -> None:
-        """Withdraw every published page."""
-        self._free.extend(self._idle)
-        self._idle.clear()
-        self._key_of.clear()
-        self._page_of.clear()
-
     def check(self, held_by: list[list[int]]) -> None:
         """Assert that the books are right, given the page tables of all live sequences."""
         counts = [0] * self.count

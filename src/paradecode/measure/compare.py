@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from paradecode.core.errors import InvalidInput
 from paradecode.measure.figures import Figures, figures, smallest_batch, usual_baseline
-from paradecode.measure.results import Results
+from paradecode.measure.results import ItemInfo, Results
 from paradecode.measure.statistics import Interval
 from paradecode.measure.summary import collapse, paired_speed
-from paradecode.measure.tables import number, spread
-
-HEAD = ("method", "tok/s before", "tok/s now", "x as fast", "same output", "acceptance length",
-        "kept of plain")  # fmt: skip
-REPEATED = ("x {} before", "x {} now", "repeats")
-"""Further columns where both have the same baseline: ratios are what another machine can repeat."""
+from paradecode.measure.tables import Column, spread, value
 
 
 @dataclass(frozen=True)
-class Change:
-    """One engine or decoder in both results, on the same inputs.
+class EngineChange:
+    """One engine or method in both results, on the same inputs.
 
     Attributes:
         speed: decode speed now over before, paired by input.
@@ -44,6 +41,31 @@ class Change:
         return before.low <= now.high and now.low <= before.high
 
 
+def columns(baseline: str | None) -> tuple[Column[EngineChange], ...]:
+    """What is shown of each change; two figures where there are two are those before and now.
+
+    Args:
+        baseline: of both. Ratios over it are what another machine can repeat.
+    """
+    own: tuple[Column[EngineChange], ...] = (
+        Column("method", lambda c: c.name),
+        Column("tok/s before", lambda c: value(c.before.summary.total.decode)),
+        Column("tok/s now", lambda c: value(c.now.summary.total.decode)),
+        Column("x as fast", lambda c: spread(c.speed)),
+        Column("same output", lambda c: f"{c.same}/{c.items}"),
+        Column("acceptance length", _both(_length)),
+        Column("kept of plain", _both(_kept)),
+    )
+    if baseline is None:
+        return own
+    return (
+        *own,
+        Column(f"x {baseline} before", lambda c: spread(c.over[0]) if c.over else ""),
+        Column(f"x {baseline} now", lambda c: spread(c.over[1]) if c.over else ""),
+        Column("repeats", lambda c: {True: "yes", False: "no", None: ""}[c.repeats]),
+    )
+
+
 def common_baseline(before: Results, now: Results, named: str | None) -> str | None:
     """What speed-ups of both refer to: the engine named, or the plain mode that both refer to.
 
@@ -59,7 +81,7 @@ def common_baseline(before: Results, now: Results, named: str | None) -> str | N
     return named
 
 
-def changes(before: Results, now: Results, baseline: str | None = None) -> list[Change]:
+def changes(before: Results, now: Results, baseline: str | None = None) -> list[EngineChange]:
     """Every engine that both results have, in the order of ``now``.
 
     Args:
@@ -68,9 +90,7 @@ def changes(before: Results, now: Results, baseline: str | None = None) -> list[
     Raises:
         InvalidInput: nothing can be compared.
     """
-    known = {(i.id, i.group, i.prompt_tokens, i.max_tokens) for i in before.items}
-    shared = {i.id for i in now.items if (i.id, i.group, i.prompt_tokens, i.max_tokens) in known}
-    old, new = (_only(smallest_batch(results), shared) for results in (before, now))
+    old, new = in_common(smallest_batch(before), smallest_batch(now))
     old_figures, new_figures = (
         {f.name: f for f in figures(results, baseline)} for results in (old, new)
     )
@@ -85,77 +105,64 @@ def changes(before: Results, now: Results, baseline: str | None = None) -> list[
             speed = paired_speed(list(mine.values()), theirs)
             ratios = [each.summary.total.speedup for each in (old_figures[name], figure)]
             over = (ratios[0], ratios[1]) if baseline and ratios[0] and ratios[1] else None
-            found.append(Change(name, old_figures[name], figure, speed, same, len(both), over))
+            found.append(
+                EngineChange(name, old_figures[name], figure, speed, same, len(both), over)
+            )
     if not found:
         fix = "give results with engines and inputs in common"
         raise InvalidInput("results", [before.model, now.model], fix)
     return found
 
 
-def head(baseline: str | None) -> tuple[str, ...]:
-    """Column names of :func:`rows`."""
-    return (*HEAD, *(name.format(baseline) for name in REPEATED)) if baseline else HEAD
+def in_common(before: Results, now: Results) -> tuple[Results, Results]:
+    """Both results with only the inputs that are the same in both."""
+    known = {item.id: item for item in before.items}
+    ids = {item.id for item in now.items if item.id in known and _is_same(item, known[item.id])}
 
-
-def rows(found: list[Change], baseline: str | None = None) -> list[tuple[str, ...]]:
-    """Cells under :func:`head`; two figures where there are two are those before and now."""
-    return [
-        (
-            change.name, *(_speed(each) for each in (change.before, change.now)),
-            spread(change.speed), f"{change.same}/{change.items}",
-            _both(*(_length(each) for each in (change.before, change.now))),
-            _both(*(_kept(each) for each in (change.before, change.now))),
-            *(_repeated(change) if baseline else ()),
+    def only(results: Results) -> Results:
+        return replace(
+            results,
+            items=tuple(item for item in results.items if item.id in ids),
+            records=tuple(record for record in results.records if record.item in ids),
         )
-        for change in found
-    ]  # fmt: skip
+
+    return only(before), only(now)
 
 
 def warnings(before: Results, now: Results) -> list[str]:
     """What makes the comparison one of other things than code."""
-    found = []
-    for name in ("cpu", "cores", "isa"):
-        old, new = getattr(before.machine, name), getattr(now.machine, name)
-        if old != new:
-            found.append(f"machine.{name} was {old}, now {new}")
-    for name in ("threads", "temperature", "weights", "backend", "dtype", "device"):
-        old, new = (results.settings.get(name) for results in (before, now))
-        if old != new:
-            found.append(f"settings.{name} was {old}, now {new}")
-    if before.model != now.model:
-        found.append(f"model was {before.model}, now {now.model}")
-    return found
+    old, new = _conditions(before), _conditions(now)
+    return [f"{name} was {old[name]}, now {new[name]}" for name in old if old[name] != new[name]]
 
 
-def _only(results: Results, ids: set[str]) -> Results:
-    return replace(
-        results,
-        items=tuple(item for item in results.items if item.id in ids),
-        records=tuple(record for record in results.records if record.item in ids),
-    )
+def _conditions(results: Results) -> dict[str, Any]:
+    settings = ("threads", "temperature", "weights", "backend", "dtype", "device")
+    return {
+        **{f"machine.{name}": getattr(results.machine, name) for name in ("cpu", "cores", "isa")},
+        **{f"settings.{name}": results.settings.get(name) for name in settings},
+        "model": results.model,
+    }
 
 
-def _speed(each: Figures) -> str:
-    decode = each.summary.total.decode
-    return number(decode.value) if decode else "-"
+def _is_same(one: ItemInfo, other: ItemInfo) -> bool:
+    """Conversations may have other names; early parallel results do not know prompts' lengths."""
+    lengths = {one.prompt_tokens, other.prompt_tokens} - {0}
+    one, other = (replace(item, prompt="", prompt_tokens=0) for item in (one, other))
+    return one == other and len(lengths) < 2
+
+
+def _both(figure: Callable[[Figures], str]) -> Callable[[EngineChange], str]:
+    def cell(change: EngineChange) -> str:
+        before, now = figure(change.before), figure(change.now)
+        return f"{before} -> {now}" if before or now else ""
+
+    return cell
 
 
 def _length(each: Figures) -> str:
-    found = each.cost.acceptance_length if each.cost else None
-    return number(found.value) if found else ""
+    return value(each.cost.acceptance_length if each.cost else None, absent="")
 
 
 def _kept(each: Figures) -> str:
     kept = each.equality.kept if each.equality else None
     return f"{100 * kept.value:.1f} %" if kept else ""
-
-
-def _repeated(change: Change) -> tuple[str, str, str]:
-    if change.over is None:
-        return "", "", ""
-    before, now = change.over
-    return spread(before), spread(now), "yes" if change.repeats else "no"
-
-
-def _both(before: str, now: str) -> str:
-    return f"{before} -> {now}" if before or now else ""

@@ -8,17 +8,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from paradecode.core.checks import build
 from paradecode.core.errors import InvalidInput
-from paradecode.measure.results import (
-    EngineInfo,
-    Record,
-    record_from_json,
-    record_to_json,
-)
+from paradecode.measure.result_files import record_to_json
+from paradecode.measure.results import EngineInfo, Record
 
 
 class Journal:
-    """Append-only record of a run.
+    """Append-only record of a run. Engines and items may be added from call to call.
 
     Args:
         path: the file; made if it is not there.
@@ -55,32 +52,30 @@ class Journal:
 
     def _append(self, entry: Mapping[str, Any]) -> None:
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
+            file.write(json.dumps(entry, ensure_ascii=False) + "\n")
 
     def _read(self, settings: Mapping[str, Any]) -> None:
-        entries = self._entries()
-        if not entries or entries[0].get("settings") != settings:
+        text = self.path.read_text("utf-8", errors="replace")
+        whole = text[: text.rfind("\n") + 1]
+        if whole != text:  # A run that was killed while writing leaves half a line; it is cut off.
+            self.path.write_text(whole, "utf-8")
+        try:
+            first, *entries = (json.loads(line) for line in whole.splitlines())
+            found = dict(first["settings"])
+            for entry in entries:
+                if "record" in entry:
+                    self.records.append(build(Record, entry["record"], "record"))
+                else:
+                    engine = build(EngineInfo, entry["engine"], "engine")
+                    self.engines[engine.name] = engine
+        except (ValueError, KeyError, TypeError, RecursionError):
+            fix = "the file is damaged; remove it"
+            raise InvalidInput("run", str(self.path), fix) from None
+        if found != settings:
+            names = sorted(settings.keys() | found.keys())
+            other = [f"{n} {found.get(n)!r}" for n in names if found.get(n) != settings.get(n)]
             raise InvalidInput(
-                "run", str(self.path), "it was made with other prompts or settings; name another"
-            )
-        for entry in entries[1:]:
-            if "record" in entry:
-                self.records.append(record_from_json("run record", entry["record"]))
-            else:
-                self.engines[entry["engine"]["name"]] = EngineInfo(**entry["engine"])
-
-    def _entries(self) -> list[dict[str, Any]]:
-        lines = self.path.read_text("utf-8").splitlines()
-        entries: list[dict[str, Any]] = []
-        for number, line in enumerate(lines):
-            try:
-                entries.append(json.loads(line))
-            except ValueError:
-                if number + 1 < len(lines):
-                    raise InvalidInput(
-                        "run", str(self.path), "the file is damaged; remove it"
-                    ) from None
-                # A run that was killed while writing leaves half a line; it is cut off.
-                whole = "".join(kept + "\n" for kept in lines[:-1])
-                self.path.write_text(whole, "utf-8")
-        return entries
+                "run", str(self.path),
+                f"it was made with other prompts or settings ({', '.join(other)}); "
+                "remove it or name another output",
+            )  # fmt: skip

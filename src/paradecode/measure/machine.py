@@ -6,7 +6,9 @@ import os
 import platform
 import subprocess
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
+from typing import TypedDict
 
 # The instruction sets that decide how fast inference can be.
 ISA = (
@@ -25,6 +27,20 @@ class Machine:
     isa: tuple[str, ...]
     system: str
     python: str
+
+
+class Stamp(TypedDict):
+    """When, of which code and where a result was made."""
+
+    created: str
+    commit: str
+    machine: Machine
+
+
+def stamp(folder: Path = Path(__file__).parent) -> Stamp:
+    """The stamp of now, here; ``folder`` is in the repository of the code that was measured."""
+    created = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    return {"created": created, "commit": commit(folder), "machine": describe()}
 
 
 def usable_cores() -> int:

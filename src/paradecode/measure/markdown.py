@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from paradecode.measure.results import Results
-from paradecode.measure.summary import QUIET, Agreement, EngineSummary, groups_of
+from paradecode.measure.results import Results, groups_of
+from paradecode.measure.summary import QUIET, Agreement, EngineSummary
 from paradecode.measure.tables import number, spread, table
 
 

@@ -106,7 +106,7 @@ def _said(where: str, spoken: Any) -> tuple[str, list[str]]:
 
 
 def _entries(file: Path) -> Iterator[Conversation]:
-    text = _read(file)
+    text = read_text(file)
     if text.lstrip().startswith("["):
         try:
             listed = json.loads(text)
@@ -140,7 +140,7 @@ def _parsed(entries: Iterable[tuple[str, Any]], group: str) -> Iterator[Conversa
 
 def _texts(file: Path) -> Iterator[Conversation]:
     parts: list[list[str]] = [[]]
-    for line in _read(file).splitlines():
+    for line in read_text(file).splitlines():
         if line.strip() == "---":
             parts.append([])
         else:
@@ -151,13 +151,14 @@ def _texts(file: Path) -> Iterator[Conversation]:
         yield prompt_from(f"{file.name} part {number}", entry)
 
 
-def _read(file: Path) -> str:
+def read_text(file: Path, field: str = "prompts") -> str:
+    """The text of a file; raises InvalidInput that names ``field``."""
     try:
         if file.stat().st_size > MOST_BYTES:
-            raise InvalidInput("prompts", str(file), f"give a file below {MOST_BYTES >> 20} MiB")
+            raise InvalidInput(field, str(file), f"give a file below {MOST_BYTES >> 20} MiB")
         return file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput("prompts", str(file), f"give a readable file ({error})") from None
+        raise InvalidInput(field, str(file), f"give a readable file ({error})") from None
 
 
 def _hub(source: str) -> Iterator[Conversation]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from paradecode.backends.interface import PAGE, Backend, Span
 from paradecode.measure.prompts import Item
-from paradecode.measure.results import Score
+from paradecode.measure.results import OutputKey, Score
 
 
 class OutputScorer:
@@ -49,12 +49,6 @@ class OutputScorer:
         return Score(float(nll), int((logits.argmax() == wanted).sum()), len(output))
 
 
-def distinct_outputs(
-    outputs: Sequence[tuple[str, tuple[int, ...]]], known: Sequence[tuple[str, tuple[int, ...]]]
-) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Each (item, output) once, without those that are known."""
-    seen = set(known)
-    for key in outputs:
-        if key[1] and key not in seen:
-            seen.add(key)
-            yield key
+def distinct_outputs(outputs: Sequence[OutputKey]) -> list[OutputKey]:
+    """Each (item, output) once; empty outputs are left out."""
+    return [key for key in dict.fromkeys(outputs) if key[1]]

@@ -10,7 +10,8 @@ from typing import Any
 from paradecode.measure.charts.engines import draw_engines
 from paradecode.measure.charts.style import can_draw
 from paradecode.measure.markdown import report
-from paradecode.measure.results import Results, write_results
+from paradecode.measure.result_files import write_results
+from paradecode.measure.results import Results
 from paradecode.measure.summary import EngineSummary, summarise
 
 
@@ -36,17 +37,5 @@ def write_report(results: Results, folder: Path, baseline: str | None = None) ->
 
 def aggregates(summaries: Sequence[EngineSummary], baseline: str | None) -> dict[str, Any]:
     """The figures of the tables, for programs."""
-    entries = []
-    for summary in summaries:
-        entry = asdict(summary)
-        entry["engine"] = summary.engine.name
-        entries.append(_rounded(entry))
+    entries = [{**asdict(summary), "engine": summary.engine.name} for summary in summaries]
     return {"baseline": baseline, "engines": entries}
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, float):
-        return float(f"{value:.6g}")
-    if isinstance(value, dict):
-        return {key: _rounded(entry) for key, entry in value.items()}
-    return [_rounded(entry) for entry in value] if isinstance(value, (list, tuple)) else value

@@ -1,42 +1,38 @@
-"""The schema of a result: what was run, on what, every single measurement, and its JSON.
+"""The schema of a result: what was run, on what, and every single measurement.
 
-Outputs are stored once (most engines give the same tokens in every round) and records point at
-them. Anything that can be recomputed from the records is derived in ``summary``, not stored here.
+Generation, parallel and peer runs have this schema; ``result_files`` is its JSON. What can be
+computed from the records (see ``summary``, ``figures``) is not stored here.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
-from paradecode.core.errors import InvalidInput
+from paradecode.core.trace import DraftCounts
 from paradecode.measure.machine import Machine
-from paradecode.measure.validation import check_names, fields_of, read_json
 
-SCHEMA = "paradecode-bench/2"
-READABLE = ("paradecode-bench/1", SCHEMA)
-"""Version 1 is version 2 without batches, counts, guarantees and checked answers."""
+OutputKey = tuple[str, tuple[int, ...]]
+"""(item, token ids): most engines give the same output in every round."""
 
 
 @dataclass(frozen=True)
 class EngineInfo:
-    """One engine with one set of weights in one mode.
+    """One engine with one set of weights in one mode, or one method of this package's engine.
 
     Attributes:
-        name: unique, e.g. ``llama-cpp/q4_1+lookup``.
+        name: unique, e.g. ``llama-cpp/q4_1+lookup`` or ``prompt-lookup``.
         peer: the project.
         weights: storage format of the weights it ran.
         mode: ``plain`` or the name of its speculation.
-        reference: name of the same engine's plain mode; None for a plain mode.
+        reference: the plain mode that it is compared with; None for a plain mode.
         versions: package -> version.
         settings: what it was opened with.
         status: ``ok``, ``skipped`` (not installed or not loaded) or ``failed`` (while running).
         reason: why it is not ``ok``.
         load_seconds, peak_bytes: of its process.
-        guarantee: ``exact``, ``distribution`` or ``lossy`` for a decoder of this package; empty
+        guarantee: ``exact``, ``distribution`` or ``lossy`` for a method of this package; empty
             where nothing is promised.
     """
 
@@ -55,27 +51,21 @@ class EngineInfo:
 
 
 @dataclass(frozen=True)
-class Counts:
+class Counts(DraftCounts):
     """What one generation took, as this package's engine counts it.
 
     Attributes:
-        forwards, rows: of the target; a prompt's chunks are one forward.
         draft_forwards, draft_rows: of draft models, and of some layers of the target that drafted.
-        drafts, drafted, accepted: target forwards with a draft, draft tokens scored, and kept.
-        accepted_per_position: how often the draft token at depth 1, 2, ... was kept.
+        deciding: forwards that decided a token of the output. The others of a canvas decided only
+            what lies behind the end of text, which is easy.
         target, draft, verify, sample, other: decode seconds in target forwards; in draft models
             and the drafter's own code; in the rule that accepts; in argmax, top-k and sampling
             over the vocabulary; and in everything else. Requests of a batch share its forwards.
     """
 
-    forwards: int
-    rows: int
     draft_forwards: int = 0
     draft_rows: int = 0
-    drafts: int = 0
-    drafted: int = 0
-    accepted: int = 0
-    accepted_per_position: tuple[int, ...] = ()
+    deciding: int = 0
     target: float = 0.0
     draft: float = 0.0
     verify: float = 0.0
@@ -99,6 +89,7 @@ class Record:
         wall_seconds: of the whole batch, over the number of its requests; 0 where unknown.
         right: whether the answer is right; None where it cannot be checked.
         counts: None for engines that do not tell.
+        text: the output as it was checked; empty where it was not.
     """
 
     engine: str
@@ -115,21 +106,26 @@ class Record:
     wall_seconds: float = 0.0
     right: bool | None = None
     counts: Counts | None = None
-
-
-OPTIONAL = {"batch": 1, "unit": 0, "wall_seconds": 0.0, "right": None, "counts": None}
-"""Fields of a record that are left out of the file where they say nothing."""
+    text: str = ""
 
 
 @dataclass(frozen=True)
 class ItemInfo:
-    """What a record's ``item`` was; ``prompt`` joins the turns of one conversation."""
+    """What a record's ``item`` was.
+
+    Attributes:
+        prompt: joins the turns of one conversation.
+        group: kind of task.
+        question, answer: of a task that is checked: what the user says, and a right answer.
+    """
 
     id: str
     prompt: str
     group: str
     prompt_tokens: int
     max_tokens: int
+    question: str = ""
+    answer: str = ""
 
 
 @dataclass(frozen=True)
@@ -153,7 +149,27 @@ class Results:
     items: tuple[ItemInfo, ...]
     engines: tuple[EngineInfo, ...]
     records: tuple[Record, ...]
-    scores: Mapping[tuple[str, tuple[int, ...]], Score] = field(default_factory=dict)
+    scores: Mapping[OutputKey, Score] = field(default_factory=dict)
+
+    @property
+    def is_parallel(self) -> bool:
+        """Whether the suite ``parallel`` made it, whose figures are others."""
+        return self.settings.get("suite") == "parallel"
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """Engine -> why it could not, or not completely, be measured."""
+        return {each.name: each.reason for each in self.engines if each.status != "ok"}
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Package -> version, of all engines."""
+        return {name: found for each in self.engines for name, found in each.versions.items()}
+
+
+def groups_of(results: Results) -> list[str]:
+    """The groups, in the order of the prompts."""
+    return list(dict.fromkeys(item.group for item in results.items))
 
 
 def trim(
@@ -174,147 +190,3 @@ def trim(
     if stopped and stops and len(kept) < max_tokens:
         kept.append(max(stops))
     return tuple(kept)
-
-
-def write_results(results: Results, path: Path, aggregates: Any = None) -> None:
-    """Write JSON: one line a record, so that versions of the file can be compared."""
-    outputs: dict[tuple[str, tuple[int, ...]], int] = {}
-    records = []
-    for record in results.records:
-        key = (record.item, record.token_ids)
-        entry = record_to_json(record)
-        del entry["token_ids"]
-        entry["output"] = outputs.setdefault(key, len(outputs))
-        records.append(entry)
-    listed = []
-    for key in outputs:
-        score = results.scores.get(key)
-        own = [round(score.nll, 4), score.agreed] if score else None
-        listed.append({"item": key[0], "token_ids": key[1], "score": own})
-    head = {
-        "schema": SCHEMA,
-        **{k: getattr(results, k) for k in ("created", "commit", "model")},
-        "machine": asdict(results.machine),
-        "settings": dict(results.settings),
-    }
-    lists = {
-        "engines": [asdict(engine) for engine in results.engines],
-        "items": [asdict(item) for item in results.items],
-        "outputs": listed,
-        "records": records,
-    }
-    with path.open("w", encoding="utf-8") as file:
-        file.write(_dump(head)[:-1])
-        if aggregates is not None:
-            file.write(f',\n"aggregates": {_dump(aggregates)}')
-        for name, entries in lists.items():
-            file.write(f',\n"{name}": [\n' + ",\n".join(map(_dump, entries)) + "\n]")
-        file.write("\n}\n")
-
-
-def record_to_json(record: Record) -> dict[str, Any]:
-    """The fields that say something, times in microseconds' precision."""
-    entry = {k: v for k, v in asdict(record).items() if k not in OPTIONAL or v != OPTIONAL[k]}
-    return {key: _rounded(value) for key, value in entry.items()}
-
-
-def record_from_json(where: str, entry: Any) -> Record:
-    """The inverse; raises InvalidInput that names the field."""
-    own = fields_of(where, entry, Record)
-    if own.get("counts") is not None:
-        counts = fields_of(f"{where}.counts", own["counts"], Counts)
-        own["counts"] = Counts(**counts)
-    return Record(**own)
-
-
-def read_results(path: Path) -> Results:
-    """Read what ``write_results`` wrote.
-
-    Raises:
-        InvalidInput: naming what is wrong with the file.
-    """
-    return results_from_json(path, read_json(path))
-
-
-def results_from_json(path: Path, data: Mapping[str, Any]) -> Results:
-    """The results in a JSON object; ``path`` is for errors.
-
-    Raises:
-        InvalidInput: naming the field that is wrong.
-    """
-    if data.get("schema") not in READABLE:
-        raise InvalidInput("schema", data.get("schema"), f"this version reads {SCHEMA}")
-    lists: dict[str, list[Any]] = {}
-    for name in ("items", "engines", "outputs", "records"):
-        found = data.get(name)
-        if not isinstance(found, list):
-            raise InvalidInput(f"{path.name} {name}", found, "give a list")
-        lists[name] = found
-    items = tuple(
-        ItemInfo(**fields_of(f"items[{n}]", entry, ItemInfo))
-        for n, entry in enumerate(lists["items"])
-    )
-    engines = tuple(
-        EngineInfo(**fields_of(f"engines[{n}]", entry, EngineInfo))
-        for n, entry in enumerate(lists["engines"])
-    )
-    outputs = [fields_of(f"outputs[{n}]", e, OutputEntry) for n, e in enumerate(lists["outputs"])]
-    records = []
-    for number, entry in enumerate(lists["records"]):
-        where = f"records[{number}]"
-        own = dict(entry) if isinstance(entry, dict) else {}
-        index = own.pop("output", None)
-        if not isinstance(index, int) or not 0 <= index < len(outputs):
-            raise InvalidInput(f"{where}.output", index, f"name one of {len(outputs)} outputs")
-        own["token_ids"] = outputs[index]["token_ids"]
-        records.append(record_from_json(where, own))
-    check_names("items", [item.id for item in items], [record.item for record in records])
-    check_names("engines", [e.name for e in engines], [record.engine for record in records])
-    head = fields_of("results", {k: data[k] for k in _HEAD if k in data}, Head)
-    machine = fields_of("machine", head.pop("machine"), Machine)
-    return Results(
-        **head, machine=Machine(**machine), items=items, engines=engines, records=tuple(records),
-        scores={
-            (entry["item"], entry["token_ids"]): _score(f"outputs[{n}].score", entry)
-            for n, entry in enumerate(outputs) if entry.get("score") is not None
-        },
-    )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Head:
-    """What a file says once."""
-
-    created: str
-    commit: str
-    model: str
-    machine: Mapping[str, Any]
-    settings: Mapping[str, Any]
-
-
-_HEAD = ("created", "commit", "model", "machine", "settings")
-
-
-@dataclass(frozen=True)
-class OutputEntry:
-    """An output in the file, with the oracle's summed likelihood and number of agreements."""
-
-    item: str
-    token_ids: tuple[int, ...]
-    score: tuple[float, ...] | None = None
-
-
-def _score(where: str, entry: Mapping[str, Any]) -> Score:
-    if len(entry["score"]) != 2:
-        raise InvalidInput(where, entry["score"], "give a likelihood and a count")
-    return Score(entry["score"][0], int(entry["score"][1]), len(entry["token_ids"]))
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _rounded(entry) for key, entry in value.items()}
-    return round(value, 6) if isinstance(value, float) else value
-
-
-def _dump(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)

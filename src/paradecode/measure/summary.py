@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from paradecode.measure.results import EngineInfo, ItemInfo, Record, Results
+from paradecode.measure.results import EngineInfo, ItemInfo, Record, Results, groups_of
 from paradecode.measure.statistics import Interval, interval, ratio, ratio_of_ratios
 
 QUIET = 0.2
@@ -98,11 +98,6 @@ def collapse(results: Results, engine: str) -> dict[str, Measured]:
     return {
         item.id: _collapse(item, rounds[item.id]) for item in results.items if item.id in rounds
     }
-
-
-def groups_of(results: Results) -> list[str]:
-    """The groups, in the order of the prompts."""
-    return list(dict.fromkeys(item.group for item in results.items))
 
 
 def _collapse(item: ItemInfo, records: Sequence[Record]) -> Measured:

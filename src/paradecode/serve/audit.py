@@ -4,26 +4,13 @@ from __future__ import annotations
 
 import time
 import traceback
-import uuid
-from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from paradecode.serve.errors import ApiError
-from paradecode.serve.log import Log
+from paradecode.serve.log import Log, Note
 from paradecode.serve.metrics import Metrics
-from paradecode.serve.wire import Done
-
-
-@dataclass
-class Note:
-    """What the log will say of a request. Routes fill it in; no prompt and no output."""
-
-    id: str = field(default_factory=lambda: uuid.uuid4().hex)
-    model: str | None = None
-    done: list[Done] = field(default_factory=list)
-    error: ApiError | None = None
 
 
 class Audit:
@@ -62,14 +49,9 @@ class Audit:
     def _ended(self, scope: Scope, note: Note, status: int, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "other")
         status = status or 499  # The client left before it had an answer.
-        error = note.error
         self.metrics.answered(route, status)
         if self.log is not None:
-            self.log.request(
-                note.id, route=route, status=status, seconds=seconds, model=note.model,
-                outputs=note.done, error=None if error is None else error.type,
-                param=None if error is None else error.param,
-            )  # fmt: skip
+            self.log.request(note, route, status, seconds)
 
     def _crashed(self, note: Note, error: Exception) -> None:
         if self.log is None:

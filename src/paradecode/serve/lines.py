@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from paradecode.core.errors import InvalidInput
 from paradecode.serve.validation import first_error
-from paradecode.serve.wire import EVENTS, MAX_ID, REQUESTS, Event, Message, Request
+from paradecode.serve.wire import EVENTS, MAX_ID, REQUESTS, Event, Request, WireMessage
 
 MAX_LINE = 1 << 24
 """Bytes of one line, its newline included."""
@@ -42,7 +42,7 @@ def encode(message: Request | Event) -> bytes:
     return line + b"\n"
 
 
-def decode(line: bytes, kinds: Mapping[str, type[Message]]) -> Any:
+def decode(line: bytes, kinds: Mapping[str, type[WireMessage]]) -> Any:
     """The message of a line: a member of ``kinds``, which is ``REQUESTS`` or ``EVENTS``.
 
     Raises:

@@ -6,10 +6,12 @@ import json
 import re
 import sys
 import threading
-from collections.abc import Sequence
+import uuid
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, TextIO
 
+from paradecode.serve.errors import ApiError
 from paradecode.serve.wire import Done
 
 MAX_NAME = 256
@@ -17,6 +19,22 @@ MAX_NAME = 256
 
 FIELD = re.compile(r"[a-z0-9_.\[\]]{1,80}", re.IGNORECASE)
 """Names of fields as ours are; an unknown field's name is the client's own text."""
+
+
+@dataclass
+class Note:
+    """What the log will say of a request: no prompt, no output, no error's message, which may
+    quote the request. Routes fill it in.
+
+    Attributes:
+        model: as the client wrote it.
+        done: how each output ended.
+    """
+
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    model: str | None = None
+    done: list[Done] = field(default_factory=list)
+    error: ApiError | None = None
 
 
 class Log:
@@ -36,40 +54,25 @@ class Log:
             stream.write(text + "\n")
             stream.flush()
 
-    def request(
-        self,
-        id: str,
-        *,
-        route: str,
-        status: int,
-        seconds: float,
-        model: str | None = None,
-        outputs: Sequence[Done] = (),
-        error: str | None = None,
-        param: str | None = None,
-    ) -> None:
-        """One line for a request that is over; there is no place in it for a prompt.
+    def request(self, note: Note, route: str, status: int, seconds: float) -> None:
+        """One line for a request that is over.
 
         Args:
-            id: of the request, as the client was told.
             route: the application's pattern.
             status: of the answer.
             seconds: from the first byte in to the last byte out.
-            model: as the client wrote it.
-            outputs: how each output ended.
-            error, param: type of the error, and the field that is wrong. Never the message, which
-                may quote the value.
         """
+        error = note.error
         self.write(
             "request",
-            id=id[:MAX_NAME],
+            id=note.id,
             route=route,
             status=status,
             seconds=round(seconds, 6),
-            model=None if model is None else model[:MAX_NAME],
-            error=error,
-            param=param if param and FIELD.fullmatch(param) else None,
-            outputs=[_output(done) for done in outputs] or None,
+            model=None if note.model is None else note.model[:MAX_NAME],
+            error=None if error is None else error.type,
+            param=error.param if error and error.param and FIELD.fullmatch(error.param) else None,
+            outputs=[_output(done) for done in note.done] or None,
         )
 
 

@@ -80,7 +80,7 @@ class Pool(Workers):
         self._hang_seconds, self._load_seconds = hang_seconds, load_seconds
         self._models = {model.name: model for model in models}
         self._replicas: dict[str, list[Replica]] = {}
-        self._live: dict[str, _Live] = {}
+        self._live: set[str] = set()
         self._changes = asyncio.Event()
 
     async def start(self) -> None:
@@ -131,33 +131,29 @@ class Pool(Workers):
         if refused is not None:
             yield self._failed(model, refused)
             return
-        live = self._live[request.id] = _Live()
+        self._live.add(request.id)
         began = time.monotonic()
+        call: WorkerCall | None = None
         try:
             for _ in range(ATTEMPTS):
-                given = await self._give(model, request, live, began)
-                if isinstance(given, wire.Failure):
-                    yield self._failed(model, given)
-                    return
-                async for event in given.events():
+                replica = await self._pick(model, request.id)
+                accepted = call is not None and call.accepted
+                call = WorkerCall(hastened(request, began), self._bounds, accepted)
+                await _send(replica, call)
+                async for event in call.events():
                     yield event
-                if not given.lost:
+                if not call.lost:
                     return
-                if given.started:
+                if call.started:
                     break
-            yield self._failed(model, _died(request.id))
+            raise _died(request.id)
+        except RequestFailed as error:
+            yield self._failed(model, error.failure)
         finally:
-            del self._live[request.id]
-            if live.call is not None:
-                live.call.unwanted = True
-            live.cancel()
-
-    def cancel(self, id: str) -> None:
-        """End a request now: its stream goes on to the ``Done``s with ``cancelled``."""
-        live = self._live.get(id)
-        if live is not None:
-            live.cancelled = True
-            live.cancel()
+            self._live.discard(request.id)
+            if call is not None:
+                call.unwanted = True
+                replica.cancel(call)
 
     async def stats(self) -> dict[str, list[wire.WorkerStats | None]]:
         found = iter(await asyncio.gather(*map(self._stats, self._all())))
@@ -168,7 +164,7 @@ class Pool(Workers):
             return None
         question = wire.AskStats(id=self._question())
         try:
-            answer = await asyncio.wait_for(self._answer(replica, question), ANSWER_SECONDS)
+            answer = await asyncio.wait_for(_answer(replica, question), ANSWER_SECONDS)
         except (asyncio.TimeoutError, RequestFailed):
             return None
         return answer if isinstance(answer, wire.WorkerStats) else None
@@ -206,8 +202,12 @@ class Pool(Workers):
             return wire.Failure(id=id, status=400, param="id", message="the id is in use")
         return None
 
-    async def _pick(self, model: str) -> Replica | None:
-        """The worker that owes least; waits for one that starts, but not for ever."""
+    async def _pick(self, model: str, id: str) -> Replica:
+        """The worker that owes least; waits for one that starts, but not for ever.
+
+        Raises:
+            RequestFailed: request ``id`` finds none.
+        """
         limit = time.monotonic() + RESTART_PATIENCE
         while not self.draining:
             able = [replica for replica in self._replicas[model] if replica.open]
@@ -219,69 +219,36 @@ class Pool(Workers):
             self._changes.clear()
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._changes.wait(), left)
-        return None
-
-    async def _give(
-        self, model: str, request: wire.Generate, live: _Live, began: float
-    ) -> WorkerCall | wire.Failure:
-        """Give a request to a worker; a failure if there is none, or it cannot be sent."""
-        replica = await self._pick(model)
-        if replica is None:
-            return _nobody(request.id)
-        request = hastened(request, began)
-        accepted = live.call is not None and live.call.accepted
-        live.replica, live.call = replica, WorkerCall(request, self._bounds, accepted)
-        try:
-            await replica.send(live.call)
-        except InvalidInput as error:
-            return _too_large(request.id, error)
-        if live.cancelled:
-            live.cancel()
-        return live.call
+        message = "no worker of this model is running; try again later"
+        raise RequestFailed(wire.Failure(id=id, status=503, message=message, retry_after=COME_BACK))
 
     async def _ask(self, model: str, question: wire.Question) -> wire.Event:
         if model not in self._replicas:
             raise RequestFailed(self._unknown(question.id, model))
-        replica = await self._pick(model)
-        if replica is None:
-            raise RequestFailed(_nobody(question.id))
-        return await self._answer(replica, question)
-
-    async def _answer(self, replica: Replica, message: wire.Question) -> wire.Event:
-        call = WorkerCall(message)
-        try:
-            await replica.send(call)
-        except InvalidInput as error:
-            raise RequestFailed(_too_large(message.id, error)) from None
-        answer = await call.buffer.get()
-        if isinstance(answer, Lost):
-            raise RequestFailed(_died(message.id))
-        if isinstance(answer, wire.Failure):
-            raise RequestFailed(answer)
-        return answer
+        return await _answer(await self._pick(model, question.id), question)
 
 
-class _Live:
-    """A request that somebody waits for, and where it runs at present."""
-
-    def __init__(self) -> None:
-        self.replica: Replica | None = None
-        self.call: WorkerCall | None = None
-        self.cancelled = False
-
-    def cancel(self) -> None:
-        if self.replica is not None and self.call is not None:
-            self.replica.cancel(self.call)
+async def _send(replica: Replica, call: WorkerCall) -> None:
+    """Give a call to a worker. Raises RequestFailed if it is too large."""
+    try:
+        await replica.send(call)
+    except InvalidInput as error:
+        failure = wire.Failure(id=call.id, status=413, param=error.field, message=str(error))
+        raise RequestFailed(failure) from None
 
 
-def _nobody(id: str) -> wire.Failure:
-    message = "no worker of this model is running; try again later"
-    return wire.Failure(id=id, status=503, message=message, retry_after=COME_BACK)
+async def _answer(replica: Replica, question: wire.Question) -> wire.Event:
+    """A worker's answer to a question. Raises RequestFailed."""
+    call = WorkerCall(question)
+    await _send(replica, call)
+    answer = await call.buffer.get()
+    if isinstance(answer, Lost):
+        raise _died(question.id)
+    if isinstance(answer, wire.Failure):
+        raise RequestFailed(answer)
+    return answer
 
 
-def _died(id: str) -> wire.Failure:
-    return wire.Failure(id=id, status=500, message="the worker that ran this request died")
-
-
-def _too_large(id: str, error: InvalidInput) -> wire.Failure:
-    return wire.Failure(id=id, status=413, param=error.field, message=str(error))
+def _died(id: str) -> RequestFailed:
+    message = "the worker that ran this request died"
+    return RequestFailed(wire.Failure(id=id, status=500, message=message))

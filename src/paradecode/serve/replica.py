@@ -99,7 +99,7 @@ class Replica:
         """
         said = await self._launch()
         if said is not None:
-            raise InvalidInput("model", self._name, said.message)
+            raise InvalidInput("model", self._name, said)
         self.life = asyncio.create_task(self._live())
 
     async def send(self, call: WorkerCall) -> None:
@@ -136,8 +136,8 @@ class Replica:
                 await self.life
         self._lose_all()
 
-    async def _launch(self) -> wire.Failure | None:
-        """Start the process and wait for its first word; its excuse, if it could not load."""
+    async def _launch(self) -> str | None:
+        """Start the process and wait until it is ready; why not, if it could not load."""
         # A session of its own: Ctrl-C in the terminal is the front's to answer, by draining.
         process = await asyncio.create_subprocess_exec(
             *COMMAND, stdin=PIPE, stdout=PIPE, limit=MAX_LINE, start_new_session=True
@@ -146,10 +146,9 @@ class Replica:
         clock = asyncio.create_task(self._time_loading())
         try:
             await self._write(self._settings.line())
-            read = await self._read()
+            event, _ = await self._read() or (None, 0)
         finally:
             clock.cancel()
-        event = None if read is None else read[0]
         if isinstance(event, wire.Ready):
             self.ready = self.known = event
             self.leaving = self._ending
@@ -157,14 +156,13 @@ class Replica:
             return None
         await self._end()
         if isinstance(event, wire.Failure):
-            return event
-        message = f"its worker ended with status {process.returncode} before it was ready"
+            return event.message
         if clock.done() and not clock.cancelled():
-            message = (
+            return (
                 f"its worker was killed: it did not load the model in {self._load_seconds:g} s; "
                 "see what it logged, or give --load-timeout more seconds"
             )
-        return wire.Failure(id=wire.WORKER, status=500, message=message)
+        return f"its worker ended with status {process.returncode} before it was ready"
 
     async def _live(self) -> None:
         """Listen, and start the worker again whenever it ends."""
@@ -189,9 +187,9 @@ class Replica:
             try:
                 failed = await self._launch()
             except OSError as error:
-                failed = wire.Failure(id=wire.WORKER, status=500, message=str(error))
+                failed = str(error)
             if failed is not None:
-                _log.error("a worker of %s did not start: %s", self._name, failed.message)
+                _log.error("a worker of %s did not start: %s", self._name, failed)
 
     async def _time_loading(self) -> None:
         """Kill the worker if it has not loaded in time; looks are counted as by ``_watch``."""
@@ -264,8 +262,7 @@ class Replica:
                 if error.id in self.calls:
                     message = "the worker's answer could not be read"
                     self.cancel(self.calls[error.id])
-                    failed = wire.Failure(id=error.id, status=500, message=message)
-                    return failed, 0
+                    return wire.Failure(id=error.id, status=500, message=message), 0
 
     def _put(self, line: bytes) -> None:
         """Write a few bytes, which need not wait for room."""

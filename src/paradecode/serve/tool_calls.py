@@ -23,7 +23,7 @@ class CallReader:
     """Reads one output.
 
     Args:
-        names: of the functions that may be called.
+        names: of the functions that may be called; without any, all is text.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -36,6 +36,8 @@ class CallReader:
 
     def feed(self, text: str) -> list[Delta]:
         """What is certain now that ``text`` has come, too."""
+        if not self._names:
+            return _content(text)
         self._held += text
         deltas: list[Delta] = []
         while self._read(deltas):

@@ -63,14 +63,14 @@ def _bounded(stats: Stats) -> Stats:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Message:
+class WireMessage:
     """Unknown fields and numbers that are not finite are refused."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneRequest(Message):
+class OneRequest(WireMessage):
     """A message about one request, which ``id`` names.
 
     Attributes:
@@ -81,7 +81,7 @@ class OneRequest(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PromptInput(Message):
+class PromptInput(WireMessage):
     """What the model is given: exactly one of ``text``, ``tokens`` and ``messages``.
 
     Attributes:
@@ -104,7 +104,7 @@ class PromptInput(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConstraintSpec(Message):
+class ConstraintSpec(WireMessage):
     """What the output must be; the constraint itself checks ``value``."""
 
     type: ConstraintType
@@ -163,12 +163,12 @@ class AskStats(OneRequest):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Drain(Message):
+class Drain(WireMessage):
     """Accept nothing more, finish what was accepted, then exit."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ready(Message):
+class Ready(WireMessage):
     """The model is loaded. ``decoder`` is the spec that requests without one use; ``tools`` says
     that its chat template shows tools."""
 
@@ -190,7 +190,7 @@ class Accepted(OneRequest):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoredToken(Message):
+class ScoredToken(WireMessage):
     """A token and its log-probability in the model's own distribution.
 
     ``text`` shows bytes that are not whole characters as U+FFFD; ``bytes`` has them.
@@ -203,7 +203,7 @@ class ScoredToken(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenLogprobs(Message):
+class TokenLogprobs(WireMessage):
     """One output token, and the most likely ones at its position."""
 
     chosen: ScoredToken
@@ -280,10 +280,8 @@ class WorkerStats(OneRequest):
         pages, held_pages, idle_pages: of K/V memory, over all models: how many there are, how many
             live outputs hold, and how many the prefix cache keeps.
         forwards, steps: of the engine since it started.
-        requests, refused: given to the worker, and answered with 429 or 503.
-        prompt_tokens, cached_tokens: of the outputs that ended, and how many were prefix hits.
+        refused: requests that were answered with 429 or 503.
         memory_bytes: resident.
-        uptime: seconds.
     """
 
     running: Count
@@ -295,13 +293,8 @@ class WorkerStats(OneRequest):
     idle_pages: Count
     forwards: Count
     steps: Count
-    requests: Count
     refused: Count
-    prompt_tokens: Count
-    cached_tokens: Count
     memory_bytes: Count
-    uptime: Seconds
-    draining: Flag
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -323,11 +316,11 @@ class Failure(OneRequest):
         return TYPES.get(self.status, "invalid_request_error")
 
 
-REQUESTS: dict[str, type[Message]] = {
+REQUESTS: dict[str, type[WireMessage]] = {
     "generate": Generate, "cancel": Cancel, "tokenize": Tokenize, "detokenize": Detokenize,
     "stats": AskStats, "drain": Drain,
 }  # fmt: skip
-EVENTS: dict[str, type[Message]] = {
+EVENTS: dict[str, type[WireMessage]] = {
     "ready": Ready, "accepted": Accepted, "chunk": OutputChunk, "done": Done,
     "tokens": TokenizedPrompt, "text": DecodedText, "stats": WorkerStats, "error": Failure,
 }  # fmt: skip

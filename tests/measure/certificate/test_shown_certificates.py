@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from paradecode.cli import app
-from paradecode.measure.results import read_results
+from paradecode.measure.result_files import read_results
 from paradecode.models.catalogue import find
 from repository import ROOT
 from tools.peers.catalogue import engines, select

@@ -17,9 +17,9 @@ from paradecode.measure.charts.style import (
     save,
     whiskers,
 )
-from paradecode.measure.results import Results
+from paradecode.measure.results import Results, groups_of
 from paradecode.measure.statistics import Interval
-from paradecode.measure.summary import EngineSummary, groups_of
+from paradecode.measure.summary import EngineSummary
 from paradecode.measure.tables import number
 
 

@@ -10,12 +10,10 @@ from typing import Any
 from paradecode.core.errors import InvalidInput
 from paradecode.measure import compare
 from paradecode.measure.report.from_methods import Row, read_rows
-from paradecode.measure.results import READABLE, results_from_json
+from paradecode.measure.result_files import read_json, results_from_json
+from paradecode.measure.results import Results
 from paradecode.measure.suites.parallel import compare as parallel
-from paradecode.measure.suites.parallel.results import SCHEMA as PARALLEL
-from paradecode.measure.suites.parallel.results import read_results as read_parallel
-from paradecode.measure.tables import number
-from paradecode.measure.validation import read_json
+from paradecode.measure.tables import cells, heads, number
 
 METHODS = "tools/figures/methods.py"
 METHODS_HEAD = ("method", "tok/s before", "tok/s now", "x plain before", "x plain now", "equal now")
@@ -40,35 +38,42 @@ def compare_files(before: Path, now: Path, baseline: str | None = None) -> Compa
     Raises:
         InvalidInput: a file is wrong, they are of different kinds, or have nothing in common.
     """
-    old, new = read_json(before), read_json(now)
-    kinds = _kind(old), _kind(new)
+    one, other = (_read(path, read_json(path)) for path in (before, now))
+    kinds = _kind(one), _kind(other)
     if kinds[0] != kinds[1]:
         raise InvalidInput("results", list(kinds), "give two results of one kind")
-    if baseline is not None and kinds[0] not in READABLE:
+    if baseline is not None and kinds[0] != "bench":
         raise InvalidInput(
             "baseline", baseline, "results of this kind have their own; leave it out"
         )
-    if kinds[0] == PARALLEL:
-        found = parallel.changes(read_parallel(before), read_parallel(now))
-        return Compared(parallel.HEAD, parallel.rows(found), [])
-    if kinds[0] == METHODS:
-        rows = _methods({r.method: r for r in read_rows(before, old)}, read_rows(now, new))
-        return Compared(METHODS_HEAD, rows, [])
-    one, other = results_from_json(before, old), results_from_json(now, new)
-    base = compare.common_baseline(one, other, baseline)
-    changed = compare.rows(compare.changes(one, other, base), base)
-    return Compared(compare.head(base), changed, compare.warnings(one, other))
+    if isinstance(one, Results) and isinstance(other, Results):
+        return _results(one, other, baseline)
+    assert isinstance(one, list)
+    assert isinstance(other, list)
+    return Compared(METHODS_HEAD, _methods({row.method: row for row in one}, other), [])
 
 
-def _kind(data: Mapping[str, Any]) -> str:
-    schema = data.get("schema")
-    if schema in READABLE:
-        return READABLE[-1]
-    if schema == PARALLEL:
-        return PARALLEL
-    if schema is None and isinstance(data.get("methods"), list):
+def _results(before: Results, now: Results, baseline: str | None) -> Compared:
+    if now.is_parallel:
+        changed = parallel.changes(before, now)
+        rows = [cells(parallel.COLUMNS, change) for change in changed]
+        return Compared(heads(parallel.COLUMNS), rows, [])
+    base = compare.common_baseline(before, now, baseline)
+    columns = compare.columns(base)
+    rows = [cells(columns, change) for change in compare.changes(before, now, base)]
+    return Compared(heads(columns), rows, compare.warnings(before, now))
+
+
+def _read(path: Path, data: Mapping[str, Any]) -> Results | list[Row]:
+    if data.get("schema") is None and isinstance(data.get("methods"), list):
+        return read_rows(path, data)
+    return results_from_json(path, data)
+
+
+def _kind(found: Results | list[Row]) -> str:
+    if isinstance(found, list):
         return METHODS
-    raise InvalidInput("schema", schema, f"this version reads {', '.join((*READABLE, PARALLEL))}")
+    return "bench --suite parallel" if found.is_parallel else "bench"
 
 
 def _methods(before: Mapping[str, Row], now: list[Row]) -> list[tuple[str, ...]]:

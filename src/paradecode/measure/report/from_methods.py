@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paradecode.core.checks import build
 from paradecode.core.errors import InvalidInput
 from paradecode.measure.report.sheet import PLAIN, Line, Sheet, Tile
 from paradecode.measure.statistics import Interval
 from paradecode.measure.tables import number, spread
-from paradecode.measure.validation import fields_of
 from paradecode.methods.registry import parse
 
 REFERENCE = "greedy"
@@ -39,7 +39,7 @@ def read_rows(path: Path, data: Mapping[str, Any]) -> list[Row]:
     entries = data.get("methods")
     if not isinstance(entries, list) or not entries:
         raise InvalidInput(f"{path.name} methods", entries, "give a list of methods")
-    return [Row(**fields_of(f"methods[{n}]", entry, Row)) for n, entry in enumerate(entries)]
+    return [build(Row, entry, f"methods[{n}]") for n, entry in enumerate(entries)]
 
 
 def sheet_of_methods(path: Path, data: Mapping[str, Any]) -> Sheet:
@@ -102,7 +102,7 @@ def _standing(method: str, equal: bool) -> str:
 
 
 def _interval(where: str, entry: Any) -> Interval | None:
-    return None if entry is None else Interval(**fields_of(where, entry, Interval))
+    return None if entry is None else build(Interval, entry, where)
 
 
 def _tiles(rows: list[Row]) -> tuple[Tile, ...]:

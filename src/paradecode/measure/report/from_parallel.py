@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from paradecode.measure.report.sheet import PLAIN, Line, Sheet, Tile
+from paradecode.measure.results import Results
+from paradecode.measure.suites.parallel.columns import NOTES
 from paradecode.measure.suites.parallel.methods import REFERENCE, read
-from paradecode.measure.suites.parallel.report import NOTES
-from paradecode.measure.suites.parallel.results import Results
-from paradecode.measure.suites.parallel.summary import Summary, summarise, tasks_of
+from paradecode.measure.suites.parallel.summary import MethodSummary, summarise, tasks_of
 from paradecode.measure.suites.parallel.verdicts import is_lossless, verdicts
 from paradecode.measure.tables import number, percent, points, spread, times
 
@@ -43,7 +43,7 @@ def sheet_of_parallel(results: Results) -> Sheet:
     )  # fmt: skip
 
 
-def _line(summary: Summary) -> Line:
+def _line(summary: MethodSummary) -> Line:
     spec, total, versus = read(summary.method), summary.total, summary.versus
     is_plain = summary.method == REFERENCE
     return Line(
@@ -66,7 +66,7 @@ def _line(summary: Summary) -> Line:
     )  # fmt: skip
 
 
-def _standing(summary: Summary) -> str:
+def _standing(summary: MethodSummary) -> str:
     if summary.method == REFERENCE:
         return ""
     if read(summary.method).guarantee != "exact":
@@ -75,7 +75,7 @@ def _standing(summary: Summary) -> str:
     return "exact" if plain is None or plain.identical == plain.items else "broken"
 
 
-def _badge(summary: Summary) -> str:
+def _badge(summary: MethodSummary) -> str:
     if summary.method == REFERENCE:
         return "plain decoding"
     standing, plain = _standing(summary), summary.plain
@@ -85,7 +85,7 @@ def _badge(summary: Summary) -> str:
     return f"{standing}{counted}" if standing == "exact" else f"lossy:{counted} as plain"
 
 
-def _tiles(summaries: list[Summary]) -> tuple[Tile, ...]:
+def _tiles(summaries: list[MethodSummary]) -> tuple[Tile, ...]:
     reference = next((s for s in summaries if s.method == REFERENCE), None)
     kept = [
         (versus.seconds.value, summary)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from paradecode.measure.figures import Figures, figures, usual_baseline
 from paradecode.measure.report.sheet import PLAIN, STANDINGS, Line, Sheet, Tile
-from paradecode.measure.results import Results
+from paradecode.measure.results import Results, groups_of
 from paradecode.measure.statistics import Interval
-from paradecode.measure.summary import QUIET, groups_of
+from paradecode.measure.summary import QUIET
 from paradecode.measure.tables import number, spread
 from paradecode.methods.registry import parse
 

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from paradecode.core.errors import InvalidInput
 from paradecode.measure.report.from_methods import sheet_of_methods
 from paradecode.measure.report.from_parallel import sheet_of_parallel
 from paradecode.measure.report.from_results import sheet_of_results
 from paradecode.measure.report.sheet import Sheet
-from paradecode.measure.results import READABLE, results_from_json
-from paradecode.measure.suites.parallel.results import SCHEMA as PARALLEL
-from paradecode.measure.suites.parallel.results import read_results as read_parallel
-from paradecode.measure.validation import read_json
+from paradecode.measure.result_files import read_json, results_from_json
 
 
 def read_sheet(path: Path, baseline: str | None = None) -> Sheet:
@@ -25,13 +21,11 @@ def read_sheet(path: Path, baseline: str | None = None) -> Sheet:
         InvalidInput: the file is not a result, or something in it is wrong; the field is named.
     """
     data = read_json(path)
-    schema = data.get("schema")
-    if schema in READABLE:
-        stated = data.get("aggregates")
-        named = stated.get("baseline") if isinstance(stated, dict) else None
-        return sheet_of_results(results_from_json(path, data), baseline or named)
-    if schema == PARALLEL:
-        return sheet_of_parallel(read_parallel(path))
-    if schema is None and isinstance(data.get("methods"), list):
+    if data.get("schema") is None and isinstance(data.get("methods"), list):
         return sheet_of_methods(path, data)
-    raise InvalidInput("schema", schema, f"this version reads {', '.join((*READABLE, PARALLEL))}")
+    results = results_from_json(path, data)
+    if results.is_parallel:
+        return sheet_of_parallel(results)
+    stated = data.get("aggregates")
+    named = stated.get("baseline") if isinstance(stated, dict) else None
+    return sheet_of_results(results, baseline or named)

@@ -10,7 +10,7 @@ from paradecode.core.constraint import Matcher
 from paradecode.core.request import Reply
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import ROOT, TokenTree
-from paradecode.methods.draft.joining import merge, share
+from paradecode.methods.draft.joining import share
 from paradecode.methods.draft.odds import Odds
 
 MOST_FORCED = 32
@@ -39,7 +39,7 @@ class ForcedTokens:
             return draft
         tree, room, sure = allowed(draft, matcher), seq.room - 1, self._odds.of(0)
         self._ahead = matcher.forced((), min(room, MOST_FORCED))
-        joined = merge([TokenTree.chain(self._ahead, sure), tree])
+        joined = TokenTree.merge([TokenTree.chain(self._ahead, sure), tree])
         if joined.is_chain and not joined.sampled:
             path = joined.tokens.tolist()
             more = matcher.forced(path, min(room, MOST_FORCED) - len(path))

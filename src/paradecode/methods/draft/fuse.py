@@ -14,7 +14,7 @@ from paradecode.core.sequence import Sequence as LiveSequence
 from paradecode.core.sequence import Verdict
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.methods.draft.budgets import Budget
-from paradecode.methods.draft.joining import merge, share
+from paradecode.methods.draft.joining import share
 from paradecode.methods.draft.loop import Drafter, DraftVerify, Grower, Proposal
 from paradecode.methods.draft.method import LoopSettings, assemble, guarantee_under
 from paradecode.methods.registry import (
@@ -85,7 +85,7 @@ class Fused:
         return self.join(self._drafts, limit)
 
     def join(self, drafts: Sequence[TokenTree], limit: int) -> TokenTree:
-        return merge(drafts).best(limit)
+        return TokenTree.merge(drafts).best(limit)
 
     def observe(self, seq: LiveSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         drafts = self._drafts or [EMPTY] * len(self.parts)

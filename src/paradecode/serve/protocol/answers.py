@@ -36,14 +36,14 @@ class Usage(BaseModel):
     completion_tokens_details: CompletionDetails
 
 
-class Choice(BaseModel):
+class AnyChoice(BaseModel):
     index: int
     finish_reason: Literal["stop", "length", "tool_calls"]
     stop_reason: Literal["deadline"] | None = None
     logprobs: dict[str, Any] | None
 
 
-class TextChoice(Choice):
+class TextChoice(AnyChoice):
     text: str
 
 
@@ -54,11 +54,11 @@ class AnswerMessage(BaseModel):
     tool_calls: list[dict[str, Any]] = Field(default_factory=list)
 
 
-class ChatChoice(Choice):
+class ChatChoice(AnyChoice):
     message: AnswerMessage
 
 
-class Answer(BaseModel):
+class AnyAnswer(BaseModel):
     id: str
     created: int
     model: str
@@ -66,12 +66,12 @@ class Answer(BaseModel):
     metrics: dict[str, Any] | list[dict[str, Any]] | None = None
 
 
-class ChatCompletion(Answer):
+class ChatCompletion(AnyAnswer):
     object: Literal["chat.completion"]
     choices: list[ChatChoice]
 
 
-class TextCompletion(Answer):
+class TextCompletion(AnyAnswer):
     object: Literal["text_completion"]
     choices: list[TextChoice]
 

@@ -10,9 +10,8 @@ from pydantic import Field, StringConstraints, model_validator
 from paradecode.core.sampling import MAX_TOKENS
 from paradecode.serve.errors import ApiError
 from paradecode.serve.protocol.base import Body
-from paradecode.serve.protocol.constraints import Constrained
 from paradecode.serve.protocol.content import Content
-from paradecode.serve.protocol.fields import Name, Sampled, StreamOptions, TopLogprobs
+from paradecode.serve.protocol.fields import Name, Sampled, TopLogprobs
 from paradecode.serve.protocol.tools import (
     Tool,
     ToolCall,
@@ -50,25 +49,14 @@ class Message(Body):
         return self
 
 
-class Prediction(Body):
-    type: Literal["content"]
-    content: Content
-
-
-class ChatRequest(Sampled, Constrained):
+class ChatRequest(Sampled):
     messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)]
     max_completion_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
     logprobs: bool | None = None
     top_logprobs: TopLogprobs | None = None
-    prediction: Prediction | None = None
     tools: Annotated[list[Tool], Field(min_length=1, max_length=128)] | None = None
     tool_choice: Literal["none", "auto", "required"] | ToolChoice | None = None
     parallel_tool_calls: bool | None = None
-    stream_options: StreamOptions | None = None
-
-    @property
-    def predicted(self) -> str | None:
-        return None if self.prediction is None else self.prediction.content
 
     def sampling(self) -> dict[str, Any]:
         chosen = super().sampling()

@@ -7,12 +7,10 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from paradecode.serve.protocol.base import Body
-from paradecode.serve.protocol.chat import MAX_MESSAGES, Message, Prediction
-from paradecode.serve.protocol.constraints import Constrained
+from paradecode.serve.protocol.chat import MAX_MESSAGES, Message
 from paradecode.serve.protocol.fields import (
     Name,
     Sampled,
-    StreamOptions,
     Text,
     TokenIds,
     TopLogprobs,
@@ -25,7 +23,7 @@ DEFAULT_MAX_TOKENS = 16
 SomeTokenIds = Annotated[TokenIds, Field(min_length=1)]
 
 
-class CompletionRequest(Sampled, Constrained):
+class CompletionRequest(Sampled):
     prompt: (
         Text
         | Annotated[list[Text], Field(min_length=1, max_length=1 << 12)]
@@ -33,12 +31,6 @@ class CompletionRequest(Sampled, Constrained):
         | Annotated[list[SomeTokenIds], Field(min_length=1, max_length=1 << 12)]
     )
     logprobs: TopLogprobs | None = None
-    prediction: Prediction | None = None
-    stream_options: StreamOptions | None = None
-
-    @property
-    def predicted(self) -> str | None:
-        return None if self.prediction is None else self.prediction.content
 
     def sampling(self) -> dict[str, Any]:
         chosen = {"max_tokens": DEFAULT_MAX_TOKENS, **super().sampling()}

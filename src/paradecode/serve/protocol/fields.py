@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, field_validator
 
@@ -15,12 +15,15 @@ from paradecode.core.sampling import (
     MAX_TOP_LOGPROBS,
 )  # fmt: skip
 from paradecode.serve.protocol.base import Body
+from paradecode.serve.protocol.constraints import Constrained
+from paradecode.serve.protocol.content import Content
 
 Name = Annotated[str, StringConstraints(max_length=256)]
 Text = Annotated[str, StringConstraints(max_length=1 << 21)]
 TokenId = Annotated[int, Field(ge=0, lt=1 << 31)]
 TokenIds = Annotated[list[TokenId], Field(max_length=1 << 18)]
 Stop = Annotated[str, StringConstraints(min_length=1, max_length=MAX_STOP_LENGTH)]
+TopLogprobs = Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)]
 BiasToken = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,10}$")]
 Setting = bool | int | float | Annotated[str, StringConstraints(max_length=1024)] | None
 Settings = Annotated[dict[Name, Setting | list[Name]], Field(max_length=32)]
@@ -64,7 +67,17 @@ class Common(Body):
     prompt_cache_key: Name | None = None
 
 
-class Sampled(Common):
+class StreamOptions(Body):
+    include_usage: bool | None = None
+    include_obfuscation: bool | None = None
+
+
+class Prediction(Body):
+    type: Literal["content"]
+    content: Content
+
+
+class Sampled(Common, Constrained):
     """What the chat and completion routes add to that."""
 
     max_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
@@ -90,6 +103,13 @@ class Sampled(Common):
         None, description="Stream the undecided canvas of a diffusion model, too."
     )
 
+    prediction: Prediction | None = None
+    stream_options: StreamOptions | None = None
+
+    @property
+    def predicted(self) -> str | None:
+        return None if self.prediction is None else self.prediction.content
+
     @field_validator("logit_bias")
     @classmethod
     def _one_bias_a_token(cls, bias: dict[str, float] | None) -> dict[str, float] | None:
@@ -102,11 +122,3 @@ class Sampled(Common):
         chosen = {name: getattr(self, name) for name in SAME_NAME}
         chosen |= {"max_tokens": self.max_tokens, "logit_bias": self.logit_bias}
         return {"temperature": 1.0, **{k: v for k, v in chosen.items() if v is not None}}
-
-
-class StreamOptions(Body):
-    include_usage: bool | None = None
-    include_obfuscation: bool | None = None
-
-
-TopLogprobs = Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)]

@@ -7,16 +7,17 @@ from contextlib import aclosing
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from paradecode.serve.documents import posts
 from paradecode.serve.errors import ApiError
-from paradecode.serve.generation import Job
+from paradecode.serve.generation import Generation, WholeOutput
 from paradecode.serve.outputs import metrics, now, usage
 from paradecode.serve.protocol.answers import ResponseObject
 from paradecode.serve.protocol.responses import ResponsesRequest
 from paradecode.serve.reading import reading
-from paradecode.serve.sse import EventStream, event, unless_gone
+from paradecode.serve.routes.reply import RouteReply
+from paradecode.serve.sse import event
 from paradecode.serve.wire import Done
 
 router = APIRouter()
@@ -27,20 +28,14 @@ async def respond(
     request: Request, body: Annotated[ResponsesRequest, Depends(reading(ResponsesRequest))]
 ) -> Response:
     """Answer a text or a conversation, in the form of OpenAI's newer route."""
-    job = Job(request, body)
-    job.ask([body.prompt()], body.sampling())
-    answer = _Answer(job, body)
-    if body.stream:
-        return await EventStream.begin(request, answer.stream())
-    (output,) = await unless_gone(request, job.outputs())
-    assert output.done is not None
-    return JSONResponse(answer.ended(output.text, output.done))
+    return await _ResponseReply(Generation(request, body), body).response(request)
 
 
-class _Answer:
-    def __init__(self, job: Job, body: ResponsesRequest) -> None:
-        self.job, self.body = job, body
-        self.item = f"msg_{job.note.id}"
+class _ResponseReply(RouteReply):
+    def __init__(self, job: Generation, body: ResponsesRequest) -> None:
+        super().__init__(job)
+        job.ask([body.prompt()], body.sampling())
+        self.body, self.item = body, f"msg_{job.note.id}"
         self.common = {
             "id": f"resp_{job.note.id}",
             "object": "response",
@@ -59,6 +54,10 @@ class _Answer:
             "tools": [],
             "truncation": "disabled",
         }
+
+    def whole(self, outputs: list[WholeOutput]) -> dict[str, Any]:
+        (output,) = outputs
+        return self.ended(output.text, output.done)
 
     def begun(self) -> dict[str, Any]:
         head = {**self.common, "status": "in_progress", "output": []}

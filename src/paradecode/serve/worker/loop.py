@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable
 
 from paradecode.engine.sequence import LiveSequence
@@ -51,8 +50,7 @@ class Loop:
         self._admission = Admission(llm.engine, settings)
         self.jobs: dict[str, list[OutputReport]] = {}
         self._outputs: dict[LiveSequence, OutputReport] = {}
-        self._started = time.monotonic()
-        self._steps = self._requests = self._prompt_tokens = self._cached_tokens = 0
+        self._steps = 0
 
     def read(self, line: bytes) -> Message:
         """The message of a line, prepared as far as that needs no engine; never raises."""
@@ -123,7 +121,6 @@ class Loop:
 
     def _accept(self, prepared: Prepared) -> list[wire.Event]:
         request = prepared.request
-        self._requests += 1
         if request.id in self.jobs:
             return []  # The sender's mistake; its first request must not be ended by it.
         refusal = self._admission.refusal(request.id, prepared.outputs)
@@ -161,8 +158,6 @@ class Loop:
         if sequence.finished:
             del self._outputs[sequence]
             events.append(output.done())
-            self._prompt_tokens += sequence.prompt_length
-            self._cached_tokens += sequence.cached_tokens
             if sequence.finish_reason in ("stop", "length"):
                 self._admission.served(sequence.ended - sequence.admitted)
             if not any(other.sequence in self._outputs for other in self.jobs[id]):
@@ -182,11 +177,6 @@ class Loop:
             idle_pages=sum(pool.idle for pool in pools),
             forwards=engine.forwards,
             steps=self._steps,
-            requests=self._requests,
             refused=self._admission.refused,
-            prompt_tokens=self._prompt_tokens,
-            cached_tokens=self._cached_tokens,
             memory_bytes=resident(),
-            uptime=time.monotonic() - self._started,
-            draining=self._admission.draining,
         )

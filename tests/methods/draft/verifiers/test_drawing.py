@@ -7,15 +7,20 @@ from math import prod
 import numpy as np
 import pytest
 from chisquare import SIGNIFICANT, p_value
-from languages import Language, Rule, emitted, likelihood
 
-from paradecode.core.drawing import Beam, Growth, child_key, distribution, draw_iid, draw_swor
+from paradecode.core.drawing import (
+    distribution,
+    draw,
+    draw_iid,
+    draw_pooled,
+    draw_swor,
+    noise_key,
+)
 from paradecode.core.errors import DecoderError
 from paradecode.core.logits import ArrayLogits, Warp
 from paradecode.core.noise import Purpose, key
 from paradecode.core.sampling import Sampler, SamplingParams
-from paradecode.core.tree import ROOT, Drawn, Mode, TokenTree
-from paradecode.methods.draft.verifiers import RULES
+from paradecode.core.tree import ROOT, Drawn, Mode, TokenTree, TreeBuilder
 
 IDS = np.array([1, 4, 5, 9], np.int32)
 Q = np.array([0.5, 0.05, 0.3, 0.15])
@@ -48,12 +53,12 @@ def test_draws_without_replacement_follow_q_in_order():
     assert p_value(counts, law) > SIGNIFICANT
 
 
-@pytest.mark.parametrize("draw", [draw_iid, draw_swor])
-def test_draws_go_on_where_they_ended(draw):
+@pytest.mark.parametrize("one_by_one", [draw_iid, draw_swor])
+def test_draws_go_on_where_they_ended(one_by_one):
     for base in keys(50):
-        whole = draw(IDS, Q, base, 4)
-        assert draw(IDS, Q, base, 1) + draw(IDS, Q, base, 3, 1) == whole
-        assert draw(IDS, Q, base, 0) == []
+        whole = one_by_one(IDS, Q, base, 4)
+        assert one_by_one(IDS, Q, base, 1) + one_by_one(IDS, Q, base, 3, 1) == whole
+        assert one_by_one(IDS, Q, base, 0) == []
 
 
 def test_draws_never_give_what_q_excludes():
@@ -64,8 +69,11 @@ def test_draws_never_give_what_q_excludes():
 
 
 def test_children_have_noise_of_their_own():
-    bases = {child_key(base, rank) for base in keys(20) for rank in range(20)}
-    assert len(bases | set(keys(20))) == 420
+    tree, bases = TreeBuilder(), set[int]()
+    for node in (ROOT, *(tree.add(ROOT, token) for token in range(20))):
+        for token in range(20):
+            bases.add(noise_key(tree, sampler(), tree.add(node, token)))
+    assert len(bases | {noise_key(tree, sampler(), ROOT)}) == 421
 
 
 def test_distribution_is_sparse_and_warped():
@@ -77,52 +85,63 @@ def test_distribution_is_sparse_and_warped():
     assert (ids.tolist(), q.tolist()) == ([3], [1.0])
 
 
-def test_growth_notes_what_was_drawn():
-    growth = Growth(sampler())
-    first, second = growth.swor(ROOT, IDS, Q, 2)
-    below = growth.iid(first, IDS, Q, 3)
-    growth.det(second, [2, 3])
-    tree = growth.tree()
+def swor(tree: TreeBuilder, node: int, count: int, seed: int = 0) -> list[int]:
+    return draw(tree, sampler(seed), node, Mode.SWOR, IDS, Q, count)
+
+
+def test_a_tree_notes_what_was_drawn():
+    builder = TreeBuilder()
+    first, second = swor(builder, ROOT, 2)
+    below = draw(builder, sampler(), first, Mode.IID, IDS, Q, 3)
+    for token in (2, 3):
+        builder.add(second, token)
+    tree = builder.tree()
     assert [tree.mode(node) for node in (ROOT, first, second)] == [Mode.SWOR, Mode.IID, Mode.DET]
     assert tree.children(ROOT) == [first, second]
     assert tree.children(first) == below
     assert tree.estimates[first] == pytest.approx(SHARE[int(tree.tokens[first])])
-    assert len(growth) == len(tree) == 7
+    assert len(builder) == len(tree) == 7
 
 
-def test_growth_may_draw_one_by_one():
-    at_once, one_by_one = Growth(sampler(3)), Growth(sampler(3))
-    at_once.swor(ROOT, IDS, Q, 3)
+def test_children_may_be_drawn_one_by_one():
+    at_once, one_by_one = TreeBuilder(), TreeBuilder()
+    swor(at_once, ROOT, 3, seed=3)
     for _ in range(3):
-        one_by_one.swor(ROOT, IDS, Q, 1)
+        swor(one_by_one, ROOT, 1, seed=3)
     assert at_once.tree().tokens.tolist() == one_by_one.tree().tokens.tolist()
-    assert at_once.keys == one_by_one.keys
 
 
-def test_growth_refuses_to_mix_draws_of_one_node():
-    for later in (lambda g: g.iid(ROOT, IDS, Q, 1), lambda g: g.det(ROOT, [7]),
-                  lambda g: g.swor(ROOT, IDS, Q[::-1], 1)):  # fmt: skip
-        growth = Growth(sampler())
-        growth.swor(ROOT, IDS, Q, 1)
+def test_draws_of_one_node_are_not_mixed():
+    for later in (
+        lambda tree: draw(tree, sampler(), ROOT, Mode.IID, IDS, Q, 1),
+        lambda tree: draw(tree, sampler(), ROOT, Mode.SWOR, IDS, Q[::-1], 1),
+        lambda tree: tree.add(ROOT, 7),
+    ):
+        tree = TreeBuilder()
+        swor(tree, ROOT, 1)
         with pytest.raises(DecoderError, match="one way"):
-            later(growth)
+            later(tree)
+    chosen = TreeBuilder()
+    chosen.add(ROOT, 1)
+    with pytest.raises(DecoderError, match="one way"):
+        swor(chosen, ROOT, 1)
 
 
 def test_pooled_draws_share_a_node():
     for seed in range(20):
-        growth = Growth(sampler(seed))
-        found = growth.pooled(ROOT, IDS, Q, 5)
-        tree = growth.tree()
+        builder = TreeBuilder()
+        found = draw_pooled(builder, sampler(seed), ROOT, IDS, Q, 5)
+        tree = builder.tree()
         assert sum(found.values()) == 5 == len(tree.children(ROOT))
         assert len(set(tree.tokens.tolist())) == len(tree) == len(found)
         assert all(tree.children(ROOT).count(node) == copies for node, copies in found.items())
 
 
 def test_surgery_by_drawing_order_keeps_the_draws():
-    growth = Growth(sampler())
-    _, second = growth.swor(ROOT, IDS, Q, 2)
-    growth.swor(second, IDS, Q, 2)
-    tree = growth.tree()
+    builder = TreeBuilder()
+    _, second = swor(builder, ROOT, 2)
+    swor(builder, second, 2)
+    tree = builder.tree()
     for part in (tree.first(3), tree.clip(2)):
         assert part.mode(ROOT) is part.mode(second) is Mode.SWOR
     assert set(tree.clip(1).drawn) == {ROOT}
@@ -131,17 +150,17 @@ def test_surgery_by_drawing_order_keeps_the_draws():
 
 
 def test_surgery_that_may_look_at_draws_makes_every_node_det():
-    growth = Growth(sampler())
-    growth.swor(ROOT, IDS, Q, 2)
-    tree = growth.tree()
+    builder = TreeBuilder()
+    swor(builder, ROOT, 2)
+    tree = builder.tree()
     everything = np.ones(len(tree), bool)
     for part in (tree.best(1), tree.best(9), tree.select(everything), tree.determined()):
         assert tree.sampled
         assert not part.sampled
-    growth = Growth(sampler())
-    growth.pooled(ROOT, IDS, Q, 2)
-    assert not growth.tree().first(9).sampled
-    assert growth.tree().clip(9).sampled
+    pooled = TreeBuilder()
+    draw_pooled(pooled, sampler(), ROOT, IDS, Q, 2)
+    assert not pooled.tree().first(9).sampled
+    assert pooled.tree().clip(9).sampled
 
 
 @pytest.mark.parametrize(
@@ -159,70 +178,3 @@ def test_draws_of_unknown_nodes_are_refused():
         TokenTree(np.array([1]), np.array([-1]), drawn={1: Drawn(Mode.IID, IDS, Q)})
     with pytest.raises(DecoderError, match="leave"):
         Drawn(Mode.DET, IDS, Q)
-
-
-def beam_tree(language: Language, seed: int) -> TokenTree:
-    growth = Growth(sampler(seed))
-    beam, ids = Beam(growth, 2), np.arange(language.v, dtype=np.int32)
-    words = {ROOT: ()}
-    for _ in range(2):
-        nodes = beam.grow([(ids, language.q(words[node])) for node in beam.nodes])
-        for node in nodes:
-            words[node] = (*words[growth.parents[node]], growth.tokens[node])
-    return growth.tree()
-
-
-def deviation(rule: Rule, trees: list[TokenTree], language: Language) -> float:
-    """Largest deviation from the target's law, in standard errors; acceptance is summed exactly."""
-    words = list(product(range(language.v), repeat=3))
-    truth = np.array([likelihood(language, word) for word in words])
-    laws = []
-    for tree in trees:
-        full = dict.fromkeys(words, 0.0)
-        for start, weight in emitted(rule, [(1.0, tree)], language).items():
-            for word in words:
-                if word[: len(start)] == start:
-                    full[word] += weight * likelihood(language, word) / likelihood(language, start)
-        laws.append(list(full.values()))
-    errors = np.std(laws, axis=0) / np.sqrt(len(laws)) + 1e-12
-    return float((np.abs(np.mean(laws, axis=0) - truth) / errors).max())
-
-
-def reranked(tree: TokenTree) -> TokenTree:
-    """Siblings in the order of q, not in that of the draws."""
-    order = np.lexsort((-tree.estimates, tree.parents))
-    place = {ROOT: ROOT, **{int(node): new for new, node in enumerate(order)}}
-    return TokenTree(
-        tree.tokens[order],
-        np.array([place[int(parent)] for parent in tree.parents[order]]),
-        drawn={place[node]: drawn for node, drawn in tree.drawn.items()},
-    )
-
-
-FAR = 5.6
-"""Standard errors; one of 27 normal deviations is that large once in two million."""
-
-
-@pytest.fixture(scope="module")
-def beams() -> list[TokenTree]:
-    return [beam_tree(Language(1), seed) for seed in range(1000)]
-
-
-@pytest.mark.parametrize("name", ["rsd", "traversal"])
-def test_stochastic_beams_give_the_law(name, beams):
-    assert {len(tree) for tree in beams} == {4}
-    assert deviation(RULES[name], beams, Language(1)) < FAR
-
-
-def test_reranked_beams_do_not(beams):
-    assert deviation(RULES["rsd"], [reranked(tree) for tree in beams], Language(1)) > FAR
-
-
-def test_stochastic_beams_keep_the_best_texts_in_order():
-    for seed in range(30):
-        tree = beam_tree(Language(2), seed)
-        assert tree.depths.tolist() == [1, 1, 2, 2]
-        for node in (ROOT, 0, 1):
-            assert len({int(tree.tokens[child]) for child in tree.children(node)}) == len(
-                tree.children(node)
-            )

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from paradecode.core.drawing import Growth, distribution
+from paradecode.core.drawing import distribution, draw, draw_pooled
 from paradecode.core.errors import BackendError, DecoderError, InvalidInput
 from paradecode.core.logits import ArrayLogits
 from paradecode.core.request import Reply
 from paradecode.core.sampling import Sampler, SamplingParams
-from paradecode.core.tree import EMPTY, ROOT, Drawn, Mode, TokenTree
+from paradecode.core.tree import EMPTY, ROOT, Drawn, Mode, TokenTree, TreeBuilder
 from paradecode.methods.draft.verifiers import VERIFIERS, coupled
 from paradecode.methods.draft.verifiers.rule import Noise, verifier
 from paradecode.methods.registry import parse
@@ -31,20 +31,21 @@ def sequence(seed: int = 0, advanced: tuple[int, ...] = (), **values: object) ->
     return SimpleNamespace(sampler=sampler)
 
 
-def case(seed: int, draw: str = "swor") -> tuple[TokenTree, Reply]:
+def case(seed: int, how: str = "swor") -> tuple[TokenTree, Reply]:
     rng = np.random.default_rng(seed)
-    growth = Growth(Sampler(SamplingParams(seed=seed), PROMPT, ()))
-    level = [ROOT]
+    builder, sampler = TreeBuilder(), Sampler(SamplingParams(seed=seed), PROMPT, ())
+    warp, level = SamplingParams(temperature=1.0).warp, [ROOT]
     for count in (2, 2):
         logits = ArrayLogits(rng.normal(0, 2, (len(level), V)))
-        level = [
-            child
-            for row, node in enumerate(level)
-            for child in getattr(growth, draw)(
-                node, *distribution(logits, row, SamplingParams(temperature=1.0).warp), count
-            )
-        ]
-    tree = growth.tree()
+        below: list[int] = []
+        for row, node in enumerate(level):
+            ids, q = distribution(logits, row, warp)
+            if how == "pooled":
+                below += draw_pooled(builder, sampler, node, ids, q, count)
+            else:
+                below += draw(builder, sampler, node, Mode(how), ids, q, count)
+        level = below
+    tree = builder.tree()
     return tree, Reply(ArrayLogits(rng.normal(0, 2, (len(tree) + 1, V)).astype(np.float32)))
 
 
@@ -65,8 +66,8 @@ def test_the_same_seed_and_position_give_the_same_tokens(name):
 @pytest.mark.parametrize("name", SAMPLING)
 def test_verdicts_are_paths_and_one_token_more(name):
     for seed in range(30):
-        for draw in ("iid", "swor", "pooled"):
-            tree, reply = case(seed, draw)
+        for how in ("iid", "swor", "pooled"):
+            tree, reply = case(seed, how)
             verdict = VERIFIERS[name](sequence(seed), tree, reply)
             for depth, row in enumerate(verdict.rows):
                 assert _path(tree, row - 1) == verdict.tokens[:depth]

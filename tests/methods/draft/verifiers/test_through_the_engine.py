@@ -13,11 +13,11 @@ import pytest
 from chisquare import SIGNIFICANT, p_value
 
 from paradecode.core.decoder import Decoder
-from paradecode.core.drawing import Growth, distribution
+from paradecode.core.drawing import distribution, draw, draw_pooled
 from paradecode.core.logits import ArrayLogits
 from paradecode.core.request import TARGET
 from paradecode.core.sampling import Sampler, SamplingParams
-from paradecode.core.tree import ROOT, Drawn, Mode, TokenTree
+from paradecode.core.tree import ROOT, Drawn, Mode, TokenTree, TreeBuilder
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
@@ -57,22 +57,26 @@ class Sampled:
     twist: Callable[[TokenTree, dict[int, Drawn]], TokenTree] | None = None
 
     def propose(self, seq, limit):
-        growth = Growth(seq.sampler)
+        builder = TreeBuilder()
         words = {ROOT: tuple(seq.tokens.tolist())}
         level = {ROOT: 1}
         for count in self.branching:
             below: dict[int, int] = {}
             for node, copies in level.items():
+                ids, q = q_of(words[node])
                 if self.draw == "top":
-                    ids, q = q_of(words[node])
-                    found = growth.det(node, ids[np.argsort(-q)[:count]].tolist())
+                    best = ids[np.argsort(-q)[:count]].tolist()
+                    found = [builder.add(node, token) for token in best]
+                elif self.draw == "pooled":
+                    found = draw_pooled(builder, seq.sampler, node, ids, q, count * copies)
                 else:
-                    found = getattr(growth, self.draw)(node, *q_of(words[node]), count * copies)
+                    mode = Mode(self.draw)
+                    found = draw(builder, seq.sampler, node, mode, ids, q, count * copies)
                 for child in found:
-                    words[child] = (*words[node], growth.tokens[child])
+                    words[child] = (*words[node], builder.tokens[child])
                 below |= found if isinstance(found, dict) else dict.fromkeys(found, 1)
             level = below
-        tree = growth.tree()
+        tree = builder.tree()
         if self.twist is not None:
             inner = {node for node in words if tree.children(node)}
             tree = self.twist(tree, {n: Drawn(Mode.SWOR, *q_of(words[n])) for n in inner})

@@ -1,33 +1,43 @@
-"""The suite from prompts to results."""
+"""The suite's cases: conversations, by methods of the model's family, at several batch sizes."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from datetime import datetime, timezone
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from paradecode.backends.interface import PAGE
 from paradecode.core.errors import InvalidInput
-from paradecode.core.request import TARGET
+from paradecode.core.request import DRAFT, TARGET
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Limits
 from paradecode.llm import LLM, PLAIN_DECODERS
-from paradecode.measure.journal import Journal
-from paradecode.measure.machine import commit, describe
-from paradecode.measure.prompts import Conversation, Item, Messages, first_of_each_group, make_items
-from paradecode.measure.provenance import digest, versions
+from paradecode.measure.answers import is_right
+from paradecode.measure.cases import Cases, Progress, measure_cases, units_of
+from paradecode.measure.play import Unit
+from paradecode.measure.prompts import (
+    Conversation,
+    Item,
+    Messages,
+    first_of_each_group,
+    make_items,
+)
+from paradecode.measure.provenance import digest
 from paradecode.measure.quality import OutputScorer, distinct_outputs
-from paradecode.measure.results import EngineInfo, ItemInfo, Results, Score
-from paradecode.measure.suites.generation.methods import choose
-from paradecode.measure.suites.generation.play import Sampling
-from paradecode.measure.suites.generation.run import run_all, units_of
+from paradecode.measure.results import ItemInfo, OutputKey, Results, Score
 from paradecode.methods.registry import Spec, parse
 
+DEFAULTS = {
+    "autoregressive": (
+        "prompt-lookup", "suffix", "token-recycling", "prompt-lookup+token-recycling",
+    ),
+    "diffusion": ("threshold", "factor", "freedave"),
+}  # fmt: skip
 MOST_BATCH = 256
+WARM_UP_TOKENS = 16
 
 
 @dataclass(frozen=True)
@@ -50,7 +60,7 @@ class GenerationPlan:
     max_tokens: int | None = None
     batches: tuple[int, ...] = (1,)
     rounds: int = 1
-    sampling: Sampling = field(default_factory=Sampling)
+    sampling: SamplingParams = field(default_factory=lambda: SamplingParams(seed=0))
 
     def check(self) -> None:
         """Raise InvalidInput for what can be refused before a model is loaded."""
@@ -64,7 +74,6 @@ class GenerationPlan:
                 raise InvalidInput(name, value, f"give a whole number from 1 to {high}")
         if not self.batches or len(set(self.batches)) < len(self.batches):
             raise InvalidInput("batch", self.batches, "give different sizes, such as 1,2,4")
-        SamplingParams(temperature=self.sampling.temperature, seed=self.sampling.seed)
 
     def limits(self) -> Limits:
         """An engine with room for the largest batch, that computes every prompt in full."""
@@ -78,7 +87,7 @@ def measure(
     plan: GenerationPlan,
     journal: Path,
     settings: Mapping[str, Any],
-    progress: Callable[[int, int], None],
+    progress: Progress,
 ) -> Results:
     """Run the plan, or what an interrupted run has left of it.
 
@@ -86,51 +95,64 @@ def measure(
         llm: opened with ``settings`` and ``plan.limits()``.
         weights: its file or folder.
         journal: file of the answers as they come.
-        progress: told (generations that are new, generations in all).
 
     Raises:
         InvalidInput: the plan does not fit the model, or the journal is another run's.
     """
     if llm.engine.limits.prefix_cache:  # It would spare some prompts, and scoring overwrites it.
         raise InvalidInput("prefix_cache", True, "open the model with the limits of the plan")
-    specs = choose(llm, plan.decoders)
+    specs, plain = choose(llm, plan.decoders), PLAIN_DECODERS[llm.families[0]]
     items, answers, dropped = inputs(llm, plan)
-    units = {size: units_of(items, size, answers) for size in sorted(plan.batches)}
+    units = plan_units(items, plan)
     _check_room(llm, items, max(plan.batches))
-    own = {
-        **settings,
-        "suite": "generation",
-        "backend": llm.backend.name,
-        "draft_model": llm.draft_model,
-        "max_tokens": plan.max_tokens,
-        "temperature": plan.sampling.temperature,
-        "seed": plan.sampling.seed,
-        "prefix_cache": llm.engine.limits.prefix_cache,
-        "weights": digest(weights),
-    }
-    kept = Journal(journal, {"model": llm.model, "items": _digest(items), **own})
-    failed = run_all(llm, specs, units, plan.rounds, plan.sampling, kept, progress)
-    asked = {(str(spec), size) for spec in specs for size in plan.batches}
-    # A batch that a kill has cut in the journal was run again: the last of two records counts.
-    records = {
-        (r.engine, r.batch, r.round, r.item): r
-        for r in kept.records if (r.engine, r.batch) in asked and r.round < plan.rounds
-    }  # fmt: skip
-    outputs = [(r.item, r.token_ids) for r in records.values()]
-    return Results(
-        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        commit=commit(Path(__file__).parent),
-        model=llm.model,
-        machine=describe(),
-        settings={**own, "rounds": plan.rounds, "batches": sorted(plan.batches),
-                  "dropped_prompts": dropped},
-        items=tuple(
-            ItemInfo(i.id, i.prompt, i.group, len(i.token_ids), i.max_tokens) for i in items
-        ),
-        engines=tuple(_info(llm, spec, failed.get(str(spec), "")) for spec in specs),
-        records=tuple(records.values()),
-        scores=_scores(llm, items, outputs),
+    cases = Cases(
+        specs=specs,
+        references={name: plain for name in map(str, specs) if name != plain},
+        items=[ItemInfo(i.id, i.prompt, i.group, len(i.token_ids), i.max_tokens) for i in items],
+        units=units,
+        sampling=plan.sampling,
+        check=lambda item, text: is_right(text, answers[item.id]) if item.id in answers else None,
+        settings={
+            **settings,
+            "suite": "generation",
+            "items": _digest(items),
+            "draft_model": llm.draft_model,
+            "max_tokens": plan.max_tokens,
+            "temperature": plan.sampling.temperature,
+            "seed": plan.sampling.seed,
+            "prefix_cache": llm.engine.limits.prefix_cache,
+            "weights": digest(weights),
+        },
+        facts={
+            "rounds": plan.rounds, "batches": sorted(plan.batches), "dropped_prompts": dropped,
+        },
+        tenants=True,
+        warm_up_tokens=WARM_UP_TOKENS,
     )  # fmt: skip
+    results = measure_cases(llm, cases, journal, progress)
+    return replace(results, scores=_scores(llm, items, results))
+
+
+def choose(llm: LLM, wanted: Iterable[str]) -> list[Spec]:
+    """Plain decoding first, then what was asked for (by default a few of the family), each once.
+
+    Raises:
+        InvalidInput: a spec is not understood, or this model cannot be decoded so.
+    """
+    family = llm.families[0]
+    usual: tuple[str, ...] = DEFAULTS[family]
+    if llm.draft_model is not None and family == "autoregressive":
+        usual = (*usual, "draft-model")
+    chosen: dict[str, Spec] = {}
+    for text in (PLAIN_DECODERS[family], *(wanted or usual)):
+        spec = parse(text)
+        if spec.method.family != family:
+            fix = f"{llm.model} needs {family} methods, such as {DEFAULTS[family][0]}"
+            raise InvalidInput("decoder", text, fix)
+        if DRAFT in spec.method.models and llm.draft_model is None:
+            raise InvalidInput("draft_model", None, f"{text} needs one: name a smaller model")
+        chosen[str(spec)] = spec
+    return list(chosen.values())
 
 
 def inputs(llm: LLM, plan: GenerationPlan) -> tuple[list[Item], dict[str, tuple[str, ...]], int]:
@@ -172,6 +194,28 @@ def inputs(llm: LLM, plan: GenerationPlan) -> tuple[list[Item], dict[str, tuple[
     return items, answers, dropped
 
 
+def mixed(items: Sequence[Item]) -> list[Item]:
+    """The first item of each group, then the second of each, and so on, as in real traffic."""
+    seen: dict[str, int] = {}
+    ranks = []
+    for item in items:
+        ranks.append(seen.get(item.group, 0))
+        seen[item.group] = ranks[-1] + 1
+    return [items[index] for index in sorted(range(len(items)), key=ranks.__getitem__)]
+
+
+def plan_units(items: Sequence[Item], plan: GenerationPlan) -> list[Unit]:
+    """Every round at every batch size. What does not fill a last batch is not run at its size."""
+    units: list[Unit] = []
+    for size in sorted(plan.batches):
+        if size > len(items):
+            raise InvalidInput("batch", size, f"there are {len(items)} inputs; give more, or less")
+        order = list(items) if size == 1 else mixed(items)
+        for round in range(plan.rounds):
+            units += [unit for unit in units_of(order, size, round) if unit.batch == size]
+    return units
+
+
 def _check_room(llm: LLM, items: Sequence[Item], batch: int) -> None:
     """A batch whose requests had to wait for memory would not be one."""
     longest = sorted((len(i.token_ids) + i.max_tokens for i in items), reverse=True)[:batch]
@@ -182,32 +226,15 @@ def _check_room(llm: LLM, items: Sequence[Item], batch: int) -> None:
         raise InvalidInput("batch", batch, fix)
 
 
-def _info(llm: LLM, spec: Spec, failure: str) -> EngineInfo:
-    name, plain = str(spec), PLAIN_DECODERS[llm.families[0]]
-    return EngineInfo(
-        name=name,
-        peer="paradecode",
-        weights=llm.backend.name,
-        mode="plain" if name == plain else name,
-        reference=None if name == plain else plain,
-        versions=versions(),
-        settings={"decoder": name},
-        status="failed" if failure else "ok",
-        reason=failure,
-        guarantee=spec.guarantee,
-    )
-
-
-def _scores(
-    llm: LLM, items: Sequence[Item], outputs: Sequence[tuple[str, tuple[int, ...]]]
-) -> dict[tuple[str, tuple[int, ...]], Score]:
+def _scores(llm: LLM, items: Sequence[Item], results: Results) -> dict[OutputKey, Score]:
     """What the model itself says of every distinct output; nothing of models without an order."""
+    outputs = [(record.item, record.token_ids) for record in results.records]
     if llm.config.attention != "causal" or not outputs:
         return {}
     by_id = {item.id: item for item in items}
     pages, longest = llm.engine.pools[TARGET].count, max(len(ids) for _, ids in outputs)
-    oracle = OutputScorer(llm.backend, items, longest, reserved=pages)
-    return {key: oracle.score(by_id[key[0]], key[1]) for key in distinct_outputs(outputs, ())}
+    scorer = OutputScorer(llm.backend, items, longest, reserved=pages)
+    return {key: scorer.score(by_id[key[0]], key[1]) for key in distinct_outputs(outputs)}
 
 
 def _digest(items: Sequence[Item]) -> str:

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paradecode.core.errors import InvalidInput
+from paradecode.measure.prompt_sources import read_text
 from paradecode.measure.prompts import load_prompts
 from paradecode.measure.suites.load.plan import OfferedLoad
 
 TEXT_TOKENS = 128
 """``max_tokens`` of prompts from a plain text file."""
-
-MAX_BYTES = 1 << 28
 
 
 @dataclass(frozen=True)
@@ -65,14 +64,8 @@ def arrivals(load: OfferedLoad, kind: str, count: int, seed: str) -> list[float]
 
 
 def _lines(path: Path) -> list[Ask]:
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise InvalidInput("--prompts", str(path), f"give a file of at most {MAX_BYTES} bytes")
-        lines = path.read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput("--prompts", str(path), f"give a readable file ({error})") from None
-    numbered = [(n, line.strip()) for n, line in enumerate(lines, 1)]
-    asks = [Ask(f"line-{n}", text, TEXT_TOKENS) for n, text in numbered if text]
+    lines = enumerate(read_text(path, "--prompts").splitlines(), 1)
+    asks = [Ask(f"line-{n}", line.strip(), TEXT_TOKENS) for n, line in lines if line.strip()]
     if not asks:
         raise InvalidInput("--prompts", str(path), "give at least one prompt")
     return asks

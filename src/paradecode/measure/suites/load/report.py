@@ -9,8 +9,9 @@ from typing import Any
 
 from paradecode.measure.charts.load import LoadPanel, draw_load
 from paradecode.measure.charts.style import can_draw, save
+from paradecode.measure.result_files import write_lines
 from paradecode.measure.statistics import Estimate
-from paradecode.measure.suites.load.results import LoadResults, as_json, write_json
+from paradecode.measure.suites.load.results import LoadResults, as_json
 from paradecode.measure.suites.load.summary import LoadSummary
 
 BUSY, LATE = 0.25, 0.1
@@ -24,7 +25,8 @@ def document(results: LoadResults, summaries: Sequence[LoadSummary]) -> dict[str
 
 def write_report(results: LoadResults, summaries: Sequence[LoadSummary], path: Path) -> list[Path]:
     """Write the JSON file and, where matplotlib is there, a picture beside it."""
-    write_json(document(results, summaries), path)
+    head = document(results, summaries)
+    write_lines(path, head, {"phases": head.pop("phases")})
     if not can_draw():
         return [path]
     loads = list(dict.fromkeys(str(s.load) for s in summaries))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from paradecode.measure.machine import Machine
+from paradecode.measure.result_files import rounded
 from paradecode.measure.suites.load.plan import OfferedLoad
 
 SCHEMA = "paradecode-load/1"
@@ -75,6 +74,11 @@ class Phase:
     client_seconds: float
     answers: Sequence[StreamedAnswer]
 
+    @property
+    def tokens(self) -> int:
+        """Of the requests that did not fail."""
+        return sum(answer.tokens or 0 for answer in self.answers if not answer.error)
+
 
 @dataclass(frozen=True)
 class LoadResults:
@@ -89,42 +93,11 @@ class LoadResults:
 
 def as_json(results: LoadResults, figures: Any) -> dict[str, Any]:
     """Everything that was measured, and the figures of the tables."""
-    phases = []
-    for phase in results.phases:
-        entry = asdict(phase)
-        for answer in entry["answers"]:
+    document = {"schema": SCHEMA, **asdict(results)}
+    phases = document.pop("phases")
+    for phase in phases:
+        for answer in phase["answers"]:
             del answer["text"]
-        phases.append(_rounded(entry))
-    return {
-        "schema": SCHEMA,
-        "created": results.created,
-        "machine": asdict(results.machine),
-        "settings": dict(results.settings),
-        "endpoints": [dict(endpoint) for endpoint in results.endpoints],
-        "figures": _rounded(figures),
-        "phases": phases,
-    }
-
-
-def write_json(document: Mapping[str, Any], path: Path) -> None:
-    """Write it with one line a request, so that versions of the file can be compared."""
-    head = {name: value for name, value in document.items() if name != "phases"}
-    with path.open("w", encoding="utf-8") as file:
-        file.write(_line(head)[:-1] + ',\n"phases": [')
-        for number, phase in enumerate(document["phases"]):
-            own = {name: value for name, value in phase.items() if name != "answers"}
-            answers = ",\n".join(map(_line, phase["answers"]))
-            file.write(f'{"," * (number > 0)}\n{_line(own)[:-1]}, "answers": [\n{answers}\n]}}')
-        file.write("\n]}\n")
-
-
-def _line(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, float):
-        return float(f"{value:.6g}")
-    if isinstance(value, dict):
-        return {key: _rounded(entry) for key, entry in value.items()}
-    return [_rounded(entry) for entry in value] if isinstance(value, (list, tuple)) else value
+    document["figures"] = rounded(figures)
+    document["phases"] = rounded(phases)
+    return document

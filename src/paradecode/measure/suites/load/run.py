@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
-from datetime import datetime, timezone
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any
 
-from paradecode.measure.machine import commit, describe
+from paradecode.measure.machine import stamp
 from paradecode.measure.suites.load.asks import Ask
 from paradecode.measure.suites.load.drive import Begin, Tell, drive
 from paradecode.measure.suites.load.plan import Endpoint, LoadPlan
@@ -39,15 +38,14 @@ def measure(
     endpoints, phases = asyncio.run(drive(plan, asks, key, tell, begin))
     if plan.count == "tokenizer":
         _count(phases, tokenizer)
+    now = stamp()
     settings = {
         name: value for name, value in asdict(plan).items() if name not in ("endpoints", "loads")
     }
-    settings["loads"] = [str(load) for load in plan.loads]
-    settings["prompts"] = len(asks)
-    settings["commit"] = commit(Path(__file__).parent)
+    settings |= {"loads": list(map(str, plan.loads)), "prompts": len(asks), "commit": now["commit"]}
     results = LoadResults(
-        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        machine=describe(),
+        created=now["created"],
+        machine=now["machine"],
         settings=settings,
         endpoints=[_shown(endpoint) for endpoint in endpoints],
         phases=phases,

@@ -87,11 +87,14 @@ def _summary(
     answers = [answer for phase in phases for answer in phase.answers]
     fine = [answer for answer in answers if not answer.error]
     seconds = [phase.seconds for phase in phases]
-    throughput = _throughput(phases)
-    baseline = _throughput(base)
+    throughput, baseline = (
+        rate([phase.tokens for phase in own], [phase.seconds for phase in own])
+        for own in (phases, base)
+    )
     faster = None
     if phases[0].endpoint != base[0].endpoint and throughput and baseline and baseline.value > 0:
-        faster = speedup(_rates(phases), _rates(base), throughput.value / baseline.value)
+        rates, others = ([phase.tokens / phase.seconds for phase in own] for own in (phases, base))
+        faster = speedup(rates, others, throughput.value / baseline.value)
     good = sum(is_good(answer, plan) for answer in answers)
     objectives = plan.slo_ttft is not None or plan.slo_tpot is not None
     chunks = sum(answer.chunks for answer in fine)
@@ -100,7 +103,7 @@ def _summary(
         load=load,
         requests=len(answers),
         errors=dict(Counter(a.error.partition(":")[0] for a in answers if a.error)),
-        tokens=sum(answer.tokens or 0 for answer in fine),
+        tokens=sum(phase.tokens for phase in phases),
         throughput=throughput,
         speedup=faster,
         answered=len(fine) / sum(seconds),
@@ -114,18 +117,6 @@ def _summary(
         client=sum(phase.client_seconds for phase in phases) / sum(seconds),
         late=max(answer.late for answer in answers),
     )
-
-
-def _throughput(phases: Sequence[Phase]) -> Estimate | None:
-    return rate([_tokens(phase) for phase in phases], [phase.seconds for phase in phases])
-
-
-def _rates(phases: Sequence[Phase]) -> list[float]:
-    return [_tokens(phase) / phase.seconds for phase in phases]
-
-
-def _tokens(phase: Phase) -> int:
-    return sum(answer.tokens or 0 for answer in phase.answers if not answer.error)
 
 
 def _percentiles(values: Sequence[float | None]) -> Percentiles:

@@ -5,65 +5,48 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paradecode.core.errors import InvalidInput
+from paradecode.measure.compare import in_common
+from paradecode.measure.results import Results
 from paradecode.measure.statistics import Interval, wilson
-from paradecode.measure.suites.parallel.results import Results
-from paradecode.measure.suites.parallel.summary import Comparison, Measured, compared, measured
-from paradecode.measure.tables import percent, points, times
-
-HEAD = ("method", "exact match", "minus before", "fewer forwards", "fewer rows", "x as fast",
-        "identical")  # fmt: skip
+from paradecode.measure.suites.parallel.summary import MethodComparison, compared, measured
+from paradecode.measure.tables import Column, percent, points, times
 
 
 @dataclass(frozen=True)
-class Change:
+class MethodChange:
     """One method in both results: exact match now, and now against before."""
 
     method: str
     exact: Interval
-    versus: Comparison
+    versus: MethodComparison
 
 
-def changes(before: Results, now: Results) -> list[Change]:
+COLUMNS: tuple[Column[MethodChange], ...] = (
+    Column("method", lambda c: c.method),
+    Column("exact match", lambda c: percent(c.exact)),
+    Column("minus before", lambda c: points(c.versus.gain)),
+    Column("fewer forwards", lambda c: times(c.versus.forwards)),
+    Column("fewer rows", lambda c: times(c.versus.rows)),
+    Column("x as fast", lambda c: times(c.versus.seconds)),
+    Column("identical", lambda c: f"{c.versus.identical}/{c.versus.items}"),
+)
+
+
+def changes(before: Results, now: Results) -> list[MethodChange]:
     """Every method that both results have, in the order of ``now``.
 
     Raises:
         InvalidInput: nothing can be compared.
     """
-    same = {item.id for item in before.items if item in now.items}
-    old, new = (_only(measured(results), same) for results in (before, now))
+    old, new = (measured(results) for results in in_common(before, now))
     found = []
-    for method in now.methods:
-        if method not in old or method not in new:
-            continue
+    for method in (name for name in new if name in old):
         versus = compared(new[method], old[method])
         if versus is not None:
             answers = new[method].answers.values()
-            exact = wilson(sum(answer.right for answer in answers), len(answers))
-            found.append(Change(method, exact, versus))
+            exact = wilson(sum(bool(answer.right) for answer in answers), len(answers))
+            found.append(MethodChange(method, exact, versus))
     if not found:
         fix = "give results with methods, instances and batch in common"
         raise InvalidInput("results", [before.model, now.model], fix)
     return found
-
-
-def rows(found: list[Change]) -> list[tuple[str, ...]]:
-    """Cells under HEAD."""
-    return [
-        (
-            change.method, percent(change.exact), points(change.versus.gain),
-            times(change.versus.forwards), times(change.versus.rows),
-            times(change.versus.seconds), f"{change.versus.identical}/{change.versus.items}",
-        )
-        for change in found
-    ]  # fmt: skip
-
-
-def _only(all_: dict[str, Measured], ids: set[str]) -> dict[str, Measured]:
-    """Answers and whole batches of these items."""
-    return {
-        method: Measured(
-            {item: answer for item, answer in own.answers.items() if item in ids},
-            {unit: cost for unit, cost in own.costs.items() if ids.issuperset(unit)},
-        )
-        for method, own in all_.items()
-    }

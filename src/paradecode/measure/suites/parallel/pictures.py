@@ -7,30 +7,31 @@ from pathlib import Path
 
 from paradecode.measure.charts.canvas import FrontierDot, TaskPanel, draw_frontier, draw_tasks
 from paradecode.measure.charts.style import save
+from paradecode.measure.results import Results
 from paradecode.measure.suites.parallel.methods import REFERENCE, cache_of, read
-from paradecode.measure.suites.parallel.results import Results
-from paradecode.measure.suites.parallel.summary import Summary, tasks_of
+from paradecode.measure.suites.parallel.summary import MethodSummary, tasks_of
 from paradecode.measure.tasks.tasks import BY_NAME
 
 SWEEPS = {"static": {"steps"}, "threshold": {"threshold"}, "factor": {"factor"}}
 """Policy -> the setting that is swept in the pictures by task."""
 
 
-def draw_all(results: Results, summaries: Sequence[Summary], stem: Path) -> list[Path]:
+def draw_all(results: Results, summaries: Sequence[MethodSummary], stem: Path) -> list[Path]:
     """Write ``<stem>-frontier.png`` and ``<stem>-tasks.png``."""
     subtitle = (
         f"{results.model}, {len(results.items)} held-out instances, {results.machine.cores} cores."
     )
+    tasks = sorted(tasks_of(results.items), key=lambda task: BY_NAME[task].free)
     figures = {
         "frontier": draw_frontier(list(map(_dot, summaries)), subtitle, results.settings["batch"]),
-        "tasks": draw_tasks(_panels(results, summaries)),
+        "tasks": draw_tasks([_panel(task, summaries) for task in tasks]),
     }
     return [
         save(figure, stem.with_name(f"{stem.name}-{name}.png")) for name, figure in figures.items()
     ]
 
 
-def _dot(summary: Summary) -> FrontierDot:
+def _dot(summary: MethodSummary) -> FrontierDot:
     total = summary.total
     return FrontierDot(
         name=summary.method,
@@ -43,29 +44,15 @@ def _dot(summary: Summary) -> FrontierDot:
     )
 
 
-def _panels(results: Results, summaries: Sequence[Summary]) -> list[TaskPanel]:
-    tasks = sorted(tasks_of(results.items), key=lambda task: BY_NAME[task].free)
-    swept = {
-        name: [s for s in summaries if _only_sweeps(s, name, settings)]
-        for name, settings in SWEEPS.items()
-    }
-    return [
-        TaskPanel(
-            task, BY_NAME[task].free,
-            {
-                name: [
-                    (found.per_deciding.value, found.exact)
-                    for summary in own
-                    if (found := summary.tasks[task]).per_deciding is not None
-                ]
-                for name, own in swept.items()
-            },
-        )
-        for task in tasks
-    ]  # fmt: skip
+def _panel(task: str, summaries: Sequence[MethodSummary]) -> TaskPanel:
+    curves = {}
+    for name, settings in SWEEPS.items():
+        found = [s.tasks[task] for s in summaries if _only_sweeps(s, name, settings)]
+        curves[name] = [(f.per_deciding.value, f.exact) for f in found if f.per_deciding]
+    return TaskPanel(task, BY_NAME[task].free, curves)
 
 
-def _only_sweeps(summary: Summary, name: str, settings: set[str]) -> bool:
+def _only_sweeps(summary: MethodSummary, name: str, settings: set[str]) -> bool:
     """Whether the method is ``name`` and differs from its defaults in ``settings`` alone."""
     spec = read(summary.method)
     return spec.method.name == name and spec.settings.keys() <= settings

@@ -1,28 +1,41 @@
-"""The suite from model to files."""
+"""The suite's cases: held-out instances of tasks, by canvas methods; and the files of a result."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime, timezone
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from paradecode.core.errors import InvalidInput
+from paradecode.core.sampling import SamplingParams
 from paradecode.llm import LLM
+from paradecode.measure.cases import Cases, Progress, measure_cases, units_of
 from paradecode.measure.charts.style import can_draw
-from paradecode.measure.machine import commit, describe
-from paradecode.measure.provenance import digest, versions
-from paradecode.measure.suites.parallel.journal import Journal
-from paradecode.measure.suites.parallel.methods import REFERENCE, canonical, default_methods
+from paradecode.measure.play import Unit
+from paradecode.measure.prompts import Item
+from paradecode.measure.provenance import digest
+from paradecode.measure.result_files import write_results
+from paradecode.measure.results import ItemInfo, Results
+from paradecode.measure.suites.parallel.columns import report
+from paradecode.measure.suites.parallel.methods import (
+    REFERENCE,
+    canonical,
+    default_methods,
+    plain_of,
+)
 from paradecode.measure.suites.parallel.pictures import draw_all
-from paradecode.measure.suites.parallel.report import report
-from paradecode.measure.suites.parallel.results import Results, write_results
-from paradecode.measure.suites.parallel.run import choose_tasks, make_items, run_all, units_of
-from paradecode.measure.suites.parallel.summary import Summary, summarise
-from paradecode.measure.suites.parallel.verdicts import Verdict, verdicts
+from paradecode.measure.suites.parallel.summary import MethodSummary
+from paradecode.measure.suites.parallel.verdicts import TargetVerdict
+from paradecode.measure.tasks.task import Task, TaskInstance
+from paradecode.measure.tasks.tasks import BY_NAME, TASKS
+from paradecode.methods.registry import parse
 
 DEFAULT_MODEL = "paradecode/tiny-diffusion"
+MOST_INSTANCES, MOST_BATCH = 10_000, 1024
+STEP = 32
+"""Canvases are a multiple of this long: 32 for short lists, as in ParallelBench."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +60,8 @@ class ParallelPlan:
         """Raise InvalidInput for what can be refused before a model is loaded."""
         choose_tasks(self.tasks)
         canonical(self.methods)
-        if not 1 <= self.batch <= 1024:
-            raise InvalidInput("batch", self.batch, "give a whole number from 1 to 1024")
+        if not 1 <= self.batch <= MOST_BATCH:
+            raise InvalidInput("batch", self.batch, f"give a whole number from 1 to {MOST_BATCH}")
 
     def specs(self, has_blocks: bool) -> list[str]:
         """The methods in full, the reference first; ``has_blocks`` as in ``default_methods``."""
@@ -61,7 +74,7 @@ def measure(
     plan: ParallelPlan,
     journal: Path,
     settings: Mapping[str, Any],
-    progress: Callable[[int, int], None],
+    progress: Progress,
 ) -> Results:
     """Run the plan, or what an interrupted run has left of it.
 
@@ -69,7 +82,6 @@ def measure(
         llm: opened with ``settings``, of which the journal is told.
         weights: its file or folder.
         journal: file of the answers as they come.
-        progress: told (batches that are new, batches in all).
 
     Raises:
         InvalidInput: the model or the plan cannot be used, or the journal is another run's.
@@ -77,34 +89,89 @@ def measure(
     if llm.config.mask_token is None:
         fix = "the parallel suite needs a masked diffusion model, such as " + DEFAULT_MODEL
         raise InvalidInput("model", llm.model, fix)
-    items = make_items(llm, choose_tasks(plan.tasks), plan.instances, plan.seed)
-    units, methods = units_of(items, plan.batch), plan.specs(llm.config.attention == "block")
-    own = {**settings, "backend": llm.backend.name, "batch": plan.batch, "seed": plan.seed}
-    facts = {"model": llm.model, "weights": digest(weights), **own}
-    kept = Journal(journal, facts)
-    total = len(methods) * len(units)
-    failed = run_all(llm, methods, units, kept, plan.seed, lambda new: progress(new, total))
-    keys = [tuple(item.id for item in unit) for unit in units]
-    return Results(
-        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        commit=commit(Path(__file__).parent),
-        versions=versions(),
-        model=llm.model,
-        weights=str(facts["weights"]),
-        machine=describe(),
-        settings=own,
-        methods=tuple(methods),
-        items=tuple(items),
-        runs=tuple(
-            kept.runs[method, key] for method in methods for key in keys
-            if (method, key) in kept.runs
-        ),
-        failed=failed,
+    instances = draw_instances(choose_tasks(plan.tasks), plan.instances, plan.seed)
+    items = make_items(llm, instances)
+    methods = plan.specs(llm.config.attention == "block")
+    cases = Cases(
+        specs=[parse(method) for method in methods],
+        references={name: plain for name in methods if (plain := plain_of(name)) != name},
+        items=[
+            ItemInfo(
+                item.id, item.prompt, item.group, len(item.token_ids), item.max_tokens,
+                instances[item.id].prompt, instances[item.id].answer,
+            )
+            for item in items
+        ],
+        units=batches_by_turns(items, plan.batch),
+        sampling=SamplingParams(seed=plan.seed),
+        check=lambda item, text: BY_NAME[item.group].check(instances[item.id], text),
+        settings={
+            **settings,
+            "suite": "parallel",
+            "batch": plan.batch,
+            "seed": plan.seed,
+            "weights": digest(weights),
+        },
     )  # fmt: skip
+    return measure_cases(llm, cases, journal, progress)
+
+
+def choose_tasks(names: Sequence[str]) -> tuple[Task, ...]:
+    """Tasks by name, all if there are no names.
+
+    Raises:
+        InvalidInput: for a name that is not a task's.
+    """
+    for name in names:
+        if name not in BY_NAME:
+            raise InvalidInput("tasks", name, f"use some of {', '.join(BY_NAME)}")
+    return tuple(task for task in TASKS if not names or task.name in names)
+
+
+def draw_instances(tasks: Sequence[Task], count: int, seed: int) -> dict[str, TaskInstance]:
+    """Held-out instances by id: task, seed and number.
+
+    Raises:
+        InvalidInput: ``count`` is out of range, or a task has not that many.
+    """
+    if not 1 <= count <= MOST_INSTANCES:
+        raise InvalidInput("instances", count, f"give a whole number from 1 to {MOST_INSTANCES}")
+    return {
+        f"{task.name}/{seed}/{number}": instance
+        for task in tasks
+        for number, instance in enumerate(task.held_out(count, seed))
+    }
+
+
+def make_items(llm: LLM, instances: Mapping[str, TaskInstance]) -> list[Item]:
+    """Inputs; the canvas has room for every reference answer of the task and its end."""
+    longest: dict[str, int] = {}
+    for one in instances.values():
+        length = len(llm.tokenizer.encode(one.answer, special=False)) + 1
+        longest[one.task] = max(longest.get(one.task, 0), length)
+    items = []
+    for name, one in instances.items():
+        ids = tuple(llm.chat_tokens([{"role": "user", "content": one.prompt}]))
+        items.append(Item(name, name, one.task, ids, -(-longest[one.task] // STEP) * STEP))
+    return items
+
+
+def batches_by_turns(items: Sequence[Item], batch: int) -> list[Unit]:
+    """Batches of one task: one of each task, then the next of each."""
+    tasks: dict[str, list[Item]] = {}
+    for item in items:
+        tasks.setdefault(item.group, []).append(item)
+    units: list[list[Unit]] = []
+    for own in tasks.values():
+        units.append(units_of(own, batch, first=sum(map(len, units))))
+    return [unit for turn in zip_longest(*units) for unit in turn if unit is not None]
 
 
 def write_files(
-    results: Results, output: Path, summaries: Sequence[Summary], found: Sequence[Verdict]
+    results: Results,
+    output: Path,
+    summaries: Sequence[MethodSummary],
+    found: Sequence[TargetVerdict],
 ) -> list[Path]:
     """JSON, Markdown beside it and, where matplotlib is there, two pictures; returns the files."""
     text = output.with_suffix(".md")
@@ -116,8 +183,3 @@ def write_files(
     text.write_text(report(results, summaries, found), "utf-8")
     drawn = draw_all(results, summaries, output.with_suffix("")) if summaries and can_draw() else []
     return [output, text, *drawn]
-
-
-def judged(results: Results) -> tuple[list[Summary], list[Verdict]]:
-    """All figures of a result."""
-    return summarise(results), verdicts(results)

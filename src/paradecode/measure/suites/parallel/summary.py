@@ -1,10 +1,11 @@
-"""From answers to figures: exact match with its interval, costs a token, paired comparisons."""
+"""From records to figures: exact match with its interval, costs a token, paired comparisons."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from paradecode.measure.results import Counts, ItemInfo, Record, Results
 from paradecode.measure.statistics import (
     Interval,
     gain,
@@ -14,32 +15,33 @@ from paradecode.measure.statistics import (
     wilson,
 )
 from paradecode.measure.suites.parallel.methods import REFERENCE, plain_of
-from paradecode.measure.suites.parallel.results import Answer, Item, Results
 
 COSTS = ("forwards", "deciding", "rows", "seconds")
+Batch = tuple[str, ...]
+"""Ids of the items that were decoded together."""
 
 
 @dataclass(frozen=True)
-class Cost:
-    """Totals of one batch: ``seconds`` belongs to all of its items."""
+class BatchCost:
+    """Totals of one batch; ``seconds`` are wall time."""
 
-    tokens: int
-    forwards: int
-    deciding: int
-    rows: int
+    tokens: float
+    forwards: float
+    deciding: float
+    rows: float
     seconds: float
 
 
 @dataclass(frozen=True)
-class Measured:
-    """One method: its answers by item, its costs by batch (named by the ids of its items)."""
+class MethodRecords:
+    """One method: its records by item, and the costs of its batches."""
 
-    answers: Mapping[str, Answer]
-    costs: Mapping[tuple[str, ...], Cost]
+    answers: dict[str, Record] = field(default_factory=dict)
+    costs: dict[Batch, BatchCost] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Comparison:
+class MethodComparison:
     """A method against another one, on what both did.
 
     Attributes:
@@ -60,7 +62,7 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Figures:
+class MethodFigures:
     """Some items by one method.
 
     Attributes:
@@ -82,7 +84,7 @@ class Figures:
 
 
 @dataclass(frozen=True)
-class Summary:
+class MethodSummary:
     """Everything the tables show of one method.
 
     Attributes:
@@ -92,102 +94,110 @@ class Summary:
     """
 
     method: str
-    total: Figures
-    tasks: dict[str, Figures]
-    versus: Comparison | None
-    plain: Comparison | None
+    total: MethodFigures
+    tasks: dict[str, MethodFigures]
+    versus: MethodComparison | None
+    plain: MethodComparison | None
 
 
-def summarise(results: Results) -> list[Summary]:
+def summarise(results: Results) -> list[MethodSummary]:
     """One summary for each method that did all items, in the order of ``results``."""
     done = measured(results)
-    return [_summary(method, done, results.items) for method in results.methods if method in done]
+    return [_summary(method, done, results.items) for method in done]
 
 
-def measured(results: Results) -> dict[str, Measured]:
-    """Method -> its answers and costs. A method without an answer to every item is left out."""
-    answers: dict[str, dict[str, Answer]] = {}
-    costs: dict[str, dict[tuple[str, ...], Cost]] = {}
-    for run in results.runs:
-        answers.setdefault(run.method, {}).update(zip(run.items, run.answers))
-        costs.setdefault(run.method, {})[run.items] = Cost(
-            sum(len(answer.tokens) for answer in run.answers),
-            sum(answer.forwards for answer in run.answers),
-            sum(answer.deciding for answer in run.answers),
-            sum(answer.rows for answer in run.answers),
-            run.seconds,
-        )
-    ids = {item.id for item in results.items}
-    return {
-        method: Measured(own, costs[method])
-        for method, own in answers.items()
-        if own and own.keys() == ids
-    }
+def measured(results: Results) -> dict[str, MethodRecords]:
+    """Method -> its records and costs. A method without an answer to every item is left out."""
+    batches: dict[str, dict[tuple[int, int], list[Record]]] = {}
+    for record in results.records:
+        own = batches.setdefault(record.engine, {})
+        own.setdefault((record.batch, record.unit), []).append(record)
+    found = {}
+    for engine in results.engines:
+        one = MethodRecords()
+        for records in batches.get(engine.name, {}).values():
+            one.answers.update({record.item: record for record in records})
+            if len(records) == records[0].batch:  # Not cut by a choice of items.
+                one.costs[tuple(record.item for record in records)] = _cost(records)
+        if one.answers and one.answers.keys() == {item.id for item in results.items}:
+            found[engine.name] = one
+    return found
 
 
-def compared(one: Measured, other: Measured) -> Comparison | None:
+def compared(one: MethodRecords, other: MethodRecords) -> MethodComparison | None:
     """``one`` against ``other``, paired; None when they have no item or no batch in common."""
     items = [item for item in one.answers if item in other.answers]
     units = [unit for unit in one.costs if unit in other.costs]
     if not items or not units:
         return None
-    mine, theirs = (
-        [[float(getattr(of.costs[u], name)) for u in units] for name in ("tokens", *COSTS)]
-        for of in (one, other)
-    )
-    forwards, deciding, rows, seconds = (
-        interval([mine[0], mine[place], theirs[0], theirs[place]], ratio_of_ratios)
-        for place in (1, 2, 3, 4)
-    )
+    (mine, own), (theirs, others) = (_columns([of.costs[unit] for unit in units])
+                                     for of in (one, other))  # fmt: skip
     pairs = [(one.answers[item], other.answers[item]) for item in items]
-    return Comparison(
+    return MethodComparison(
         items=len(items),
-        gain=gain([(a.right, b.right) for a, b in pairs]),
-        forwards=forwards,
-        deciding=deciding,
-        rows=rows,
-        seconds=seconds,
-        identical=sum(a.tokens == b.tokens for a, b in pairs),
+        gain=gain([(bool(a.right), bool(b.right)) for a, b in pairs]),
+        identical=sum(a.token_ids == b.token_ids for a, b in pairs),
+        **{
+            name: interval([mine, own[name], theirs, others[name]], ratio_of_ratios)
+            for name in COSTS
+        },
     )
 
 
-def figures(one: Measured, ids: set[str]) -> Figures:
+def figures(one: MethodRecords, ids: set[str]) -> MethodFigures:
     """Figures of the batches whose items are all among ``ids``."""
     units = [unit for unit in one.costs if ids.issuperset(unit)]
     answers = [one.answers[item] for unit in units for item in unit]
-    costs = [one.costs[unit] for unit in units]
-    tokens = [float(cost.tokens) for cost in costs]
-    right = sum(answer.right for answer in answers)
-    per_forward, per_deciding, per_second = (
-        interval([tokens, [float(getattr(cost, name)) for cost in costs]], ratio)
-        for name in ("forwards", "deciding", "seconds")
+    tokens, costs = _columns([one.costs[unit] for unit in units])
+    right = sum(bool(answer.right) for answer in answers)
+    return MethodFigures(
+        right=right,
+        items=len(answers),
+        exact=wilson(right, len(answers)),
+        per_forward=interval([tokens, costs["forwards"]], ratio),
+        per_deciding=interval([tokens, costs["deciding"]], ratio),
+        rows=sum(costs["rows"]) / max(sum(tokens), 1),
+        per_second=interval([tokens, costs["seconds"]], ratio),
     )
-    rows = sum(cost.rows for cost in costs) / max(sum(tokens), 1)
-    return Figures(
-        right, len(answers), wilson(right, len(answers)), per_forward, per_deciding, rows,
-        per_second,
-    )  # fmt: skip
 
 
-def tasks_of(items: Sequence[Item]) -> dict[str, set[str]]:
+def tasks_of(items: Sequence[ItemInfo]) -> dict[str, set[str]]:
     """Task -> ids of its items, in the order of the items."""
     tasks: dict[str, set[str]] = {}
     for item in items:
-        tasks.setdefault(item.task, set()).add(item.id)
+        tasks.setdefault(item.group, set()).add(item.id)
     return tasks
 
 
-def _summary(method: str, done: Mapping[str, Measured], items: Sequence[Item]) -> Summary:
+def _cost(records: Sequence[Record]) -> BatchCost:
+    counts = [record.counts or Counts() for record in records]
+    return BatchCost(
+        tokens=sum(len(record.token_ids) for record in records),
+        forwards=sum(each.forwards for each in counts),
+        deciding=sum(each.deciding for each in counts),
+        rows=sum(each.rows for each in counts),
+        seconds=sum(record.wall_seconds for record in records),
+    )
+
+
+def _columns(costs: Sequence[BatchCost]) -> tuple[list[float], dict[str, list[float]]]:
+    """Tokens of each batch, and its costs by name."""
+    tokens = [cost.tokens for cost in costs]
+    return tokens, {name: [getattr(cost, name) for cost in costs] for name in COSTS}
+
+
+def _summary(
+    method: str, done: Mapping[str, MethodRecords], items: Sequence[ItemInfo]
+) -> MethodSummary:
+    def against(other: str) -> MethodComparison | None:
+        return compared(own, done[other]) if other != method and other in done else None
+
     own, plain = done[method], plain_of(method)
-    versus = _against(method, REFERENCE, done)
-    return Summary(
+    versus = against(REFERENCE)
+    return MethodSummary(
         method=method,
         total=figures(own, {item.id for item in items}),
         tasks={task: figures(own, ids) for task, ids in tasks_of(items).items()},
         versus=versus,
-        plain=versus if plain == REFERENCE else _against(method, plain, done),
+        plain=versus if plain == REFERENCE else against(plain),
     )
-
-
-def _against(method: str, other: str, done: Mapping[str, Measured]) -> Comparison | None:
-    return compared(done[method], done[other]) if other != method and other in done else None

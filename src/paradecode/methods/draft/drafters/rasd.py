@@ -9,7 +9,7 @@ import numpy as np
 
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.drafters.retrieval import Retrieval
-from paradecode.methods.draft.fuse import Fused, drafter_of, merge
+from paradecode.methods.draft.fuse import Fused, drafter_of
 from paradecode.methods.draft.method import drafter
 from paradecode.methods.registry import choice, local_path
 
@@ -47,4 +47,4 @@ class Rasd(Fused):
             roots = retrieved.parents == ROOT
             known = np.isin(retrieved.tokens, drafted.tokens[drafted.parents == ROOT])
             retrieved = retrieved.select(~roots | known)
-        return merge([drafted, retrieved]).best(limit)
+        return TokenTree.merge([drafted, retrieved]).best(limit)

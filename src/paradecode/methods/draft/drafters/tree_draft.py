@@ -8,16 +8,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.drawing import Growth, distribution
+from paradecode.core.drawing import distribution, draw
 from paradecode.core.layers import Layers, halves, work
 from paradecode.core.logits import Logits, kept
 from paradecode.core.noise import gumbel
 from paradecode.core.request import TARGET, Forward, Reply
 from paradecode.core.sequence import Sequence, Verdict
-from paradecode.core.tree import EMPTY, ROOT, TokenTree
+from paradecode.core.tree import EMPTY, ROOT, Mode, TokenTree, TreeBuilder
 from paradecode.core.vocabulary import Vocabulary
 from paradecode.methods.draft.budgets import Budget, Seconds
-from paradecode.methods.draft.budgets.base import path_to
 from paradecode.methods.draft.budgets.calibration import Calibration
 from paradecode.methods.draft.budgets.states import LAST, DraftRows
 from paradecode.methods.draft.loop import Proposal
@@ -84,7 +83,7 @@ class TreeDraft:
         if depth < 1 or prompt or len(leaves) == 0:
             return EMPTY
         self._forget()
-        growth = Growth(seq.sampler)
+        drawn = TreeBuilder()
         draws = self.reads_draws and seq.sampler.warp.temperature > 0
         hidden = (source.last,) if budget.reads_draft else ()
         reply, taken = yield from self._root(source, pending, hidden)
@@ -96,7 +95,7 @@ class TreeDraft:
                 rows = DraftRows(source.model, logits, states)
                 budget.see_draft(seq, self._tree, leaves, rows)
             if draws:
-                fresh = self._draw(seq, source, growth, leaves, logits, width, limit)
+                fresh = self._draw(seq, source, drawn, leaves, logits, width, limit)
             else:
                 fresh = self._grow(seq, source, budget, leaves, logits, width)
             if level == depth or len(fresh) == 0:
@@ -108,7 +107,7 @@ class TreeDraft:
                 break
             reply = yield Forward(
                 NO_TOKENS,
-                tree=siblings([self._own[leaf] for leaf in leaves]),
+                tree=siblings(np.array([self._own[leaf] for leaf in leaves], np.int32)),
                 under=np.array([slots[int(p)] for p in self._tree.parents[leaves]], np.int32),
                 layers=source.layers,
                 model=source.model,
@@ -120,12 +119,8 @@ class TreeDraft:
 
     def observe(self, verdict: Verdict) -> None:
         """Learn which of the guesses were right, those that were never verified included."""
-        tree, path = self._tree, [ROOT]
-        for token in verdict.tokens:
-            node = tree.child(path[-1], token)
-            if node is None:
-                break
-            path.append(node)
+        tree = self._tree
+        path = [ROOT, *tree.follow(verdict.tokens)]
         judged = set(path[: len(verdict.tokens)])
         nodes = [n for n, parent in enumerate(tree.parents.tolist()) if parent in judged]
         if nodes:
@@ -163,7 +158,7 @@ class TreeDraft:
     ) -> NDArray[np.int32]:  # fmt: skip
         """Add the children that the budget wants; returns the new nodes, most promising first."""
         tree = self._tree
-        paths = [path_to(tree, leaf) for leaf in leaves.tolist()]
+        paths = [tree.tokens_to(leaf) for leaf in leaves.tolist()]
         vocabulary = seq.about(source.model).vocabulary
         own, ids, raw = candidates(seq, logits, paths, width, vocabulary, self.shares_noise)
         later = np.broadcast_to(np.arange(raw.shape[1]) > 0, raw.shape)
@@ -171,38 +166,35 @@ class TreeDraft:
         at = np.nonzero(budget.grow(seq, tree, leaves, estimates) & (raw > 0))
         self._own += own[at].tolist()
         self._raw += raw[at].tolist()
-        self._tree = TokenTree(
-            np.concatenate([tree.tokens, ids[at]]),
-            np.concatenate([tree.parents, leaves[at[0]]]),
-            np.concatenate([tree.estimates, estimates[at]]),
-        )
+        self._tree = tree.extend(siblings(ids[at], estimates[at]), leaves[at[0]])
         return self._since(len(tree))
 
     def _draw(
-        self, seq: Sequence, source: Source, growth: Growth,
+        self, seq: Sequence, source: Source, drawn: TreeBuilder,
         leaves: NDArray[np.int32], logits: Logits, width: int, limit: int,
     ) -> NDArray[np.int32]:  # fmt: skip
         """Draw ``width`` children of each leaf while there is room; returns the new nodes."""
         sampler, vocabulary = seq.sampler, seq.about(source.model).vocabulary
-        start = len(growth)
+        start = len(drawn)
         for row, leaf in enumerate(leaves.tolist()):
             one = logits.select([row])
             if vocabulary is None:
-                one = sampler.processed(logits, row, path_to(self._tree, leaf))
+                one = sampler.processed(logits, row, self._tree.tokens_to(leaf))
             ids, q = distribution(one, 0, sampler.warp)
             own = ids
             if vocabulary is not None:  # Only what the target can give, in the target's order.
                 both = np.flatnonzero(vocabulary.to_target[ids] >= 0)
                 both = both[np.argsort(vocabulary.to_target[ids[both]], kind="stable")]
                 own, ids, q = ids[both], vocabulary.to_target[ids[both]], q[both]
-            count = min(width, limit - len(growth), len(ids))
-            for node in growth.swor(leaf, ids, q, count) if count > 0 else ():
-                self._own.append(int(own[np.searchsorted(ids, growth.tokens[node])]))
-        raw = np.array(growth.estimates)
-        later = np.array([growth.parents.index(p) != n for n, p in enumerate(growth.parents)], bool)
+            count = min(width, limit - len(drawn), len(ids))
+            nodes = draw(drawn, sampler, leaf, Mode.SWOR, ids, q, count) if count > 0 else ()
+            for node in nodes:
+                self._own.append(int(own[np.searchsorted(ids, drawn.tokens[node])]))
+        raw = np.array(drawn.estimates)
+        later = np.array([drawn.parents.index(p) != n for n, p in enumerate(drawn.parents)], bool)
         self._raw = raw.tolist()
         estimates = self.calibration.of(raw, later).astype(np.float32)
-        self._tree = replace(growth.tree(), estimates=estimates)
+        self._tree = replace(drawn.tree(), estimates=estimates)
         return self._since(start)
 
     def _since(self, start: int) -> NDArray[np.int32]:
@@ -211,9 +203,11 @@ class TreeDraft:
         return fresh[np.argsort(-self._tree.reach[fresh], kind="stable")]
 
 
-def siblings(tokens: list[int]) -> TokenTree:
+def siblings(tokens: NDArray[np.int32], estimates: NDArray[np.float32] | None = None) -> TokenTree:
     """Rows that hang where ``Forward.under`` says."""
-    return TokenTree(np.array(tokens, np.int32), np.full(len(tokens), ROOT, np.int32))
+    if estimates is None:
+        estimates = np.ones(len(tokens), np.float32)
+    return TokenTree(tokens, np.full(len(tokens), ROOT, np.int32), estimates)
 
 
 def candidates(

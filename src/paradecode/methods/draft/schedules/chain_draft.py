@@ -40,7 +40,7 @@ class ChainDraft:
     def forward(self, seq: Sequence) -> Forward:
         """The forward whose last row tells what follows the chain."""
         pending = seq.pending_for(DRAFT)
-        tree = siblings(self.own[-1:])
+        tree = siblings(np.array(self.own[-1:], np.int32))
         under = np.array([len(self.own) - 2] * len(tree), np.int32)  # -1: the last committed token.
         # Without a chain the last row is what a forward returns anyway, and prompts may be cut.
         last = np.array([len(pending)], np.int32) if self.tokens else None

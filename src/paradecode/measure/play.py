@@ -1,23 +1,27 @@
-"""A batch of prompts by one decoder: timed, counted, checked."""
+"""A batch of inputs by one method: timed, counted, checked."""
 
 from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from paradecode.core.sampling import SamplingParams
+from paradecode.core.trace import DraftCounts
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.llm import LLM
-from paradecode.measure.answers import is_right
+from paradecode.measure.clock import Clock, Clocked
 from paradecode.measure.machine import busy_seconds
 from paradecode.measure.prompts import Item
 from paradecode.measure.results import Counts, Record
-from paradecode.measure.suites.generation.clock import Clock, Clocked
 from paradecode.methods.registry import Spec
+
+Check = Callable[[Item, str], bool | None]
+"""(item, output's text) -> whether it is right; None where that is not known."""
 
 
 @dataclass(frozen=True)
@@ -25,35 +29,34 @@ class Unit:
     """What runs together.
 
     Attributes:
-        number: of its kind, from 0.
+        round: repetition, from 0.
+        number: from 0; batch size, round and number name a unit.
         items: as many as the batch has requests.
-        answers: item id -> what is right, for those that can be checked.
     """
 
+    round: int
     number: int
     items: tuple[Item, ...]
-    answers: dict[str, tuple[str, ...]]
+
+    @property
+    def batch(self) -> int:
+        return len(self.items)
 
 
-@dataclass(frozen=True)
-class Sampling:
-    """How tokens are chosen; 0 is greedy."""
-
-    temperature: float = 0.0
-    seed: int = 0
+PLAIN_COUNTS = tuple(field.name for field in fields(DraftCounts))
 
 
 class _Request:
     """One request on its way, and what its clocks said when its first tokens were there."""
 
-    def __init__(self, llm: LLM, spec: Spec, item: Item, sampling: Sampling, salt: str) -> None:
+    def __init__(
+        self, llm: LLM, spec: Spec, item: Item, sampling: SamplingParams, salt: str
+    ) -> None:
         self.item, self.clock = item, Clock()
-        params = SamplingParams(
-            max_tokens=item.max_tokens, temperature=sampling.temperature, seed=sampling.seed
-        )
         request = GenerationRequest(
-            np.array(item.token_ids, np.int32), lambda: Clocked(spec, self.clock), params, salt=salt
-        )
+            np.array(item.token_ids, np.int32), lambda: Clocked(spec, self.clock),
+            replace(sampling, max_tokens=item.max_tokens), salt=salt,
+        )  # fmt: skip
         self.sequence: LiveSequence = llm.engine.add(request)
         self._first: tuple[float, ...] | None = None
 
@@ -66,15 +69,19 @@ class _Request:
         stats, clock = self.sequence.stats, self.clock
         first = self._first or self._clocks()
         target, draft, verify, sample = (now - then for now, then in zip(self._clocks(), first))
+        left = max(0.0, stats.decode_seconds - target - draft - verify - sample)
+        own = {name: getattr(stats, name) for name in PLAIN_COUNTS}
         return Counts(
-            **{**stats.counts(), "accepted_per_position": stats.accepted_per_position},
-            draft_forwards=clock.forwards,
-            draft_rows=clock.rows,
-            target=target,
-            draft=draft,
-            verify=verify,
-            sample=sample,
-            other=max(0.0, stats.decode_seconds - target - draft - verify - sample),
+            **own, draft_forwards=clock.forwards, draft_rows=clock.rows, deciding=self._deciding(),
+            target=target, draft=draft, verify=verify, sample=sample, other=left,
+        )  # fmt: skip
+
+    def _deciding(self) -> int:
+        """Forwards that decided a token of the output, of a canvas."""
+        length = len(self.sequence.output)
+        steps = [step for step in self.sequence.trace if step.canvas is not None]
+        return len(
+            {s.forward for s in steps if s.canvas and any(at < length for at in s.canvas.offsets)}
         )
 
     def _clocks(self) -> tuple[float, float, float, float]:
@@ -83,11 +90,13 @@ class _Request:
 
 
 def play(
-    llm: LLM, spec: Spec, unit: Unit, sampling: Sampling, salt: str, round: int = 0
+    llm: LLM, spec: Spec, unit: Unit, sampling: SamplingParams, check: Check, salt: str = ""
 ) -> list[Record]:
-    """Answers of one decoder to one batch.
+    """Answers of one method to one batch.
 
     Args:
+        sampling: all but ``max_tokens``, which is the item's.
+        check: told each output.
         salt: tenant; a method that learns shares what it learned with the same tenant only.
 
     Raises:
@@ -113,31 +122,26 @@ def play(
     for request in requests:
         if request.sequence.error is not None:
             raise request.sequence.error
-    batch = len(unit.items)
-    return [
-        _record(str(spec), request, unit, round, seconds / batch, others) for request in requests
-    ]
+    empty = Record(
+        str(spec), "", unit.round, other_load=others, batch=unit.batch, unit=unit.number,
+        wall_seconds=seconds / unit.batch,
+    )  # fmt: skip
+    return [_record(empty, request, check) for request in requests]
 
 
-def _record(
-    name: str, request: _Request, unit: Unit, round: int, wall: float, others: float | None
-) -> Record:
-    sequence, stats = request.sequence, request.sequence.stats
-    answers = unit.answers.get(request.item.id)
-    return Record(
-        engine=name,
-        item=request.item.id,
-        round=round,
-        token_ids=tuple(sequence.output),
+def _record(empty: Record, request: _Request, check: Check) -> Record:
+    item, sequence = request.item, request.sequence
+    stats, right = sequence.stats, check(item, sequence.text.value)
+    return replace(
+        empty,
+        item=item.id,
+        token_ids=tuple(map(int, sequence.output)),
         first_tokens=stats.first_tokens,
         prefill_seconds=stats.queue_seconds + stats.prefill_seconds,
         decode_seconds=stats.decode_seconds,
-        other_load=others,
-        batch=len(unit.items),
-        unit=unit.number,
-        wall_seconds=wall,
-        right=is_right(sequence.text.value, answers) if answers else None,
+        right=right,
         counts=request.counts(),
+        text="" if right is None else sequence.text.value,
     )
 
 

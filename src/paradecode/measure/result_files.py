@@ -1,0 +1,205 @@
+"""Results as JSON files, and files of earlier versions. Every field is checked, and named if wrong.
+
+Outputs are stored once and records point at them. A record leaves out fields at their defaults.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from paradecode.core.checks import build, json_object
+from paradecode.core.errors import InvalidInput
+from paradecode.measure.machine import Machine
+from paradecode.measure.old_results import PARALLEL, parallel_results
+from paradecode.measure.results import (
+    EngineInfo,
+    ItemInfo,
+    OutputKey,
+    Record,
+    Results,
+    Score,
+)
+
+SCHEMA = "paradecode-bench/3"
+READABLE = ("paradecode-bench/1", "paradecode-bench/2", SCHEMA, PARALLEL)
+"""Version 1 has no batches, counts, guarantees and checked answers; version 2 no texts, questions
+and deciding forwards. The parallel suite had a schema of its own before version 3."""
+
+MOST_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class ResultsHead:
+    """What a file says once."""
+
+    created: str
+    commit: str
+    model: str
+    settings: Mapping[str, Any]
+    machine: Machine
+
+
+@dataclass(frozen=True)
+class OutputEntry:
+    """An output in the file, with the oracle's summed likelihood and number of agreements."""
+
+    item: str
+    token_ids: tuple[int, ...]
+    score: tuple[float, ...] | None = None
+
+
+def write_results(results: Results, path: Path, aggregates: Any = None) -> None:
+    """Write JSON: one line a record, so that versions of the file can be compared.
+
+    Args:
+        aggregates: the figures of the tables, for programs.
+    """
+    outputs: dict[OutputKey, int] = {}
+    records = []
+    for record in results.records:
+        entry = record_to_json(record)
+        entry.pop("token_ids", None)
+        entry["output"] = outputs.setdefault((record.item, record.token_ids), len(outputs))
+        records.append(entry)
+    listed = []
+    for item, token_ids in outputs:
+        score = results.scores.get((item, token_ids))
+        own = [round(score.nll, 4), score.agreed] if score else None
+        listed.append({"item": item, "token_ids": token_ids, "score": own})
+    head: dict[str, Any] = {"schema": SCHEMA}
+    head |= {name: getattr(results, name) for name in ("created", "commit", "model", "settings")}
+    head["machine"] = asdict(results.machine)
+    if aggregates is not None:
+        head["aggregates"] = rounded(aggregates)
+    lists = {
+        "engines": [asdict(engine) for engine in results.engines],
+        "items": [_brief(item) for item in results.items],
+        "outputs": listed,
+        "records": records,
+    }
+    write_lines(path, head, lists)
+
+
+def write_lines(
+    path: Path, head: Mapping[str, Any], lists: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> None:
+    """Write a JSON object: a line for each field of ``head``, and for each entry of each list."""
+    with path.open("w", encoding="utf-8") as file:
+        file.write("{" + ",\n".join(f"{_dump(name)}: {_dump(own)}" for name, own in head.items()))
+        for name, entries in lists.items():
+            file.write(f',\n"{name}": [\n' + ",\n".join(map(_dump, entries)) + "\n]")
+        file.write("\n}\n")
+
+
+def record_to_json(record: Record) -> dict[str, Any]:
+    """The fields that say something, times in microseconds' precision."""
+    return _brief(record)
+
+
+def rounded(value: Any) -> Any:
+    """Six digits of every float in a JSON value."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, dict):
+        return {key: rounded(entry) for key, entry in value.items()}
+    return [rounded(entry) for entry in value] if isinstance(value, (list, tuple)) else value
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a result file; raises InvalidInput."""
+    return json_object(path, "results", MOST_BYTES)
+
+
+def read_results(path: Path) -> Results:
+    """Read a result of any version in READABLE.
+
+    Raises:
+        InvalidInput: naming what is wrong with the file.
+    """
+    return results_from_json(path, read_json(path))
+
+
+def results_from_json(path: Path, data: Mapping[str, Any]) -> Results:
+    """The results in a JSON object; ``path`` is for errors.
+
+    Raises:
+        InvalidInput: naming the field that is wrong.
+    """
+    schema = data.get("schema")
+    if schema not in READABLE:
+        raise InvalidInput("schema", schema, f"this version reads {', '.join(READABLE)}")
+    results = parallel_results(data) if schema == PARALLEL else _results(path, data)
+    items, engines = [item.id for item in results.items], [each.name for each in results.engines]
+    _check_names("items", items, [record.item for record in results.records])
+    _check_names("engines", engines, [record.engine for record in results.records])
+    return results
+
+
+def _results(path: Path, data: Mapping[str, Any]) -> Results:
+    lists: dict[str, list[Any]] = {}
+    for name in ("items", "engines", "outputs", "records"):
+        found = data.get(name)
+        if not isinstance(found, list):
+            raise InvalidInput(f"{path.name} {name}", found, "give a list")
+        lists[name] = found
+    outputs = _build_all(OutputEntry, "outputs", lists)
+    records = []
+    for number, entry in enumerate(lists["records"]):
+        where = f"records[{number}]"
+        own = dict(entry) if isinstance(entry, dict) else {}
+        index = own.pop("output", None)
+        if not isinstance(index, int) or not 0 <= index < len(outputs):
+            raise InvalidInput(f"{where}.output", index, f"name one of {len(outputs)} outputs")
+        records.append(build(Record, {**own, "token_ids": outputs[index].token_ids}, where))
+    names = {field.name for field in fields(ResultsHead)}
+    head = build(ResultsHead, {name: data[name] for name in names & data.keys()}, "results")
+    return Results(
+        **vars(head),
+        items=_build_all(ItemInfo, "items", lists),
+        engines=_build_all(EngineInfo, "engines", lists),
+        records=tuple(records),
+        scores={
+            (entry.item, entry.token_ids): _score(f"outputs[{n}].score", entry.score, entry)
+            for n, entry in enumerate(outputs)
+            if entry.score is not None
+        },
+    )
+
+
+def _build_all(kind: type, name: str, lists: Mapping[str, Sequence[Any]]) -> tuple[Any, ...]:
+    return tuple(build(kind, entry, f"{name}[{n}]") for n, entry in enumerate(lists[name]))
+
+
+def _score(where: str, found: Sequence[float], output: OutputEntry) -> Score:
+    if len(found) != 2:
+        raise InvalidInput(where, found, "give a likelihood and a count")
+    return Score(found[0], int(found[1]), len(output.token_ids))
+
+
+def _check_names(what: str, known: Sequence[str], used: Sequence[str]) -> None:
+    """Raise InvalidInput unless the names are different and those that are used are known."""
+    if len(set(known)) < len(known):
+        twice = next(name for name in known if known.count(name) > 1)
+        raise InvalidInput(what, twice, "it is there twice")
+    strange = set(used) - set(known)
+    if strange:
+        raise InvalidInput("records", min(strange), f"it is not among the {what}")
+
+
+def _brief(entry: Any) -> dict[str, Any]:
+    """A dataclass without the fields that are at their defaults, times to the microsecond."""
+    found = {}
+    for field in fields(entry):
+        value = getattr(entry, field.name)
+        if value != field.default:
+            value = round(value, 6) if isinstance(value, float) else value
+            found[field.name] = _brief(value) if is_dataclass(value) else value
+    return found
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

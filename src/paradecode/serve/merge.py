@@ -1,0 +1,51 @@
+"""Several streams of events read as one, in the order in which things happen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from paradecode.serve.wire import OutputEvent
+from paradecode.serve.workers import Events
+
+AHEAD = 256
+"""Events that are read ahead of whoever reads the merged stream."""
+
+
+async def merged(streams: Sequence[Events]) -> AsyncGenerator[tuple[int, OutputEvent], None]:
+    """Each event with the number of its stream; ends when all have. Closing it closes them."""
+    if len(streams) == 1:
+        async with aclosing(streams[0]) as events:
+            async for event in events:
+                yield 0, event
+        return
+    queue: asyncio.Queue[tuple[int, Any]] = asyncio.Queue(AHEAD)
+    tasks = [asyncio.ensure_future(_pump(*entry, queue)) for entry in enumerate(streams)]
+    try:
+        left = len(tasks)
+        while left:
+            number, event = await queue.get()
+            if isinstance(event, BaseException):
+                raise event
+            if event is None:
+                left -= 1
+            else:
+                yield number, event
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _pump(number: int, stream: Events, queue: asyncio.Queue[tuple[int, Any]]) -> None:
+    """Put a stream's events into the queue; then None, or what it raised."""
+    end: BaseException | None = None
+    try:
+        async with aclosing(stream) as events:
+            async for event in events:
+                await queue.put((number, event))
+    except Exception as error:
+        end = error
+    await queue.put((number, end))

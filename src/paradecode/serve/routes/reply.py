@@ -1,0 +1,104 @@
+"""What the routes that generate share: one answer, whole or as a stream of events."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
+from typing import Any, ClassVar
+
+from fastapi import Request
+from starlette.responses import JSONResponse, Response
+
+from paradecode.serve.generation import Generation, WholeOutput
+from paradecode.serve.outputs import metrics, now, usage
+from paradecode.serve.protocol.fields import Sampled
+from paradecode.serve.sse import DONE, EventStream, event, unless_gone
+from paradecode.serve.wire import Done, OutputChunk, PromptInput
+
+Part = tuple[dict[str, Any], dict[str, Any]]
+"""A choice in a streamed event, and what the event says beside its choices."""
+
+
+class RouteReply(ABC):
+    """The outputs of a generation in the form of one route."""
+
+    def __init__(self, job: Generation) -> None:
+        self.job = job
+
+    @abstractmethod
+    def whole(self, outputs: list[WholeOutput]) -> dict[str, Any]:
+        """The answer, when all outputs have ended."""
+
+    @abstractmethod
+    def stream(self) -> AsyncGenerator[bytes, None]:
+        """The events of a streamed answer."""
+
+    async def response(self, request: Request) -> Response:
+        """The answer or its stream, whichever the request asks for."""
+        if self.job.body.stream:
+            return await EventStream.begin(request, self.stream())
+        return JSONResponse(self.whole(await unless_gone(request, self.job.outputs())))
+
+
+class ChoicesReply(RouteReply):
+    """A list of choices, one an output: chats and completions."""
+
+    prefix: ClassVar[str]
+    kind: ClassVar[str]
+    part_kind: ClassVar[str]
+
+    def __init__(self, job: Generation, body: Sampled, prompts: Sequence[PromptInput]) -> None:
+        super().__init__(job)
+        self.body = body
+        job.ask(
+            prompts, body.sampling(), constraint=body.constraint(), prediction=body.predicted,
+            provisional=body.provisional or False,
+        )  # fmt: skip
+        self.common = {
+            "id": f"{self.prefix}-{job.note.id}", "created": now(), "model": job.model.name,
+            "system_fingerprint": None,
+        }  # fmt: skip
+        self.counts = bool(body.stream_options and body.stream_options.include_usage)
+
+    @abstractmethod
+    def choice(self, index: int, output: WholeOutput) -> dict[str, Any]:
+        """An output of the whole answer."""
+
+    @abstractmethod
+    def first_choices(self) -> list[dict[str, Any]]:
+        """What is sent at once: the client learns that its request was accepted."""
+
+    @abstractmethod
+    def parts(self, index: int, news: OutputChunk | Done) -> Iterator[Part]:
+        """What is sent when an output goes on, or ends."""
+
+    def whole(self, outputs: list[WholeOutput]) -> dict[str, Any]:
+        choices = [self.choice(index, output) for index, output in enumerate(outputs)]
+        done = [output.done for output in outputs]
+        return {"object": self.kind, **self.common, "choices": choices, **self._report(done)}
+
+    async def stream(self) -> AsyncGenerator[bytes, None]:
+        head = {"object": self.part_kind, **self.common}
+        quiet = {"usage": None} if self.counts else {}
+        done: dict[int, Done] = {}
+        async with aclosing(await self.job.started()) as events:
+            for choice in self.first_choices():
+                yield event({**head, "choices": [choice], **quiet})
+            async for index, news in events:
+                if isinstance(news, Done):
+                    done[index] = news
+                for choice, shown in self.parts(index, news):
+                    yield event({**head, "choices": [choice], **quiet, **shown})
+        if self.counts or self.body.include_metrics:
+            ended = [done[index] for index in sorted(done)]
+            yield event({**head, "choices": [], **self._report(ended)})
+        yield DONE
+
+    def shows(self, chunk: OutputChunk) -> bool:
+        """Whether a chunk's progress is reported."""
+        return bool(self.body.include_metrics) or chunk.canvas is not None
+
+    def _report(self, done: list[Done]) -> dict[str, Any]:
+        found = {"usage": usage(done, self.job.n)}
+        return found | ({"metrics": metrics(done)} if self.body.include_metrics else {})
