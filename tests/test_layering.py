@@ -39,7 +39,7 @@ def test_every_floor_of_the_design_is_seen():
         ("paradecode.backends.torch.model", "import paradecode.backends.native"),
         ("paradecode.backends.torch.model", "from paradecode.backends import open_backend"),
         ("paradecode.backends.native.anything", "from paradecode.backends.torch import model"),
-        ("paradecode.backends.native.anything", "from paradecode.engine.cache import Cache"),
+        ("paradecode.backends.native.anything", "from paradecode.engine.kv import KVCache"),
         ("paradecode.methods.registry", "from paradecode.models.config import ModelConfig"),
         ("paradecode.methods.registry", "from paradecode.backends.interface import Span"),
         ("paradecode.methods.registry", "from paradecode.engine.sequence import LiveSequence"),

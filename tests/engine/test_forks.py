@@ -11,7 +11,7 @@ from paradecode.core.errors import CapacityError, DecoderError
 from paradecode.core.request import Fork, Forward
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import EMPTY
-from paradecode.engine.pages import PagePool
+from paradecode.engine.kv import PagePool
 from paradecode.methods.draft.verifiers import coupled
 
 

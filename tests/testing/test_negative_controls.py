@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from paradecode.backends.interface import Span
 from paradecode.core.decoder import Decoder
 from paradecode.core.request import Forward
-from paradecode.engine.cache import Cache
-from paradecode.engine.pages import PagePool
+from paradecode.core.tree import TokenTree
+from paradecode.engine import forward as forwards
+from paradecode.engine.kv import KVCache, PagePool
 from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.registry import METHODS, find, register
 from paradecode.testing.conformance import ConformanceFailure, check
@@ -85,12 +86,12 @@ def rejected(make: Callable[[], Decoder] = Drafted) -> None:
 
 
 def test_a_leaked_page_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def release(cache: Cache) -> None:
+    def release(cache: KVCache) -> None:
         for page in cache.pages[1:]:
             cache.pool.release(page)
         cache.pages.clear()
 
-    monkeypatch.setattr(Cache, "release", release)
+    monkeypatch.setattr(KVCache, "release", release)
     with pytest.raises(ConformanceFailure, match="page"):
         check("greedy", kinds=["toy"], only=["batch-of-4"])
 
@@ -114,7 +115,7 @@ def test_accepted_rows_left_in_place_are_found(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_shared_tenants_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paradecode.engine.engine.first_key", lambda salt, model: b"same")
+    monkeypatch.setattr("paradecode.engine.resources.first_key", lambda salt, model: b"same")
     with pytest.raises(ConformanceFailure, match="tenant"):
         check("greedy", kinds=["toy"], only=["tenants"])
 
@@ -123,18 +124,20 @@ def test_pages_published_under_the_wrong_key_are_found(monkeypatch: pytest.Monke
     def lax(previous: bytes, tokens: NDArray[np.int32]) -> bytes:
         return previous + tokens[:4].tobytes()
 
-    monkeypatch.setattr("paradecode.engine.cache.next_key", lax)
+    monkeypatch.setattr("paradecode.engine.kv.next_key", lax)
     rejected(NeverDrafts)
 
 
 def test_rejected_rows_that_stay_visible_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Cache.plan
+    real = forwards.span_of
 
-    def plan(cache: Cache, forward: Forward, history: NDArray[np.int32]) -> Span:
-        span = real(cache, forward, history)
-        return replace(span, context=span.context + (span.context > 0))
+    def span_of(
+        forward: Forward, cache: KVCache, history: NDArray[np.int32]
+    ) -> tuple[Span, TokenTree]:
+        span, tentative = real(forward, cache, history)
+        return replace(span, context=span.context + (span.context > 0)), tentative
 
-    monkeypatch.setattr(Cache, "plan", plan)
+    monkeypatch.setattr(forwards, "span_of", span_of)
     rejected()
 
 

@@ -14,8 +14,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.checks import is_whole
 from paradecode.core.errors import InvalidInput
-from paradecode.core.layers import Layers, halves, is_layer, is_number
+from paradecode.core.layers import Layers, halves, is_layer
 from paradecode.core.logits import Logits
 from paradecode.models.config import ModelConfig
 
@@ -170,7 +171,7 @@ def check_layers(config: ModelConfig, span: Span) -> None:
             raise InvalidInput("layers", layer, fix)
     running = {halves(layer)[0] for layer in layers}
     for number in hidden:
-        if not is_number(number) or not 0 <= number < config.layers:
+        if not is_whole(number) or not 0 <= number < config.layers:
             fix = f"give numbers of layers, from 0 to {config.layers - 1}"
             raise InvalidInput("hidden", number, fix)
         if span.layers is not None and number not in running:

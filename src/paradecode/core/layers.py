@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, NamedTuple, Union
 
-import numpy as np
+from paradecode.core.checks import is_whole
 
 ATTENTION_WORK = 1 / 3
 """Share of a layer's work: about 4 of its 12 hidden_size^2 weights; the MLP has the others."""
@@ -45,13 +45,8 @@ def is_layer(value: object) -> bool:
     """Whether a value from outside is a Layer of some model; its number may be out of range."""
     if isinstance(value, Half):
         part: object = value.part
-        return is_number(value.layer) and isinstance(part, str) and part in ("attention", "mlp")
-    return is_number(value)
-
-
-def is_number(value: object) -> bool:
-    """Whether a value from outside is a whole number."""
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+        return is_whole(value.layer) and isinstance(part, str) and part in ("attention", "mlp")
+    return is_whole(value)
 
 
 def attending(layers: Iterable[Layer]) -> set[int]:

@@ -9,10 +9,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.backends.interface import Span, SpanResult
+from paradecode.core.checks import is_whole
 from paradecode.core.errors import DecoderError
 from paradecode.core.layers import is_layer, work
-from paradecode.core.request import TARGET, Apply, Attend, Forward, Overwrite, Reply, Store
-from paradecode.core.tree import EMPTY, TokenTree
+from paradecode.core.request import (
+    TARGET,
+    Apply,
+    Attend,
+    BlockCausal,
+    Forward,
+    Overwrite,
+    Reply,
+    Store,
+)
+from paradecode.core.tree import EMPTY, ROOT, TokenTree
+from paradecode.engine.kv import KVCache
 from paradecode.engine.sequence import LiveSequence
 
 
@@ -38,6 +49,7 @@ class PendingForward:
         self.reply: Reply | None = None
         self.error: Exception | None = None
         self._hidden: dict[int, list[NDArray[np.float32]]] = {}
+        self._tentative = EMPTY
 
     @property
     def rows(self) -> int:
@@ -82,11 +94,13 @@ class PendingForward:
         )
 
     def plan(self, part: Forward) -> Span:
-        return self.cache.plan(part, self.sequence.tokens_for(part.model))
+        """What the backend is to run for ``part``; raises what :func:`span_of` raises."""
+        span, self._tentative = span_of(part, self.cache, self.sequence.tokens_for(part.model))
+        return span
 
     def receive(self, part: Forward, result: SpanResult) -> None:
         """Book a forward that ran ``part``."""
-        self.cache.record(part, self.sequence.tokens_for(part.model))
+        self.cache.record(part, self._tentative, self.sequence.tokens_for(part.model))
         self.done += len(part.tokens)
         for layer, states in result.hidden.items():
             self._hidden.setdefault(layer, []).append(states)
@@ -125,6 +139,187 @@ class PendingApply:
 
 
 Pending = Union[PendingForward, PendingApply]
+
+
+def span_of(forward: Forward, cache: KVCache, history: NDArray[np.int32]) -> tuple[Span, TokenTree]:
+    """The rows of ``forward`` as a backend runs them, and the tentative rows behind it.
+
+    Pages for what is stored are taken; apart from that the cache changes only when the forward has
+    succeeded and is recorded.
+
+    Args:
+        history: int32 [n], the sequence's committed tokens.
+
+    Raises:
+        DecoderError: if the forward contradicts the sequence or the model.
+        CapacityError: if no page is left.
+    """
+    tokens, tree = np.asarray(forward.tokens, np.int32), forward.tree
+    count, drafted = len(tokens), len(tree.tokens)
+    if count + drafted == 0:
+        raise DecoderError("a forward needs at least one row")
+    partial = forward.layers is not None
+    if not partial and cache.partial:
+        cache.drop()  # Rows of some layers were scratch; now all layers run.
+    held = len(cache.tentative.tokens)
+    _check_tokens(forward, tokens, cache, history)
+    start = cache.length + held
+    if forward.positions is None:
+        positions = np.arange(cache.length, cache.length + count, dtype=np.int32)
+    else:
+        positions = np.asarray(forward.positions, np.int32)
+    slots = _slots(forward.store, cache, count)
+    tail = tail_positions = _NONE
+    tentative = cache.tentative
+    if drafted:
+        tentative = _extended(forward, tentative)
+        if held + drafted > cache.scratch:
+            raise DecoderError(
+                f"{held + drafted} draft tokens, but draft_tokens sets aside "
+                f"{cache.scratch}; draft less or raise it"
+            )
+        root = cache.length + (count if forward.store is Store.COMMIT else 0) - 1
+        if not partial and root != len(history) - 1:
+            raise DecoderError("a draft needs every committed token in the cache before it")
+        positions = np.concatenate([positions, root + tentative.depths[held:]])
+        first = start + (count if forward.store is Store.COMMIT else 0)
+        slots = np.concatenate([slots, np.arange(first, first + drafted, dtype=np.int32)])
+        if held:
+            tail = np.arange(cache.length, start, dtype=np.int32)
+            tail_positions = root + tentative.depths[:held]
+    if len(positions) and int(positions.max()) >= cache.backend.config.context_length:
+        raise DecoderError(
+            f"position {int(positions.max())} is past the model's context of "
+            f"{cache.backend.config.context_length}"
+        )
+    if len(positions) != count + drafted or len(slots) != count + drafted:
+        raise DecoderError("positions and slots must have one entry for each token")
+    cache.own(slots)
+    wanted = forward.logits
+    if wanted is None:  # The root, then the nodes.
+        wanted = np.arange(max(count - 1, 0), count + drafted, dtype=np.int32)
+    layers = cache.backend.config.layers
+    if not all(is_whole(one) and -layers <= one < layers for one in forward.hidden):
+        raise DecoderError(f"hidden layers {forward.hidden}: the model has {layers}")
+    span = Span(
+        pages=np.array(cache.pages, np.int32),
+        tokens=np.concatenate([tokens, tree.tokens]) if drafted else tokens,
+        positions=positions,
+        slots=slots,
+        context=cache.length,
+        visible=_visible(forward, cache),
+        tail=tail,
+        tail_positions=tail_positions,
+        mask=_mask(forward, positions[:count], held, tentative),
+        logits=np.asarray(wanted, np.int32),
+        hidden=tuple(layer % layers for layer in forward.hidden),
+        layers=forward.layers,
+        embeddings=forward.embeddings,
+        resume=forward.resume,
+    )
+    return span, tentative
+
+
+def _check_tokens(
+    forward: Forward, tokens: NDArray[np.int32], cache: KVCache, history: NDArray[np.int32]
+) -> None:
+    given = forward.embeddings is not None or forward.resume is not None
+    own = forward.store is Store.COMMIT and not given
+    vocabulary = cache.backend.config.vocab_size
+    # The sequence's own tokens were checked when they became its own.
+    for ids in (_NONE if own else tokens, forward.tree.tokens):
+        if len(ids) and not (ids.min() >= 0 and ids.max() < vocabulary):
+            raise DecoderError(f"token ids must be from 0 to {vocabulary - 1}")
+    if cache.layers is not None and not cache.layers.issuperset(cache.attending(forward)):
+        raise DecoderError(
+            f"committed rows hold keys and values of layers {sorted(cache.layers)} only; the "
+            "attention of the others cannot run"
+        )
+    if forward.store is Store.COMMIT and len(tokens):
+        if len(cache.tentative.tokens):
+            raise DecoderError("tokens cannot be committed behind tentative rows")
+        if cache.filled is not None:
+            raise DecoderError("the rows of a canvas are stored with Overwrite only")
+        expected = history[cache.length : cache.length + len(tokens)]
+        if len(expected) != len(tokens) or (own and not (expected == tokens).all()):
+            raise DecoderError(
+                f"rows at {cache.length} must be the sequence's own tokens "
+                f"{expected.tolist()}, not {tokens.tolist()}"
+            )
+
+
+def _visible(forward: Forward, cache: KVCache) -> NDArray[np.int32] | None:
+    """The cached slots that the rows see, if not all; rows that replace slots see the new."""
+    if forward.visible is not None and not cache.holds(np.asarray(forward.visible)):
+        raise DecoderError("visible names slots in which no keys and values were stored")
+    if not isinstance(forward.store, Overwrite):
+        return forward.visible
+    cached = np.arange(cache.length, dtype=np.int32)
+    seen = cached if forward.visible is None else forward.visible
+    replaced = np.zeros(cache.capacity + 1, bool)  # -1, for rows that replace none, is the last.
+    replaced[forward.store.slots] = True
+    return seen[~replaced[seen]]
+
+
+def _slots(store: Store | Overwrite, cache: KVCache, count: int) -> NDArray[np.int32]:
+    start = cache.length + len(cache.tentative.tokens)
+    if isinstance(store, Overwrite):
+        slots = np.asarray(store.slots, np.int32)
+        end = start or cache.capacity  # A canvas has no committed rows.
+        if len(slots) and not (slots.min() >= -1 and slots.max() < end):
+            raise DecoderError(f"only the slots 0 to {end - 1} can be overwritten")
+        return slots
+    if store is Store.COMMIT:
+        return np.arange(start, start + count, dtype=np.int32)
+    return np.full(count, -1, np.int32)
+
+
+def _extended(forward: Forward, tentative: TokenTree) -> TokenTree:
+    """The tentative rows, those of ``forward`` included."""
+    under, tree = forward.under, forward.tree
+    if under is not None:
+        unknown = (under < ROOT) | (under >= len(tentative) + np.arange(len(tree)))
+        if (unknown & (tree.parents == ROOT)).any():
+            raise DecoderError(f"tree rows hang under unknown tentative rows {under.tolist()}")
+    return tentative.extend(tree, under)
+
+
+def _mask(
+    forward: Forward, at: NDArray[np.int32], held: int, tentative: TokenTree
+) -> NDArray[np.bool_] | None:
+    """bool [K + M, T + K + M]; None where the span's causal default says the same."""
+    tree, attend, tail = forward.tree, forward.attend, held
+    count, drafted = len(at), len(tree.tokens)
+    causal = attend is Attend.CAUSAL
+    if causal and (drafted == 0 or (tree.is_chain and tail == 0)):
+        return None
+    rows = count + drafted
+    width = tail if drafted else 0
+    mask = np.zeros((rows, width + rows), bool)
+    mask[:count, width : width + count] = _among(attend, at)
+    if drafted:
+        mask[count:, width : width + count] = True
+        seen = tentative.visibility[tail:]
+        mask[count:, :tail], mask[count:, width + count :] = seen[:, :tail], seen[:, tail:]
+    return mask
+
+
+_NONE = np.empty(0, np.int32)
+
+
+def _among(
+    attend: Attend | BlockCausal | NDArray[np.bool_], positions: NDArray[np.int32]
+) -> NDArray[np.bool_]:
+    """bool [K, K]: which of the forward's own rows, at ``positions`` [K], see one another."""
+    count = len(positions)
+    if isinstance(attend, BlockCausal):
+        blocks = positions // attend.size
+        return blocks[:, None] >= blocks[None, :]
+    if isinstance(attend, np.ndarray):
+        if attend.shape != (count, count) or attend.dtype != np.bool_:
+            raise DecoderError(f"attend must be bool [{count}, {count}], not {attend.shape}")
+        return attend
+    return np.tri(count, dtype=bool) if attend is Attend.CAUSAL else np.ones((count, count), bool)
 
 
 def _checked(forward: Forward) -> Forward:

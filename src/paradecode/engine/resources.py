@@ -12,9 +12,8 @@ from paradecode.core.checks import attributes, flag, whole
 from paradecode.core.errors import CapacityError, DecoderError
 from paradecode.core.sequence import TARGET
 from paradecode.core.vocabulary import Vocabulary
-from paradecode.engine.cache import Cache
 from paradecode.engine.cost import CostCurve, Load
-from paradecode.engine.pages import PagePool, first_key
+from paradecode.engine.kv import KVCache, PagePool, first_key
 from paradecode.engine.request import GenerationRequest
 from paradecode.models.text_stream import NewTextStream
 
@@ -128,13 +127,13 @@ class Resources:
             self._stores.popitem(last=False)
         return stores
 
-    def open_cache(self, model: str, request: GenerationRequest) -> Cache:
+    def open_cache(self, model: str, request: GenerationRequest) -> KVCache:
         """An empty cache of one model; raises DecoderError for models that were not loaded."""
         if model not in self.models:
             raise DecoderError(
                 f"the method needs a model {model!r}, which was not loaded; give {model}_model"
             )
-        cache = Cache(
+        cache = KVCache(
             self.models[model],
             self.pools[model],
             first_key(request.salt, model),

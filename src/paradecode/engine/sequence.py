@@ -18,7 +18,7 @@ from paradecode.core.sequence import TARGET, ModelFacts, Verdict
 from paradecode.core.sequence import Sequence as SequenceProtocol
 from paradecode.core.trace import CanvasStep, Stats, Step, TokenLogprob
 from paradecode.core.tree import EMPTY, TokenTree
-from paradecode.engine.cache import Cache
+from paradecode.engine.kv import KVCache
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.resources import Resources
 from paradecode.engine.translation import Translation
@@ -77,7 +77,7 @@ class LiveSequence:
         self.sampler = Sampler(params, prompt, tuple(self._stops), matcher)
         stream = None if resources.new_text is None else resources.new_text()
         self.text = OutputText(stream, params.stop)
-        self.caches: dict[str, Cache] = {}
+        self.caches: dict[str, KVCache] = {}
         self._stores = resources.stores_of(request.salt)
         self._translations = {
             name: Translation(vocabulary) for name, vocabulary in resources.vocabularies.items()
@@ -208,7 +208,7 @@ class LiveSequence:
 
     # What the engine does.
 
-    def cache(self, model: str) -> Cache:
+    def cache(self, model: str) -> KVCache:
         if model not in self.caches:
             if self._released:
                 raise DecoderError("the sequence has ended; it holds no keys and values any more")

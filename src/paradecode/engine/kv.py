@@ -1,0 +1,281 @@
+"""Keys and values: the pages of a model, and what one sequence holds in them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.backends.interface import PAGE, Backend
+from paradecode.core.errors import CapacityError
+from paradecode.core.layers import attending
+from paradecode.core.request import Attend, Forward, Overwrite, Store
+from paradecode.core.tree import EMPTY, TokenTree
+
+
+class PagePool:
+    """Pages of one model.
+
+    Every page is free, held (by one or more sequences), or idle: held by nobody but published under
+    a key, so that a later request with the same prefix can take it. Idle pages are recycled, oldest
+    first, when no page is free.
+
+    Args:
+        count: number of pages.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._free = list(range(count - 1, -1, -1))
+        self._holders = [0] * count
+        self._key_of: dict[int, bytes] = {}
+        self._page_of: dict[bytes, int] = {}
+        self._idle: OrderedDict[int, None] = OrderedDict()
+
+    @property
+    def available(self) -> int:
+        """Pages that can be taken now."""
+        return len(self._free) + len(self._idle)
+
+    @property
+    def held(self) -> int:
+        return self.count - self.available
+
+    @property
+    def idle(self) -> int:
+        """Pages that only the prefix index keeps."""
+        return len(self._idle)
+
+    def take(self) -> int:
+        """A page of one's own. Raises CapacityError when all pages are held."""
+        if self._free:
+            page = self._free.pop()
+        elif self._idle:
+            page, _ = self._idle.popitem(last=False)
+            del self._page_of[self._key_of.pop(page)]
+        else:
+            raise CapacityError(f"all {self.count} K/V pages are in use; raise kv_tokens")
+        self._holders[page] = 1
+        return page
+
+    def share(self, page: int) -> int:
+        """One more holder of a held or idle page."""
+        self._idle.pop(page, None)
+        self._holders[page] += 1
+        return page
+
+    def release(self, page: int) -> None:
+        """One holder fewer."""
+        if self._holders[page] <= 0:
+            raise AssertionError(f"page {page} released more often than taken")
+        self._holders[page] -= 1
+        if self._holders[page] == 0:
+            if page in self._key_of:
+                self._idle[page] = None
+            else:
+                self._free.append(page)
+
+    def writable(self, page: int) -> bool:
+        """True if a single sequence holds the page and no later request may look at it."""
+        return self._holders[page] == 1 and page not in self._key_of
+
+    def publish(self, page: int, key: bytes) -> None:
+        """Offer a full page to later requests; the first page of a key wins."""
+        if key not in self._page_of and page not in self._key_of:
+            self._page_of[key], self._key_of[page] = page, key
+
+    def find(self, key: bytes) -> int | None:
+        return self._page_of.get(key)
+
+    def check(self, held_by: list[list[int]]) -> None:
+        """Assert that the books are right, given the page tables of all live sequences."""
+        counts = [0] * self.count
+        for table in held_by:
+            for page in table:
+                counts[page] += 1
+        assert counts == self._holders, "page holders differ from the live page tables"
+        free, idle = set(self._free), set(self._idle)
+        assert len(free) == len(self._free), "a page is free twice"
+        assert not free & idle, "a page is free and idle"
+        for page, holders in enumerate(self._holders):
+            assert (holders == 0) == (page in free or page in idle), f"page {page} leaked"
+        assert all(self._page_of[key] == page for page, key in self._key_of.items())
+        assert idle <= set(self._key_of), "an idle page has no key"
+
+
+def first_key(salt: str, model: str) -> bytes:
+    """The key before the first page: tenants with different salts never share."""
+    return hashlib.blake2b(f"{len(salt)}:{salt}{model}".encode(), digest_size=16).digest()
+
+
+def next_key(previous: bytes, tokens: NDArray[np.int32]) -> bytes:
+    """The key of a page that holds ``tokens`` [PAGE] after everything ``previous`` stands for."""
+    assert len(tokens) == PAGE
+    return hashlib.blake2b(previous + tokens.tobytes(), digest_size=16).digest()
+
+
+class KVCache:
+    """One sequence's keys and values in one model.
+
+    Slots 0 to ``length - 1`` hold those of the sequence's first ``length`` tokens. The *tentative*
+    rows, draft tokens that may yet be rejected, are in the slots right behind them: node i of the
+    tree ``tentative`` is in slot ``length + i``. :meth:`record` books a forward that succeeded, and
+    :meth:`settle` keeps the tentative rows of the tokens that were committed and drops the others.
+
+    Args:
+        backend, pool: the model and its pages.
+        key: prefix key before the first page (salt and model).
+        scratch: the most tentative rows.
+        capacity: slots that a canvas may use: those that were set aside for this request.
+
+    Attributes:
+        pages: the page table.
+        partial: the tentative rows went through some layers only, and can never be kept.
+        layers: those whose keys and values every committed row holds; None for all.
+        filled: of a canvas, which slots hold keys and values: bool [capacity]; else None.
+        reusable: other requests may share the full pages.
+    """
+
+    def __init__(
+        self, backend: Backend, pool: PagePool, key: bytes, scratch: int, capacity: int = 0
+    ) -> None:
+        self.backend, self.pool, self.scratch = backend, pool, scratch
+        self.pages: list[int] = []
+        self.length = 0
+        self.tentative, self.partial = EMPTY, False
+        self.layers: set[int] | None = None
+        self.capacity = capacity
+        self.filled: NDArray[np.bool_] | None = None
+        self._keys = [key]
+        # Only causal forwards of real tokens give K/V that another request may reuse.
+        self.reusable = backend.config.attention == "causal"
+
+    def reuse(self, tokens: NDArray[np.int32]) -> int:
+        """Take published pages that hold a prefix of ``tokens``; returns how many tokens."""
+        if self.reusable and self.length == 0:
+            for start in range(0, len(tokens) - PAGE + 1, PAGE):
+                key = next_key(self._keys[-1], tokens[start : start + PAGE])
+                page = self.pool.find(key)
+                if page is None:
+                    break
+                self.pages.append(self.pool.share(page))
+                self._keys.append(key)
+                self.length += PAGE
+        return self.length
+
+    def record(self, forward: Forward, tentative: TokenTree, history: NDArray[np.int32]) -> None:
+        """Book a forward that succeeded.
+
+        Args:
+            tentative: the tentative rows, those of the forward included.
+            history: int32 [n], all committed tokens.
+        """
+        count = len(forward.tokens)
+        if forward.store is Store.COMMIT:
+            self.length += count
+            changed = (forward.embeddings, forward.resume, forward.visible, forward.positions)
+            if forward.attend is not Attend.CAUSAL or any(part is not None for part in changed):
+                self.reusable = False
+            if forward.layers is not None and count:
+                held = self.attending(forward)
+                self.layers = held if self.layers is None else self.layers & held
+                self.reusable = False
+        elif isinstance(forward.store, Overwrite):
+            self.reusable = False
+            if self.length == 0:
+                if self.filled is None:
+                    self.filled = np.zeros(self.capacity, bool)
+                self.filled[forward.store.slots[forward.store.slots >= 0]] = True
+        if len(forward.tree.tokens):
+            if len(self.tentative.tokens) == 0:
+                self.partial = forward.layers is not None
+            self.tentative = tentative
+        self._publish(history)
+
+    def settle(self, committed: NDArray[np.int32], history: NDArray[np.int32]) -> int:
+        """Keep the tentative rows on the path of ``committed``, drop the others.
+
+        Args:
+            committed: int32 [c], the tokens just appended to the sequence.
+            history: all committed tokens, ``committed`` included.
+
+        Returns:
+            How many rows were kept.
+        """
+        path: list[int] = []
+        drafted = len(self.tentative.tokens) and not self.partial
+        if drafted and self.length == len(history) - len(committed):
+            path = self.tentative.follow(committed.tolist())
+        moves = [
+            (self.length + node, self.length + place)
+            for place, node in enumerate(path)
+            if node != place
+        ]
+        if moves:
+            source, target = zip(*moves, strict=True)
+            self.backend.copy(self._physical(source), self._physical(target))
+        self.drop()
+        # The newest token stays pending even if its row is there: its logits are needed next.
+        self.length = min(self.length + len(path), len(history) - 1)
+        self._publish(history)
+        return len(path)
+
+    def fork(self) -> KVCache:
+        """A copy that shares every page; a page is duplicated when one of the two writes to it."""
+        twin = KVCache(self.backend, self.pool, self._keys[0], self.scratch, self.capacity)
+        twin.filled = None if self.filled is None else self.filled.copy()
+        twin.pages = [self.pool.share(page) for page in self.pages]
+        twin.length, twin.reusable, twin._keys = self.length, self.reusable, list(self._keys)
+        twin.layers = self.layers
+        return twin
+
+    def release(self) -> None:
+        """Give every page back."""
+        for page in self.pages:
+            self.pool.release(page)
+        self.pages.clear()
+        self.drop()
+        self.length, self.filled = 0, None
+
+    def attending(self, forward: Forward) -> set[int]:
+        """The layers that read and write keys and values."""
+        layers = forward.layers
+        return set(range(self.backend.config.layers)) if layers is None else attending(layers)
+
+    def holds(self, slots: NDArray[np.integer]) -> bool:
+        """Whether all of ``slots`` hold keys and values."""
+        if len(slots) == 0:
+            return True
+        low, high = int(slots.min()), int(slots.max())
+        if self.filled is None or high >= self.capacity:
+            return low >= 0 and high < self.length
+        return low >= 0 and bool((self.filled[slots] | (slots < self.length)).all())
+
+    def drop(self) -> None:
+        """Forget the tentative rows."""
+        self.tentative, self.partial = EMPTY, False
+
+    def own(self, slots: NDArray[np.int32]) -> None:
+        """Have a page of one's own under each slot that will be written (-1: none)."""
+        touched = sorted({slot // PAGE for slot in slots.tolist() if slot >= 0})
+        while touched and len(self.pages) <= touched[-1]:
+            self.pages.append(self.pool.take())
+        for index in touched:
+            page = self.pages[index]
+            if not self.pool.writable(page):
+                fresh = self.pool.take()
+                rows = np.arange(PAGE, dtype=np.int64)
+                self.backend.copy(page * PAGE + rows, fresh * PAGE + rows)
+                self.pool.release(page)
+                self.pages[index] = fresh
+
+    def _publish(self, history: NDArray[np.int32]) -> None:
+        while self.reusable and len(self._keys) * PAGE <= min(self.length, len(history)):
+            index = len(self._keys) - 1
+            self._keys.append(next_key(self._keys[-1], history[index * PAGE : (index + 1) * PAGE]))
+            self.pool.publish(self.pages[index], self._keys[-1])
+
+    def _physical(self, slots: tuple[int, ...]) -> NDArray[np.int64]:
+        return np.array([self.pages[s // PAGE] * PAGE + s % PAGE for s in slots], np.int64)
