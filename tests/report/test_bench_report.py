@@ -20,8 +20,8 @@ from paradecode.measure.report.compare import compare_files
 from paradecode.measure.report.load import read_sheet
 from paradecode.measure.report.markdown import markdown
 from paradecode.measure.report.page import page
-from paradecode.measure.report.sheet import PLAIN, Line, Sheet, Tile
 from paradecode.measure.report.write import write_report
+from paradecode.measure.sheet import PLAIN, Line, Sheet, Tile
 from paradecode.measure.statistics import Interval
 from repository import ROOT
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from paradecode.measure.charts import acceptance, frontier, groups, speed, split, sweep
 from paradecode.measure.charts.chart import Chart
 from paradecode.measure.charts.looks import Looks
-from paradecode.measure.report.sheet import Sheet
+from paradecode.measure.sheet import Sheet
 
 CHARTS = {
     "speed": speed.draw,

@@ -8,7 +8,7 @@ from typing import Any
 
 from paradecode.measure.charts.looks import Look, Looks, look_of
 from paradecode.measure.charts.style import SMALL, light
-from paradecode.measure.report.sheet import Line
+from paradecode.measure.sheet import Line
 from paradecode.measure.statistics import Interval
 from paradecode.measure.tables import spread
 

@@ -9,7 +9,7 @@ from typing import Any
 from paradecode.measure.charts.chart import Chart, mark, said, tip_of
 from paradecode.measure.charts.looks import Looks, look_of
 from paradecode.measure.charts.style import SMALL, bare, light, whiskers
-from paradecode.measure.report.sheet import Line, Sheet
+from paradecode.measure.sheet import Line, Sheet
 from paradecode.measure.statistics import Interval, frontier
 
 WIDE = 10.0

@@ -16,7 +16,7 @@ from paradecode.measure.charts.chart import (
 )
 from paradecode.measure.charts.looks import Looks, look_of
 from paradecode.measure.charts.style import bare, light
-from paradecode.measure.report.sheet import Line, Sheet
+from paradecode.measure.sheet import Line, Sheet
 
 MOST = 7
 STEP, SPACE, ACROSS = 0.085, 0.13, 100

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paradecode.measure.charts.style import HUES, MARKERS, light
-from paradecode.measure.report.sheet import PLAIN, Line, Sheet
+from paradecode.measure.sheet import PLAIN, Line, Sheet
 
 DASHES = ("solid", (0, (4, 2)), (0, (1.5, 2)), (0, (5, 2, 1.5, 2)))
 

@@ -8,7 +8,7 @@ from typing import Any
 from paradecode.measure.charts.chart import Chart, mark, name_rows, said, tip_of, whisker
 from paradecode.measure.charts.looks import Look, Looks, look_of
 from paradecode.measure.charts.style import NORMAL, SMALL, bare, light
-from paradecode.measure.report.sheet import Line, Sheet
+from paradecode.measure.sheet import Line, Sheet
 from paradecode.measure.tables import number
 
 MOST = 30

@@ -9,7 +9,7 @@ from paradecode.measure.charts.chart import Chart, mark, name_rows, tip_of
 from paradecode.measure.charts.looks import Looks, look_of
 from paradecode.measure.charts.style import bare, light
 from paradecode.measure.figures import PARTS
-from paradecode.measure.report.sheet import Line, Sheet
+from paradecode.measure.sheet import Line, Sheet
 from paradecode.measure.tables import number
 
 MOST = 30

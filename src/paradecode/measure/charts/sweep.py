@@ -8,7 +8,7 @@ from typing import Any
 from paradecode.measure.charts.chart import Chart, charted, mark, name_ends, said, tip_of
 from paradecode.measure.charts.looks import Looks, look_of
 from paradecode.measure.charts.style import bare, light
-from paradecode.measure.report.sheet import Line, Sheet
+from paradecode.measure.sheet import Line, Sheet
 
 MOST = 8
 

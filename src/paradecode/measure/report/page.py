@@ -11,7 +11,7 @@ from paradecode.measure.charts.looks import Looks, look_of, looks_of
 from paradecode.measure.charts.pictures import GET
 from paradecode.measure.charts.style import COLOURS, can_draw
 from paradecode.measure.charts.svg import inline
-from paradecode.measure.report.sheet import Line, Sheet
+from paradecode.measure.sheet import Line, Sheet
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 

@@ -12,7 +12,7 @@ from paradecode.measure.charts.pictures import save_charts
 from paradecode.measure.charts.style import can_draw
 from paradecode.measure.report.markdown import markdown
 from paradecode.measure.report.page import page
-from paradecode.measure.report.sheet import Sheet
+from paradecode.measure.sheet import Sheet
 
 SUFFIXES = (".html", ".md", ".png")
 
