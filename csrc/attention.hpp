@@ -19,6 +19,14 @@ inline Simd::F load_cache(const Element* p) {
     return Simd::load(p);
 }
 
+template <class Element>
+inline const Element* page_of(const AttentionTile& tile, const void* const* base, const Run& run,
+                              std::int64_t page_size) {
+  const int scratch = run.scratch ? 1 : 0;
+  return static_cast<const Element*>(base[scratch]) + run.page / kStretch * tile.stretch[scratch] +
+         run.page % kStretch * page_size;
+}
+
 template <class Element, int Queries, int Pages>
 inline void score_pages(const AttentionTile& tile, const Element* const* keys,
                         Simd::F (*out)[Pages]) {
@@ -54,8 +62,7 @@ inline void score_step(const AttentionTile& tile, const Run* runs, float* out) {
   const Element* keys[Pages];
 #pragma GCC unroll 16
   for (int p = 0; p < Pages; ++p)
-    keys[p] = static_cast<const Element*>(tile.keys[runs[p].scratch ? 1 : 0]) +
-              static_cast<std::int64_t>(runs[p].page) * tile.head_dim * kPage;
+    keys[p] = page_of<Element>(tile, tile.keys, runs[p], std::int64_t{tile.head_dim} * kPage);
   Simd::F scores[Queries][Pages];
   score_pages<Element, Queries, Pages>(tile, keys, scores);
 #pragma GCC unroll 16
@@ -106,9 +113,9 @@ inline float softmax(float* scores, std::int32_t count) {
 
 template <class Element>
 inline const Element* value_row(const AttentionTile& tile, const Run& run, std::int32_t index) {
-  const std::int64_t slot =
-      static_cast<std::int64_t>(run.page) * kPage + run.first + (index - run.ordinal);
-  return static_cast<const Element*>(tile.values[run.scratch ? 1 : 0]) + slot * tile.padded_dim;
+  const std::int64_t row = run.first + (index - run.ordinal);
+  return page_of<Element>(tile, tile.values, run, std::int64_t{tile.padded_dim} * kPage) +
+         row * tile.padded_dim;
 }
 
 // Adds weight x value of the tokens [from, to) of a list to `sums`, in order. weights[q] is

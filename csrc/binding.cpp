@@ -62,8 +62,11 @@ void copy_slots(Model& model, nb::handle source, nb::handle target) {
   const View<std::int64_t> from(source, "source", 1);
   const View<std::int64_t> to(target, "target", 1);
   to.expect("target", {from.size()});
+  // Copied, so that no other thread changes them after they were checked.
+  const std::vector<std::int64_t> sources(from.data(), from.data() + from.size());
+  const std::vector<std::int64_t> targets(to.data(), to.data() + to.size());
   nb::gil_scoped_release release;
-  model.copy(from.data(), to.data(), from.size());
+  model.copy(sources.data(), targets.data(), from.size());
 }
 
 void fill(Model& model, const std::string& tensor, std::int64_t first_row, int source,

@@ -10,9 +10,10 @@
 
 namespace paradecode {
 
-// Layout, per layer and key/value head: all pages of keys, each [head_dim][16], then all pages of
-// values, each [16][padded head_dim]. One more such block holds rows that are not stored; it lives
-// for one layer of one forward.
+// Pages come in stretches of kStretch, so that a short text touches little of what is reserved. A
+// stretch has, for each layer and key/value head, its pages of keys, each [head_dim][16], and then
+// its pages of values, each [16][padded head_dim]. More such stretches, of one layer, hold rows
+// that are not stored; they live for one layer of one forward.
 class Cache {
  public:
   Cache(int layers, int heads, int head_dim, bool half);
@@ -26,6 +27,10 @@ class Cache {
 
   const void* keys(bool scratch, int layer, int head) const;
   const void* values(bool scratch, int layer, int head) const;
+  // Elements from one stretch to the next.
+  std::int64_t stretch(bool scratch) const {
+    return static_cast<std::int64_t>(stretch_bytes(scratch) / element_);
+  }
   // Writes one key (head_dim values) or value, rounding it to the cache's type.
   void put_key(const Slot& slot, int layer, int head, const float* key, const Kernels& kernels);
   void put_value(const Slot& slot, int layer, int head, const float* value, const Kernels& kernels);
@@ -33,7 +38,15 @@ class Cache {
   void copy(const std::int64_t* source, const std::int64_t* target, std::int64_t count);
 
  private:
+  // The first key page of a layer and head in the first stretch; values lie kStretch pages on.
   std::uint8_t* at(bool scratch, int layer, int head) const;
+  std::uint8_t* key_at(bool scratch, int layer, int head, std::int64_t page) const;
+  std::uint8_t* value_at(bool scratch, int layer, int head, std::int64_t page) const;
+  std::size_t head_bytes() const { return kStretch * (key_page() + value_page()); }
+  std::size_t stretch_bytes(bool scratch) const {
+    return head_bytes() * static_cast<std::size_t>(heads_) *
+           static_cast<std::size_t>(scratch ? 1 : layers_);
+  }
   std::size_t key_page() const { return element_ * static_cast<std::size_t>(head_dim_) * kPage; }
   std::size_t value_page() const {
     return element_ * static_cast<std::size_t>(padded_dim_) * kPage;

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "exact.hpp"
+
 namespace paradecode {
 namespace {
 
@@ -160,8 +162,11 @@ void Forward::begin_row(int row) {
   const auto position = static_cast<float>(input.positions[k]);
   for (int i = 0; i < pairs_; ++i) {
     const float angle = position * shape_.inverse_frequencies[static_cast<std::size_t>(i)];
-    rotation[i] = std::cos(angle) * shape_.rope_attention;
-    rotation[pairs_ + i] = std::sin(angle) * shape_.rope_attention;
+    float cosine = 0;
+    float sine = 0;
+    exact_turn(angle, cosine, sine);
+    rotation[i] = cosine * shape_.rope_attention;
+    rotation[pairs_ + i] = sine * shape_.rope_attention;
   }
 }
 
@@ -314,6 +319,7 @@ void Forward::attend(const Tile& tile, int layer, float* scores) {
   for (int scratch = 0; scratch < 2; ++scratch) {
     out.keys[scratch] = model_.cache_.keys(scratch == 1, layer, tile.kv_head);
     out.values[scratch] = model_.cache_.values(scratch == 1, layer, tile.kv_head);
+    out.stretch[scratch] = model_.cache_.stretch(scratch == 1);
   }
   for (int r = 0; r < tile.rows; ++r)
     for (int h = 0; h < tile.heads; ++h) {

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "errors.hpp"
+#include "exact.hpp"
 
 namespace paradecode {
 namespace {
@@ -39,7 +40,7 @@ double gumbel(std::uint64_t key, std::int32_t id) {
   z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
   z ^= z >> 31;
   const double uniform = (static_cast<double>(z >> 32) + 0.5) * 0x1p-32;
-  return -std::log(-std::log(uniform));
+  return -exact_log(-exact_log(uniform));
 }
 
 }  // namespace
@@ -221,7 +222,7 @@ double LogitRows::normalizer_of(const float* logits) const {
   if (nan || !std::isfinite(top)) return NAN;
   double mass = 0;
   kernels_->softmax_sums(logits, stride(), top, &mass, nullptr);
-  return static_cast<double>(top) + std::log(mass);
+  return static_cast<double>(top) + exact_log(mass);
 }
 
 double LogitRows::log_normalizer(int index) const { return normalizer_of(read(index)); }
@@ -236,7 +237,7 @@ double LogitRows::entropy(int index) const {
   double mass = 0;
   double moment = 0;
   kernels_->softmax_sums(logits, stride(), top, &mass, &moment);
-  return std::log(mass) - moment / mass;
+  return exact_log(mass) - moment / mass;
 }
 
 double LogitRows::margin(int index) const {
@@ -245,8 +246,8 @@ double LogitRows::margin(int index) const {
   order_best(logits, select_best(logits, k), k);
   const auto& order = scratch().order;
   const double normalizer = normalizer_of(logits);
-  const double first = std::exp(logits[order[0]] - normalizer);
-  return k == 1 ? first : first - std::exp(logits[order[1]] - normalizer);
+  const double first = exact_exp(logits[order[0]] - normalizer);
+  return k == 1 ? first : first - exact_exp(logits[order[1]] - normalizer);
 }
 
 // The tokens that survive the warp, ascending, with their scaled logits, in the scratch.
@@ -264,7 +265,7 @@ std::int64_t LogitRows::keep(const float* logits, const Warp& warp) const {
     const double top = scale(s.order[0]);
     double mass = 0;
     for (std::int64_t i = 0; i < count; ++i) {
-      mass += std::exp(scale(s.order[static_cast<std::size_t>(i)]) - top);
+      mass += exact_exp(scale(s.order[static_cast<std::size_t>(i)]) - top);
       if (mass / total >= warp.top_p) return i + 1;
     }
     return std::int64_t{0};
@@ -285,7 +286,7 @@ std::int64_t LogitRows::keep(const float* logits, const Warp& warp) const {
     if (warp.top_p < 1) {
       double total = 0;
       for (std::int64_t i = 0; i < count; ++i)
-        total += std::exp(scale(s.order[static_cast<std::size_t>(i)]) - top);
+        total += exact_exp(scale(s.order[static_cast<std::size_t>(i)]) - top);
       if (const std::int64_t reached = nucleus(count, total); reached > 0) count = reached;
     }
   } else if (warp.top_p < 1) {
@@ -302,7 +303,7 @@ std::int64_t LogitRows::keep(const float* logits, const Warp& warp) const {
   } else {
     double threshold = -INFINITY;
     if (warp.min_p > 0) {  // a little low: the exact test follows
-      threshold = (top + std::log(warp.min_p)) * temperature;
+      threshold = (top + exact_log(warp.min_p)) * temperature;
       threshold -= 1e-6 * (std::fabs(threshold) + 1);
     }
     s.order.resize(static_cast<std::size_t>(stride()));
@@ -310,7 +311,7 @@ std::int64_t LogitRows::keep(const float* logits, const Warp& warp) const {
         kernels_->collect(logits, stride(), static_cast<float>(threshold), s.order.data()));
   }
   if (warp.min_p > 0) {
-    const double floor = top + std::log(warp.min_p);
+    const double floor = top + exact_log(warp.min_p);
     const auto end = std::remove_if(s.order.begin(), s.order.begin() + count,
                                     [&](std::int32_t id) { return !(scale(id) >= floor); });
     count = end - s.order.begin();
@@ -392,11 +393,15 @@ void LogitRows::probabilities(int index, const Warp& warp, double* out) const {
     return;
   }
   const std::int64_t count = keep(logits, warp);
+  if (count == 0) {  // Nothing survives, as when every scaled logit overflows.
+    out[best_of(logits)] = 1.0;
+    return;
+  }
   const Scratch& s = scratch();
   const double top = *std::max_element(s.scaled.begin(), s.scaled.begin() + count);
   double total = 0;
   for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
-    out[s.order[i]] = std::exp(s.scaled[i] - top);
+    out[s.order[i]] = exact_exp(s.scaled[i] - top);
     total += out[s.order[i]];
   }
   for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) out[s.order[i]] /= total;

@@ -111,16 +111,19 @@ SpanArrays::SpanArrays(nb::handle span, std::size_t index, const ModelShape& sha
   const auto vector = [&](PyObject* name, const char* field) {
     return View<std::int32_t>(attribute(span, name), where + field, 1);
   };
-  pages = vector(names.pages, "pages");
-  positions = vector(names.positions, "positions");
-  slots = vector(names.slots, "slots");
-  logits = vector(names.logits, "logits");
-  tail = vector(names.tail, "tail");
-  tail_positions = vector(names.tail_positions, "tail_positions");
+  const View<std::int32_t> pages = vector(names.pages, "pages");
+  const View<std::int32_t> positions = vector(names.positions, "positions");
+  const View<std::int32_t> slots = vector(names.slots, "slots");
+  const View<std::int32_t> logits = vector(names.logits, "logits");
+  const View<std::int32_t> tail = vector(names.tail, "tail");
+  const View<std::int32_t> tail_positions = vector(names.tail_positions, "tail_positions");
+  View<std::int32_t> tokens;
+  View<std::int32_t> visible;
+  View<std::uint8_t> given_mask;
   if (const nb::object list = attribute(span, names.visible); !list.is_none())
     visible = View<std::int32_t>(list, where + "visible", 1);
   if (const nb::object rows = attribute(span, names.mask); !rows.is_none())
-    mask = View<std::uint8_t>(rows, where + "mask", 2);
+    given_mask = View<std::uint8_t>(rows, where + "mask", 2);
   if (const nb::object rows = attribute(span, names.embeddings); !rows.is_none())
     embeddings = View<float>(rows, where + "embeddings", 2);
   if (const nb::object rows = attribute(span, names.resume); !rows.is_none())
@@ -134,29 +137,40 @@ SpanArrays::SpanArrays(nb::handle span, std::size_t index, const ModelShape& sha
   }
   slots.expect(where + "slots", {rows});
   tail_positions.expect(where + "tail_positions", {tail.size()});
-  if (mask) mask.expect(where + "mask", {rows, tail.size() + rows});
+  if (given_mask) given_mask.expect(where + "mask", {rows, tail.size() + rows});
   if (embeddings) embeddings.expect(where + "embeddings", {rows, shape.hidden_size});
   if (resume) resume.expect(where + "resume", {rows, shape.hidden_size});
-  input = {.pages = pages.data(),
+  std::size_t total = 1;  // An empty list that was given still has a place.
+  for (const auto* view : std::initializer_list<const View<std::int32_t>*>{
+           &pages, &tokens, &positions, &slots, &visible, &tail, &tail_positions, &logits})
+    total += static_cast<std::size_t>(view->size());
+  indices.reserve(total);
+  const auto copied = [&](const View<std::int32_t>& view) -> const std::int32_t* {
+    if (!view) return nullptr;
+    const std::size_t begin = indices.size();
+    indices.insert(indices.end(), view.data(), view.data() + view.size());
+    return indices.data() + begin;
+  };
+  if (given_mask)
+    mask.assign(given_mask.data(), given_mask.data() + given_mask.size(0) * given_mask.size(1));
+  input = {.pages = copied(pages),
            .page_count = pages.size(),
-           .tokens = tokens.data(),
-           .positions = positions.data(),
-           .slots = slots.data(),
+           .tokens = copied(tokens),
+           .positions = copied(positions),
+           .slots = copied(slots),
            .rows = rows,
            .context = read_context(attribute(span, names.context), where + "context"),
-           .visible = visible.data(),
+           .visible = copied(visible),
            .visible_count = visible.size(),
-           .tail = tail.data(),
-           .tail_positions = tail_positions.data(),
+           .tail = copied(tail),
+           .tail_positions = copied(tail_positions),
            .tail_count = tail.size(),
-           .mask = mask.data(),
-           .logits = logits.data(),
+           .mask = given_mask ? mask.data() : nullptr,
+           .logits = copied(logits),
            .logit_count = logits.size(),
            .hidden = read_hidden(attribute(span, names.hidden), where + "hidden", shape.layers),
            .embeddings = embeddings.data(),
            .resume = resume.data()};
-  static const std::int32_t none = 0;
-  if (visible && visible.data() == nullptr) input.visible = &none;  // empty, but given
 }
 
 }  // namespace paradecode

@@ -1,15 +1,19 @@
 // The arrays of one Span of paradecode.backends.interface, checked and as the core reads them.
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "model.hpp"
 #include "python_arrays.hpp"
 
 namespace paradecode {
 
-// Holds the arrays while a forward reads them. Throws InvalidInput, naming the field.
+// Holds the arrays while a forward reads them. Indices are copied: without the interpreter's lock
+// another thread could change them after they were checked. Throws InvalidInput, naming the field.
 struct SpanArrays {
-  View<std::int32_t> pages, tokens, positions, slots, logits, visible, tail, tail_positions;
-  View<std::uint8_t> mask;
+  std::vector<std::int32_t> indices;
+  std::vector<std::uint8_t> mask;
   View<float> embeddings, resume;
   SpanInput input;
 

@@ -13,6 +13,7 @@
 #endif
 
 #include "errors.hpp"
+#include "exact.hpp"
 
 namespace paradecode {
 namespace {
@@ -144,6 +145,7 @@ bool Team::enter() {
 }
 
 void Team::serve(int index) {
+  const FloatState state;
   std::uint32_t seen = 0;
   while (true) {
     Patience patience(kBetweenJobs);
@@ -177,6 +179,7 @@ bool Team::run_if_free(int phases, void (*job)(void*, Member&), void* context) {
 }
 
 void Team::run_locked(int phases, void (*job)(void*, Member&), void* context) {
+  const FloatState state;
   Member caller(*this, 0);
   if (threads_ == 1) {
     job(context, caller);

@@ -13,6 +13,8 @@ inline constexpr int kLanes = 16;
 inline constexpr int kGroup = 32;
 // Slots in a page of keys and values.
 inline constexpr int kPage = 16;
+// Pages of one layer and head that lie side by side in the cache.
+inline constexpr int kStretch = 32;
 
 // How weights are stored: floats, or integers with scales as GGUF defines them. Q4 is GGUF's Q4_1
 // and Q8 its Q8_0, to which other weights may be rounded as well.
@@ -170,6 +172,7 @@ struct AttentionTile {
   // [head_dim][16], a page of values [16][padded_dim].
   const void* keys[2] = {};
   const void* values[2] = {};
+  std::int64_t stretch[2] = {};  // elements from kStretch pages to the next
   int head_dim = 0;
   int padded_dim = 0;
   float* scores = nullptr;  // count x score_stride

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from paradecode.methods.registry import methods, told
+from paradecode.methods.parts import told
+from paradecode.methods.registry import methods
 from repository import ROOT
 from tools.pages.benchmarks import main as render
 from tools.pages.method_page import markdown

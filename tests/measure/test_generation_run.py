@@ -28,7 +28,8 @@ from paradecode.measure.suites.generation.suite import (
     plan_units,
 )
 from paradecode.methods.draft.verifiers import coupled
-from paradecode.methods.registry import METHODS, Method, parse, register
+from paradecode.methods.parts import TABLE, Method, register
+from paradecode.methods.registry import parse
 
 pytest.importorskip("torch")
 
@@ -67,7 +68,7 @@ def registered():
     parse("greedy")  # Loads the registry before anything is added.
     yield add
     for name in added:
-        METHODS.pop(name)
+        TABLE["method"].pop(name)
 
 
 class Slips:

@@ -31,7 +31,7 @@ from paradecode.measure.suites.parallel.suite import (
 )
 from paradecode.measure.tasks.task import TaskInstance
 from paradecode.measure.tasks.tasks import BY_NAME
-from paradecode.methods.canvas.caches import CACHES
+from paradecode.methods.parts import known
 from paradecode.methods.registry import methods, parse
 
 pytest.importorskip("torch")
@@ -182,8 +182,8 @@ def test_the_default_methods_cover_what_needs_no_training():
     named = {parse(spec).method.name for spec in specs}
     free = {m.name for m in methods().values() if m.family == "diffusion" and m.training == "none"}
     assert named == free
-    assert {cache_of(spec) for spec in specs} == set(CACHES) - {"two_level"}
-    assert {cache_of(spec) for spec in default_methods(has_blocks=True)} == set(CACHES)
+    assert {cache_of(spec) for spec in specs} == set(known("cache")) - {"two_level"}
+    assert {cache_of(spec) for spec in default_methods(has_blocks=True)} == set(known("cache"))
     for spec in specs:
         assert plain_of(spec) in specs or parse(spec).method.name != "freedave"
         assert without_cache(spec) in specs

@@ -14,7 +14,7 @@ pytest.importorskip("tools.peers.session")
 from rich.console import Console
 
 from paradecode.measure.prompts import Conversation
-from paradecode.measure.render import write_report
+from paradecode.measure.report.engines import write_report
 from tools.peers.catalogue import Engine
 from tools.peers.environments import Environment, InstallError
 from tools.peers.player import PeerPlayer

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from paradecode.measure.markdown import report
-from paradecode.measure.render import write_report
+from paradecode.measure.report.engines import write_report
 from paradecode.measure.results import EngineInfo, Score
 from paradecode.measure.summary import summarise
 from paradecode.measure.tables import number

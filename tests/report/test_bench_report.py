@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from dataclasses import replace
@@ -12,16 +11,17 @@ from itertools import pairwise
 import pytest
 
 from paradecode.core.errors import InvalidInput
-from paradecode.measure.report.axes import Scale, round_step
-from paradecode.measure.report.charts.all import draw_all
+from paradecode.measure.charts.all import charts_of
+from paradecode.measure.charts.chart import shortened, spread_out
+from paradecode.measure.charts.looks import looks_of
+from paradecode.measure.charts.style import COLOURS, drawing, new_figure
+from paradecode.measure.charts.svg import inline
 from paradecode.measure.report.compare import compare_files
-from paradecode.measure.report.drawing import Text, shortened, spread, text_width
 from paradecode.measure.report.load import read_sheet
 from paradecode.measure.report.markdown import markdown
 from paradecode.measure.report.page import page
-from paradecode.measure.report.palette import COLOURS, looks
-from paradecode.measure.report.sheet import PLAIN, Line, Sheet, Tile
 from paradecode.measure.report.write import write_report
+from paradecode.measure.sheet import PLAIN, Line, Sheet, Tile
 from paradecode.measure.statistics import Interval
 from repository import ROOT
 
@@ -106,17 +106,24 @@ def test_the_page_says_what_was_measured(sheet):
 
 
 def test_every_chart_is_drawn_inside_of_its_frame(sheet):
-    drawn = draw_all(sheet, looks([sheet]))
-    assert list(drawn) == ["speed", "frontier", "groups", "acceptance", "sweep", "split"]
-    for drawing in drawn.values():
-        texts = [shape for shape in drawing.shapes if isinstance(shape, Text)]
-        assert {"fast", "loose"} <= {text.text for text in texts}
-        for text in texts:
-            width = text_width(text.text, text.size)
-            left = text.x - {"start": 0, "middle": width / 2, "end": width}[text.anchor]
-            assert left > -6, text
-            assert left + width < drawing.width + 6, text
-            assert 0 < text.y < drawing.height
+    Text = pytest.importorskip("matplotlib.text").Text
+    charts = charts_of(sheet, looks_of([sheet]))
+    assert list(charts) == ["speed", "frontier", "groups", "acceptance", "sweep", "split"]
+    for chart in charts.values():
+        figure = drawn(chart)
+        box, texts = figure.get_tightbbox(), {each.get_text() for each in figure.findobj(Text)}
+        assert {"fast", "loose"} <= texts
+        assert min(box.x0, box.y0) > -0.02
+        assert box.x1 < 8.02
+        assert box.y1 < chart.height + 0.02
+
+
+def drawn(chart):
+    with drawing():
+        figure = new_figure(8, chart.height)
+        chart.paint(figure)
+        figure.draw_without_rendering()
+    return figure
 
 
 def test_charts_without_data_are_left_out(sheet):
@@ -127,21 +134,22 @@ def test_charts_without_data_are_left_out(sheet):
             for each in sheet.lines
         ),
     )
-    assert list(draw_all(bare, looks([bare]))) == ["speed"]
-    assert list(draw_all(replace(sheet, lines=()), {})) == []
+    assert list(charts_of(bare, looks_of([bare]))) == ["speed"]
+    assert list(charts_of(replace(sheet, lines=()), {})) == []
     exact = replace(sheet, lines=sheet.lines[:2])
-    assert "frontier" not in draw_all(exact, looks([exact]))  # Nothing was traded for speed.
+    assert "frontier" not in charts_of(exact, looks_of([exact]))  # Nothing was traded for speed.
 
 
 def test_the_frontier_leaves_out_what_is_beaten(sheet):
-    drawing = draw_all(sheet, looks([sheet]))["frontier"]
-    (joined,) = [s for s in drawing.shapes if getattr(s, "dash", ()) == (4, 4)]
-    assert len(joined.points) == 2  # fast and loose; greedy and wrong are slower and no better.
+    pytest.importorskip("matplotlib")
+    (axes,) = drawn(charts_of(sheet, looks_of([sheet]))["frontier"]).axes
+    (joined,) = [curve for curve in axes.lines if curve.get_linestyle() == "--"]
+    assert list(joined.get_xdata()) == [180, 240]  # The others are slower and no better.
 
 
 def test_a_family_has_one_colour_on_all_sheets(sheet):
     other = replace(sheet, lines=(line("loose(x=1)", 5, 1.0), line("new", 5, 1.0)))
-    found = looks([sheet, other])
+    found = looks_of([sheet, other])
     assert found["loose", "loose"].colour == found["loose", "loose(x=1)"].colour
     assert found["loose", "loose"].key != found["loose", "loose(x=1)"].key
     assert found[PLAIN, "greedy"].colour == "plain"
@@ -177,7 +185,7 @@ def test_the_parallel_suite_becomes_a_page(tmp_path, monkeypatch):
     assert by_name["freedave"].standing == "exact"
     assert by_name["static(steps=2)"].standing == "lossy"
     assert by_name["static(steps=2)"].quality.value == 0.5
-    assert set(draw_all(sheet, looks([sheet]))) == {"speed", "frontier", "groups"}
+    assert set(charts_of(sheet, looks_of([sheet]))) == {"speed", "frontier", "groups"}
     found = compare_files(tmp_path / "p.json", tmp_path / "p.json")
     assert len(found.rows) == len(sheet.lines)
 
@@ -205,10 +213,18 @@ def test_files_and_folders(sheet, tmp_path):
             write_report([sheet], tmp_path / bad)
 
 
-def test_pictures_without_matplotlib_are_refused(sheet, tmp_path, monkeypatch):
-    monkeypatch.setattr("paradecode.measure.report.png.find_spec", lambda name: None)
+def test_pages_without_matplotlib_have_tables_and_say_how_to_get_pictures(
+    sheet, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("paradecode.measure.charts.style.find_spec", lambda name: None)
     with pytest.raises(InvalidInput, match="plots"):
         write_report([sheet], tmp_path / "r.png")
+    files = write_report([sheet], tmp_path / "all")
+    assert [file.name for file in files] == ["report.html", "report.md"]
+    html = files[0].read_text("utf-8")
+    assert "pip install &quot;paradecode[plots]&quot;" in html
+    assert "<table>" in html
+    assert "<svg" not in html
 
 
 def test_files_of_other_kinds_are_refused(tmp_path):
@@ -305,17 +321,19 @@ def test_no_headline_for_outputs_that_differ():
 
 
 def test_labels_keep_their_distance():
-    assert spread([10, 11, 50], 16, 0, 100) == pytest.approx([2.5, 18.5, 50], abs=0.1)
-    places = spread([0, 0, 0], 10, 0, 100)
-    assert all(b - a >= 9.9 for a, b in pairwise(places))
-    assert shortened("a long name", 30).endswith("…")
-    assert shortened("short", 100) == "short"
+    assert spread_out([10, 50, 11], 16, 0, 100) == [10, 50, 26]
+    for wanted in ([0.0, 0.0, 0.0], [99.0, 100.0, 98.0], [40.0, 100.0, 41.0]):
+        places = spread_out(wanted, 10, 0, 100)
+        assert all(b - a >= 9.9 for a, b in pairwise(sorted(places)))
+        assert all(0 <= place <= 100 for place in places)
+    assert shortened("a long name", 8) == "a long …"
+    assert shortened("short", 5) == "short"
 
 
-def test_axes_have_round_ticks():
-    assert Scale(0, 630, 0, 100).ticks() == [0, 200, 400, 600]
-    assert Scale(0.7, 1.62, 0, 100).ticks() == pytest.approx([0.8, 1.0, 1.2, 1.4, 1.6])
-    assert Scale(20, 900, 0, 100, log=True).ticks() == [20, 50, 100, 200, 500]
-    assert Scale(10, 1000, 0, 100, log=True)(100) == pytest.approx(50)
-    assert round_step(0.03) == 0.05
-    assert json.dumps(round_step(0)) == "1.0"
+def test_pictures_on_a_page_follow_its_theme(sheet):
+    pytest.importorskip("matplotlib")
+    for chart in charts_of(sheet, looks_of([sheet])).values():
+        svg = inline(chart)
+        assert not re.search("#[0-9a-f]{6}", svg.replace('xlink:href="#', ""))
+        assert set(re.findall(r"var\(--(\w+)\)", svg)) <= COLOURS.keys()
+        assert svg.count('class="m k1"') > 1  # Pointing at one mark dims those of other lines.

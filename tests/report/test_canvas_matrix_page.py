@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.canvas.blocks import BLOCKS
-from paradecode.methods.canvas.caches import CACHES
 from paradecode.methods.canvas.canvas import Canvas
+from paradecode.methods.parts import known
 from paradecode.testing.canvas_matrix import (
     ATTENTION,
     _decode,
@@ -32,8 +31,8 @@ def test_the_page_is_what_the_results_say() -> None:
 
 def test_the_results_are_of_every_part_there_is() -> None:
     assert RESULTS["policies"] == policies()
-    assert RESULTS["blocks"] == [*BLOCKS]
-    assert RESULTS["caches"] == [*CACHES]
+    assert RESULTS["blocks"] == [*known("blocks")]
+    assert RESULTS["caches"] == [*known("cache")]
     assert RESULTS["attention"] == [*ATTENTION]
     everywhere = sum(kind == "any" for *_, kind in REFUSED)
     cases = (len([*combinations()]) - everywhere) * len(ATTENTION)
@@ -48,10 +47,10 @@ def test_the_registry_refuses_those_and_no_others() -> None:
 @pytest.mark.parametrize("kind", ATTENTION)
 def test_caches_refuse_models_and_nothing_else_does(kind: str) -> None:
     block = {"full": 0, "causal": 1}.get(str(ATTENTION[kind].get("attention", "causal")), 4)
-    for name, cache in CACHES.items():
+    for name, cache in known("cache").items():
         reason = None
         try:
-            cache().start(Canvas(np.arange(4, 9, dtype=np.int32), 8, 28, block))
+            cache.build().start(Canvas(np.arange(4, 9, dtype=np.int32), 8, 28, block))
         except InvalidInput as error:
             reason = error.fix
         for parts in combinations():

@@ -17,7 +17,8 @@ from paradecode.core.tree import TokenTree
 from paradecode.engine import forward as forwards
 from paradecode.engine.kv import KVCache, PagePool
 from paradecode.engine.sequence import LiveSequence
-from paradecode.methods.registry import METHODS, find, register
+from paradecode.methods.parts import TABLE, register
+from paradecode.methods.registry import find
 from paradecode.testing.conformance import ConformanceFailure, check
 
 
@@ -71,7 +72,7 @@ def test_a_lossy_method_owes_no_tokens_but_keeps_the_bounds() -> None:
 
 
 def test_a_drafter_that_never_drafts_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paradecode.methods.registry.METHODS", dict(METHODS))
+    monkeypatch.setitem(TABLE, "method", dict(TABLE["method"]))
     register(replace(find("prompt-lookup"), name="idle", aliases=(), build=NeverDrafts))
     with pytest.raises(ConformanceFailure, match="were accepted"):
         check("idle", kinds=["toy"], only=["drafts-are-accepted"])

@@ -7,6 +7,7 @@ import numpy as np
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.engine.engine import Engine
 from paradecode.engine.request import GenerationRequest
+from paradecode.methods.draft.loop import Drafter
 from paradecode.methods.draft.method import drafter
 from paradecode.methods.registry import parse
 from paradecode.testing.conformance import check
@@ -15,17 +16,13 @@ from paradecode.testing.toy import LetterText, ToyBackend
 
 @drafter("last-bigram", paper="an example")
 @dataclass
-class LastBigram:
+class LastBigram(Drafter):
     """Copy what followed the last two tokens the last time they occurred."""
 
-    def propose(self, seq, limit):
+    def draft(self, seq, limit):
         old, now = seq.tokens[:-1], seq.tokens[1:]
         found = np.flatnonzero((old[:-1] == old[-1:]) & (now[:-1] == now[-1:]))
         return TokenTree.chain(now[found[-1] + 1 :][:limit]) if len(found) else EMPTY
-        yield
-
-    def observe(self, seq, tree, reply, verdict):
-        pass
 
 
 def test_it_conforms():

@@ -22,6 +22,7 @@ from rich.table import Table
 from paradecode import LLM, SamplingParams
 from paradecode.core.tree import TokenTree
 from paradecode.measure.prompts import load_prompts
+from paradecode.methods.draft.loop import Drafter
 from paradecode.methods.draft.method import drafter
 from tools.figures.engine import first_turns
 from tools.script import err, options, save, stamped
@@ -32,16 +33,12 @@ COPYING = ("edit", "extraction", "summary", "agent")
 
 @drafter("hopeless", paper="none: a control")
 @dataclass
-class Hopeless:
+class Hopeless(Drafter):
     """Random tokens, presented as certain."""
 
-    def propose(self, seq, limit):
+    def draft(self, seq, limit):
         noise = np.random.default_rng(len(seq.tokens)).integers(100, 40_000, limit)
         return TokenTree.chain(noise.astype(np.int32), [0.9] * limit)
-        yield
-
-    def observe(self, seq, tree, reply, verdict):
-        pass
 
 
 def speed(llm: LLM, prompts: list[list[int]], decoder: str, params: SamplingParams) -> float:

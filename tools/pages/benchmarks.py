@@ -8,7 +8,7 @@ from pathlib import Path
 
 from paradecode.core.errors import InvalidInput
 from paradecode.measure.markdown import report
-from paradecode.measure.render import write_report
+from paradecode.measure.report.engines import write_report
 from paradecode.measure.result_files import read_results
 from paradecode.measure.summary import summarise
 from tools.pages.marked import insert

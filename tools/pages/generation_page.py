@@ -8,11 +8,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from paradecode.measure.report.charts.all import draw_all
+from paradecode.measure.charts.all import charts_of
+from paradecode.measure.charts.looks import looks_of
+from paradecode.measure.charts.svg import document
 from paradecode.measure.report.load import read_sheet
 from paradecode.measure.report.markdown import body
-from paradecode.measure.report.palette import looks
-from paradecode.measure.report.svg import document
 from tools.pages.marked import insert
 
 PAGE, NAME = "benchmarks.md", "generation"
@@ -26,13 +26,13 @@ def files(results: Path, docs: Path) -> dict[str, str]:
         InvalidInput: for what is no result, or a page without markers.
     """
     sheet = read_sheet(results)
-    drawn = draw_all(sheet, looks([sheet]))
-    pictures = {f"img/decoders-{name}.svg": drawing for name, drawing in drawn.items()}
-    shown = "\n\n".join(f"![{drawing.title}]({path})" for path, drawing in pictures.items())
+    charts = charts_of(sheet, looks_of([sheet]))
+    pictures = {f"img/decoders-{name}.svg": chart for name, chart in charts.items()}
+    shown = "\n\n".join(f"![{chart.title}]({path})" for path, chart in pictures.items())
     page = (docs / PAGE).read_text("utf-8")
     return {
         PAGE: insert(page, NAME, f"\n{body(sheet)}\n\n{shown}\n"),
-        **{path: document(drawing) for path, drawing in pictures.items()},
+        **{path: document(chart) for path, chart in pictures.items()},
     }
 
 

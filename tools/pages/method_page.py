@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from paradecode.methods.canvas.method import NAMES as CANVAS_NAMES
-from paradecode.methods.canvas.method import LoopSettings as Unmasking
-from paradecode.methods.draft.method import LoopSettings as Drafting
-from paradecode.methods.registry import Method, Parameter, parameters_of
+from paradecode.methods.canvas.method import CanvasSettings as Unmasking
+from paradecode.methods.draft.method import DraftSettings as Drafting
+from paradecode.methods.parts import Method, Parameter, parameters_of
 
 FAMILIES = {
     "autoregressive": ("every-draft-and-verify-method", parameters_of(Drafting)),

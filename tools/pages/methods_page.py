@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from paradecode.methods.canvas.method import NAMES as CANVAS_NAMES
-from paradecode.methods.canvas.method import LoopSettings as Unmasking
-from paradecode.methods.draft.method import LoopSettings as Drafting
-from paradecode.methods.registry import Method, methods, parameters_of
+from paradecode.methods.canvas.method import CanvasSettings as Unmasking
+from paradecode.methods.draft.method import DraftSettings as Drafting
+from paradecode.methods.parts import Method, parameters_of
+from paradecode.methods.registry import methods
 from tools.pages.method_page import NOTE, markdown, method_page, paper_link, settings_table
 
 HEAD = f"""{NOTE}

@@ -14,7 +14,7 @@ from rich.table import Table
 from paradecode.core.errors import ParadecodeError
 from paradecode.measure.machine import usable_cores
 from paradecode.measure.prompts import first_of_each_group, load_prompts
-from paradecode.measure.render import write_report
+from paradecode.measure.report.engines import write_report
 from tools.peers.catalogue import BASELINE, engines, select
 from tools.peers.session import Options, Session
 from tools.peers.suites import find_suite

@@ -93,7 +93,7 @@ def _generation(
     from paradecode.measure.figures import figures
     from paradecode.measure.prompt_sources import read_prompts
     from paradecode.measure.provenance import weights_of
-    from paradecode.measure.render import aggregates
+    from paradecode.measure.report.engines import aggregates
     from paradecode.measure.report.from_results import sheet_of_results
     from paradecode.measure.report.write import write_report
     from paradecode.measure.result_files import write_results

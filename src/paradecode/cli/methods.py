@@ -6,8 +6,9 @@ from rich.table import Table
 
 from paradecode.cli.console import out, print_json
 from paradecode.cli.options import Json
-from paradecode.methods.canvas.method import LoopSettings
-from paradecode.methods.registry import methods, parameters_of
+from paradecode.methods.canvas.method import CanvasSettings
+from paradecode.methods.parts import parameters_of
+from paradecode.methods.registry import methods
 
 
 def show_methods(as_json: Json = False) -> None:
@@ -26,6 +27,6 @@ def show_methods(as_json: Json = False) -> None:
             method.name, method.family, method.guarantee, method.training, paper, settings
         )
     out.print(table)
-    for each in parameters_of(LoopSettings):
-        if each.parts:
+    for each in parameters_of(CanvasSettings):
+        if each.kind:
             out.print(f"{each.name}: {', '.join(each.options)}", soft_wrap=True, highlight=False)

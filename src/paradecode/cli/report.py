@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from paradecode.cli.console import out
+from paradecode.cli.console import err, out
 
 
 def report(
@@ -25,10 +25,14 @@ def report(
 
     A folder gets the page, Markdown, and each chart as a picture.
     """
+    from paradecode.measure.charts.pictures import GET
+    from paradecode.measure.charts.style import can_draw
     from paradecode.measure.report.load import read_sheet
     from paradecode.measure.report.write import check_output, write_report
 
     check_output(output)
+    if not can_draw() and output.suffix in ("", ".html"):
+        err.print(f"no pictures without matplotlib: {GET}", markup=False, highlight=False)
     sheets = [read_sheet(path, baseline) for path in results]
     for file in write_report(sheets, output):
         out.print(str(file), soft_wrap=True, highlight=False)

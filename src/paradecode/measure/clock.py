@@ -135,6 +135,6 @@ def _time_parts(decoder: DraftVerify, clock: Clock) -> None:
         clock.draft += perf_counter() - started
         clock.sample = sampled
 
-    decoder.verify = timed_verify
-    # Instances, not classes: the loop looks both up on its drafter.
+    # Instances, not classes: the loop looks them up there.
+    vars(decoder).update(verify=timed_verify)
     vars(drafter).update(propose=timed_propose, observe=timed_observe)

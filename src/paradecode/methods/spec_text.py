@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,25 +12,21 @@ from paradecode.core.errors import InvalidInput
 
 MAX_SPEC = 4096
 """Characters of a spec, and of one text in it."""
+MAX_DEPTH = 16
+"""Brackets inside one another."""
+
+_NAME = re.compile(r"[A-Za-z_][\w.+-]*\s*(\(.*\))?", re.DOTALL)
+"""A value without quotes: a word, a part's name, or a part with settings in brackets."""
 
 
 def parts_of(text: str) -> list[str]:
     """The text cut at each ``+`` outside of brackets and quotes; a JSON object stays whole."""
     if len(text) > MAX_SPEC or text.lstrip().startswith("{"):
         return [text]
-    parts, depth, quote = [""], 0, ""
-    for letter in text:
-        if quote:
-            quote = "" if letter == quote else quote
-        elif letter in "'\"":
-            quote = letter
-        else:
-            depth += (letter in "([") - (letter in ")]")
-        if letter == "+" and not quote and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += letter
-    return parts
+    try:
+        return _cut(text, "+")
+    except ValueError:  # Whoever reads the text as one spec says what is wrong with it.
+        return [text]
 
 
 def name_and_settings(text: str) -> tuple[str, dict[str, Any]]:
@@ -47,13 +44,51 @@ def name_and_settings(text: str) -> tuple[str, dict[str, Any]]:
     if not bracket:
         return name or "greedy", {}
     try:
-        call = ast.parse(f"f({rest}", mode="eval").body
-        if not isinstance(call, ast.Call) or call.args or not isinstance(call.func, ast.Name):
+        if not rest.endswith(")"):
             raise ValueError
-        pairs = [(_key(word), _value(word.value)) for word in call.keywords]
+        pairs = [_pair(piece) for piece in _cut(rest[:-1], ",") if piece.strip()]
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         raise InvalidInput("decoder", text, "write name(key=value, key=value)") from None
     return name, _once(pairs)
+
+
+def _cut(text: str, mark: str) -> list[str]:
+    """Cut at each ``mark`` outside of brackets and quotes; ValueError if these do not match."""
+    pieces, depth, quote, escaped = [""], 0, "", False
+    for letter in text:
+        if quote:
+            if letter == quote and not escaped:
+                quote = ""
+            escaped = letter == "\\" and not escaped
+        elif letter in "'\"":
+            quote = letter
+        else:
+            depth += (letter in "([{") - (letter in ")]}")
+            if not 0 <= depth <= MAX_DEPTH:
+                raise ValueError
+        if letter == mark and not quote and depth == 0:
+            pieces.append("")
+        else:
+            pieces[-1] += letter
+    if depth or quote:
+        raise ValueError
+    return pieces
+
+
+def _pair(text: str) -> tuple[str, Any]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip().isidentifier():
+        raise ValueError
+    return key.strip(), _value(value.strip())
+
+
+def _value(text: str) -> Any:
+    literal = {"true": True, "True": True, "false": False, "False": False, "None": None}
+    if text in literal:
+        return literal[text]
+    if _NAME.fullmatch(text):  # A part with settings is read when its setting is checked.
+        return text
+    return ast.literal_eval(text)
 
 
 def _read_object(text: str) -> tuple[str, dict[str, Any]]:
@@ -78,17 +113,3 @@ def _once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
             raise InvalidInput("setting", key, "give it once")
         given[key] = value
     return given
-
-
-def _key(word: ast.keyword) -> str:
-    if word.arg is None:
-        raise ValueError
-    return word.arg
-
-
-def _value(node: ast.expr) -> Any:
-    if isinstance(node, ast.Name):
-        return {"true": True, "false": False}.get(node.id, node.id)
-    if isinstance(node, ast.Call):  # A part with settings: read when its setting is checked.
-        return ast.unparse(node)
-    return ast.literal_eval(node)

@@ -6,7 +6,7 @@ from typing import Any
 
 from paradecode.completion import Completion
 from paradecode.llm import LLM
-from paradecode.methods.registry import Method
+from paradecode.methods.parts import Method
 
 SHOWN = (
     "forwards", "generated", "drafts", "drafted", "accepted", "mean_acceptance_length",

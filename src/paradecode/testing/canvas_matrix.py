@@ -20,8 +20,7 @@ from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
-from paradecode.methods.canvas.blocks import BLOCKS
-from paradecode.methods.canvas.caches import CACHES
+from paradecode.methods.parts import known
 from paradecode.methods.registry import Spec, methods, parse
 from paradecode.testing.toy import LetterText, ToyBackend, toy_config
 from paradecode.testing.trained_parts import settings
@@ -40,17 +39,16 @@ PROMPTS = ((5, 6, 7, 28, 9, 4, 1), tuple(4 + (3 * i * i + i) % 24 for i in range
 
 def policies() -> list[str]:
     """The canvas methods of the package."""
-    known = methods().items()
     return sorted(
         name
-        for name, method in known
+        for name, method in methods().items()
         if method.family == "diffusion" and method.build.__module__.startswith("paradecode.")
     )
 
 
 def combinations() -> Iterator[tuple[str, str, str]]:
     """Policy, block rule and cache."""
-    return product(policies(), BLOCKS, CACHES)
+    return product(policies(), known("blocks"), known("cache"))
 
 
 def spec(policy: str, blocks: str, cache: str) -> str:
@@ -92,8 +90,8 @@ def run() -> dict[str, Any]:
                 refused.append([*parts, kind, reason])
     return {
         "policies": policies(),
-        "blocks": [*BLOCKS],
-        "caches": [*CACHES],
+        "blocks": [*known("blocks")],
+        "caches": [*known("cache")],
         "attention": [*ATTENTION],
         "ran": ran,
         "refused": refused,

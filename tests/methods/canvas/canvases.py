@@ -13,8 +13,7 @@ from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
-from paradecode.methods.canvas.blocks import BLOCKS
-from paradecode.methods.canvas.caches import CACHES
+from paradecode.methods.parts import known
 from paradecode.methods.registry import methods, parse
 from paradecode.testing.canvas_matrix import ATTENTION, spec
 from paradecode.testing.toy import LetterText, ToyBackend, toy_config
@@ -42,7 +41,10 @@ def specs() -> list[str]:
     parts = settings()
     assert set(parts) == set(POLICIES) - set(UNTRAINED), "a trained method without a test's part"
     return [
-        spec(policy, blocks, cache) for policy in POLICIES for blocks in BLOCKS for cache in CACHES
+        spec(policy, blocks, cache)
+        for policy in POLICIES
+        for blocks in known("blocks")
+        for cache in known("cache")
     ]
 
 

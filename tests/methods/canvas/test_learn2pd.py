@@ -122,8 +122,10 @@ def test_strangers_may_not_name_files(tmp_path: Path) -> None:
     parse(spec)
     with pytest.raises(InvalidInput, match="where the server is started"):
         parse(spec, trusted=False)
-    with pytest.raises(InvalidInput, match="method itself"):
-        parse(f"prophet(base=learn2pd(filter='{path}'))")
+    nested = f"prophet(base=learn2pd(filter='{path}'))"
+    assert str(parse(str(parse(nested)))) == str(parse(nested))
+    with pytest.raises(InvalidInput, match="where the server is started"):
+        parse(nested, trusted=False)
 
 
 @pytest.mark.parametrize("settings", ["sure=1.1", "sure=nan", "end=never", "filter=3", "base=none"])

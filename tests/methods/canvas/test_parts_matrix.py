@@ -11,8 +11,7 @@ from canvases import ATTENTION, MASK, POLICIES, PROMPTS, run_all, specs, toy
 
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
-from paradecode.methods.canvas.blocks import BLOCKS
-from paradecode.methods.canvas.caches import CACHES
+from paradecode.methods.parts import known
 from paradecode.methods.registry import parse
 from paradecode.testing.trained_parts import folder
 
@@ -26,10 +25,10 @@ PARAMS = (
 
 def cases() -> Iterator[Any]:
     """Specs and kinds of attention; those that add no new pair of parts are slow tests."""
-    parts = product(range(len(POLICIES)), range(len(BLOCKS)), range(len(CACHES)))
+    parts = product(range(len(POLICIES)), range(len(known("blocks"))), range(len(known("cache"))))
     for spec, (policy, blocks, cache) in zip(specs(), parts, strict=True):
         for number, kind in enumerate(ATTENTION):
-            turn = blocks == (policy + cache) % len(BLOCKS)
+            turn = blocks == (policy + cache) % len(known("blocks"))
             turn &= number == (policy + 3 * cache) % len(ATTENTION)
             yield pytest.param(spec, kind, marks=() if turn else pytest.mark.slow)
 

@@ -10,7 +10,7 @@ from canvases import ATTENTION, PROMPT, run_all
 from paradecode.backends.interface import Span, SpanResult
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
-from paradecode.methods.canvas.caches import CACHES
+from paradecode.methods.parts import known
 from paradecode.testing.canvas_matrix import policies, spec
 from paradecode.testing.toy import ToyBackend, toy_config
 
@@ -40,7 +40,7 @@ def counts(method: str, kind: str, max_tokens: int = 24) -> tuple[int, float, in
 
 
 @pytest.mark.parametrize("kind", ATTENTION)
-@pytest.mark.parametrize("cache", CACHES)
+@pytest.mark.parametrize("cache", known("cache"))
 def test_every_cache(cache: str, kind: str) -> None:
     reported, computed, tokens = counts(f"static(cache={cache},block_length=8)", kind)
     # A forward of some layers counts in part, and each of them is rounded.

@@ -6,13 +6,14 @@ A certificate that could not tell it from a right one would prove nothing: it is
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from paradecode.core.decoder import Decoder
 from paradecode.core.errors import InvalidInput
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.loop import DraftVerify
-from paradecode.methods.draft.verifiers.recursive import rejection
-from paradecode.methods.draft.verifiers.rule import Accepted, Chance, Row, Rows, verifier
+from paradecode.methods.draft.verifiers.recursive import Rejection
+from paradecode.methods.draft.verifiers.rule import Accepted, Chance, Row, Rows
 
 
 class Skewed:
@@ -28,6 +29,16 @@ class Skewed:
         return self._fair.draw(weights)
 
 
+@dataclass
+class BiasedRejection(Rejection):
+    """Rejection sampling with skewed chance."""
+
+    factor: float
+
+    def rule(self, p: Rows, tree: TokenTree, chance: Chance) -> Accepted:
+        return super().rule(p, tree, Skewed(chance, self.factor))
+
+
 def biased(make: Callable[[], Decoder], factor: float) -> Callable[[], Decoder]:
     """The same drafts under the same budget, verified by rejection with skewed chance.
 
@@ -39,15 +50,12 @@ def biased(make: Callable[[], Decoder], factor: float) -> Callable[[], Decoder]:
         InvalidInput: when called, if the decoder is not draft-and-verify: then there is no control.
     """
 
-    def rule(p: Rows, tree: TokenTree, chance: Chance) -> Accepted:
-        return rejection(p, tree, Skewed(chance, factor))
-
     def build() -> Decoder:
         decoder = make()
         if not isinstance(decoder, DraftVerify):
             name = type(decoder).__name__
             raise InvalidInput("decoder", name, "no control can be made: it is not a DraftVerify")
-        decoder.verify = verifier(rule)
+        decoder.verify = BiasedRejection(factor)
         return decoder
 
     return build

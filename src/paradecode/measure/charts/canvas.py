@@ -6,11 +6,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paradecode.measure.charts.style import INK, OWN, SOFT, bare, new_figure, whiskers
+from paradecode.measure.charts.frontier import in_percent, name_dots
+from paradecode.measure.charts.style import (
+    HUES,
+    MARKERS,
+    SMALL,
+    bare,
+    headline,
+    light,
+    new_figure,
+    styled,
+    whiskers,
+)
 from paradecode.measure.statistics import Interval, frontier
 
-COLOURS = ("#30638e", OWN, "#5b8e7d", "#bc8034", "#8e6c8a", "#5fa8d3", "#a44a3f", "#7a9e3b")
-MARKERS = ("o", "s", "^", "v")
+TINTS = tuple(light(name) for name in HUES)
 
 
 @dataclass(frozen=True)
@@ -34,6 +44,9 @@ class FrontierDot:
     is_cached: bool
 
 
+Speed = Callable[[FrontierDot], "Interval | None"]
+
+
 @dataclass(frozen=True)
 class TaskPanel:
     """One task: policy -> (tokens per deciding forward, exact match), in any order."""
@@ -43,65 +56,66 @@ class TaskPanel:
     curves: Mapping[str, Sequence[tuple[float, Interval]]]
 
 
+@styled
 def draw_frontier(dots: Sequence[FrontierDot], subtitle: str, batch: int) -> Any:
     """Quality over tokens per forward and over tokens per second."""
     figure = new_figure(13, 6.6)
     left, right = figure.subplots(1, 2, sharey=True)
     families = list(dict.fromkeys(dot.family for dot in dots))
     looks = {
-        name: (COLOURS[n % len(COLOURS)], MARKERS[n // len(COLOURS) % len(MARKERS)])
+        name: (TINTS[n % len(TINTS)], MARKERS[n // len(TINTS) % len(MARKERS)])
         for n, name in enumerate(families)
     }
-    _cloud(left, dots, looks, lambda dot: dot.per_forward)
-    _cloud(right, dots, looks, lambda dot: dot.per_second)
-    left.set_xlabel("tokens per forward", color=INK)
-    right.set_xlabel(f"tokens per second, {batch} in a batch", color=INK)
-    left.set_ylabel("exact match, %", color=INK)
+    panels: list[tuple[Any, Speed]] = [
+        (left, lambda dot: dot.per_forward), (right, lambda dot: dot.per_second),
+    ]  # fmt: skip
+    for axes, speed in panels:
+        _cloud(axes, dots, looks, speed)
+    left.set_xlabel("tokens per forward")
+    right.set_xlabel(f"tokens per second, {batch} in a batch")
+    left.set_ylabel("exact match, %")
     figure.legend(
         *left.get_legend_handles_labels(), loc="outside lower center", ncols=6, frameon=False,
         fontsize=9,
     )  # fmt: skip
-    figure.suptitle(
-        "Quality against speed of canvas decoding", x=0.01, ha="left", fontsize=15,
-        fontweight="bold", color=INK,
-    )  # fmt: skip
+    headline(figure, "Quality against speed of canvas decoding")
     left.set_title(
         f"{subtitle} Bars: 95 % intervals. Line: frontier. Hollow: with a cache.",
-        loc="left", fontsize=10, color=SOFT,
+        loc="left", color=light("soft"),
     )  # fmt: skip
+    for axes, speed in panels:
+        _name_best(axes, dots, speed)
     return figure
 
 
+@styled
 def draw_tasks(panels: Sequence[TaskPanel]) -> Any:
     """A panel a task: what a fixed schedule and a threshold lose as they decide more at a time."""
     across = min(5, len(panels))
     down = -(-len(panels) // across)
     figure = new_figure(max(7.5, 2.7 * across + 0.6), 2.3 * down + 1.6)
-    grid = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False).flat
+    grid = list(figure.subplots(down, across, sharex=True, sharey=True, squeeze=False).flat)
     for axes, panel in zip(grid, panels):
-        for (name, curve), tint in zip(panel.curves.items(), COLOURS):
+        for (name, curve), tint in zip(panel.curves.items(), TINTS):
             _curve(axes, tint, name, sorted(curve, key=lambda point: point[0]))
         several = panel.several_answers
         axes.set_title(
             f"{panel.task}{' (several answers)' if several else ''}", loc="left", fontsize=9.5,
-            fontweight="bold" if several else "normal", color=OWN if several else INK,
+            fontweight="bold" if several else "normal", color=light("bad" if several else "ink"),
         )  # fmt: skip
         axes.set_xscale("log", base=2)
-        axes.set_xlabel("tokens per deciding forward", fontsize=8.5, color=INK)
+        axes.set_xlabel("tokens per deciding forward", fontsize=SMALL)
         axes.label_outer()
         axes.set_ylim(-4, 104)
         _bare(axes)
-    for axes in list(grid)[len(panels) :]:
+    for axes in grid[len(panels) :]:
         axes.axis("off")
     figure.legend(
         *figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3,
         frameon=False,
     )  # fmt: skip
-    figure.supylabel("exact match, %", fontsize=10, color=INK)
-    figure.suptitle(
-        "Where deciding many tokens at a time breaks the answer", x=0.01, ha="left", fontsize=14,
-        fontweight="bold", color=INK,
-    )  # fmt: skip
+    figure.supylabel("exact match, %", color=light("soft"))
+    headline(figure, "Where deciding many tokens at a time breaks the answer")
     return figure
 
 
@@ -109,36 +123,36 @@ def _cloud(
     axes: Any,
     dots: Sequence[FrontierDot],
     looks: Mapping[str, tuple[str, str]],
-    speed: Callable[[FrontierDot], Interval | None],
+    speed: Speed,
 ) -> None:
-    places: list[tuple[float, float]] = []
-    shown: list[str] = []
     labelled: set[str] = set()
-    for dot in dots:
-        found = speed(dot)
-        if found is None:
-            continue
+    for dot, across in _known(dots, speed):
         tint, marker = looks[dot.family]
-        place = (found.value, 100 * dot.quality.value)
         axes.errorbar(
-            *place, xerr=whiskers(found), yerr=whiskers(dot.quality, 100),
+            across.value, 100 * dot.quality.value,
+            xerr=whiskers(across), yerr=whiskers(dot.quality, 100),
             fmt="D" if dot.is_reference else marker, markersize=9 if dot.is_reference else 6,
             color=tint, elinewidth=0.9, markerfacecolor="white" if dot.is_cached else tint,
             zorder=3, label=None if dot.family in labelled else dot.family,
         )  # fmt: skip
         labelled.add(dot.family)
-        places.append(place)
-        shown.append(dot.name)
-    best = frontier(places)
-    axes.plot(*zip(*(places[i] for i in best)), color=INK, linewidth=1, zorder=2)
-    for index in best:
-        axes.annotate(
-            shown[index], places[index], (5, 6), textcoords="offset points", fontsize=7.5,
-            color=INK, zorder=4,
-        )  # fmt: skip
     axes.set_xscale("log")
     axes.margins(x=0.12)
     _bare(axes)
+
+
+def _name_best(axes: Any, dots: Sequence[FrontierDot], speed: Speed) -> None:
+    """Join and name the dots that no other beats; called last, when all places are known."""
+    known = _known(dots, speed)
+    places = [(across.value, 100 * dot.quality.value) for dot, across in known]
+    best = frontier(places)
+    axes.plot(*zip(*(places[i] for i in best)), color=light("ink"), linewidth=1, zorder=2)
+    crosses = [(across, in_percent(dot.quality)) for dot, across in known]
+    name_dots(axes, [(known[i][0].name, places[i]) for i in best], crosses)
+
+
+def _known(dots: Sequence[FrontierDot], speed: Speed) -> list[tuple[FrontierDot, Interval]]:
+    return [(dot, across) for dot in dots if (across := speed(dot)) is not None]
 
 
 def _curve(axes: Any, tint: str, name: str, curve: Sequence[tuple[float, Interval]]) -> None:

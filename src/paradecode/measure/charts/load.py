@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paradecode.measure.charts.style import FAINT, INK, OWN, PEERS, SOFT, new_figure, whiskers
+from paradecode.measure.charts.style import HUES, bare, light, new_figure, styled, whiskers
 from paradecode.measure.statistics import Estimate
 
-TINTS = (OWN, *PEERS.values())
+TINTS = tuple(light(name) for name in HUES)
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class LoadPanel:
     scale: float = 1.0
 
 
+@styled
 def draw_load(panels: Sequence[LoadPanel], loads: Sequence[str], subtitle: str) -> Any:
     """All panels side by side; ``loads`` are the names on the horizontal axes."""
     figure = new_figure(4.2 * len(panels), 4.6)
@@ -43,15 +44,12 @@ def draw_load(panels: Sequence[LoadPanel], loads: Sequence[str], subtitle: str) 
                 [x for x, _ in known], [panel.scale * found.value for _, found in known],
                 ":", color=tint, linewidth=1.4, zorder=2,
             )  # fmt: skip
-        axes.set_title(panel.title, loc="left", fontsize=11, fontweight="bold", color=INK)
-        axes.set_xticks(range(len(loads)), loads, fontsize=9.5)
+        bare(axes, "y")
+        axes.set_title(panel.title, loc="left", fontweight="bold")
+        axes.set_xticks(range(len(loads)), loads)
         axes.set_xlim(-0.3, len(loads) - 0.7)
         axes.set_ylim(bottom=0)
-        for side in ("top", "right", "left"):
-            axes.spines[side].set_visible(False)
-        axes.tick_params(length=0, colors=INK)
-        axes.grid(axis="y", color=FAINT, linewidth=0.8, zorder=1)
-    figure.suptitle(subtitle, x=0.01, ha="left", fontsize=10, color=SOFT)
+    figure.suptitle(subtitle, x=0.01, ha="left", color=light("soft"))
     figure.legend(
         *figure.axes[0].get_legend_handles_labels(), loc="outside lower center",
         ncols=min(len(names), 5), frameon=False,

@@ -25,7 +25,8 @@ from paradecode.measure.replay.recording import Recording, Request, Timing
 from paradecode.measure.serving import finish
 from paradecode.methods.draft.loop import DraftVerify
 from paradecode.methods.draft.method import VERIFIER
-from paradecode.methods.draft.verifiers import VERIFIERS, Verifier
+from paradecode.methods.draft.verifiers import Verifier
+from paradecode.methods.parts import read
 from paradecode.methods.registry import Spec, methods, parse
 
 PLAIN = "greedy"
@@ -196,19 +197,23 @@ def _engine_over_replay(recording: Recording, curve: CostCurve) -> float:
 def _watched(decoder: Decoder, reading: Reading) -> Decoder:
     """The decoder, whose replies are told when its verifier reads them."""
     if isinstance(decoder, DraftVerify):
-        decoder.verify = _telling(decoder.verify, reading)
+        decoder.verify = WatchedVerifier(decoder.verify, reading)
     return decoder
 
 
-def _telling(verify: Verifier, reading: Reading) -> Verifier:
-    def told(seq: MethodSequence, tree: TokenTree, reply: Reply) -> Verdict:
-        reading.verifying = True
-        try:
-            return verify(seq, tree, reply)
-        finally:
-            reading.verifying = False
+@dataclass
+class WatchedVerifier(Verifier):
+    """A verifier that says when it reads the replies."""
 
-    return told
+    inner: Verifier
+    reading: Reading
+
+    def __call__(self, seq: MethodSequence, tree: TokenTree, reply: Reply) -> Verdict:
+        self.reading.verifying = True
+        try:
+            return self.inner(seq, tree, reply)
+        finally:
+            self.reading.verifying = False
 
 
 def _refuse(spec: Spec, recording: Recording) -> None:
@@ -218,12 +223,11 @@ def _refuse(spec: Spec, recording: Recording) -> None:
         raise InvalidInput("decoder", str(spec), "its output need not be the recorded one")
     if method.models:
         raise InvalidInput("decoder", str(spec), f"it runs a {method.models[0]} model: {IN_ENGINE}")
-    if isinstance(decoder, DraftVerify):
-        for part in getattr(decoder.drafter, "parts", [decoder.drafter]):
-            if getattr(part, "runs", None) is not None:
-                raise InvalidInput("decoder", str(spec), f"it runs layers to draft: {IN_ENGINE}")
+    if isinstance(decoder, DraftVerify) and decoder.drafter.needs.runs:
+        raise InvalidInput("decoder", str(spec), f"it runs layers to draft: {IN_ENGINE}")
     verifier = spec.settings.get("verifier", VERIFIER)
-    if recording.params.temperature > 0.0 and VERIFIERS[verifier].guarantee != "exact":
+    promised = read("verifier", "verifier", verifier)[0].guarantee
+    if recording.params.temperature > 0.0 and promised != "exact":
         raise InvalidInput(
             "verifier", verifier,
             f"use {VERIFIER}: above temperature 0 others draw tokens that were not recorded",

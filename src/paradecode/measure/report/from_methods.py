@@ -9,7 +9,7 @@ from typing import Any
 
 from paradecode.core.checks import build
 from paradecode.core.errors import InvalidInput
-from paradecode.measure.report.sheet import PLAIN, Line, Sheet, Tile
+from paradecode.measure.sheet import PLAIN, Line, Sheet, Tile
 from paradecode.measure.statistics import Interval
 from paradecode.measure.tables import number, spread
 from paradecode.methods.registry import parse

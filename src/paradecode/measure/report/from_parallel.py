@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from paradecode.measure.report.sheet import PLAIN, Line, Sheet, Tile
 from paradecode.measure.results import Results
+from paradecode.measure.sheet import PLAIN, Line, Sheet, Tile
 from paradecode.measure.suites.parallel.columns import NOTES
 from paradecode.measure.suites.parallel.methods import REFERENCE, read
 from paradecode.measure.suites.parallel.summary import MethodSummary, summarise, tasks_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paradecode.measure.figures import Figures, figures, usual_baseline
-from paradecode.measure.report.sheet import PLAIN, STANDINGS, Line, Sheet, Tile
 from paradecode.measure.results import Results, groups_of
+from paradecode.measure.sheet import PLAIN, STANDINGS, Line, Sheet, Tile
 from paradecode.measure.statistics import Interval
 from paradecode.measure.summary import QUIET
 from paradecode.measure.tables import number, spread

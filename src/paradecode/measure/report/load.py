@@ -7,8 +7,8 @@ from pathlib import Path
 from paradecode.measure.report.from_methods import sheet_of_methods
 from paradecode.measure.report.from_parallel import sheet_of_parallel
 from paradecode.measure.report.from_results import sheet_of_results
-from paradecode.measure.report.sheet import Sheet
 from paradecode.measure.result_files import read_json, results_from_json
+from paradecode.measure.sheet import Sheet
 
 
 def read_sheet(path: Path, baseline: str | None = None) -> Sheet:

@@ -6,18 +6,19 @@ from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 
-from paradecode.measure.report.charts.all import draw_all
-from paradecode.measure.report.charts.frame import Looks
-from paradecode.measure.report.palette import COLOURS, looks
-from paradecode.measure.report.sheet import Line, Sheet
-from paradecode.measure.report.svg import svg
+from paradecode.measure.charts.all import charts_of
+from paradecode.measure.charts.looks import Looks, look_of, looks_of
+from paradecode.measure.charts.pictures import GET
+from paradecode.measure.charts.style import COLOURS, can_draw
+from paradecode.measure.charts.svg import inline
+from paradecode.measure.sheet import Line, Sheet
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
 def page(sheets: Sequence[Sheet]) -> str:
-    """A complete HTML document."""
-    found = looks(sheets)
+    """A complete HTML document; without charts where matplotlib is not installed."""
+    found = looks_of(sheets)
     title = escape(sheets[0].title if len(sheets) == 1 else "Paradecode benchmarks")
     body = "\n".join(_sheet(sheet, found) for sheet in sheets)
     style = (files("paradecode.measure.report") / "page.css").read_text("utf-8")
@@ -36,12 +37,6 @@ def _sheet(sheet: Sheet, found: Looks) -> str:
         f"<span>{escape(tile.label)}</span><small>{escape(tile.note)}</small></div>"
         for tile in sheet.tiles
     )
-    drawn = draw_all(sheet, found)
-    charts = "".join(
-        f'<figure class="card"><figcaption><h2>{escape(drawing.title)}</h2>'
-        f"<p>{escape(drawing.subtitle)}</p></figcaption>{svg(drawing)}</figure>"
-        for drawing in drawn.values()
-    )
     facts = "".join(
         f"<div><dt>{escape(what)}</dt><dd>{escape(value)}</dd></div>"
         for what, value in sheet.conditions
@@ -50,9 +45,21 @@ def _sheet(sheet: Sheet, found: Looks) -> str:
     return (
         f"<section>\n<h1>{escape(sheet.title)}</h1>\n"
         f'<div class="tiles">{tiles}</div>\n<dl>{facts}</dl>\n'
-        f'<div class="charts">{charts}</div>\n{_table(sheet, found)}\n'
+        f"{_charts(sheet, found)}\n{_table(sheet, found)}\n"
         f'<div class="notes">{notes}</div>\n</section>'
     )
+
+
+def _charts(sheet: Sheet, found: Looks) -> str:
+    if not can_draw():
+        return f'<p class="notes">For pictures: {escape(GET)}</p>'
+    figures = "".join(
+        f'<figure class="card"><figcaption><h2>{escape(chart.title)}</h2>'
+        f'<p>{escape(chart.subtitle)}</p></figcaption><div class="wide">{inline(chart)}</div>'
+        "</figure>"
+        for chart in charts_of(sheet, found).values()
+    )
+    return f'<div class="charts">{figures}</div>'
 
 
 def _table(sheet: Sheet, found: Looks) -> str:
@@ -66,7 +73,7 @@ def _table(sheet: Sheet, found: Looks) -> str:
 
 
 def _row(line: Line, own: tuple[str, ...], found: Looks) -> str:
-    look = found[line.family, line.name]
+    look = look_of(line, found)
     first, *rest = own or ("",)
     badge = f'<span class="badge {line.standing or "none"}">{escape(first)}</span>' if first else ""
     cells = "".join(f"<td>{escape(cell)}</td>" for cell in rest)

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from paradecode.core.errors import InvalidInput
-from paradecode.measure.report.charts.all import draw_all
+from paradecode.measure.charts.all import charts_of
+from paradecode.measure.charts.looks import looks_of
+from paradecode.measure.charts.pictures import save_charts
+from paradecode.measure.charts.style import can_draw
 from paradecode.measure.report.markdown import markdown
 from paradecode.measure.report.page import page
-from paradecode.measure.report.palette import looks
-from paradecode.measure.report.png import save
-from paradecode.measure.report.sheet import Sheet
+from paradecode.measure.sheet import Sheet
 
 SUFFIXES = (".html", ".md", ".png")
 
@@ -27,10 +28,10 @@ def check_output(output: Path) -> None:
 def write_report(sheets: Sequence[Sheet], output: Path) -> list[Path]:
     """Write a ``.html``, ``.md`` or ``.png`` file, or a folder with all of them.
 
-    In a folder each chart is a picture of its own.
+    In a folder each chart is a picture of its own; there are none without matplotlib.
 
     Raises:
-        InvalidInput: another kind of file, or pictures without matplotlib.
+        InvalidInput: another kind of file, or a ``.png`` without matplotlib.
     """
     check_output(output)
     if output.suffix == ".html":
@@ -38,9 +39,10 @@ def write_report(sheets: Sequence[Sheet], output: Path) -> list[Path]:
     elif output.suffix == ".md":
         output.write_text(markdown(sheets), "utf-8")
     elif output.suffix == ".png":
-        found = looks(sheets)
-        drawings = [d for sheet in sheets for d in draw_all(sheet, found).values()]
-        save(drawings, output, sheets[0].title if len(sheets) == 1 else "Paradecode benchmarks")
+        looks = looks_of(sheets)
+        charts = [chart for sheet in sheets for chart in charts_of(sheet, looks).values()]
+        title = sheets[0].title if len(sheets) == 1 else "Paradecode benchmarks"
+        save_charts(charts, output, title)
     else:
         return _folder(sheets, output)
     return [output]
@@ -51,10 +53,11 @@ def _folder(sheets: Sequence[Sheet], folder: Path) -> list[Path]:
     (folder / "report.html").write_text(page(sheets), "utf-8")
     (folder / "report.md").write_text(markdown(sheets), "utf-8")
     written = [folder / "report.html", folder / "report.md"]
-    found = looks(sheets)
+    if not can_draw():
+        return written
+    looks = looks_of(sheets)
     for number, sheet in enumerate(sheets, 1):
-        for name, drawing in draw_all(sheet, found).items():
+        for name, chart in charts_of(sheet, looks).items():
             stem = name if len(sheets) == 1 else f"{number}-{name}"
-            written.append(folder / f"{stem}.png")
-            save([drawing], written[-1])
+            written.append(save_charts([chart], folder / f"{stem}.png"))
     return written

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.draft.method import LoopSettings
-from paradecode.methods.registry import Parameter, find, parameters_of, parse, written
+from paradecode.methods.draft.method import DraftSettings
+from paradecode.methods.parts import Parameter, parameters_of, written
+from paradecode.methods.registry import find, parse
 
 Settings = tuple[tuple[str, Any], ...]
 """(name, value) where it differs from the default, in the order of the names."""
@@ -16,7 +17,7 @@ Settings = tuple[tuple[str, Any], ...]
 Files = Mapping[str, tuple[str, ...]]
 """``method.setting`` -> the files that may be tried there."""
 
-LOOP = {entry.name: entry for entry in parameters_of(LoopSettings)}
+LOOP = {entry.name: entry for entry in parameters_of(DraftSettings)}
 LENGTHS = (4, 6, 8, 12, 16, 24)
 """``num_speculative_tokens`` that are tried."""
 BUDGETS = ("auto", "fixed", "confidence")

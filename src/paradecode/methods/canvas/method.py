@@ -6,23 +6,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from paradecode.core.decoder import Decoder, Guarantee
+from paradecode.core.decoder import Decoder, Guarantee, weakest
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.canvas.blocks import BLOCKS
-from paradecode.methods.canvas.caches import CACHES
+from paradecode.methods.canvas.blocks.base import Blocks
+from paradecode.methods.canvas.caches.base import CacheRule
 from paradecode.methods.canvas.loop import Unmask
-from paradecode.methods.canvas.policies import POLICIES
-from paradecode.methods.registry import (
-    Method,
-    make_part,
-    parameter,
-    parameters_of,
-    part,
-    register,
-    told,
-)
+from paradecode.methods.canvas.policies.base import Policy
+from paradecode.methods.parameters import parameter, part
+from paradecode.methods.parts import Method, declare, make, parameters_of, read, register, told
 
-Class = TypeVar("Class", bound=type)
+Class = TypeVar("Class", bound=type[Policy])
 
 NAMES = {
     "block_size": "block_length", "bd_size": "block_length", "diffusion_steps": "steps",
@@ -32,13 +25,13 @@ NAMES = {
 
 
 @dataclass
-class LoopSettings:
+class CanvasSettings:
     """What every canvas method lets users set."""
 
     steps: int = parameter(0, 0, 1 << 20, "forwards planned for the canvas; 0: one per token")
     block_length: int = parameter(0, 0, 1 << 20, "tokens of a block; 0: the model's own, or 32")
-    blocks: str = part("fixed", BLOCKS, "which positions are eligible")
-    cache: str = part("none", CACHES, "which keys and values are not computed anew")
+    blocks: str = part("fixed", "blocks", "which positions are eligible")
+    cache: str = part("none", "cache", "which keys and values are not computed anew")
 
 
 def policy(
@@ -69,30 +62,34 @@ def policy(
     """
 
     usual = dict(defaults or {})
-    shared = [replace(p, default=usual.get(p.name, p.default)) for p in parameters_of(LoopSettings)]
+    loop = parameters_of(CanvasSettings)
+    shared = [replace(entry, default=usual.get(entry.name, entry.default)) for entry in loop]
 
     def add(cls: Class) -> Class:
         own = parameters_of(cls)
 
         def build(**settings: Any) -> Decoder:
-            mine = {p.name: settings[p.name] for p in own if p.name in settings}
-            given = {key: value for key, value in settings.items() if key not in mine}
-            loop = LoopSettings(**{**usual, **given})
-            commits = cls(**mine)
-            blocks = make_part(f"{name}.blocks", loop.blocks, BLOCKS)
-            cache = make_part(f"{name}.cache", loop.cache, CACHES)
-            _check_clashes(name, loop, (commits, blocks, cache))
+            mine = {p.name: settings.pop(p.name) for p in own if p.name in settings}
+            loop = CanvasSettings(**{**usual, **settings})
+            commits: Policy = cls(**mine)
+            blocks: Blocks = make("blocks", loop.blocks, f"{name}.blocks")
+            cache: CacheRule = make("cache", loop.cache, f"{name}.cache")
+            chosen = (commits.clashes, blocks.clashes, cache.clashes)
+            _check_clashes(f"{name}.blocks", "blocks", loop.blocks, chosen)
+            _check_clashes(f"{name}.cache", "cache", loop.cache, chosen)
             return driver(commits, blocks, cache, loop.block_length, loop.steps)
 
         build.__module__ = cls.__module__  # Where the method lives.
 
         def left(settings: Mapping[str, Any]) -> Guarantee:
+            chosen = {entry.name: entry.default for entry in shared} | dict(settings)
+            blocks, _ = read("blocks", "blocks", chosen["blocks"])
             # A cache changes the text of a model whose rows all see one another.
-            if settings.get("cache", usual.get("cache", "none")) != "none":
-                return "lossy"
-            return under(settings) if under else "exact"
+            cache, _ = read("cache", "cache", chosen["cache"])
+            left_by_settings: Guarantee = under(settings) if under else "exact"
+            return weakest(left_by_settings, blocks.guarantee, cache.guarantee)
 
-        POLICIES.add(name)(cls)
+        declare("policy", name, guarantee=guarantee, paper=paper, arxiv=arxiv, url=url)(cls)
         register(
             Method(
                 name=name,
@@ -115,12 +112,9 @@ def policy(
     return add
 
 
-def _check_clashes(method: str, loop: LoopSettings, chosen: Iterable[object]) -> None:
-    """Raise InvalidInput if one of the parts says why it cannot work with another one."""
-    for setting in ("blocks", "cache"):
-        text = getattr(loop, setting)
-        key = f"{setting}={text.partition('(')[0].strip()}"
-        for each in chosen:
-            reason = getattr(each, "clashes", {}).get(key)
-            if reason is not None:
-                raise InvalidInput(f"{method}.{setting}", text, reason)
+def _check_clashes(where: str, kind: str, text: str, clashes: Iterable[Mapping[str, str]]) -> None:
+    """Raise InvalidInput if one of the parts says why it cannot work with the chosen one."""
+    key = f"{kind}={text.partition('(')[0].strip()}"
+    for each in clashes:
+        if key in each:
+            raise InvalidInput(where, text, each[key])

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import Logits
 from paradecode.methods.canvas.canvas import Canvas
-from paradecode.methods.canvas.policies import POLICIES
 from paradecode.methods.canvas.policies.base import Policy
 from paradecode.methods.canvas.view import Decision, View
-from paradecode.methods.registry import make_part, part
+from paradecode.methods.parameters import part
+from paradecode.methods.parts import make
 
 DEPTH = 4
 """Policies on top of one another."""
@@ -26,12 +26,12 @@ BREADTH = ("masked", "window", "canvas")
 class Wrapper(Policy):
     """A policy with another one underneath, ``inner``, whose properties it takes over."""
 
-    base: str = part("static", POLICIES, "policy underneath")
+    base: str = part("static", "policy", "policy underneath")
 
     def __post_init__(self) -> None:
-        self.inner: Policy = make_part(f"{type(self).__name__.lower()}.base", self.base, POLICIES)
-        self.depth: int = 1 + getattr(self.inner, "depth", 0)
-        if self.depth > DEPTH:
+        self.inner: Policy = make("policy", self.base, f"{type(self).__name__.lower()}.base")
+        self.nested = 1 + self.inner.nested
+        if self.nested > DEPTH:
             raise InvalidInput("base", self.base, f"put at most {DEPTH} policies on one another")
         both = (self.observes, self.inner.observes)
         self.observes: Literal["masked", "window", "canvas"] = max(both, key=BREADTH.index)

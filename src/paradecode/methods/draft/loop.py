@@ -1,95 +1,112 @@
-"""The loop of every draft-and-verify method."""
+"""The loop of every draft-and-verify method, and what it expects of a drafter."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from paradecode.core.decoder import Steps
 from paradecode.core.request import Forward, Reply, Request
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import EMPTY, TokenTree
-from paradecode.methods.draft.budgets import Budget
+from paradecode.methods.draft.budgets.base import Budget
 from paradecode.methods.draft.budgets.states import LAST
 from paradecode.methods.draft.constrained import ForcedTokens
-from paradecode.methods.draft.verifiers import Verifier, coupled
+from paradecode.methods.draft.needs import Needs
+from paradecode.methods.draft.verifiers.coupled import Verifier, coupled
+
+MAX_DRAFT = 64
+"""Most draft tokens in one forward."""
 
 Proposal = Generator["Request | list[Request]", Any, TokenTree]
 """A drafter may yield requests of its own (a draft model's forwards) before it returns a tree."""
 
 
-class Drafter(Protocol):
-    """Where candidates come from. One object a request, so it may keep state between steps."""
+@dataclass(frozen=True)
+class Offer:
+    """What the loop gives a drafter; see :class:`Needs` for ``noise`` and ``draws``."""
+
+    budget: Budget
+    noise: bool = False
+    draws: bool = False
+
+
+class Drafter:
+    """Where candidates come from. A dataclass, one object a request, so it may remember.
+
+    Fields declared with ``parameter``, ``choice`` and the like are settings. Write :meth:`draft`,
+    or :meth:`propose` if it runs a model.
+
+    Attributes:
+        needs: what it asks of the loop; may be a property if settings decide.
+        hidden: layers whose outputs the next reply is to hold; it may change at each step.
+        whole: the tree just proposed is to be verified as it is: no budget cuts it and nothing is
+            added. For rows that say more about later tokens than about this draft.
+        offer: what the loop gives.
+    """
+
+    needs: Needs = Needs()
+    hidden: tuple[int, ...] = ()
+    whole: bool = False
+    offer: Offer = Offer(Budget(MAX_DRAFT))
+
+    def begin(self, offer: Offer) -> None:
+        """Called once, before the first step."""
+        self.offer = offer
+
+    def draft(self, seq: Sequence, limit: int) -> TokenTree:
+        """A tree of at most ``limit`` nodes that may follow ``seq.tokens``; EMPTY for none."""
+        raise NotImplementedError
 
     def propose(self, seq: Sequence, limit: int) -> Proposal:
-        """A tree of at most ``limit`` nodes that may follow ``seq.tokens``; EMPTY for none."""
-        ...
+        """As :meth:`draft`, and may yield requests and get their replies."""
+        return self.draft(seq, limit)
+        yield  # Makes it a generator.
 
     def observe(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         """See a verification before its tokens are committed: all rows, rejected ones included."""
-        ...
-
-
-@runtime_checkable
-class Grower(Protocol):
-    """A drafter that pays for each level of its tree: it is given the loop's budget to consult."""
-
-    budget: Budget
-
-
-def grows(drafter: Drafter) -> bool:
-    """Whether a drafter, or a part of it, grows its tree with a model and consults the budget."""
-    parts: Iterable[Drafter] = getattr(drafter, "parts", ())
-    return any(map(grows, parts)) if parts else isinstance(drafter, Grower)
 
 
 @dataclass
 class DraftVerify:
     """Draft, verify, commit, until the sequence is finished.
 
-    The first forward carries the whole prompt and may already carry a draft. A drafter that has an
-    attribute ``hidden`` (layers) finds those hidden states in the replies it observes.
-
-    Attributes:
-        reads_draws: the verifier tests p against the q that nodes were drawn from, so a budget must
-            not cut a sampled tree by what was drawn. Otherwise it may, and is given leave to.
+    The first forward carries the whole prompt and may already carry a draft.
     """
 
     drafter: Drafter
     budget: Budget
     verify: Verifier = coupled
-    reads_draws: bool = False
     forced: ForcedTokens = field(default_factory=ForcedTokens, init=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.drafter, Grower):
-            self.drafter.budget = self.budget
-        if hasattr(self.drafter, "reads_draws"):  # It can draw children from q as well.
-            self.drafter.reads_draws = self.reads_draws
+        needs = self.drafter.needs
+        self._all_rows = needs.all_rows
+        # Where the verifier tests p / q, a budget must not cut a tree by what was drawn.
+        self._draws = self.verify.reads_draws
+        noise = self.verify.shares_noise and needs.noise
+        self.drafter.begin(Offer(self.budget, noise, self._draws and needs.draws))
 
     def decode(self, seq: Sequence) -> Steps:
+        drafter, budget = self.drafter, self.budget
         while not seq.finished:
             # The last free place is for the token that the verification itself yields.
-            limit = min(self.budget.limit(seq), seq.room - 1)
+            limit = min(budget.limit(seq), seq.room - 1)
             tree = EMPTY
             if limit > 0:
-                tree = yield from self.drafter.propose(seq, limit)
+                tree = yield from drafter.propose(seq, limit)
                 tree = tree.clip(seq.room - 1)
-            # A drafter says ``whole`` where rows that seem to be worth nothing feed it.
-            if not (limit > 0 and getattr(self.drafter, "whole", False)):
-                tree = self.forced.join(seq, tree if self.reads_draws else tree.determined())
+            if not (limit > 0 and drafter.whole):
+                tree = self.forced.join(seq, tree if self._draws else tree.determined())
                 if limit > 0 or len(tree):
-                    tree = self.budget.cut(seq, tree)
-            hidden = getattr(self.drafter, "hidden", ())
-            if self.budget.reads_target:
-                hidden = (*hidden, LAST)
+                    tree = budget.cut(seq, tree)
+            hidden = (*drafter.hidden, LAST) if budget.reads_target else drafter.hidden
             # The trace keeps the forward's tree: not the rows of q with it.
             reply = yield Forward(seq.pending, tree=tree.determined(), hidden=hidden)
             verdict = self.verify(seq, tree, reply)
-            if self.budget.reads_target:
-                self.budget.see_target(seq, tree, reply, verdict)
-            everything = getattr(self.drafter, "observes_all", False)
-            self.drafter.observe(seq, *self.forced.observe(tree, reply, verdict, everything))
-            self.budget.observe(tree, verdict)
+            if budget.reads_target:
+                budget.see_target(seq, tree, reply, verdict)
+            drafter.observe(seq, *self.forced.observe(tree, reply, verdict, self._all_rows))
+            budget.observe(tree, verdict)
             seq.commit(verdict)

@@ -6,50 +6,42 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from paradecode.core.decoder import Decoder, Guarantee
+from paradecode.core.decoder import Decoder, Guarantee, weakest
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.draft.budgets import (
-    BUDGETS,
-    Budget,
-    CostCurve,
-    Delayed,
-    SpecDecPP,
-)
-from paradecode.methods.draft.budgets.residual_head import open_head
-from paradecode.methods.draft.budgets.tree_selector import open_selector
-from paradecode.methods.draft.loop import Drafter, DraftVerify, grows
-from paradecode.methods.draft.verifiers import VERIFIERS
-from paradecode.methods.registry import (
-    Method,
-    choice,
-    local_path,
-    parameter,
-    parameters_of,
-    register,
-    told,
-)
+from paradecode.methods.draft.budgets.base import Budget
+from paradecode.methods.draft.loop import MAX_DRAFT, Drafter, DraftVerify
+from paradecode.methods.draft.verifiers.coupled import Verifier
+from paradecode.methods.parameters import local_path, parameter, part
+from paradecode.methods.parts import Method, declare, make, parameters_of, read, register, told
 
-Class = TypeVar("Class", bound=type)
-MAX_DRAFT = 64
-VERIFIER = "coupled"
+Class = TypeVar("Class", bound=type[Drafter])
+BUDGET, VERIFIER = "auto", "coupled"
+
+OLD_NAMES = {
+    "threshold": (None, "threshold"),
+    "acceptance_head": ("specdec++", "head"),
+    "tree_selector": ("delayed", "selector"),
+}
+"""Settings of the loop that are now a budget's own -> the budget (None: any) and its setting."""
 
 
 @dataclass
-class LoopSettings:
+class DraftSettings:
     """What every draft-and-verify method lets users set."""
 
     num_speculative_tokens: int = parameter(8, 0, MAX_DRAFT, "most draft tokens in one forward")
-    budget: str = choice("auto", tuple(BUDGETS), "auto verifies what pays, fixed all")
+    budget: str = part(BUDGET, "budget", "auto verifies what pays, fixed all")
     threshold: float = parameter(0.4, 0.0, 1.0, "confidence: least sure; specdec++: most risk")
     acceptance_head: str = local_path("head for specdec++, by `paradecode train acceptance-head`")
     tree_selector: str = local_path("selector for delayed, by `paradecode train tree-selector`")
-    verifier: str = choice(VERIFIER, tuple(VERIFIERS), "rule that accepts draft tokens")
+    verifier: str = part(VERIFIER, "verifier", "rule that accepts draft tokens")
 
 
 def drafter(
     name: str,
     *,
     paper: str,
+    guarantee: Guarantee = "exact",
     arxiv: str | None = None,
     url: str | None = None,
     training: str = "none",
@@ -61,6 +53,8 @@ def drafter(
 
     Args:
         paper, arxiv, url: where the method comes from.
+        guarantee: what the output has in common with plain decoding, under a verifier that keeps
+            it; drafts that are verified change nothing.
         training: what has to be trained first.
         aliases: other names for the method; ``names`` maps other engines' settings to ours.
         models: names of the models that it needs beside the target.
@@ -70,23 +64,23 @@ def drafter(
         own = parameters_of(cls)
 
         def build(**settings: Any) -> Decoder:
-            mine = {p.name: settings[p.name] for p in own if p.name in settings}
-            loop = LoopSettings(**{key: v for key, v in settings.items() if key not in mine})
-            return assemble(cls(**mine), loop, name)
+            mine = {p.name: settings.pop(p.name) for p in own if p.name in settings}
+            return assemble(name, cls(**mine), settings)
 
         build.__module__ = cls.__module__  # Where the method lives.
 
+        declare("drafter", name, guarantee=guarantee, paper=paper, arxiv=arxiv, url=url)(cls)
         register(
             Method(
                 name=name,
                 family="autoregressive",
-                guarantee="exact",
+                guarantee=guarantee,
                 training=training,
                 paper=paper,
                 arxiv=arxiv,
                 url=url,
                 **told(cls.__doc__),
-                parameters=(*own, *parameters_of(LoopSettings)),
+                parameters=(*own, *parameters_of(DraftSettings)),
                 aliases=aliases,
                 names=names or {},
                 build=build,
@@ -99,32 +93,42 @@ def drafter(
     return add
 
 
-def assemble(drafter: Drafter, loop: LoopSettings, name: str) -> DraftVerify:
-    """The drafter of the method ``name`` with the loop's other parts."""
-    budget = BUDGETS[loop.budget](loop.num_speculative_tokens, loop.threshold)
-    if loop.acceptance_head:
-        if not isinstance(budget, SpecDecPP):
-            raise InvalidInput("acceptance_head", loop.budget, "use it with budget='specdec++'")
-        budget.head = open_head(loop.acceptance_head)
-        _needs_rows(budget, drafter, "acceptance_head", loop.acceptance_head)
-    if loop.tree_selector:
-        if not isinstance(budget, Delayed):
-            raise InvalidInput("tree_selector", loop.budget, "use it with budget='delayed'")
-        budget.selector = open_selector(loop.tree_selector, MAX_DRAFT)
-        _needs_rows(budget, drafter, "tree_selector", loop.tree_selector)
-    if isinstance(budget, CostCurve):
-        budget.drafter = name
-    verifier = VERIFIERS[loop.verifier]
-    if loop.verifier == VERIFIER and hasattr(drafter, "shares_noise"):
-        drafter.shares_noise = True  # Only this verifier lets a draft look at the target's noise.
-    return DraftVerify(drafter, budget, verifier, verifier.reads_draws)
+def assemble(method: str, drafter: Drafter, settings: Mapping[str, Any]) -> DraftVerify:
+    """A drafter with a budget and a verifier.
+
+    Args:
+        method: name of the method, for whatever its requests share.
+        settings: of :class:`DraftSettings`, those that were given.
+
+    Raises:
+        InvalidInput: for settings that do not go together.
+    """
+    budget = _budget(settings)
+    budget.begin(method, drafter.needs)
+    verify: Verifier = make("verifier", settings.get("verifier", VERIFIER))
+    return DraftVerify(drafter, budget, verify)
 
 
-def _needs_rows(budget: Budget, drafter: Drafter, field: str, path: str) -> None:
-    if budget.reads_draft and not grows(drafter):
-        fix = "it reads a draft model's states: use it with a method that drafts with a model"
-        raise InvalidInput(field, path, fix)
+def _budget(settings: Mapping[str, Any]) -> Budget:
+    chosen, own = read("budget", "budget", settings.get("budget", BUDGET))
+    takes = [entry.name for entry in chosen.parameters]
+    for old, (owner, name) in OLD_NAMES.items():
+        value = settings.get(old, "")
+        if value == "":
+            continue
+        if owner not in (None, chosen.name):
+            raise InvalidInput(old, chosen.name, f"use it with budget='{owner}'")
+        if name in own:
+            raise InvalidInput(old, value, f"it is {name} of {chosen.name}: give one of them")
+        if name in takes:
+            own[name] = value
+    count = settings.get("num_speculative_tokens", DraftSettings.num_speculative_tokens)
+    budget: Budget = chosen.build(count=count, **own)
+    return budget
 
 
 def guarantee_under(settings: Mapping[str, Any]) -> Guarantee:
-    return VERIFIERS[settings.get("verifier", VERIFIER)].guarantee
+    """What a budget and a verifier leave of a method's guarantee."""
+    verifier, _ = read("verifier", "verifier", settings.get("verifier", VERIFIER))
+    budget, _ = read("budget", "budget", settings.get("budget", BUDGET))
+    return weakest(verifier.guarantee, budget.guarantee)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from paradecode.core.decoder import Steps
 from paradecode.core.request import Forward
 from paradecode.core.sequence import Sequence
 from paradecode.core.tree import EMPTY
-from paradecode.methods.draft.verifiers import coupled
-from paradecode.methods.registry import Method, register, told
+from paradecode.methods.draft.verifiers.coupled import coupled
+from paradecode.methods.parts import method
 
 
+@method("greedy", paper="plain autoregressive decoding", aliases=("none", "plain", "sample"))
+@dataclass
 class Plain:
     """One token a forward; what this emits is what ``exact`` methods must emit.
 
@@ -20,21 +24,3 @@ class Plain:
         while not seq.finished:
             reply = yield Forward(seq.pending)
             seq.commit(coupled(seq, EMPTY, reply))
-
-
-register(
-    Method(
-        name="greedy",
-        family="autoregressive",
-        guarantee="exact",
-        training="none",
-        paper="plain autoregressive decoding",
-        arxiv=None,
-        url=None,
-        **told(Plain.__doc__),
-        parameters=(),
-        aliases=("none", "plain", "sample"),
-        names={},
-        build=Plain,
-    )
-)

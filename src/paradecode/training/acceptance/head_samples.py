@@ -23,13 +23,10 @@ from paradecode.core.sequence import Verdict
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.llm import LLM
 from paradecode.measure.prompts import Item
-from paradecode.methods.draft.budgets import accepted_path
 from paradecode.methods.draft.budgets.acceptance_head import features
-from paradecode.methods.draft.budgets.base import path_to
-from paradecode.methods.draft.budgets.fixed import Fixed
+from paradecode.methods.draft.budgets.base import Budget, accepted_path, path_to
 from paradecode.methods.draft.budgets.residual_head import ESTIMATES, STATES
 from paradecode.methods.draft.budgets.states import DraftRows
-from paradecode.methods.draft.loop import grows
 from paradecode.methods.registry import Spec
 from paradecode.methods.tensor_file import MOST_BYTES, checked, load_tensors, save_tensors
 from paradecode.training.acceptance.workload import Progress, draft_size, drafting, play
@@ -67,7 +64,7 @@ class HeadSamples:
 
 
 @dataclass
-class HeadRecorder(Fixed):
+class HeadRecorder(Budget):
     """Drafts of the full size; keeps each judged token whose row is known.
 
     Attributes:
@@ -81,9 +78,8 @@ class HeadRecorder(Fixed):
     _states: dict[tuple[int, ...], tuple[Array, float]] = field(default_factory=dict)
     _logits: dict[int, Logits] = field(default_factory=dict)
 
-    @property
-    def reads_draft(self) -> bool:
-        return self.reads == STATES
+    def __post_init__(self) -> None:
+        self.reads_draft = self.reads == STATES
 
     def limit(self, seq: LiveSequence) -> int:
         self._states, self._logits = {}, {}
@@ -127,7 +123,7 @@ def record_head_samples(
 ) -> HeadSamples:
     """Decode a workload with full drafts of ``spec``'s method and keep what became of them."""
     decoder = drafting(spec)
-    reads = STATES if grows(decoder.drafter) else ESTIMATES
+    reads = STATES if decoder.drafter.needs.levels else ESTIMATES
     names = {item.prompt: number for number, item in enumerate(items)}
     rows: list[tuple[Array, float, float, float]] = []
 

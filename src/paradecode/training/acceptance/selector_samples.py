@@ -24,8 +24,7 @@ from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.llm import LLM
 from paradecode.measure.prompts import Item
 from paradecode.methods.draft.budgets.actions import BRANCHES
-from paradecode.methods.draft.budgets.base import Seconds
-from paradecode.methods.draft.budgets.fixed import Fixed
+from paradecode.methods.draft.budgets.base import Budget, Seconds
 from paradecode.methods.draft.budgets.situations import Situations
 from paradecode.methods.draft.budgets.states import DraftRows
 from paradecode.methods.draft.budgets.tree_selector import (
@@ -34,7 +33,6 @@ from paradecode.methods.draft.budgets.tree_selector import (
     Situation,
     choices,
 )
-from paradecode.methods.draft.loop import grows
 from paradecode.methods.registry import Spec
 from paradecode.methods.tensor_file import MOST_BYTES, checked, load_tensors, save_tensors
 from paradecode.training.acceptance.selector_labels import seconds_of, tokens_of
@@ -75,7 +73,7 @@ class SelectorSamples:
 
 
 @dataclass
-class TextRecorder(Fixed):
+class TextRecorder(Budget):
     """Drafts one level, verifies none of it: plain decoding, with the draft model looking on."""
 
     rows: list[Situation | None]
@@ -88,13 +86,8 @@ class TextRecorder(Fixed):
     _children: list[int] | None = None
     _situation: Situation | None = None
 
-    @property
-    def reads_draft(self) -> bool:
-        return True
-
-    @property
-    def reads_target(self) -> bool:
-        return True
+    def __post_init__(self) -> None:
+        self.reads_draft = self.reads_target = True
 
     def limit(self, seq: LiveSequence) -> int:
         self._children = self._situation = None
@@ -146,7 +139,8 @@ def record_selector_samples(
     """
     decoder = drafting(spec)
     count = draft_size(decoder)
-    if not grows(decoder.drafter) or getattr(decoder.drafter, "width", BRANCHES) < 2 or count < 1:
+    settings = {entry.name: entry.default for entry in spec.method.parameters} | dict(spec.settings)
+    if not decoder.drafter.needs.levels or settings.get("width", BRANCHES) < 2 or count < 1:
         fix = "name a method that drafts with a model, with width=4 and num_speculative_tokens"
         raise InvalidInput("--decoder", str(spec), fix)
     names = {item.prompt: number for number, item in enumerate(items)}

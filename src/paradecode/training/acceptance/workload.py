@@ -16,7 +16,7 @@ from paradecode.core.sampling import SamplingParams
 from paradecode.engine.request import GenerationRequest
 from paradecode.llm import LLM
 from paradecode.measure.prompts import DEFAULT_FILE, Item, Messages, load_prompts, make_items
-from paradecode.methods.draft.budgets import Budget, Fixed
+from paradecode.methods.draft.budgets.base import Budget
 from paradecode.methods.draft.loop import DraftVerify
 from paradecode.methods.registry import Spec
 
@@ -82,7 +82,6 @@ def drafting(spec: Spec) -> DraftVerify:
 
 def draft_size(decoder: DraftVerify) -> int:
     """The most nodes of its drafts."""
-    assert isinstance(decoder.budget, Fixed)  # As all budgets of the registry are.
     return decoder.budget.count
 
 

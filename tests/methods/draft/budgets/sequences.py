@@ -10,7 +10,7 @@ import numpy as np
 from paradecode.core.logits import ArrayLogits
 from paradecode.core.sequence import Verdict
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
-from paradecode.methods.draft.budgets import Budget
+from paradecode.methods.draft.budgets.base import Budget
 
 LOGITS = ArrayLogits(np.zeros((1, 4)))
 

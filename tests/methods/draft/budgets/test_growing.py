@@ -11,20 +11,18 @@ from hypothesis import strategies as st
 from sequences import Asked, grown, verdict
 
 from paradecode.core.tree import ROOT, Drawn, Mode, TokenTree
-from paradecode.methods.draft.budgets import (
-    Confidence,
-    CostCurve,
-    DySpec,
-    Fixed,
-    Hardware,
-    SpecDecPP,
-)
 from paradecode.methods.draft.budgets.acceptance_head import (
     AcceptanceHead,
     AcceptanceLog,
     features,
 )
+from paradecode.methods.draft.budgets.auto import AutoBudget
+from paradecode.methods.draft.budgets.base import Budget
 from paradecode.methods.draft.budgets.calibration import Calibration
+from paradecode.methods.draft.budgets.confidence import Confidence
+from paradecode.methods.draft.budgets.dyspec import DySpec
+from paradecode.methods.draft.budgets.hardware import Hardware
+from paradecode.methods.draft.budgets.specdec import SpecDecPP
 
 
 def chances(seed: int, width: int = 3):
@@ -50,7 +48,7 @@ def best_sum(estimates, count: int, deepest: int) -> float:
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 5))
 def test_growing_by_the_fixed_rule_gives_the_best_tree(seed, count):
-    tree, _ = grown(Fixed(count), Asked(), chances(seed))
+    tree, _ = grown(Budget(count), Asked(), chances(seed))
     assert len(tree) == count
     assert float(tree.reach.sum()) == pytest.approx(best_sum(chances(seed), count, count), rel=1e-4)
 
@@ -59,13 +57,13 @@ def test_growing_by_the_fixed_rule_gives_the_best_tree(seed, count):
 @given(st.integers(0, 10**6), st.integers(2, 5))
 def test_dyspec_takes_what_is_likely_and_is_greedy_among_it(seed, count):
     tree, _ = grown(DySpec(count), Asked(), chances(seed))
-    best, _ = grown(Fixed(count), Asked(), chances(seed))
+    best, _ = grown(Budget(count), Asked(), chances(seed))
     likely = sorted((r for r in best.reach.tolist() if r > 1 / count), reverse=True)
     assert sorted(tree.reach.tolist(), reverse=True) == pytest.approx(likely)
 
 
 def test_sure_drafts_grow_into_chains():
-    tree, forwards = grown(Fixed(6), Asked(), lambda path: np.array([0.97, 0.01, 0.01]))
+    tree, forwards = grown(Budget(6), Asked(), lambda path: np.array([0.97, 0.01, 0.01]))
     assert tree.is_chain
     assert forwards == 6
 
@@ -129,7 +127,7 @@ def test_hardware_takes_the_size_that_pays_on_average():
 def test_auto_spends_a_draft_forward_only_when_it_promises_more_than_it_costs():
     seq = Asked(curve=lambda rows: 1.0 + 0.05 * rows)
     lengths = [
-        len(grown(CostCurve(8), seq, lambda path: np.array([0.8]), price)[0])
+        len(grown(AutoBudget(8), seq, lambda path: np.array([0.8]), price)[0])
         for price in (0.0, 0.2, 0.5, 3.0)
     ]
     assert lengths == sorted(lengths, reverse=True)
@@ -139,7 +137,7 @@ def test_auto_spends_a_draft_forward_only_when_it_promises_more_than_it_costs():
 
 def test_auto_rests_from_a_hopeless_drafter_and_comes_back_when_it_is_good():
     """Seconds over what plain decoding takes, for a drafter that costs half a forward a token."""
-    seq, budget = Asked(curve=lambda rows: 1.0 + 0.05 * rows), CostCurve(6)
+    seq, budget = Asked(curve=lambda rows: 1.0 + 0.05 * rows), AutoBudget(6)
     plain = seq.curve(1)
 
     def steps(count: int, good: bool) -> tuple[float, int, int]:
@@ -166,7 +164,7 @@ def test_auto_rests_from_a_hopeless_drafter_and_comes_back_when_it_is_good():
 def test_auto_looks_past_a_step_of_the_cost_curve():
     """The second row costs as much as the seven after it: one node never pays, several do."""
     seq = Asked(curve=lambda rows: 1.0 if rows == 1 else 1.9)
-    tree, _ = grown(CostCurve(8), seq, lambda path: np.array([0.85]), 0.01)
+    tree, _ = grown(AutoBudget(8), seq, lambda path: np.array([0.85]), 0.01)
     assert len(tree) == 8
 
 
@@ -189,7 +187,7 @@ def test_calibration_corrects_both_ways_and_forgets():
 def test_sampled_trees_are_cut_in_drawing_order():
     drawn = {ROOT: Drawn(Mode.SWOR, np.arange(4), np.full(4, 0.25))}
     tree = TokenTree(np.array([3, 1, 2]), np.array([-1] * 3), np.array([0.1, 0.2, 0.9]), drawn)
-    for budget in (Fixed(2), CostCurve(2), Confidence(2), SpecDecPP(2), Hardware(2)):
+    for budget in (Budget(2), AutoBudget(2), Confidence(2), SpecDecPP(2), Hardware(2)):
         budget.limit(Asked())
         kept = budget.cut(Asked(), tree)
         assert kept.tokens.tolist() == [3, 1]

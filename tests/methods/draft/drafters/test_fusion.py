@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from paradecode.core.errors import InvalidInput
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
-from paradecode.methods.draft.fuse import Fused, Fusion, share
+from paradecode.methods.draft.fuse import Fused
+from paradecode.methods.draft.joining import share
 from paradecode.methods.draft.verifiers import coupled
-from paradecode.methods.registry import parse
+from paradecode.methods.registry import Spec, parse
 from paradecode.testing.conformance import check
 
 
@@ -126,7 +127,7 @@ def test_two_are_about_as_good_as_the_better_one():
 
 def test_specs():
     spec = parse("suffix(min_token_prob=0.2) + token-recycling(k=4, num_speculative_tokens=5)")
-    assert isinstance(spec, Fusion)
+    assert isinstance(spec, Spec)
     assert spec.settings == {"num_speculative_tokens": 5}
     assert [part.method.name for part in spec.parts] == ["suffix", "token-recycling"]
     assert spec.parts[1].settings == {"k": 4}

@@ -12,7 +12,8 @@ from paradecode.core.logits import ArrayLogits
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.sequence import Verdict
 from paradecode.core.tree import ROOT, TokenTree
-from paradecode.methods.draft.budgets import CostCurve, Fixed
+from paradecode.methods.draft.budgets.auto import AutoBudget
+from paradecode.methods.draft.budgets.base import Budget
 from paradecode.methods.draft.odds import MEMORY, Odds
 from paradecode.methods.registry import parse
 
@@ -34,7 +35,7 @@ def trees(draw: st.DrawFn) -> TokenTree:
 
 @given(trees(), st.integers(0, 12))
 def test_fixed_keeps_the_best(tree, count):
-    kept = Fixed(count).cut(FakeSequence([0]), tree)
+    kept = Budget(count).cut(FakeSequence([0]), tree)
     assert kept.tokens.tolist() == tree.best(count).tokens.tolist()
 
 
@@ -44,7 +45,7 @@ def test_cost_curve_maximises_tokens_per_second(tree, count, steps, neighbours):
     curve = np.concatenate([[np.inf], 1.0 + np.cumsum(steps)])
     seq = FakeSequence([0], curve=lambda rows: float(curve[rows]))
     seq.neighbours = neighbours
-    kept = CostCurve(count).cut(seq, tree)
+    kept = AutoBudget(count).cut(seq, tree)
 
     def speed(part: TokenTree) -> float:
         return (neighbours + 1 + part.reach.sum()) / curve[1 + len(part)]
@@ -56,25 +57,25 @@ def test_cost_curve_maximises_tokens_per_second(tree, count, steps, neighbours):
 
 def test_without_measurements_everything_is_verified():
     tree = TokenTree.chain([1, 2, 3], [0.01] * 3)
-    assert len(CostCurve(8).cut(FakeSequence([0]), tree)) == 3
-    assert len(CostCurve(2).cut(FakeSequence([0]), tree)) == 2
+    assert len(AutoBudget(8).cut(FakeSequence([0]), tree)) == 3
+    assert len(AutoBudget(2).cut(FakeSequence([0]), tree)) == 2
 
 
 def test_free_rows_are_all_used_and_dear_ones_are_not():
     tree = TokenTree.chain(range(6), [0.5] * 6)
-    assert len(CostCurve(6).cut(FakeSequence([0], curve=lambda rows: 1.0), tree)) == 6
-    assert len(CostCurve(6).cut(FakeSequence([0], curve=float), tree)) == 0
+    assert len(AutoBudget(6).cut(FakeSequence([0], curve=lambda rows: 1.0), tree)) == 6
+    assert len(AutoBudget(6).cut(FakeSequence([0], curve=float), tree)) == 0
 
 
 def test_a_refused_drafter_is_tried_now_and_then():
-    budget, seq = CostCurve(6, patience=5), FakeSequence([0], curve=float)
+    budget, seq = AutoBudget(6, patience=5), FakeSequence([0], curve=float)
     tree = TokenTree.chain(range(6), [0.5] * 6)
     sizes = [len(budget.cut(seq, tree)) for _ in range(15)]
     assert sizes == [0, 0, 0, 0, 1] * 3
 
 
 def test_broken_promises_make_it_careful_and_kept_ones_bold():
-    budget = CostCurve(6)
+    budget = AutoBudget(6)
     seq = FakeSequence([0], curve=lambda rows: 1.0 + 0.3 * rows)
     tree = TokenTree.chain(range(6), [0.9] * 6)
     start = len(budget.cut(seq, tree))

@@ -12,7 +12,7 @@ from paradecode.core.errors import DecoderError, InvalidInput
 from paradecode.core.vocabulary import Vocabulary
 from paradecode.engine.cost import CostCurve
 from paradecode.llm import LLM
-from paradecode.methods.draft.budgets import BUDGETS
+from paradecode.methods.parts import known
 from paradecode.methods.registry import parse
 from paradecode.models.tiny import tiny_checkpoint
 
@@ -41,7 +41,7 @@ def test_every_method_gives_the_plain_output_in_one_batch(seed, temperature):
         assert sequence.output == plain.output, spec
 
 
-@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize("budget", known("budget"))
 def test_every_budget_gives_the_plain_output(budget):
     spec = {"method": "draft-model", "budget": budget}
     eng = engine(TARGET, tiny_checkpoint("llama", seed=0))

@@ -15,7 +15,7 @@ from paradecode.methods.draft.drafters.del_ import Exits
 from paradecode.methods.draft.drafters.layer_skip import LayerSkip, first, spread
 from paradecode.methods.draft.drafters.swift import Search, runs_of
 from paradecode.methods.draft.drafters.tree_draft import Source
-from paradecode.methods.draft.method import LoopSettings, assemble
+from paradecode.methods.draft.method import assemble
 from paradecode.methods.draft.verifiers import coupled
 from paradecode.methods.registry import parse
 from paradecode.models.tiny import tiny_checkpoint
@@ -125,12 +125,11 @@ def test_halves_that_are_all_are_always_right(temperature):
     class Halved(LayerSkip):
         def propose(self, seq, limit):
             layers = tuple(Half(n, part) for n in range(6) for part in ("attention", "mlp"))
-            self._draft.shares_noise = self.shares_noise
-            tree = yield from self._draft.propose(seq, limit, Source(layers=layers), self.budget, 1)
+            tree = yield from self._draft.propose(seq, limit, Source(layers=layers), self.offer, 1)
             return tree
 
     (sequence,) = serve(
-        engine(DEEP), [lambda: assemble(Halved(), LoopSettings(), "halved")],
+        engine(DEEP), [lambda: assemble("halved", Halved(), {})],
         temperature=temperature, ignore_eos=True,
     )  # fmt: skip
     assert sequence.stats.drafted > 20

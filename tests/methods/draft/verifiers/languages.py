@@ -15,7 +15,27 @@ from typing import TypeVar
 import numpy as np
 
 from paradecode.core.tree import ROOT, Drawn, Mode, TokenTree
-from paradecode.methods.draft.verifiers.rule import Chance, Rule, run
+from paradecode.methods.draft.verifiers.rule import (
+    Chance,
+    Row,
+    Rule,
+    SamplingVerifier,
+    TopDown,
+    run,
+)
+from paradecode.methods.parts import known, make
+
+VERIFIERS = {name: make("verifier", name) for name in known("verifier")}
+RULES = {name: v.rule for name, v in VERIFIERS.items() if isinstance(v, SamplingVerifier)}
+"""The rules of the sampling verifiers: pure functions of (rows of p, tree, chance)."""
+
+
+def top_down(level: Callable[[Row, int, TokenTree, Chance], tuple[int | None, int]]) -> Rule:
+    """The rule that a top-down verifier makes of ``level``."""
+    verifier = TopDown()
+    vars(verifier)["level"] = level
+    return verifier.rule
+
 
 V = 3
 Word = tuple[int, ...]

@@ -9,9 +9,7 @@ import sys
 from statistics import mean
 
 from builders import BUILDERS
-from languages import Language, distance, drafts, emitted, expected_length
-
-from paradecode.methods.draft.verifiers import RULES
+from languages import RULES, Language, distance, drafts, emitted, expected_length
 
 SHOWN = {
     "chain": "rejection block traversal nss",

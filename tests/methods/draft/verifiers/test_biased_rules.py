@@ -8,16 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from builders import BUILDERS
-from languages import Language, Rule, distance, drafts, emitted, words_of
+from languages import RULES, Language, Rule, distance, drafts, emitted, top_down, words_of
 
 from paradecode.core.tree import ROOT, Drawn, Mode, TokenTree
-from paradecode.methods.draft.verifiers import RULES
 from paradecode.methods.draft.verifiers.rule import (
     Accepted,
     Chance,
     Rows,
     residual,
-    top_down,
     without,
 )
 

@@ -7,6 +7,8 @@ from functools import cache
 import pytest
 from builders import BUILDERS
 from languages import (
+    RULES,
+    VERIFIERS,
     Disjoint,
     Language,
     Law,
@@ -20,7 +22,8 @@ from languages import (
 )
 
 from paradecode.core.tree import TokenTree
-from paradecode.methods.draft.verifiers import RULES, VERIFIERS
+from paradecode.methods.draft.verifiers.recursive import SpecInfer
+from paradecode.methods.parts import known
 
 EXACT = 1e-12
 DISTINCT = ("rejection", "rsd", "naive-tree", "nss", "block", "traversal", "spectr")
@@ -42,11 +45,10 @@ all_builders = pytest.mark.parametrize("builder", BUILDERS)
 
 
 def test_the_rules_under_test_are_all_that_promise_the_law():
-    promised = {
-        RULES[name] for name, entry in VERIFIERS.items() if entry.guarantee == "distribution"
-    }
-    assert promised == {RULES[name] for name in DISTINCT}
-    assert RULES["specinfer"] is RULES["rsd"]
+    entries = known("verifier").items()
+    promised = {name for name, entry in entries if entry.guarantee == "distribution"}
+    assert promised == {*DISTINCT, "specinfer"}
+    assert type(VERIFIERS["rsd"]).level is SpecInfer.level
 
 
 @all_builders

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from languages import VERIFIERS
 
 from paradecode.core.drawing import distribution, draw, draw_pooled
 from paradecode.core.errors import BackendError, DecoderError, InvalidInput
@@ -13,13 +14,14 @@ from paradecode.core.logits import ArrayLogits
 from paradecode.core.request import Reply
 from paradecode.core.sampling import Sampler, SamplingParams
 from paradecode.core.tree import EMPTY, ROOT, Drawn, Mode, TokenTree, TreeBuilder
-from paradecode.methods.draft.verifiers import VERIFIERS, coupled
-from paradecode.methods.draft.verifiers.rule import Noise, verifier
+from paradecode.methods.draft.verifiers import coupled
+from paradecode.methods.draft.verifiers.rule import Noise, SamplingVerifier
+from paradecode.methods.parts import known
 from paradecode.methods.registry import parse
 
 V = 12
 PROMPT = np.array([1, 2, 3], np.int32)
-SAMPLING = [name for name, entry in VERIFIERS.items() if entry.guarantee != "exact"]
+SAMPLING = [name for name, entry in known("verifier").items() if entry.guarantee != "exact"]
 PROCESSED = {"repetition_penalty": 1.3, "presence_penalty": 0.7, "frequency_penalty": 0.4,
              "logit_bias": {3: 1.5}, "min_tokens": 3, "top_p": 0.95, "min_p": 0.01}  # fmt: skip
 
@@ -114,11 +116,12 @@ def test_processors_follow_the_path_of_each_row():
         tree, reply = case(seed)
         seen: dict[int, np.ndarray] = {}
 
-        def look(p, tree, chance, seen=seen):
-            seen.update({node: p(node) for node in range(ROOT, len(tree))})
-            return [], chance.draw(p(ROOT))
+        class Looks(SamplingVerifier):
+            def rule(self, p, tree, chance, seen=seen):
+                seen.update({node: p(node) for node in range(ROOT, len(tree))})
+                return [], chance.draw(p(ROOT))
 
-        verifier(look)(sequence(seed, (4,), **PROCESSED), tree, reply)
+        Looks()(sequence(seed, (4,), **PROCESSED), tree, reply)
         for node, row in seen.items():
             there = sequence(seed, (4, *_path(tree, node)), **PROCESSED).sampler
             one = there.processed(reply.logits, node + 1, ())

@@ -21,10 +21,10 @@ from paradecode.core.tree import ROOT, Drawn, Mode, TokenTree, TreeBuilder
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
-from paradecode.methods.draft.budgets import Fixed
-from paradecode.methods.draft.loop import DraftVerify
-from paradecode.methods.draft.verifiers import VERIFIERS, verifier
-from paradecode.methods.draft.verifiers.nss import nss
+from paradecode.methods.draft.budgets.base import Budget
+from paradecode.methods.draft.loop import Drafter, DraftVerify
+from paradecode.methods.draft.verifiers.nss import NaiveSampling
+from paradecode.methods.parts import make
 from paradecode.testing.toy import LetterText, ToyBackend, toy_config
 
 CONFIG = toy_config(vocab_size=4)
@@ -49,14 +49,14 @@ def q_of(text: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
 
 
 @dataclass
-class Sampled:
+class Sampled(Drafter):
     """Draws trees of a given shape; ``twist`` makes a mistake with q of each inner node."""
 
     draw: str
     branching: tuple[int, ...]
     twist: Callable[[TokenTree, dict[int, Drawn]], TokenTree] | None = None
 
-    def propose(self, seq, limit):
+    def draft(self, seq, limit):
         builder = TreeBuilder()
         words = {ROOT: tuple(seq.tokens.tolist())}
         level = {ROOT: 1}
@@ -81,14 +81,10 @@ class Sampled:
             inner = {node for node in words if tree.children(node)}
             tree = self.twist(tree, {n: Drawn(Mode.SWOR, *q_of(words[n])) for n in inner})
         return tree
-        yield
-
-    def observe(self, seq, tree, reply, verdict):
-        pass
 
 
 def decoder(name: str, drafter: Sampled) -> Decoder:
-    return DraftVerify(drafter, Fixed(64), VERIFIERS[name], VERIFIERS[name].reads_draws)
+    return DraftVerify(drafter, Budget(64), make("verifier", name))
 
 
 def serve(make, params: list[SamplingParams], batch: int = 64) -> list[LiveSequence]:
@@ -215,16 +211,19 @@ def test_small_max_tokens_bound_the_draft():
 
 def test_a_verifier_that_reads_no_draws_lets_the_budget_cut():
     @dataclass
-    class Watch(Fixed):
+    class Watch(Budget):
         def cut(self, seq, tree):
             seen.append(tree.sampled)
             return super().cut(seq, tree)
 
-    for reads in (True, False):
+    class Reads(NaiveSampling):
+        modes = (Mode.IID,)
+
+    for verify, reads in ((Reads(), True), (NaiveSampling(), False)):
         seen: list[bool] = []
         drafter = Sampled("iid", (1,))
         serve(
-            lambda: DraftVerify(drafter, Watch(4), verifier(nss), reads),  # noqa: B023
+            lambda: DraftVerify(drafter, Watch(4), verify),  # noqa: B023
             [replace(PARAMS, seed=1)],
         )
         assert set(seen) == {reads}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.canvas.caches import CACHES
-from paradecode.methods.registry import Spec, methods, parse, written
+from paradecode.methods.parts import known, written
+from paradecode.methods.registry import Spec, methods, parse
 
 REFERENCE = "static"
 """One token a forward, nothing cached: what every ratio refers to."""
@@ -26,7 +26,7 @@ def default_methods(has_blocks: bool) -> list[str]:
     Args:
         has_blocks: the model's attention has blocks, which some caches need.
     """
-    chosen = [cache for cache in CACHES if has_blocks or cache not in NEED_BLOCKS]
+    chosen = [cache for cache in known("cache") if has_blocks or cache not in NEED_BLOCKS]
     policies = [m.name for m in methods().values() if m.family == "diffusion"]
     trained = {m.name for m in methods().values() if m.training != "none"}
     specs = [

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paradecode.methods.canvas.blocks import BLOCKS
 from paradecode.methods.canvas.blocks.base import Blocks, limit
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.view import View, Window
-from paradecode.methods.registry import parameter, text
+from paradecode.methods.parameters import parameter, text
+from paradecode.methods.parts import declare
 
 NEWLINE = "198"
 """The line feed of the vocabularies of GPT-2, Llama 3, Qwen, SmolLM2 and LLaDA."""
@@ -24,7 +24,7 @@ def read_tokens(text: str) -> np.ndarray:
     return np.array(numbers, np.int64)
 
 
-@BLOCKS.add("adaptive")
+@declare("blocks", "adaptive", paper="AdaBlock", arxiv="2509.26432")
 @dataclass
 class Adaptive(Blocks):
     """AdaBlock (arXiv 2509.26432): a block ends with the most confident delimiter just ahead.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from paradecode.methods.canvas.blocks import BLOCKS
 from paradecode.methods.canvas.blocks.base import Blocks
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.view import Window
+from paradecode.methods.parts import declare
 
 
-@BLOCKS.add("fixed")
+@declare("blocks", "fixed", paper="Large Language Diffusion Models", arxiv="2502.09992")
 @dataclass
 class FixedBlocks(Blocks):
     """Semi-autoregressive decoding: a block is finished before the next one begins.

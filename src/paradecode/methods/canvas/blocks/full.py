@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from paradecode.methods.canvas.blocks import BLOCKS
 from paradecode.methods.canvas.blocks.base import Blocks
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.view import Window
+from paradecode.methods.parts import declare
 
 
-@BLOCKS.add("full")
+@declare("blocks", "full", paper="Dream", arxiv="2508.15487")
 @dataclass
 class Full(Blocks):
     """The whole canvas is one block: Dream's way (arXiv 2508.15487)."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from paradecode.methods.canvas.blocks import BLOCKS
 from paradecode.methods.canvas.blocks.fixed import FixedBlocks
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.view import Window
+from paradecode.methods.parts import declare
 
 
-@BLOCKS.add("lead")
+@declare("blocks", "lead", paper="Fast-dLLM v2", arxiv="2509.26328")
 @dataclass
 class Lead(FixedBlocks):
     """Fixed blocks; the first position of each block of the model is decided first, and alone.

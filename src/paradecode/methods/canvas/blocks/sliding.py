@@ -7,11 +7,11 @@ from types import MappingProxyType
 
 import numpy as np
 
-from paradecode.methods.canvas.blocks import BLOCKS
 from paradecode.methods.canvas.blocks.base import Blocks, limit
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.view import Window
-from paradecode.methods.registry import parameter
+from paradecode.methods.parameters import parameter
+from paradecode.methods.parts import declare
 
 LEFT = (
     "tokens that the window has left would stay cached as the masks that they were; "
@@ -20,7 +20,7 @@ LEFT = (
 """Why the dual cache does not go with it."""
 
 
-@BLOCKS.add("sliding")
+@declare("blocks", "sliding", paper="Deferred Commitment Decoding", arxiv="2601.02076")
 @dataclass
 class Sliding(Blocks):
     """The first masks of the canvas, wherever they are: an unsure position holds nothing up.

@@ -1,8 +1,1 @@
-"""CacheRule rules by name; every module of this folder is loaded, and registers what it holds."""
-
-from __future__ import annotations
-
-from paradecode.methods.canvas.caches.base import CacheRule
-from paradecode.methods.canvas.parts import Parts
-
-CACHES: Parts[CacheRule] = Parts("cache", __name__, __path__)
+"""Caches, one a file: which keys and values are not computed anew."""

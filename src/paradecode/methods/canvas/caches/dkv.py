@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from paradecode.methods.canvas.caches import CACHES
 from paradecode.methods.canvas.caches.base import CacheRule, RowPlan, everything
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.view import Window
-from paradecode.methods.registry import parameter
+from paradecode.methods.parameters import parameter
+from paradecode.methods.parts import declare
 
 
-@CACHES.add("dkv")
+@declare("cache", "dkv", guarantee="lossy", paper="dKV-Cache", arxiv="2505.15781")
 @dataclass
 class DelayedKV(CacheRule):
-    """dKV-CacheRule-Decode (arXiv 2505.15781): keys and values change most when a mask is decided.
+    """dKV-Cache-Decode (arXiv 2505.15781): keys and values change most when a mask is decided.
 
     So they are taken from the first forward that reads the real token, and kept until the next
     forward of everything. All masks of the canvas are computed in every forward. The first two

@@ -8,17 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.noise import Purpose, key, uniform
-from paradecode.methods.canvas.caches import CACHES
 from paradecode.methods.canvas.caches.base import CacheRule, Marks, RowPlan, everything, some
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.view import Decision, View, Window
-from paradecode.methods.registry import choice, parameter
+from paradecode.methods.parameters import choice, parameter
+from paradecode.methods.parts import declare
 
 
-@CACHES.add("dkv_greedy")
+@declare("cache", "dkv_greedy", guarantee="lossy", paper="dKV-Cache", arxiv="2505.15781")
 @dataclass
 class GreedyDelayedKV(CacheRule):
-    """dKV-CacheRule-Greedy (arXiv 2505.15781): a forward costs a few rows, whatever the length.
+    """dKV-Cache-Greedy (arXiv 2505.15781): a forward costs a few rows, whatever the length.
 
     It computes the tokens that were just decided, the masks that are next, and the ``neighbours``
     masks nearest to each of those; the keys and values of all else, other masks included, are from

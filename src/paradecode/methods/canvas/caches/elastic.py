@@ -10,19 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.request import Forward, Overwrite, Reply
-from paradecode.methods.canvas.caches import CACHES
 from paradecode.methods.canvas.caches.base import CacheRule, RowPlan, everything, first_masks
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.view import Window
-from paradecode.methods.registry import parameter
+from paradecode.methods.parameters import parameter
+from paradecode.methods.parts import declare
 
 EMPTY = np.empty(0, np.int32)
 
 
-@CACHES.add("elastic")
+@declare("cache", "elastic", guarantee="lossy", paper="Elastic-Cache", arxiv="2510.14973")
 @dataclass
 class ElasticCache(CacheRule):
-    """Elastic-CacheRule (arXiv 2510.14973): each forward decides from which layer on to refresh.
+    """Elastic-Cache (arXiv 2510.14973): each forward decides from which layer on to refresh.
 
     A forward computes the next ``window`` masks, the tokens that were just decided, and ``track``
     decided ones. If what a layer adds to one of the latter has another direction than it had (a

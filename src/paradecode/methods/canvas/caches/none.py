@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from paradecode.methods.canvas.caches import CACHES
 from paradecode.methods.canvas.caches.base import CacheRule, RowPlan, everything
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.view import Window
+from paradecode.methods.parts import declare
 
 
-@CACHES.add("none")
+@declare("cache", "none")
 @dataclass
 class NoCache(CacheRule):
     """Every forward computes every row."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from paradecode.methods.canvas.caches import CACHES
 from paradecode.methods.canvas.caches.base import CacheRule, RowPlan, everything, marks, some
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.view import Window
-from paradecode.methods.registry import parameter
+from paradecode.methods.parameters import parameter
+from paradecode.methods.parts import declare
 
 
-@CACHES.add("prefix")
+@declare("cache", "prefix", guarantee="lossy", paper="Fast-dLLM", arxiv="2505.22618")
 @dataclass
 class PrefixCache(CacheRule):
     """Fast-dLLM's prefix cache (arXiv 2505.22618); exact for models with blocks of their own.

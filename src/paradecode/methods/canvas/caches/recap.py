@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paradecode.methods.canvas.caches import CACHES
 from paradecode.methods.canvas.caches.base import CacheRule, RowPlan, everything, some
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.view import Decision, View, Window
-from paradecode.methods.registry import parameter
+from paradecode.methods.parameters import parameter
+from paradecode.methods.parts import declare
 
 
-@CACHES.add("recap")
+@declare("cache", "recap", guarantee="lossy", paper="ReCAP", arxiv="2505.19089")
 @dataclass
 class Recap(CacheRule):
     """ReCAP (arXiv 2505.19089): a forward of everything chooses a group, and local ones fill it.

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.canvas.caches import CACHES
 from paradecode.methods.canvas.caches.base import CacheRule, RowPlan, exact_prefix, marks
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.view import Window
+from paradecode.methods.parts import declare
 
 
-@CACHES.add("two_level")
+@declare("cache", "two_level", guarantee="lossy", paper="Fast-dLLM v2", arxiv="2509.26328")
 @dataclass
 class TwoLevelCache(CacheRule):
     """Fast-dLLM v2's caches (arXiv 2509.26328): of finished blocks, and of the rest of this one.

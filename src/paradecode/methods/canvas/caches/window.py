@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.canvas.caches import CACHES
 from paradecode.methods.canvas.caches.base import CacheRule, Marks, RowPlan, first_masks
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.view import Window
-from paradecode.methods.registry import parameter
+from paradecode.methods.parameters import parameter
+from paradecode.methods.parts import declare
 
 
-@CACHES.add("window")
+@declare("cache", "window", guarantee="lossy", paper="Window-Diffusion", arxiv="2601.20332")
 @dataclass
 class WindowCache(CacheRule):
     """Window-Diffusion (arXiv 2601.20332): far masks hardly matter, so they are left out.

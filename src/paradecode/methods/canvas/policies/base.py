@@ -26,12 +26,14 @@ class Policy:
         revises: the policy may mask decided positions again; text is then shown only when the
             window has moved past it, or at the end.
         clashes: ``cache=name`` or ``blocks=name`` to why this policy cannot work with it, and what
-            to use instead. Block rules and caches may have the same attribute.
+            to use instead. Block rules and caches have the same attribute.
+        nested: policies underneath this one, one below the other.
     """
 
     observes: Literal["masked", "window", "canvas"] = "masked"
     revises: bool = False
     clashes: Mapping[str, str] = MappingProxyType({})
+    nested: int = 0
 
     def start(self, canvas: Canvas) -> None:
         """Before the first forward. Tokens that are known beforehand may be committed here."""

@@ -14,7 +14,7 @@ from paradecode.methods.canvas.method import policy
 from paradecode.methods.canvas.policies.base import Policy
 from paradecode.methods.canvas.policies.planned import quota
 from paradecode.methods.canvas.view import NO_POSITIONS, Decision, Positions, View
-from paradecode.methods.registry import choice, parameter
+from paradecode.methods.parameters import choice, parameter
 
 WARM_UP, LATE = 5, 0.1
 """Released form: steps before it looks back; part of the masks below which it keeps two only."""

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from paradecode.core.logits import Logits
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.method import policy
-from paradecode.methods.canvas.policies import POLICIES
 from paradecode.methods.canvas.wrapper import Wrapper
-from paradecode.methods.registry import choice, parameter, part
+from paradecode.methods.parameters import choice, parameter, part
 
 EMPTY = -1
 """In a slot: no token."""
@@ -42,7 +41,7 @@ class Credit(Wrapper):
     In short blocks there is little to gain.
     """
 
-    base: str = part("threshold(threshold=0.8)", POLICIES, "policy underneath")
+    base: str = part("threshold(threshold=0.8)", "policy", "policy underneath")
     weight: float = parameter(0.7, 0.0, 100.0, "of log(1 + credit) in the logits")
     decay: float = parameter(0.8, 0.0, 1.0, "what is left of a credit after a forward")
     exponent: float = parameter(0.2, 0.0, 1e6, "of the probability that is earned")

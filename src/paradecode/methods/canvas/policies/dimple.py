@@ -12,7 +12,7 @@ from paradecode.methods.canvas.placed import place, read_placed
 from paradecode.methods.canvas.policies.planned import Planned, masks_of, noisy, share, times
 from paradecode.methods.canvas.policies.static import NAMES, SCORES, scores_of
 from paradecode.methods.canvas.view import Decision, Positions, View
-from paradecode.methods.registry import choice, parameter, text
+from paradecode.methods.parameters import choice, parameter, text
 
 OTHERS = ("origin", "origin_ratio", "autoregressive")
 """Ways to choose when nothing is sure; what is sure is then told by the probability."""

@@ -11,7 +11,7 @@ from paradecode.methods.canvas.method import policy
 from paradecode.methods.canvas.policies.planned import Planned, masks_of, noisy, share, times
 from paradecode.methods.canvas.policies.static import NAMES, SCORES, scores_of
 from paradecode.methods.canvas.view import Decision, Positions, View
-from paradecode.methods.registry import choice, parameter
+from paradecode.methods.parameters import choice, parameter
 
 FINEST = 64
 """Steps a mask beyond which ``origin`` is not divided."""

@@ -11,7 +11,7 @@ from paradecode.methods.canvas.method import policy
 from paradecode.methods.canvas.policies.base import Policy
 from paradecode.methods.canvas.view import Decision, View
 from paradecode.methods.canvas.wrapper import Wrapper
-from paradecode.methods.registry import choice
+from paradecode.methods.parameters import choice
 
 DECIDED, GUESSED = "decided", "guessed"
 ENDS = (DECIDED, GUESSED)

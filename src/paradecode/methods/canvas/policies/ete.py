@@ -18,7 +18,7 @@ from paradecode.methods.canvas.loop import Unmask, forced
 from paradecode.methods.canvas.method import policy
 from paradecode.methods.canvas.policies.base import Policy
 from paradecode.methods.canvas.view import Decision, Marks, View
-from paradecode.methods.registry import parameter
+from paradecode.methods.parameters import parameter
 
 
 @dataclass

@@ -22,7 +22,7 @@ from paradecode.methods.canvas.loop import Unmask, apply, forced
 from paradecode.methods.canvas.method import policy
 from paradecode.methods.canvas.view import Decision, View, Window
 from paradecode.methods.canvas.wrapper import Wrapper
-from paradecode.methods.registry import choice, parameter
+from paradecode.methods.parameters import choice, parameter
 
 
 @dataclass(frozen=True, eq=False)

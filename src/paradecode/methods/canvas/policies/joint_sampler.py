@@ -18,7 +18,7 @@ from paradecode.methods.canvas.method import policy
 from paradecode.methods.canvas.policies.base import Policy
 from paradecode.methods.canvas.policies.static import SCORES
 from paradecode.methods.canvas.view import Decision, View
-from paradecode.methods.registry import choice, local_path, parameter
+from paradecode.methods.parameters import choice, local_path, parameter
 
 COMMAND = "paradecode train joint-sampler"
 

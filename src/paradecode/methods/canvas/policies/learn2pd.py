@@ -13,7 +13,7 @@ from paradecode.methods.canvas.policies.eotp import DECIDED, ENDS, GUESSED, cut,
 from paradecode.methods.canvas.unmask_filter import open_filter
 from paradecode.methods.canvas.view import Decision, View
 from paradecode.methods.canvas.wrapper import Wrapper
-from paradecode.methods.registry import choice, local_path, parameter
+from paradecode.methods.parameters import choice, local_path, parameter
 
 COMMAND = "paradecode train unmask-filter"
 OFF = "off"

@@ -8,10 +8,9 @@ import numpy as np
 
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.method import policy
-from paradecode.methods.canvas.policies import POLICIES
 from paradecode.methods.canvas.view import Decision, Marks, View
 from paradecode.methods.canvas.wrapper import Wrapper
-from paradecode.methods.registry import choice, parameter, part
+from paradecode.methods.parameters import choice, parameter, part
 
 
 @policy(
@@ -36,7 +35,7 @@ class R2(Wrapper):
     its rules see the proposals only.
     """
 
-    base: str = part("threshold", POLICIES, "policy underneath")
+    base: str = part("threshold", "policy", "policy underneath")
     width: int = parameter(3, 0, 64, "positions of a neighbourhood; 0: no such rule")
     gaps: int = parameter(1, 0, 64, "decided positions that it may have")
     sure: float = parameter(0.8, 0.0, 1.01, "least mean probability, and that of a run's best")

@@ -11,7 +11,7 @@ from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.method import policy
 from paradecode.methods.canvas.view import Decision, View
 from paradecode.methods.canvas.wrapper import Wrapper
-from paradecode.methods.registry import parameter
+from paradecode.methods.parameters import parameter
 
 
 @policy(

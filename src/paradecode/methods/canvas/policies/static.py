@@ -14,7 +14,7 @@ from paradecode.methods.canvas.method import policy
 from paradecode.methods.canvas.policies.base import Policy
 from paradecode.methods.canvas.policies.planned import quota
 from paradecode.methods.canvas.view import Decision, View
-from paradecode.methods.registry import choice
+from paradecode.methods.parameters import choice
 
 SCORES: Mapping[str, Callable[[View], NDArray[np.float64]]] = {
     "confidence": lambda view: view.confidence,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,31 +12,44 @@ from paradecode.core.request import Reply
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.budgets.states import DraftRows
+from paradecode.methods.draft.needs import Needs
 
 Seconds = Callable[[int], float]
 """What a draft forward over so many rows takes; 0 when it was not measured."""
 
 
-class Budget(Protocol):
-    """Decides over drafts. One object a request, so it may learn from the request's verifications.
+@dataclass
+class Budget:
+    """Decides how large drafts are. One object a request, so it may learn from verifications.
 
-    ``limit``, ``cut`` and ``observe`` serve every drafter. A drafter that runs a model, and so pays
-    for each level of its tree, also asks ``expand`` before a forward and ``grow`` after it.
+    ``limit``, ``cut`` and ``observe`` serve every drafter. A drafter that runs a model pays for
+    each level of its tree, so it also asks ``expand`` before each forward and ``grow`` after it.
+
+    As it stands, a budget keeps the ``count`` most promising nodes. While a tree grows, a node is
+    expanded as long as a child of it could still be among them, which makes the result the best
+    tree of that size for the drafter's estimates (the rule of EAGLE-2). Budgets override what they
+    decide otherwise; their settings are fields declared with ``parameter`` and the like.
 
     Attributes:
-        reads_draft: the rows of each draft forward are to be shown to ``see_draft``.
-        reads_target: each verification is to be shown to ``see_target``.
+        count: the method's ``num_speculative_tokens``.
+        reads_draft: the rows of each draft forward are to be shown to :meth:`see_draft`.
+        reads_target: each verification is to be shown to :meth:`see_target`.
     """
 
-    @property
-    def reads_draft(self) -> bool: ...
+    count: int
+    reads_draft: bool = field(default=False, init=False, repr=False)
+    reads_target: bool = field(default=False, init=False, repr=False)
 
-    @property
-    def reads_target(self) -> bool: ...
+    def begin(self, method: str, needs: Needs) -> None:
+        """Called once, before the first step, with the method's name and its drafter's needs.
+
+        Raises:
+            InvalidInput: if this budget cannot serve such a drafter.
+        """
 
     def limit(self, seq: Sequence) -> int:
         """The most nodes a draft may have at this step; 0 asks for no draft."""
-        ...
+        return self.count
 
     def expand(
         self, seq: Sequence, tree: TokenTree, leaves: NDArray[np.int32], seconds: Seconds
@@ -45,7 +58,7 @@ class Budget(Protocol):
 
         The first forward is asked for with ``leaves`` = [ROOT].
         """
-        ...
+        return leaves[reach_of(tree, leaves) > self._least_reach(tree)]
 
     def grow(
         self,
@@ -59,25 +72,37 @@ class Budget(Protocol):
         Candidate (f, w) is the w-th best continuation of node ``parents[f]`` and is accepted with
         probability ``estimates[f, w]``, given that its parent is.
         """
-        ...
+        offered = reach_of(tree, parents)[:, None] * estimates
+        order = np.argsort(-np.concatenate([tree.reach, offered.ravel()]), kind="stable")
+        kept = np.zeros(len(order), bool)
+        kept[order[: self.count]] = True
+        return kept[len(tree) :].reshape(offered.shape) & (offered > 0)
 
     def see_draft(
         self, seq: Sequence, tree: TokenTree, nodes: NDArray[np.int32], rows: DraftRows
     ) -> None:
         """Look at what a draft forward computed at ``nodes``, before their children are grown."""
-        ...
 
     def see_target(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         """Look at a verification of ``tree``; ``reply`` has the states of layer ``LAST``."""
-        ...
 
     def cut(self, seq: Sequence, tree: TokenTree) -> TokenTree:
         """The part of a draft that is worth verifying."""
-        ...
+        return capped(tree, self.count)
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """Learn from a verification; called at every step, with an empty tree as well."""
-        ...
+
+    def _least_reach(self, tree: TokenTree) -> float:
+        """The reach that a new node must exceed to be among the best ``count``."""
+        if len(tree) < self.count:
+            return 0.0
+        return float(np.sort(tree.reach)[-self.count]) if self.count else np.inf
+
+
+def capped(tree: TokenTree, count: int) -> TokenTree:
+    """The best ``count`` nodes; of a sampled tree those drawn first, as ranking would bias it."""
+    return tree.first(count) if tree.sampled else tree.best(count)
 
 
 def reach_of(tree: TokenTree, nodes: NDArray[np.int32]) -> NDArray[np.float64]:

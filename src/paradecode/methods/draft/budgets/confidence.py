@@ -9,19 +9,25 @@ from numpy.typing import NDArray
 
 from paradecode.core.sequence import Sequence
 from paradecode.core.tree import ROOT, TokenTree
-from paradecode.methods.draft.budgets.base import Seconds
-from paradecode.methods.draft.budgets.fixed import Fixed
+from paradecode.methods.draft.budgets.base import Budget, Seconds
+from paradecode.methods.parameters import parameter
+from paradecode.methods.parts import declare
 
 
+@declare(
+    "budget",
+    "confidence",
+    paper="Dynamic Speculation Lookahead (assisted generation in transformers)",
+    arxiv="2405.04304",
+)
 @dataclass
-class Confidence(Fixed):
-    """Nothing follows a node whose own probability is below ``threshold``.
+class Confidence(Budget):
+    """Stop behind a node whose own probability is below ``threshold``.
 
-    The rule of assisted generation in transformers: the token that was drawn in doubt is verified
-    all the same, but the draft ends with it.
+    The unsure node itself is still verified.
     """
 
-    threshold: float = 0.4
+    threshold: float = parameter(0.4, 0.0, 1.0, "least probability of a node that goes on")
 
     def expand(
         self, seq: Sequence, tree: TokenTree, leaves: NDArray[np.int32], seconds: Seconds

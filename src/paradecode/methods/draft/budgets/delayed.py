@@ -13,10 +13,17 @@ from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.budgets.actions import Action, actions
 from paradecode.methods.draft.budgets.shapes import Shape, Shaped
 from paradecode.methods.draft.budgets.situations import Situations
-from paradecode.methods.draft.budgets.states import DraftRows
-from paradecode.methods.draft.budgets.tree_selector import TreeSelector
+from paradecode.methods.draft.budgets.states import DraftRows, needs_levels
+from paradecode.methods.draft.budgets.tree_selector import TreeSelector, open_selector
+from paradecode.methods.draft.needs import Needs
+from paradecode.methods.parameters import local_path
+from paradecode.methods.parts import declare
+
+MAX_NODES = 64
+"""Most nodes of a selector's actions: as large as a draft may be."""
 
 
+@declare("budget", "delayed", paper="Dynamic Delayed Tree Expansion", arxiv="2602.16994")
 @dataclass
 class Delayed(Shaped):
     """Branch only after a trunk, where the first tokens would agree anyway.
@@ -30,16 +37,18 @@ class Delayed(Shaped):
     look at the past only, never at the draft they shape.
     """
 
-    selector: TreeSelector | None = None
+    selector: str = local_path("network by `paradecode train tree-selector`; empty: the formula")
+    _selector: TreeSelector | None = field(default=None, init=False, repr=False)
     _situations: Situations = field(default_factory=Situations, repr=False)
 
-    @property
-    def reads_draft(self) -> bool:
-        return self.selector is not None
+    def __post_init__(self) -> None:
+        if self.selector:
+            self._selector = open_selector(self.selector, MAX_NODES)
+            self.reads_draft = self.reads_target = True
 
-    @property
-    def reads_target(self) -> bool:
-        return self.selector is not None
+    def begin(self, method: str, needs: Needs) -> None:
+        if self.reads_draft:
+            needs_levels("tree_selector", self.selector, needs)
 
     def choose(self, seq: Sequence) -> Shape:
         options = actions(self.count)
@@ -58,15 +67,15 @@ class Delayed(Shaped):
 
     def limit(self, seq: Sequence) -> int:
         limit = super().limit(seq)
-        return limit if self.selector is None else self.count
+        return limit if self._selector is None else self.count
 
     def see_draft(
         self, seq: Sequence, tree: TokenTree, nodes: NDArray[np.int32], rows: DraftRows
     ) -> None:
-        assert self.selector is not None
+        assert self._selector is not None
         situation = self._situations.see_draft(seq, tree, nodes, rows, self._draft)
         if situation is not None:
-            self._shape = self.selector.choose(situation, self.count).shape()
+            self._shape = self._selector.choose(situation, self.count).shape()
 
     def see_target(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         self._situations.see_target(seq, tree, reply, verdict)

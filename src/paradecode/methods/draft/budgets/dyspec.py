@@ -9,13 +9,14 @@ from numpy.typing import NDArray
 
 from paradecode.core.sequence import Sequence
 from paradecode.core.tree import TokenTree
-from paradecode.methods.draft.budgets.base import Seconds, reach_of
-from paradecode.methods.draft.budgets.fixed import Fixed
+from paradecode.methods.draft.budgets.base import Budget, Seconds, reach_of
+from paradecode.methods.parts import declare
 
 
+@declare("budget", "dyspec", paper="DySpec", arxiv="2410.11744")
 @dataclass
-class DySpec(Fixed):
-    """Level by level, everything that is reached with a probability above 1 / count.
+class DySpec(Budget):
+    """Grow, level by level, every node that is reached with a probability above 1 / count.
 
     The threshold variant of DySpec's greedy rule (Xiong et al. 2024, arXiv 2410.11744): one draft
     forward a level instead of one a node. The greedy choice, the ``count`` nodes of largest reach,

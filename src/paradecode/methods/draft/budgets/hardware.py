@@ -9,19 +9,20 @@ from numpy.typing import NDArray
 
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import TokenTree
-from paradecode.methods.draft.budgets.base import accepted_path
-from paradecode.methods.draft.budgets.fixed import Fixed, capped
+from paradecode.methods.draft.budgets.base import Budget, accepted_path, capped
+from paradecode.methods.parts import declare
 
 MEMORY = 0.95
 PRIOR = 0.8
 """Chance, before anything was seen, that one more node is accepted after another."""
 
 
+@declare("budget", "hardware", paper="Hardware-Aware Parallel Prompt Decoding", arxiv="2405.18628")
 @dataclass
-class Hardware(Fixed):
-    """The n that maximises E(n) / t(n), with E(n) what n nodes have gained on average.
+class Hardware(Budget):
+    """Verify the n nodes that maximise E(n) / t(n), with E(n) what n nodes gained on average.
 
-    The rule of parallel prompt decoding (Chen et al. 2024, arXiv 2405.18628). Unlike ``auto`` it
+    The rule of Chen et al. 2024. Unlike ``auto`` it
     does not look at the draft at hand: every step verifies the same number of nodes.
     """
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from paradecode.core.sequence import Sequence
 from paradecode.methods.draft.budgets.shapes import Path, Shape, Shaped
+from paradecode.methods.parts import declare
 
 DEEPEST = 8
 
@@ -67,9 +68,10 @@ def _forest(rates: tuple[float, ...], nodes: int) -> Forest:
     return Forest(np.array(rates), nodes, min(DEEPEST, nodes))
 
 
+@declare("budget", "sequoia", paper="Sequoia", arxiv="2402.12374")
 @dataclass
 class Sequoia(Shaped):
-    """The tree of the size and depth that promise the most tokens per second.
+    """Grow the tree of the size and depth that promise most tokens per second.
 
     Chen et al. 2024 (arXiv 2402.12374). The paper measures acceptance by sibling rank beforehand;
     here the rates are those of the tenant's verifications so far.

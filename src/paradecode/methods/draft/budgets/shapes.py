@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import ROOT, TokenTree
-from paradecode.methods.draft.budgets.base import Seconds, accepted_path
-from paradecode.methods.draft.budgets.fixed import Fixed
+from paradecode.methods.draft.budgets.base import Budget, Seconds, accepted_path
 
 Path = tuple[int, ...]
 """Ranks from the root down: (0, 1) is the second child of the first child."""
@@ -56,7 +55,7 @@ def paths_of(tree: TokenTree) -> list[Path]:
 
 
 @dataclass
-class Shaped(Fixed):
+class Shaped(Budget):
     """Grows and cuts trees to a shape that :meth:`choose` gives for each step."""
 
     _ranks: Ranks = field(default_factory=Ranks, repr=False)

@@ -14,17 +14,20 @@ from paradecode.methods.draft.budgets.acceptance_head import (
     AcceptanceLog,
     features,
 )
-from paradecode.methods.draft.budgets.base import Seconds, accepted_path
-from paradecode.methods.draft.budgets.fixed import Fixed
-from paradecode.methods.draft.budgets.residual_head import STATES, ResidualHead
-from paradecode.methods.draft.budgets.states import DraftRows
+from paradecode.methods.draft.budgets.base import Budget, Seconds, accepted_path
+from paradecode.methods.draft.budgets.residual_head import STATES, ResidualHead, open_head
+from paradecode.methods.draft.budgets.states import DraftRows, needs_levels
+from paradecode.methods.draft.needs import Needs
+from paradecode.methods.parameters import local_path, parameter
+from paradecode.methods.parts import declare
 
 REFIT = 128
 """Judged tokens between two trainings of the head."""
 
 
+@declare("budget", "specdec++", paper="SpecDec++", arxiv="2405.19715")
 @dataclass
-class SpecDecPP(Fixed):
+class SpecDecPP(Budget):
     """Stop when P(at least one token of the path is rejected) exceeds ``threshold``.
 
     The optimal stopping rule of the drafting process (Huang et al. 2024, arXiv 2405.19715). Without
@@ -37,14 +40,20 @@ class SpecDecPP(Fixed):
     rule acts while the draft grows; what was grown is verified.
     """
 
-    threshold: float = 0.4
-    head: ResidualHead | None = None
+    threshold: float = parameter(0.4, 0.0, 1.0, "most risk of a rejection")
+    head: str = local_path("head by `paradecode train acceptance-head`; empty: it learns")
+    _head: ResidualHead | None = field(default=None, init=False, repr=False)
     _log: AcceptanceLog | None = None
     _seen: dict[int, float] = field(default_factory=dict, repr=False)
 
-    @property
-    def reads_draft(self) -> bool:
-        return self.head is not None and self.head.reads == STATES
+    def __post_init__(self) -> None:
+        if self.head:
+            self._head = open_head(self.head)
+            self.reads_draft = self._head.reads == STATES
+
+    def begin(self, method: str, needs: Needs) -> None:
+        if self.reads_draft:
+            needs_levels("acceptance_head", self.head, needs)
 
     def limit(self, seq: Sequence) -> int:
         self._log = seq.shared("specdec++", AcceptanceLog)
@@ -53,11 +62,11 @@ class SpecDecPP(Fixed):
     def see_draft(
         self, seq: Sequence, tree: TokenTree, nodes: NDArray[np.int32], rows: DraftRows
     ) -> None:
-        assert self.head is not None
+        assert self._head is not None
         if len(tree) == 0:  # The root's row: a new draft, behind a committed token.
             self._seen = {}
             return
-        chances = self.head.predict(rows.states).tolist()
+        chances = self._head.predict(rows.states).tolist()
         self._seen.update(zip(nodes.tolist(), chances, strict=True))
 
     def expand(
@@ -75,7 +84,7 @@ class SpecDecPP(Fixed):
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         log = self._log
-        if self.head is None and len(tree) and log is not None:
+        if self._head is None and len(tree) and log is not None:
             before = log.seen // REFIT
             log.add(tree, accepted_path(tree, verdict))
             if log.seen // REFIT > before:
@@ -88,8 +97,8 @@ class SpecDecPP(Fixed):
         """
         if self.reads_draft:
             survival = np.array([self._seen.get(node, 1.0) for node in range(len(tree))])
-        elif self.head is not None:
-            survival = self.head.predict(features(tree))
+        elif self._head is not None:
+            survival = self._head.predict(features(tree))
         else:
             survival = (self._log.head if self._log else AcceptanceHead()).predict(tree)
         for node, parent in enumerate(tree.parents):

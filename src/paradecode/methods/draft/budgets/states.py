@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import Logits
+from paradecode.methods.draft.needs import Needs
 
 LAST = -1
 """The layer whose outputs are read: the last, before the final norm."""
@@ -47,3 +49,10 @@ def divergence(p: Logits, q: Logits) -> float:
     both = np.isfinite(log_p) & np.isfinite(log_q)
     gap = np.where(both, log_p, 0.0) - np.where(both, log_q, 0.0)
     return float((np.exp(np.where(both, log_p, -np.inf)) * gap).sum())
+
+
+def needs_levels(field: str, path: str, needs: Needs) -> None:
+    """Raise InvalidInput unless the drafter grows its tree with a model, whose states are read."""
+    if not needs.levels:
+        fix = "it reads a draft model's states: use it with a method that drafts with a model"
+        raise InvalidInput(field, path, fix)

@@ -19,10 +19,11 @@ from paradecode.methods.draft.growth import (
     guess,
     log_softmax,
 )
-from paradecode.methods.draft.loop import Proposal
+from paradecode.methods.draft.loop import Drafter, Proposal
 from paradecode.methods.draft.method import drafter
+from paradecode.methods.draft.needs import Needs
 from paradecode.methods.draft.odds import Odds
-from paradecode.methods.registry import parameter
+from paradecode.methods.parameters import parameter
 
 WIDTH = 12
 """Tokens kept after each pair."""
@@ -101,7 +102,7 @@ class _Place:
     aliases=("adaptive-draft-verification",),
 )
 @dataclass
-class Aded:
+class Aded(Drafter):
     """Search a tri-gram table for drafts, balancing likelihood and exploration (Liu 2024).
 
     The table is the tenant's. It starts with the prompt's own tri-grams (the paper counts a large
@@ -114,14 +115,13 @@ class Aded:
     copying gains more for less work.
     """
 
-    observes_all = True
+    needs = Needs(all_rows=True, noise=True)
 
     exploration: float = parameter(1.0, 0.0, 10.0, "weight of what was tried less often")
     simulations: int = parameter(24, 1, 256, "descents a draft")
     depth: int = parameter(6, 1, 32, "most draft tokens in a row")
     rate: float = parameter(0.3, 0.01, 1.0, "how fast the table moves towards the model")
     noise: float = parameter(0.05, 0.0, 1.0, "share of noise in what the search expects")
-    shares_noise: bool = False
     _counted: bool = field(default=False, repr=False)
     _odds: Odds = field(default_factory=lambda: Odds(PRIOR), repr=False)
     _draft: Trie = field(default_factory=Trie, repr=False)
@@ -188,7 +188,7 @@ class Aded:
         ids = np.fromiter(known.keys(), np.int32, len(known))
         chances = np.fromiter(known.values(), np.float64, len(known))
         if seq.sampler.warp.temperature > 0.0:
-            order, weights = guess(seq, depth, ids, np.log(chances + 1e-9), self.shares_noise)
+            order, weights = guess(seq, depth, ids, np.log(chances + 1e-9), self.offer.noise)
             return list(zip(order, weights, strict=True))
         return list(zip(ids.tolist(), self._noisy(seq, depth, ids, chances), strict=True))
 

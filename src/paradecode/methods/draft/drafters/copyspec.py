@@ -9,10 +9,10 @@ from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.methods.draft.growth import Trie
 from paradecode.methods.draft.history import EVIDENCE, evidence
-from paradecode.methods.draft.loop import Proposal
+from paradecode.methods.draft.loop import Drafter, Proposal
 from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.odds import Odds
-from paradecode.methods.registry import parameter
+from paradecode.methods.parameters import parameter
 
 _BASE = 0x100000001B3
 _MASK = (1 << 64) - 1
@@ -27,7 +27,7 @@ _LONGEST = 16
     names={"number_copy": "num_speculative_tokens"},
 )
 @dataclass
-class CopySpec:
+class CopySpec(Drafter):
     """Copy from where the last gamma tokens first occurred in the conversation (Dumitru 2025).
 
     A rolling hash of each window of gamma tokens leads to its first occurrence; what stands there

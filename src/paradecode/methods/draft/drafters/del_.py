@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +11,12 @@ from numpy.typing import NDArray
 from paradecode.core.request import TARGET, Forward, Reply, Store
 from paradecode.core.sequence import ModelFacts, Sequence, Verdict
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
-from paradecode.methods.draft.budgets import Seconds
-from paradecode.methods.draft.budgets.fixed import Fixed
+from paradecode.methods.draft.budgets.base import Budget, Seconds
 from paradecode.methods.draft.drafters.tree_draft import Source, TreeDraft
-from paradecode.methods.draft.loop import Proposal
+from paradecode.methods.draft.loop import Drafter, Proposal
 from paradecode.methods.draft.method import drafter
-from paradecode.methods.registry import parameter
+from paradecode.methods.draft.needs import Needs
+from paradecode.methods.parameters import parameter
 
 MEMORY = 0.95
 MOST_ROWS = 8
@@ -58,7 +57,7 @@ class Exits:
 
 
 @dataclass
-class Until(Fixed):
+class Until(Budget):
     """A chain that ends with the first token its model is less sure of than ``threshold``."""
 
     draft: TreeDraft = field(default_factory=TreeDraft)
@@ -73,7 +72,7 @@ class Until(Fixed):
 
 @drafter("del", paper="DEL", arxiv="2504.05598", aliases=("dynamic-exit-layer",))
 @dataclass
-class Del:
+class Del(Drafter):
     """Early-exit self-speculation with the exit and length of most expected tokens per layer.
 
     A verification computes the hidden states of every layer; through the LM head they say what each
@@ -83,12 +82,10 @@ class Del:
     model gets slower.
     """
 
-    runs: ClassVar[str] = TARGET  # Its tentative rows: one drafter of a fusion at a time.
+    needs = Needs(noise=True, draws=True, runs=(TARGET,))
+
     exits: int = parameter(4, 1, 64, "exit layers to choose from, at even distances")
     interval: int = parameter(1, 1, 64, "steps between two looks at the shadow tokens")
-    hidden: tuple[int, ...] = ()
-    shares_noise: bool = False
-    reads_draws: bool = False
     _exits: Exits | None = field(default=None, repr=False)
     _draft: TreeDraft = field(default_factory=TreeDraft, repr=False)
     _states: NDArray[np.float32] | None = field(default=None, repr=False)
@@ -115,8 +112,9 @@ class Del:
             return EMPTY
         source = Source(layers=tuple(range(layer + 1)))
         until = Until(length, self._draft, threshold)
-        self._draft.shares_noise, self._draft.reads_draws = self.shares_noise, self.reads_draws
-        tree = yield from self._draft.propose(seq, length, source, until, 1)
+        tree = yield from self._draft.propose(
+            seq, length, source, replace(self.offer, budget=until), 1
+        )
         return tree
 
     def observe(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from paradecode.core.request import DRAFT, Reply
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import TokenTree
-from paradecode.methods.draft.budgets import Budget, Fixed
 from paradecode.methods.draft.budgets.calibration import Calibration
 from paradecode.methods.draft.drafters.tree_draft import Source, TreeDraft
-from paradecode.methods.draft.loop import Proposal
-from paradecode.methods.draft.method import MAX_DRAFT, drafter
-from paradecode.methods.registry import parameter
+from paradecode.methods.draft.loop import Drafter, Proposal
+from paradecode.methods.draft.method import drafter
+from paradecode.methods.draft.needs import Needs
+from paradecode.methods.parameters import parameter
 
 SOURCE = Source(DRAFT)
 
@@ -31,7 +30,7 @@ SOURCE = Source(DRAFT)
     models=(DRAFT,),
 )
 @dataclass
-class DraftModel:
+class DraftModel(Drafter):
     """A small model drafts a tree (Leviathan et al. 2023; Chen et al. 2023, arXiv 2302.01318).
 
     With ``width`` 1 the draft is a chain. Its own K/V cache follows by itself: accepted rows stay,
@@ -41,17 +40,14 @@ class DraftModel:
     that there is nothing to copy.
     """
 
-    runs: ClassVar[str] = DRAFT  # Its tentative rows: one drafter of a fusion at a time.
+    needs = Needs(noise=True, draws=True, levels=True, runs=(DRAFT,))
+
     width: int = parameter(3, 1, 16, "candidates of each node; 1 drafts a chain")
-    budget: Budget = field(default_factory=lambda: Fixed(MAX_DRAFT), repr=False)
-    shares_noise: bool = False
-    reads_draws: bool = False
     _draft: TreeDraft = field(default_factory=TreeDraft, repr=False)
 
     def propose(self, seq: Sequence, limit: int) -> Proposal:
         self._draft.calibration = seq.shared("draft-model", Calibration)
-        self._draft.shares_noise, self._draft.reads_draws = self.shares_noise, self.reads_draws
-        tree = yield from self._draft.propose(seq, limit, SOURCE, self.budget, self.width)
+        tree = yield from self._draft.propose(seq, limit, SOURCE, self.offer, self.width)
         return tree
 
     def observe(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:

@@ -9,10 +9,10 @@ from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.methods.draft.alignment import ALIGNMENT, Alignment
 from paradecode.methods.draft.growth import Trie
-from paradecode.methods.draft.loop import Proposal
+from paradecode.methods.draft.loop import Drafter, Proposal
 from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.odds import Odds
-from paradecode.methods.registry import parameter
+from paradecode.methods.parameters import parameter
 
 
 @drafter(
@@ -22,7 +22,7 @@ from paradecode.methods.registry import parameter
     aliases=("iad", "aggressive-decoding", "input-guided"),
 )
 @dataclass
-class InputCopy:
+class InputCopy(Drafter):
     """Copy on from the place in the prompt that the output has reached (Ge 2022).
 
     For tasks whose output repeats most of the input: correction, editing, translation of code.

@@ -11,10 +11,11 @@ from paradecode.core.request import Reply
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.methods.draft.growth import Exploration, Trie
-from paradecode.methods.draft.loop import Proposal
+from paradecode.methods.draft.loop import Drafter, Proposal
 from paradecode.methods.draft.method import drafter
+from paradecode.methods.draft.needs import Needs
 from paradecode.methods.draft.odds import Odds
-from paradecode.methods.registry import choice, parameter
+from paradecode.methods.parameters import choice, parameter
 
 CORRECTED = (0.25, 0.12, 0.09, 0.09, 0.05, 0.05)
 """Chance of a guess that was corrected 0, 1, ... times (measured, 135M)."""
@@ -27,7 +28,7 @@ CORRECTED = (0.25, 0.12, 0.09, 0.09, 0.05, 0.05)
     aliases=("parallel-jacobi",),
 )
 @dataclass
-class Jacobi:
+class Jacobi(Drafter):
     """Solve for several tokens at once by Jacobi iteration (Santilli 2023).
 
     The draft is what the model said, in the last forward, about the positions behind the accepted
@@ -40,10 +41,10 @@ class Jacobi:
     When: to compare with, or for a model that was trained for consistency.
     """
 
+    needs = Needs(noise=True)
+
     explore: str = choice("auto", ("auto", "always"), "auto stops where the rows cost too much")
     restart: int = parameter(3, 1, 64, "forwards without success before guesses begin anew")
-    shares_noise: bool = False
-    whole: bool = field(default=False, repr=False)
     _guess: list[tuple[int, int]] = field(default_factory=list, repr=False)
     _failures: int = field(default=0, repr=False)
     _gain: Exploration = field(default_factory=Exploration, repr=False)
@@ -72,7 +73,7 @@ class Jacobi:
         self._failures = 0 if len(verdict.tokens) > 1 else self._failures + 1
         keys = [seq.sampler.noise_key(row) for row in range(len(tree) + 1)]
         logits, warp = reply.logits, seq.sampler.warp
-        said = logits.sample(warp, keys) if self.shares_noise else logits.argmax()
+        said = logits.sample(warp, keys) if self.offer.noise else logits.argmax()
         times = [times for _, times in self._guess[: len(tree)]]
         corrected = zip(said[1:].tolist(), [*times[1:], 0], strict=True)
         self._guess = [(token, n + 1) for token, n in corrected][len(verdict.tokens) - 1 :]

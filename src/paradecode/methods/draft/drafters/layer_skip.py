@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import numpy as np
 
@@ -11,13 +10,14 @@ from paradecode.core.decoder import Steps
 from paradecode.core.request import TARGET, Forward, Reply
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import EMPTY, TokenTree
-from paradecode.methods.draft.budgets import Budget, Fixed
 from paradecode.methods.draft.budgets.calibration import Calibration
 from paradecode.methods.draft.drafters.tree_draft import Source, TreeDraft
-from paradecode.methods.draft.loop import Proposal
-from paradecode.methods.draft.method import MAX_DRAFT, drafter
+from paradecode.methods.draft.loop import Drafter, Proposal
+from paradecode.methods.draft.method import drafter
+from paradecode.methods.draft.needs import Needs
 from paradecode.methods.draft.verifiers import coupled
-from paradecode.methods.registry import Method, choice, parameter, parameters_of, register, told
+from paradecode.methods.parameters import choice, parameter
+from paradecode.methods.parts import method
 
 
 def spread(total: int, kept: int) -> tuple[int, ...]:
@@ -42,7 +42,7 @@ PATTERNS = {"spread": spread, "exit": first}
     aliases=("layer_skip", "layerskip", "self-speculation", "draft-and-verify"),
 )
 @dataclass
-class LayerSkip:
+class LayerSkip(Drafter):
     """A fixed part of the target's layers drafts; keys and values are the target's own.
 
     ``exit`` keeps the first layers (Elhoushi et al. 2024, meant for models trained for it);
@@ -52,13 +52,11 @@ class LayerSkip:
     misses some layers. Small dense models need theirs all.
     """
 
-    runs: ClassVar[str] = TARGET  # Its tentative rows: one drafter of a fusion at a time.
+    needs = Needs(noise=True, draws=True, levels=True, runs=(TARGET,))
+
     skip: float = parameter(0.4, 0.0, 0.95, "share of the layers that the draft leaves out")
     pattern: str = choice("spread", tuple(PATTERNS), "which layers stay")
     width: int = parameter(2, 1, 16, "candidates of each node; 1 drafts a chain")
-    budget: Budget = field(default_factory=lambda: Fixed(MAX_DRAFT), repr=False)
-    shares_noise: bool = False
-    reads_draws: bool = False
     _draft: TreeDraft = field(default_factory=TreeDraft, repr=False)
 
     def propose(self, seq: Sequence, limit: int) -> Proposal:
@@ -66,14 +64,21 @@ class LayerSkip:
         layers = PATTERNS[self.pattern](total, max(1, round(total * (1 - self.skip))))
         self._draft.calibration = seq.shared(f"layer-skip {layers}", Calibration)
         source = Source(layers=layers)
-        self._draft.shares_noise, self._draft.reads_draws = self.shares_noise, self.reads_draws
-        tree = yield from self._draft.propose(seq, limit, source, self.budget, self.width)
+        tree = yield from self._draft.propose(seq, limit, source, self.offer, self.width)
         return tree
 
     def observe(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         self._draft.observe(verdict)
 
 
+@method(
+    "unified-layer-skip",
+    paper="Unified Layer Skipping",
+    arxiv="2404.06954",
+    url="https://github.com/Adaxry/Unified_Layer_Skipping",
+    guarantee="lossy",
+    aliases=("unified_layer_skip",),
+)
 @dataclass
 class UnifiedLayerSkip:
     """Only evenly spread layers decode; nothing verifies them (Liu et al. 2024).
@@ -95,21 +100,3 @@ class UnifiedLayerSkip:
         while not seq.finished:
             reply = yield Forward(seq.pending, layers=layers)
             seq.commit(coupled(seq, EMPTY, reply))
-
-
-register(
-    Method(
-        name="unified-layer-skip",
-        family="autoregressive",
-        guarantee="lossy",
-        training="none",
-        paper="Unified Layer Skipping",
-        arxiv="2404.06954",
-        url="https://github.com/Adaxry/Unified_Layer_Skipping",
-        **told(UnifiedLayerSkip.__doc__),
-        parameters=parameters_of(UnifiedLayerSkip),
-        aliases=("unified_layer_skip",),
-        names={},
-        build=UnifiedLayerSkip,
-    )
-)

@@ -12,10 +12,11 @@ from paradecode.core.request import Reply
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.methods.draft.growth import Exploration, Trie
-from paradecode.methods.draft.loop import Proposal
+from paradecode.methods.draft.loop import Drafter, Proposal
 from paradecode.methods.draft.method import drafter
+from paradecode.methods.draft.needs import Needs
 from paradecode.methods.draft.odds import Odds
-from paradecode.methods.registry import choice, parameter
+from paradecode.methods.parameters import choice, parameter
 
 KINDS = (0.04, 0.23, 0.11, 0.08)
 """Chance of a window node, and of guesses by rank (measured, 135M)."""
@@ -40,7 +41,7 @@ class _Pool(OrderedDict[tuple[int, ...], None]):
     },
 )
 @dataclass
-class Lookahead:
+class Lookahead(Drafter):
     """Collect n-grams from a window of Jacobi trajectories, and draft those that fit (Fu 2024).
 
     All of it is one tree under the last token: level 0 of the window is a chain; the level-j token
@@ -54,12 +55,12 @@ class Lookahead:
     costs more than it finds.
     """
 
+    needs = Needs(all_rows=True)
+
     level: int = parameter(3, 2, 8, "tokens of an n-gram")
     window: int = parameter(5, 1, 32, "columns of the window")
     guesses: int = parameter(3, 0, 32, "n-grams kept for a token and verified at once")
     explore: str = choice("auto", ("auto", "always"), "auto stops where the rows cost too much")
-    observes_all = True
-    whole: bool = field(default=False, repr=False)
     _levels: list[list[int]] = field(default_factory=list, repr=False)
     _columns: list[int] = field(default_factory=list, repr=False)
     _pool: dict[int, _Pool] = field(default_factory=dict, repr=False)

@@ -9,7 +9,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.core.request import Reply
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import EMPTY, TokenTree
-from paradecode.methods.draft.loop import Proposal
+from paradecode.methods.draft.loop import Drafter, Proposal
 from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.ngram_table import (
     LEAST,
@@ -18,7 +18,7 @@ from paradecode.methods.draft.ngram_table import (
     load_ngrams,
 )
 from paradecode.methods.draft.odds import Odds
-from paradecode.methods.registry import local_path, parameter
+from paradecode.methods.parameters import local_path, parameter
 
 LONGEST = 16
 """Matching tokens that are counted."""
@@ -53,7 +53,7 @@ PRIOR = (
     },
 )
 @dataclass
-class PromptLookup:
+class PromptLookup(Drafter):
     """Copy what followed an earlier occurrence of the last n tokens (Saxena 2023).
 
     The longest n-gram that occurred before wins. Of its last occurrences it is the one before which

@@ -9,9 +9,10 @@ import numpy as np
 
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.drafters.retrieval import Retrieval
-from paradecode.methods.draft.fuse import Fused, drafter_of
+from paradecode.methods.draft.fuse import Fused
 from paradecode.methods.draft.method import drafter
-from paradecode.methods.registry import choice, local_path
+from paradecode.methods.parameters import choice, local_path
+from paradecode.methods.parts import make
 
 
 @drafter(
@@ -39,7 +40,7 @@ class Rasd(Fused):
 
     def __init__(self, datastore: str = "", drafter: str = "token-recycling") -> None:
         self.datastore, self.drafter = datastore, drafter
-        super().__init__([Retrieval(datastore), drafter_of(drafter)])
+        super().__init__([Retrieval(datastore), make("drafter", drafter)])
 
     def join(self, drafts: Sequence[TokenTree], limit: int) -> TokenTree:
         retrieved, drafted = drafts

@@ -17,10 +17,10 @@ from paradecode.methods.draft.history import (
     occurrences,
     planted,
 )
-from paradecode.methods.draft.loop import Proposal
+from paradecode.methods.draft.loop import Drafter, Proposal
 from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.odds import Odds
-from paradecode.methods.registry import local_path, parameter
+from paradecode.methods.parameters import local_path, parameter
 
 
 @drafter(
@@ -36,7 +36,7 @@ from paradecode.methods.registry import local_path, parameter
     },
 )
 @dataclass
-class Retrieval:
+class Retrieval(Drafter):
     """Draft what most often follows the longest match in a corpus of texts (He 2024).
 
     ``datastore`` is a file made by ``paradecode datastore``. Where it knows nothing of the last

@@ -20,10 +20,11 @@ from paradecode.methods.draft.growth import (
     guess,
     log_softmax,
 )
-from paradecode.methods.draft.loop import Proposal
+from paradecode.methods.draft.loop import Drafter, Proposal
 from paradecode.methods.draft.method import drafter
+from paradecode.methods.draft.needs import Needs
 from paradecode.methods.draft.odds import Odds
-from paradecode.methods.registry import parameter
+from paradecode.methods.parameters import parameter
 
 WIDTH = 10
 """Tokens kept after each n-gram."""
@@ -79,7 +80,7 @@ class Distributions:
     aliases=("stochastic-ngram",),
 )
 @dataclass
-class Stand:
+class Stand(Drafter):
     """Draw drafts, without replacement, from distributions stored for n-grams (Song 2025).
 
     Every accepted row adds its ten best tokens' probabilities to the n-grams of 2 to 4 tokens
@@ -92,12 +93,11 @@ class Stand:
     When: several samples of one problem, or many requests alike, above temperature 0.
     """
 
-    observes_all = True
+    needs = Needs(all_rows=True, noise=True)
 
     max_ngram: int = parameter(4, 2, 8, "longest n-gram that is looked up; the shortest has 2")
     depth: int = parameter(6, 1, 32, "most draft tokens in a row")
     width: int = parameter(3, 1, WIDTH, "most children of a node")
-    shares_noise: bool = False
     _odds: Odds = field(default_factory=lambda: Odds((*LONG_PRIOR, *SHORT_PRIOR)), repr=False)
     _draft: Trie = field(default_factory=Trie, repr=False)
 
@@ -136,8 +136,8 @@ class Stand:
     ) -> tuple[list[int], list[float]]:
         """Children in the order they were drawn, and how likely each is thought to be."""
         scores = np.log(np.maximum(chances, 1e-12))
-        if seq.sampler.warp.temperature == 0.0 or self.shares_noise:
-            tokens, weights = guess(seq, depth, ids, scores, self.shares_noise)
+        if seq.sampler.warp.temperature == 0.0 or self.offer.noise:
+            tokens, weights = guess(seq, depth, ids, scores, self.offer.noise)
             return tokens[: self.width], weights[: self.width]
         scores = scores / seq.sampler.warp.temperature
         # One stream a context: two nodes at the same depth must not draw alike.

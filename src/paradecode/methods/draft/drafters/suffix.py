@@ -22,10 +22,10 @@ from paradecode.methods.draft.history import (
     occurrences,
     planted,
 )
-from paradecode.methods.draft.loop import Proposal
+from paradecode.methods.draft.loop import Drafter, Proposal
 from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.odds import Odds
-from paradecode.methods.registry import choice, parameter
+from paradecode.methods.parameters import choice, parameter
 
 MOST_TOKENS = 1 << 16
 """Past output tokens kept for one tenant: one comparison of them all takes some 10 us."""
@@ -88,7 +88,7 @@ class PastOutputs:
     },
 )
 @dataclass
-class Suffix:
+class Suffix(Drafter):
     """Draft along the most frequent continuations of the longest repeated suffixes (Oliaro 2024).
 
     For every length m at which the end of the text occurred before, a tree of at most

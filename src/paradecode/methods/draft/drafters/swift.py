@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +12,12 @@ from paradecode.core.layers import Half, Layers
 from paradecode.core.request import TARGET, Forward, Reply, Store
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import TokenTree
-from paradecode.methods.draft.budgets import Budget, Fixed
 from paradecode.methods.draft.budgets.calibration import Calibration
 from paradecode.methods.draft.drafters.tree_draft import Source, TreeDraft
-from paradecode.methods.draft.loop import Proposal
-from paradecode.methods.draft.method import MAX_DRAFT, drafter
-from paradecode.methods.registry import parameter
+from paradecode.methods.draft.loop import Drafter, Proposal
+from paradecode.methods.draft.method import drafter
+from paradecode.methods.draft.needs import Needs
+from paradecode.methods.parameters import parameter
 
 BAYES_EVERY, POOL, REMEMBERED, KAPPA = 25, 256, 128, 2.5
 TOLERANCE, GOOD_ENOUGH = 100, 0.95
@@ -112,7 +111,7 @@ def runs_of(kept: NDArray[np.bool_]) -> Layers:
 
 @drafter("swift", paper="SWIFT", arxiv="2410.06916", url="https://github.com/hemingkx/SWIFT")
 @dataclass
-class Swift:
+class Swift(Drafter):
     """Self-speculation that searches, while it decodes, which layers to skip (Xia et al. 2025).
 
     Sub-layers, the attention and the MLP of each layer, are skipped each for itself; the first
@@ -124,7 +123,8 @@ class Swift:
     spare.
     """
 
-    runs: ClassVar[str] = TARGET  # Its tentative rows: one drafter of a fusion at a time.
+    needs = Needs(noise=True, draws=True, levels=True, runs=(TARGET,))
+
     skip: float = parameter(
         0.45, 0.0, 0.9, "share of the sub-layers between first and last that the draft leaves out"
     )
@@ -132,9 +132,6 @@ class Swift:
     trials: int = parameter(200, 0, 10000, "most trials")
     window: int = parameter(32, 1, 256, "tokens a set is scored on")
     width: int = parameter(3, 1, 16, "candidates of each node; 1 drafts a chain")
-    budget: Budget = field(default_factory=lambda: Fixed(MAX_DRAFT), repr=False)
-    shares_noise: bool = False
-    reads_draws: bool = False
     _draft: TreeDraft = field(default_factory=TreeDraft, repr=False)
     _steps: int = 0
 
@@ -149,8 +146,7 @@ class Swift:
             search.book(kept, score)
         self._draft.calibration = search.calibration
         source = Source(layers=search.layers)
-        self._draft.shares_noise, self._draft.reads_draws = self.shares_noise, self.reads_draws
-        tree = yield from self._draft.propose(seq, limit, source, self.budget, self.width)
+        tree = yield from self._draft.propose(seq, limit, source, self.offer, self.width)
         return tree
 
     def observe(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:

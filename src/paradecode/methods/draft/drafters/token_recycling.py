@@ -18,10 +18,11 @@ from paradecode.methods.draft.growth import (
     guess,
     log_softmax,
 )
-from paradecode.methods.draft.loop import Proposal
+from paradecode.methods.draft.loop import Drafter, Proposal
 from paradecode.methods.draft.method import drafter
+from paradecode.methods.draft.needs import Needs
 from paradecode.methods.draft.odds import Odds
-from paradecode.methods.registry import parameter
+from paradecode.methods.parameters import parameter
 
 PRIOR = (0.02, 0.035, 0.045, 0.07, 0.12, 0.19, 0.28, 0.33, 0.35, 0.4, 0.52)
 """Chance that a successor is right, by how probable it was after its token (measured, 135M)."""
@@ -47,7 +48,7 @@ class Successors:
     names={"matrix_top_k": "k", "output_id_topk": "k"},
 )
 @dataclass
-class TokenRecycling:
+class TokenRecycling(Drafter):
     """Unroll a table of each token's likely successors, kept up by every verified row (Luo 2024).
 
     All rows teach, rejected ones too: what the model thought of a token says what may follow it.
@@ -59,11 +60,10 @@ class TokenRecycling:
     ``prompt-lookup+token-recycling``, for where nothing is found to copy.
     """
 
-    observes_all = True
+    needs = Needs(all_rows=True, noise=True)
 
     k: int = parameter(8, 1, 32, "successors kept for each token")
     depth: int = parameter(6, 1, 32, "most draft tokens in a row")
-    shares_noise: bool = False
     _odds: Odds = field(default_factory=lambda: Odds(PRIOR), repr=False)
     _draft: Trie = field(default_factory=Trie, repr=False)
 
@@ -75,7 +75,7 @@ class TokenRecycling:
             if not table.seen[token]:
                 return []
             ids, chances = guess(
-                seq, len(path), table.ids[token], table.scores[token], self.shares_noise
+                seq, len(path), table.ids[token], table.scores[token], self.offer.noise
             )
             kinds = [confidence(chance) for chance in chances]
             return [(t, self._odds.of(kind), kind) for t, kind in zip(ids, kinds, strict=True)]

@@ -16,10 +16,10 @@ from paradecode.core.request import TARGET, Forward, Reply
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import EMPTY, ROOT, Mode, TokenTree, TreeBuilder
 from paradecode.core.vocabulary import Vocabulary
-from paradecode.methods.draft.budgets import Budget, Seconds
+from paradecode.methods.draft.budgets.base import Seconds
 from paradecode.methods.draft.budgets.calibration import Calibration
 from paradecode.methods.draft.budgets.states import LAST, DraftRows
-from paradecode.methods.draft.loop import Proposal
+from paradecode.methods.draft.loop import Offer, Proposal
 
 POOL = 64
 """Best tokens of a draft distribution that are looked at when noise or a translation reorders."""
@@ -58,24 +58,23 @@ class Source:
 class TreeDraft:
     """One request's drafts: the tree in the making, and how sure the model's guesses are.
 
-    With a temperature and a verifier that lets drafts look (``shares_noise``), candidates are
+    With a temperature and a verifier that lets drafts look (``offer.noise``), candidates are
     ranked by the draft's log-probability plus the very noise that the target's own draw will see.
     Where the two models agree the draws then coincide, as greedy choices do. For a verifier that
-    tests p / q (``reads_draws``) children are drawn from q instead, without replacement, and none
+    tests p / q (``offer.draws``) children are drawn from q instead, without replacement, and none
     of them is dropped again.
     """
 
     calibration: Calibration = field(default_factory=Calibration)
-    shares_noise: bool = False
-    reads_draws: bool = False
     _tree: TokenTree = EMPTY
     _raw: list[float] = field(default_factory=list)
     _own: list[int] = field(default_factory=list)
 
     def propose(
-        self, seq: Sequence, limit: int, source: Source, budget: Budget, width: int
+        self, seq: Sequence, limit: int, source: Source, offer: Offer, width: int
     ) -> Proposal:
         """Grow a tree of at most ``limit`` nodes with ``width`` candidates a node."""
+        budget = offer.budget
         seconds, depth = source.seconds(seq), min(limit, source.room(seq))
         pending = seq.pending_for(source.model)
         leaves = budget.expand(seq, EMPTY, np.array([ROOT], np.int32), seconds)
@@ -84,7 +83,7 @@ class TreeDraft:
             return EMPTY
         self._forget()
         drawn = TreeBuilder()
-        draws = self.reads_draws and seq.sampler.warp.temperature > 0
+        draws = offer.draws and seq.sampler.warp.temperature > 0
         hidden = (source.last,) if budget.reads_draft else ()
         reply, taken = yield from self._root(source, pending, hidden)
         slots = {ROOT: taken - 1}
@@ -97,7 +96,7 @@ class TreeDraft:
             if draws:
                 fresh = self._draw(seq, source, drawn, leaves, logits, width, limit)
             else:
-                fresh = self._grow(seq, source, budget, leaves, logits, width)
+                fresh = self._grow(seq, source, offer, leaves, logits, width)
             if level == depth or len(fresh) == 0:
                 break
             # Draft rows live in memory that is set aside for ``limit`` of them.
@@ -153,17 +152,17 @@ class TreeDraft:
         return reply, 0
 
     def _grow(
-        self, seq: Sequence, source: Source, budget: Budget,
+        self, seq: Sequence, source: Source, offer: Offer,
         leaves: NDArray[np.int32], logits: Logits, width: int,
     ) -> NDArray[np.int32]:  # fmt: skip
         """Add the children that the budget wants; returns the new nodes, most promising first."""
         tree = self._tree
         paths = [tree.tokens_to(leaf) for leaf in leaves.tolist()]
         vocabulary = seq.about(source.model).vocabulary
-        own, ids, raw = candidates(seq, logits, paths, width, vocabulary, self.shares_noise)
+        own, ids, raw = candidates(seq, logits, paths, width, vocabulary, offer.noise)
         later = np.broadcast_to(np.arange(raw.shape[1]) > 0, raw.shape)
         estimates = self.calibration.of(raw, later).astype(np.float32)
-        at = np.nonzero(budget.grow(seq, tree, leaves, estimates) & (raw > 0))
+        at = np.nonzero(offer.budget.grow(seq, tree, leaves, estimates) & (raw > 0))
         self._own += own[at].tolist()
         self._raw += raw[at].tolist()
         self._tree = tree.extend(siblings(ids[at], estimates[at]), leaves[at[0]])

@@ -12,19 +12,29 @@ from paradecode.core.request import DRAFT, Forward, Reply
 from paradecode.core.sequence import Sequence
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.drafters.tree_draft import NO_TOKENS, candidates
-from paradecode.methods.draft.method import MAX_DRAFT
+from paradecode.methods.draft.loop import MAX_DRAFT
 from paradecode.methods.draft.schedules.chain_draft import (
     ChainDraft,
     own_id,
     row_of,
 )
 from paradecode.methods.draft.verifiers import coupled
-from paradecode.methods.registry import Method, choice, parameter, parameters_of, register, told
+from paradecode.methods.parameters import choice, parameter
+from paradecode.methods.parts import method
 
 Hypothesis = tuple[int, int]
 """(r, c): the target accepts r tokens of the draft, then corrects with c."""
 
 
+@method(
+    "mirror-sd",
+    schedule=True,
+    paper="Mirror Speculative Decoding",
+    arxiv="2510.13161",
+    aliases=("mirror",),
+    names={"gamma": "num_speculative_tokens", "kappa": "candidates"},
+    models=(DRAFT,),
+)
 @dataclass
 class Mirror:
     """The draft model runs ahead for every likely outcome (Bhendawade et al. 2025).
@@ -113,22 +123,3 @@ class Mirror:
         return Forward(
             pending, tree=tree, under=np.array(under, np.int32), logits=rows, model=DRAFT
         )
-
-
-register(
-    Method(
-        name="mirror-sd",
-        family="autoregressive",
-        guarantee="exact",
-        training="none",
-        paper="Mirror Speculative Decoding",
-        arxiv="2510.13161",
-        url=None,
-        **told(Mirror.__doc__),
-        parameters=parameters_of(Mirror),
-        aliases=("mirror",),
-        names={"gamma": "num_speculative_tokens", "kappa": "candidates"},
-        build=Mirror,
-        models=(DRAFT,),
-    )
-)

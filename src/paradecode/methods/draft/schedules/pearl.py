@@ -7,12 +7,22 @@ from dataclasses import dataclass
 from paradecode.core.decoder import Steps
 from paradecode.core.request import DRAFT, Forward
 from paradecode.core.sequence import Sequence
-from paradecode.methods.draft.method import MAX_DRAFT
+from paradecode.methods.draft.loop import MAX_DRAFT
 from paradecode.methods.draft.schedules.chain_draft import ChainDraft
 from paradecode.methods.draft.verifiers import coupled
-from paradecode.methods.registry import Method, parameter, parameters_of, register, told
+from paradecode.methods.parameters import parameter
+from paradecode.methods.parts import method
 
 
+@method(
+    "pearl",
+    schedule=True,
+    paper="PEARL",
+    arxiv="2408.11850",
+    url="https://github.com/smart-lty/ParallelSpeculativeDecoding",
+    names={"gamma": "num_speculative_tokens"},
+    models=(DRAFT,),
+)
 @dataclass
 class Pearl:
     """Draft and target run at the same time, in two modes (Liu et al. 2024, arXiv 2408.11850).
@@ -45,22 +55,3 @@ class Pearl:
             draft.drop()
             if passed and not seq.finished:
                 yield from draft.extend(seq, min(self.num_speculative_tokens, seq.room - 1))
-
-
-register(
-    Method(
-        name="pearl",
-        family="autoregressive",
-        guarantee="exact",
-        training="none",
-        paper="PEARL",
-        arxiv="2408.11850",
-        url="https://github.com/smart-lty/ParallelSpeculativeDecoding",
-        **told(Pearl.__doc__),
-        parameters=parameters_of(Pearl),
-        aliases=(),
-        names={"gamma": "num_speculative_tokens"},
-        build=Pearl,
-        models=(DRAFT,),
-    )
-)

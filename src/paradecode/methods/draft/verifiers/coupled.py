@@ -2,43 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
 
 from paradecode.core.errors import InvalidInput
 from paradecode.core.request import Reply
 from paradecode.core.sequence import Sequence, Verdict
-from paradecode.core.tree import ROOT, TokenTree
-
-Verifier = Callable[[Sequence, TokenTree, Reply], Verdict]
-"""Reply row 0 follows the last committed token, row i + 1 follows node i of the tree."""
+from paradecode.core.tree import ROOT, Mode, TokenTree
+from paradecode.methods.parts import declare
 
 
-def coupled(seq: Sequence, tree: TokenTree, reply: Reply) -> Verdict:
-    """Walk down the tree along the tokens that plain decoding would emit.
+class Verifier:
+    """Decides which draft tokens stay and which token follows them. A dataclass with settings.
+
+    Attributes:
+        modes: the draws it makes use of; on others it falls back to a rule that is exact for them.
+            Empty when it never looks at how a tree was made.
+        shares_noise: drafts may look at the noise of the target's own draws.
+    """
+
+    modes: ClassVar[tuple[Mode, ...]] = ()
+    shares_noise: ClassVar[bool] = False
+
+    @property
+    def reads_draws(self) -> bool:
+        """It tests p against the q that nodes were drawn from."""
+        return bool(self.modes)
+
+    def __call__(self, seq: Sequence, tree: TokenTree, reply: Reply) -> Verdict:
+        """Reply row 0 follows the last committed token, row i + 1 follows node i of the tree."""
+        raise NotImplementedError
+
+
+@declare("verifier", "coupled", paper="Gumbel coupling of draft and target", arxiv="2408.07978")
+@dataclass(frozen=True)
+class Coupled(Verifier):
+    """Accept the tokens of plain decoding, at any temperature.
 
     The token after each accepted node is argmax(log p + noise of that position), or the bare
     argmax at temperature 0; a child is accepted when it carries that token. Exact at any
     temperature: the output is the plain output, token by token. At temperature 0 this is greedy
     verification (Stern et al. 2018, arXiv 1811.03115, over trees).
     """
-    sampler, logits = seq.sampler, reply.logits
-    greedy = logits.argmax() if sampler.plain else None
-    node: int | None = ROOT
-    tokens: list[int] = []
-    rows: list[int] = []
-    while node is not None:
-        row = node + 1
-        token = int(greedy[row]) if greedy is not None else sampler.token(logits, row, tokens)
-        tokens.append(token)
-        rows.append(row)
-        node = tree.child(node, token)
-    return Verdict(tokens, rows, logits)
+
+    shares_noise: ClassVar[bool] = True
+
+    def __call__(self, seq: Sequence, tree: TokenTree, reply: Reply) -> Verdict:
+        sampler, logits = seq.sampler, reply.logits
+        greedy = logits.argmax() if sampler.plain else None
+        node: int | None = ROOT
+        tokens: list[int] = []
+        rows: list[int] = []
+        while node is not None:
+            row = node + 1
+            token = int(greedy[row]) if greedy is not None else sampler.token(logits, row, tokens)
+            tokens.append(token)
+            rows.append(row)
+            node = tree.child(node, token)
+        return Verdict(tokens, rows, logits)
 
 
-def greedy(seq: Sequence, tree: TokenTree, reply: Reply) -> Verdict:
-    """Accept what equals the argmax (Stern et al. 2018, arXiv 1811.03115); temperature 0 only."""
-    if seq.sampler.warp.temperature > 0.0:
-        raise InvalidInput(
-            "verifier", "greedy", "use coupled or another sampling verifier at temperature > 0"
-        )
-    return coupled(seq, tree, reply)
+coupled = Coupled()
+
+
+@declare("verifier", "greedy", paper="Blockwise Parallel Decoding", arxiv="1811.03115")
+@dataclass
+class GreedyVerifier(Verifier):
+    """Accept the argmax; temperature 0 only."""
+
+    def __call__(self, seq: Sequence, tree: TokenTree, reply: Reply) -> Verdict:
+        if seq.sampler.warp.temperature > 0.0:
+            raise InvalidInput(
+                "verifier", "greedy", "use coupled or another sampling verifier at temperature > 0"
+            )
+        return coupled(seq, tree, reply)

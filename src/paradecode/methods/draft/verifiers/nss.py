@@ -1,15 +1,25 @@
-"""Naive speculative sampling (arXiv 2305.09781): draw the token, look whether it was drafted."""
+"""Naive speculative sampling: draw the token, look whether it was drafted."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from paradecode.core.tree import TokenTree
-from paradecode.methods.draft.verifiers.rule import Chance, Row, top_down
+from paradecode.methods.draft.verifiers.rule import Chance, Row, TopDown
+from paradecode.methods.parts import declare
 
 
-def _level(p: Row, node: int, tree: TokenTree, chance: Chance) -> tuple[int | None, int]:
-    token = chance.draw(p)
-    return tree.child(node, token), token
+@declare(
+    "verifier",
+    "nss",
+    guarantee="distribution",
+    paper="SpecInfer (naive sampling)",
+    arxiv="2305.09781",
+)
+@dataclass
+class NaiveSampling(TopDown):
+    """Draw from p, go on if the token was drafted. Needs no q, and is exact for any tree."""
 
-
-nss = top_down(_level)
-"""Needs no q and is exact for any tree, however it was made."""
+    def level(self, p: Row, node: int, tree: TokenTree, chance: Chance) -> tuple[int | None, int]:
+        token = chance.draw(p)
+        return tree.child(node, token), token

@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 from paradecode.core.tree import Mode, TokenTree
 from paradecode.methods.draft.verifiers.rule import (
     Chance,
     Row,
+    TopDown,
     proposal,
     residual,
-    top_down,
     without,
 )
+from paradecode.methods.parts import declare
 
 
-def _one_hot(
-    p: Row, node: int, tree: TokenTree, chance: Chance
-) -> tuple[int | None, int]:  # fmt: skip
-    """Children that a rule chose: accept each with what is left of p for it. Exact for any tree."""
-    for child in tree.children(node):
-        token = int(tree.tokens[child])
-        if chance.accept(p[token]):
-            return child, token
-        rest = without(p, token)
-        p = rest if rest.any() else p
-    return None, chance.draw(p)
-
-
-def recursive_level(
+def one_by_one(
     p: Row, node: int, tree: TokenTree, chance: Chance, most: int | None = None
 ) -> tuple[int | None, int]:
     """Test the first ``most`` children (all by default) in drawing order.
@@ -48,24 +39,75 @@ def recursive_level(
     return None, chance.draw(p)
 
 
-def _first_level(p: Row, node: int, tree: TokenTree, chance: Chance) -> tuple[int | None, int]:
-    return recursive_level(p, node, tree, chance, 1)
+def _one_hot(p: Row, node: int, tree: TokenTree, chance: Chance) -> tuple[int | None, int]:
+    """Children that a rule chose: accept each with what is left of p for it. Exact for any tree."""
+    for child in tree.children(node):
+        token = int(tree.tokens[child])
+        if chance.accept(p[token]):
+            return child, token
+        rest = without(p, token)
+        p = rest if rest.any() else p
+    return None, chance.draw(p)
 
 
-def _naive_level(p: Row, node: int, tree: TokenTree, chance: Chance) -> tuple[int | None, int]:
-    child, token = recursive_level(p, node, tree, chance, 1)
-    return (tree.child(node, token) if child is None else child), token
+@declare(
+    "verifier",
+    "rejection",
+    guarantee="distribution",
+    paper="Fast Inference from Transformers via Speculative Decoding",
+    arxiv="2211.17192",
+)
+@dataclass
+class Rejection(TopDown):
+    """Test one draft token at each depth with p / q (also Chen et al. 2023, arXiv 2302.01318).
+
+    Accept the token with min(1, p / q), else emit a token of norm((p - q)+). Of drawn siblings only
+    the first is tested; children that a rule chose are all tested, with a one-hot q.
+    """
+
+    modes: ClassVar[tuple[Mode, ...]] = (Mode.IID, Mode.SWOR)
+
+    def level(self, p: Row, node: int, tree: TokenTree, chance: Chance) -> tuple[int | None, int]:
+        return one_by_one(p, node, tree, chance, 1)
 
 
-recursive = top_down(recursive_level)
-"""SpecInfer (Miao et al. 2023, arXiv 2305.09781) where children were drawn with replacement, RSD
-(Jeon et al. 2024, arXiv 2402.14160) where they were drawn without, one-hot where a rule chose."""
+@declare("verifier", "specinfer", guarantee="distribution", paper="SpecInfer", arxiv="2305.09781")
+@dataclass
+class SpecInfer(TopDown):
+    """Test siblings one after another, each against what the last ones left of p.
 
-rejection = top_down(_first_level)
-"""Leviathan et al. 2022 (arXiv 2211.17192), Chen et al. 2023 (arXiv 2302.01318): accept the draft
-token with min(1, p / q), else emit a token of norm((p - q)+). Of drawn siblings only the first is
-tested; children that a rule chose are all tested, with a one-hot q."""
+    Where children were drawn without replacement this is ``rsd``, and one-hot where a rule chose.
+    """
 
-naive_tree = top_down(_naive_level)
-"""As rejection, but when the token that replaces the first child is another child, go on there
-(the NaiveTree baseline of arXiv 2602.16994)."""
+    modes: ClassVar[tuple[Mode, ...]] = (Mode.IID, Mode.SWOR)
+
+    def level(self, p: Row, node: int, tree: TokenTree, chance: Chance) -> tuple[int | None, int]:
+        return one_by_one(p, node, tree, chance)
+
+
+@declare(
+    "verifier",
+    "rsd",
+    guarantee="distribution",
+    paper="Recursive Speculative Decoding",
+    arxiv="2402.14160",
+)
+@dataclass
+class Rsd(SpecInfer):
+    """As ``specinfer``, under the name that it has for siblings drawn without replacement."""
+
+
+@declare(
+    "verifier",
+    "naive-tree",
+    guarantee="distribution",
+    paper="Dynamic Delayed Tree Expansion",
+    arxiv="2602.16994",
+)
+@dataclass
+class NaiveTree(Rejection):
+    """Test the first sibling with p / q, take another one when the residual happens to give it."""
+
+    def level(self, p: Row, node: int, tree: TokenTree, chance: Chance) -> tuple[int | None, int]:
+        child, token = super().level(p, node, tree, chance)
+        return (tree.child(node, token) if child is None else child), token

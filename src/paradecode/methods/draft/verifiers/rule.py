@@ -8,7 +8,6 @@ the law of the output exactly.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
 from typing import Protocol
 
 import numpy as np
@@ -44,26 +43,6 @@ class Chance(Protocol):
 Accepted = tuple[list[int], int]
 """The nodes of the accepted path, from depth 1 on, and the token that follows them."""
 Rule = Callable[[Rows, TokenTree, Chance], Accepted]
-Level = Callable[[Row, int, TokenTree, Chance], tuple["int | None", int]]
-"""(p, node, tree, chance) -> the child to go on from and its token, or None and the last token."""
-
-
-def top_down(level: Level) -> Rule:
-    """The rule that decides from the root on, one node at a time."""
-
-    @wraps(level)
-    def rule(p: Rows, tree: TokenTree, chance: Chance) -> Accepted:
-        path: list[int] = []
-        node = ROOT
-        while tree.children(node):
-            child, token = level(p(node), node, tree, chance)
-            if child is None:
-                return path, token
-            path.append(child)
-            node = child
-        return path, chance.draw(p(node))
-
-    return rule
 
 
 def residual(p: Row, q: Row) -> Row:
@@ -140,11 +119,14 @@ class Noise:
         return int(min(np.searchsorted(edges, point, side="right"), last))
 
 
-def verifier(rule: Rule) -> Verifier:
-    """The verifier that applies a rule with the request's noise. At temperature 0: greedy."""
+class SamplingVerifier(Verifier):
+    """Applies a rule with the request's noise. At temperature 0: greedy."""
 
-    @wraps(rule)
-    def verify(seq: Sequence, tree: TokenTree, reply: Reply) -> Verdict:
+    def rule(self, p: Rows, tree: TokenTree, chance: Chance) -> Accepted:
+        """Accept nodes and draw the token behind them; pure, but for ``chance``."""
+        raise NotImplementedError
+
+    def __call__(self, seq: Sequence, tree: TokenTree, reply: Reply) -> Verdict:
         sampler, logits = seq.sampler, reply.logits
         if sampler.warp.temperature == 0.0:
             return coupled(seq, tree, reply)
@@ -164,7 +146,24 @@ def verifier(rule: Rule) -> Verifier:
             return known[node]
 
         chance = Noise(sampler.noise_key(0, Purpose.ACCEPT))
-        tokens, after = run(rule, p, tree, chance)
+        tokens, after = run(self.rule, p, tree, chance)
         return Verdict(tokens, [node + 1 for node in after], logits)
 
-    return verify
+
+class TopDown(SamplingVerifier):
+    """A verifier that decides from the root on, one node at a time."""
+
+    def level(self, p: Row, node: int, tree: TokenTree, chance: Chance) -> tuple[int | None, int]:
+        """The child to go on from and its token, or None and the last token."""
+        raise NotImplementedError
+
+    def rule(self, p: Rows, tree: TokenTree, chance: Chance) -> Accepted:
+        path: list[int] = []
+        node = ROOT
+        while tree.children(node):
+            child, token = self.level(p(node), node, tree, chance)
+            if child is None:
+                return path, token
+            path.append(child)
+            node = child
+        return path, chance.draw(p(node))

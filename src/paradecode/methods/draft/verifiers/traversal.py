@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 
 from paradecode.core.errors import DecoderError
@@ -12,21 +15,23 @@ from paradecode.methods.draft.verifiers.rule import (
     Chance,
     Row,
     Rows,
+    SamplingVerifier,
     proposal,
     without,
 )
+from paradecode.methods.parts import declare
 
 
-def block(p: Rows, tree: TokenTree, chance: Chance) -> Accepted:
+def verify_block(p: Rows, tree: TokenTree, chance: Chance) -> Accepted:
     """Sun et al. 2024 (arXiv 2403.10444): the longest prefix of a chain that passes its test.
 
     A prefix of weight w_i = min(1, w_(i-1) p / q) passes with h_i = S_i / (S_i + 1 - w_i), where
     S_i is the mass of (w_i p - q)+ at its end, and the whole chain with its weight. Every prefix
     has its own test, so a likely token may make good for an unlikely one before it. Trees that are
-    no chains are verified by :func:`traversal`, which does the same on chains.
+    no chains are verified by :func:`verify_traversal`, which does the same on chains.
     """
     if not tree.is_chain or any(drawn.order for drawn in tree.drawn.values()):
-        return traversal(p, tree, chance)
+        return verify_traversal(p, tree, chance)
     count, tokens = len(tree), tree.tokens.tolist()
     weights = [1.0]
     for node, token in enumerate(tokens):
@@ -44,7 +49,7 @@ def block(p: Rows, tree: TokenTree, chance: Chance) -> Accepted:
     raise AssertionError("the empty prefix always passes")
 
 
-def traversal(p: Rows, tree: TokenTree, chance: Chance) -> Accepted:
+def verify_traversal(p: Rows, tree: TokenTree, chance: Chance) -> Accepted:
     """Weng et al. 2025 (arXiv 2505.12398): test leaves first, each with the weight of its path.
 
     A leaf that fails is deleted, and its parent's p, q and weight become what the failure leaves of
@@ -139,3 +144,37 @@ def _copies(tree: TokenTree) -> tuple[dict[int, list[int]], dict[int, int]]:
                 children[copy] = []
             children[node].append(copy)
     return children, origin
+
+
+@declare(
+    "verifier",
+    "block",
+    guarantee="distribution",
+    paper="Block Verification Accelerates Speculative Decoding",
+    arxiv="2403.10444",
+)
+@dataclass
+class BlockVerifier(SamplingVerifier):
+    """Accept the longest prefix of a chain, judged as a whole."""
+
+    modes: ClassVar[tuple[Mode, ...]] = (Mode.IID, Mode.SWOR)
+
+    def rule(self, p: Rows, tree: TokenTree, chance: Chance) -> Accepted:
+        return verify_block(p, tree, chance)
+
+
+@declare(
+    "verifier",
+    "traversal",
+    guarantee="distribution",
+    paper="Traversal Verification for Speculative Tree Decoding",
+    arxiv="2505.12398",
+)
+@dataclass
+class Traversal(SamplingVerifier):
+    """Test leaves first: block verification of trees."""
+
+    modes: ClassVar[tuple[Mode, ...]] = (Mode.IID, Mode.SWOR)
+
+    def rule(self, p: Rows, tree: TokenTree, chance: Chance) -> Accepted:
+        return verify_traversal(p, tree, chance)

@@ -1,40 +1,55 @@
-"""Typical acceptance (Cai et al. 2024, Medusa, arXiv 2401.10774): lossy."""
+"""Typical acceptance: what the target finds plausible stays."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
 from paradecode.core.tree import ROOT, TokenTree
-from paradecode.methods.draft.verifiers.rule import Accepted, Chance, Row, Rows
-
-FLOOR = 0.09
-"""A token at least this likely is always accepted."""
-ENTROPY_FACTOR = 0.3
-"""So is one likelier than this times exp(-entropy)."""
+from paradecode.methods.draft.verifiers.rule import Accepted, Chance, Row, Rows, SamplingVerifier
+from paradecode.methods.parameters import parameter
+from paradecode.methods.parts import declare
 
 
-def typical(p: Rows, tree: TokenTree, chance: Chance) -> Accepted:
-    """Accept what the target finds plausible, given its own doubt; the longest path wins.
+@declare(
+    "verifier",
+    "typical",
+    guarantee="lossy",
+    paper="Medusa",
+    arxiv="2401.10774",
+    names={"posterior_threshold": "epsilon", "posterior_alpha": "delta", "alpha": "delta"},
+)
+@dataclass
+class Typical(SamplingVerifier):
+    """Accept what the target finds plausible, given its own doubt; changes the law of the output.
 
-    Of equally long paths the likelier one wins. The token after the path is drawn from p.
+    A token is accepted when p > min(epsilon, delta * exp(-entropy of p)) (Cai et al. 2024). The
+    longest accepted path wins, of equally long ones the likelier. The token after it is drawn
+    from p.
     """
-    best: tuple[int, float, int] = (0, 0.0, ROOT)
-    alive: dict[int, tuple[int, float]] = {ROOT: (0, 0.0)}
-    for node, (parent, token) in enumerate(
-        zip(tree.parents.tolist(), tree.tokens.tolist(), strict=True)
-    ):
-        if parent in alive and p(parent)[token] > _threshold(p(parent)):
-            depth, log_p = alive[parent]
-            alive[node] = (depth + 1, log_p + float(np.log(p(parent)[token])))
-            best = max(best, (*alive[node], node), key=lambda entry: entry[:2])
-    path: list[int] = []
-    node = best[2]
-    while node != ROOT:
-        path.insert(0, node)
-        node = int(tree.parents[node])
-    return path, chance.draw(p(best[2]))
 
+    epsilon: float = parameter(0.09, 0.0, 1.0, "a token more probable than this is accepted")
+    delta: float = parameter(0.3, 0.0, 1.0, "so is one above this times exp(-entropy)")
 
-def _threshold(p: Row) -> float:
-    entropy = -float((p * np.log(p + 1e-5)).sum())
-    return min(FLOOR, ENTROPY_FACTOR * float(np.exp(-entropy)))
+    def rule(self, p: Rows, tree: TokenTree, chance: Chance) -> Accepted:
+        best: tuple[int, float, int] = (0, 0.0, ROOT)
+        alive: dict[int, tuple[int, float]] = {ROOT: (0, 0.0)}
+        for node, (parent, token) in enumerate(
+            zip(tree.parents.tolist(), tree.tokens.tolist(), strict=True)
+        ):
+            if parent in alive and p(parent)[token] > self.threshold(p(parent)):
+                depth, log_p = alive[parent]
+                alive[node] = (depth + 1, log_p + float(np.log(p(parent)[token])))
+                best = max(best, (*alive[node], node), key=lambda entry: entry[:2])
+        path: list[int] = []
+        node = best[2]
+        while node != ROOT:
+            path.insert(0, node)
+            node = int(tree.parents[node])
+        return path, chance.draw(p(best[2]))
+
+    def threshold(self, p: Row) -> float:
+        """The probability that a token must exceed."""
+        entropy = -float((p * np.log(p + 1e-5)).sum())
+        return min(self.epsilon, self.delta * float(np.exp(-entropy)))

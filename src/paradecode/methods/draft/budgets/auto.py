@@ -9,9 +9,17 @@ from numpy.typing import NDArray
 
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import TokenTree
-from paradecode.methods.draft.budgets.base import Seconds, accepted_path, reach_of
+from paradecode.methods.draft.budgets.base import (
+    Budget,
+    Seconds,
+    accepted_path,
+    capped,
+    reach_of,
+)
 from paradecode.methods.draft.budgets.calibration import Calibration
-from paradecode.methods.draft.budgets.fixed import Fixed, capped
+from paradecode.methods.draft.needs import Needs
+from paradecode.methods.parameters import parameter
+from paradecode.methods.parts import declare
 
 HABIT = 4
 """Refusals in a row after which a drafter is asked less often."""
@@ -31,31 +39,30 @@ class Experience:
     refused: int = 0
 
 
+@declare("budget", "auto", paper="none: this project's own")
 @dataclass
-class CostCurve(Fixed):
-    """As many nodes as pay on this machine: the K that maximises tokens per second.
+class AutoBudget(Budget):
+    """Verify as many nodes as pay on this machine: the K that gives the most tokens per second.
 
-    The value of K nodes is (neighbours + 1 + expected accepted) / (draft + t(1 + K)): the
-    neighbours' tokens are in the numerator because a longer step delays them too. Expected
-    acceptance is the sum of the nodes' reach, corrected by how past predictions turned out. K = 0
-    is a choice like any other, so a bad drafter costs next to nothing; every ``patience`` refusals
-    one node is tried all the same, or a drafter that has become good would never be noticed.
+    K nodes give (neighbours + 1 + expected accepted) / (draft + t(1 + K)) tokens a second, where
+    t(n) is the measured time of a step of n rows. The neighbours' tokens are in the numerator
+    because a longer step delays them too. Expected acceptance is the sum of the nodes' reach,
+    corrected by how past predictions turned out. K = 0 is a choice like any other, so a bad drafter
+    costs next to nothing. After every ``patience`` refusals one node is tried all the same, to
+    notice a drafter that has become good.
 
-    A drafter that runs a model has spent time before its tree can be judged. Each of its forwards
-    must therefore promise to raise the value, and when its drafts of late gained less than they
-    cost, it rests: ``patience`` steps, twice as many after every failed trial, up to 16 times.
-    A cheap drafter whose drafts were refused several times in a row is asked less often, the less
-    the more sequences share the step, for its own time delays them all; and a request begins with
-    the habit that the requests before it have left.
+    A drafter that runs a model has spent time before its tree can be judged. So each of its
+    forwards must promise to raise the rate, and when its recent drafts gained less than they cost,
+    it rests: for ``patience`` steps, and twice as long after every failed trial, up to 16 times.
+    A cheap drafter whose drafts were refused several times in a row is asked less often; the more
+    sequences share the step, the less often, because its own time delays them all. A request begins
+    where the requests before it, of the same tenant and method, have left off.
 
-    Without a measured curve every node is verified, as with :class:`Fixed`.
-
-    Attributes:
-        drafter: requests of a tenant whose drafters have this name share what they learned of it.
+    Without a measured curve every node is verified, as ``fixed`` does.
     """
 
-    patience: int = 16
-    drafter: str = ""
+    patience: int = parameter(16, 1, 1024, "refusals after which one node is tried")
+    _method: str = field(default="", init=False)
     _learned: Experience = field(default_factory=Experience, repr=False)
     _begun: bool = False
     _refused: int = 0
@@ -68,11 +75,14 @@ class CostCurve(Fixed):
     _price: float = 0.0
     _plain: float = 0.0
 
+    def begin(self, method: str, needs: Needs) -> None:
+        self._method = method
+
     def limit(self, seq: Sequence) -> int:
         self._spent = self._price = 0.0
-        if self.drafter and not self._begun:
+        if self._method and not self._begun:
             self._begun = True
-            self._learned = seq.shared(f"auto budget {self.drafter}", Experience)
+            self._learned = seq.shared(f"auto budget {self._method}", Experience)
             self._refused = self._learned.refused
             self._rest_if_refused(seq)
         if self._rest > 0:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from paradecode.measure.report.charts import acceptance, frontier, groups, speed, split, sweep
-from paradecode.measure.report.charts.frame import Looks
-from paradecode.measure.report.drawing import Drawing
-from paradecode.measure.report.sheet import Sheet
+from paradecode.measure.charts import acceptance, frontier, groups, speed, split, sweep
+from paradecode.measure.charts.chart import Chart
+from paradecode.measure.charts.looks import Looks
+from paradecode.measure.sheet import Sheet
 
 CHARTS = {
     "speed": speed.draw,
@@ -17,7 +17,7 @@ CHARTS = {
 }
 
 
-def draw_all(sheet: Sheet, looks: Looks) -> dict[str, Drawing]:
+def charts_of(sheet: Sheet, looks: Looks) -> dict[str, Chart]:
     """Name -> chart, of those that the sheet has data for."""
     drawn = {name: draw(sheet, looks) for name, draw in CHARTS.items()}
-    return {name: drawing for name, drawing in drawn.items() if drawing is not None}
+    return {name: chart for name, chart in drawn.items() if chart is not None}

@@ -1,0 +1,80 @@
+"""Decode speed of every line: bars with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from paradecode.measure.charts.chart import Chart, mark, name_rows, said, tip_of, whisker
+from paradecode.measure.charts.looks import Look, Looks, look_of
+from paradecode.measure.charts.style import NORMAL, SMALL, bare, light
+from paradecode.measure.sheet import Line, Sheet
+from paradecode.measure.tables import number
+
+MOST = 30
+
+
+def draw(sheet: Sheet, looks: Looks) -> Chart | None:
+    """None without a speed."""
+    ranked = sheet.by_speed()
+    lines = ranked[:MOST]
+    if not lines:
+        return None
+    more = f" × is against {sheet.baseline}." if sheet.baseline else ""
+    if any(line.standing == "lossy" and line.quality for line in lines):
+        more += f" Beside lossy: {sheet.quality_label[0].lower()}{sheet.quality_label[1:]}."
+    more += f" The {MOST} fastest of {len(ranked)}." if len(ranked) > MOST else ""
+    subtitle = f"Tokens per second; whiskers are 95 % intervals.{more}"
+    return Chart(
+        "Decode speed",
+        subtitle,
+        0.5 + 0.27 * len(lines),
+        lambda figure: _paint(figure, lines, sheet.baseline, looks),
+    )
+
+
+def _paint(figure: Any, lines: Sequence[Line], baseline: str, looks: Looks) -> None:
+    axes = figure.add_subplot()
+    bare(axes, "x")
+    name_rows(axes, lines, looks)
+    for row, line in enumerate(lines):
+        assert line.speed is not None
+        look, speed = look_of(line, looks), line.speed
+        bar = axes.barh(
+            row, speed.value, height=0.66, color=look.tint, alpha=0.5 if line.muted else 1
+        )[0]
+        mark(
+            bar, look, tip_of(line, said(speed, " tokens/s"), f"{said(line.over, '×')} {baseline}")
+        )
+        whisker(axes, speed, row, look)
+        _notes(axes, (speed.high, row), _facts(line, baseline), look)
+    axes.set_xlim(0, 1.01 * max(line.speed.high for line in lines if line.speed))
+
+
+def _facts(line: Line, baseline: str) -> list[tuple[str, dict[str, Any]]]:
+    """What stands behind a bar: speed, ratio, and that it is not plain decoding's output."""
+    assert line.speed is not None
+    facts: list[tuple[str, dict[str, Any]]] = [
+        (number(line.speed.value), {"fontweight": "bold", "fontsize": NORMAL})
+    ]
+    if line.over is not None and line.name != baseline:
+        facts.append((f"{number(line.over.value)}×", {"color": light("soft")}))
+    warning = {"broken": "≠ plain", "lossy": "lossy"}.get(line.standing)
+    if warning:
+        if line.standing == "lossy" and line.quality:
+            warning += f", {100 * line.quality.value:.0f} %"
+        facts.append((warning, {"color": light("bad"), "fontweight": "bold"}))
+    return facts
+
+
+def _notes(
+    axes: Any, end: tuple[float, float], facts: Sequence[tuple[str, dict[str, Any]]], look: Look
+) -> None:
+    place: dict[str, Any] = {"xy": end, "xycoords": "data"}
+    for text, style in facts:
+        note = axes.annotate(
+            text, xytext=(6, 0), textcoords="offset points", va="center",
+            **{"fontsize": SMALL, **place, **style},
+        )  # fmt: skip
+        mark(note, look)
+        place = {"xy": (1, 0.5), "xycoords": note}

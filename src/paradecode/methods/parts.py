@@ -1,0 +1,346 @@
+"""The registry: every part of a method, by its kind and name, with what it promises and takes.
+
+A part is a dataclass in a file of its own, which one decorator puts here. Kinds are ``method``,
+``drafter``, ``budget``, ``verifier``, ``schedule``, ``policy``, ``blocks`` and ``cache``.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass, fields
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from inspect import cleandoc
+from pkgutil import walk_packages
+from typing import Any, TypedDict, TypeVar
+
+from paradecode import methods as rooms
+from paradecode.core.aliases import own_names
+from paradecode.core.decoder import Guarantee
+from paradecode.core.errors import InvalidInput
+from paradecode.methods.spec_text import MAX_SPEC, name_and_settings
+
+Class = TypeVar("Class", bound=type)
+LISTED = "those that `paradecode methods` lists"
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One setting of a part: its default, its bounds (numbers) or choices (texts), what it is.
+
+    ``local`` ones name a file of this machine: code and command lines may set them, a server must
+    not take them from a request. ``kind`` is the kind of part that the text names, with settings of
+    its own. ``reads`` understands a text of a form of its own, or raises ValueError.
+    """
+
+    name: str
+    default: Any
+    low: float | None
+    high: float | None
+    choices: tuple[str, ...]
+    help: str
+    local: bool = False
+    kind: str | None = None
+    reads: Callable[[str], Any] | None = None
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The texts that may be chosen."""
+        return self.choices if self.kind is None else tuple(known(self.kind))
+
+    def check(self, where: str, value: Any, trusted: bool = True) -> Any:
+        """The value, converted.
+
+        Args:
+            where: whose setting it is, for errors.
+            trusted: False for a value from a request: it may not name files of this machine.
+
+        Raises:
+            InvalidInput: if it does not fit.
+        """
+        where = f"{where}.{self.name}"
+        if isinstance(self.default, bool):
+            if not isinstance(value, bool):
+                raise InvalidInput(where, value, "give true or false")
+            return value
+        if self.local:
+            if not trusted:
+                raise InvalidInput(where, value, "set it where the server is started")
+            if not isinstance(value, str) or len(value) > MAX_SPEC or "\0" in value:
+                raise InvalidInput(where, value, "give the path of a file")
+            return value
+        if self.kind is not None:
+            chosen, settings = read(self.kind, where, value, trusted)
+            return written(chosen.name, settings)
+        if self.reads is not None:
+            return _read_text(where, value, self.reads)
+        if isinstance(self.default, str):
+            if value not in self.choices:
+                raise InvalidInput(where, value, f"use one of {', '.join(self.choices)}")
+            return value
+        whole = isinstance(self.default, int)
+        kind = "a whole number" if whole else "a number"
+        fix = f"give {kind} from {self.low:g} to {self.high:g}"
+        if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
+            raise InvalidInput(where, value, fix)
+        if not self.low <= value <= self.high:  # type: ignore[operator]  # False for NaN, too.
+            raise InvalidInput(where, value, fix)
+        return value if whole else float(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """An entry of the registry.
+
+    Attributes:
+        kind, name: of which there is one entry; ``name`` is what users write.
+        guarantee: see :data:`paradecode.core.decoder.Guarantee`; what a method keeps of its own
+            when this is a part of it.
+        training: what has to be trained first (``none``).
+        paper, arxiv, url: where it comes from.
+        parameters: what can be set.
+        aliases: other names, of other engines.
+        names: other engines' parameter names -> ours.
+        build: keyword settings -> the part.
+        summary, idea, when: from its docstring; see :func:`told`.
+    """
+
+    kind: str = "method"
+    name: str
+    guarantee: Guarantee = "exact"
+    training: str = "none"
+    paper: str = ""
+    arxiv: str | None = None
+    url: str | None = None
+    parameters: tuple[Parameter, ...]
+    aliases: tuple[str, ...] = ()
+    names: Mapping[str, str]
+    build: Callable[..., Any]
+    summary: str = ""
+    idea: str = ""
+    when: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method(Part):
+    """A whole method: ``build`` makes a decoder.
+
+    Attributes:
+        family: ``autoregressive`` or ``diffusion``.
+        models: names of the models it needs beside the target (``draft``).
+        under: what is left of the guarantee under some settings; None if they do not matter.
+    """
+
+    family: str
+    models: tuple[str, ...] = ()
+    under: Callable[[Mapping[str, Any]], Guarantee] | None = None
+
+
+TABLE: dict[str, dict[str, Any]] = {}
+_ALIASES: dict[tuple[str, str], str] = {}
+
+
+def register(part: Part) -> None:
+    """Add a part; a name that is taken is an error, a second registration of one class is not."""
+    table = TABLE.setdefault(part.kind, {})
+    before = table.get(part.name)
+    if before is not None and before.summary != part.summary:
+        raise InvalidInput(f"{part.kind} name", part.name, "choose a name that is not taken")
+    table[part.name] = part
+    for alias in part.aliases:
+        _ALIASES[part.kind, alias] = part.name
+
+
+def declare(
+    kind: str,
+    name: str,
+    *,
+    guarantee: Guarantee = "exact",
+    paper: str = "",
+    arxiv: str | None = None,
+    url: str | None = None,
+    training: str = "none",
+    aliases: tuple[str, ...] = (),
+    names: Mapping[str, str] | None = None,
+) -> Callable[[Class], Class]:
+    """Class decorator: make a dataclass the part ``name``; the arguments are :class:`Part`'s."""
+
+    def add(cls: Class) -> Class:
+        register(
+            Part(
+                kind=kind, name=name, guarantee=guarantee, training=training, paper=paper,
+                arxiv=arxiv, url=url, parameters=parameters_of(cls), aliases=aliases,
+                names=names or {}, build=cls, **told(cls.__doc__),
+            )
+        )  # fmt: skip
+        return cls
+
+    return add
+
+
+def method(
+    name: str,
+    *,
+    paper: str,
+    schedule: bool = False,
+    family: str = "autoregressive",
+    guarantee: Guarantee = "exact",
+    arxiv: str | None = None,
+    url: str | None = None,
+    training: str = "none",
+    aliases: tuple[str, ...] = (),
+    names: Mapping[str, str] | None = None,
+    models: tuple[str, ...] = (),
+) -> Callable[[Class], Class]:
+    """Class decorator: make a dataclass with a ``decode`` of its own the method ``name``.
+
+    Args:
+        schedule: it runs a draft model and the target at the same time.
+        paper, family, ...: as in :class:`Method`.
+    """
+
+    def add(cls: Class) -> Class:
+        if schedule:
+            declare("schedule", name, guarantee=guarantee, paper=paper, arxiv=arxiv, url=url)(cls)
+        register(
+            Method(
+                name=name, family=family, guarantee=guarantee, training=training, paper=paper,
+                arxiv=arxiv, url=url, parameters=parameters_of(cls), aliases=aliases,
+                names=names or {}, build=cls, models=models, **told(cls.__doc__),
+            )
+        )  # fmt: skip
+        return cls
+
+    return add
+
+
+def known(kind: str) -> Mapping[str, Part]:
+    """Every part of a kind: built in, registered by the program, or installed."""
+    _load()
+    table = TABLE.get(kind, {})
+    return {name: table[name] for name in sorted(table)}
+
+
+def find(kind: str, name: str) -> Part | None:
+    """A part by name or alias; hyphens may be written as underscores."""
+    _load()
+    table = TABLE.get(kind, {})
+    for key in (name.strip().lower(), name.strip().lower().replace("_", "-")):
+        key = _ALIASES.get((kind, key), key)
+        if key in table:
+            found: Part = table[key]
+            return found
+    return None
+
+
+def near(kind: str, name: str) -> str:
+    """Names like an unknown one, for an error message."""
+    aliases = [alias for of, alias in _ALIASES if of == kind]
+    close = difflib.get_close_matches(name.strip().lower(), [*TABLE.get(kind, {}), *aliases], 3)
+    return ", ".join(close) or LISTED
+
+
+def read(kind: str, where: str, text: Any, trusted: bool = True) -> tuple[Part, dict[str, Any]]:
+    """The part that ``name`` or ``name(key=value, ...)`` describes, and its checked settings.
+
+    Args:
+        where: the setting that chooses it.
+        trusted: see :meth:`Parameter.check`.
+
+    Raises:
+        InvalidInput: naming ``where``.
+    """
+    name, given = name_and_settings(text) if isinstance(text, str) and text.strip() else ("", {})
+    found = find(kind, name)
+    if found is None:
+        raise InvalidInput(where, text, f"use one of {', '.join(known(kind))}")
+    return found, checked(found, f"{where}={found.name}", given, trusted)
+
+
+def make(kind: str, text: str, where: str = "", **more: Any) -> Any:
+    """Build the part that a text describes; ``more`` are arguments that are no settings of it."""
+    found, settings = read(kind, where or kind, text)
+    return found.build(**settings, **more)
+
+
+def checked(
+    part: Part, where: str, given: Mapping[str, Any], trusted: bool = True
+) -> dict[str, Any]:
+    """Settings of a part, by their names or aliases, under their names.
+
+    Raises:
+        InvalidInput: for a setting that is unknown, does not fit, or is given under two names.
+    """
+    entries = {entry.name: entry for entry in part.parameters}
+    settings = {}
+    for key, value in own_names(given, part.names, f"{where}.").items():
+        if key not in entries:
+            fix = f"use one of {', '.join(entries) or '(none)'}"
+            raise InvalidInput(f"{where} setting", key, fix)
+        settings[key] = entries[key].check(where, value, trusted)
+    return settings
+
+
+def written(name: str, settings: Mapping[str, Any]) -> str:
+    """``name(key=value,...)``, as :func:`read` reads it."""
+    inside = ",".join(f"{key}={_written(value)}" for key, value in settings.items())
+    return f"{name}({inside})" if inside else name
+
+
+def _written(value: Any) -> str:
+    return repr(value) if isinstance(value, str) and not value.isidentifier() else str(value)
+
+
+def parameters_of(cls: type) -> tuple[Parameter, ...]:
+    """The fields of a dataclass that were declared with ``parameter``, ``choice`` and the like."""
+    return tuple(_parameter(entry) for entry in fields(cls) if "help" in entry.metadata)
+
+
+def _parameter(entry: Field[Any]) -> Parameter:
+    return Parameter(
+        entry.name, entry.default, **{"low": None, "high": None, "choices": (), **entry.metadata}
+    )
+
+
+class Told(TypedDict):
+    """What a part's docstring says; see :func:`told`."""
+
+    summary: str
+    idea: str
+    when: str
+
+
+def told(docstring: str | None) -> Told:
+    """What a part's docstring says: ``summary`` (its first line), ``when``, and ``idea``.
+
+    ``when`` is the paragraph that begins with "When: ", if there is one; ``idea`` is the rest,
+    paragraphs divided by an empty line.
+    """
+    first, *rest = cleandoc(docstring or "").split("\n\n")
+    marked = [text for text in rest if text.startswith("When: ")]
+    return {
+        "summary": first.partition("\n")[0],
+        "idea": "\n\n".join(text for text in rest if text not in marked),
+        "when": " ".join(text.removeprefix("When: ") for text in marked),
+    }
+
+
+def _read_text(where: str, value: Any, reads: Callable[[str], Any]) -> str:
+    if not isinstance(value, str) or len(value) > MAX_SPEC:
+        raise InvalidInput(where, value, f"give a text of at most {MAX_SPEC} characters")
+    try:
+        reads(value)
+    except ValueError as error:
+        raise InvalidInput(where, value, str(error)) from None
+    return value
+
+
+@cache
+def _load() -> None:
+    """Import every module of the methods' folder, and what other packages have installed."""
+    for module in walk_packages(rooms.__path__, rooms.__name__ + "."):
+        import_module(module.name)
+    for entry in entry_points(group="paradecode.decoders"):
+        entry.load()
