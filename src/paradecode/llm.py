@@ -6,6 +6,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, overload
@@ -17,16 +18,17 @@ from paradecode.backends import open_backend
 from paradecode.completion import Chunk, Completion, completion_of, with_alternatives
 from paradecode.constraints.compile import Compiler
 from paradecode.core.aliases import own_names
+from paradecode.core.checks import is_whole, known
 from paradecode.core.errors import InvalidInput
-from paradecode.core.request import DRAFT, TARGET
 from paradecode.core.sampling import ALIASES, SamplingParams
-from paradecode.engine import cost
+from paradecode.core.sequence import DRAFT, TARGET
+from paradecode.engine.cost import obtain
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.draft.ngram_table import packaged
 from paradecode.methods.profile import Profile
-from paradecode.methods.registry import Spec, parse
+from paradecode.methods.registry import DEFAULT_DECODERS, PLAIN_DECODERS, Spec, parse
 from paradecode.models.adapter import merge_file
 from paradecode.models.catalogue import open_model
 from paradecode.models.vocabulary import match
@@ -34,9 +36,7 @@ from paradecode.models.vocabulary import match
 AUTO = "auto"
 """The default method of the model's family."""
 
-DEFAULT_DECODERS = {"autoregressive": "prompt-lookup", "diffusion": "threshold"}
-PLAIN_DECODERS = {"autoregressive": "greedy", "diffusion": "static"}
-"""What each family's methods are measured against: one token a forward."""
+REQUEST_SETTINGS = {"priority", "deadline", "salt", "prediction", "constraint"}
 
 
 class LLM:
@@ -103,16 +103,13 @@ class LLM:
         if adapter is not None:
             checkpoint = merge_file(checkpoint, Path(adapter))
         self.config, self.tokenizer = checkpoint.config, checkpoint.tokenizer
+        self.chat_template, self.model = checkpoint.chat_template, checkpoint.config.name
         self.decoder = self._spec(chosen if spec is None else spec)
-        self.chat_template = checkpoint.chat_template
-        self.model = checkpoint.config.name
         if tuned is not None and tuned.model != self.model:
             said = f"the profile was tuned for {tuned.model}, not {self.model}"
             warnings.warn(said, stacklevel=2)
-        self.backend = open_backend(
-            backend, checkpoint.config, checkpoint.weights,
-            dtype=dtype, device=device, threads=threads, ranks=ranks,
-        )  # fmt: skip
+        open_here = partial(open_backend, backend, dtype=dtype, device=device, threads=threads)
+        self.backend = open_here(checkpoint.config, checkpoint.weights, ranks=ranks)
         models, vocabularies = {TARGET: self.backend}, {}
         if self.draft_model is not None:
             draft = open_model(self.draft_model)
@@ -120,14 +117,11 @@ class LLM:
             matched = match(self.tokenizer, draft.tokenizer, *sizes)
             if matched is not None:
                 vocabularies[DRAFT] = matched
-            models[DRAFT] = open_backend(
-                backend, draft.config, draft.weights, dtype=dtype, device=device, threads=threads
-            )
+            models[DRAFT] = open_here(draft.config, draft.weights)
         self.engine = Engine(models, limits, self.tokenizer.stream, vocabularies=vocabularies)
-        load, pools = self.engine.load, self.engine.pools
-        load.curve = cost.obtain(self.backend, pools[TARGET].count)
-        if DRAFT in models:
-            load.others[DRAFT] = cost.obtain(models[DRAFT], pools[DRAFT].count)
+        costs = {name: obtain(one, self.engine.pools[name].count) for name, one in models.items()}
+        self.engine.load.curve = costs.pop(TARGET)
+        self.engine.load.others = costs
         self._compiler = Compiler(self.tokenizer, self.config.vocab_size, self.config.eos_tokens)
         self._turn = threading.RLock()
 
@@ -254,19 +248,18 @@ class LLM:
     def _spec(self, decoder: str | Mapping[str, Any] | Spec | None) -> Spec:
         """The method a caller wants; raises InvalidInput if this model cannot be decoded so."""
         if not self.families:
-            raise InvalidInput("model", self.config.name, "it is not causal, and has no mask token")
+            raise InvalidInput("model", self.model, "it is not causal, and has no mask token")
         if decoder is None or decoder == AUTO:
             names = PLAIN_DECODERS if decoder is None else DEFAULT_DECODERS
-            name = names[self.families[0]]
-            if name == "prompt-lookup" and packaged(self.config.name):
-                return parse({"method": name, "table": self.config.name})
-            return parse(name)
+            spec = parse(names[self.families[0]])
+            if "table" in spec.settings and packaged(self.model):
+                return spec.changed({"table": self.model})
+            return spec
         spec = parse(decoder)
         if spec.method.family not in self.families:
-            fix = " or ".join(
-                f"{name} methods, such as {DEFAULT_DECODERS[name]}" for name in self.families
-            )
-            raise InvalidInput("decoder", spec.method.name, f"{self.config.name} needs {fix}")
+            usable = (f"{name} methods, such as {DEFAULT_DECODERS[name]}" for name in self.families)
+            fix = " or ".join(usable)
+            raise InvalidInput("decoder", spec.method.name, f"{self.model} needs {fix}")
         return spec
 
     def _check_models(self, decoder: Spec) -> None:
@@ -308,10 +301,7 @@ class LLM:
         decoder = self._spec(rest.pop("decoder")) if "decoder" in rest else self.decoder
         decoder = _with_settings(decoder, rest)
         self._check_models(decoder)
-        known = {"priority", "deadline", "salt", "prediction", "constraint"}
-        if not rest.keys() <= known:
-            bad = sorted(rest.keys() - known)[0]
-            raise InvalidInput("setting", bad, f"use one of {', '.join(sorted(own | known))}")
+        known(own | REQUEST_SETTINGS, sorted(rest), "setting")
         prompt = _token_array(ids)
         if rest.get("prediction") is not None:
             rest["prediction"] = self._prediction(rest["prediction"])
@@ -388,9 +378,7 @@ def _with_settings(decoder: Spec, rest: dict[str, Any]) -> Spec:
 
 
 def _token_array(ids: Sequence[int], field: str = "prompt") -> NDArray[np.int32]:
-    if not ids or not all(
-        isinstance(i, (int, np.integer)) and not isinstance(i, bool) for i in ids
-    ):
+    if not ids or not all(map(is_whole, ids)):
         raise InvalidInput(field, ids, "give a text or a list of at least one token id")
     if max(ids) >= 1 << 31 or min(ids) < 0:
         raise InvalidInput(field, max(ids), "token ids are below the vocabulary's size")
