@@ -17,6 +17,7 @@ from paradecode.core.errors import InvalidInput, InvalidModel
 from paradecode.models.catalogue import open_model
 from paradecode.models.gguf_header import Header
 from paradecode.models.gguf_tokenizer import PRE_TOKENIZERS, tokenizer_from_header
+from paradecode.models.metadata import Metadata
 from paradecode.models.tokenizer import MAX_TEXT, Tokenizer
 
 STORED = json.loads(Path(__file__).with_name("smollm2_tokens.json").read_text())
@@ -125,7 +126,7 @@ def sentencepiece(prefix=True, add_bos=True) -> Tokenizer:
         "tokenizer.ggml.add_space_prefix": prefix, "tokenizer.ggml.add_bos_token": add_bos,
         "tokenizer.ggml.bos_token_id": 1, "tokenizer.ggml.eos_token_id": 2,
     }  # fmt: skip
-    return tokenizer_from_header(Header(fields, {}))
+    return tokenizer_from_header(Header(Metadata(fields), {}))
 
 
 SENTENCEPIECE = {prefix: sentencepiece(prefix) for prefix in (True, False)}
@@ -184,7 +185,8 @@ def fields(**changes):
         "model": "gpt2", "pre": "gpt-2", "tokens": tokens, "merges": ["a b"],
         "token_type": np.array([1, 1, 1, 3]),
     }  # fmt: skip
-    return Header({f"tokenizer.ggml.{k}": v for k, v in (good | changes).items()}, {})
+    fields = {f"tokenizer.ggml.{k}": v for k, v in (good | changes).items()}
+    return Header(Metadata(fields), {})
 
 
 @pytest.mark.parametrize(

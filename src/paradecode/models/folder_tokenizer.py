@@ -8,7 +8,7 @@ from typing import Any
 from tokenizers import Tokenizer as Backend
 
 from paradecode.core.errors import InvalidModel
-from paradecode.models.jsonfile import MAX_JSON, read_json
+from paradecode.models.metadata import MAX_JSON, Metadata, read_json
 from paradecode.models.tokenizer import Tokenizer
 
 
@@ -32,7 +32,7 @@ def read_tokenizer(folder: Path) -> tuple[Tokenizer, str | None]:
     backend.no_truncation()
     backend.no_padding()
     named = folder / "tokenizer_config.json"
-    settings = read_json(named) if named.is_file() else {}
+    settings = read_json(named) if named.is_file() else Metadata()
     bos, eos = (_token_id(backend, settings.get(f"{name}_token")) for name in ("bos", "eos"))
     start: list[int] = backend.encode("").ids
     add_bos = bos is not None and start[:1] == [bos]

@@ -16,7 +16,7 @@ from paradecode.models.chat import find_template
 from paradecode.models.checkpoint import Checkpoint
 from paradecode.models.config import ModelConfig, Rope
 from paradecode.models.gguf_header import Header, TensorInfo, read_header
-from paradecode.models.gguf_tokenizer import tokenizer_from_header
+from paradecode.models.gguf_tokenizer import optional, tokenizer_from_header
 from paradecode.models.weights import Kind, Tensor, Weights, check_weights
 
 # The value says whether rotary pairs are interleaved in the file (rows of q and k then need
@@ -51,7 +51,7 @@ def read_gguf(path: str | Path) -> Checkpoint:
     path = Path(path)
     buffer = _map(path)
     header = read_header(buffer)
-    architecture = header.text("general.architecture")
+    architecture = header.fields.text("general.architecture")
     if architecture not in INTERLEAVED:
         raise InvalidModel(
             "general.architecture", architecture, f"use one of {', '.join(sorted(INTERLEAVED))}"
@@ -71,7 +71,7 @@ def read_gguf(path: str | Path) -> Checkpoint:
             f"the embedding matrix has only {config.vocab_size} rows",
         )
     weights = _weights(config, header, names, buffer)
-    template = find_template(header.text("tokenizer.chat_template"), tokenizer)
+    template = find_template(header.fields.text("tokenizer.chat_template"), tokenizer)
     return Checkpoint(config, weights, tokenizer, template, str(path))
 
 
@@ -109,72 +109,67 @@ def _canonical_names(header: Header) -> dict[str, str]:
 def _config(
     name: str, architecture: str, header: Header, names: dict[str, str], buffer: memoryview
 ) -> ModelConfig:
-    def need(key: str) -> int:
-        value = header.integer(f"{architecture}.{key}")
-        if value is None:
-            raise InvalidModel(f"{architecture}.{key}", None, "the file lacks it; convert it again")
-        return value
+    fields = header.fields
 
-    def have(key: str, default: int) -> int:
-        value = header.integer(f"{architecture}.{key}", default)
-        return default if value is None else value
+    def need(key: str, default: int | None = None) -> int:
+        return fields.whole(f"{architecture}.{key}", default)
 
-    if have("expert_count", 0):
-        raise InvalidModel(
-            f"{architecture}.expert_count", have("expert_count", 0), "only dense models are known"
-        )
+    if need("expert_count", 0):
+        raise InvalidModel(f"{architecture}.expert_count", "not 0", "only dense models are known")
     hidden, heads = need("embedding_length"), need("attention.head_count")
     if "embed" not in names or heads < 1:
         raise InvalidModel("token_embd.weight", None, "the file lacks it; get a complete file")
-    head_dim = have("attention.key_length", hidden // heads)
-    if have("attention.value_length", head_dim) != head_dim:
+    head_dim = need("attention.key_length", hidden // heads)
+    if need("attention.value_length", head_dim) != head_dim:
         raise InvalidModel(
             f"{architecture}.attention.value_length", "not key_length", "they must be equal"
         )
     if f"{architecture}.attention.sliding_window_pattern" in header.fields:
         raise InvalidModel("attention.sliding_window_pattern", "set", "use one window for all")
-    causal = header.flag(
+    causal = header.fields.flag(
         f"{architecture}.attention.causal", architecture in ("llama", "qwen2", "qwen3")
     )
     return ModelConfig(
-        name=header.text("general.name") or name,
+        name=header.fields.text("general.name") or name,
         architecture=architecture,
         vocab_size=header.tensors[names["embed"]].shape[0],
         hidden_size=hidden,
         layers=need("block_count"),
         heads=heads,
-        kv_heads=have("attention.head_count_kv", heads),
+        kv_heads=need("attention.head_count_kv", heads),
         head_dim=head_dim,
         intermediate_size=need("feed_forward_length"),
         context_length=need("context_length"),
-        norm_eps=header.number(f"{architecture}.attention.layer_norm_rms_epsilon", 1e-5),
-        rope=_rope(architecture, header, have("rope.dimension_count", head_dim), buffer),
+        norm_eps=header.fields.number(f"{architecture}.attention.layer_norm_rms_epsilon", 1e-5),
+        rope=_rope(architecture, header, need("rope.dimension_count", head_dim), buffer),
         tied_head="head" not in names,
         qkv_bias="layers.0.q.bias" in names,
         output_bias="layers.0.o.bias" in names,
         mlp_bias="layers.0.gate.bias" in names,
         qk_norm="layers.0.q_norm" in names,
-        sliding_window=have("attention.sliding_window", 0),
+        sliding_window=need("attention.sliding_window", 0),
         attention="causal" if causal else "full",
-        mask_token=header.integer("tokenizer.ggml.mask_token_id") if not causal else None,
-        shift=header.flag("diffusion.shift_logits", architecture == "dream"),
+        mask_token=None if causal else optional(fields, "tokenizer.ggml.mask_token_id"),
+        shift=header.fields.flag("diffusion.shift_logits", architecture == "dream"),
     )
 
 
 def _rope(architecture: str, header: Header, dim: int, buffer: memoryview) -> Rope:
     def number(key: str, default: float) -> float:
-        return header.number(f"{architecture}.rope.{key}", default)
+        return header.fields.number(f"{architecture}.rope.{key}", default)
 
     rope = Rope(theta=number("freq_base", 10000.0), dim=dim)
     if _ROPE_FACTORS in header.tensors:
         factors = _tensor(header.tensors[_ROPE_FACTORS], buffer).float32().ravel()
         return replace(rope, factors=tuple(float(factor) for factor in factors[: 1 << 12]))
     factor = number("scaling.factor", number("scale_linear", 1.0))
-    scaling = header.text(f"{architecture}.rope.scaling.type", "linear" if factor != 1 else "none")
+    scaling = header.fields.text(
+        f"{architecture}.rope.scaling.type", "linear" if factor != 1 else "none"
+    )
     if scaling == "none" or (scaling == "linear" and factor == 1):
         return rope
     rope = replace(rope, scaling=str(scaling), factor=factor)
-    context = header.number(f"{architecture}.context_length", 8192)
+    context = header.fields.number(f"{architecture}.context_length", 8192)
     if scaling != "yarn" or not factor > 0:
         return rope
     yarn_gain = 1 + 0.1 * math.log(max(factor, 1.0))

@@ -16,6 +16,7 @@ import numpy as np
 from gguf import GGML_QUANT_SIZES, GGUF_DEFAULT_ALIGNMENT, GGUF_MAGIC, GGUFValueType, quants
 
 from paradecode.core.errors import InvalidModel
+from paradecode.models.metadata import Metadata
 from paradecode.models.weights import Kind
 
 MAX_HEADER_BYTES = 1 << 28
@@ -50,42 +51,8 @@ class Header:
         tensors: name -> place; every one lies inside the file.
     """
 
-    fields: dict[str, object]
+    fields: Metadata
     tensors: dict[str, TensorInfo]
-
-    def text(self, key: str, default: str | None = None) -> str | None:
-        """The string at ``key``; InvalidModel if it is something else."""
-        value = self.fields.get(key, default)
-        if value is not None and not isinstance(value, str):
-            raise InvalidModel(key, value, "the file must hold a string here")
-        return value
-
-    def integer(self, key: str, default: int | None = None) -> int | None:
-        """The whole number at ``key``; an array that repeats one number counts as that number."""
-        value = self.fields.get(key, default)
-        if isinstance(value, np.ndarray):
-            if len(value) == 0 or value.dtype.kind not in "iu" or (value != value[0]).any():
-                raise InvalidModel(key, value, "only one and the same value for all layers works")
-            value = int(value[0])
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-            raise InvalidModel(key, value, "the file must hold a whole number here")
-        return value
-
-    def number(self, key: str, default: float) -> float:
-        """The finite number at ``key``."""
-        value = self.fields.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise InvalidModel(key, value, "the file must hold a number here")
-        if not math.isfinite(value):
-            raise InvalidModel(key, value, "the file must hold a finite number here")
-        return float(value)
-
-    def flag(self, key: str, default: bool) -> bool:
-        """The boolean at ``key``."""
-        value = self.fields.get(key, default)
-        if not isinstance(value, bool):
-            raise InvalidModel(key, value, "the file must hold true or false here")
-        return value
 
 
 class _Walk:
@@ -175,8 +142,8 @@ def read_header(buffer: memoryview) -> Header:
     return Header(fields, _tensors(walk, tensors, _alignment(fields)))
 
 
-def _fields(walk: _Walk, number: int) -> dict[str, object]:
-    fields: dict[str, object] = {}
+def _fields(walk: _Walk, number: int) -> Metadata:
+    fields = Metadata()
     for _ in range(number):
         key = walk.string("metadata key")
         if key in fields:
@@ -185,7 +152,7 @@ def _fields(walk: _Walk, number: int) -> dict[str, object]:
     return fields
 
 
-def _alignment(fields: dict[str, object]) -> int:
+def _alignment(fields: Metadata) -> int:
     alignment = fields.get("general.alignment", GGUF_DEFAULT_ALIGNMENT)
     if not isinstance(alignment, int) or alignment not in [1 << n for n in range(3, 17)]:
         raise InvalidModel("general.alignment", alignment, "it must be a power of two from 8 up")

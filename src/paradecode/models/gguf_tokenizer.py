@@ -11,6 +11,7 @@ from tokenizers import Tokenizer as Backend
 
 from paradecode.core.errors import InvalidModel
 from paradecode.models.gguf_header import DAMAGED, Header
+from paradecode.models.metadata import Metadata
 from paradecode.models.tokenizer import Tokenizer
 
 MAX_PIECE = 128
@@ -64,12 +65,12 @@ def tokenizer_from_header(header: Header) -> Tokenizer:
     Raises:
         InvalidModel: unknown kind or pre-tokenizer, or contents that contradict each other.
     """
-    tokens = _strings(header, "tokenizer.ggml.tokens")
+    tokens = header.fields.texts("tokenizer.ggml.tokens")
     ids = {token: index for index, token in enumerate(tokens)}
     if not tokens or len(ids) != len(tokens):
         raise InvalidModel("tokenizer.ggml.tokens", len(tokens), "tokens must exist and differ")
     types = _array(header, "tokenizer.ggml.token_type", len(tokens), 1)
-    model = header.text("tokenizer.ggml.model")
+    model = header.fields.text("tokenizer.ggml.model")
     builders = {"gpt2": _byte_level, "llama": _sentencepiece}
     if model not in builders:
         raise InvalidModel("tokenizer.ggml.model", model, f"use {' or '.join(builders)}")
@@ -85,7 +86,9 @@ def tokenizer_from_header(header: Header) -> Tokenizer:
     except Exception as error:  # the library raises bare Exceptions
         raise InvalidModel("tokenizer.ggml", str(error), DAMAGED) from None
     bos, eos = _token_id(header, "bos", tokens), _token_id(header, "eos", tokens)
-    add_bos = header.flag("tokenizer.ggml.add_bos_token", model == "llama") and bos is not None
+    add_bos = (
+        header.fields.flag("tokenizer.ggml.add_bos_token", model == "llama") and bos is not None
+    )
     if add_bos:
         backend.post_processor = processors.TemplateProcessing(
             single="BOS $A",
@@ -98,10 +101,10 @@ def tokenizer_from_header(header: Header) -> Tokenizer:
 
 
 def _byte_level(header: Header, ids: dict[str, int], types: np.ndarray) -> Any:
-    pre = header.text("tokenizer.ggml.pre", "default")
+    pre = header.fields.text("tokenizer.ggml.pre", "default")
     if pre not in PRE_TOKENIZERS:
         raise InvalidModel("tokenizer.ggml.pre", pre, f"use one of {', '.join(PRE_TOKENIZERS)}")
-    pairs = [merge.partition(" ") for merge in _strings(header, "tokenizer.ggml.merges")]
+    pairs = [merge.partition(" ") for merge in header.fields.texts("tokenizer.ggml.merges")]
     merges = [(left, right) for left, _, right in pairs]
     whole_words = PRE_TOKENIZERS[pre] is PRE_TOKENIZERS["llama-bpe"]
     backend = Backend(models.BPE(vocab=ids, merges=merges, ignore_merges=whole_words))
@@ -126,7 +129,7 @@ def _sentencepiece(header: Header, ids: dict[str, int], types: np.ndarray) -> An
             byte_fallback=True,
         )
     )
-    prefix = header.flag("tokenizer.ggml.add_space_prefix", True)
+    prefix = header.fields.flag("tokenizer.ggml.add_space_prefix", True)
     steps = [normalizers.Prepend("▁")] if prefix else []
     backend.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", "▁")])
     strip = [decoders.Strip(" ", 1, 0)] if prefix else []
@@ -150,13 +153,6 @@ def _merges(ids: dict[str, int], types: np.ndarray, scores: np.ndarray) -> list[
     return [(left, right) for *_, left, right in sorted(merges)]
 
 
-def _strings(header: Header, key: str) -> list[str]:
-    value = header.fields.get(key)
-    if not isinstance(value, list):
-        raise InvalidModel(key, value, "the file must hold a list of strings here")
-    return value
-
-
 def _array(header: Header, key: str, length: int, default: int) -> np.ndarray:
     value = header.fields.get(key)
     if value is None:
@@ -168,10 +164,15 @@ def _array(header: Header, key: str, length: int, default: int) -> np.ndarray:
 
 def _token_id(header: Header, name: str, tokens: list[str]) -> int | None:
     key = f"tokenizer.ggml.{name}_token_id"
-    index = header.integer(key)
+    index = optional(header.fields, key)
     # Files write -1 (as unsigned, 2**32 - 1) for "none".
     if index is None or index in (-1, (1 << 32) - 1):
         return None
     if not 0 <= index < len(tokens):
         raise InvalidModel(key, index, f"the vocabulary has {len(tokens)} tokens")
     return index
+
+
+def optional(fields: Metadata, key: str) -> int | None:
+    """A whole number, or None where the file says nothing."""
+    return None if fields.get(key) is None else fields.whole(key)

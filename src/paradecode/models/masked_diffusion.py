@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paradecode.core.errors import InvalidModel
+from paradecode.models.metadata import Metadata
 from paradecode.models.mixture import llada2, llada_moe
 
 
@@ -38,7 +39,7 @@ class Family:
     eos_tokens: tuple[int, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    more: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda values: {}
+    more: Callable[[Metadata], dict[str, Any]] = lambda values: {}
 
 
 LLADA_SETTINGS = {
@@ -103,7 +104,7 @@ _LLADA2_PARTS = {
 }  # fmt: skip
 
 
-def as_causal(name: object, raw: dict[str, Any]) -> tuple[object, dict[str, Any], dict[str, Any]]:
+def as_causal(name: object, raw: Metadata) -> tuple[object, Metadata, dict[str, Any]]:
     """The causal twin of a configuration.
 
     Args:
@@ -126,24 +127,18 @@ def as_causal(name: object, raw: dict[str, Any]) -> tuple[object, dict[str, Any]
         if theirs in raw and raw.get(ours, raw[theirs]) != raw[theirs]:
             raise InvalidModel(ours, raw[ours], f"{theirs} says {raw[theirs]}; keep one of the two")
     given = {known.settings.get(key, key): value for key, value in raw.items()}
-    values = {**known.defaults, **given}
+    values = Metadata({**known.defaults, **given})
     if known.settings is LLADA_SETTINGS:
         _check_llada(raw)
-    mask = values.get("mask_token_id", known.mask_token)
-    size = values.get("vocab_size")
-    if isinstance(mask, bool) or not isinstance(mask, int) or not isinstance(size, int):
-        raise InvalidModel("mask_token_id", mask, "config.json must give a whole number")
-    if not 0 <= mask < size:
-        raise InvalidModel("mask_token_id", mask, f"the vocabulary has ids 0 to {size - 1}")
+    size = values.whole("vocab_size")
+    mask = values.whole("mask_token_id", known.mask_token, 0, size - 1)
     differs = {
         "attention": values.get("attention", known.attention),
-        "block_length": values.get("block_length", known.block_length),
-        "shift": values.get("shift", known.shift),
+        "block_length": values.whole("block_length", known.block_length),
+        "shift": values.flag("shift", known.shift),
         "mask_token": mask,
         "eos_tokens": tuple(token for token in known.eos_tokens if token < size),
     }
-    if not isinstance(differs["shift"], bool) or not isinstance(differs["block_length"], int):
-        raise InvalidModel("shift, block_length", differs, "give true or false, and a whole number")
     return known.like, values, differs | known.more(values)
 
 

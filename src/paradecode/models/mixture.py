@@ -7,12 +7,15 @@ sends each token through a few of many small MLPs.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from paradecode.core.checks import attributes, number, whole
 from paradecode.core.errors import InvalidModel
+from paradecode.models.metadata import Metadata
+
+MOST = 1 << 20
+"""Of anything that config.json counts."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ class Mixture:
         return shapes
 
 
-def llada_moe(values: Mapping[str, Any]) -> dict[str, Any]:
+def llada_moe(values: Metadata) -> dict[str, Any]:
     """Fields of a ``ModelConfig`` for LLaDA-MoE's config.json.
 
     Its code never normalises or scales the weights, and its score is a softmax, whatever the file
@@ -104,9 +107,9 @@ def llada_moe(values: Mapping[str, Any]) -> dict[str, Any]:
         raise InvalidModel("moe_layer_freq", kinds, "give a 0 or a 1 for each layer")
     biased = bool(values.get("moe_router_enable_expert_bias"))
     mixture = Mixture(
-        experts=_count(values, "num_experts"),
-        chosen=_count(values, "num_experts_per_tok"),
-        expert_size=_count(values, "expert_intermediate_size"),
+        experts=values.whole("num_experts", None, 1, MOST),
+        chosen=values.whole("num_experts_per_tok", None, 1, MOST),
+        expert_size=values.whole("expert_intermediate_size", None, 1, MOST),
         shared_size=values.get("shared_expert_intermediate_size") or 0,
         dense=frozenset(index for index, kind in enumerate(kinds) if kind == 0),
         bias=biased,
@@ -115,16 +118,16 @@ def llada_moe(values: Mapping[str, Any]) -> dict[str, Any]:
     return {"mixture": mixture, "qk_norm": bool(values.get("qk_layernorm"))}
 
 
-def llada2(values: Mapping[str, Any]) -> dict[str, Any]:
+def llada2(values: Metadata) -> dict[str, Any]:
     """Fields of a ``ModelConfig`` for LLaDA2's config.json."""
-    size = _count(values, "moe_intermediate_size")
+    size = values.whole("moe_intermediate_size", None, 1, MOST)
     shared, dense = (
-        0 if values.get(key) is None else _count(values, key, 0)
+        0 if values.get(key) is None else values.whole(key, None, 0, MOST)
         for key in ("num_shared_experts", "first_k_dense_replace")
     )
-    chosen = _count(values, "num_experts_per_tok")
+    chosen = values.whole("num_experts_per_tok", None, 1, MOST)
     mixture = Mixture(
-        experts=_count(values, "num_experts"),
+        experts=values.whole("num_experts", None, 1, MOST),
         chosen=chosen,
         expert_size=size,
         shared_size=size * shared,
@@ -142,15 +145,6 @@ def llada2(values: Mapping[str, Any]) -> dict[str, Any]:
         "qkv_bias": bool(values.get("use_qkv_bias", False)),
         "output_bias": bool(values.get("use_bias", True)),
     }
-
-
-def _count(values: Mapping[str, Any], key: str, least: int = 1) -> int:
-    value = values.get(key)
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= 1 << 20:
-        raise InvalidModel(
-            key, value, f"config.json must give a whole number from {least} to {1 << 20}"
-        )
-    return value
 
 
 _EXPERT = re.compile(r"mlp\.experts\.(\d{1,4})\.(gate|up|down)_proj\.weight")

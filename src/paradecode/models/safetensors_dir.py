@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,8 @@ from paradecode.models.chat import find_template
 from paradecode.models.checkpoint import Checkpoint
 from paradecode.models.config import ModelConfig, Rope
 from paradecode.models.folder_tokenizer import read_tokenizer
-from paradecode.models.jsonfile import read_json
 from paradecode.models.masked_diffusion import FAMILIES, as_causal, stored_as, stored_in_one
+from paradecode.models.metadata import Metadata, read_json
 from paradecode.models.mixture import in_layer
 from paradecode.models.weights import Kind, Tensor, Weights, check_weights
 
@@ -103,7 +102,7 @@ def stored_tensors(folder: Path) -> list[tuple[str, str, Tensor]]:
     return [(name, own, tensor) for name, own, tensor in named if own is not None]
 
 
-def _config(folder: Path, raw: dict[str, Any]) -> ModelConfig:
+def _config(folder: Path, raw: Metadata) -> ModelConfig:
     named = raw.get("architectures")
     known = named[0] if isinstance(named, list) and named and isinstance(named[0], str) else named
     known, raw, differs = as_causal(known, raw)
@@ -111,16 +110,16 @@ def _config(folder: Path, raw: dict[str, Any]) -> ModelConfig:
         usable = ", ".join([*ARCHITECTURES, *FAMILIES])
         raise InvalidModel("architectures", named, f"use one of {usable}")
     family = ARCHITECTURES[known]
-    values = {**_DEFAULTS[family], **{k: v for k, v in raw.items() if v is not None}}
+    values = Metadata({**_DEFAULTS[family], **{k: v for k, v in raw.items() if v is not None}})
     if values.get("hidden_act", "silu") != "silu":
         raise InvalidModel("hidden_act", values["hidden_act"], "only silu is known")
     if "quantization_config" in values:
         raise InvalidModel(
             "quantization_config", "set", "use the original F16 or BF16 weights, or a GGUF file"
         )
-    heads = _whole(values, "num_attention_heads")
-    head_dim = _whole(values, "head_dim", _whole(values, "hidden_size") // max(heads, 1))
-    biased = _flag(values, "attention_bias") and family in ("llama", "qwen3")
+    heads = values.whole("num_attention_heads")
+    head_dim = values.whole("head_dim", values.whole("hidden_size") // max(heads, 1))
+    biased = values.flag("attention_bias") and family in ("llama", "qwen3")
     generation = folder / "generation_config.json"
     ends = _ids(values, "eos_token_id") | set(differs.pop("eos_tokens", ()))
     if generation.is_file():
@@ -128,20 +127,20 @@ def _config(folder: Path, raw: dict[str, Any]) -> ModelConfig:
     fields: dict[str, Any] = {
         "name": folder.resolve().name,
         "architecture": family,
-        "vocab_size": _whole(values, "vocab_size"),
-        "hidden_size": _whole(values, "hidden_size"),
-        "layers": _whole(values, "num_hidden_layers"),
+        "vocab_size": values.whole("vocab_size"),
+        "hidden_size": values.whole("hidden_size"),
+        "layers": values.whole("num_hidden_layers"),
         "heads": heads,
-        "kv_heads": _whole(values, "num_key_value_heads", heads),
+        "kv_heads": values.whole("num_key_value_heads", heads),
         "head_dim": head_dim,
-        "intermediate_size": _whole(values, "intermediate_size"),
-        "context_length": _whole(values, "max_position_embeddings"),
-        "norm_eps": _number(values, "rms_norm_eps", 1e-6),
+        "intermediate_size": values.whole("intermediate_size"),
+        "context_length": values.whole("max_position_embeddings"),
+        "norm_eps": values.number("rms_norm_eps", 1e-6),
         "rope": _rope(values, head_dim),
-        "tied_head": _flag(values, "tie_word_embeddings"),
+        "tied_head": values.flag("tie_word_embeddings"),
         "qkv_bias": biased or family == "qwen2",
         "output_bias": biased,
-        "mlp_bias": family == "llama" and _flag(values, "mlp_bias"),
+        "mlp_bias": family == "llama" and values.flag("mlp_bias"),
         "qk_norm": family == "qwen3",
         "sliding_window": _sliding_window(family, values),
         "bos_token": min(_ids(values, "bos_token_id"), default=None),
@@ -150,101 +149,80 @@ def _config(folder: Path, raw: dict[str, Any]) -> ModelConfig:
     return ModelConfig(**(fields | differs))
 
 
-def _sliding_window(family: str, values: Mapping[str, Any]) -> int:
+def _sliding_window(family: str, values: Metadata) -> int:
     """The window all layers share, or 0."""
-    window = _whole(values, "sliding_window", 4096 if family == "mistral" else 0)
-    on = family == "mistral" or (family != "llama" and _flag(values, "use_sliding_window"))
+    window = values.whole("sliding_window", 4096 if family == "mistral" else 0)
+    on = family == "mistral" or (family != "llama" and values.flag("use_sliding_window"))
     if not on or window == 0:
         return 0
-    layers = _whole(values, "num_hidden_layers")
+    layers = values.whole("num_hidden_layers")
     kinds = values.get("layer_types")
     if isinstance(kinds, list) and kinds:
         sliding = sum(kind == "sliding_attention" for kind in kinds)
         layers = len(kinds)
     else:
-        full = 0 if family == "mistral" else _whole(values, "max_window_layers", 28)
+        full = 0 if family == "mistral" else values.whole("max_window_layers", 28)
         sliding = max(layers - full, 0)
     if 0 < sliding < layers:
         raise InvalidModel("layer_types", "mixed", "all layers must share one attention window")
     return window if sliding else 0
 
 
-def _rope(values: Mapping[str, Any], head_dim: int) -> Rope:
+def _rope(values: Metadata, head_dim: int) -> Rope:
     """Rotary parameters in the old (rope_theta, rope_scaling) or new (rope_parameters) style."""
     scaling = values.get("rope_parameters", values.get("rope_scaling", {}))
     if not isinstance(scaling, dict):
         raise InvalidModel("rope_parameters", scaling, "it must be a JSON object")
-    scaling = {**values, **{key: value for key, value in scaling.items() if value is not None}}
+    scaling = Metadata({**values, **{k: v for k, v in scaling.items() if v is not None}})
     kind = scaling.get("rope_type", scaling.get("type", "default"))
-    partial = _number(scaling, "partial_rotary_factor", 1.0)
+    partial = scaling.number("partial_rotary_factor", 1.0)
     rope = Rope(
-        theta=_number(scaling, "rope_theta", 10000.0),
+        theta=scaling.number("rope_theta", 10000.0),
         dim=int(head_dim * partial) if 0 < partial <= 1 else 0,
     )
     if kind == "default":
         return rope
     if kind not in ("linear", "llama3", "yarn"):
         raise InvalidModel("rope_type", kind, "use default, linear, llama3 or yarn")
-    factor = _number(scaling, "factor", 0.0)
+    factor = scaling.number("factor", 0.0)
     rope = replace(rope, scaling=kind, factor=factor)
     if kind == "linear":
         return rope
-    context = _whole(values, "max_position_embeddings")
+    context = values.whole("max_position_embeddings")
     rope = replace(
-        rope, original_context=_whole(scaling, "original_max_position_embeddings", context)
+        rope, original_context=scaling.whole("original_max_position_embeddings", context)
     )
     if kind == "llama3":
         return replace(
             rope,
-            low_freq_factor=_number(scaling, "low_freq_factor", 1.0),
-            high_freq_factor=_number(scaling, "high_freq_factor", 4.0),
+            low_freq_factor=scaling.number("low_freq_factor", 1.0),
+            high_freq_factor=scaling.number("high_freq_factor", 4.0),
         )
     if scaling.get("truncate", True) is not True:
         raise InvalidModel("truncate", scaling["truncate"], "yarn is known with truncation only")
     return replace(
         rope,
         attention_factor=_yarn_attention(scaling, factor),
-        beta_fast=_number(scaling, "beta_fast", 32.0),
-        beta_slow=_number(scaling, "beta_slow", 1.0),
+        beta_fast=scaling.number("beta_fast", 32.0),
+        beta_slow=scaling.number("beta_slow", 1.0),
     )
 
 
-def _yarn_attention(scaling: Mapping[str, Any], factor: float) -> float:
+def _yarn_attention(scaling: Metadata, factor: float) -> float:
     def gain(scale: float) -> float:
         return 0.1 * scale * math.log(factor) + 1 if factor > 1 else 1.0
 
     if "attention_factor" in scaling:
-        return _number(scaling, "attention_factor", 1.0)
-    above, below = (_number(scaling, key, 0.0) for key in ("mscale", "mscale_all_dim"))
+        return scaling.number("attention_factor", 1.0)
+    above, below = (scaling.number(key, 0.0) for key in ("mscale", "mscale_all_dim"))
     return gain(above) / gain(below) if above > 0 and below > 0 else gain(1.0)
 
 
-def _whole(values: Mapping[str, Any], key: str, default: int | None = None) -> int:
-    value = values.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidModel(key, value, "config.json must give a whole number")
-    return value
-
-
-def _number(values: Mapping[str, Any], key: str, default: float) -> float:
-    value = values.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < 1e15:
-        raise InvalidModel(key, value, "config.json must give a finite number")
-    return float(value)
-
-
-def _flag(values: Mapping[str, Any], key: str) -> bool:
-    value = values.get(key, False)
-    if not isinstance(value, bool):
-        raise InvalidModel(key, value, "config.json must give true or false")
-    return value
-
-
-def _ids(values: Mapping[str, Any], key: str) -> set[int]:
+def _ids(values: Metadata, key: str) -> set[int]:
     """Token ids given as a number, a list or not at all."""
     value = values.get(key)
     ids = value if isinstance(value, list) else [] if value is None else [value]
-    return {_whole({key: index}, key) for index in ids}
+    return {Metadata({key: index}).whole(key) for index in ids}
 
 
 def _shards(folder: Path) -> list[Path]:

@@ -1,0 +1,64 @@
+"""What model files say of themselves: values by key, each checked when it is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from paradecode.core import checks
+from paradecode.core.errors import InvalidInput, InvalidModel
+
+MAX_JSON = 1 << 26
+
+
+class Metadata(dict[str, Any]):
+    """Key -> value, as a file has them; null counts as missing.
+
+    The methods raise InvalidModel for a value that is wrong, or missing without a default.
+    """
+
+    def text(self, key: str, default: str | None = None) -> str | None:
+        return self._read(checks.maybe(checks.text(MAX_JSON)), key, default)
+
+    def whole(
+        self, key: str, default: int | None = None, low: int | None = None, high: int | None = None
+    ) -> int:
+        """A whole number; an array that repeats one number counts as that number."""
+        value = self.get(key)
+        if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and len(value):
+            if (value != value[0]).any():
+                raise InvalidModel(key, value, "only one and the same value for all layers works")
+            return int(value[0])
+        return int(self._read(checks.whole(low, high), key, default))
+
+    def number(self, key: str, default: float) -> float:
+        return float(self._read(checks.number(-1e15, 1e15), key, default))
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        return bool(self._read(checks.flag, key, default))
+
+    def texts(self, key: str) -> list[str]:
+        """A list of texts."""
+        value = self.get(key)
+        if not isinstance(value, list):
+            raise InvalidModel(key, value, "the file must hold a list of strings here")
+        return value
+
+    def _read(self, check: checks.Check, key: str, default: Any) -> Any:
+        value = self.get(key)
+        return as_model(lambda: check(key, default if value is None else value))
+
+
+def as_model(read: Any) -> Any:
+    """What ``read`` returns; its InvalidInput becomes InvalidModel."""
+    try:
+        return read()
+    except InvalidInput as error:
+        raise InvalidModel(error.field, error.value, error.fix) from None
+
+
+def read_json(path: Path) -> Metadata:
+    """The JSON object in a file of a model's folder; InvalidModel if there is none."""
+    return Metadata(as_model(lambda: checks.json_object(path, "model", MAX_JSON)))
