@@ -24,19 +24,13 @@ from paradecode.engine import cost
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
+from paradecode.methods.choice import AUTO, DEFAULT_DECODERS, PLAIN_DECODERS, Decoder, choose
 from paradecode.methods.draft.ngram_table import packaged
 from paradecode.methods.profile import Profile
 from paradecode.methods.registry import Spec, parse
 from paradecode.models.adapter import merge_file
 from paradecode.models.catalogue import open_model
 from paradecode.models.vocabulary import match
-
-AUTO = "auto"
-"""The default method of the model's family."""
-
-DEFAULT_DECODERS = {"autoregressive": "prompt-lookup", "diffusion": "threshold"}
-PLAIN_DECODERS = {"autoregressive": "greedy", "diffusion": "static"}
-"""What each family's methods are measured against: one token a forward."""
 
 
 class LLM:
@@ -74,7 +68,7 @@ class LLM:
         self,
         model: str | PathLike[str] | None = None,
         *,
-        decoder: str | Mapping[str, Any] | Spec | None = AUTO,
+        decoder: Decoder = AUTO,
         speculative_config: Mapping[str, Any] | None = None,
         profile: str | PathLike[str] | None = None,
         draft_model: str | PathLike[str] | None = None,
@@ -86,27 +80,21 @@ class LLM:
         adapter: str | PathLike[str] | None = None,
         limits: Limits | None = None,
     ) -> None:
-        chosen = decoder if speculative_config is None else speculative_config
-        tuned = None if profile is None else Profile.load(profile)
-        if tuned is not None:
-            if chosen != AUTO:
-                fix = "leave decoder and speculative_config out"
-                raise InvalidInput("profile", str(profile), fix)
-            chosen = tuned.spec
-        # Refuse a bad spec before a model is loaded.
-        spec = None if chosen is None or chosen == AUTO else parse(chosen)
+        # Refuse a bad method before a model is loaded.
+        tuned = choose(decoder, speculative_config, profile)
+        chosen = tuned.spec if isinstance(tuned, Profile) else tuned
         self.draft_model = None if draft_model is None else fspath(draft_model)
-        if spec is not None:
-            self.draft_model = self.draft_model or spec.draft_model
-            self._check_models(spec)
+        if isinstance(chosen, Spec):
+            self.draft_model = self.draft_model or chosen.draft_model
+            self._check_models(chosen)
         checkpoint = open_model(model if model is None else fspath(model))
         if adapter is not None:
             checkpoint = merge_file(checkpoint, Path(adapter))
         self.config, self.tokenizer = checkpoint.config, checkpoint.tokenizer
-        self.decoder = self._spec(chosen if spec is None else spec)
+        self.decoder = self._spec(chosen)
         self.chat_template = checkpoint.chat_template
         self.model = checkpoint.config.name
-        if tuned is not None and tuned.model != self.model:
+        if isinstance(tuned, Profile) and tuned.model != self.model:
             said = f"the profile was tuned for {tuned.model}, not {self.model}"
             warnings.warn(said, stacklevel=2)
         self.backend = open_backend(
@@ -251,7 +239,7 @@ class LLM:
         }
         return tuple(family for family, can in able.items() if can)
 
-    def _spec(self, decoder: str | Mapping[str, Any] | Spec | None) -> Spec:
+    def _spec(self, decoder: Decoder) -> Spec:
         """The method a caller wants; raises InvalidInput if this model cannot be decoded so."""
         if not self.families:
             raise InvalidInput("model", self.config.name, "it is not causal, and has no mask token")

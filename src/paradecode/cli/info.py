@@ -9,6 +9,7 @@ from rich.progress import Progress
 
 from paradecode.cli.console import err, out, print_json
 from paradecode.cli.options import Json, Loading, grouped
+from paradecode.cli.progress import measure_forwards
 
 
 @grouped
@@ -21,7 +22,6 @@ def info(
 ) -> None:
     """This machine: versions, kernels, and the cost of a forward."""
     from paradecode.engine import cost
-    from paradecode.engine.engine import TARGET
     from paradecode.report.information import (
         cost_record,
         cost_table,
@@ -34,12 +34,7 @@ def info(
     if calibrate:
         with loading.open() as llm:
             with Progress(console=err) as progress:
-                task = progress.add_task("measuring forwards")
-                curve = cost.measure(
-                    llm.backend,
-                    llm.engine.pools[TARGET].count,
-                    progress=lambda done, total: progress.update(task, completed=done, total=total),
-                )
+                curve = measure_forwards(llm, progress)
             saved = cost.save(llm.backend, curve)
             record |= {"model": llm.model, "backend": llm.backend.name, "cost": cost_record(curve)}
     if as_json:
