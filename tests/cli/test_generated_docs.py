@@ -70,8 +70,8 @@ def test_headline() -> None:
     table = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
     readme = (ROOT / "README.md").read_text("utf-8")
     for engine in ("paradecode-native/q4_1", "paradecode-native/q4_1+prompt-lookup"):
-        (row,) = [line for line in table.splitlines() if line.startswith(f"| {engine} | ")][:1]
-        speed, ratio = (cell.split()[0] for cell in row.split("|")[2:4])
+        (row,) = [line for line in table.splitlines() if line.startswith(f"| `{engine}` | ")][:1]
+        speed, ratio = (cell.split()[0] for cell in row.split("|")[4:6])
         assert f"{speed} " in readme
         assert ratio in readme
     assert "104/104" in table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -22,12 +23,7 @@ def info(
 ) -> None:
     """This machine: versions, kernels, and the cost of a forward."""
     from paradecode.engine import cost
-    from paradecode.report.information import (
-        cost_record,
-        cost_table,
-        machine_record,
-        native_record,
-    )
+    from paradecode.report.information import cost_table, machine_record, native_record
 
     record = {**machine_record(), "native": native_record()}
     curve = saved = None
@@ -36,7 +32,7 @@ def info(
             with Progress(console=err) as progress:
                 curve = measure_forwards(llm, progress)
             saved = cost.save(llm.backend, curve)
-            record |= {"model": llm.model, "backend": llm.backend.name, "cost": cost_record(curve)}
+            record |= {"model": llm.model, "backend": llm.backend.name, "cost": asdict(curve)}
     if as_json:
         print_json(record)
         return
