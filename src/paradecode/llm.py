@@ -26,15 +26,13 @@ from paradecode.engine.cost import obtain
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
+from paradecode.methods.choice import AUTO, DEFAULT_DECODERS, PLAIN_DECODERS, Decoder, choose
 from paradecode.methods.draft.ngram_table import packaged
 from paradecode.methods.profile import Profile
-from paradecode.methods.registry import DEFAULT_DECODERS, PLAIN_DECODERS, Spec, parse
+from paradecode.methods.registry import Spec, parse
 from paradecode.models.adapter import merge_file
 from paradecode.models.catalogue import open_model
 from paradecode.models.vocabulary import match
-
-AUTO = "auto"
-"""The default method of the model's family."""
 
 REQUEST_SETTINGS = {"priority", "deadline", "salt", "prediction", "constraint"}
 
@@ -74,7 +72,7 @@ class LLM:
         self,
         model: str | PathLike[str] | None = None,
         *,
-        decoder: str | Mapping[str, Any] | Spec | None = AUTO,
+        decoder: Decoder = AUTO,
         speculative_config: Mapping[str, Any] | None = None,
         profile: str | PathLike[str] | None = None,
         draft_model: str | PathLike[str] | None = None,
@@ -86,26 +84,20 @@ class LLM:
         adapter: str | PathLike[str] | None = None,
         limits: Limits | None = None,
     ) -> None:
-        chosen = decoder if speculative_config is None else speculative_config
-        tuned = None if profile is None else Profile.load(profile)
-        if tuned is not None:
-            if chosen != AUTO:
-                fix = "leave decoder and speculative_config out"
-                raise InvalidInput("profile", str(profile), fix)
-            chosen = tuned.spec
-        # Refuse a bad spec before a model is loaded.
-        spec = None if chosen is None or chosen == AUTO else parse(chosen)
+        # Refuse a bad method before a model is loaded.
+        tuned = choose(decoder, speculative_config, profile)
+        chosen = tuned.spec if isinstance(tuned, Profile) else tuned
         self.draft_model = None if draft_model is None else fspath(draft_model)
-        if spec is not None:
-            self.draft_model = self.draft_model or spec.draft_model
-            self._check_models(spec)
+        if isinstance(chosen, Spec):
+            self.draft_model = self.draft_model or chosen.draft_model
+            self._check_models(chosen)
         checkpoint = open_model(model if model is None else fspath(model))
         if adapter is not None:
             checkpoint = merge_file(checkpoint, Path(adapter))
         self.config, self.tokenizer = checkpoint.config, checkpoint.tokenizer
         self.chat_template, self.model = checkpoint.chat_template, checkpoint.config.name
-        self.decoder = self._spec(chosen if spec is None else spec)
-        if tuned is not None and tuned.model != self.model:
+        self.decoder = self._spec(chosen)
+        if isinstance(tuned, Profile) and tuned.model != self.model:
             said = f"the profile was tuned for {tuned.model}, not {self.model}"
             warnings.warn(said, stacklevel=2)
         open_here = partial(open_backend, backend, dtype=dtype, device=device, threads=threads)
@@ -245,7 +237,7 @@ class LLM:
         }
         return tuple(family for family, can in able.items() if can)
 
-    def _spec(self, decoder: str | Mapping[str, Any] | Spec | None) -> Spec:
+    def _spec(self, decoder: Decoder) -> Spec:
         """The method a caller wants; raises InvalidInput if this model cannot be decoded so."""
         if not self.families:
             raise InvalidInput("model", self.model, "it is not causal, and has no mask token")

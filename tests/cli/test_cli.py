@@ -60,6 +60,24 @@ def test_methods_json_contract() -> None:
         assert method["guarantee"] in ("exact", "distribution", "lossy")
 
 
+def test_methods_fit_a_terminal() -> None:
+    listed = paradecode("methods").stdout.splitlines()
+    assert len(listed) < 60
+    assert any("prompt-lookup" in line and "exact" in line for line in listed)
+    every = paradecode("methods", "--all").stdout
+    assert "max_ngram=3" in every
+    assert max(map(len, [*listed, *every.splitlines()])) <= 80
+
+
+def test_one_method_or_part() -> None:
+    one = paradecode("methods", "pld").stdout
+    assert "max_ngram=3: longest suffix that is looked up, 1 to 32" in one
+    assert "num_speculative_tokens=8" in one
+    assert "When: a good start everywhere" in one
+    assert "epsilon=0.09" in paradecode("methods", "typical").stdout
+    assert "copyspec" in paradecode("methods", "copispec").stderr
+
+
 def test_models_json() -> None:
     (default,) = [
         m for m in json.loads(paradecode("models", "--json").stdout)

@@ -5,34 +5,36 @@ from __future__ import annotations
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from paradecode.methods.parts import told
-from paradecode.methods.registry import methods
+from paradecode.methods.registry import find
 from repository import ROOT
 from tools.pages.benchmarks import main as render
-from tools.pages.method_page import markdown
-from tools.pages.methods_page import FILES, PARALLEL, pages
+from tools.pages.method_page import markdown, method_page
+from tools.pages.methods_page import committed, method_pages, overview
 
 RESULTS = ROOT / "bench" / "results"
 
 
 def test_method_pages() -> None:
-    """After a change: python -m tools.pages.methods_page bench/results docs"""
-    files = [json.loads((RESULTS / name).read_text("utf-8")) for name in (*FILES, PARALLEL)]
-    written = pages(files[:-1], files[-1])
-    folder = ROOT / "docs" / "methods"
-    assert {f"methods/{file.name}" for file in folder.iterdir()} == written.keys() - {"methods.md"}
-    for name, text in written.items():
-        assert text == (ROOT / "docs" / name).read_text("utf-8"), name
+    """The site has them; how they are linked is tested there."""
+    pages, marks = method_pages(*committed()), overview(committed()[0])
+    listed = (ROOT / "docs" / "methods.md").read_text("utf-8")
+    assert all(f"<!-- {mark} -->" in listed for mark in marks)
+    for name, text in pages.items():
+        assert text.startswith(f"# `{name}`\n")
+        assert f"methods/{name}.md" in marks["drafting"] + marks["unmasking"]
+        assert "\n## Settings\n" in text
 
 
-def test_every_built_in_method_says_when_it_pays() -> None:
-    for method in methods().values():
-        if method.build.__module__.startswith("paradecode."):
-            assert method.when, f"{method.name}: a paragraph 'When: ...' in its docstring"
+def test_a_page_needs_no_paragraph_of_when() -> None:
+    method = replace(find("prompt-lookup"), when="")
+    assert "## When" not in method_page(method, *committed())
+    assert "## When" in method_page(find("prompt-lookup"), *committed())
 
 
 def test_docstrings_are_taken_apart() -> None:
@@ -68,8 +70,8 @@ def test_headline() -> None:
     table = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
     readme = (ROOT / "README.md").read_text("utf-8")
     for engine in ("paradecode-native/q4_1", "paradecode-native/q4_1+prompt-lookup"):
-        (row,) = [line for line in table.splitlines() if line.startswith(f"| {engine} | ")][:1]
-        speed, ratio = (cell.split()[0] for cell in row.split("|")[2:4])
+        (row,) = [line for line in table.splitlines() if line.startswith(f"| `{engine}` | ")][:1]
+        speed, ratio = (cell.split()[0] for cell in row.split("|")[4:6])
         assert f"{speed} " in readme
         assert ratio in readme
     assert "104/104" in table

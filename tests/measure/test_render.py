@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from paradecode.measure.markdown import report
 from paradecode.measure.report.engines import write_report
+from paradecode.measure.report.from_results import sheet_of_results
+from paradecode.measure.report.markdown import body
 from paradecode.measure.results import EngineInfo, Score
-from paradecode.measure.summary import summarise
 from paradecode.measure.tables import number
 from tools.pages.benchmarks import main
 
@@ -28,14 +28,14 @@ def _complete(make_results):
 
 def test_report_says_what_was_found(make_results) -> None:
     results = _complete(make_results)
-    text = report(results, summarise(results, "peer/q"), "peer/q")
-    rows = [line for line in text.splitlines() if line.startswith("| p")]
+    text = body(sheet_of_results(results, "peer/q"))
+    rows = [line for line in text.splitlines() if line.startswith("| `p")]
     assert [row.split(" | ")[0] for row in rows[:3]] == [
-        "| paradecode/q", "| peer/q+lookup", "| peer/q",
+        "| `paradecode/q`", "| `peer/q+lookup`", "| `peer/q`",
     ]  # fmt: skip
-    assert "x peer/q" in text
-    assert "| vllm/x | skipped | no wheel / here |" in text
-    assert "60 of 60" in text
+    assert "× peer/q" in text
+    assert "vllm/x: skipped: no wheel | here" in text
+    assert "180/180" in text  # Every round of 60 inputs.
     assert "0.5000" in text
     assert "100.0 %" in text
     widths = {row.count("|") for row in rows[:3]}

@@ -11,7 +11,7 @@ from trace_samples import BLOCK, denoised, drafted, hostile
 
 from browser import Browser
 from paradecode.report.trace import Trace, page
-from paradecode.report.trace.schema import CanvasStep, DraftStep
+from paradecode.report.trace.schema import CanvasStepRecord, DraftStepRecord
 
 SAMPLES: dict[str, Callable[[], Trace]] = {
     "drafted": drafted, "denoised": denoised, "hostile": hostile,
@@ -51,7 +51,7 @@ def test_the_text_grows_by_what_each_forward_committed(browser: Browser, folder:
     assert browser.run(SHOWN) == ""
     for step in trace["steps"]:
         browser.press("ArrowRight")
-        text += "".join(trace["pieces"][str(t)] for t in cast(DraftStep, step)["tokens"])
+        text += "".join(trace["pieces"][str(t)] for t in cast(DraftStepRecord, step)["tokens"])
         assert browser.run(SHOWN) == text
     browser.press("ArrowRight")  # There is nothing behind the end.
     assert browser.run(SHOWN) == text
@@ -74,7 +74,7 @@ def test_what_was_drafted_and_what_was_rejected(browser: Browser, folder: Path) 
 
 @pytest.mark.parametrize("step", range(1, 6))
 def test_the_tree_has_every_node_once(browser: Browser, folder: Path, step: int) -> None:
-    record = cast(DraftStep, drafted()["steps"][step - 1])
+    record = cast(DraftStepRecord, drafted()["steps"][step - 1])
     browser.open(folder / "drafted.html", f"#{step}")
     nodes = browser.run("document.querySelectorAll('#tree .node').length")
     added = len(record["tokens"]) - len(record["tree"]["accepted"])
@@ -89,7 +89,7 @@ def test_the_canvas_shows_masks_proposals_and_commits(browser: Browser, folder: 
     browser.open(folder / "denoised.html", "#0")
     committed = set(trace["preset"]["positions"])
     seen_again = 0
-    for step in cast("list[CanvasStep]", trace["steps"]):
+    for step in cast("list[CanvasStepRecord]", trace["steps"]):
         browser.press("ArrowRight")
         committed -= set(step["remasked"])
         committed |= set(step["committed"]["positions"])
@@ -113,7 +113,7 @@ def test_the_canvas_shows_masks_proposals_and_commits(browser: Browser, folder: 
 
 def test_a_sliding_window_is_marked(browser: Browser, folder: Path) -> None:
     trace = denoised()
-    for start, step in enumerate(cast("list[CanvasStep]", trace["steps"])):
+    for start, step in enumerate(cast("list[CanvasStepRecord]", trace["steps"])):
         step["block"] = (start, start + 20)
     (folder / "sliding.html").write_text(page(trace), "utf-8")
     browser.open(folder / "sliding.html", "#4")

@@ -15,7 +15,7 @@ from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.methods.registry import parse
 from paradecode.report.trace import Trace, page, trace_record
-from paradecode.report.trace.schema import CanvasStep, DraftStep
+from paradecode.report.trace.schema import CanvasStepRecord, DraftStepRecord
 from paradecode.testing.toy import LetterText, ToyBackend, letter, toy_config
 
 PROMPT = np.array([5, 6, 7, 8, 5, 6, 7, 8, 5, 6, 7], np.int32)
@@ -51,7 +51,7 @@ def run(decoder: str, config: Mapping[str, Any], **settings: Any) -> tuple[Compl
 )
 def test_drafts(decoder: str) -> None:
     completion, trace = run(decoder, {}, logprobs=3)
-    steps = cast("list[DraftStep]", trace["steps"])
+    steps = cast("list[DraftStepRecord]", trace["steps"])
     assert [t["id"] for t in trace["tokens"]] == completion.token_ids
     assert sum(step["accepted"] for step in steps) == completion.stats.accepted
     for step in steps:
@@ -71,7 +71,7 @@ def test_drafts(decoder: str) -> None:
 def test_canvases(decoder: str, attention: str) -> None:
     config = {"attention": attention, **({"block_length": 4} if attention == "block" else {})}
     completion, trace = run(decoder, config, logprobs=2)
-    steps = cast("list[CanvasStep]", trace["steps"])
+    steps = cast("list[CanvasStepRecord]", trace["steps"])
     assert trace["family"] == "diffusion"
     masked, canvas = set(range(trace["canvas"])), {}
     for step in steps:
@@ -89,5 +89,5 @@ def test_canvases(decoder: str, attention: str) -> None:
 
 def test_proposals_are_recorded_on_request_only() -> None:
     _, trace = run("static", {"attention": "full"})
-    steps = cast("list[CanvasStep]", trace["steps"])
+    steps = cast("list[CanvasStepRecord]", trace["steps"])
     assert not any(step["provisional"]["positions"] for step in steps)

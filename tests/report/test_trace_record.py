@@ -13,17 +13,17 @@ from paradecode.core.trace import Step
 from paradecode.core.tree import TokenTree
 from paradecode.report.trace import Trace, trace_record
 from paradecode.report.trace.record import piece
-from paradecode.report.trace.schema import CanvasStep, DraftStep
+from paradecode.report.trace.schema import CanvasStepRecord, DraftStepRecord
 
 
-def draft_steps(trace: Trace) -> list[DraftStep]:
+def draft_steps(trace: Trace) -> list[DraftStepRecord]:
     assert trace["family"] == "autoregressive"
-    return cast("list[DraftStep]", trace["steps"])
+    return cast("list[DraftStepRecord]", trace["steps"])
 
 
-def canvas_steps(trace: Trace) -> list[CanvasStep]:
+def canvas_steps(trace: Trace) -> list[CanvasStepRecord]:
     assert trace["family"] == "diffusion"
-    return cast("list[CanvasStep]", trace["steps"])
+    return cast("list[CanvasStepRecord]", trace["steps"])
 
 
 @pytest.mark.parametrize("make", [drafted, denoised])

@@ -69,7 +69,7 @@ def test_keys_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> 
         return a == b
 
     monkeypatch.setattr(security.hmac, "compare_digest", compare)
-    guard = security.Guard(None, KEYS)  # type: ignore[arg-type]
+    guard = security.Guard(None, settings(keys=KEYS))  # type: ignore[arg-type]
     for key in (KEYS[0], "short", ""):
         guard._refusal("/", security.Headers({"authorization": f"Bearer {key}"}))
     assert compared == [(32, 32)] * 6  # All keys, every time, and digests only.

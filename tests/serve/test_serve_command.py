@@ -64,7 +64,7 @@ def test_ready_line_and_names(folder: str) -> None:
 def test_sigterm_finishes_what_was_accepted(folder: str) -> None:
     with serving(f"tiny={folder}", "--speculative-config", '{"method": "ngram"}') as found:
         process, _, url = found
-        body = {"prompt": "abc", "max_tokens": 1500, "ignore_eos": True, "stream": True}
+        body = {"prompt": "abc", "max_tokens": 800, "ignore_eos": True, "stream": True}
         started, text = threading.Event(), []
 
         def ask() -> None:

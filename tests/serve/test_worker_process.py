@@ -13,6 +13,7 @@ from typing import IO, Any
 import pytest
 from looping import ask
 
+from paradecode.core.errors import InvalidInput
 from paradecode.serve.lines import MAX_LINE, decode, encode
 from paradecode.serve.wire import EVENTS, Done, Failure, OutputChunk, Ready
 from paradecode.serve.worker.settings import WorkerSettings
@@ -103,9 +104,6 @@ def test_a_worker_whose_events_nobody_reads_ends(worker: Worker) -> None:
     [
         (b"{}\x00\n", "settings"),
         (b'{"model": "/nowhere/at/all.gguf"}\n', "/nowhere"),
-        (b'{"modl": "x"}\n', "modl"),
-        (b'{"limits": {"batch": 0}}\n', "batch"),
-        (b'{"limits": {"bach": 1}}\n', "bach"),
         (b'{"decoder": "no-such"}\n', "no-such"),
     ],
 )
@@ -116,6 +114,21 @@ def test_settings_that_cannot_be_used(first: bytes, said: str) -> None:
     assert said in failed.message
     assert worker.process.wait(60) == 2
     worker.close()
+
+
+@pytest.mark.parametrize(
+    ("line", "field"),
+    [
+        (b'{"modl": "x"}', "modl"), (b'{"limits": {"batch": 0}}', "batch"),
+        (b'{"limits": {"bach": 1}}', "limits.bach"), (b'{"threads": true}', "threads"),
+        (b'{"ranks": 65}', "ranks"), (b'{"model": 7}', "model"), (b"[]", "settings"),
+        (b"[" * 100_000, "settings"), (b'{"max_tokens": 0}', "max_tokens"),
+    ],
+)  # fmt: skip
+def test_lines_that_are_no_settings(line: bytes, field: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        WorkerSettings.read(line)
+    assert caught.value.field == field
 
 
 def test_settings_survive_their_line(tmp_path: Path) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from paradecode.methods.registry import Spec, parse
-from paradecode.testing.conformance import ConformanceCase, cases, check, specs
+from paradecode.methods.parts import known
+from paradecode.methods.registry import Spec, methods, parse
+from paradecode.testing.conformance import ConformanceCase, cases, check, specs, useful
 
 ESSENTIAL = ("batch-of-16", "mixed-methods", "chunks-of-3", "prefix-cache", "context-end")
 """For further kinds of toys."""
@@ -71,6 +72,17 @@ def test_method_further(case: ConformanceCase) -> None:
     case.run()
 
 
+DRAFTERS = [name for name in known("drafter") if methods()[name].training == "none"]
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_drafters_of_the_package_are_useful_too(name: str) -> None:
+    if methods()[name].build.__module__.startswith("paradecode."):
+        gain = useful(name)
+        assert gain
+        assert gain.accepted >= 10
+
+
 def test_every_method_is_in_the_matrix() -> None:
     named = {case.subject.name for case in matrix()}
     assert {"greedy", "prompt-lookup", "prompt-lookup(num_speculative_tokens=1)"} <= named
@@ -82,4 +94,4 @@ def test_extremes_are_valid_settings() -> None:
 
 
 def test_check_runs_what_it_is_told() -> None:
-    check("ngram", kinds=["toy"], only=["max-tokens", "drafts-are-accepted"])
+    check("ngram", kinds=["toy"], only=["max-tokens"])

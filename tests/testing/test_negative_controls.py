@@ -17,9 +17,7 @@ from paradecode.core.tree import TokenTree
 from paradecode.engine import forward as forwards
 from paradecode.engine.kv import KVCache, PagePool
 from paradecode.engine.sequence import LiveSequence
-from paradecode.methods.parts import TABLE, register
-from paradecode.methods.registry import find
-from paradecode.testing.conformance import ConformanceFailure, check
+from paradecode.testing.conformance import ConformanceFailure, check, useful
 
 
 @pytest.mark.parametrize("make", RIGHT.values(), ids=RIGHT)
@@ -71,11 +69,14 @@ def test_a_lossy_method_owes_no_tokens_but_keeps_the_bounds() -> None:
         check(WRONG["never commits"], guarantee="lossy", kinds=["toy"])
 
 
-def test_a_drafter_that_never_drafts_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(TABLE, "method", dict(TABLE["method"]))
-    register(replace(find("prompt-lookup"), name="idle", aliases=(), build=NeverDrafts))
-    with pytest.raises(ConformanceFailure, match="were accepted"):
-        check("idle", kinds=["toy"], only=["drafts-are-accepted"])
+def test_a_method_that_gains_nothing_is_correct_and_not_useful() -> None:
+    check(NeverDrafts, kinds=["toy"], only=["batch-of-4"])
+    gain = useful(NeverDrafts)
+    assert not gain
+    assert "no gain: 0 draft tokens accepted" in str(gain)
+    assert useful("prompt-lookup")
+    with pytest.raises(ConformanceFailure):
+        useful(WRONG["accepts a wrong draft token"])
 
 
 # The engine's own bugs: each is planted, and must be found with a method that is right.

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from paradecode.measure.replay import Recording, play
-from paradecode.measure.replay.outcome import Outcome
+from paradecode.measure.replay.outcome import ReplayOutcome
 from paradecode.measure.replay.recording import Request
 from tools.script import options, save, stamped
 
@@ -43,7 +43,7 @@ def longest_copies(request: Request, least: int, most: int) -> NDArray[np.int64]
     return found
 
 
-def python(outcome: Outcome) -> float:
+def python(outcome: ReplayOutcome) -> float:
     """Seconds of a step beside its forward."""
     totals = outcome.totals()
     return totals.python_seconds / max(1, totals.forwards - totals.requests)

@@ -25,7 +25,7 @@ from paradecode import LLM
 from paradecode.core.errors import InvalidInput
 from paradecode.measure.paired import PairedRun, decode_by_turns, equal, speed_up
 from paradecode.measure.prompts import first_of_each_group, load_prompts
-from paradecode.measure.replay import Outcome, Recording, play, record
+from paradecode.measure.replay import Recording, ReplayOutcome, play, record
 from tools.figures.engine import calibrate, first_turns
 from tools.script import err, options, save, stamped
 
@@ -46,7 +46,7 @@ def predict(recording: Recording, methods: list[str]) -> dict[str, dict[str, Any
     found = {}
     for method in methods:
         try:
-            outcome: Outcome = play(recording, method)
+            outcome: ReplayOutcome = play(recording, method)
         except InvalidInput:  # It runs forwards of its own.
             continue
         found[method] = {

@@ -30,7 +30,7 @@ from paradecode.core.trace import Stats, Step
 from paradecode.engine.engine import Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.measure.prompts import Conversation, Item, load_prompts
-from paradecode.measure.replay import Outcome, Recording, play, record
+from paradecode.measure.replay import Recording, ReplayOutcome, play, record
 from paradecode.measure.serving import finish
 from paradecode.methods.registry import parse
 from tools.figures.engine import calibrate, first_turns
@@ -82,8 +82,8 @@ def compared(
     spec: str,
     rounds: list[list[tuple[Stats, list[Step]]]],
     plain: list[list[tuple[Stats, list[Step]]]],
-    outcome: Outcome,
-    base: Outcome,
+    outcome: ReplayOutcome,
+    base: ReplayOutcome,
 ) -> dict[str, Any]:
     """Measured and predicted figures of one method."""
     totals = outcome.totals()

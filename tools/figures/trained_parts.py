@@ -37,7 +37,7 @@ from paradecode.measure.suites.parallel.summary import (
     tasks_of,
 )
 from paradecode.testing.trained_parts import joint_layer
-from tools.pages.marked import insert
+from tools.pages.marked import put
 from tools.script import err, options, save, stamped
 
 EAGER = "threshold(threshold=0.5)"
@@ -154,7 +154,7 @@ def main() -> None:
     print(table(made))
     save(made, out)
     if into:
-        into.write_text(insert(into.read_text("utf-8"), "trained", f"\n{table(made)}\n"), "utf-8")
+        put(into, "trained", f"\n{table(made)}\n")
 
 
 if __name__ == "__main__":

@@ -1,46 +1,67 @@
-"""``python -m tools.pages.benchmarks results.json``: tables and pictures of a stored result."""
+"""Tables and pictures of stored results: as files, or inside of a page.
+
+    python -m tools.pages.benchmarks bench/results/peers.json --baseline llama-cpp/q4_1 \\
+        --into docs/benchmarks.md
+    python -m tools.pages.benchmarks bench/results/generation.json --into docs/benchmarks.md \\
+        --name generation --pictures img/decoders
+"""
 
 from __future__ import annotations
 
-import argparse
 import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 from paradecode.core.errors import InvalidInput
-from paradecode.measure.markdown import report
+from paradecode.measure.charts.all import charts_of
+from paradecode.measure.charts.looks import looks_of
+from paradecode.measure.charts.svg import document
 from paradecode.measure.report.engines import write_report
+from paradecode.measure.report.load import read_sheet
+from paradecode.measure.report.markdown import body
 from paradecode.measure.result_files import read_results
-from paradecode.measure.summary import summarise
-from tools.pages.marked import insert
+from paradecode.measure.sheet import Sheet
+from tools.pages.marked import put
+
+
+def pictures_of(sheet: Sheet, stem: str) -> dict[str, tuple[str, str]]:
+    """Path -> title and SVG of each chart."""
+    charts = charts_of(sheet, looks_of([sheet]))
+    return {f"{stem}-{name}.svg": (chart.title, document(chart)) for name, chart in charts.items()}
+
+
+def text_of(sheet: Sheet, pictures: dict[str, tuple[str, str]]) -> str:
+    """Tables, and links to the pictures."""
+    links = [f"![{title}]({path})" for path, (title, _) in pictures.items()]
+    return "\n\n".join([body(sheet), *links])
 
 
 def main() -> int:
     """Entry point."""
-    parser = argparse.ArgumentParser(prog="python -m tools.pages.benchmarks", description=__doc__)
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, help="JSON file of a run")
     parser.add_argument("--baseline", help="engine that speed-ups refer to")
     parser.add_argument("--folder", type=Path, help="write all files there")
     parser.add_argument("--into", type=Path, help="put the tables between the document's markers")
+    parser.add_argument("--name", default="bench", help="of the markers")
+    parser.add_argument("--pictures", help="path of pictures from the document, without their ends")
     given = parser.parse_args()
     try:
-        results = read_results(given.results)
+        if given.folder:
+            results = read_results(given.results)
+            print(*write_report(results, given.folder, given.baseline), sep="\n")
+            return 0
+        sheet = read_sheet(given.results, given.baseline)
+        pictures = pictures_of(sheet, given.pictures) if given.pictures else {}
+        if not given.into:
+            print(text_of(sheet, pictures))
+            return 0
+        put(given.into, given.name, f"\n{text_of(sheet, pictures)}\n")
+        for path, (_, svg) in pictures.items():
+            (given.into.parent / path).write_text(svg, "utf-8")
     except InvalidInput as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    if given.folder:
-        for file in write_report(results, given.folder, given.baseline):
-            print(file)
-        return 0
-    text = report(results, summarise(results, given.baseline), given.baseline)
-    if not given.into:
-        print(text)
-        return 0
-    try:
-        page = insert(given.into.read_text("utf-8"), "bench", f"\n{text}")
-    except InvalidInput as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    given.into.write_text(page, "utf-8")
     return 0
 
 

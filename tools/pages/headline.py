@@ -16,7 +16,7 @@ from paradecode.measure.result_files import read_results
 from paradecode.measure.results import Results
 from paradecode.measure.statistics import Interval
 from paradecode.measure.tables import number
-from tools.pages.marked import insert
+from tools.pages.marked import put
 
 PLAIN, FAST, PEER = (
     "paradecode-native/q4_1", "paradecode-native/q4_1+prompt-lookup", "llama-cpp/q4_1",
@@ -88,7 +88,7 @@ def main() -> None:
     *files, target = map(Path, sys.argv[1:])
     results, elsewhere, own_lengths = map(read_results, files)
     text = headline(results, elsewhere, own_lengths)
-    target.write_text(insert(target.read_text("utf-8"), "headline", text), "utf-8")
+    put(target, "headline", text)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from paradecode.core.errors import InvalidInput
 
 
@@ -17,3 +19,8 @@ def insert(document: str, name: str, text: str) -> str:
     if not (found and closed):
         raise InvalidInput("document", document[:40], f"write {begin} and {end} into it")
     return f"{before}{begin}\n{text}\n{end}{after}"
+
+
+def put(path: Path, name: str, text: str) -> None:
+    """The same in a file."""
+    path.write_text(insert(path.read_text("utf-8"), name, text), "utf-8")

@@ -1,13 +1,13 @@
-"""``docs/methods.md`` and ``docs/methods/``: every method, and what was measured of it.
+"""The pages of the methods, made when the site is built (`make docs`, by the hook beside this).
 
-python -m tools.pages.methods_page bench/results docs
+``docs/methods.md`` is written by hand; the lists, settings and measurements are put at its marks.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,64 +16,61 @@ from paradecode.methods.canvas.method import CanvasSettings as Unmasking
 from paradecode.methods.draft.method import DraftSettings as Drafting
 from paradecode.methods.parts import Method, parameters_of
 from paradecode.methods.registry import methods
-from tools.pages.method_page import NOTE, markdown, method_page, paper_link, settings_table
+from tools.pages.method_page import markdown, method_page, paper_link, settings_table
 
-HEAD = f"""{NOTE}
-# Methods
-
-`exact` methods emit the tokens of plain decoding, greedy and with a seed at any temperature. What
-a draft-and-verify method promises depends on its [verifier](verifiers.md), too. Methods that need
-no model of their own can be fused: `prompt-lookup+token-recycling`. For diffusion models `exact`
-means the tokens of `static` with the same blocks, and no cache.
-
-`paradecode methods` prints the same list. Each page has the paper, the idea, the settings, and when
-the method pays.
-"""
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "bench" / "results"
 
 FILES = ("methods.json", "methods_pair.json", "methods_pair_24.json")
 """What ``tools.figures.methods`` wrote: of the default model, of a larger one with a draft model,
 and of this pair with more methods and fewer prompts."""
 
+TITLES = (
+    "All methods, one run",
+    "A larger target, and a draft model",
+    "The same pair: more methods, fewer prompts",
+)
+
 PARALLEL = "parallel.json"
 """What ``paradecode bench --suite parallel`` wrote."""
 
 
-def pages(results: Sequence[Mapping[str, Any]], parallel: Mapping[str, Any]) -> dict[str, str]:
-    """Path below ``docs`` -> text.
+@cache
+def committed() -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The results that the pages quote: contents of :data:`FILES`, and of :data:`PARALLEL`."""
+    texts = [(RESULTS / name).read_text("utf-8") for name in (*FILES, PARALLEL)]
+    *results, parallel = map(json.loads, texts)
+    return results, parallel
+
+
+def method_pages(
+    results: Sequence[Mapping[str, Any]], parallel: Mapping[str, Any]
+) -> dict[str, str]:
+    """Name -> page of each method that comes with the package.
 
     Args:
         results: the contents of :data:`FILES`.
         parallel: those of :data:`PARALLEL`.
     """
+    return {method.name: method_page(method, results, parallel) for method in built_in()}
+
+
+def built_in() -> list[Method]:
+    """The methods that come with the package, by name."""
     known = sorted(methods().values(), key=lambda method: method.name)
-    built_in = [m for m in known if m.build.__module__.startswith("paradecode.")]
-    each = {f"methods/{m.name}.md": method_page(m, results, parallel) for m in built_in}
-    return {"methods.md": _overview(built_in, results), **each}
+    return [method for method in known if method.build.__module__.startswith("paradecode.")]
 
 
-def _overview(known: Sequence[Method], results: Sequence[Mapping[str, Any]]) -> str:
-    drafting = [method for method in known if method.family == "autoregressive"]
-    unmasking = [method for method in known if method.family == "diffusion"]
-    return "\n".join(
-        [
-            HEAD,
-            "## Draft and verify\n",
-            *_list(drafting),
-            "\n### Every draft-and-verify method\n",
-            "has these settings beside its own; `pearl`, `mirror-sd` and `unified-layer-skip` "
-            "have their own loops and only the settings on their pages.\n",
-            *settings_table(parameters_of(Drafting), {}),
-            "\n## Canvas decoding\n",
-            *_list(unmasking),
-            "\n### Every canvas method\n",
-            "has these settings beside its own ([what they mean](diffusion.md)).\n",
-            *settings_table(parameters_of(Unmasking), CANVAS_NAMES),
-            "",
-            _measured("All methods, one run", results[0]),
-            _measured("A larger target, and a draft model", results[1]),
-            _measured("The same pair: more methods, fewer prompts", results[2]),
-        ]
-    )
+def overview(results: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Mark in ``docs/methods.md`` -> what takes its place."""
+    known = built_in()
+    return {
+        "drafting": "\n".join(_list([m for m in known if m.family == "autoregressive"])),
+        "unmasking": "\n".join(_list([m for m in known if m.family == "diffusion"])),
+        "drafting settings": "\n".join(settings_table(parameters_of(Drafting), {})),
+        "unmasking settings": "\n".join(settings_table(parameters_of(Unmasking), CANVAS_NAMES)),
+        "measured": "\n".join(map(_measured, TITLES, results)),
+    }
 
 
 def _list(known: Sequence[Method]) -> list[str]:
@@ -122,21 +119,3 @@ def _measured(title: str, results: Mapping[str, Any]) -> str:
         ]
         table.append("| " + " | ".join(cells) + " |")
     return head + "\n".join(table) + "\n"
-
-
-def main() -> None:
-    source, target = map(Path, sys.argv[1:])
-    *results, parallel = (
-        json.loads((source / name).read_text("utf-8")) for name in (*FILES, PARALLEL)
-    )
-    written = pages(results, parallel)
-    (target / "methods").mkdir(exist_ok=True)
-    for old in (target / "methods").glob("*.md"):
-        if f"methods/{old.name}" not in written:
-            old.unlink()
-    for name, text in written.items():
-        (target / name).write_text(text, "utf-8")
-
-
-if __name__ == "__main__":
-    main()

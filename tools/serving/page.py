@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tools.pages.marked import insert
+from tools.pages.marked import put
 
 NAMES = {
     "llama-cpp": "llama.cpp",
@@ -48,8 +48,7 @@ def table(document: Mapping[str, Any]) -> str:
 
 def main(result: str, page: str) -> None:
     document = json.loads(Path(result).read_text("utf-8"))
-    path = Path(page)
-    path.write_text(insert(path.read_text("utf-8"), "servers", table(document)), "utf-8")
+    put(Path(page), "servers", table(document))
 
 
 if __name__ == "__main__":

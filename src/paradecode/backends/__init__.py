@@ -59,7 +59,10 @@ def open_backend(
 
         return NativeBackend(config, weights, dtype=dtype, threads=threads)
     if find_spec("torch") is None:
-        raise BackendError("PyTorch is not installed; pip install 'paradecode[torch]'")
+        missing = "PyTorch is not installed; pip install 'paradecode[torch]'"
+        if not native:
+            missing = f"the native core was not compiled when paradecode was installed; {missing}"
+        raise BackendError(missing)
     # A spinning OpenMP thread beside one busy neighbour slows a forward down a hundredfold.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if ranks != 1:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from paradecode.cli.console import err, out
-from paradecode.cli.options import Decoding, Loading, Sampling, grouped
+from paradecode.cli.options import Decoding, Loading, SamplingOptions, grouped
 from paradecode.core.errors import InvalidInput
 
 
@@ -15,7 +15,7 @@ from paradecode.core.errors import InvalidInput
 def chat(
     loading: Loading,
     decoding: Decoding,
-    sampling: Sampling = Sampling(max_tokens=1024, temperature=0.7, top_p=0.95),  # noqa: B008
+    sampling: SamplingOptions = SamplingOptions(max_tokens=1024, temperature=0.7, top_p=0.95),  # noqa: B008
     system: Annotated[str | None, typer.Option(help="System message.")] = None,
 ) -> None:
     """Talk to a model. An empty line or Ctrl-D leaves; Ctrl-C stops an answer."""

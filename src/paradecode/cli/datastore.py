@@ -8,14 +8,13 @@ from typing import Annotated
 import typer
 
 from paradecode.cli.console import out
+from paradecode.cli.options import ModelName
 
 
 def datastore(
     output: Annotated[Path, typer.Argument(help="The file to write.")],
     files: Annotated[list[Path], typer.Argument(help="UTF-8 texts, one document each.")],
-    model: Annotated[
-        str | None, typer.Option("--model", "-m", help="Name, .gguf file, folder, or hub name.")
-    ] = None,
+    model: ModelName = None,
 ) -> None:
     """Build the file that the method `retrieval` drafts from, with a model's tokenizer."""
     from paradecode.methods.draft.datastore import build_datastore

@@ -7,14 +7,17 @@ from typing import Annotated
 import typer
 
 from paradecode.cli.console import err, out
-from paradecode.cli.options import DEFAULT_DECODER, Loading, grouped
+from paradecode.cli.options import Loading, grouped
+from paradecode.methods.choice import DEFAULT_DECODERS
 from paradecode.methods.registry import parse
+
+DEFAULT = DEFAULT_DECODERS["autoregressive"]
 
 
 @grouped
 def demo(
     loading: Loading,
-    decoder: Annotated[str, typer.Option("--decoder", "-d", help="Method.")] = DEFAULT_DECODER,
+    decoder: Annotated[str, typer.Option("--decoder", "-d", help="Method.")] = DEFAULT,
     max_tokens: Annotated[int, typer.Option(help="Most tokens to generate.")] = 128,
 ) -> None:
     """Three prompts, decoded plainly and in parallel, side by side."""

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from paradecode.cli.console import out, print_json
-from paradecode.cli.options import Constraining, Decoding, Json, Loading, Sampling, grouped
+from paradecode.cli.options import Constraining, Decoding, Json, Loading, SamplingOptions, grouped
 from paradecode.cli.trace import ALTERNATIVES, check_page, write_page
 from paradecode.core.errors import InvalidInput
 
@@ -22,7 +22,7 @@ LONGEST_PROMPT = 1 << 22
 def generate(
     loading: Loading,
     decoding: Decoding,
-    sampling: Sampling,
+    sampling: SamplingOptions,
     constraining: Constraining,
     prompt: Annotated[str | None, typer.Argument(help="What to answer; - reads stdin.")] = None,
     raw: Annotated[bool, typer.Option(help="Continue the prompt; no chat template.")] = False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -9,6 +10,7 @@ from rich.progress import Progress
 
 from paradecode.cli.console import err, out, print_json
 from paradecode.cli.options import Json, Loading, grouped
+from paradecode.cli.progress import measure_forwards
 
 
 @grouped
@@ -21,27 +23,16 @@ def info(
 ) -> None:
     """This machine: versions, kernels, and the cost of a forward."""
     from paradecode.engine import cost
-    from paradecode.engine.engine import TARGET
-    from paradecode.report.information import (
-        cost_record,
-        cost_table,
-        machine_record,
-        native_record,
-    )
+    from paradecode.report.information import cost_table, machine_record, native_record
 
     record = {**machine_record(), "native": native_record()}
     curve = saved = None
     if calibrate:
         with loading.open() as llm:
             with Progress(console=err) as progress:
-                task = progress.add_task("measuring forwards")
-                curve = cost.measure(
-                    llm.backend,
-                    llm.engine.pools[TARGET].count,
-                    progress=lambda done, total: progress.update(task, completed=done, total=total),
-                )
+                curve = measure_forwards(llm, progress)
             saved = cost.save(llm.backend, curve)
-            record |= {"model": llm.model, "backend": llm.backend.name, "cost": cost_record(curve)}
+            record |= {"model": llm.model, "backend": llm.backend.name, "cost": asdict(curve)}
     if as_json:
         print_json(record)
         return

@@ -1,32 +1,112 @@
-"""`paradecode methods`: the registry as a table."""
+"""`paradecode methods`: every method and part, a line each; or all about one of them."""
 
 from __future__ import annotations
 
-from rich.table import Table
+import re
+import textwrap
+from typing import Annotated
 
-from paradecode.cli.console import out, print_json
+import typer
+
+from paradecode.cli.console import print_json
 from paradecode.cli.options import Json
+from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.method import CanvasSettings
-from paradecode.methods.parts import parameters_of
+from paradecode.methods.draft.method import DraftSettings
+from paradecode.methods.parts import Method, Parameter, Part, find, known, near, parameters_of
 from paradecode.methods.registry import methods
 
+WIDTH = 80
+KINDS = {"budget": "budgets", "verifier": "verifiers", "blocks": "blocks", "cache": "caches"}
+"""Parts that methods are set to."""
+LOOP = [entry.name for of in (DraftSettings, CanvasSettings) for entry in parameters_of(of)]
 
-def show_methods(as_json: Json = False) -> None:
-    """Every decoding method, with its guarantee and its paper."""
+
+def show_methods(
+    name: Annotated[str | None, typer.Argument(help="Show all about this method or part.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Show all about every method.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Every decoding method, with its guarantee; with a name, its paper and settings."""
     from paradecode.report.records import method_record
 
-    known = sorted(methods().values(), key=lambda method: (method.family, method.name))
+    chosen = sorted(methods().values(), key=lambda method: (method.family, method.name))
+    if name is not None:
+        parts = [part for kind in ("method", *KINDS) if (part := find(kind, name))]
+        if not parts:
+            raise InvalidInput("name", name, f"use one of {near('method', name)}")
+        if not as_json:
+            print("\n\n".join(map(described, parts)))
+            return
+        chosen = [part for part in parts if isinstance(part, Method)]
     if as_json:
-        print_json([method_record(method) for method in known])
-        return
-    table = Table("method", "family", "guarantee", "training", "paper", "settings")
-    for method in known:
-        paper = method.paper + (f" ({method.arxiv})" if method.arxiv else "")
-        settings = ", ".join(f"{p.name}={p.default}" for p in method.parameters)
-        table.add_row(
-            method.name, method.family, method.guarantee, method.training, paper, settings
-        )
-    out.print(table)
-    for each in parameters_of(CanvasSettings):
-        if each.kind:
-            out.print(f"{each.name}: {', '.join(each.options)}", soft_wrap=True, highlight=False)
+        print_json([method_record(method) for method in chosen])
+    elif every:
+        every_part = [*chosen, *(part for kind in KINDS for part in known(kind).values())]
+        print("\n\n".join(described(part, brief=True) for part in every_part))
+    else:
+        print(_list(chosen))
+
+
+def _list(known_methods: list[Method]) -> str:
+    lines = []
+    for family in sorted({method.family for method in known_methods}):
+        lines.append(f"{family}:")
+        lines += [_row(method) for method in known_methods if method.family == family]
+    for kind, plural in KINDS.items():
+        lines.append(_wrapped(f"{plural}: {', '.join(known(kind))}"))
+    lines.append("`paradecode methods NAME` shows all about one of them, `--all` about all.")
+    return "\n".join(lines)
+
+
+def _row(method: Method) -> str:
+    head = f"  {method.name:<18} {method.guarantee:<6} "
+    return head + textwrap.shorten(_plain(method.summary), WIDTH - len(head), placeholder=" ...")
+
+
+def described(part: Part, brief: bool = False) -> str:
+    """What the registry knows of a part; ``brief`` leaves out what many parts have in common."""
+    what = part.family if isinstance(part, Method) else part.kind
+    paper = f"{part.paper} (arXiv {part.arxiv})" if part.arxiv else part.paper
+    loop = [entry for entry in part.parameters if entry.name in LOOP and part.kind == "method"]
+    texts = [
+        f"{part.name} ({what}, {part.guarantee}): {part.summary}",
+        f"Paper: {paper}" if paper else "",
+        f"To train: {part.training}" if part.training != "none" else "",
+        f"Also called: {', '.join(part.aliases)}" if part.aliases else "",
+        *(part.idea.split("\n\n") if not brief else ""),
+        f"When: {part.when}" if part.when and not brief else "",
+    ]
+    lines = [_wrapped(text) for text in texts if text]
+    lines += [_setting(entry) for entry in part.parameters if entry not in loop or not brief]
+    if loop and brief:
+        lines.append(_wrapped(f"  of the loop: {', '.join(entry.name for entry in loop)}"))
+    return "\n".join(lines)
+
+
+def _setting(entry: Parameter) -> str:
+    if entry.options:
+        allowed = f", one of {', '.join(entry.options)}"
+    elif entry.low is not None and entry.high is not None:
+        allowed = f", {entry.low:g} to {entry.high:g}"
+    else:
+        allowed = ", a file" if entry.local else ""
+    default = "none" if entry.default == "" else entry.default
+    return _wrapped(f"  {entry.name}={default}: {entry.help}{allowed}")
+
+
+def _plain(docstring: str) -> str:
+    """Without the marks of code and references."""
+    return re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", r"`\1`", docstring).replace("``", "`")
+
+
+def _wrapped(text: str) -> str:
+    indent = "    " if text.startswith("  ") else "  "
+    lines = textwrap.wrap(
+        " ".join(_plain(text).split()),
+        WIDTH,
+        subsequent_indent=indent,
+        initial_indent=indent[2:],
+        break_on_hyphens=False,
+    )
+    return "\n".join(lines)

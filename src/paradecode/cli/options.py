@@ -14,16 +14,19 @@ import typer
 
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
+from paradecode.methods.choice import AUTO, DEFAULT_DECODERS, choose
 from paradecode.methods.profile import Profile
 from paradecode.methods.registry import Spec, parse
 
 if TYPE_CHECKING:
     from paradecode.llm import LLM
 
-DEFAULT_DECODER = "prompt-lookup"
-AUTO = "auto"
 LONGEST_FILE = 1 << 20
 
+ModelName = Annotated[
+    str | None, typer.Option("--model", "-m", help="Name, .gguf file, folder, or hub name.")
+]
+PerGroup = Annotated[int | None, typer.Option(min=1, help="Only so many prompts of each group.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -31,9 +34,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 class Loading:
     """Which model runs where."""
 
-    model: Annotated[
-        str | None, typer.Option("--model", "-m", help="Name, .gguf file, folder, or hub name.")
-    ] = None
+    model: ModelName = None
     backend: Annotated[str, typer.Option(help="auto, native or torch.")] = "auto"
     dtype: Annotated[str, typer.Option(help="Weights in the backend; auto follows the file.")] = (
         "auto"
@@ -81,26 +82,19 @@ class Decoding:
     def spec(self) -> Spec:
         """The method; ``auto`` is that of an autoregressive model."""
         chosen = self.choice()
-        return chosen if isinstance(chosen, Spec) else parse(DEFAULT_DECODER)
+        return parse(DEFAULT_DECODERS["autoregressive"]) if isinstance(chosen, str) else chosen
 
     def choice(self) -> Spec | str:
         """The method, or ``auto``: what suits the model."""
-        if self.profile is not None:
-            if self.decoder != AUTO or self.speculative_config is not None:
-                fix = "leave --decoder and --speculative-config out"
-                raise InvalidInput("--profile", str(self.profile), fix)
-            return Profile.load(self.profile).spec
-        if self.speculative_config is None:
-            return AUTO if self.decoder == AUTO else parse(self.decoder)
-        if self.decoder != AUTO:
-            raise InvalidInput(
-                "--speculative-config", self.speculative_config, "leave --decoder out"
-            )
-        return parse(self.speculative_config)
+        chosen = choose(self.decoder, self.speculative_config, self.profile, _flag)
+        if isinstance(chosen, Profile):
+            return chosen.spec
+        assert chosen is not None, "plain decoding is asked for by its name"
+        return chosen
 
 
 @dataclass(frozen=True)
-class Sampling:
+class SamplingOptions:
     """How tokens are chosen; a command gives its own defaults."""
 
     max_tokens: Annotated[int, typer.Option(help="Most tokens to generate.")] = 256
@@ -145,23 +139,26 @@ class Constraining:
         Raises:
             InvalidInput: several were given, or a file cannot be read.
         """
-        made: dict[str, dict[str, Any]] = {}
+        made: dict[str, tuple[str, Any]] = {}
         if self.json_schema is not None:
-            text = read_text("--json-schema", self.json_schema)
-            made["--json-schema"] = {"type": "json_schema", "value": text}
+            made["--json-schema"] = "json_schema", read_text("--json-schema", self.json_schema)
         if self.regex is not None:
-            made["--regex"] = {"type": "regex", "value": self.regex}
+            made["--regex"] = "regex", self.regex
         if self.grammar is not None:
-            made["--grammar"] = {"type": "lark", "value": read_text("--grammar", self.grammar)}
+            made["--grammar"] = "lark", read_text("--grammar", self.grammar)
         if self.choice:
-            made["--choice"] = {"type": "choice", "value": self.choice}
+            made["--choice"] = "choice", self.choice
         if self.python:
             files = {path.as_posix(): read_text("--python", path) for path in self.python}
-            made["--python"] = {"type": "python", "value": {"files": files}}
+            made["--python"] = "python", {"files": files}
         if len(made) > 1:
             first, second = list(made)[:2]
             raise InvalidInput(second, first, "give one constraint only")
-        return next(iter(made.values()), None)
+        return next(({"type": kind, "value": value} for kind, value in made.values()), None)
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 def read_text(option: str, path: Path) -> str:

@@ -9,10 +9,11 @@ import typer
 from rich.progress import Progress
 
 from paradecode.cli.console import err, out, print_json
-from paradecode.cli.options import Json, Loading, Sampling, grouped
+from paradecode.cli.options import Json, Loading, PerGroup, SamplingOptions, grouped
+from paradecode.cli.progress import STOPPED, measure_forwards
 from paradecode.core.errors import InvalidInput
 
-SAMPLING = Sampling(max_tokens=64)
+SAMPLING = SamplingOptions(max_tokens=64)
 
 replay_app = typer.Typer(
     help="Try decoding methods on a recorded workload, without the model.", no_args_is_help=True
@@ -23,22 +24,18 @@ replay_app = typer.Typer(
 def record(
     output: Annotated[Path, typer.Argument(help="The file to write.")],
     loading: Loading,
-    sampling: Sampling = SAMPLING,
+    sampling: SamplingOptions = SAMPLING,
     prompts: Annotated[
         Path | None, typer.Option(help="JSONL of {id, group, turns, max_tokens}; default: ours.")
     ] = None,
-    per_group: Annotated[
-        int | None, typer.Option(min=1, help="Only so many prompts of each group.")
-    ] = None,
+    per_group: PerGroup = None,
     top: Annotated[int | None, typer.Option(help="Kept of each distribution.")] = None,
     calibrate: Annotated[
         bool, typer.Option(help="Measure what a forward costs first; else use what is remembered.")
     ] = True,
 ) -> None:
     """Decode a workload plainly and keep what the model said. Ctrl-C keeps what is finished."""
-    from paradecode.core.request import TARGET
     from paradecode.core.sampling import SamplingParams
-    from paradecode.engine import cost
     from paradecode.measure.prompts import first_of_each_group, load_prompts, make_items
     from paradecode.measure.replay.recorder import TOP, assembled, recorded
 
@@ -51,12 +48,7 @@ def record(
     stopped = False
     with loading.open() as llm, Progress(console=err) as progress:
         if calibrate:
-            task = progress.add_task("measuring forwards")
-            llm.engine.load.curve = cost.measure(
-                llm.backend,
-                llm.engine.pools[TARGET].count,
-                progress=lambda done, total: progress.update(task, completed=done, total=total),
-            )
+            measure_forwards(llm, progress)
         task = progress.add_task("prompts", total=len(chosen))
         try:
             for prompt in chosen:
@@ -71,13 +63,13 @@ def record(
         except KeyboardInterrupt:
             stopped = True
         if not requests:
-            raise typer.Exit(130)
+            raise typer.Exit(STOPPED)
         recording = assembled(llm, requests, params, k)
     recording.save(output)
     tokens = sum(len(request.output) for request in requests)
     out.print(f"{len(requests)} requests, {tokens} tokens in {output}", soft_wrap=True)
     if stopped:
-        raise typer.Exit(130)
+        raise typer.Exit(STOPPED)
 
 
 def run(

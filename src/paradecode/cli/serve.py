@@ -28,13 +28,13 @@ NEEDED = ("fastapi", "uvicorn", "prometheus_client", "llguidance")
 
 @dataclass(frozen=True)
 class Listening:
-    """Where, and for whom."""
+    """Where, and for whom. The names are those of ServerSettings."""
 
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8000
-    api_key: Annotated[
+    keys: Annotated[
         list[str] | None,
-        typer.Option(help="A key that clients must give; repeat for more.",
+        typer.Option("--api-key", help="A key that clients must give; repeat for more.",
                      envvar="PARADECODE_API_KEY"),
     ] = None  # fmt: skip
     public: Annotated[
@@ -43,18 +43,24 @@ class Listening:
     ] = None
     force: Annotated[bool, typer.Option(help="Listen beyond this machine without a key.")] = False
     connections: Annotated[int, typer.Option(help="Most connections at the same time.")] = 1024
-    max_outputs: Annotated[int, typer.Option(help="Most outputs of one request.")] = 64
-    request_timeout: Annotated[
-        float, typer.Option(help="Seconds after which a request ends with what it has.")
-    ] = 600.0
-    drain_timeout: Annotated[
-        float, typer.Option(help="Seconds a stopping server waits for its requests.")
+    outputs: Annotated[
+        int, typer.Option("--max-outputs", help="Most outputs of one request.")
+    ] = 64  # fmt: skip
+    request_seconds: Annotated[
+        float,
+        typer.Option("--request-timeout",
+                     help="Seconds after which a request ends with what it has."),
+    ] = 600.0  # fmt: skip
+    drain_seconds: Annotated[
+        float,
+        typer.Option("--drain-timeout", help="Seconds a stopping server waits for its requests."),
     ] = 30.0
-    hang_timeout: Annotated[
-        float, typer.Option(help="Seconds that a worker with work may say nothing.")
+    hang_seconds: Annotated[
+        float,
+        typer.Option("--hang-timeout", help="Seconds that a worker with work may say nothing."),
     ] = 120.0
-    load_timeout: Annotated[
-        float, typer.Option(help="Seconds that a worker may load its model.")
+    load_seconds: Annotated[
+        float, typer.Option("--load-timeout", help="Seconds that a worker may load its model.")
     ] = 600.0
     log_requests: Annotated[bool, typer.Option(help="A line for each request, no texts.")] = True
 
@@ -156,21 +162,13 @@ def serve(
     from paradecode.serve.settings import ServerSettings
 
     named = _named([*(models or ()), *(more or ())] or [DEFAULT], name)
-    settings = ServerSettings(
-        models=tuple(_served(*entry, working, decoding) for entry in named),
-        host=listening.host,
-        port=listening.port,
-        keys=tuple(listening.api_key or ()),
-        public=tuple(listening.public or ()),
-        force=listening.force,
-        connections=listening.connections,
-        outputs=listening.max_outputs,
-        request_seconds=listening.request_timeout,
-        drain_seconds=listening.drain_timeout,
-        hang_seconds=listening.hang_timeout,
-        load_seconds=listening.load_timeout,
-        log_requests=listening.log_requests,
-    )
+    given = {
+        **vars(listening),
+        "keys": tuple(listening.keys or ()),
+        "public": tuple(listening.public or ()),
+    }
+    served = tuple(_served(*entry, working, decoding) for entry in named)
+    settings = ServerSettings(models=served, **given)
     if clustering.ray or clustering.ray_address is not None:
         _serve_on_ray(settings, working, clustering)
         return
@@ -240,25 +238,14 @@ def _served(
     from paradecode.serve.pool import Served
     from paradecode.serve.worker.settings import WorkerSettings
 
-    limits = {
-        "batch": working.batch,
-        "kv_tokens": working.kv_tokens,
-        "step_tokens": working.step_tokens,
-        "prefix_cache": working.prefix_cache,
-    }
+    given = vars(working)
+    limits = {name: given[name] for name in ("batch", "kv_tokens", "step_tokens", "prefix_cache")}
+    same = {name: given[name] for name in ("backend", "dtype", "device", "threads", "ranks",
+                                           "max_tokens")}  # fmt: skip
     worker = WorkerSettings(
-        model=source,
-        **_method(own, decoding),
-        adapter=own.get("adapter"),
-        backend=working.backend,
-        dtype=working.dtype,
-        device=working.device,
-        threads=working.threads,
-        ranks=working.ranks,
-        limits=limits,
-        queue_requests=working.queue,
-        max_tokens=working.max_tokens,
-    )
+        model=source, **_method(own, decoding), adapter=own.get("adapter"), limits=limits,
+        queue_requests=working.queue, **same,
+    )  # fmt: skip
     return Served(name, worker, working.replicas)
 
 

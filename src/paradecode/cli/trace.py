@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from paradecode.cli.console import out, print_json
-from paradecode.cli.options import Decoding, Json, Loading, Sampling, grouped
+from paradecode.cli.options import Decoding, Json, Loading, SamplingOptions, grouped
 from paradecode.core.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ ALTERNATIVES = 5
 def trace(
     loading: Loading,
     decoding: Decoding,
-    sampling: Sampling,
+    sampling: SamplingOptions,
     prompt: Annotated[str, typer.Argument(help="What to answer.")],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The page to write. [trace.html]")

@@ -13,7 +13,8 @@ from rich.progress import Progress
 from rich.table import Table
 
 from paradecode.cli.console import err, out
-from paradecode.cli.options import Loading, grouped
+from paradecode.cli.options import Loading, PerGroup, grouped
+from paradecode.cli.progress import measure_forwards
 
 
 @grouped
@@ -23,9 +24,7 @@ def tune(
     workload: Annotated[
         Path | None, typer.Option(help="JSONL of {id, group, turns, max_tokens}; default: ours.")
     ] = None,
-    per_group: Annotated[
-        int | None, typer.Option(min=1, help="Only so many prompts of each group.")
-    ] = None,
+    per_group: PerGroup = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of an answer.")] = 192,
     seed: Annotated[int, typer.Option(help="Which prompts are held out.")] = 0,
     table: Annotated[
@@ -36,8 +35,6 @@ def tune(
     ] = None,
 ) -> None:
     """Search methods, fusions and settings by replay; confirm the best on held-out prompts."""
-    from paradecode.core.request import TARGET
-    from paradecode.engine import cost
     from paradecode.engine.engine import Limits
     from paradecode.measure.prompts import first_of_each_group, load_prompts, make_items
     from paradecode.measure.tune.costs import Costs
@@ -53,12 +50,7 @@ def tune(
         loading.open(limits=Limits(prefix_cache=False)) as llm,
         Progress(console=err) as progress,
     ):
-        task = progress.add_task("measuring forwards")
-        llm.engine.load.curve = cost.measure(
-            llm.backend,
-            llm.engine.pools[TARGET].count,
-            progress=lambda done, total: progress.update(task, completed=done, total=total),
-        )
+        measure_forwards(llm, progress)
 
         def stage(title: str, total: int | None) -> Callable[[], None]:
             task = progress.add_task(title, total=total)

@@ -10,9 +10,7 @@ from rich.progress import Progress
 
 from paradecode.cli.console import err, out, print_json
 from paradecode.cli.options import Decoding, Json, Loading, grouped
-
-STOPPED = 130
-"""Exit status after Ctrl-C, as shells have it."""
+from paradecode.cli.progress import STOPPED
 
 
 @grouped

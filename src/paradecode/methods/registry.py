@@ -17,10 +17,6 @@ from paradecode.methods.draft.method import DraftSettings, assemble, guarantee_u
 from paradecode.methods.parts import LISTED, Method, checked, parameters_of, written
 from paradecode.methods.spec_text import name_and_settings, parts_of
 
-DEFAULT_DECODERS = {"autoregressive": "prompt-lookup", "diffusion": "threshold"}
-PLAIN_DECODERS = {"autoregressive": "greedy", "diffusion": "static"}
-"""What each family's methods are measured against: one token a forward."""
-
 MOST_PARTS = 4
 """Drafters in a fusion."""
 

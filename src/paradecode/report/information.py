@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -59,11 +58,6 @@ def cost_table(curve: CostCurve) -> Table:
         ]
         table.add_row(str(rows), *cells)
     return table
-
-
-def cost_record(curve: CostCurve) -> dict[str, Any]:
-    """The curve as JSON holds it."""
-    return asdict(curve)
 
 
 def _version(package: str) -> str | None:

@@ -43,10 +43,7 @@ def create_app(settings: ServerSettings, pool: Workers, metrics: Metrics) -> Fas
     app.add_exception_handler(HTTPException, answer_http_error)
     app.add_exception_handler(RequestFailed, _answer_failure)
     app.add_exception_handler(ClientGone, _answer_nobody)
-    app.add_middleware(  # The last one added is the outermost.
-        Guard, keys=settings.keys, public=settings.public, hosts=settings.hosts,
-        header_bytes=settings.header_bytes,
-    )  # fmt: skip
+    app.add_middleware(Guard, settings=settings)  # The last one added is the outermost.
     app.add_middleware(Audit, metrics=metrics, log=Log() if settings.log_requests else None)
     return app
 

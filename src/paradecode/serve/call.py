@@ -86,7 +86,7 @@ class WorkerCall:
             self.buffer.put(Lost(), 0)
 
     def give_up(self) -> wire.Failure:
-        """Its reader is too slow: all it still gets is that."""
+        """Its reader is too slow: replace what it has not read by a failure."""
         self.unwanted = True
         failed = wire.Failure(id=self.id, status=503, message=SLOW)
         self.buffer.replace(failed)

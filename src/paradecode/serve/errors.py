@@ -64,6 +64,11 @@ class ApiError(Exception):
         return JSONResponse(self.body, self.status, headers)
 
 
+def wrong(param: str, fix: str, code: str | None = None) -> ApiError:
+    """A field that cannot be used as it is: 400."""
+    return ApiError(400, f"{param}: {fix}", param=param, code=code)
+
+
 async def answer_api_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError)
     request.state.note.error = error

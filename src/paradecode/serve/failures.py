@@ -1,4 +1,4 @@
-"""What a caller is told of an error: his own mistakes in full, ours without our insides."""
+"""What a client is told about an error: its own mistakes in full, the server's without details."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from paradecode.core.errors import CapacityError, InvalidInput
 from paradecode.serve.wire import Failure
 
 SHORTEST = 1.0
-"""Seconds after which somebody who was sent away may come back."""
+"""The shortest Retry-After, in seconds."""
 
 _log = logging.getLogger(__name__)
 

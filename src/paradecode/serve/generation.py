@@ -10,7 +10,7 @@ from typing import Any
 from starlette.requests import Request
 
 from paradecode.serve import wire
-from paradecode.serve.errors import ApiError
+from paradecode.serve.errors import ApiError, wrong
 from paradecode.serve.log import Note
 from paradecode.serve.merge import merged
 from paradecode.serve.protocol.fields import Common
@@ -65,11 +65,10 @@ class Generation:
             ApiError: 400 for what this server or model refuses.
         """
         if len(prompts) * self.n > self.settings.outputs:
-            raise ApiError(400, f"n: ask for at most {self.settings.outputs} outputs", param="n")
+            raise wrong("n", f"ask for at most {self.settings.outputs} outputs")
         most = self.model.ready.context_length
         if sampling.get("max_tokens", 0) > most:
-            fix = f"the model's context has {most} tokens"
-            raise ApiError(400, f"max_tokens: {fix}", param="max_tokens")
+            raise wrong("max_tokens", f"the model's context has {most} tokens")
         salt, own = self.tenant, self.body.cache_salt
         wanted |= {
             "sampling": sampling,
@@ -146,29 +145,24 @@ class Generation:
         """The method that the request chooses; the worker checks it."""
         wanted, canvas = self.body.speculative, self.body.diffusion
         if wanted is not None and canvas is not None:
-            raise ApiError(400, "diffusion: give it or speculative, not both", param="diffusion")
+            raise wrong("diffusion", "give it or speculative, not both")
         if canvas is not None:
             if "diffusion" not in self.model.ready.families:
-                raise ApiError(
-                    400, f"diffusion: {self.model.name} is no diffusion model", param="diffusion"
-                )
+                raise wrong("diffusion", f"{self.model.name} is no diffusion model")
             wanted = {"method": self.model.ready.decoder.partition("(")[0], **canvas}
         if isinstance(wanted, dict):
-            method = wanted.get("method")
-            if not isinstance(method, (str, list)):
-                raise ApiError(
-                    400, "speculative.method: name a method, or 'none'", param="speculative.method"
-                )
+            if not isinstance(wanted.get("method"), (str, list)):
+                raise wrong("speculative.method", "name a method, or 'none'")
             if "model" in wanted:
                 fix = "the draft model is chosen where the server is started"
-                raise ApiError(400, f"speculative.model: {fix}", param="speculative.model")
+                raise wrong("speculative.model", fix)
         return wanted
 
     def _deadline(self) -> float:
         asked = [s for s in (self.body.deadline, self.body.timeout) if s is not None]
         most = self.settings.request_seconds
         if asked and max(asked) > most:
-            raise ApiError(400, f"deadline: give at most {most:g} seconds", param="deadline")
+            raise wrong("deadline", f"give at most {most:g} seconds")
         return min([*asked, most])
 
 

@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object a line, with counts and times, never with what was said."""
+"""Structured logs: one JSON object a line, with counts and times, never prompts or outputs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ MAX_NAME = 256
 """Characters that are kept of a text that a client may choose."""
 
 FIELD = re.compile(r"[a-z0-9_.\[\]]{1,80}", re.IGNORECASE)
-"""Names of fields as ours are; an unknown field's name is the client's own text."""
+"""Our own field names; any other name is text that the client chose."""
 
 
 @dataclass
 class Note:
-    """What the log will say of a request: no prompt, no output, no error's message, which may
+    """What the log says about a request: no prompt, no output, no error message, which may
     quote the request. Routes fill it in.
 
     Attributes:

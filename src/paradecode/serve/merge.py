@@ -1,4 +1,4 @@
-"""Several streams of events read as one, in the order in which things happen."""
+"""Several streams of events as one, in order of arrival."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from paradecode.serve.wire import OutputEvent
 from paradecode.serve.workers import Events
 
 AHEAD = 256
-"""Events that are read ahead of whoever reads the merged stream."""
+"""Most events that are read ahead of the reader."""
 
 
 async def merged(streams: Sequence[Events]) -> AsyncGenerator[tuple[int, OutputEvent], None]:

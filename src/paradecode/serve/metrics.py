@@ -1,4 +1,4 @@
-"""Prometheus metrics: counters in vLLM's shape, fed by what the pool's workers report.
+"""Prometheus metrics: counters named as vLLM's, from what the workers report.
 
 No label holds anything a request may choose freely: models are those that are served, methods those
 of the registry, positions and statuses are bounded.

@@ -203,7 +203,7 @@ class Pool(Workers):
         return None
 
     async def _pick(self, model: str, id: str) -> Replica:
-        """The worker that owes least; waits for one that starts, but not for ever.
+        """The worker with the least unfinished work; waits a limited time for one that is starting.
 
         Raises:
             RequestFailed: request ``id`` finds none.

@@ -1,4 +1,4 @@
-"""Get a request's body: of a bounded size, in a bounded time, as strict JSON of one class."""
+"""Read a request's body as strict JSON of one class, with limits on size and time."""
 
 from __future__ import annotations
 

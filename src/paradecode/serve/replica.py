@@ -1,4 +1,4 @@
-"""One worker process: started, listened to, and started again when it dies or hangs."""
+"""One worker process: start it, read its events, start it again when it dies or hangs."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _log = logging.getLogger(__name__)
 
 COMMAND = (sys.executable, "-m", "paradecode.serve.worker")
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
-"""Seconds before a worker is started again; doubled each time it dies young."""
+"""Seconds before a worker is started again; doubled each time it dies early."""
 
 STEADY = 60.0
-"""Seconds after which a worker that dies did not die young."""
+"""A worker that ran for so many seconds is restarted with the first pause again."""
 
 GRACE = 5.0
-"""Seconds that a worker gets to end by itself."""
+"""Seconds that a worker has to exit by itself."""
 
 BURST = 32
-"""Events after which others get their turn: those who read them, for one."""
+"""After so many events other tasks run, such as those that read the events."""
 
 LOOKS = 8
 """How often a silent worker is asked before it counts as one that hangs."""
@@ -80,7 +80,7 @@ class Replica:
 
     @property
     def load(self) -> int:
-        """Outputs that it owes."""
+        """Outputs that it has not finished."""
         return sum(max(call.outputs, 1) for call in self.calls.values())
 
     @property
@@ -103,7 +103,7 @@ class Replica:
         self.life = asyncio.create_task(self._live())
 
     async def send(self, call: WorkerCall) -> None:
-        """Give a request to the worker. A worker that dies of it, or before, loses the call."""
+        """Send a request to the worker; if the worker has died or dies, the call is lost."""
         line = encode(call.message)  # Raises before anything is booked.
         if self._process is None or not self.open:
             call.lose()
@@ -137,7 +137,7 @@ class Replica:
         self._lose_all()
 
     async def _launch(self) -> str | None:
-        """Start the process and wait until it is ready; why not, if it could not load."""
+        """Start the process and wait until it is ready; returns an error text if it cannot load."""
         # A session of its own: Ctrl-C in the terminal is the front's to answer, by draining.
         process = await asyncio.create_subprocess_exec(
             *COMMAND, stdin=PIPE, stdout=PIPE, limit=MAX_LINE, start_new_session=True

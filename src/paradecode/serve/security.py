@@ -4,50 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from paradecode.serve.errors import ApiError
-
-ROUTES = {
-    "health": ("/health",),
-    "metrics": ("/metrics",),
-    "openapi": ("/openapi.json",),
-    "page": ("/", "/page"),
-}
-"""What may be opened without a key: name -> paths, each with those below it (``/`` alone)."""
-
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
+from paradecode.serve.settings import ROUTES, ServerSettings
 
 
 class Guard:
     """ASGI middleware that lets through only who knows a key, on every route.
 
-    Args:
-        keys: any of them opens; without keys everybody may enter.
-        public: names of ROUTES that need no key.
-        hosts: names the Host header may have; None accepts all. A server without a key accepts
-            only its own: a web page could otherwise reach it by a DNS name of its author's.
-        header_bytes: the most that a path and the headers may be. The parser's own limit is for
-            what has not arrived whole.
+    A server without a key accepts only its own names in the Host header: a web page could
+    otherwise reach it by a DNS name of its author's.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        keys: Sequence[str],
-        public: Sequence[str] = (),
-        hosts: Sequence[str] | None = None,
-        header_bytes: int = 1 << 15,
-    ) -> None:
-        self.app, self.header_bytes = app, header_bytes
+    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
+        self.app, self.header_bytes = app, settings.header_bytes
         # Digests have equal lengths, so the comparison does not even tell a key's length.
-        self.keys = [_digest(key) for key in keys]
-        self.open = [path for name in public for path in ROUTES[name]]
-        self.hosts = None if hosts is None else {host.lower() for host in hosts}
+        self.keys = [_digest(key) for key in settings.keys]
+        self.open = [path for name in settings.public for path in ROUTES[name]]
+        self.hosts = settings.hosts and {host.lower() for host in settings.hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -64,6 +42,7 @@ class Guard:
         await self.app(scope, receive, send)
 
     def _too_large(self, scope: Scope) -> ApiError | None:
+        """The parser's own limit is for what has not arrived whole."""
         size = len(scope.get("raw_path") or scope["path"]) + len(scope["query_string"])
         size += sum(len(name) + len(value) for name, value in scope["headers"])
         if size <= self.header_bytes:
@@ -89,7 +68,7 @@ class Guard:
 
 
 def tenant(key: str, salt: str | None = None) -> str:
-    """Under what prompts, caches and what methods learn are kept apart from other tenants'.
+    """The name under which a tenant's caches and learned stores are kept.
 
     Requests share only with those of the same key and the same ``salt``. Digests, so that keys are
     not handed on, and no two pairs of key and salt spell the same tenant.
@@ -98,10 +77,6 @@ def tenant(key: str, salt: str | None = None) -> str:
         return ""
     own = _digest(key).hex() if key else ""
     return f"{own}.{_digest(salt).hex() if salt is not None else ''}"
-
-
-def is_loopback(host: str) -> bool:
-    return host in LOOPBACK or host.startswith("127.")
 
 
 def _bearer(headers: Headers) -> str:

@@ -6,8 +6,16 @@ from dataclasses import dataclass
 
 from paradecode.core.errors import InvalidInput
 from paradecode.serve.pool import HANG_SECONDS, LOAD_SECONDS, Served
-from paradecode.serve.security import LOOPBACK, ROUTES, is_loopback
 
+ROUTES = {
+    "health": ("/health",),
+    "metrics": ("/metrics",),
+    "openapi": ("/openapi.json",),
+    "page": ("/", "/page"),
+}
+"""What may be opened without a key: name -> paths, each with those below it (``/`` alone)."""
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 MIN_KEY = 8
 
 
@@ -72,7 +80,8 @@ class ServerSettings:
         for name in self.public:
             if name not in ROUTES:
                 raise InvalidInput("public", name, f"use one of {', '.join(ROUTES)}")
-        if not (is_loopback(self.host) or self.keys or self.force):
+        local = self.host in LOOPBACK or self.host.startswith("127.")
+        if not (local or self.keys or self.force):
             raise InvalidInput(
                 "host", self.host, "set a key (--api-key), or --force to serve everybody"
             )

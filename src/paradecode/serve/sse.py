@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from paradecode.serve.errors import ApiError
 from paradecode.serve.settings import ServerSettings
@@ -75,19 +75,23 @@ class EventStream(Response):
 
     async def _write(self, send: Send) -> None:
         try:
-            await send({"type": "http.response.body", "body": self.first, "more_body": True})
+            await send(_body(self.first))
             async for data in self.events:
                 self._last = time.monotonic()
-                await send({"type": "http.response.body", "body": data, "more_body": True})
+                await send(_body(data))
         except ApiError as error:  # Too late for a status: the last event says it.
-            await send({"type": "http.response.body", "body": event(error.body), "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await send(_body(event(error.body)))
+        await send(_body(b"", more=False))
 
     async def _ping(self, send: Send) -> None:
         while True:
             await asyncio.sleep(self.ping_seconds)
             if time.monotonic() - self._last >= self.ping_seconds:
-                await send({"type": "http.response.body", "body": PING, "more_body": True})
+                await send(_body(PING))
+
+
+def _body(data: bytes, more: bool = True) -> Message:
+    return {"type": "http.response.body", "body": data, "more_body": more}
 
 
 async def unless_gone(source: Request | Receive, work: Awaitable[T]) -> T:
@@ -117,7 +121,7 @@ async def _disconnected(receive: Receive) -> None:
 
 
 async def _end(*tasks: asyncio.Future[Any]) -> None:
-    """Cancel what still runs, and wait for its last words."""
+    """Cancel the tasks that still run, and wait until they have ended."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

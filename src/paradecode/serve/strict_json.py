@@ -1,4 +1,4 @@
-"""Read JSON that a stranger wrote: what other parsers let pass, or die of, is refused here."""
+"""Read JSON from an untrusted sender: refuses what other parsers accept or crash on."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def read(body: bytes) -> Any:
 
 
 def _check(value: Any) -> None:
-    """Refuse depth, size and text that UTF-8 cannot hold, level by level."""
+    """Refuse too many levels or values, and text that UTF-8 cannot encode."""
     level, depth, seen = [value], 0, 0
     while level:
         seen += len(level)

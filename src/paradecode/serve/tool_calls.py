@@ -1,4 +1,4 @@
-"""Tell calls of functions from text while an output streams, however it is cut into chunks.
+"""Find function calls in a streamed output, however it is cut into chunks.
 
 A call is the JSON object ``{"name": ..., "arguments": ...}`` with the name of an offered function:
 at the very start of an output, after another call, or between ``<tool_call>`` and ``</tool_call>``,
@@ -35,7 +35,7 @@ class CallReader:
         self._depth, self._in_text, self._escaped = 0, False, False
 
     def feed(self, text: str) -> list[Delta]:
-        """What is certain now that ``text`` has come, too."""
+        """The deltas that are certain after ``text``."""
         if not self._names:
             return _content(text)
         self._held += text
@@ -45,7 +45,7 @@ class CallReader:
         return deltas
 
     def finish(self) -> list[Delta]:
-        """What was held back, now that no more text comes."""
+        """The deltas that were held back, at the end of the output."""
         held, self._held = self._held, ""
         between = self._read == self._beginning and self.calls and not held.strip()
         return [] if between or self._read == self._arguments else _content(held)

@@ -1,4 +1,4 @@
-"""What the application asks: a pool of processes here, or a fleet of replicas on Ray."""
+"""The interface of workers: a pool of processes here, or a fleet of replicas on Ray."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Events = AsyncGenerator[wire.OutputEvent, None]
 
 
 class RequestFailed(ParadecodeError):
-    """What ended a request that has no stream of events; ``failure`` says how to answer it."""
+    """A request without a stream of events failed; ``failure`` says how to answer it."""
 
     def __init__(self, failure: wire.Failure) -> None:
         super().__init__(failure.message)
@@ -102,7 +102,7 @@ class Workers(ABC):
 
 
 def hastened(request: wire.Generate, began: float) -> wire.Generate:
-    """The request with what is left of its deadline, ``began`` being when it came."""
+    """The request with the time that is left of its deadline, counted from ``began``."""
     if request.deadline is None:
         return request
     return replace(request, deadline=max(0.0, request.deadline - (time.monotonic() - began)))

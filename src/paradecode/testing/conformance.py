@@ -8,6 +8,10 @@ A method that promises ``exact`` must give, token by token, what plain decoding 
 with any neighbours, prompt chunks, cached prefixes, penalties, stops and seeds. The others must
 keep the structural promises: bounds, stops, counts, and every page given back.
 
+Whether a method gains anything is another question, and says nothing about its correctness:
+
+    print(useful("prompt-lookup"))
+
 In pytest, parametrise over :func:`cases` to see each case by name:
 
     @pytest.mark.parametrize("case", cases("prompt-lookup"), ids=str)
@@ -26,11 +30,11 @@ from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import MAX_TOKENS
 from paradecode.methods.parts import Method
 from paradecode.methods.registry import Spec, methods, parse
-from paradecode.testing.cases import CASES
+from paradecode.testing.cases import CASES, repetitive
 from paradecode.testing.harness import Bench, ConformanceFailure, DecoderFactory, Run, Subject
 from paradecode.testing.machines import KINDS, BackendFactory, Kind, oracle_backends
 
-__all__ = ["ConformanceCase", "ConformanceFailure", "cases", "check", "specs"]
+__all__ = ["ConformanceCase", "ConformanceFailure", "Gain", "cases", "check", "specs", "useful"]
 
 _BENCHES: dict[tuple[Kind, BackendFactory], Bench] = {}
 
@@ -99,6 +103,47 @@ def cases(
     ]
 
 
+@dataclass(frozen=True)
+class Gain:
+    """What a method saved on repetitive texts: ``generated`` tokens of ``forwards`` forwards.
+
+    Attributes:
+        accepted: draft tokens.
+    """
+
+    accepted: int
+    forwards: int
+    generated: int
+
+    def __bool__(self) -> bool:
+        """Whether there was any."""
+        return self.accepted > 0 and self.forwards < self.generated
+
+    def __str__(self) -> str:
+        return (
+            f"{'useful' if self else 'no gain'}: {self.accepted} draft tokens accepted, "
+            f"{self.forwards} forwards for {self.generated} tokens"
+        )
+
+
+def useful(
+    spec: str | Spec | DecoderFactory, backend_factory: BackendFactory = oracle_backends
+) -> Gain:
+    """Decode repetitive texts of the toy; see :class:`Gain`.
+
+    Raises:
+        ConformanceFailure: if the method broke a promise on the way.
+    """
+    subject, _ = _subject(spec, "exact", "autoregressive")
+    run = Run("repetitive", subject, _bench(KINDS[0], backend_factory))
+    stats = [sequence.stats for sequence in repetitive(run)]
+    return Gain(
+        sum(each.accepted for each in stats),
+        sum(each.forwards for each in stats),
+        sum(each.generated for each in stats),
+    )
+
+
 def specs(names: Iterable[str] | None = None) -> list[Spec]:
     """Every registered method that runs without training: as it comes, and at its extremes."""
     found = []
@@ -132,11 +177,9 @@ def _subject(
 ) -> tuple[Subject, str]:
     if isinstance(spec, (str, Spec)):
         known = parse(spec)
-        setting = {parameter.name for parameter in known.method.parameters}
-        drafts = "num_speculative_tokens" in setting and not known.settings
         whole = str(known.settings.get("blocks", "")).startswith("full")
         blocks = MAX_TOKENS if whole else known.settings.get("block_length", 0)
-        subject = Subject(str(known), known, known.guarantee, drafts, blocks)
+        subject = Subject(str(known), known, known.guarantee, blocks)
         return subject, known.method.family
     name = getattr(spec, "__name__", type(spec).__name__)
     return Subject(name, spec, guarantee), family

@@ -41,7 +41,6 @@ class Subject:
     name: str
     make: DecoderFactory
     guarantee: Guarantee = "exact"
-    drafts: bool = False
     block_length: int = 0
 
 

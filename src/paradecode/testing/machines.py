@@ -46,11 +46,6 @@ class Kind:
         """What exact methods must equal."""
         return "plain decoding" if self.family == "autoregressive" else "static decoding"
 
-    @property
-    def predictable(self) -> bool:
-        """Whether its texts repeat themselves, so that every drafter must find something."""
-        return self.architecture == "" and self.family == "autoregressive"
-
 
 KINDS = (
     Kind("toy"),

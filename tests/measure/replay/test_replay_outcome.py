@@ -14,7 +14,7 @@ from workloads import CURVE, engine_runs, items, recording_of, toy
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.cost import CostCurve
-from paradecode.measure.replay import Outcome, between, play
+from paradecode.measure.replay import ReplayOutcome, between, play
 from paradecode.measure.replay.between import Gap, Stopwatch, cold_seconds, slowdown
 from paradecode.measure.replay.recording import Timing
 from paradecode.measure.replay.report import outcome_record, outcome_table
@@ -24,7 +24,7 @@ MADE = recording_of(toy(), items(4, tokens=24), PARAMS)
 SPEC = "prompt-lookup(budget=fixed,num_speculative_tokens=3)"
 
 
-def without_clock(outcome: Outcome) -> Outcome:
+def without_clock(outcome: ReplayOutcome) -> ReplayOutcome:
     still = (replace(r, python_seconds=0.0, drafter_seconds=0.0) for r in outcome.requests)
     return replace(outcome, requests=tuple(still))
 

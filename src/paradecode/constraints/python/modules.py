@@ -6,7 +6,6 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import TypeGuard
 
 from paradecode.core.errors import InvalidInput
 
@@ -15,7 +14,10 @@ FIELD = "constraint.value.files"
 PLAIN_DECORATORS = {"dataclass", "final", "total_ordering", "unique", "runtime_checkable"}
 """Class decorators that leave the attributes as they are written."""
 PROPERTIES = {"property", "cached_property"}
+NOT_PYTHON = (SyntaxError, ValueError, RecursionError, MemoryError)
+"""What ``ast.parse`` may raise."""
 Values = dict[str, ast.expr | None]
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass
@@ -74,35 +76,26 @@ def read_modules(files: Mapping[str, str]) -> dict[str, Module]:
         raise InvalidInput(FIELD, [*files], f"give at most {MAX_SOURCE} characters in all")
     modules: dict[str, Module] = {}
     for name, text in files.items():
-        parts = [
-            part for part in PurePosixPath(name.removesuffix(".py")).parts if part.isidentifier()
-        ]
+        path = PurePosixPath(name.removesuffix(".py"))
+        parts = [part for part in path.parts if part.isidentifier()]
         parts = parts[:-1] if parts[-1:] == ["__init__"] else parts
         if not parts:
             raise InvalidInput(FIELD, name, "name files like modules: pkg/shop.py")
+        module = Module(".".join(parts))
         try:
-            tree = ast.parse(text)
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            _read_body(ast.parse(text).body, module)
+        except NOT_PYTHON as error:
             raise InvalidInput(FIELD, name, f"give Python source: {error}") from None
-        module = read_module(tree, ".".join(parts))
         modules[module.name] = module
         for start in range(1, len(parts)):
             modules.setdefault(".".join(parts[start:]), module)
     return modules
 
 
-def read_module(tree: ast.Module, name: str) -> Module:
-    module = Module(name)
-    _read_body(tree.body, module)
-    return module
-
-
 def _read_body(body: list[ast.stmt], module: Module) -> None:
     for node in body:
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            module.names.add(node.name)
-            module.open |= node.name == "__getattr__"
-            _bind(module.returns, node.name, as_value(node.returns))
+        if isinstance(node, Function):
+            _define(node, module, module.returns)
         elif isinstance(node, ast.ClassDef):
             module.names.add(node.name)
             module.classes[node.name] = read_class(node, module.name)
@@ -112,9 +105,7 @@ def _read_body(body: list[ast.stmt], module: Module) -> None:
             module.imports |= imported
             module.names |= imported.keys()
         else:
-            for target, kind in bindings(node):
-                module.names.add(target)
-                _bind(module.types, target, kind)
+            _bind_all(node, module)
             for inner in blocks_of(node):
                 _read_body(inner, module)
 
@@ -123,24 +114,31 @@ def read_class(node: ast.ClassDef, module: str) -> Class:
     made = Class(module, bases=list(node.bases), open=bool(node.keywords))
     made.open |= any(_called(each) not in PLAIN_DECORATORS for each in node.decorator_list)
     for statement in node.body:
-        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            made.names.add(statement.name)
-            made.open |= statement.name in ("__getattr__", "__getattribute__")
+        if isinstance(statement, Function):
             called = {_called(each) for each in statement.decorator_list}
-            kept = made.types if called & PROPERTIES else made.returns
-            _bind(kept, statement.name, as_value(statement.returns))
+            _define(statement, made, made.types if called & PROPERTIES else made.returns)
             _read_self(statement, made)
         elif isinstance(statement, ast.ClassDef):
             made.names.add(statement.name)
         else:
-            for target, kind in bindings(statement):
-                made.names.add(target)
-                _bind(made.types, target, kind)
-            made.open |= any(blocks_of(statement))  # Conditional attributes: too clever for us.
+            _bind_all(statement, made)
+            made.open |= any(blocks_of(statement))  # Conditional attributes are not followed.
     return made
 
 
-def _read_self(method: ast.FunctionDef | ast.AsyncFunctionDef, made: Class) -> None:
+def _define(node: Function, owner: Class | Module, kept: Values) -> None:
+    owner.names.add(node.name)
+    owner.open |= node.name in ("__getattr__", "__getattribute__")
+    _bind(kept, node.name, as_value(node.returns))
+
+
+def _bind_all(node: ast.stmt, owner: Class | Module) -> None:
+    for name, value in bindings(node):
+        owner.names.add(name)
+        _bind(owner.types, name, value)
+
+
+def _read_self(method: Function, made: Class) -> None:
     """What a method sets on its first argument."""
     arguments = [*method.args.posonlyargs, *method.args.args]
     if not arguments:
@@ -148,67 +146,49 @@ def _read_self(method: ast.FunctionDef | ast.AsyncFunctionDef, made: Class) -> N
     me = arguments[0].arg
     given = {argument.arg: as_value(argument.annotation) for argument in arguments}
     for node in ast.walk(method):
-        if isinstance(node, ast.Call) and _called(node) in ("setattr", "update"):
-            made.open = True
-        targets, value = [], None
-        if isinstance(node, ast.Assign):
-            targets, value = node.targets, node.value
-        elif isinstance(node, ast.AnnAssign):
-            targets, value = [node.target], as_value(node.annotation)
-        elif _is_set(node, me):
-            made.on_self.add(node.attr)
-        for target in targets:
-            if isinstance(target, ast.Attribute) and _is_name(target.value, me):
-                # Names are the method's own: only its annotated arguments say what they are.
-                known = given.get(value.id) if isinstance(value, ast.Name) else value
-                _bind(made.types, target.attr, known)
-
-
-def _is_set(node: ast.AST, me: str) -> TypeGuard[ast.Attribute]:
-    if not isinstance(node, ast.Attribute):
-        return False
-    return isinstance(node.ctx, ast.Store) and _is_name(node.value, me)
-
-
-def _is_name(node: ast.expr, name: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == name
+        match node:
+            case ast.Call() if _called(node) in ("setattr", "update"):
+                made.open = True
+            case ast.Attribute(ast.Name(name), attribute, ast.Store()) if name == me:
+                made.on_self.add(attribute)
+        for target, value in _assignments(node):
+            match target:
+                case ast.Attribute(ast.Name(name), attribute) if name == me:
+                    # Names are the method's own: only its annotated arguments say what they are.
+                    known = given.get(value.id) if isinstance(value, ast.Name) else value
+                    _bind(made.types, attribute, known)
 
 
 def _bind(types: Values, name: str, value: ast.expr | None) -> None:
     """One binding says what a name is; two that differ say nothing."""
-    if name in types and (value is None or ast.dump(value) != ast.dump(types[name] or value)):
-        value = None
-    types[name] = value if name not in types or types[name] is not None else None
+    before = types.get(name, value)
+    same = before is not None and value is not None and ast.dump(before) == ast.dump(value)
+    types[name] = value if same else None
 
 
 def as_value(annotation: ast.expr | None) -> ast.expr | None:
     """An expression with a value of the annotated type: ``"Shop | None"`` is ``Shop()``."""
-    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
-        try:
-            annotation = ast.parse(annotation.value, mode="eval").body
-        except (SyntaxError, ValueError):
-            return None
-    if isinstance(annotation, ast.BinOp) and isinstance(annotation.op, ast.BitOr):
-        sides = [annotation.left, annotation.right]
-        left = [side for side in sides if ast.dump(side) != "Constant(value=None)"]
-        return as_value(left[0]) if len(left) == 1 else None
-    if isinstance(annotation, ast.Subscript):
-        if _called(annotation.value) == "Optional":
-            return as_value(annotation.slice)
-        annotation = annotation.value
-    if isinstance(annotation, (ast.Name, ast.Attribute)):
-        return ast.Call(annotation, [], [])
+    match annotation:
+        case ast.Constant(value=str(text)):
+            try:
+                return as_value(ast.parse(text, mode="eval").body)
+            except NOT_PYTHON:
+                return None
+        case ast.BinOp(left, ast.BitOr(), right):
+            sides = [side for side in (left, right) if ast.dump(side) != "Constant(value=None)"]
+            return as_value(sides[0]) if len(sides) == 1 else None
+        case ast.Subscript(value, inner):
+            return as_value(inner if _called(value) == "Optional" else value)
+        case ast.Name() | ast.Attribute():
+            return ast.Call(annotation, [], [])
     return None
 
 
 def bindings(node: ast.stmt) -> list[tuple[str, ast.expr | None]]:
     """The names that a statement binds, each with the expression of its type or value."""
-    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-        return [(node.target.id, as_value(node.annotation))]
-    if isinstance(node, ast.Assign) and len(node.targets) == 1:
-        (target,) = node.targets
-        if isinstance(target, ast.Name):
-            return [(target.id, node.value)]
+    match _assignments(node):
+        case [(ast.Name(name), value)]:
+            return [(name, value)]
     stored = [
         each.id
         for part in ast.iter_child_nodes(node)
@@ -217,6 +197,15 @@ def bindings(node: ast.stmt) -> list[tuple[str, ast.expr | None]]:
         if isinstance(each, ast.Name) and isinstance(each.ctx, (ast.Store, ast.Del))
     ]
     return [(name, None) for name in stored]
+
+
+def _assignments(node: ast.AST) -> list[tuple[ast.expr, ast.expr | None]]:
+    """Targets of an assignment, each with the expression of its type or value."""
+    if isinstance(node, ast.Assign):
+        return [(target, node.value) for target in node.targets]
+    if isinstance(node, ast.AnnAssign):
+        return [(node.target, as_value(node.annotation))]
+    return []
 
 
 def blocks_of(node: ast.stmt) -> list[list[ast.stmt]]:
@@ -229,28 +218,25 @@ def blocks_of(node: ast.stmt) -> list[list[ast.stmt]]:
 
 def imports_of(node: ast.Import | ast.ImportFrom, module: str) -> dict[str, str]:
     """Local name -> dotted name of what it is."""
+    found = {}
     if isinstance(node, ast.Import):
-        return {
-            alias.asname or alias.name.partition(".")[0]: (
-                alias.name if alias.asname else alias.name.partition(".")[0]
-            )
-            for alias in node.names
-        }
-    base = node.module or ""
-    if node.level:
-        parts = module.split(".")[: -node.level]
-        base = ".".join([*parts, *([base] if base else [])])
-    return {
-        alias.asname or alias.name: f"{base}.{alias.name}"
-        for alias in node.names
-        if alias.name != "*"
-    }
+        for alias in node.names:
+            first = alias.name.partition(".")[0]
+            found[alias.asname or first] = alias.name if alias.asname else first
+        return found
+    above = module.split(".")[: -node.level] if node.level else []
+    base = ".".join([*above, *([node.module] if node.module else [])])
+    for alias in node.names:
+        if alias.name != "*":
+            found[alias.asname or alias.name] = f"{base}.{alias.name}"
+    return found
 
 
 def _called(node: ast.expr) -> str:
     """The last part of a name, called or not."""
-    if isinstance(node, ast.Call):
-        node = node.func
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""
+    match node:
+        case ast.Call(function):
+            return _called(function)
+        case ast.Attribute(attr=name) | ast.Name(id=name):
+            return str(name)
+    return ""

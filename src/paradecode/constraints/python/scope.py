@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 
 from paradecode.constraints.python.modules import (
+    NOT_PYTHON,
+    Function,
     as_value,
     bindings,
     blocks_of,
@@ -41,7 +43,7 @@ def _parsed(code: str, indent: int) -> ast.Module | None:
         for text in (f"{kept}\n{' ' * indent}pass\n", kept + "\n"):
             try:
                 return ast.parse(text)
-            except (SyntaxError, ValueError, RecursionError, MemoryError):
+            except NOT_PYTHON:
                 continue
     return None
 
@@ -50,7 +52,7 @@ def _walk(body: list[ast.stmt], names: Names, indent: int, resolver: Resolver) -
     for node in body:
         # The code ends in this statement if it is the last, and the line is indented more.
         last = node is body[-1] and indent > node.col_offset
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        if isinstance(node, Function):
             names[node.name] = None
             if last:
                 _enter(node, names, resolver)
@@ -82,7 +84,7 @@ def _perhaps(block: list[ast.stmt], names: Names, resolver: Resolver) -> None:
             names[name] = None
 
 
-def _enter(node: ast.FunctionDef | ast.AsyncFunctionDef, names: Names, resolver: Resolver) -> None:
+def _enter(node: Function, names: Names, resolver: Resolver) -> None:
     """The arguments of the function in which the code ends."""
     arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
     found = {a.arg: resolver.what_is(as_value(a.annotation), names) for a in arguments}

@@ -61,20 +61,20 @@ class Resolver:
             return None
         if type(node) in LITERALS:
             return InstanceOf(LITERALS[type(node)])
-        if isinstance(node, ast.Constant):
-            kind = BUILTINS.get(type(node.value).__name__)
-            return None if kind is None else InstanceOf(kind)
-        if isinstance(node, ast.Name):
-            return scope[node.id] if node.id in scope else BUILTINS.get(node.id)
-        if isinstance(node, ast.Attribute):
-            owner = self.what_is(node.value, scope, depth + 1)
-            return self.member(owner, node.attr, depth + 1)
-        if isinstance(node, ast.Call):
-            made = self.what_is(node.func, scope, depth + 1)
-            if isinstance(made, (Class, type)):
-                return InstanceOf(made)
-            if isinstance(made, Returns):
-                return self.what_is(made.value, self.scope_of(made.module), depth + 1)
+        match node:
+            case ast.Constant(value):
+                kind = BUILTINS.get(type(value).__name__)
+                return None if kind is None else InstanceOf(kind)
+            case ast.Name(name):
+                return scope[name] if name in scope else BUILTINS.get(name)
+            case ast.Attribute(value, name):
+                return self.member(self.what_is(value, scope, depth + 1), name, depth + 1)
+            case ast.Call(function):
+                made = self.what_is(function, scope, depth + 1)
+                if isinstance(made, (Class, type)):
+                    return InstanceOf(made)
+                if isinstance(made, Returns):
+                    return self.what_is(made.value, self.scope_of(made.module), depth + 1)
         return None
 
     def member(self, owner: Type | None, name: str, depth: int = 0) -> Type | None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from paradecode.backends.interface import Span, SpanResult
 from paradecode.core.errors import InvalidInput
 from paradecode.measure.replay.between import Stopwatch
-from paradecode.measure.replay.logits import Distributions, Reading, RecordedLogits
+from paradecode.measure.replay.logits import Reading, RecordedLogits, RecordedRows
 from paradecode.measure.replay.recording import Recording
 from paradecode.models.config import ModelConfig, Rope
 
@@ -46,7 +46,7 @@ class RecordingBackend:
         self.reading = Reading()
         self.rows: list[tuple[int, int]] = []
         self.between = Stopwatch(every)
-        self._recording, self._table = recording, Distributions(recording)
+        self._recording, self._table = recording, RecordedRows(recording)
         self.open(0)
 
     def open(self, index: int) -> None:

@@ -31,7 +31,7 @@ class Reading:
     sample_rows: int = 0
 
 
-class Distributions:
+class RecordedRows:
     """Every recorded distribution, in one table, and a way to find one like it.
 
     Attributes:
@@ -78,7 +78,7 @@ class RecordedLogits:
     """Rows of a reply.
 
     What a verifier reads is the recorded token itself. A row that follows recorded tokens is exact
-    in its k best; one that does not is another row's (:meth:`Distributions.like`), and whoever
+    in its k best; one that does not is another row's (:meth:`RecordedRows.like`), and whoever
     reads it, or more than k of a row, gets a result that is marked as not exact.
 
     Args:
@@ -89,7 +89,7 @@ class RecordedLogits:
 
     def __init__(
         self,
-        table: Distributions,
+        table: RecordedRows,
         rows: NDArray[np.int64],
         known: NDArray[np.bool_],
         reading: Reading,

@@ -41,6 +41,10 @@ class Played:
     drafter_seconds: float
 
 
+SUMS = ("generated", "later", "forwards")
+SECONDS = ("forward_seconds", "python_seconds", "drafter_seconds")
+
+
 @dataclass(frozen=True)
 class Totals:
     """Sums over requests; ``accepted_at`` and ``drafted_at`` count drafts by depth (from 1)."""
@@ -93,7 +97,7 @@ class Totals:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ReplayOutcome:
     """A method on a recording.
 
     Attributes:
@@ -116,7 +120,7 @@ class Outcome:
         """Sums over one group, or over all requests."""
         return _totals(r for r in self.requests if group in (None, r.group))
 
-    def speed_up(self, plain: Outcome, group: str | None = None) -> float:
+    def speed_up(self, plain: ReplayOutcome, group: str | None = None) -> float:
         """Predicted speed over that of ``plain``, token-weighted; 0 where nothing was decoded."""
         base = plain.totals(group).tokens_per_second
         return self.totals(group).tokens_per_second / base if base else 0.0
@@ -128,15 +132,10 @@ def _totals(requests: Iterable[Played]) -> Totals:
     depths = range(max((step.depth for step in drafts), default=0))
     return Totals(
         requests=len(chosen),
-        generated=sum(r.generated for r in chosen),
-        later=sum(r.later for r in chosen),
-        forwards=sum(r.forwards for r in chosen),
         drafts=len(drafts),
         drafted=sum(step.tokens for step in drafts),
         accepted=sum(step.accepted for step in drafts),
         accepted_at=tuple(sum(step.accepted > depth for step in drafts) for depth in depths),
         drafted_at=tuple(sum(step.depth > depth for step in drafts) for depth in depths),
-        forward_seconds=sum(r.forward_seconds for r in chosen),
-        python_seconds=sum(r.python_seconds for r in chosen),
-        drafter_seconds=sum(r.drafter_seconds for r in chosen),
+        **{name: sum(getattr(request, name) for request in chosen) for name in (*SUMS, *SECONDS)},
     )

@@ -20,7 +20,7 @@ from paradecode.engine.sequence import LiveSequence
 from paradecode.measure.replay.backend import END, RecordingBackend
 from paradecode.measure.replay.between import Gap, cold_seconds, slowdown
 from paradecode.measure.replay.logits import Reading
-from paradecode.measure.replay.outcome import Drafted, Outcome, Played
+from paradecode.measure.replay.outcome import Drafted, Played, ReplayOutcome
 from paradecode.measure.replay.recording import Recording, Request, Timing
 from paradecode.measure.serving import finish
 from paradecode.methods.draft.loop import DraftVerify
@@ -41,7 +41,7 @@ def play(
     *,
     curve: CostCurve | None = None,
     prompts: Collection[str] | None = None,
-) -> Outcome:
+) -> ReplayOutcome:
     """What ``spec`` would do on the recorded requests, one after the other as one tenant.
 
     Args:
@@ -68,7 +68,7 @@ def play(
         _played(request, sequence, later, curve, recording.timing, slower, engine)
         for request, (sequence, later) in zip(chosen.requests, done, strict=True)
     ]
-    return Outcome(str(spec), exact, tuple(played))
+    return ReplayOutcome(str(spec), exact, tuple(played))
 
 
 def replayable(recording: Recording) -> list[str]:

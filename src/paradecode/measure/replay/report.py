@@ -10,38 +10,41 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from paradecode.measure.replay.outcome import Outcome
+from paradecode.measure.replay.outcome import ReplayOutcome
 
 DEPTHS = 3
 """Draft positions that the table shows."""
+DERIVED = (
+    "acceptance",
+    "mean_acceptance_length",
+    "tokens_per_forward",
+    "forwards_saved",
+    "drafter_seconds_per_token",
+    "seconds",
+    "tokens_per_second",
+)
+"""Figures of a record beside the sums that they are made of."""
 
 
-def outcome_record(outcome: Outcome, plain: Outcome) -> dict[str, Any]:
+def outcome_record(outcome: ReplayOutcome, plain: ReplayOutcome) -> dict[str, Any]:
     """One method, as JSON holds it: totals over all requests and for each group."""
+
+    def totals(group: str | None) -> dict[str, Any]:
+        found = outcome.totals(group)
+        derived = {name: getattr(found, name) for name in DERIVED}
+        return {**asdict(found), **derived, "speed_up": outcome.speed_up(plain, group)}
+
     return {
         "method": outcome.spec,
         "exact": outcome.exact,
-        "total": _totals_record(outcome, plain, None),
-        "groups": {name: _totals_record(outcome, plain, name) for name in outcome.groups},
+        "total": totals(None),
+        "groups": {name: totals(name) for name in outcome.groups},
     }
 
 
-def _totals_record(outcome: Outcome, plain: Outcome, group: str | None) -> dict[str, Any]:
-    totals = outcome.totals(group)
-    return {
-        **asdict(totals),
-        "acceptance": totals.acceptance,
-        "mean_acceptance_length": totals.mean_acceptance_length,
-        "tokens_per_forward": totals.tokens_per_forward,
-        "forwards_saved": totals.forwards_saved,
-        "drafter_seconds_per_token": totals.drafter_seconds_per_token,
-        "seconds": totals.seconds,
-        "tokens_per_second": totals.tokens_per_second,
-        "speed_up": outcome.speed_up(plain, group),
-    }
-
-
-def outcome_table(outcomes: Sequence[Outcome], plain: Outcome, by_group: bool = False) -> Table:
+def outcome_table(
+    outcomes: Sequence[ReplayOutcome], plain: ReplayOutcome, by_group: bool = False
+) -> Table:
     """All methods, the fastest first; ``~`` marks figures that are estimates.
 
     ``kept`` is the share of draft tokens accepted at depth 1, 2, 3 in percent; ``saved`` counts
@@ -65,7 +68,7 @@ def outcome_table(outcomes: Sequence[Outcome], plain: Outcome, by_group: bool = 
     return table
 
 
-def _cells(outcome: Outcome, plain: Outcome, group: str | None) -> list[str]:
+def _cells(outcome: ReplayOutcome, plain: ReplayOutcome, group: str | None) -> list[str]:
     totals, about = outcome.totals(group), "" if outcome.exact else "~"
     return [
         f"{about}{outcome.speed_up(plain, group):.2f}",

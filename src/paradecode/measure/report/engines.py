@@ -11,10 +11,11 @@ from paradecode.measure.charts.all import charts_of
 from paradecode.measure.charts.looks import looks_of
 from paradecode.measure.charts.pictures import save_charts
 from paradecode.measure.charts.style import can_draw
-from paradecode.measure.markdown import report
 from paradecode.measure.report.from_results import sheet_of_results
+from paradecode.measure.report.markdown import body
 from paradecode.measure.result_files import write_results
 from paradecode.measure.results import Results
+from paradecode.measure.sheet import Sheet
 from paradecode.measure.summary import EngineSummary, summarise
 
 
@@ -33,15 +34,15 @@ def write_report(results: Results, folder: Path, baseline: str | None = None) ->
     folder.mkdir(parents=True, exist_ok=True)
     data, text = folder / "results.json", folder / "results.md"
     write_results(results, data, aggregates(summaries, baseline))
-    text.write_text(report(results, summaries, baseline), "utf-8")
-    return [data, text, *_pictures(results, baseline, folder)]
+    sheet = sheet_of_results(results, baseline)
+    text.write_text(body(sheet) + "\n", "utf-8")
+    return [data, text, *_pictures(sheet, folder)]
 
 
-def _pictures(results: Results, baseline: str | None, folder: Path) -> list[Path]:
+def _pictures(sheet: Sheet, folder: Path) -> list[Path]:
     """Speed in all, and by kind of task."""
     if not can_draw():
         return []
-    sheet = sheet_of_results(results, baseline)
     charts = charts_of(sheet, looks_of([sheet]))
     names = [name for name in ("speed", "groups") if name in charts]
     return [save_charts([charts[name]], folder / f"{name}.png") for name in names]

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from statistics import median
 
-from paradecode.measure.figures import Figures, figures, usual_baseline
+from paradecode.measure.figures import Cost, Figures, figures, usual_baseline
 from paradecode.measure.results import Results, groups_of
 from paradecode.measure.sheet import PLAIN, STANDINGS, Line, Sheet, Tile
 from paradecode.measure.statistics import Interval
 from paradecode.measure.summary import QUIET
-from paradecode.measure.tables import number, spread
+from paradecode.measure.tables import Column, cells, heads, number, spread, value
 from paradecode.methods.registry import parse
 
 OWN = "paradecode"
-DECODERS = ("output", "tokens/s", "× plain", "acceptance length", "forwards/token",
-            "draft forwards/token", "own choice", "NLL gap", "right answers")  # fmt: skip
-ENGINES = ("same as plain", "tokens/s", "× baseline", "with prompt", "prompt tokens/s",
-           "first token ms", "peak MB", "NLL/token", "own choice")  # fmt: skip
 
 
 def sheet_of_results(results: Results, baseline: str | None) -> Sheet:
@@ -30,6 +27,7 @@ def sheet_of_results(results: Results, baseline: str | None) -> Sheet:
     found = figures(results, baseline)
     decoders = all(each.summary.engine.guarantee for each in found)
     best = _best_modes(found)
+    head = heads(DECODERS if decoders else ENGINES)
     lines = tuple(_line(each, decoders, baseline, each.name in best) for each in found)
     return Sheet(
         title=("Decoders on " if decoders else "Engines on ") + results.model,
@@ -39,7 +37,7 @@ def sheet_of_results(results: Results, baseline: str | None) -> Sheet:
         baseline=baseline or "",
         quality_label=_quality_label(found, decoders),
         groups_over=decoders,
-        head=DECODERS if decoders else ENGINES,
+        head=tuple(name.replace("baseline", baseline or "baseline") for name in head),
         notes=_notes(results, found, decoders),
     )
 
@@ -65,7 +63,7 @@ def _line(each: Figures, decoders: bool, baseline: str | None, is_best: bool) ->
         split=cost.milliseconds if cost else {},
         sweep={size: through.speed for size, through in each.sweep.items()},
         sweep_over={size: t.over for size, t in each.sweep.items() if t.over is not None},
-        cells=_decoder_cells(each) if decoders else _engine_cells(each),
+        cells=cells(DECODERS if decoders else ENGINES, each),
         charted=decoders or is_best,
         muted=is_plain,
     )
@@ -122,30 +120,57 @@ def _quality_label(found: Sequence[Figures], decoders: bool) -> str:
     return "Share of output tokens before the first difference from plain" if decoders else ""
 
 
-def _decoder_cells(each: Figures) -> tuple[str, ...]:
-    cost, accuracy, total = each.cost, each.accuracy, each.summary.total
-    return (
-        _badge(each), spread(total.decode), spread(total.speedup),
-        spread(cost.acceptance_length) if cost and cost.acceptance_length else "",
-        number(cost.forwards) if cost else "",
-        number(cost.draft_forwards) if cost and cost.draft_forwards else "",
-        _percent(each.own_choice), _signed(each.nll_gap),
-        f"{accuracy.right}/{accuracy.checked}" if accuracy else "",
-    )  # fmt: skip
+def _same(each: Figures) -> str:
+    equal = each.equality
+    return f"{equal.same}/{equal.outputs}" if equal and each.summary.engine.reference else ""
 
 
-def _engine_cells(each: Figures) -> tuple[str, ...]:
-    total, engine, equal = each.summary.total, each.summary.engine, each.equality
-    return (
-        f"{equal.same}/{equal.outputs}" if equal and engine.reference else "",
-        spread(total.decode), spread(total.speedup),
-        number(total.overall.value) if total.overall else "",
-        number(total.prefill.value) if total.prefill else "",
-        number(1000 * total.first_token.value) if total.first_token else "",
-        f"{engine.peak_bytes / 1e6:.0f}" if engine.peak_bytes else "",
-        f"{each.summary.nll:.4f}" if each.summary.nll is not None else "",
-        _percent(each.own_choice),
-    )  # fmt: skip
+def _first_difference(each: Figures) -> str:
+    """Of the outputs that differ from the plain mode's, the median place of the first token."""
+    lossless = each.summary.lossless
+    places = lossless.first_differences if lossless else ()
+    return f"{median(places):.0f}" if places else ""
+
+
+def _right(each: Figures) -> str:
+    return f"{each.accuracy.right}/{each.accuracy.checked}" if each.accuracy else ""
+
+
+def _cost(cell: Callable[[Cost], str]) -> Callable[[Figures], str]:
+    """A cell about forwards; empty for an engine that does not count them."""
+    return lambda each: cell(each.cost) if each.cost else ""
+
+
+def _known(found: float | None, form: str) -> str:
+    return "" if found is None else form.format(found)
+
+
+SPEED: Column[Figures] = Column("tokens/s", lambda e: spread(e.summary.total.decode))
+CHOICE: Column[Figures] = Column("own choice", lambda e: _percent(e.own_choice))
+DECODERS: tuple[Column[Figures], ...] = (
+    Column("output", _badge),
+    SPEED,
+    Column("× plain", lambda e: spread(e.summary.total.speedup)),
+    Column("acceptance length", _cost(lambda c: spread(c.acceptance_length, absent=""))),
+    Column("forwards/token", _cost(lambda c: number(c.forwards))),
+    Column("draft forwards/token", _cost(lambda c: number(n) if (n := c.draft_forwards) else "")),
+    CHOICE,
+    Column("NLL gap", lambda e: _signed(e.nll_gap)),
+    Column("right answers", _right),
+)
+ENGINES: tuple[Column[Figures], ...] = (
+    Column("same as plain", _same),
+    Column("first difference", _first_difference),
+    SPEED,
+    Column("× baseline", lambda e: spread(e.summary.total.speedup)),
+    Column("with prompt", lambda e: value(e.summary.total.overall, absent="")),
+    Column("prompt tokens/s", lambda e: value(e.summary.total.prefill, absent="")),
+    Column("first token ms", lambda e: value(e.summary.total.first_token, 1000, "")),
+    Column("peak MB", lambda e: _known((e.summary.engine.peak_bytes or 0) / 1e6 or None, "{:.0f}")),
+    Column("load s", lambda e: _known(e.summary.engine.load_seconds, "{:.1f}")),
+    Column("NLL/token", lambda e: _known(e.summary.nll, "{:.4f}")),
+    CHOICE,
+)
 
 
 def _decoder_tiles(found: Sequence[Figures], baseline: str | None) -> tuple[Tile, ...]:
@@ -202,8 +227,11 @@ def _conditions(results: Results) -> tuple[tuple[str, str], ...]:
     machine, settings = results.machine, results.settings
     how = "greedy" if not settings.get("temperature") else f"temperature {settings['temperature']}"
     versions = {
-        f"{name} {version}" for e in results.engines for name, version in e.versions.items()
-    }
+        e.peer: ", ".join(f"{name} {version}" for name, version in sorted(e.versions.items()))
+        for e in results.engines if e.versions
+    }  # fmt: skip
+    several = len(set(versions.values())) > 1
+    said = [f"{peer}: {found}" if several else found for peer, found in versions.items()]
     longest = max((item.max_tokens for item in results.items), default=0)
     return (
         ("Model", f"{results.model}, {how}"),
@@ -211,9 +239,10 @@ def _conditions(results: Results) -> tuple[tuple[str, str], ...]:
          f"{sum(item.prompt_tokens for item in results.items)} prompt tokens, at most {longest} "
          f"new tokens each, {settings.get('rounds', '?')} interleaved rounds"),
         ("Machine", f"{machine.cpu}, {machine.cores} cores, "
-         f"{machine.memory_bytes / 2**30:.0f} GiB, {settings.get('threads') or 'all'} threads"),
+         f"{machine.memory_bytes / 2**30:.0f} GiB, {settings.get('threads') or 'all'} threads; "
+         f"{', '.join(machine.isa)}; {machine.system}, Python {machine.python}"),
         ("Version", f"{results.created[:10]}, commit {results.commit[:12] or 'unknown'}"
-         f"{'+' if results.commit.endswith('+') else ''}; {', '.join(sorted(versions))}"),
+         f"{'+' if results.commit.endswith('+') else ''}; {'; '.join(dict.fromkeys(said))}"),
     )  # fmt: skip
 
 
@@ -229,6 +258,15 @@ def _notes(results: Results, found: Sequence[Figures], decoders: bool) -> tuple[
             "included; those of draft models and of partial layers are listed apart. NLL gap: "
             "mean negative log-likelihood a token under the model, minus plain decoding's."
         )
+    else:
+        notes.append(
+            "With prompt: all generated tokens over the whole time. Same as plain: outputs equal "
+            "to those of the same engine's plain mode; first difference: median place of the first "
+            "token that is not. Peak MB: resident memory of the engine's process, mapped weights "
+            "included. NLL/token and own choice: mean negative log-likelihood of the engine's own "
+            "output, and the share of its tokens that are the argmax, under a float32 forward of "
+            "the same dequantised weights."
+        )
     standings = dict.fromkeys(each.verdict for each in found if each.verdict)
     notes += [f"{word}: {STANDINGS[word]}." for word in standings]
     notes += [
@@ -243,6 +281,13 @@ def _notes(results: Results, found: Sequence[Figures], decoders: bool) -> tuple[
             f"Other processes kept more than {QUIET} cores busy during every round of up to "
             f"{100 * worst:.0f} % of a line's inputs."
         )
+    unsteady = [
+        f"{each.name} ({each.summary.total.items - each.summary.repeatable} of "
+        f"{each.summary.total.items})"
+        for each in found if each.summary.repeatable < each.summary.total.items
+    ]  # fmt: skip
+    if unsteady:
+        notes.append(f"Outputs that changed from round to round: {', '.join(unsteady)}.")
     dropped = results.settings.get("dropped_prompts")
     if dropped:
         notes.append(f"{dropped} turns are longer than the model's context and were left out.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from importlib.resources import files
+from pathlib import Path
 
 from paradecode.measure.charts.all import charts_of
 from paradecode.measure.charts.looks import Looks, look_of, looks_of
@@ -21,7 +21,7 @@ def page(sheets: Sequence[Sheet]) -> str:
     found = looks_of(sheets)
     title = escape(sheets[0].title if len(sheets) == 1 else "Paradecode benchmarks")
     body = "\n".join(_sheet(sheet, found) for sheet in sheets)
-    style = (files("paradecode.measure.report") / "page.css").read_text("utf-8")
+    style = Path(__file__).with_name("page.css").read_text("utf-8")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'

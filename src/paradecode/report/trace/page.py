@@ -10,10 +10,11 @@ import base64
 import hashlib
 import json
 from html import escape
-from importlib.resources import files
+from pathlib import Path
 
 from paradecode.report.trace.schema import Trace
 
+VIEWER = Path(__file__).with_name("viewer")
 SCRIPTS = ("dom.js", "replay.js", "output.js", "tree.js", "canvas.js", "timeline.js", "player.js")
 
 
@@ -53,4 +54,4 @@ def _digest(text: str) -> str:
 
 
 def _asset(name: str) -> str:
-    return (files("paradecode.report.trace") / "viewer" / name).read_text("utf-8")
+    return (VIEWER / name).read_text("utf-8")

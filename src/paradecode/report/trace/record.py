@@ -12,8 +12,8 @@ from paradecode.models.tokenizer import Tokenizer
 from paradecode.report.trace.schema import (
     FORMAT,
     VERSION,
-    CanvasStep,
-    DraftStep,
+    CanvasStepRecord,
+    DraftStepRecord,
     TokenRecord,
     Trace,
 )
@@ -36,7 +36,7 @@ def trace_record(
         model, decoder, backend: names to show.
     """
     diffusion = any(step.canvas is not None for step in completion.trace)
-    steps: list[DraftStep] | list[CanvasStep]
+    steps: list[DraftStepRecord] | list[CanvasStepRecord]
     if diffusion:
         steps = [canvas_step(step) for step in completion.trace]
         parts = [part for step in steps for part in (step["committed"], step["provisional"])]
@@ -83,7 +83,7 @@ def _draft_tokens(completion: Completion) -> list[TokenRecord]:
     ]
 
 
-def _canvas_tokens(completion: Completion, steps: list[CanvasStep]) -> list[TokenRecord]:
+def _canvas_tokens(completion: Completion, steps: list[CanvasStepRecord]) -> list[TokenRecord]:
     last = {
         position: (index, confidence)
         for index, step in enumerate(steps)

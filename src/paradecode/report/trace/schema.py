@@ -49,7 +49,7 @@ class TreeRecord(TypedDict):
     accepted: list[int]
 
 
-class DraftStep(TypedDict):
+class DraftStepRecord(TypedDict):
     """One commit of an autoregressive method; times are seconds since the commit before it.
 
     Attributes:
@@ -77,7 +77,7 @@ class Placed(TypedDict):
     confidences: list[float]
 
 
-class CanvasStep(TypedDict):
+class CanvasStepRecord(TypedDict):
     """One forward of a diffusion method. A reader applies ``remasked`` first, then ``committed``.
 
     Attributes:
@@ -102,7 +102,7 @@ class Trace(TypedDict):
 
     Attributes:
         paradecode: version of the program that wrote it.
-        family: decides what ``steps`` holds: DraftStep or CanvasStep.
+        family: decides what ``steps`` holds: DraftStepRecord or CanvasStepRecord.
         prompt, text: what the model was given, control tokens spelled out, and the output.
         finish_reason: as in a completion.
         canvas: positions of the canvas; 0 for autoregressive methods.
@@ -128,4 +128,4 @@ class Trace(TypedDict):
     pieces: dict[str, str]
     control: list[int]
     tokens: list[TokenRecord]
-    steps: list[DraftStep] | list[CanvasStep]
+    steps: list[DraftStepRecord] | list[CanvasStepRecord]

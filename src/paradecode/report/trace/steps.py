@@ -7,13 +7,13 @@ from math import isfinite
 
 from paradecode.core.trace import Step
 from paradecode.core.tree import ROOT, TokenTree
-from paradecode.report.trace.schema import CanvasStep, DraftStep, Placed, TreeRecord
+from paradecode.report.trace.schema import CanvasStepRecord, DraftStepRecord, Placed, TreeRecord
 
 DIGITS = 4
 """Decimals of probabilities."""
 
 
-def draft_step(step: Step) -> DraftStep:
+def draft_step(step: Step) -> DraftStepRecord:
     """One commit, with the nodes of its tree that were accepted."""
     return {
         "forward": step.forward,
@@ -40,7 +40,7 @@ def _tree(tree: TokenTree, accepted: Sequence[int]) -> TreeRecord:
     }
 
 
-def canvas_step(step: Step) -> CanvasStep:
+def canvas_step(step: Step) -> CanvasStepRecord:
     """One forward of a canvas.
 
     Raises:

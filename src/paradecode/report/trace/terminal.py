@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from paradecode.report.terminal import COLOURS
-from paradecode.report.trace.schema import CanvasStep, DraftStep, Trace
+from paradecode.report.trace.schema import CanvasStepRecord, DraftStepRecord, Trace
 
 UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 """Unicode categories that could drive the terminal, or hide or reorder text."""
@@ -47,7 +47,7 @@ def _table(trace: Trace, *headings: str) -> Table:
 
 def _draft_steps(trace: Trace) -> Table:
     table = _table(trace, "tokens", "accepted")
-    for index, step in enumerate(cast("list[DraftStep]", trace["steps"])):
+    for index, step in enumerate(cast("list[DraftStepRecord]", trace["steps"])):
         colour = _colour(index)
         line = Text()
         for place, token in enumerate(step["tokens"]):
@@ -62,7 +62,7 @@ def _draft_steps(trace: Trace) -> Table:
     return table
 
 
-def _rejected(step: DraftStep) -> list[int]:
+def _rejected(step: DraftStepRecord) -> list[int]:
     """Tokens of the likeliest path below the last accepted node."""
     tree = step["tree"]
     children: dict[int, list[int]] = {}
@@ -81,7 +81,7 @@ def _canvas_steps(trace: Trace) -> Table:
     owner: list[int | None] = [None] * trace["canvas"]
     for position in trace["preset"]["positions"]:
         owner[position] = -1
-    for index, step in enumerate(cast("list[CanvasStep]", trace["steps"])):
+    for index, step in enumerate(cast("list[CanvasStepRecord]", trace["steps"])):
         for position in step["remasked"]:
             owner[position] = None
         for position in step["committed"]["positions"]:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
-from paradecode.serve.errors import ApiError
+from paradecode.serve.errors import ApiError, wrong
 from paradecode.serve.validation import path_of, spelled
 
 UNSUPPORTED = {
@@ -65,18 +65,17 @@ def _refusal(
 ) -> ApiError:
     param = spelled(path)[:200]
     if detail["type"] == "missing":
-        return ApiError(400, f"{param}: it is required", param=param, code="missing")
+        return wrong(param, "it is required", "missing")
     if detail["type"] != "extra_forbidden":
         told = [text.removeprefix("Value error, ") for text in said[:3]]
-        fix = ", or ".join(text[:1].lower() + text[1:] for text in told)
-        return ApiError(400, f"{param}: {fix}", param=param)
+        return wrong(param, ", or ".join(text[:1].lower() + text[1:] for text in told))
     name = str(path[-1]) if path else ""
     if name in UNSUPPORTED:
         fix = f"it is not supported; {UNSUPPORTED[name]}"
     else:
         near = difflib.get_close_matches(name[:100], _names(kind), 1)
         fix = "there is no such field" + (f"; the nearest is {near[0]}" if near else "")
-    return ApiError(400, f"{param}: {fix}", param=param, code="unknown_field")
+    return wrong(param, fix, "unknown_field")
 
 
 @lru_cache

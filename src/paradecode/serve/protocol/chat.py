@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints, model_validator
 
 from paradecode.core.sampling import MAX_TOKENS
-from paradecode.serve.errors import ApiError
+from paradecode.serve.errors import ApiError, wrong
 from paradecode.serve.protocol.base import Body
 from paradecode.serve.protocol.content import Content
 from paradecode.serve.protocol.fields import Name, Sampled, TopLogprobs
@@ -28,7 +28,7 @@ MAX_MESSAGES = 1 << 12
 
 
 class Message(Body):
-    """One message. The last four fields come with the answers of other servers, and say nothing."""
+    """One message. The last four fields occur in answers of other servers, and are ignored."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Content | None = None
@@ -62,12 +62,10 @@ class ChatRequest(Sampled):
         chosen = super().sampling()
         if self.max_completion_tokens is not None:
             if self.max_tokens is not None:
-                fix = "it is max_completion_tokens: give one of them"
-                raise ApiError(400, f"max_tokens: {fix}", param="max_tokens")
+                raise wrong("max_tokens", "it is max_completion_tokens: give one of them")
             chosen["max_tokens"] = self.max_completion_tokens
         if self.top_logprobs is not None and not self.logprobs:
-            fix = "it needs logprobs to be true"
-            raise ApiError(400, f"top_logprobs: {fix}", param="top_logprobs")
+            raise wrong("top_logprobs", "it needs logprobs to be true")
         if self.logprobs:
             chosen["logprobs"] = self.top_logprobs or 0
         return chosen
@@ -81,13 +79,13 @@ class ChatRequest(Sampled):
         tools, choice = self.tools or [], self.tool_choice
         names = [tool.function.name for tool in tools]
         if len(set(names)) < len(names):
-            raise ApiError(400, "tools: give each function a name of its own", param="tools")
+            raise wrong("tools", "give each function a name of its own")
         if choice in (None, "auto"):
             return tools
         if choice == "none":
             return []
         if not tools:
-            raise ApiError(400, "tool_choice: there are no tools to choose", param="tool_choice")
+            raise wrong("tool_choice", "there are no tools to choose")
         if isinstance(choice, ToolChoice):
             tools = [tool for tool in tools if tool.function.name == choice.function.name]
             if not tools:
@@ -104,8 +102,7 @@ class ChatRequest(Sampled):
         wanted = super().constraint()
         tools = self.callable_tools()
         if wanted is not None and tools:
-            fix = "a constrained answer cannot be a call: leave one of them out"
-            raise ApiError(400, f"tools: {fix}", param="tools")
+            raise wrong("tools", "a constrained answer cannot be a call: leave one of them out")
         if self.must_call:
             return ConstraintSpec(type="json_schema", value=call_schema(tools))
         return wanted
@@ -131,18 +128,15 @@ class ChatRequest(Sampled):
 
 def to_wire(messages: Sequence[Message], template_has_tools: bool) -> list[dict[str, Any]]:
     """The messages as templates take them; see :meth:`ChatRequest.prompt`."""
-    return [_message(message, template_has_tools) for message in messages]
+    return [_for_template(message, template_has_tools) for message in messages]
 
 
-def _message(message: Message, template_has_tools: bool) -> dict[str, Any]:
-    made: dict[str, Any] = {"role": message.role, "content": message.content or ""}
-    if message.name is not None:
-        made["name"] = message.name
+def _for_template(message: Message, template_has_tools: bool) -> dict[str, Any]:
+    made = message.model_dump(include={"name", "tool_call_id"}, exclude_none=True)
+    made |= {"role": message.role, "content": message.content or ""}
     if message.tool_calls and template_has_tools:
         made["tool_calls"] = [for_template(call) for call in message.tool_calls]
     elif message.tool_calls:
         called = as_text(message.tool_calls)
         made["content"] = f"{message.content}\n{called}" if message.content else called
-    if message.tool_call_id is not None:
-        made["tool_call_id"] = message.tool_call_id
     return made

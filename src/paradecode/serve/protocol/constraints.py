@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
-from paradecode.serve.errors import ApiError
+from paradecode.serve.errors import ApiError, wrong
 from paradecode.serve.protocol.base import Body
 from paradecode.serve.wire import ConstraintSpec, ConstraintType
 
@@ -58,46 +58,35 @@ class Constrained(Body):
         Raises:
             ApiError: 400, if there are two.
         """
-        found = {**self._formats(), **self._structured(), **self._guided()}
+        own = self.structured_outputs or StructuredOutputs.model_construct()
+        structured: dict[ConstraintType, Any] = {
+            "json_schema": own.json_, "regex": own.regex, "choice": own.choice,
+            "lark": own.grammar, "json_object": own.json_object, "python": own.python,
+        }  # fmt: skip
+        guided: dict[ConstraintType, Any] = {
+            "json_schema": self.guided_json, "regex": self.guided_regex,
+            "choice": self.guided_choice, "lark": self.guided_grammar,
+        }  # fmt: skip
+        found = {
+            **self._format(),
+            **_named("structured_outputs", structured),
+            **_named("guided", guided),
+        }
         if len(found) > 1:
             names = " and ".join(sorted(found))
             raise ApiError(400, f"{names}: give one constraint", param=sorted(found)[0])
         return next(iter(found.values()), None)
 
-    def _formats(self) -> dict[str, ConstraintSpec]:
+    def _format(self) -> dict[str, ConstraintSpec]:
         chosen = self.response_format
         if chosen is None or chosen.type == "text":
             return {}
         if chosen.type == "json_object":
             return {"response_format": ConstraintSpec(type="json_object")}
         if chosen.json_schema is None:
-            where = "response_format.json_schema"
-            raise ApiError(400, f"{where}: it is required", param=where, code="missing")
+            raise wrong("response_format.json_schema", "it is required", "missing")
         wanted = ConstraintSpec(type="json_schema", value=chosen.json_schema.schema_)
         return {"response_format": wanted}
-
-    def _structured(self) -> dict[str, ConstraintSpec]:
-        given = self.structured_outputs
-        if given is None:
-            return {}
-        values: dict[ConstraintType, Any] = {
-            "json_schema": given.json_,
-            "regex": given.regex,
-            "choice": given.choice,
-            "lark": given.grammar,
-            "json_object": given.json_object,
-            "python": given.python,
-        }
-        return _named("structured_outputs", values)
-
-    def _guided(self) -> dict[str, ConstraintSpec]:
-        values: dict[ConstraintType, Any] = {
-            "json_schema": self.guided_json,
-            "regex": self.guided_regex,
-            "choice": self.guided_choice,
-            "lark": self.guided_grammar,
-        }
-        return _named("guided", values)
 
 
 def _named(where: str, values: dict[ConstraintType, Any]) -> dict[str, ConstraintSpec]:

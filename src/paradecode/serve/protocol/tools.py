@@ -1,4 +1,4 @@
-"""Functions that the model may call: how they are offered, and how a call is made certain."""
+"""Functions that the model may call: how they are shown, and how a call is enforced."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from paradecode.serve.protocol.fields import Name
 FunctionName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
 Arguments = Annotated[str, StringConstraints(max_length=1 << 20)]
 NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}
+CALL = {"type": "object", "required": ["name", "arguments"], "additionalProperties": False}
 
 INSTRUCTIONS = (
     "You can call these functions:\n{functions}\n"
@@ -61,17 +62,15 @@ class ToolCall(Body):
 
 def offered(tools: Sequence[Tool]) -> list[dict[str, Any]]:
     """The tools as a model's own template takes them."""
-    return [
+    functions = [
         {
-            "type": "function",
-            "function": {
-                "name": tool.function.name,
-                "description": tool.function.description or "",
-                "parameters": tool.function.parameters or NO_PARAMETERS,
-            },
+            "name": tool.function.name,
+            "description": tool.function.description or "",
+            "parameters": tool.function.parameters or NO_PARAMETERS,
         }
         for tool in tools
     ]
+    return [{"type": "function", "function": function} for function in functions]
 
 
 def instructions(tools: Sequence[Tool]) -> str:
@@ -93,14 +92,7 @@ def call_schema(tools: Sequence[Tool]) -> dict[str, Any]:
         parameters = tool.function.parameters or NO_PARAMETERS
         definitions[f"tool_{index}"] = _moved(parameters, place)
         properties = {"name": {"const": tool.function.name}, "arguments": {"$ref": place}}
-        calls.append(
-            {
-                "type": "object",
-                "properties": properties,
-                "required": ["name", "arguments"],
-                "additionalProperties": False,
-            }
-        )
+        calls.append({**CALL, "properties": properties})
     return {"anyOf": calls, "$defs": definitions}
 
 
@@ -110,14 +102,11 @@ def _moved(schema: Any, place: str) -> Any:
         return [_moved(entry, place) for entry in schema]
     if not isinstance(schema, dict):
         return schema
-    moved = {}
-    for key, value in schema.items():
-        if key == "$ref" and isinstance(value, str) and value.startswith("#"):
-            moved[key] = place + value[1:]
-        elif key in ("const", "enum", "default", "examples"):  # Data, not schemas.
-            moved[key] = value
-        else:
-            moved[key] = _moved(value, place)
+    data = ("const", "enum", "default", "examples")
+    moved = {key: v if key in data else _moved(v, place) for key, v in schema.items()}
+    reference = schema.get("$ref")
+    if isinstance(reference, str) and reference.startswith("#"):
+        moved["$ref"] = place + reference[1:]
     return moved
 
 

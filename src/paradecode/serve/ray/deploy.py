@@ -18,8 +18,7 @@ from ray import serve
 from ray.serve.config import RequestRouterConfig
 
 from paradecode.core.errors import InvalidInput
-from paradecode.serve.ray.front import Front
-from paradecode.serve.ray.replica import RayReplica
+from paradecode.serve.ray.actors import Front, RayReplica
 from paradecode.serve.ray.router import PrefixRouter
 from paradecode.serve.server import bind
 from paradecode.serve.settings import ServerSettings

@@ -46,7 +46,7 @@ class Fleet(Workers):
     """Sends requests to replicas, and once more to another one if the first dies before a token.
 
     Args:
-        replicas: the deployment of :class:`paradecode.serve.ray.replica.RayReplica`.
+        replicas: the deployment of :class:`paradecode.serve.ray.actors.RayReplica`.
         observe: what a client that leaves had got until then is not reported.
 
     ``draining`` never becomes true: Ray drains replicas itself.

@@ -52,22 +52,12 @@ def main() -> int:
 
 
 def load(settings: WorkerSettings) -> LLM:
-    return LLM(
-        settings.model,
-        decoder=settings.decoder,
-        profile=settings.profile,
-        draft_model=settings.draft_model,
-        adapter=settings.adapter,
-        backend=settings.backend,
-        dtype=settings.dtype,
-        device=settings.device,
-        threads=settings.threads,
-        ranks=settings.ranks,
-        limits=settings.engine_limits(),
-    )
+    own = {"limits", "queue_requests", "queue_tokens", "max_tokens"}
+    return LLM(**settings.model_dump(exclude=own), limits=settings.engine_limits())
 
 
 def ready(llm: LLM) -> Ready:
+    template = llm.chat_template
     return Ready(
         model=llm.model,
         families=list(llm.families),
@@ -75,9 +65,8 @@ def ready(llm: LLM) -> Ready:
         vocab_size=llm.config.vocab_size,
         decoder=str(llm.decoder),
         draft_model=llm.draft_model,
-        chat=llm.chat_template is not None,
-        tools=llm.chat_template is not None
-        and re.search(r"\btools\b", llm.chat_template.source) is not None,
+        chat=template is not None,
+        tools=template is not None and re.search(r"\btools\b", template.source) is not None,
     )
 
 

@@ -1,4 +1,4 @@
-"""How much a worker takes on, and when somebody who was sent away should come back."""
+"""How much work a worker accepts, and when a refused client should try again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RECENT = 0.1
 
 
 class Admission:
-    """Refuses requests that would wait behind too many others.
+    """Refuses requests when too many are waiting.
 
     Attributes:
         draining: whether everything is refused.

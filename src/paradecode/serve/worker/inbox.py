@@ -38,7 +38,7 @@ class Inbox(Generic[T]):
         threading.Thread(target=self._follow, name="inbox", daemon=True).start()
 
     def put(self, message: T) -> None:
-        """Add a message of one's own; may be called by a signal's handler."""
+        """Add a message from this process; a signal handler may call this."""
         self._queue.put((message, False))
 
     def take(self, wait: bool) -> Iterator[T | None]:

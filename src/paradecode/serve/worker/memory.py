@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def resident() -> int:
-    """Resident bytes now; where the system does not say, the most there ever were."""
+    """Resident bytes now; the peak where the system does not report the present value."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):

@@ -1,4 +1,4 @@
-"""One output of a request, as events: what is new of it, and what it was in the end."""
+"""One output of a request as events: its new tokens, and its end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from paradecode.serve.wire import (
 
 
 class Speller:
-    """The bytes and texts of single tokens. Remembered: most of all text is few tokens."""
+    """The bytes and texts of single tokens, cached."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer

@@ -13,7 +13,8 @@ from paradecode.constraints.trial import Trial
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import ALIASES, SamplingParams
 from paradecode.engine.request import GenerationRequest
-from paradecode.llm import AUTO, LLM
+from paradecode.llm import LLM
+from paradecode.methods.choice import AUTO
 from paradecode.methods.registry import Spec, parse
 from paradecode.models.vocabulary import spelling
 from paradecode.serve.wire import Generate, PromptInput

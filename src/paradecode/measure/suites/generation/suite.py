@@ -14,7 +14,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.core.request import DRAFT, TARGET
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Limits
-from paradecode.llm import LLM, PLAIN_DECODERS
+from paradecode.llm import LLM
 from paradecode.measure.answers import is_right
 from paradecode.measure.cases import Cases, Progress, measure_cases, units_of
 from paradecode.measure.play import Unit
@@ -28,6 +28,7 @@ from paradecode.measure.prompts import (
 from paradecode.measure.provenance import digest
 from paradecode.measure.quality import OutputScorer, distinct_outputs
 from paradecode.measure.results import ItemInfo, OutputKey, Results, Score
+from paradecode.methods.choice import PLAIN_DECODERS
 from paradecode.methods.registry import Spec, parse
 
 DEFAULTS = {

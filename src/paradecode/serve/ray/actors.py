@@ -1,4 +1,4 @@
-"""What Ray starts, scales, updates and restarts: one pool with one worker of each model."""
+"""What runs on a cluster: replicas with workers, and the front that Ray's proxies send to."""
 
 from __future__ import annotations
 
@@ -7,11 +7,34 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
+from ray import serve
+from ray.serve.handle import DeploymentHandle
+
+from paradecode.serve.app import create_app
 from paradecode.serve.lines import decode, encode
+from paradecode.serve.metrics import Metrics
 from paradecode.serve.pool import Pool
+from paradecode.serve.ray.fleet import Fleet
 from paradecode.serve.settings import ServerSettings
 from paradecode.serve.wire import REQUESTS, Tokenize
 from paradecode.serve.workers import RequestFailed
+
+
+@serve.ingress()
+class Front:
+    """Checks requests and keys, follows the replicas, and counts for ``/metrics``."""
+
+    # Ray awaits constructors that are coroutines.
+    async def __init__(  # type: ignore[misc]
+        self, settings: ServerSettings, replicas: DeploymentHandle
+    ) -> None:
+        metrics = Metrics([model.name for model in settings.models])
+        fleet = Fleet(replicas, metrics.observe)
+        await fleet.start()
+        self._app = create_app(settings, fleet, metrics)
+
+    def __serve_build_asgi_app__(self) -> Any:
+        return self._app
 
 
 class RayReplica:

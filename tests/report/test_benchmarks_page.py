@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -17,31 +19,48 @@ from paradecode.measure.charts.looks import looks_of
 from paradecode.measure.charts.svg import document
 from paradecode.measure.report.load import read_sheet
 from repository import ROOT
-from tools.pages.generation_page import files
+from tools.pages.benchmarks import main
 from tools.pages.marked import insert
 
 RESULTS = ROOT / "bench" / "results"
 MARKS = "<!-- generation:begin -->\n<!-- generation:end -->"
 
 
-def test_what_is_written_by_hand_stays(tmp_path: Path) -> None:
-    (tmp_path / "benchmarks.md").write_text(f"before\n{MARKS}\nafter", "utf-8")
-    written = files(RESULTS / "peers.json", tmp_path)
-    page = written.pop("benchmarks.md")
-    assert page.startswith("before\n<!-- generation:begin -->\n\n- Model: ")
-    assert page.endswith("\n<!-- generation:end -->\nafter")
-    assert all(f"]({name})" in page for name in written)
-    (tmp_path / "benchmarks.md").write_text(page, "utf-8")
-    assert files(RESULTS / "peers.json", tmp_path)["benchmarks.md"] == page
+def render(monkeypatch: pytest.MonkeyPatch, page: Path, result: str) -> None:
+    options = ["--into", str(page), "--name", "generation", "--pictures", "img/decoders"]
+    monkeypatch.setattr(sys, "argv", ["x", str(RESULTS / result), *options])
+    assert main() == 0
+
+
+def test_what_is_written_by_hand_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{MARKS}\nafter", "utf-8")
+    (tmp_path / "img").mkdir()
+    render(monkeypatch, page, "peers.json")
+    written = page.read_text("utf-8")
+    assert written.startswith("before\n<!-- generation:begin -->\n\n- Model: ")
+    assert written.endswith("\n<!-- generation:end -->\nafter")
+    names = [f"img/{file.name}" for file in (tmp_path / "img").iterdir()]
+    assert "img/decoders-speed.svg" in names
+    assert all(f"]({name})" in written for name in names)
     with pytest.raises(InvalidInput, match="generation:begin"):
         insert("no marks", "generation", "text")
 
 
-def test_the_page_and_its_pictures_are_those_of_the_result() -> None:
-    made = files(RESULTS / "generation.json", ROOT / "docs")
-    assert (ROOT / "docs" / "benchmarks.md").read_text("utf-8") == made.pop("benchmarks.md")
-    for name, text in made.items():
-        assert said((ROOT / "docs" / name).read_text("utf-8")) == said(text), name
+def test_the_page_and_its_pictures_are_those_of_the_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a change, the commands at the top of tools/pages/benchmarks.py."""
+    docs = ROOT / "docs"
+    shutil.copy(docs / "benchmarks.md", tmp_path)
+    (tmp_path / "img").mkdir()
+    render(monkeypatch, tmp_path / "benchmarks.md", "generation.json")
+    name = "benchmarks.md"
+    assert (docs / name).read_text("utf-8") == (tmp_path / name).read_text("utf-8")
+    pictures = sorted((tmp_path / "img").iterdir())
+    assert pictures
+    for file in pictures:
+        assert said((docs / "img" / file.name).read_text("utf-8")) == said(file.read_text("utf-8"))
 
 
 def said(svg: str) -> list[str | None]:
