@@ -155,7 +155,7 @@ def test_an_update_loses_no_request(server: Server) -> None:
         while not stop.is_set():
             statuses.append(client.complete(PROMPTS[number], max_tokens=64).status_code)
 
-    worker = replace(server.settings.models[0].worker, decoder="copyspec")
+    worker = server.settings.models[0].worker.model_copy(update={"decoder": "copyspec"})
     changed = replace(server.settings, models=(Served("tiny", worker),))
     with ThreadPoolExecutor(4) as threads:
         loops = [threads.submit(ask, number) for number in range(4)]
@@ -172,7 +172,7 @@ def test_an_update_loses_no_request(server: Server) -> None:
 
 
 def test_an_update_that_cannot_load_is_reported(server: Server, tmp_path: Path) -> None:
-    worker = replace(server.settings.models[0].worker, model=str(tmp_path))
+    worker = server.settings.models[0].worker.model_copy(update={"model": str(tmp_path)})
     broken = replace(server.settings, models=(Served("tiny", worker),))
     with pytest.raises(InvalidInput, match=str(tmp_path)):
         deploy(broken, SCALING)

@@ -163,6 +163,22 @@ def test_broken_lines_are_refused(line: bytes) -> None:
         decode(line, REQUESTS)
 
 
+def test_the_first_of_many_errors_is_enough() -> None:
+    """A line of 16 MiB has room for a million; to collect them all takes seconds and gigabytes."""
+    chunk = {"kind": "chunk", "id": "a", "index": 0, "text": "", "tokens": [], "forward": 1}
+    stats = {"accepted_per_position": ["x"] * 1000}
+    done = {"kind": "done", "id": "a", "index": 0, "finish_reason": "stop", "method": "x"}
+    for body, field in (
+        ({**chunk, "logprobs": [{}] * 1000}, "logprobs[0].chosen"),
+        ({**chunk, "canvas": [1] * 1000}, "canvas[0]"),
+        ({**done, "stats": stats}, "stats.accepted_per_position[0]"),
+        ({**chunk, **{f"unknown-{i}": 0 for i in range(1000)}}, "line"),
+    ):
+        with pytest.raises(WireError) as caught:
+            decode(json.dumps(body).encode(), EVENTS)
+        assert (caught.value.field, caught.value.id) == (field, "a")
+
+
 def test_lines_are_bounded() -> None:
     with pytest.raises(WireError, match="bytes"):
         decode(b" " * (MAX_LINE + 1), REQUESTS)

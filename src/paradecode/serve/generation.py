@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.requests import Request
 
@@ -31,8 +31,7 @@ class WholeOutput:
     done: wire.Done = field(init=False)
 
 
-@dataclass(frozen=True)
-class Model:
+class Model(NamedTuple):
     """A served model."""
 
     name: str

@@ -12,9 +12,15 @@ from paradecode.core.errors import InvalidInput
 UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 """Types of pydantic's errors for a field that does not exist."""
 
+MOST = 100
+"""Errors beyond which none is told in detail."""
+
 
 def first_error(value: Any, error: ValidationError) -> InvalidInput:
     """The first thing that is wrong with ``value``."""
+    if error.error_count() > MOST:  # Pydantic would write them all down first.
+        fix = "use the fields that the message has"
+        return InvalidInput("line", f"{error.error_count()} errors", fix)
     found = error.errors(include_url=False)[0]
     own = found.get("ctx", {}).get("error")
     if isinstance(own, InvalidInput):

@@ -13,8 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Union
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import ConfigDict, Field, PlainValidator
 
+from paradecode.core.checks import build
 from paradecode.core.errors import InvalidInput
 from paradecode.core.trace import Stats
 
@@ -53,12 +54,12 @@ Canvas = Annotated[list[Short | None], Field(max_length=MAX_LIST, fail_fast=True
 ConstraintType = Literal["json_schema", "json_object", "regex", "lark", "choice", "python"]
 
 
-def _bounded(stats: Stats) -> Stats:
+def _stats(value: Any) -> Stats:
     """Statistics without a number that a counter could not take."""
-    for name, value in vars(stats).items():
-        numbers = value if isinstance(value, tuple) else (value,)
-        if not all(0 <= number < 1 << 62 for number in numbers):
-            raise InvalidInput(f"stats.{name}", value, "give numbers from 0 to 2^62")
+    stats: Stats = build(Stats, value, "stats")
+    for name, found in vars(stats).items():
+        if max(found if isinstance(found, tuple) else (found,), default=0) >= 1 << 62:
+            raise InvalidInput(f"stats.{name}", found, "give numbers below 2^62")
     return stats
 
 
@@ -92,8 +93,10 @@ class PromptInput(WireMessage):
 
     text: Text | None = None
     tokens: Tokens | None = None
-    messages: Annotated[list[dict[str, Any]], Field(max_length=1 << 12)] | None = None
-    tools: Annotated[list[dict[str, Any]], Field(max_length=1 << 10)] | None = None
+    messages: Annotated[list[dict[str, Any]], Field(max_length=1 << 12, fail_fast=True)] | None = (
+        None
+    )
+    tools: Annotated[list[dict[str, Any]], Field(max_length=1 << 10, fail_fast=True)] | None = None
 
     def __post_init__(self) -> None:
         given = [self.text is not None, self.tokens is not None, self.messages is not None]
@@ -207,7 +210,10 @@ class TokenLogprobs(WireMessage):
     """One output token, and the most likely ones at its position."""
 
     chosen: ScoredToken
-    top: Annotated[list[ScoredToken], Field(max_length=64)]
+    top: Annotated[list[ScoredToken], Field(max_length=64, fail_fast=True)]
+
+
+Logprobs = Annotated[list[TokenLogprobs], Field(max_length=MAX_LIST, fail_fast=True)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,7 +234,9 @@ class OutputChunk(OneRequest):
     text: Text
     tokens: Tokens
     forward: Count
-    logprobs: Annotated[list[TokenLogprobs], Field(max_length=MAX_LIST)] | None = None
+    logprobs: Annotated[list[TokenLogprobs], Field(max_length=MAX_LIST, fail_fast=True)] | None = (
+        None
+    )
     canvas: Canvas | None = None
 
 
@@ -248,7 +256,7 @@ class Done(OneRequest):
     index: Index
     finish_reason: Literal["stop", "length", "deadline", "cancelled"]
     method: Short
-    stats: Annotated[Stats, AfterValidator(_bounded)]
+    stats: Annotated[Stats, PlainValidator(_stats)]
     predicted: Flag = False
     diffusion_steps: Count = 0
     time_to_first_token: Seconds | None = None

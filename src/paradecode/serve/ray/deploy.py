@@ -17,6 +17,7 @@ import ray
 from ray import serve
 from ray.serve.config import RequestRouterConfig
 
+from paradecode.core.checks import attributes, number, whole
 from paradecode.core.errors import InvalidInput
 from paradecode.serve.ray.actors import Front, RayReplica
 from paradecode.serve.ray.router import PrefixRouter
@@ -55,11 +56,11 @@ class Scaling:
     gpus: float = 0.0
 
     def __post_init__(self) -> None:
-        for name, low, high in (("replicas", 1, 4096), ("ongoing", 1, 1 << 16),
-                                ("cpus", 0, 4096), ("gpus", 0, 4096)):  # fmt: skip
-            if not low <= getattr(self, name) <= high:
-                fix = f"give a number from {low} to {high}"
-                raise InvalidInput(name, getattr(self, name), fix)
+        some = number(0, 4096)
+        attributes(
+            self,
+            {"replicas": whole(1, 4096), "ongoing": whole(1, 1 << 16), "cpus": some, "gpus": some},
+        )
         if self.most is not None and not self.replicas <= self.most <= 4096:
             raise InvalidInput("max_replicas", self.most, f"give {self.replicas} to 4096")
 

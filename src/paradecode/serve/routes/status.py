@@ -30,8 +30,7 @@ async def models(request: Request) -> Response:
 @router.get("/v1/models/{name:path}", **gets(ModelCard, 404))
 async def model(request: Request, name: str) -> Response:
     """One of them."""
-    found = model_of(request, name)
-    return JSONResponse(_card(found.name, found.ready))
+    return JSONResponse(_card(*model_of(request, name)))
 
 
 @router.get("/health", **gets(Health, 503))
