@@ -83,6 +83,6 @@ def likelihood(
 
 
 def _perplexity(nats: np.ndarray, tokens: np.ndarray) -> Interval:
-    found = interval(np.stack([nats, tokens]), lambda totals: np.exp(ratio(totals)))
+    found = interval(np.stack([nats, tokens], axis=1), lambda totals: np.exp(ratio(totals)))
     assert found is not None  # There is at least one text, of at least one token.
     return found
