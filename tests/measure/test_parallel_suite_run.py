@@ -12,7 +12,7 @@ from paradecode.core.errors import InvalidInput, InvalidModel
 from paradecode.core.sampling import SamplingParams
 from paradecode.llm import LLM
 from paradecode.measure import cases as running
-from paradecode.measure.play import Unit, play
+from paradecode.measure.play import play
 from paradecode.measure.provenance import digest, weights_of
 from paradecode.measure.suites.parallel import suite
 from paradecode.measure.suites.parallel.methods import (
@@ -32,6 +32,7 @@ from paradecode.measure.suites.parallel.suite import (
 )
 from paradecode.measure.tasks.task import TaskInstance
 from paradecode.measure.tasks.tasks import BY_NAME
+from paradecode.measure.turns import Unit
 from paradecode.methods.parts import known
 from paradecode.methods.registry import methods, parse
 

@@ -147,7 +147,10 @@ def prompt_from(where: str, entry: Any) -> Conversation:
     if not isinstance(entry, Mapping):
         raise InvalidInput(where, entry, 'write {"id": ..., "group": ..., "turns": ["..."]}')
     given = {"max_tokens": 128, "answers": [], "system": "", **entry}
-    own: dict[str, Any] = {name: check(f"{where} {name}", given.get(name)) for name, check in CHECKS.items()}
+    own: dict[str, Any] = {
+        name: check(f"{where} {name}", given.get(name)) for name, check in CHECKS.items()
+    }
     if not own["turns"]:
         raise InvalidInput(f"{where} turns", [], "give a list of texts")
-    return Conversation(**{n: tuple(v) if isinstance(v, list) else v for n, v in own.items()})
+    turns, answers = tuple(own.pop("turns")), tuple(own.pop("answers"))
+    return Conversation(turns=turns, answers=answers, **own)
