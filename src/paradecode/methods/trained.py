@@ -65,6 +65,9 @@ class TrainedPart:
         """What backends run."""
         return Network(self.inputs(self.facts), self.steps(self.facts), self.weights(self.tensors))
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> TrainedPart:
+        return self  # Nothing in it changes.
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the file that :meth:`open` reads."""
         tensor_format().save(path, self.kind, self.facts, self.tensors)
@@ -90,11 +93,28 @@ class TrainedPart:
         fix = cls.wrong(facts)
         if fix is not None:
             raise InvalidInput(cls.field, path, f"{fix}: train it again")
-        checked(cls.field, path, tensors, cls.shapes(facts))
+        check_shapes(cls.field, path, tensors, cls.shapes(facts))
         return cls(facts, tensors)
 
 
-def checked(
+def linear(out: str, x: str, weight: str, bias: str | None = None) -> tuple[Step, ...]:
+    """x @ weight + bias."""
+    if bias is None:
+        return (Step(out, "linear", (x,), (weight,)),)
+    product = f"{out}.product"
+    return (Step(product, "linear", (x,), (weight,)), Step(out, "shift", (product,), (bias,)))
+
+
+def rms_norm(out: str, x: str, gain: str | None = None, epsilon: float = 1e-6) -> tuple[Step, ...]:
+    """x over its root mean square, which becomes the value ``out.rms``; times ``gain``."""
+    rms = Step(f"{out}.rms", "rms", (x,), (), 0, epsilon)
+    if gain is None:
+        return (rms, Step(out, "divide", (x, rms.out)))
+    unit = Step(f"{out}.unit", "divide", (x, rms.out))
+    return (rms, unit, Step(out, "scale", (unit.out,), (gain,)))
+
+
+def check_shapes(
     field: str, path: str, tensors: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]
 ) -> None:
     """Raise InvalidInput unless these tensors are there, with these shapes, and no others."""

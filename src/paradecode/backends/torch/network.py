@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -29,18 +29,23 @@ def run_networks(network: Network, items: Sequence[Item], device: torch.device) 
 
 
 def compute(
-    steps: Sequence[Step], inputs: Mapping[str, Tensor], tensors: Mapping[str, Tensor]
+    steps: Sequence[Step],
+    inputs: Mapping[str, Tensor],
+    tensors: Mapping[str, Tensor],
+    after: Callable[[Step, Tensor], Tensor] = lambda step, value: value,
 ) -> Tensor:
     """The value of the last step.
 
     Args:
         inputs: [..., n, width], or whole numbers [..., n]; rows of one item along n.
         tensors: float32, by the names that steps use; they may require gradients.
+        after: changes the value of a step (dropout, while training).
     """
     values = dict(inputs)
     for step in steps:
         read = [values[v] for v in step.values]
-        values[step.out] = _step(step, read, [tensors[t] for t in step.tensors])
+        value = _step(step, read, [tensors[t] for t in step.tensors])
+        values[step.out] = after(step, value)
     return values[steps[-1].out]
 
 
