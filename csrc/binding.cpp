@@ -120,12 +120,14 @@ Array2<float> run_network(const Network& network, nb::sequence inputs,
     throw InvalidInput(field, static_cast<std::int64_t>(nb::len(inputs)),
                        "give " + std::to_string(network.inputs()));
   std::vector<View<float>> numbers;
-  std::vector<View<std::int64_t>> ids;
+  std::vector<std::vector<std::int64_t>> ids;  // copied, so that nobody changes checked ones
   std::vector<NetworkInput> given;
   for (nb::handle input : inputs) {
     const int width = network.widths()[given.size()];
     if (width == 0) {
-      ids.emplace_back(input, field, 1).expect(field, {rows});
+      const View<std::int64_t> view(input, field, 1);
+      view.expect(field, {rows});
+      ids.emplace_back(view.data(), view.data() + view.size());
       given.push_back({nullptr, ids.back().data()});
     } else {
       numbers.emplace_back(input, field, 2).expect(field, {rows, width});

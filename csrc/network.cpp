@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "errors.hpp"
+#include "exact.hpp"
 #include "pack.hpp"
 
 namespace paradecode {
@@ -15,6 +16,8 @@ constexpr int kInputs[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 0, 5};
 constexpr int kTensors[] = {1, 2, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
 constexpr int kKinds = static_cast<int>(StepKind::Attention) + 1;
 constexpr std::int64_t kWidest = std::int64_t{1} << 24;
+
+float sigmoid(float x) { return static_cast<float>(1.0 / (1.0 + exact_exp(-x))); }
 
 template <class Each>
 void elementwise(const float* x, std::int64_t count, float* out, Each each) {
@@ -46,10 +49,12 @@ struct Angles {
   Angles(const std::int64_t* positions, std::int64_t rows, int size, float theta) {
     for (std::int64_t r = 0; r < rows; ++r)
       for (int i = 0; i < size / 2; ++i) {
-        const double frequency = std::pow(static_cast<double>(theta), -2.0 * i / size);
-        const double angle = static_cast<double>(positions[r]) * frequency;
-        cosines.push_back(static_cast<float>(std::cos(angle)));
-        sines.push_back(static_cast<float>(std::sin(angle)));
+        const double frequency = exact_exp(-2.0 * i / size * exact_log(theta));
+        float cosine = 0;
+        float sine = 0;
+        exact_turn(static_cast<float>(static_cast<double>(positions[r]) * frequency), cosine, sine);
+        cosines.push_back(cosine);
+        sines.push_back(sine);
       }
   }
 };
@@ -109,7 +114,8 @@ void attend(const Attended& in, std::int64_t rows, int width, int heads, float t
       std::fill(mixed, mixed + size, 0.0F);
       for (std::int64_t s = 0; s < rows; ++s) {
         if (in.groups[s] > in.groups[r]) continue;
-        const float weight = std::exp(scores[static_cast<std::size_t>(s)] - top);
+        const auto weight =
+            static_cast<float>(exact_exp(scores[static_cast<std::size_t>(s)] - top));
         const float* v = in.value + s * width + first;
         sum += weight;
         for (int i = 0; i < size; ++i) mixed[i] += weight * v[i];
@@ -238,6 +244,7 @@ void Network::linear(const float* x, std::int64_t rows, const Matrix& weight, fl
 
 void Network::run(const std::vector<NetworkInput>& given, const std::vector<std::int64_t>& ends,
                   float* out) const {
+  const FloatState state;
   const std::int64_t rows = ends.empty() ? 0 : ends.back();
   check_ids(given, rows);
   Values made(steps_.size());
@@ -286,16 +293,12 @@ void Network::run(const std::vector<NetworkInput>& given, const std::vector<std:
       case StepKind::Relu:
         elementwise(x, count, to, [](float a) { return a > 0 ? a : 0.0F; });
         break;
-      case StepKind::Silu:
-        elementwise(x, count, to, [](float a) { return a / (1.0F + std::exp(-a)); });
-        break;
-      case StepKind::Sigmoid:
-        elementwise(x, count, to, [](float a) { return 1.0F / (1.0F + std::exp(-a)); });
-        break;
+      case StepKind::Silu: elementwise(x, count, to, [](float a) { return a * sigmoid(a); }); break;
+      case StepKind::Sigmoid: elementwise(x, count, to, sigmoid); break;
       case StepKind::Gelu:
         elementwise(x, count, to, [](float a) {
           const float inner = 0.7978845608F * (a + 0.044715F * a * a * a);
-          return 0.5F * a * (1.0F + std::tanh(inner));
+          return a * sigmoid(2.0F * inner);  // (1 + tanh x) / 2
         });
         break;
       case StepKind::Rms:
