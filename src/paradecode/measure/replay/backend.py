@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.backends.interface import Span, SpanResult
-from paradecode.backends.native.networks import run_networks
 from paradecode.core.errors import InvalidInput
 from paradecode.core.network import Array, Item, Network
 from paradecode.measure.replay.between import Stopwatch
@@ -75,6 +74,9 @@ class RecordingBackend:
         pass
 
     def apply(self, network: Network, items: Sequence[Item]) -> list[Array]:
+        # Imported here: recordings can be read where the core was not built.
+        from paradecode.backends.native.networks import run_networks
+
         return run_networks(network, items)
 
     def close(self) -> None:
