@@ -4,15 +4,18 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <tuple>
 
 #include "errors.hpp"
 #include "machine.hpp"
 #include "model.hpp"
+#include "network.hpp"
 #include "python_arrays.hpp"
 #include "python_spans.hpp"
 
@@ -82,6 +85,59 @@ void fill(Model& model, const std::string& tensor, std::int64_t first_row, int s
 void set_vector(Model& model, const std::string& tensor, nb::handle values) {
   const View<float> data(values, tensor, 1);
   model.set_vector(tensor, data.data(), data.size());
+}
+
+// steps: (kind, values, tensors, heads, number) each; tensors: float32 matrices and vectors.
+void make_network(Network* self, std::vector<int> widths, nb::sequence steps,
+                  nb::sequence tensors) {
+  using Fields = std::tuple<int, std::vector<int>, std::vector<int>, int, float>;
+  std::vector<NetworkStep> read;
+  for (nb::handle step : steps) {
+    auto [kind, values, used, heads, number] = nb::cast<Fields>(step);
+    read.push_back(
+        {static_cast<StepKind>(kind), std::move(values), std::move(used), heads, number});
+  }
+  std::vector<View<float>> views;
+  std::vector<NetworkTensor> data;
+  for (nb::handle tensor : tensors) {
+    const bool vector = nb::cast<int>(tensor.attr("ndim")) == 1;
+    const View<float>& view = views.emplace_back(tensor, "tensor of a network", vector ? 1 : 2);
+    data.push_back({vector ? 1 : view.size(0), view.size(vector ? 0 : 1), view.data()});
+  }
+  new (self) Network(std::move(widths), std::move(read), data);
+}
+
+// inputs: for each of the network's an array of all rows; ends: where the items end.
+Array2<float> run_network(const Network& network, nb::sequence inputs,
+                          const std::vector<std::int64_t>& ends) {
+  const std::string field = "inputs of a network";
+  std::int64_t rows = 0;
+  for (const std::int64_t end : ends) {
+    if (end < rows) throw InvalidInput("ends", end, "give them in ascending order");
+    rows = end;
+  }
+  if (nb::len(inputs) != static_cast<std::size_t>(network.inputs()))
+    throw InvalidInput(field, static_cast<std::int64_t>(nb::len(inputs)),
+                       "give " + std::to_string(network.inputs()));
+  std::vector<View<float>> numbers;
+  std::vector<std::vector<std::int64_t>> ids;  // copied, so that nobody changes checked ones
+  std::vector<NetworkInput> given;
+  for (nb::handle input : inputs) {
+    const int width = network.widths()[given.size()];
+    if (width == 0) {
+      const View<std::int64_t> view(input, field, 1);
+      view.expect(field, {rows});
+      ids.emplace_back(view.data(), view.data() + view.size());
+      given.push_back({nullptr, ids.back().data()});
+    } else {
+      numbers.emplace_back(input, field, 2).expect(field, {rows, width});
+      given.push_back({numbers.back().data(), nullptr});
+    }
+  }
+  auto [array, out] = make_array<float>(rows, network.widths().back());
+  nb::gil_scoped_release release;
+  network.run(given, ends, out);
+  return array;
 }
 
 void check_ids(const View<std::int64_t>& ids, const LogitRows& logits) {
@@ -256,6 +312,10 @@ NB_MODULE(_core, m) {
     }
     return out;
   });
+
+  nb::class_<Network>(m, "Network")
+      .def("__init__", make_network, nb::arg("widths"), nb::arg("steps"), nb::arg("tensors"))
+      .def("run", run_network, nb::arg("inputs"), nb::arg("ends"));
 
   nb::class_<Model>(m, "Model")
       .def(

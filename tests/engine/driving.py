@@ -10,7 +10,8 @@ import numpy as np
 
 from paradecode.backends.interface import Backend
 from paradecode.core.decoder import Steps
-from paradecode.core.request import Forward
+from paradecode.core.network import Network, Step
+from paradecode.core.request import Apply, Forward
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.tree import EMPTY
 from paradecode.engine.engine import Engine, Limits
@@ -21,6 +22,17 @@ from paradecode.testing.toy import LetterText, ToyBackend
 
 PROMPT = tuple(4 + (5 * i * i + 2 * i) % 24 for i in range(37))
 LOOP = (5, 6, 7, 8, 9) * 4
+NEGATIVE = {
+    width: Network({"x": width}, (Step("y", "scale", ("x",), ("minus",)),),
+                   {"minus": -np.ones(width, np.float32)})
+    for width in (1, 2, 3)
+}  # fmt: skip
+"""Networks that turn signs around, by their width."""
+
+
+def negative(rows: int = 1, width: int = 1, value: float = 1.0) -> Apply:
+    """A request for ``-value`` in that many rows."""
+    return Apply(NEGATIVE[width], {"x": np.full((rows, width), value, np.float32)})
 
 
 @dataclass

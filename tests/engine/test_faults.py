@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from driving import LOOP, PROMPT, add, finish, greedy, plainly, toy_engine
+from driving import LOOP, PROMPT, add, finish, greedy, negative, plainly, toy_engine
 
 from paradecode.backends.interface import Span, SpanResult
 from paradecode.core.decoder import Steps
 from paradecode.core.errors import BackendError, DecoderError
 from paradecode.core.logits import ArrayLogits
-from paradecode.core.request import Apply, Forward, Store
+from paradecode.core.request import Forward, Store
 from paradecode.core.sequence import Sequence as LiveRequest
 from paradecode.core.sequence import Verdict
 from paradecode.core.tree import EMPTY
@@ -120,7 +120,7 @@ def test_a_decoder_that_ends_too_soon_is_an_error() -> None:
 def test_a_decoder_that_never_commits_is_stopped() -> None:
     def decode(seq: LiveRequest) -> Steps:
         while True:
-            yield Apply(np.negative, np.ones((1, 1), np.float32))
+            yield negative()
 
     engine = toy_engine()
     bad = add(engine, decode)
@@ -144,14 +144,16 @@ def test_malformed_commits_are_refused(verdict: tuple[list[int], list[int]]) -> 
     assert bad.output == []
 
 
-def test_a_module_that_fails_is_an_error() -> None:
-    def broken(inputs: object) -> object:
+class NoNetworks(ToyBackend):
+    def apply(self, network: object, items: object) -> list[np.ndarray]:
         raise ZeroDivisionError
 
-    def decode(seq: LiveRequest) -> Steps:
-        yield Apply(broken, np.ones((1, 1), np.float32))  # type: ignore[arg-type]
 
-    engine = toy_engine()
+def test_a_network_that_fails_is_an_error() -> None:
+    def decode(seq: LiveRequest) -> Steps:
+        yield negative()
+
+    engine = toy_engine({"target": NoNetworks()})
     bad, good = add(engine, decode), add(engine)
     finish(engine)
     assert isinstance(bad.error, ZeroDivisionError)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from driving import LOOP, PROMPT, add, finish, greedy, plainly, toy_engine
+from driving import LOOP, NEGATIVE, PROMPT, add, finish, greedy, negative, plainly, toy_engine
 from numpy.typing import NDArray
 
 from paradecode.backends.interface import Span, SpanResult
 from paradecode.core.decoder import Steps
 from paradecode.core.errors import BackendError, DecoderError
 from paradecode.core.layers import Half
+from paradecode.core.network import Item, Network
 from paradecode.core.request import Apply, Fork, Forward, Store
 from paradecode.core.sequence import Sequence
 from paradecode.core.tree import EMPTY, TokenTree
@@ -122,7 +123,7 @@ def test_adopting_does_not_send_text_twice() -> None:
         Forward(np.array(LOOP, np.int32), tree=None),  # type: ignore[arg-type]
         Forward(np.array([LOOP], np.int32)),
         Forward(np.array(LOOP, np.int32), hidden=(7,)),
-        Apply(np.negative, 5),  # type: ignore[arg-type]
+        Apply(NEGATIVE[1], {"x": 5}),  # type: ignore[dict-item]
     ],
     ids=[
         "no-such-hidden",
@@ -167,12 +168,12 @@ def test_layers_given_as_a_list_do_no_harm() -> None:
     assert good.output == greedy()
 
 
-def test_modules_are_stacked_only_where_their_inputs_fit() -> None:
+def test_networks_of_several_sizes_run_in_one_step() -> None:
     outputs = []
 
     def decode(width: int) -> object:
         def inner(seq: Sequence) -> Steps:
-            outputs.append((yield Apply(np.negative, np.ones((2, width), np.float32))))
+            outputs.append((yield negative(2, width)))
             yield from plainly(seq)
 
         return inner
@@ -184,20 +185,22 @@ def test_modules_are_stacked_only_where_their_inputs_fit() -> None:
     assert [sequence.output for sequence in sequences] == [greedy()] * 2
 
 
-def test_a_module_that_fails_on_one_input_spares_the_others() -> None:
-    def picky(inputs: NDArray[np.float32]) -> NDArray[np.float32]:
-        if (inputs < 0).any():
+class Picky(ToyBackend):
+    def apply(self, network: Network, items: list[Item]) -> list[NDArray[np.float32]]:
+        if any((item["x"] < 0).any() for item in items):
             raise ValueError("negative")
-        return inputs
+        return super().apply(network, items)
 
+
+def test_a_network_that_fails_on_one_input_spares_the_others() -> None:
     def decode(value: float) -> object:
         def inner(seq: Sequence) -> Steps:
-            yield Apply(picky, ONE * value)
+            yield negative(value=value)
             yield from plainly(seq)
 
         return inner
 
-    engine = toy_engine()
+    engine = toy_engine({"target": Picky()})
     bad, good = add(engine, decode(-1)), add(engine, decode(1))  # type: ignore[arg-type]
     finish(engine)
     assert isinstance(bad.error, ValueError)
@@ -206,7 +209,7 @@ def test_a_module_that_fails_on_one_input_spares_the_others() -> None:
 
 def test_one_request_object_may_be_yielded_twice() -> None:
     def decode(seq: Sequence) -> Steps:
-        twice = Apply(np.negative, ONE)
+        twice = negative()
         first, second = yield [twice, twice]
         assert first.tolist() == second.tolist() == [[-1.0]]
         yield from plainly(seq)
@@ -229,7 +232,7 @@ def test_failures_are_news() -> None:
         yield Forward(np.array([99], np.int32), store=Store.NONE)
 
     def module(seq: Sequence) -> Steps:
-        yield Apply(lambda inputs: inputs[:0], ONE)
+        yield Apply(NEGATIVE[2], {"x": ONE})
 
     for models, decode in (
         ({"target": Failing()}, plainly),

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from driving import LOOP, PROMPT, add, finish, greedy, plainly, toy_engine
-from numpy.typing import NDArray
+from driving import LOOP, PROMPT, add, finish, greedy, negative, plainly, toy_engine
 
 from paradecode.core.decoder import Steps
 from paradecode.core.errors import DecoderError
 from paradecode.core.layers import Half
-from paradecode.core.request import Apply, Attend, BlockCausal, Forward, Overwrite, Store
+from paradecode.core.request import Attend, BlockCausal, Forward, Overwrite, Store
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.engine.sequence import LiveSequence
@@ -58,7 +57,7 @@ def test_a_list_runs_in_one_step_and_is_answered_in_order() -> None:
     def decode(seq: Sequence) -> Steps:
         reply = yield Forward(seq.pending)
         peeks = [Forward(np.array([token], np.int32), store=Store.NONE) for token in (4, 5, 6)]
-        replies = yield [*peeks, Apply(np.negative, np.ones((2, 3), np.float32))]
+        replies = yield [*peeks, negative(2, 3)]
         seen.extend(int(r.logits.argmax()[0]) for r in replies[:3])
         seen.append(replies[3].tolist())
         seq.commit(coupled(seq, EMPTY, reply))
@@ -83,24 +82,26 @@ def test_concurrent_writers_are_refused() -> None:
     assert isinstance(sequence.error, DecoderError)
 
 
-def test_modules_of_several_sequences_are_stacked() -> None:
-    engine, sizes, seen = toy_engine(), [], {}
+def test_sequences_share_one_run_of_a_network() -> None:
+    sizes, seen = [], {}
 
-    def module(inputs: NDArray[np.float32]) -> NDArray[np.float32]:
-        sizes.append(len(inputs))
-        return inputs * 2
+    class Counted(ToyBackend):
+        def apply(self, network, items):
+            sizes.append([len(item["x"]) for item in items])
+            return super().apply(network, items)
 
     def decode(seq: LiveSequence) -> Steps:
         rows = seq.params.max_tokens
-        seen[rows] = yield Apply(module, np.full((rows, 2), rows, np.float32))
+        seen[rows] = yield negative(rows, 2, rows)
         yield from plainly(seq)
 
+    engine = toy_engine({"target": Counted()})
     for rows in (1, 2, 5):
         add(engine, decode, max_tokens=rows)
     engine.step()
-    assert sizes == [8]
+    assert sizes == [[1, 2, 5]]
     assert {rows: out.tolist() for rows, out in seen.items()} == {
-        rows: [[2.0 * rows] * 2] * rows for rows in (1, 2, 5)
+        rows: [[-float(rows)] * 2] * rows for rows in (1, 2, 5)
     }
 
 

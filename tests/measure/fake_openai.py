@@ -14,11 +14,14 @@ from typing import Any
 from aiohttp import web
 
 DELAY = 0.02
-"""Seconds before the first chunk, and between chunks, of the slow behaviours."""
+"""Seconds before the first chunk, and between chunks."""
 
 TOKENS = 6
-PIECES = {"steady": [1] * TOKENS, "bundled": [4, 1, 1], "whole": [TOKENS], "slow": [1, 5]}
-"""Tokens of each chunk."""
+PIECES = {"steady": [1] * TOKENS, "bundled": [4, 1, 1], "whole": [TOKENS]}
+"""Tokens of each chunk; of the behaviours that are not named, as of ``steady``."""
+
+QUICK = ("quick", "brisk", "uncounted", "flaky")
+"""Behaviours that answer as ``steady`` does, without a delay."""
 
 
 class FakeServer:
@@ -87,7 +90,7 @@ class FakeServer:
             await asyncio.sleep(30)
         await text("")  # Many servers send the role first: no text yet.
         for number, tokens in enumerate(PIECES.get(behaviour, PIECES["steady"])):
-            await asyncio.sleep(DELAY)
+            await asyncio.sleep(0 if behaviour in QUICK else DELAY)
             await text(" word" * tokens)
             if behaviour == "cut" and number == 2:
                 return

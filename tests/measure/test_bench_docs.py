@@ -6,23 +6,29 @@ import re
 import shlex
 
 import pytest
+from tiny_llm import write_model, write_prompts
 from typer.testing import CliRunner
 
 from paradecode.cli import app
-from paradecode.models.catalogue import find
 from repository import ROOT
 
 PAGE = (ROOT / "docs" / "bench.md").read_text("utf-8")
+pytest.importorskip("torch")
 QUICK = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)[0].strip().splitlines()
 SHOWN = re.findall(r"^    (paradecode .*)$", PAGE, re.MULTILINE)
 
 
-@pytest.mark.skipif(find("default").path is None, reason="the default model is not there")
-def test_the_quick_commands_in_order(tmp_path, monkeypatch) -> None:
+def test_the_quick_commands_in_order(tmp_path, tmp_path_factory, monkeypatch) -> None:
+    """With a tiny model and a few prompts in place of the default ones."""
+    elsewhere = tmp_path_factory.mktemp("model")
+    model = write_model(elsewhere, "autoregressive")
+    prompts = write_prompts(elsewhere / "prompts.jsonl")
     monkeypatch.chdir(tmp_path)
     for command in QUICK:
         program, *arguments = shlex.split(command)
         assert program == ".venv/bin/paradecode"
+        if arguments[0] == "bench" and arguments[1].startswith("-"):
+            arguments += ["-m", str(model), "--prompts", str(prompts), "--threads", "1"]
         run = CliRunner().invoke(app, arguments)
         assert run.exit_code == 0, run.output
     names = {file.name for file in tmp_path.iterdir()}

@@ -17,7 +17,7 @@ from paradecode.core.tree import EMPTY
 from paradecode.llm import LLM
 from paradecode.measure import cases as running
 from paradecode.measure.figures import figures
-from paradecode.measure.play import Unit, play
+from paradecode.measure.play import play
 from paradecode.measure.prompts import load_prompts
 from paradecode.measure.result_files import read_results
 from paradecode.measure.suites.generation.suite import (
@@ -27,6 +27,7 @@ from paradecode.measure.suites.generation.suite import (
     mixed,
     plan_units,
 )
+from paradecode.measure.turns import Unit
 from paradecode.methods.draft.verifiers import coupled
 from paradecode.methods.parts import TABLE, Method, register
 from paradecode.methods.registry import parse

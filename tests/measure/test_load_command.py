@@ -27,7 +27,7 @@ def server() -> Iterator[FakeServer]:
 
 
 def run(
-    server: FakeServer, *arguments: str, behaviours: tuple[str, ...] = ("steady",)
+    server: FakeServer, *arguments: str, behaviours: tuple[str, ...] = ("quick",)
 ) -> tuple[int, str]:
     named = [part for name in behaviours for part in ("-e", f"{name}={server.url}/{name}/v1")]
     small = ["-n", "2", "--rounds", "2", "--warmup", "1"]
@@ -41,14 +41,14 @@ def test_json_and_files(server: FakeServer, tmp_path: Path) -> None:
     file = tmp_path / "load.json"
     code, printed = run(
         server, "-c", "1", "-c", "2", "--rate", "50", "--slo-ttft", "5", "--json", "-o", str(file),
-        behaviours=("steady", "bundled"),
+        behaviours=("quick", "brisk"),
     )  # fmt: skip
     assert code == 0
     found = json.loads(printed)
     assert found == json.loads(file.read_text("utf-8"))
     assert found["schema"] == "paradecode-load/1"
     assert found["machine"]["cores"] >= 1
-    assert [e["model"] for e in found["endpoints"]] == ["model-of-steady", "model-of-bundled"]
+    assert [e["model"] for e in found["endpoints"]] == ["model-of-quick", "model-of-brisk"]
     assert found["settings"]["loads"] == ["c=1", "c=2", "50/s"]
     assert len(found["figures"]) == 6
     for figures in found["figures"]:
@@ -59,7 +59,7 @@ def test_json_and_files(server: FakeServer, tmp_path: Path) -> None:
 
 
 def test_tables_and_failures(server: FakeServer) -> None:
-    code, printed = run(server, behaviours=("steady", "flaky"))
+    code, printed = run(server, behaviours=("quick", "flaky"))
     assert code == 1
     assert "TTFT" in printed
     assert "tokens as each server counts them" in " ".join(printed.split())

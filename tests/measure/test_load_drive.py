@@ -84,7 +84,7 @@ def test_chunks_are_not_tokens(
     ],
 )  # fmt: skip
 def test_failures_are_kept_and_named(server: FakeServer, behaviour: str, kind: str) -> None:
-    found = answers(server, behaviour, timeout=1.0 if behaviour == "silent" else 20.0)
+    found = answers(server, behaviour, timeout=0.2 if behaviour == "silent" else 20.0)
     assert [answer.error.partition(":")[0] for answer in found] == [kind] * 4
     assert all(answer.end > 0 for answer in found)
 
@@ -132,16 +132,16 @@ def test_an_open_loop_does_not_wait_for_answers(server: FakeServer) -> None:
 
 def test_endpoints_take_turns_and_get_the_same(server: FakeServer) -> None:
     loads = (OfferedLoad(clients=1), OfferedLoad(clients=2))
-    phases = run(server, "steady", "bundled", loads=loads, rounds=4, requests=3, warmup=1)
+    phases = run(server, "quick", "brisk", loads=loads, rounds=4, requests=3, warmup=1)
     order = [(phase.round, str(phase.load)) for phase in phases]
     assert order == sorted(order)
     first = [phases[at].endpoint for at in range(0, len(phases), 2)]
-    assert set(first) == {"steady", "bundled"}  # Who begins changes.
+    assert set(first) == {"quick", "brisk"}  # Who begins changes.
     for one, other in zip(phases[::2], phases[1::2]):
-        assert {one.endpoint, other.endpoint} == {"steady", "bundled"}
+        assert {one.endpoint, other.endpoint} == {"quick", "brisk"}
         assert sorted(a.ask for a in one.answers) == sorted(a.ask for a in other.answers)
     assert len(server.seen) == len(phases) * (3 + 1)  # With the warm-up.
-    again = run(server, "steady", "bundled", loads=loads, rounds=4, requests=3, warmup=1)
+    again = run(server, "quick", "brisk", loads=loads, rounds=4, requests=3, warmup=1)
     assert [p.endpoint for p in again] == [p.endpoint for p in phases]
 
 

@@ -12,8 +12,9 @@ from paradecode.core.errors import InvalidInput, InvalidModel
 from paradecode.core.sampling import SamplingParams
 from paradecode.llm import LLM
 from paradecode.measure import cases as running
-from paradecode.measure.play import Unit, play
+from paradecode.measure.play import play
 from paradecode.measure.provenance import digest, weights_of
+from paradecode.measure.suites.parallel import suite
 from paradecode.measure.suites.parallel.methods import (
     cache_of,
     canonical,
@@ -31,6 +32,7 @@ from paradecode.measure.suites.parallel.suite import (
 )
 from paradecode.measure.tasks.task import TaskInstance
 from paradecode.measure.tasks.tasks import BY_NAME
+from paradecode.measure.turns import Unit
 from paradecode.methods.parts import known
 from paradecode.methods.registry import methods, parse
 
@@ -41,6 +43,11 @@ SHORT = ["-d", "threshold(threshold=0.01)", "-d", "freedave", "--task", "copy", 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     return write_model(tmp_path_factory.mktemp("model"), "diffusion")
+
+
+@pytest.fixture(scope="module")
+def autoregressive(tmp_path_factory) -> Path:
+    return write_model(tmp_path_factory.mktemp("model"), "autoregressive")
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +99,7 @@ def test_what_was_measured_is_not_measured_again(folder, tmp_path, monkeypatch):
         return real(*given)
 
     monkeypatch.setattr(running, "play", interrupted)
+    monkeypatch.setattr(suite, "can_draw", lambda: False)
     assert paradecode(*arguments, "--instances", "2") == 130
     assert not output.exists()
     before = output.with_suffix(".jsonl").read_text().splitlines()
@@ -230,11 +238,12 @@ def test_bad_counts_of_instances(count):
         ["-o", "p.txt"],
         ["-o", "/nowhere/at/all/p.json"],
         ["-m", "/nowhere"],
-        ["-m", "smollm2", "-o", "{tmp}/p.json"],
+        ["-m", "{autoregressive}", "-o", "{tmp}/p.json"],
     ],
 )
-def test_bad_command_lines(arguments, tmp_path):
-    given = [text.replace("{tmp}", str(tmp_path)) for text in arguments]
+def test_bad_command_lines(arguments, autoregressive, tmp_path):
+    names = {"tmp": tmp_path, "autoregressive": autoregressive}
+    given = [text.format(**names) for text in arguments]
     assert paradecode(*given, "-d", "static", "--instances", "1") == 1
     assert not list(tmp_path.iterdir())
 

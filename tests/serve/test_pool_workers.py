@@ -407,7 +407,7 @@ def test_a_worker_that_writes_nonsense(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_default_model_under_the_pool() -> None:
-    prompts = ["The capital of France is", "def add(a, b):", "1, 2, 3, 1, 2, 3, 1, 2"]
+    prompts = ["The capital of France is", "1, 2, 3, 1, 2, 3, 1, 2"]
     methods: list[dict[str, Any]] = [
         {"decoder": "none"}, {}, {"decoder": "suffix(budget=fixed)"},
         {"temperature": 0.8, "seed": 11},

@@ -14,8 +14,7 @@ from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.draft.budgets.actions import Action
-from paradecode.methods.draft.budgets.residual_head import ResidualHead
-from paradecode.methods.draft.budgets.tree_selector import TreeSelector, choices, shapes
+from paradecode.methods.draft.budgets.networks import SCALARS, ResidualHead, TreeSelector, choices
 from paradecode.methods.registry import parse
 from paradecode.testing.toy import WIDTH, ToyBackend, toy_config
 
@@ -60,20 +59,15 @@ def head(width: int = WIDTH, logit: float = 0.0, blocks: int = 0, reads: str = "
     size = 1.0 if blocks else 0.0
     out = size * random.standard_normal(width + 1)
     out[-1] += logit
-    return ResidualHead(
-        reads,
-        blocks,
-        *(
-            array.astype(np.float32)
-            for array in (
-                size * random.standard_normal(width),
-                np.ones(width),
-                size * random.standard_normal((width, width)),
-                size * random.standard_normal(width),
-                out,
-            )
-        ),
-    )
+    tensors = {
+        "mean": size * random.standard_normal(width),
+        "scale": np.ones(width),
+        "weight": size * random.standard_normal((width, width)),
+        "bias": size * random.standard_normal(width),
+        "out": out,
+    }
+    facts = {"reads": reads, "width": width, "blocks": blocks}
+    return ResidualHead(facts, {name: t.astype(np.float32) for name, t in tensors.items()})
 
 
 def selector(
@@ -82,10 +76,11 @@ def selector(
     """A random selector; with ``action``, one that prefers it whatever it sees."""
     random = np.random.default_rng(seed)
     size = 0.3 if action is None else 0.0
+    facts = {"count": count, "scalars": [*SCALARS], "p_before": width, "q_now": width}
     tensors = {
         name: (size * random.standard_normal(shape)).astype(np.float32)
-        for name, shape in shapes(width, width, count).items()
+        for name, shape in TreeSelector.shapes(facts).items()
     }
     if action is not None:
         tensors["out.bias"][choices(count).index(action)] = 1.0
-    return TreeSelector(count, tensors)
+    return TreeSelector(facts, tensors)

@@ -9,19 +9,15 @@ from typing import Any
 import numpy as np
 from acceptance_models import head, selector
 
-from paradecode.methods.canvas.joint_layer import JointLayer, open_layer, shapes
-from paradecode.methods.canvas.unmask_filter import UnmaskFilter, open_filter
-from paradecode.methods.draft.budgets.residual_head import open_head
-from paradecode.methods.draft.budgets.tree_selector import open_selector
+from paradecode.methods.canvas.networks import JointLayer, UnmaskFilter
+from paradecode.methods.draft.budgets.networks import ResidualHead, TreeSelector
 
 LAYER_FACTS = {"vocab_size": 7, "hidden_size": 6, "width": 8, "heads": 2, "inner": 12}
 OPENED = {
-    "acceptance_head": open_head,
-    "tree_selector": lambda path: open_selector(path, 64),
-    "filter": open_filter,
-    "layer": open_layer,
-}
-"""Kind of part, by the setting of methods that takes it -> how its file is opened."""
+    "acceptance_head": ResidualHead, "tree_selector": TreeSelector, "filter": UnmaskFilter,
+    "layer": JointLayer,
+}  # fmt: skip
+"""Kind of part, by the setting of methods that takes it -> its class."""
 
 
 def made(path: Path, kind: str) -> Path:
@@ -36,17 +32,16 @@ def made(path: Path, kind: str) -> Path:
         part = head(blocks=2)
     elif kind == "tree_selector":
         part = selector(4)
-    elif kind == "filter":
-        part = UnmaskFilter(tensor(4, 3), tensor(3), tensor(3, 4), tensor(4))
     else:
-        tensors = {name: tensor(*shape) for name, shape in shapes(LAYER_FACTS).items()}
-        part = JointLayer(LAYER_FACTS, tensors)
+        facts = {"block": 4, "width": 3} if kind == "filter" else LAYER_FACTS
+        shapes = OPENED[kind].shapes(facts)
+        part = OPENED[kind](facts, {name: tensor(*shape) for name, shape in shapes.items()})
     part.save(path)
     return path
 
 
 def opened(path: Path, kind: str) -> Any:
-    return OPENED[kind](str(path))
+    return OPENED[kind].open(str(path))
 
 
 def header_of(data: bytes) -> tuple[dict[str, Any], bytes]:

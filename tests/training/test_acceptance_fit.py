@@ -10,15 +10,11 @@ from acceptance_models import head, selector
 
 torch = pytest.importorskip("torch")
 
+from paradecode.backends.native.networks import run_networks  # noqa: E402
 from paradecode.core.errors import InvalidInput  # noqa: E402
+from paradecode.methods.draft.budgets.networks import PROJECTED, SCALARS, STATES, choices  # noqa: E402
+from paradecode.methods.draft.budgets.situations import Situation  # noqa: E402
 from paradecode.methods.draft.budgets.states import unit  # noqa: E402
-from paradecode.methods.draft.budgets.tree_selector import (  # noqa: E402
-    SCALARS,
-    STATES,
-    Situation,
-    choices,
-)
-from paradecode.training.acceptance import selector_fit  # noqa: E402
 from paradecode.training.acceptance.head_fit import HeadSettings, fit_head  # noqa: E402
 from paradecode.training.acceptance.head_samples import HeadSamples  # noqa: E402
 from paradecode.training.acceptance.selector_fit import (  # noqa: E402
@@ -70,26 +66,44 @@ def positions(count: int = 2000, width: int = 12, seed: int = 0) -> SelectorSamp
     return SelectorSamples(6, Situation(*states, scalars), tokens, seconds, prompt)
 
 
+def predict(made, states):
+    return run_networks(made.network, [{"x": states}])[0][:, 0]
+
+
+def scores(made, situation):
+    return run_networks(made.network, [vars(situation)])[0]
+
+
 @pytest.mark.parametrize("blocks", [0, 1, 3])
-def test_numpy_repeats_the_head(blocks):
+def test_the_head_is_its_formula(blocks):
     made = head(width=8, blocks=blocks, logit=0.3, seed=2)
     states = np.random.default_rng(1).standard_normal((9, 8)).astype(np.float32)
-    weight, bias, out = (torch.from_numpy(a) for a in (made.weight, made.bias, made.out))
-    x = torch.from_numpy((unit(states) - made.mean) * made.scale)
+    weight, bias, out = (
+        torch.from_numpy(a) for a in map(made.tensors.get, ("weight", "bias", "out"))
+    )
+    x = torch.from_numpy((unit(states) - made.tensors["mean"]) * made.tensors["scale"])
     for _ in range(blocks):
         x = x + torch.nn.functional.silu(x @ weight + bias)
     expected = torch.sigmoid(x @ out[:-1] + out[-1]).numpy()
-    assert made.predict(states) == pytest.approx(expected, abs=1e-5)
+    assert predict(made, states) == pytest.approx(expected, abs=1e-5)
 
 
-def test_numpy_repeats_the_selector():
+def test_the_selector_is_its_formula():
     made, random = selector(6, width=7, seed=1), np.random.default_rng(2)
     states = [random.standard_normal((5, 7)).astype(np.float32) for _ in STATES]
     scalars = random.standard_normal((5, len(SCALARS))).astype(np.float32)
-    weights = {name: torch.from_numpy(values) for name, values in made.tensors.items()}
-    batch = {name: torch.from_numpy(unit(s)) for name, s in zip(STATES, states, strict=True)}
-    expected = selector_fit._scores(weights, {**batch, "scalars": torch.from_numpy(scalars)}, 0.0)
-    assert made.scores(Situation(*states, scalars)) == pytest.approx(expected.numpy(), abs=1e-4)
+    t = {name: torch.from_numpy(values) for name, values in made.tensors.items()}
+    parts = [(torch.from_numpy(scalars) - t["mean"]) * t["scale"]]
+    for name, given in zip(STATES, states, strict=True):
+        x = torch.from_numpy(unit(given)) @ t[f"{name}.weight"] + t[f"{name}.bias"]
+        norm = t[f"{name}.gain"], t[f"{name}.shift"]
+        parts.append(torch.nn.functional.layer_norm(x, (PROJECTED,), *norm))
+    x = torch.cat(parts, dim=1)
+    for name in ("inner", "later"):
+        x = x @ t[f"{name}.weight"] + t[f"{name}.bias"]
+        x = torch.nn.functional.gelu(x, approximate="tanh")
+    expected = x @ t["out.weight"] + t["out.bias"]
+    assert scores(made, Situation(*states, scalars)) == pytest.approx(expected.numpy(), abs=1e-4)
 
 
 def test_a_head_learns_what_states_say_and_the_report_compares_it():
@@ -101,15 +115,15 @@ def test_a_head_learns_what_states_say_and_the_report_compares_it():
     assert report.unweighted.calibration_error < report.head.calibration_error
     assert 0.1 < report.held_out / len(given) < 0.2
     again, _ = fit_head(given, HeadSettings(blocks=1, rate=1e-2), quiet)
-    assert np.array_equal(made.out, again.out)
-    assert np.array_equal(made.weight, again.weight)
+    assert np.array_equal(made.tensors["out"], again.tensors["out"])
+    assert np.array_equal(made.tensors["weight"], again.tensors["weight"])
 
 
 def test_rejections_weigh_more():
     careful, _ = fit_head(samples(), HeadSettings(blocks=0, rate=1e-2), quiet)
     even, _ = fit_head(samples(), HeadSettings(blocks=0, rate=1e-2, rejection_weight=1.0), quiet)
     states = samples(seed=5).inputs
-    assert careful.predict(states).mean() < even.predict(states).mean() - 0.1
+    assert predict(careful, states).mean() < predict(even, states).mean() - 0.1
 
 
 def test_a_selector_learns_when_to_draft():
@@ -118,7 +132,7 @@ def test_a_selector_learns_when_to_draft():
     assert report.selector.speed <= report.oracle.speed + 0.02
     assert report.constant.speed == 1.0
     other = positions(seed=7)
-    chosen = [choices(6)[i] for i in made.scores(other.situation).argmax(axis=1)]
+    chosen = [choices(6)[i] for i in scores(made, other.situation).argmax(axis=1)]
     good = other.situation.q_now[:, 0] > 0
     nodes = np.array([action.nodes for action in chosen])
     assert nodes[good].mean() > nodes[~good].mean() + 2

@@ -40,24 +40,23 @@ from paradecode.training.adaptation.objective import (  # noqa: E402
     masked_logits,
 )
 from paradecode.training.adaptation.texts import (  # noqa: E402
-    Text,
+    BlockText,
     make_own,
     read_texts,
     whole_blocks,
 )
 from paradecode.training.adaptation.training import (  # noqa: E402
     ADAPTER,
-    CHECKPOINT,
-    LOG,
-    Plan,
-    Trainer,
+    AdaptationPlan,
+    AdapterTraining,
     train,
 )
 from paradecode.training.diffusion.model import TinyModel, save_model, tiny_config  # noqa: E402
 from paradecode.training.diffusion.vocabulary import build_tokenizer, save_tokenizer  # noqa: E402
+from paradecode.training.running import CHECKPOINT, LOG  # noqa: E402
 
 CPU, MASK = torch.device("cpu"), 95
-PLAN = Plan(rank=8, block=4, steps=8, batch=6, together=4, rate=3e-3)
+PLAN = AdaptationPlan(rank=8, block=4, steps=8, batch=6, together=4, rate=3e-3)
 SHIFTS = pytest.mark.parametrize("shift", [True, False])
 
 
@@ -89,7 +88,7 @@ def adapted(shift: bool) -> Adapted:
     return Adapted(config, weights, facts(shift), tensors, torch.float64, CPU)
 
 
-def texts(count: int = 40, seed: int = 0) -> list[Text]:
+def texts(count: int = 40, seed: int = 0) -> list[BlockText]:
     """Prompts of 3 to 5, and answers that repeat their first token."""
     random, made = np.random.default_rng(seed), []
     for _ in range(count):
@@ -199,7 +198,7 @@ def test_the_teacher_speaks_where_nothing_right_of_a_position_is_visible():
 @SHIFTS
 def test_the_loss_falls_and_the_bound_with_it(tmp_path, shift):
     plan = replace(PLAN, steps=60, shift=shift)
-    trainer = Trainer(plan, base(), facts(shift), texts(), CPU)
+    trainer = AdapterTraining(plan, base(), facts(shift), texts(), CPU)
     before = likelihood(trainer.model, texts(8, seed=9), 4, 4, 0, quiet)
     losses = []
     assert train(trainer, tmp_path, should_stop=lambda: False, tell=lambda *t: losses.append(t[1]))
@@ -218,7 +217,7 @@ def test_the_loss_falls_and_the_bound_with_it(tmp_path, shift):
 def test_the_bound_is_the_mean_over_all_orders():
     """Exactly, with all masks of one block of three enumerated by hand."""
     model = adapted(True)
-    text = Text(np.array([5, 6, 7, 8, 9, 10, 11, 0], np.int32), 5, 8)
+    text = BlockText(np.array([5, 6, 7, 8, 9, 10, 11, 0], np.int32), 5, 8)
     batch = batch_of([text])
 
     def nats(masked: set[int], position: int) -> float:
@@ -242,8 +241,8 @@ def test_the_bound_is_the_mean_over_all_orders():
 def test_a_stopped_run_ends_with_the_adapter_of_an_unbroken_one(tmp_path, distil):
     plan = replace(PLAN, distil=distil)
 
-    def fresh(plan: Plan = plan, learnt: int = 40) -> Trainer:
-        return Trainer(plan, base(), facts(), texts(learnt), CPU)
+    def fresh(plan: AdaptationPlan = plan, learnt: int = 40) -> AdapterTraining:
+        return AdapterTraining(plan, base(), facts(), texts(learnt), CPU)
 
     unbroken, broken, resumed = fresh(), fresh(), fresh()
     for _ in range(plan.steps):

@@ -14,18 +14,17 @@ from diffusion_models import CPU, SMALL, trainer  # noqa: E402
 
 from paradecode.core.errors import InvalidInput, InvalidModel  # noqa: E402
 from paradecode.training.diffusion.run import (  # noqa: E402
-    CHECKPOINT,
     EXACT,
-    LOG,
     MODEL,
     VARIANTS,
     evaluate,
     train,
 )
-from paradecode.training.diffusion.training import OBJECTIVES, Plan, Trainer  # noqa: E402
+from paradecode.training.diffusion.training import OBJECTIVES, DiffusionPlan, TinyTraining  # noqa: E402
+from paradecode.training.running import CHECKPOINT, LOG  # noqa: E402
 
 
-def same(a: Trainer, b: Trainer) -> bool:
+def same(a: TinyTraining, b: TinyTraining) -> bool:
     pairs = zip(a.average.state_dict().values(), b.average.state_dict().values(), strict=True)
     return all(torch.equal(x, y) for x, y in pairs)
 
@@ -49,7 +48,7 @@ def test_a_stopped_run_ends_with_the_weights_of_an_unbroken_one(tmp_path, object
     assert not done
     assert broken.step == 5
     assert not (tmp_path / MODEL).exists()
-    resumed = Trainer.load(tmp_path / CHECKPOINT, broken.plan, CPU, workers)
+    resumed = TinyTraining.load(tmp_path / CHECKPOINT, broken.plan, CPU, workers)
     assert train(resumed, tmp_path, should_stop=lambda: False, tell=quiet, every=100)
     assert same(unbroken, resumed)
     assert not same(unbroken, broken)
@@ -91,25 +90,25 @@ def test_steps_may_change_while_the_rate_is_high(tmp_path):
     for _ in range(4):
         learner.advance()
     learner.save(tmp_path / CHECKPOINT)
-    longer = Trainer.load(tmp_path / CHECKPOINT, replace(learner.plan, steps=40), CPU)
+    longer = TinyTraining.load(tmp_path / CHECKPOINT, replace(learner.plan, steps=40), CPU)
     assert longer.plan.steps == 40
     for _ in range(12):
         learner.advance()
     learner.save(tmp_path / CHECKPOINT)
     with pytest.raises(InvalidInput, match=r"steps: 40 .*begun with 20"):
-        Trainer.load(tmp_path / CHECKPOINT, replace(learner.plan, steps=40), CPU)
+        TinyTraining.load(tmp_path / CHECKPOINT, replace(learner.plan, steps=40), CPU)
 
 
 def test_another_plan_and_a_damaged_file_are_refused(tmp_path):
     learner, path = trainer(), tmp_path / CHECKPOINT
     learner.save(path)
     with pytest.raises(InvalidInput, match="seed: 5"):
-        Trainer.load(path, replace(learner.plan, seed=5), CPU)
+        TinyTraining.load(path, replace(learner.plan, seed=5), CPU)
     data = path.read_bytes()
     for damaged in (b"", b"nothing", data[: len(data) // 2]):
         path.write_bytes(damaged)
         with pytest.raises(InvalidModel, match="remove it"):
-            Trainer.load(path, learner.plan, CPU)
+            TinyTraining.load(path, learner.plan, CPU)
 
 
 @pytest.mark.parametrize(
@@ -117,4 +116,4 @@ def test_another_plan_and_a_damaged_file_are_refused(tmp_path):
 )
 def test_bad_plans(bad):
     with pytest.raises(InvalidInput, match=next(iter(bad)) if "heads" not in bad else "hidden"):
-        Plan(**bad)
+        DiffusionPlan(**bad)

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from part_files import LAYER_FACTS, header_of, made, opened, rewritten
 
+from paradecode.backends.native.networks import run_networks
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.canvas.unmask_filter import UnmaskFilter
+from paradecode.methods.canvas.networks import UnmaskFilter
 from paradecode.methods.registry import parse
 
 KINDS = ("filter", "layer")
@@ -18,12 +19,14 @@ KINDS = ("filter", "layer")
 
 def test_what_was_saved_comes_back(tmp_path):
     trained = opened(made(tmp_path / "filter", "filter"), "filter")
-    assert trained.block == 4
-    assert trained.predict(np.zeros((2, 4))).shape == (2, 4)
+    assert trained.facts["block"] == 4
+    item = {"confidence": np.zeros((2, 4), np.float32)}
+    assert run_networks(trained.network, [item])[0].shape == (2, 4)
     layer = opened(made(tmp_path / "layer", "layer"), "layer")
     assert dict(layer.facts) == LAYER_FACTS
     states = np.ones((3, 6), np.float32)
-    assert layer(np.arange(3), states, np.arange(3)).shape == (3, 6)
+    item = dict.fromkeys(("tokens", "positions", "groups"), np.arange(3))
+    assert run_networks(layer.network, [{**item, "states": states}])[0].shape == (3, 6)
     assert sorted(os.listdir(tmp_path)) == ["filter", "layer"]
 
 
@@ -63,7 +66,9 @@ def test_facts_that_do_not_fit(tmp_path, name, value):
 
 def test_a_changed_file_is_read_again(tmp_path):
     path = made(tmp_path / "part", "filter")
-    before = opened(path, "filter").b2[0]
-    UnmaskFilter(*(np.ones(s, np.float32) for s in ((4, 5), (5,), (5, 4), (4,)))).save(path)
-    assert opened(path, "filter").b2[0] == 1.0 != before
+    before = opened(path, "filter").tensors["b2"][0]
+    facts = {"block": 4, "width": 5}
+    ones = {n: np.ones(shape, np.float32) for n, shape in UnmaskFilter.shapes(facts).items()}
+    UnmaskFilter(facts, ones).save(path)
+    assert opened(path, "filter").tensors["b2"][0] == 1.0 != before
     parse(f"learn2pd(filter='{path}')")

@@ -13,7 +13,7 @@ from typing import Any
 from paradecode.measure.machine import busy_seconds
 from paradecode.measure.prompts import Item
 from paradecode.measure.results import EngineInfo, Record, trim
-from paradecode.measure.workload import PlayerError
+from paradecode.measure.turns import PlayerError, Unit
 from tools.peers.catalogue import Engine
 from tools.peers.formats import Formats
 from tools.peers.process import Worker, WorkerError
@@ -36,7 +36,7 @@ class Conditions:
 
 
 class PeerPlayer:
-    """Starts and loads an engine's worker (see :class:`paradecode.measure.workload.Player`).
+    """Starts and loads an engine's worker (see :class:`paradecode.measure.turns.Player`).
 
     Raises:
         WorkerError: it cannot be loaded.
@@ -78,7 +78,8 @@ class PeerPlayer:
         for item in (by_length[-1], by_length[0]):
             self._ask(item, min(item.max_tokens, WARM_UP_TOKENS))
 
-    def play(self, item: Item, round: int) -> Record:
+    def play(self, unit: Unit) -> list[Record]:
+        (item,) = unit.items
         start, busy, own = time.perf_counter(), busy_seconds(), self._worker.cpu_seconds()
         answer = self._ask(item, item.max_tokens)
         seconds, after = time.perf_counter() - start, busy_seconds()
@@ -91,16 +92,17 @@ class PeerPlayer:
         )
         if not ids:
             raise PlayerError("the output is empty")
-        return Record(
+        record = Record(
             engine=self.name,
             item=item.id,
-            round=round,
+            round=unit.round,
             token_ids=ids,
             first_tokens=min(answer["first_tokens"], len(ids)),
             prefill_seconds=answer["prefill_seconds"],
             decode_seconds=answer["decode_seconds"],
             other_load=others,
         )
+        return [record]
 
     def info(self, status: str = "ok", reason: str = "") -> EngineInfo:
         """What is known of it now; peak memory grows until the end of the run."""

@@ -22,7 +22,7 @@ from paradecode.measure.prompts import Conversation, Item, Messages, make_items
 from paradecode.measure.quality import OutputScorer, distinct_outputs
 from paradecode.measure.results import ItemInfo, Record, Results, Score
 from paradecode.measure.summary import QUIET
-from paradecode.measure.workload import Player, PlayerError, run, schedule
+from paradecode.measure.turns import DoneKey, PlayerError, Unit, run, schedule, units_of
 from paradecode.models.catalogue import open_model
 from tools.peers.catalogue import Engine
 from tools.peers.environments import OPENVINO_EXPORT, Environment, InstallError, install
@@ -103,7 +103,7 @@ class Session:
 
         In this order, because compilers and exporters need the memory that loaded engines hold.
         """
-        missing = Counter(name for name, _, _ in self._missing())
+        missing = Counter(name for name, *_ in self._missing())
         self.console.print(
             f"{sum(missing.values())} measurements to make with {len(missing)} engines, "
             f"{len(self.journal.done)} made before",
@@ -119,8 +119,7 @@ class Session:
     def measure(self) -> None:
         """All turns that are not in the journal."""
         options = self.options
-        players: list[Player] = list(self.players.values())
-        turns = list(schedule(self.items, players, options.rounds, self.journal.done))
+        turns = list(schedule(self._units(), list(self.players.values()), self.journal.done))
         left = Counter(turn.player.name for turn in turns)
         with Steps(self.console, "measuring", len(turns)) as steps:
 
@@ -129,11 +128,11 @@ class Session:
                 left[record.engine] -= 1
                 steps.advance(f"{record.engine} {record.item}")
 
-            def lost(player: Player, reason: str) -> None:
-                self.console.print(f"[yellow]{player.name} failed:[/] {reason}", highlight=False)
-                self.journal.describe(self.players[player.name].info("failed", reason))
-                self._close(player.name)
-                steps.drop(left[player.name])
+            def lost(name: str, reason: str) -> None:
+                self.console.print(f"[yellow]{name} failed:[/] {reason}", highlight=False)
+                self.journal.describe(self.players[name].info("failed", reason))
+                self._close(name)
+                steps.drop(left[name])
 
             quiet = QUIET if options.retries else None
             try:
@@ -210,9 +209,14 @@ class Session:
         if player is not None:
             player.close()
 
-    def _missing(self) -> set[tuple[str, str, int]]:
+    def _units(self) -> list[Unit]:
+        """Every input alone, round by round."""
+        rounds = range(self.options.rounds)
+        return [unit for number in rounds for unit in units_of(self.items, round=number)]
+
+    def _missing(self) -> set[DoneKey]:
         wanted = {
-            (engine.name, item.id, number)
+            (engine.name, 1, number, item.id)
             for engine in self.options.engines
             for item in self.items
             for number in range(min(self.options.rounds, engine.max_rounds))

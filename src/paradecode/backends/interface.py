@@ -7,9 +7,9 @@ backend owns the memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from paradecode.core.checks import is_whole
 from paradecode.core.errors import InvalidInput
 from paradecode.core.layers import Layers, halves, is_layer
 from paradecode.core.logits import Logits
+from paradecode.core.network import Array, Item, Network
 from paradecode.models.config import ModelConfig
 
 PAGE = 16
@@ -101,10 +102,12 @@ class Backend(Protocol):
         """
         ...
 
-    def apply(
-        self, module: Callable[[NDArray[Any]], NDArray[Any]], inputs: NDArray[Any]
-    ) -> NDArray[Any]:
-        """Run a small module on this machine."""
+    def apply(self, network: Network, items: Sequence[Item]) -> list[Array]:
+        """Run a small network over several items: float32 [rows of the item, width] of each.
+
+        Raises:
+            InvalidInput: if an item has not what the network reads.
+        """
         ...
 
     def close(self) -> None:

@@ -9,19 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from paradecode.cli.console import err, out
+from paradecode.cli.console import out
 from paradecode.cli.options import grouped
-from paradecode.cli.train_diffusion import Output, device_of, stop_on_signals
-from paradecode.cli.train_steps import watched
+from paradecode.cli.train_steps import RunFolder, device_of, until_stopped, watched
 from paradecode.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from paradecode.measure.statistics import Interval
     from paradecode.training.adaptation.evaluation import Likelihood
-    from paradecode.training.adaptation.training import Trainer
+    from paradecode.training.adaptation.training import AdapterTraining
 
 REPORT = "report.json"
 FEWEST = 8
@@ -45,7 +43,7 @@ class Material:
 
 
 @dataclass(frozen=True)
-class Learning:
+class AdaptOptions:
     """How it is learnt."""
 
     rank: Annotated[int, typer.Option(help="Of LoRA.", min=1, max=1024)] = 32
@@ -56,7 +54,7 @@ class Learning:
     steps: Annotated[int, typer.Option(help="Optimiser steps.", min=1, max=10**6)] = 6000
     batch: Annotated[int, typer.Option(help="Texts a step.", min=1, max=4096)] = 64
     together: Annotated[int, typer.Option(help="Texts a forward: memory.", min=1, max=4096)] = 8
-    rate: Annotated[float, typer.Option(help="Learning rate.", min=1e-8, max=0.1)] = 2e-4
+    rate: Annotated[float, typer.Option(help="AdaptOptions rate.", min=1e-8, max=0.1)] = 2e-4
     distil: Annotated[
         float, typer.Option(help="Weight of the divergence from the model.", min=0, max=100)
     ] = 0.0
@@ -65,9 +63,9 @@ class Learning:
 
 @grouped
 def adapt(
-    output: Output,
+    output: RunFolder,
     material: Material,
-    learning: Learning,
+    learning: AdaptOptions,
     model: Annotated[
         str | None, typer.Option("--model", "-m", help="Name, .gguf file, folder, or hub name.")
     ] = None,
@@ -85,9 +83,15 @@ def adapt(
     from paradecode.models.adapter import Facts, check_base, read_adapter, unused_token
     from paradecode.models.catalogue import open_model
     from paradecode.training.adaptation.texts import read_texts
-    from paradecode.training.adaptation.training import ADAPTER, CHECKPOINT, Plan, Trainer, train
+    from paradecode.training.adaptation.training import (
+        ADAPTER,
+        AdaptationPlan,
+        AdapterTraining,
+        train,
+    )
+    from paradecode.training.running import CHECKPOINT
 
-    plan = Plan(**asdict(learning))
+    plan = AdaptationPlan(**asdict(learning))
     if threads is not None:
         torch.set_num_threads(threads)
     base = open_model(model)
@@ -106,25 +110,15 @@ def adapt(
     if held == 0:
         raise InvalidInput("--texts", f"{len(texts)} texts", f"give at least {FEWEST} that differ")
     facts = Facts(base.config.name, plan.rank, plan.block, mask, plan.shift)
-    trainer = Trainer(plan, base, facts, texts[held:], where)
+    trainer = AdapterTraining(plan, base, facts, texts[held:], where)
     if (output / CHECKPOINT).exists():
         trainer.resume(output / CHECKPOINT)
     named = base.tokenizer.token(mask) or "a row of the embedding that no token has"
     out.print(f"the mask is token {mask}: {named}", highlight=False, markup=False)
-    stop = stop_on_signals()
-    columns = (
-        TextColumn("adapting"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-        TextColumn("loss {task.fields[loss]:.3f}"),
+    until_stopped(
+        "adapting", trainer,
+        lambda should_stop, tell: train(trainer, output, should_stop=should_stop, tell=tell),
     )  # fmt: skip
-    with Progress(*columns, console=err) as progress:
-        bar = progress.add_task("", total=plan.steps, completed=trainer.step, loss=float("nan"))
-        done = train(
-            trainer, output, should_stop=stop.is_set,
-            tell=lambda step, loss: progress.update(bar, completed=step, loss=loss),
-        )  # fmt: skip
-    if not done:
-        err.print(f"stopped at step {trainer.step}; the same command goes on", highlight=False)
-        raise typer.Exit(130)
 
     def measured(tick: Callable[[int, int], None]) -> Likelihood:
         from paradecode.training.adaptation.evaluation import likelihood
@@ -152,7 +146,7 @@ def _make_texts(
         )
 
 
-def _tell(output: Path, trainer: Trainer, found: Likelihood) -> None:
+def _tell(output: Path, trainer: AdapterTraining, found: Likelihood) -> None:
     report = {"plan": asdict(trainer.plan), "facts": asdict(trainer.facts), **asdict(found)}
     (output / REPORT).write_text(json.dumps(report, indent=2) + "\n", "utf-8")
     table = Table(f"{found.texts} held-out texts, {found.tokens} tokens", "")

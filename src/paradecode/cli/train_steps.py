@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Callable
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 import typer
-from rich.progress import Progress
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from paradecode.cli.console import err, out, print_json
 from paradecode.core.errors import InvalidInput
 
+if TYPE_CHECKING:
+    import torch
+
+    from paradecode.training.running import Training
+
 Output = Annotated[Path, typer.Argument(help="The file to write.")]
 Samples = Annotated[
     Path | None, typer.Option(help="Keep the logged samples here; reused if they are there.")
 ]
+RunFolder = Annotated[Path, typer.Argument(help="Folder; a run that was stopped there goes on.")]
 Tick = Callable[[int, int], None]
 """Called with what is done and what there is to do."""
 T = TypeVar("T")
 
 
-class Part(Protocol):
+class TrainedFile(Protocol):
     """What is trained and kept in a file."""
 
     def save(self, path: Path, /) -> None: ...
@@ -34,11 +42,75 @@ def ready(output: Path, samples: Path | None) -> None:
     writable("OUTPUT", output)
     if samples is not None:
         writable("--samples", samples)
+    need_torch()
+
+
+def need_torch() -> None:
+    """Raise InvalidInput where PyTorch is missing."""
     try:
         import torch  # noqa: F401
     except ImportError:
         fix = "install the extra: pip install 'paradecode[train]'"
         raise InvalidInput("training", "without PyTorch", fix) from None
+
+
+def device_of(name: str) -> torch.device:
+    """The torch device of this name; raises InvalidInput if it is not there."""
+    need_torch()
+    import torch
+
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise InvalidInput("device", name, "use cpu, cuda or cuda:N") from None
+    cuda = device.type == "cuda" and (device.index or 0) < torch.cuda.device_count()
+    if not cuda and device.type != "cpu":
+        raise InvalidInput("device", name, "it is not on this machine; use cpu")
+    return device
+
+
+def stop_on_signals() -> threading.Event:
+    """An event that Ctrl-C or SIGTERM sets; a second signal ends the process as usual."""
+    stop = threading.Event()
+    usual = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def ask(number: int, frame: object) -> None:
+        stop.set()
+        for each, handler in usual.items():
+            signal.signal(each, handler)
+
+    for number in usual:
+        signal.signal(number, ask)
+    return stop
+
+
+def until_stopped(
+    title: str, training: Training, run: Callable[[Callable[[], bool], Callable[..., None]], bool]
+) -> None:
+    """Run a training under a bar that shows its loss; leave with status 130 if it was stopped.
+
+    Args:
+        run: called with (whether to stop, what to tell: step, loss, and a note); whether it ended.
+    """
+    stop = stop_on_signals()
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+        TextColumn("loss {task.fields[loss]:.3f}  {task.fields[note]}"),
+    )  # fmt: skip
+    with Progress(*columns, console=err) as progress:
+        bar = progress.add_task(
+            title, total=training.steps, completed=training.step, loss=float("nan"), note=""
+        )
+
+        def tell(step: int, loss: float, note: str = "") -> None:
+            progress.update(bar, completed=step, loss=loss)
+            if note:
+                progress.update(bar, note=note)
+
+        done = run(stop.is_set, tell)
+    if not done:
+        err.print(f"stopped at step {training.step}; the same command goes on", highlight=False)
+        raise typer.Exit(130)
 
 
 def writable(field: str, path: Path) -> None:
@@ -69,7 +141,9 @@ def logged(
     return made
 
 
-def trained(output: Path, use: str, fit: Callable[[Tick], tuple[Part, Any]], as_json: bool) -> None:
+def trained(
+    output: Path, use: str, fit: Callable[[Tick], tuple[TrainedFile, Any]], as_json: bool
+) -> None:
     """Fit a part, write its file, and say how good it is."""
     part, report = watched("training", fit)
     part.save(output)

@@ -6,16 +6,17 @@ same time where the backend can) and is resumed with the reply (or the list of r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Union
+from typing import Union
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.layers import Layers
 from paradecode.core.logits import Logits
+from paradecode.core.network import Item, Network
 from paradecode.core.sequence import DRAFT as DRAFT
 from paradecode.core.sequence import TARGET
 from paradecode.core.sequence import Sequence as DecodedSequence
@@ -112,15 +113,16 @@ class Forward:
 
 @dataclass(frozen=True, eq=False)
 class Apply:
-    """Run a small stateless module; inputs of several sequences are stacked along axis 0.
+    """Run a small trained network; requests of several sequences share one run.
+
+    The reply is float32 [n, width of the network's result].
 
     Attributes:
-        module: maps float32 [N, ...] to an array whose first axis is N, row by row.
-        inputs: float32 [n, ...].
+        inputs: name -> float32 [n, width] or whole numbers [n], as the network declares them.
     """
 
-    module: Callable[[NDArray[Any]], NDArray[Any]]
-    inputs: NDArray[Any]
+    network: Network
+    inputs: Item
 
 
 @dataclass(frozen=True)

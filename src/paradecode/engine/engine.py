@@ -8,12 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from paradecode.backends.interface import PAGE, Backend, Span, SpanResult
 from paradecode.core.errors import BackendLost, CapacityError, DecoderError
 from paradecode.core.layers import Layers
+from paradecode.core.network import Network
 from paradecode.core.noise import MASK64, mix
 from paradecode.core.request import TARGET, Apply, Fork, Forward, Store
 from paradecode.core.vocabulary import Vocabulary
@@ -322,32 +320,25 @@ class Engine(Resources):
                 pending.error = error
 
     def _apply(self) -> None:
-        """Run small modules, stacking the inputs of all sequences that use the same one."""
-        groups: dict[object, list[PendingApply]] = {}
+        """Run small networks, each once for all sequences that ask for it."""
+        groups: dict[Network, list[PendingApply]] = {}
         for live in self.running:
             for pending in live.applies:
-                alike = (id(pending.module), pending.inputs.shape[1:], pending.inputs.dtype)
-                groups.setdefault(alike, []).append(pending)
-        for group in groups.values():
+                groups.setdefault(pending.network, []).append(pending)
+        for network, group in groups.items():
             try:
-                outputs = self._module(group)
+                self._reply(network, group)
             except Exception:  # One bad input must not cost its neighbours theirs.
                 for pending in group:
                     try:
-                        pending.reply = self._module([pending])
+                        self._reply(network, [pending])
                     except Exception as error:
                         pending.error = error
-                continue
-            ends = np.cumsum([len(pending.inputs) for pending in group])[:-1]
-            for pending, rows in zip(group, np.split(outputs, ends), strict=True):
-                pending.reply = rows
 
-    def _module(self, group: Sequence[PendingApply]) -> NDArray[Any]:
-        rows = np.concatenate([pending.inputs for pending in group])
-        outputs = self.models[TARGET].apply(group[0].module, rows)
-        if len(outputs) != len(rows):
-            raise DecoderError("a module must return one row for each input row")
-        return outputs
+    def _reply(self, network: Network, group: Sequence[PendingApply]) -> None:
+        outputs = self.models[TARGET].apply(network, [pending.inputs for pending in group])
+        for pending, rows in zip(group, outputs, strict=True):
+            pending.reply = rows
 
     def _end(self, live: Live, reason: str, error: Exception | None = None) -> None:
         if live in self.running:

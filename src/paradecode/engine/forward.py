@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Union
+from typing import Union
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from paradecode.backends.interface import Span, SpanResult
 from paradecode.core.checks import is_whole
 from paradecode.core.errors import DecoderError
 from paradecode.core.layers import is_layer, work
+from paradecode.core.network import Array
 from paradecode.core.request import (
     TARGET,
     Apply,
@@ -126,15 +127,14 @@ class PendingApply:
     """An :class:`Apply` that was asked for.
 
     Attributes:
-        reply: the module's output, when it was run.
+        reply: the network's result, when it was run.
         error: why there will be none.
     """
 
     def __init__(self, asked: Apply) -> None:
-        self.module, self.inputs = asked.module, np.asarray(asked.inputs)
-        if self.inputs.ndim == 0:
-            raise DecoderError("the inputs of a module need a first axis")
-        self.reply: NDArray[Any] | None = None
+        asked.network.check(asked.inputs)
+        self.network, self.inputs = asked.network, asked.inputs
+        self.reply: Array | None = None
         self.error: Exception | None = None
 
 

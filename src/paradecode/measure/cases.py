@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,10 +12,11 @@ from paradecode.core.sampling import SamplingParams
 from paradecode.llm import LLM
 from paradecode.measure.journal import Journal
 from paradecode.measure.machine import stamp
-from paradecode.measure.play import Check, Unit, play
+from paradecode.measure.play import Check, play
 from paradecode.measure.prompts import Item
 from paradecode.measure.provenance import versions
-from paradecode.measure.results import EngineInfo, ItemInfo, Results
+from paradecode.measure.results import EngineInfo, ItemInfo, Record, Results
+from paradecode.measure.turns import PlayerError, Unit, run, schedule
 from paradecode.methods.registry import Spec
 
 Progress = Callable[[int, int], None]
@@ -53,17 +54,28 @@ class Cases:
     tenants: bool = False
     warm_up_tokens: int | None = None
 
-    def salt(self, spec: Spec, unit: Unit) -> str:
-        return f"{spec} batch {unit.batch} round {unit.round}" if self.tenants else ""
 
+@dataclass(frozen=True)
+class MethodPlayer:
+    """A method that takes its turns in the engine. Whatever it does wrong is its own failure."""
 
-def units_of(items: Sequence[Item], batch: int, round: int = 0, first: int = 0) -> list[Unit]:
-    """Items in groups of ``batch``, numbered from ``first``; the last may be smaller."""
-    starts = range(0, len(items), batch)
-    return [
-        Unit(round, number, tuple(items[start : start + batch]))
-        for number, start in enumerate(starts, first)
-    ]
+    llm: LLM
+    spec: Spec
+    cases: Cases
+    max_rounds: int = 1 << 30
+
+    @property
+    def name(self) -> str:
+        return str(self.spec)
+
+    def play(self, unit: Unit, tenant: str = "") -> list[Record]:
+        salt = f"{self.spec} {tenant or f'batch {unit.batch} round {unit.round}'}"
+        cases = self.cases
+        try:
+            return play(self.llm, self.spec, unit, cases.sampling, cases.check,
+                        salt if cases.tenants else "")  # fmt: skip
+        except Exception as error:
+            raise PlayerError(f"{type(error).__name__}: {error}", fatal=True) from error
 
 
 def measure_cases(llm: LLM, cases: Cases, journal: Path, progress: Progress) -> Results:
@@ -77,7 +89,7 @@ def measure_cases(llm: LLM, cases: Cases, journal: Path, progress: Progress) -> 
     """
     settings = {**cases.settings, "backend": llm.backend.name}
     kept = Journal(journal, {"model": llm.model, **settings})
-    failed = run_all(llm, cases, kept, progress)
+    failed = _run(llm, cases, kept, progress)
     asked = {
         (str(spec), unit.batch, unit.round, item.id)
         for spec in cases.specs
@@ -96,47 +108,39 @@ def measure_cases(llm: LLM, cases: Cases, journal: Path, progress: Progress) -> 
     )
 
 
-def run_all(llm: LLM, cases: Cases, journal: Journal, progress: Progress) -> dict[str, str]:
-    """Measure what the journal has not yet, methods in an order drawn afresh for each batch.
-
-    A slow minute of the machine so hurts all alike.
+def _run(llm: LLM, cases: Cases, journal: Journal, progress: Progress) -> dict[str, str]:
+    """Measure what the journal has not yet.
 
     Returns:
         Method -> why it failed. It is left out from then on; the others are not disturbed.
     """
-    done = {(r.engine, r.batch, r.round, r.item) for r in journal.records if not r.error}
-    names = {str(spec): spec for spec in cases.specs}
-
-    def is_left(name: str, unit: Unit) -> bool:
-        return any((name, unit.batch, unit.round, item.id) not in done for item in unit.items)
-
-    left = {name: [unit for unit in cases.units if is_left(name, unit)] for name in names}
-    total = len(names) * sum(unit.batch for unit in cases.units)
-    progress(total - sum(unit.batch for own in left.values() for unit in own), total)
+    players = [MethodPlayer(llm, spec, cases) for spec in cases.specs]
+    turns = list(schedule(cases.units, players, journal.done, cases.sampling.seed))
+    left = Counter[str]()
+    for turn in turns:
+        left[turn.player.name] += turn.unit.batch
+    total = len(players) * sum(unit.batch for unit in cases.units)
+    progress(total - left.total(), total)
     failed: dict[str, str] = {}
 
-    def guarded(name: str, unit: Unit, salt: str, keep: bool) -> None:
-        try:
-            records = play(llm, names[name], unit, cases.sampling, cases.check, salt)
-        except Exception as error:  # Whatever a method does wrong is its own failure.
-            failed[name] = f"{type(error).__name__}: {error}"
-            progress(sum(unit.batch for unit in left.pop(name)), total)
-            return
-        if keep:
-            for record in records:
-                journal.keep(record)
-            left[name].pop(0)
-            progress(unit.batch, total)
+    def keep(record: Record) -> None:
+        if not record.error:
+            journal.keep(record)
+            left[record.engine] -= 1
+            progress(1, total)
+
+    def lost(name: str, reason: str) -> None:
+        failed[name] = reason
+        progress(left[name], total)
 
     for unit in _warm_ups(cases):
-        for name in [name for name, own in left.items() if own]:
-            guarded(name, unit, f"{name} warm-up" if cases.tenants else "", keep=False)
-    for unit in cases.units:
-        order = [name for name, own in left.items() if own and own[0] is unit]
-        seed = f"{cases.sampling.seed}/{unit.batch}/{unit.round}/{unit.number}"
-        random.Random(seed).shuffle(order)
-        for name in order:
-            guarded(name, unit, cases.salt(names[name], unit), keep=True)
+        for player in players:
+            if left[player.name] and player.name not in failed:
+                try:
+                    player.play(unit, "warm-up")
+                except PlayerError as error:
+                    lost(player.name, str(error))
+    run([turn for turn in turns if turn.player.name not in failed], keep, lost)
     return failed
 
 

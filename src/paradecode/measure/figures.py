@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
-from paradecode.measure.results import Counts, Record, Results
+from paradecode.measure.results import Counts, Record, Results, Score
 from paradecode.measure.statistics import (
     Interval,
     difference_of_ratios,
@@ -49,7 +50,7 @@ class Accuracy:
 
 
 @dataclass(frozen=True)
-class Cost:
+class TokenCost:
     """What tokens cost, as the engine counted it; a prompt's forward belongs to its output.
 
     Attributes:
@@ -94,7 +95,7 @@ class Figures:
     accuracy: Accuracy | None
     own_choice: Interval | None
     nll_gap: Interval | None
-    cost: Cost | None
+    cost: TokenCost | None
     sweep: Mapping[int, Throughput]
 
     @property
@@ -163,20 +164,20 @@ def _equality(own: Sequence[Record], plain: Sequence[Record]) -> OutputEquality 
     first: dict[str, Record] = {}
     for record in sorted(plain, key=lambda r: (r.batch, r.round)):
         first.setdefault(record.item, record)
-    differing, kept, lengths = [], [], []
+    differing, kept = [], []
     compared = [record for record in own if record.item in first]
     for record in compared:
         other = first[record.item].token_ids
         at = first_difference(record.token_ids, other)
         longest = max(len(record.token_ids), len(other))
-        kept.append(float(longest if at is None else at))
-        lengths.append(float(longest))
+        kept.append((longest if at is None else at, longest))
         if at is not None:
             differing.append((record.item, record.batch, at))
     if not compared:
         return None
-    share = interval([kept, lengths], ratio, [record.item for record in compared])
-    return OutputEquality(len(compared) - len(differing), len(compared), share, tuple(differing))
+    share = interval(kept, ratio, [record.item for record in compared])
+    same = len(compared) - len(differing)
+    return OutputEquality(same, len(compared), share, tuple(differing))
 
 
 def _accuracy(own: Sequence[Record], plain: Sequence[Record]) -> Accuracy | None:
@@ -188,46 +189,37 @@ def _accuracy(own: Sequence[Record], plain: Sequence[Record]) -> Accuracy | None
         return None
     pairs = [(right, theirs[item]) for item, right in mine.items() if item in theirs]
     right = sum(mine.values())
-    return Accuracy(
-        right, len(mine), wilson(right, len(mine)), gain(pairs) if pairs else None
-    )  # fmt: skip
+    return Accuracy(right, len(mine), wilson(right, len(mine)), gain(pairs) if pairs else None)
+
+
+def _scored(records: Sequence[Record], results: Results) -> dict[str, Score]:
+    """Item -> what the oracle says of the output in the first round."""
+    found = {r.item: results.scores.get((r.item, r.token_ids)) for r in records if r.round == 0}
+    return {item: score for item, score in found.items() if score is not None}
 
 
 def _own_choice(own: Sequence[Record], results: Results) -> Interval | None:
-    scores = [(r.item, results.scores.get((r.item, r.token_ids))) for r in own if r.round == 0]
-    known = [(item, score) for item, score in scores if score is not None]
-    columns = [[float(s.agreed) for _, s in known], [float(s.tokens) for _, s in known]]
-    return interval(columns, ratio, [item for item, _ in known])
+    scores = _scored(own, results)
+    return interval([(s.agreed, s.tokens) for s in scores.values()], ratio, list(scores))
 
 
 def _nll_gap(own: Sequence[Record], plain: Sequence[Record], results: Results) -> Interval | None:
-    mine, theirs = (
-        {r.item: results.scores.get((r.item, r.token_ids)) for r in records if r.round == 0}
-        for records in (own, plain)
-    )
-    pairs = [(a, theirs.get(item)) for item, a in mine.items()]
-    scored = [(a, b) for a, b in pairs if a is not None and b is not None]
-    columns = [
-        [a.nll for a, _ in scored], [float(a.tokens) for a, _ in scored],
-        [b.nll for _, b in scored], [float(b.tokens) for _, b in scored],
-    ]  # fmt: skip
-    return interval(columns, difference_of_ratios)
+    mine, theirs = _scored(own, results), _scored(plain, results)
+    pairs = [(mine[item], theirs[item]) for item in mine if item in theirs]
+    rows = [(a.nll, a.tokens, b.nll, b.tokens) for a, b in pairs]
+    return interval(rows, difference_of_ratios)
 
 
-def _cost(counted: Sequence[tuple[Record, Counts]]) -> Cost:
+def _cost(counted: Sequence[tuple[Record, Counts]]) -> TokenCost:
     records, counts = [r for r, _ in counted], [c for _, c in counted]
     tokens = max(1, sum(len(record.token_ids) for record in records))
     later = max(1, sum(len(record.token_ids) - record.first_tokens for record in records))
     drafts = sum(c.drafts for c in counts)
-    deepest = max(len(c.accepted_per_position) for c in counts)
-    kept = [
-        sum(c.accepted_per_position[at] for c in counts if at < len(c.accepted_per_position))
-        for at in range(deepest)
-    ]
-    columns = [[float(c.accepted) for c in counts], [float(c.drafts) for c in counts]]
-    return Cost(
-        acceptance_length=interval(columns, one_plus_ratio, [r.item for r in records]),
-        per_position=tuple(count / drafts for count in kept) if drafts else (),
+    kept = zip_longest(*(c.accepted_per_position for c in counts), fillvalue=0)
+    accepted = [(c.accepted, c.drafts) for c in counts]
+    return TokenCost(
+        acceptance_length=interval(accepted, one_plus_ratio, [r.item for r in records]),
+        per_position=tuple(sum(depth) / drafts for depth in kept) if drafts else (),
         forwards=sum(c.forwards for c in counts) / tokens,
         draft_forwards=sum(c.draft_forwards for c in counts) / tokens,
         rows=sum(c.rows for c in counts) / tokens,
@@ -241,18 +233,13 @@ def _sweep(own: Sequence[Record], plain: Sequence[Record]) -> dict[int, Throughp
         mine, theirs = (
             {(r.item, r.round): r for r in records if r.batch == batch} for records in (own, plain)
         )
-        clusters = [str(r.unit) for r in mine.values()]
-        tokens = [float(len(r.token_ids)) for r in mine.values()]
-        walls = [r.wall_seconds for r in mine.values()]
-        speed = interval([tokens, walls], ratio, clusters)
+        spent = [(len(r.token_ids), r.wall_seconds) for r in mine.values()]
+        speed = interval(spent, ratio, [str(r.unit) for r in mine.values()])
         both = [(r, theirs[key]) for key, r in mine.items() if key in theirs]
-        over = interval(
-            [
-                [float(len(a.token_ids)) for a, _ in both], [a.wall_seconds for a, _ in both],
-                [float(len(b.token_ids)) for _, b in both], [b.wall_seconds for _, b in both],
-            ],
-            ratio_of_ratios, [str(a.unit) for a, _ in both],
-        )  # fmt: skip
+        rows = [
+            (len(a.token_ids), a.wall_seconds, len(b.token_ids), b.wall_seconds) for a, b in both
+        ]
+        over = interval(rows, ratio_of_ratios, [str(a.unit) for a, _ in both])
         if speed is not None:
             found[batch] = Throughput(speed, over)
     return found

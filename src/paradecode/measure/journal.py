@@ -12,6 +12,7 @@ from paradecode.core.checks import build
 from paradecode.core.errors import InvalidInput
 from paradecode.measure.result_files import record_to_json
 from paradecode.measure.results import EngineInfo, Record
+from paradecode.measure.turns import DoneKey
 
 
 class Journal:
@@ -37,9 +38,9 @@ class Journal:
             self._append({"settings": own})
 
     @property
-    def done(self) -> set[tuple[str, str, int]]:
+    def done(self) -> set[DoneKey]:
         """What need not be measured again."""
-        return {(r.engine, r.item, r.round) for r in self.records if not r.error}
+        return {(r.engine, r.batch, r.round, r.item) for r in self.records if not r.error}
 
     def keep(self, record: Record) -> None:
         self.records.append(record)

@@ -34,6 +34,11 @@ class PairedRun:
         """Tokens after the first commit, which belongs to the prefill's time."""
         return self.stats.generated - self.stats.first_tokens
 
+    @property
+    def spent(self) -> tuple[float, float]:
+        """Those tokens, and their seconds."""
+        return self.later, self.stats.decode_seconds
+
 
 def decode_by_turns(
     llm: LLM,
@@ -78,13 +83,8 @@ def speed_up(
     """
     base = {run.prompt: run for run in runs if run.method == plain}
     mine = [run for run in runs if run.method == method and group in (None, run.group)]
-    columns: list[list[float]] = [
-        [run.later for run in mine],
-        [run.stats.decode_seconds for run in mine],
-        [base[run.prompt].later for run in mine],
-        [base[run.prompt].stats.decode_seconds for run in mine],
-    ]
-    return interval(columns, ratio_of_ratios)
+    rows = [(*run.spent, *base[run.prompt].spent) for run in mine]
+    return interval(rows, ratio_of_ratios)
 
 
 def equal(runs: Sequence[PairedRun], method: str, plain: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 import numpy as np
 
@@ -18,29 +18,11 @@ from paradecode.measure.clock import Clock, Clocked
 from paradecode.measure.machine import busy_seconds
 from paradecode.measure.prompts import Item
 from paradecode.measure.results import Counts, Record
+from paradecode.measure.turns import Unit
 from paradecode.methods.registry import Spec
 
 Check = Callable[[Item, str], bool | None]
 """(item, output's text) -> whether it is right; None where that is not known."""
-
-
-@dataclass(frozen=True)
-class Unit:
-    """What runs together.
-
-    Attributes:
-        round: repetition, from 0.
-        number: from 0; batch size, round and number name a unit.
-        items: as many as the batch has requests.
-    """
-
-    round: int
-    number: int
-    items: tuple[Item, ...]
-
-    @property
-    def batch(self) -> int:
-        return len(self.items)
 
 
 PLAIN_COUNTS = tuple(field.name for field in fields(DraftCounts))

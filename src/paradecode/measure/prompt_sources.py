@@ -20,11 +20,17 @@ from pathlib import Path
 from typing import Any
 
 from paradecode.core.errors import InvalidInput
-from paradecode.measure.prompts import Conversation, check_ids, load_prompts, prompt_from
+from paradecode.measure.prompts import (
+    Conversation,
+    all_different,
+    json_lines,
+    load_prompts,
+    prompt_from,
+    read_text,
+)
 
 HUB = "hub:"
 TEXTS = (".txt", ".md")
-MOST_BYTES = 1 << 28
 MOST_PROMPTS = 100_000
 USERS = ("human", "user")
 SINGLE = ("prompt", "question", "instruction", "text")
@@ -53,10 +59,7 @@ def read_prompts(source: str | None = None) -> list[Conversation]:
         prompts = list(_texts(Path(source)))
     else:
         prompts = list(_entries(Path(source)))
-    if not prompts:
-        raise InvalidInput("prompts", source, "give at least one prompt")
-    check_ids(prompts)
-    return prompts
+    return all_different(prompts, source)
 
 
 def parse_entry(where: str, entry: Any, number: int, group: str) -> Conversation | None:
@@ -115,18 +118,7 @@ def _entries(file: Path) -> Iterator[Conversation]:
         named = ((f"{file.name} entry {n}", entry) for n, entry in enumerate(listed, 1))
         yield from _parsed(named, file.stem)
         return
-    yield from _parsed(_lines(file.name, text), file.stem)
-
-
-def _lines(name: str, text: str) -> Iterator[tuple[str, Any]]:
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip():
-            continue
-        where = f"{name} line {number}"
-        try:
-            yield where, json.loads(line)
-        except (ValueError, RecursionError):
-            raise InvalidInput(where, line, "write one JSON object a line") from None
+    yield from _parsed(json_lines(file.name, text), file.stem)
 
 
 def _parsed(entries: Iterable[tuple[str, Any]], group: str) -> Iterator[Conversation]:
@@ -149,16 +141,6 @@ def _texts(file: Path) -> Iterator[Conversation]:
     for number, text in enumerate((text for text in texts if text), 1):
         entry = {"id": f"{file.stem}-{number}", "group": file.stem, "turns": [text]}
         yield prompt_from(f"{file.name} part {number}", entry)
-
-
-def read_text(file: Path, field: str = "prompts") -> str:
-    """The text of a file; raises InvalidInput that names ``field``."""
-    try:
-        if file.stat().st_size > MOST_BYTES:
-            raise InvalidInput(field, str(file), f"give a file below {MOST_BYTES >> 20} MiB")
-        return file.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(field, str(file), f"give a readable file ({error})") from None
 
 
 def _hub(source: str) -> Iterator[Conversation]:

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paradecode.core.checks import listed, text, whole
 from paradecode.core.errors import InvalidInput
 
 DEFAULT_FILE = Path(__file__).with_name("prompts.jsonl")
 MAX_TOKENS = 1 << 16
+MOST_BYTES = 1 << 28
+CHECKS = {
+    "id": text(MOST_BYTES, 1),
+    "group": text(MOST_BYTES, 1),
+    "turns": listed(text(MOST_BYTES), MAX_TOKENS),
+    "max_tokens": whole(1, MAX_TOKENS),
+    "answers": listed(text(MOST_BYTES, 1), MAX_TOKENS),
+    "system": text(MOST_BYTES),
+}
 Messages = list[dict[str, str]]
 
 
@@ -51,24 +61,42 @@ def load_prompts(path: Path | None = None) -> list[Conversation]:
         InvalidInput: naming the line and the field that is wrong.
     """
     file = path or DEFAULT_FILE
-    try:
-        lines = file.read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput("prompts", str(file), f"give a readable file ({error})") from None
-    prompts = [_prompt(f"{file.name} line {n}", s) for n, s in enumerate(lines, 1) if s.strip()]
-    check_ids(prompts)
-    if not prompts:
-        raise InvalidInput("prompts", str(file), "give at least one prompt")
-    return prompts
+    lines = json_lines(file.name, read_text(file))
+    return all_different([prompt_from(where, entry) for where, entry in lines], str(file))
 
 
-def check_ids(prompts: Sequence[Conversation]) -> None:
-    """Raise InvalidInput if two prompts have the same id."""
+def all_different(prompts: list[Conversation], source: str) -> list[Conversation]:
+    """The prompts; raises InvalidInput if there are none, or two have the same id."""
     seen: set[str] = set()
     for prompt in prompts:
         if prompt.id in seen:
             raise InvalidInput("prompts id", prompt.id, "give each prompt an id of its own")
         seen.add(prompt.id)
+    if not prompts:
+        raise InvalidInput("prompts", source, "give at least one prompt")
+    return prompts
+
+
+def read_text(file: Path, field: str = "prompts") -> str:
+    """The text of a file; raises InvalidInput that names ``field``."""
+    try:
+        if file.stat().st_size > MOST_BYTES:
+            raise InvalidInput(field, str(file), f"give a file below {MOST_BYTES >> 20} MiB")
+        return file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(field, str(file), f"give a readable file ({error})") from None
+
+
+def json_lines(name: str, lines: str) -> Iterator[tuple[str, Any]]:
+    """(place for errors, value) of each line of JSONL that is not empty."""
+    for number, line in enumerate(lines.splitlines(), 1):
+        if not line.strip():
+            continue
+        where = f"{name} line {number}"
+        try:
+            yield where, json.loads(line)
+        except (ValueError, RecursionError):
+            raise InvalidInput(where, line, "write one JSON object a line") from None
 
 
 def first_of_each_group(prompts: Sequence[Conversation], count: int) -> list[Conversation]:
@@ -102,8 +130,8 @@ def make_items(
         messages: Messages = []
         if prompt.system:
             messages = [{"role": "system", "content": prompt.system}]
-        for turn, text in enumerate(prompt.turns):
-            messages = [*messages, {"role": "user", "content": text}]
+        for turn, said in enumerate(prompt.turns):
+            messages = [*messages, {"role": "user", "content": said}]
             name = prompt.id if len(prompt.turns) == 1 else f"{prompt.id}/{turn + 1}"
             items.append(Item(name, prompt.id, prompt.group, tuple(encode(messages)), limit))
             if turn + 1 < len(prompt.turns):
@@ -112,31 +140,17 @@ def make_items(
     return items
 
 
-def _prompt(where: str, line: str) -> Conversation:
-    try:
-        entry: Any = json.loads(line)
-    except (ValueError, RecursionError):
-        entry = None
-    if not isinstance(entry, dict):
-        raise InvalidInput(where, line, 'write {"id": ..., "group": ..., "turns": ["..."]}')
-    return prompt_from(where, entry)
-
-
-def prompt_from(where: str, entry: Mapping[str, Any]) -> Conversation:
+def prompt_from(where: str, entry: Any) -> Conversation:
     """A prompt from an object with ``id``, ``group``, ``turns`` and perhaps ``max_tokens``,
     ``answers`` and ``system``; raises InvalidInput that says ``where``.
     """
-    for name in ("id", "group"):
-        if not isinstance(entry.get(name), str) or not entry[name]:
-            raise InvalidInput(f"{where} {name}", entry.get(name), "give a text")
-    turns, limit = entry.get("turns"), entry.get("max_tokens", 128)
-    if not isinstance(turns, list) or not turns or not all(isinstance(t, str) for t in turns):
-        raise InvalidInput(f"{where} turns", turns, "give a list of texts")
-    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_TOKENS:
-        raise InvalidInput(f"{where} max_tokens", limit, f"give a number from 1 to {MAX_TOKENS}")
-    answers, system = entry.get("answers", []), entry.get("system", "")
-    if not isinstance(answers, list) or not all(isinstance(a, str) and a for a in answers):
-        raise InvalidInput(f"{where} answers", answers, "give a list of texts")
-    if not isinstance(system, str):
-        raise InvalidInput(f"{where} system", system, "give a text")
-    return Conversation(entry["id"], entry["group"], tuple(turns), limit, tuple(answers), system)
+    if not isinstance(entry, Mapping):
+        raise InvalidInput(where, entry, 'write {"id": ..., "group": ..., "turns": ["..."]}')
+    given = {"max_tokens": 128, "answers": [], "system": "", **entry}
+    own: dict[str, Any] = {
+        name: check(f"{where} {name}", given.get(name)) for name, check in CHECKS.items()
+    }
+    if not own["turns"]:
+        raise InvalidInput(f"{where} turns", [], "give a list of texts")
+    turns, answers = tuple(own.pop("turns")), tuple(own.pop("answers"))
+    return Conversation(turns=turns, answers=answers, **own)

@@ -43,7 +43,7 @@ class Interval(Estimate):
 
 
 def interval(
-    columns: Sequence[Sequence[float]] | NDArray[np.float64],
+    rows: Sequence[Sequence[float]] | NDArray[np.float64],
     statistic: Statistic,
     clusters: Sequence[str] | None = None,
     *,
@@ -53,7 +53,7 @@ def interval(
     """Percentile bootstrap.
 
     Args:
-        columns: [C, N], one row a quantity, one column a measurement.
+        rows: [N, C], one row a measurement, one column a quantity.
         statistic: what is wanted, from totals.
         clusters: what each measurement belongs to (turns of one conversation are one prompt);
             whole clusters are drawn. None makes each measurement its own.
@@ -62,18 +62,18 @@ def interval(
     Returns:
         None when there is nothing to measure (no prompts, or a total that is divided by is 0).
     """
-    table = np.asarray(columns, np.float64)
-    if table.ndim != 2 or table.shape[1] == 0:
+    table = np.asarray(rows, np.float64)
+    if table.ndim != 2 or len(table) == 0:
         return None
     if clusters is not None:
         _, index = np.unique(np.asarray(clusters), return_inverse=True)
-        table = np.stack([np.bincount(index, weights=row) for row in table])
-    count = table.shape[1]
+        table = np.stack([np.bincount(index, weights=column) for column in table.T], axis=1)
+    count = len(table)
     with np.errstate(divide="ignore", invalid="ignore"):
-        value = float(statistic(table.sum(axis=1)))
+        value = float(statistic(table.sum(axis=0)))
         if not np.isfinite(value):
             return None
-        values = statistic(_draws(count, resamples, seed) @ table.T)
+        values = statistic(_draws(count, resamples, seed) @ table)
     values = values[np.isfinite(values)]
     low, high = np.quantile(values, (0.025, 0.975)) if len(values) else (value, value)
     return Interval(value, float(low), float(high))

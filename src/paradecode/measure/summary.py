@@ -145,46 +145,31 @@ def _summary(
     )
 
 
-def _speed(own: Sequence[Measured], base: dict[str, Measured]) -> Speed:
-    clusters = [m.item.prompt for m in own]
+def _speed(own: Sequence[Measured], base: Mapping[str, Measured]) -> Speed:
+    prompts = [m.item.prompt for m in own]
+    whole = [(m.tokens, m.prefill_seconds + m.decode_seconds) for m in own]
     return Speed(
         items=len(own),
-        decode=interval(
-            [[m.later_tokens for m in own], [m.decode_seconds for m in own]], ratio, clusters
-        ),
-        overall=interval(
-            [[m.tokens for m in own], [m.prefill_seconds + m.decode_seconds for m in own]],
-            ratio, clusters,
-        ),
-        prefill=interval(
-            [[m.item.prompt_tokens for m in own], [m.prefill_seconds for m in own]],
-            ratio, clusters,
-        ),
-        first_token=interval([[m.prefill_seconds for m in own], [1.0] * len(own)], ratio, clusters),
+        decode=interval([(m.later_tokens, m.decode_seconds) for m in own], ratio, prompts),
+        overall=interval(whole, ratio, prompts),
+        prefill=interval([(m.item.prompt_tokens, m.prefill_seconds) for m in own], ratio, prompts),
+        first_token=interval([(m.prefill_seconds, 1.0) for m in own], ratio, prompts),
         speedup=paired_speed(own, base),
-    )  # fmt: skip
+    )
 
 
 def paired_speed(own: Sequence[Measured], base: Mapping[str, Measured]) -> Interval | None:
     """Decode speed over another's, on the items that both finished."""
     pairs = [(m, base[m.item.id]) for m in own if m.item.id in base]
-    return interval(
-        [
-            [m.later_tokens for m, _ in pairs], [m.decode_seconds for m, _ in pairs],
-            [b.later_tokens for _, b in pairs], [b.decode_seconds for _, b in pairs],
-        ],
-        ratio_of_ratios, [m.item.prompt for m, _ in pairs],
-    )  # fmt: skip
+    rows = [(m.later_tokens, m.decode_seconds, b.later_tokens, b.decode_seconds) for m, b in pairs]
+    return interval(rows, ratio_of_ratios, [m.item.prompt for m, _ in pairs])
 
 
-def _agreement(own: dict[str, Measured], plain: dict[str, Measured]) -> Agreement:
-    differences = []
-    both = [name for name in own if name in plain]
-    for name in both:
-        first = first_difference(own[name].output, plain[name].output)
-        if first is not None:
-            differences.append(first)
-    return Agreement(len(both), len(both) - len(differences), tuple(sorted(differences)))
+def _agreement(own: Mapping[str, Measured], plain: Mapping[str, Measured]) -> Agreement:
+    both = [(m.output, plain[name].output) for name, m in own.items() if name in plain]
+    found = [first_difference(*outputs) for outputs in both]
+    differences = sorted(at for at in found if at is not None)
+    return Agreement(len(both), len(both) - len(differences), tuple(differences))
 
 
 def first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:

@@ -12,8 +12,7 @@ way in every layer).
 from __future__ import annotations
 
 import string
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +20,10 @@ from numpy.typing import NDArray
 from paradecode.backends.interface import PAGE, Span, SpanResult, check_spans
 from paradecode.core.layers import halves
 from paradecode.core.logits import ArrayLogits
+from paradecode.core.network import Array, Item, Network
 from paradecode.core.noise import GOLDEN
 from paradecode.models.config import ModelConfig, Rope
+from paradecode.testing.network_reference import apply_network
 
 Hashes = NDArray[np.uint64]
 WIDTH = 5
@@ -89,10 +90,8 @@ class ToyBackend:
     def copy(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> None:
         self.values[:, target] = self.values[:, source]
 
-    def apply(
-        self, module: Callable[[NDArray[Any]], NDArray[Any]], inputs: NDArray[Any]
-    ) -> NDArray[Any]:
-        return module(inputs)
+    def apply(self, network: Network, items: Sequence[Item]) -> list[Array]:
+        return apply_network(network, items)
 
     def close(self) -> None:
         self.values = np.empty((self.config.layers, 0), np.uint64)

@@ -11,22 +11,24 @@ from pathlib import Path
 
 import numpy as np
 
-from paradecode.methods.canvas.joint_layer import JointLayer, shapes
-from paradecode.methods.canvas.unmask_filter import UnmaskFilter
+from paradecode.methods.canvas.networks import JointLayer, UnmaskFilter
 from paradecode.testing.toy import WIDTH
 
 
 def constant_filter(logit: float, block: int = 8) -> UnmaskFilter:
     """A filter that says the same of every position: -40 never agrees, 40 always does."""
-    zeros = np.zeros((block, 4), np.float32)
-    return UnmaskFilter(zeros, zeros[0], zeros.T.copy(), np.full(block, logit, np.float32))
+    made = random_filter(block)
+    tensors = {name: np.zeros_like(values) for name, values in made.tensors.items()}
+    return UnmaskFilter(made.facts, {**tensors, "b2": np.full(block, logit, np.float32)})
 
 
 def random_filter(block: int = 8, seed: int = 0) -> UnmaskFilter:
     """A filter that says something else of every position."""
     random = np.random.default_rng(seed)
-    parts = [(block, 5), (5,), (5, block), (block,)]
-    return UnmaskFilter(*(2 * random.standard_normal(p).astype(np.float32) for p in parts))
+    facts = {"block": block, "width": 5}
+    shapes = UnmaskFilter.shapes(facts)
+    made = {n: 2 * random.standard_normal(shape).astype(np.float32) for n, shape in shapes.items()}
+    return UnmaskFilter(facts, made)
 
 
 def joint_layer(
@@ -38,7 +40,7 @@ def joint_layer(
     random = np.random.default_rng(seed)
     tensors = {
         name: random.standard_normal(shape).astype(np.float32) / np.float32(np.sqrt(shape[0]))
-        for name, shape in shapes(facts).items()
+        for name, shape in JointLayer.shapes(facts).items()
     }
     tensors["out"] *= np.float32(size)
     return JointLayer(facts, tensors)

@@ -9,8 +9,9 @@ import pytest
 from canvases import run, toy
 
 from paradecode.backends.native.backend import NativeBackend
+from paradecode.backends.native.networks import run_networks
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.canvas.joint_layer import open_layer
+from paradecode.methods.canvas.networks import JointLayer
 from paradecode.methods.registry import parse
 from paradecode.models.tiny import tiny_checkpoint
 from paradecode.testing.trained_parts import joint_layer
@@ -68,20 +69,46 @@ def test_real_states_of_a_zero_layer_change_nothing_and_others_do(
     assert outputs[0].forwards == outputs[1].forwards == plain.forwards == 4
 
 
-def test_the_layer_is_blind_where_a_row_may_not_see() -> None:
+def formula(layer: JointLayer, item: dict[str, np.ndarray]) -> np.ndarray:
+    """The layer as its papers write it, in NumPy."""
+    t, heads = layer.tensors, layer.facts["heads"]
+
+    def unit(x):
+        return x / np.sqrt(np.square(x).mean(axis=-1, keepdims=True) + 1e-6)
+
+    def rotate(x):
+        a, b = np.split(x, 2, axis=-1)
+        return np.concatenate([a * np.cos(angle) - b * np.sin(angle),
+                               b * np.cos(angle) + a * np.sin(angle)], axis=-1)  # fmt: skip
+
+    states = item["states"]
+    scale = np.sqrt(np.square(states).mean(axis=1, keepdims=True) + 1e-6)
+    x = t["table"][item["tokens"]] + (states / scale) @ t["state"]
+    h = unit(x) * t["attn_norm"]
+    q, k, v = ((h @ t[name]).reshape(len(x), heads, -1).swapaxes(0, 1) for name in "qkv")
+    size = q.shape[-1]
+    angle = np.multiply.outer(item["positions"], 10000.0 ** -(np.arange(0, size, 2) / size))
+    scores = rotate(q) @ rotate(k).swapaxes(1, 2) * size**-0.5
+    seen = item["groups"][None, :] <= item["groups"][:, None]
+    weights = np.exp(np.where(seen, scores, -np.inf))
+    weights /= weights.sum(axis=-1, keepdims=True)
+    x = x + (weights @ v).swapaxes(0, 1).reshape(len(x), -1) @ t["o"]
+    h = unit(x) * t["mlp_norm"]
+    gate = h @ t["gate"]
+    x = x + (gate / (1 + np.exp(-gate)) * (h @ t["up"])) @ t["down"]
+    return states + scale * ((unit(x) * t["out_norm"]) @ t["out"])
+
+
+def test_the_layer_is_the_formula() -> None:
     layer, random = joint_layer(), np.random.default_rng(0)
-    states = random.standard_normal((6, 5)).astype(np.float32)
-    tokens, positions = np.arange(6), np.arange(6)
-    causal = np.tri(6, dtype=bool)
-    seen, all_seen = (layer(tokens, states, positions, mask) for mask in (causal, None))
-    other = layer(np.array([0, 1, 2, 3, 4, 20]), states, positions, causal)
-    assert np.array_equal(seen[:5], other[:5])
-    assert not np.allclose(seen[5], other[5])
-    assert not np.allclose(seen[0], all_seen[0])
-    # Rotary positions: only distances count.
-    moved = layer(tokens, states, positions + 7, None)
-    assert np.allclose(moved, all_seen, atol=1e-5)
-    assert not np.allclose(layer(tokens, states, positions[::-1], None), all_seen, atol=1e-3)
+    items = []
+    for groups in (np.zeros(6, int), np.arange(6), np.arange(6) // 2):
+        states = random.standard_normal((6, 5)).astype(np.float32)
+        tokens = random.integers(0, 29, 6)
+        items.append({"tokens": tokens, "states": states, "positions": np.arange(6) + 3,
+                      "groups": groups})  # fmt: skip
+    for item, made in zip(items, run_networks(layer.network, items), strict=True):
+        assert np.allclose(made, formula(layer, item), rtol=1e-4, atol=1e-5)
 
 
 def test_a_layer_of_another_model_is_refused(tmp_path: Path) -> None:
@@ -101,7 +128,7 @@ def test_strangers_may_not_name_files(tmp_path: Path) -> None:
     parse(spec)
     with pytest.raises(InvalidInput, match="where the server is started"):
         parse(spec, trusted=False)
-    assert open_layer(str(tmp_path / "layer")).facts["width"] == 8
+    assert JointLayer.open(str(tmp_path / "layer")).facts["width"] == 8
 
 
 @pytest.mark.parametrize("settings", ["tokens=0", "tokens=65", "score=best", "layer=5"])

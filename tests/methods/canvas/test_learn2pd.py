@@ -7,10 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from canvases import ATTENTION, EOS, PROMPTS, run, toy
+from views import canvas_of, view_of
 
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.canvas.unmask_filter import open_filter
+from paradecode.methods.canvas.networks import UnmaskFilter
+from paradecode.methods.canvas.policies.learn2pd import Learn2PD
 from paradecode.methods.registry import parse
+from paradecode.testing.network_reference import apply_network
 from paradecode.testing.toy import ToyBackend, toy_config
 from paradecode.testing.trained_parts import constant_filter, random_filter
 
@@ -36,17 +39,20 @@ def test_forwards_lie_between_the_two(tmp_path: Path) -> None:
     assert 3 == counts[0] < counts[1] < 24 == counts[-1]
 
 
-def test_the_filter_reads_its_own_block() -> None:
-    trained, random = random_filter(block=4), np.random.default_rng(3)
-    confidence = random.random(10)
-    whole = trained.judge(confidence, np.arange(10))
-    assert np.allclose(whole[4:8], trained.predict(confidence[None, 4:8])[0])
-    assert np.allclose(whole[8:], trained.predict(np.array([[*confidence[8:], 1, 1]]))[0, :2])
-    some = np.array([1, 3])
-    given = np.ones(4)
-    given[some] = confidence[some]
-    assert np.allclose(trained.judge(confidence[some], some), trained.predict(given[None])[0, some])
-    assert len(trained.judge(np.empty(0), np.empty(0, np.int64))) == 0
+def test_the_filter_reads_its_own_block(tmp_path: Path) -> None:
+    """A longer window is judged in pieces, and what is not there counts as decided."""
+    trained = random_filter(block=4)
+    trained.save(tmp_path / "filter")
+    confidence = np.random.default_rng(3).random(10)
+    policy = Learn2PD(filter=str(tmp_path / "filter"))
+    policy.start(canvas_of(10))
+    asked = policy.prepare(view_of(confidence))
+    given = next(asked).inputs["confidence"]
+    assert np.allclose(given, [confidence[:4], confidence[4:8], [*confidence[8:], 1, 1]])
+    made = apply_network(trained.network, [{"confidence": given}])[0]
+    with pytest.raises(StopIteration):
+        asked.send(made)
+    assert np.array_equal(policy.chances, made.ravel()[:10])
 
 
 def with_ends(kind: str, seed: int) -> ToyBackend:
@@ -139,4 +145,4 @@ def test_every_prompt_ends(tmp_path: Path) -> None:
     for prompt in PROMPTS:
         made = run(toy("full"), f"learn2pd(filter='{tmp_path}/filter',sure=0.5)", prompt, 17)
         assert len(made.output) == 17
-        assert open_filter(str(tmp_path / "filter")).block == 8
+        assert UnmaskFilter.open(str(tmp_path / "filter")).facts["block"] == 8

@@ -1,6 +1,7 @@
 """The C++ core (csrc/binding.cpp)."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,3 +79,12 @@ class Model:
     def cache_bytes(self) -> int: ...
     @property
     def isa(self) -> tuple[str, str]: ...
+
+class Network:
+    def __init__(
+        self,
+        widths: list[int],
+        steps: list[tuple[int, list[int], list[int], int, float]],
+        tensors: list[NDArray[np.float32]],
+    ) -> None: ...
+    def run(self, inputs: list[NDArray[Any]], ends: list[int]) -> NDArray[np.float32]: ...

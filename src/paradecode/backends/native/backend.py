@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +11,11 @@ from numpy.typing import NDArray
 from paradecode.backends.interface import Span, SpanResult, check_layers
 from paradecode.backends.native._core import LogitRows, Model, logits_from
 from paradecode.backends.native.machine import default_threads
+from paradecode.backends.native.networks import run_networks
 from paradecode.core.checks import one_of
 from paradecode.core.errors import BackendError, InvalidInput
 from paradecode.core.logits import Bias, Warp
+from paradecode.core.network import Array, Item, Network
 from paradecode.models.config import ModelConfig
 from paradecode.models.weights import Kind, Tensor, Weights, check_weights
 
@@ -150,10 +151,8 @@ class NativeBackend:
             np.ascontiguousarray(source, np.int64), np.ascontiguousarray(target, np.int64)
         )
 
-    def apply(
-        self, module: Callable[[NDArray[Any]], NDArray[Any]], inputs: NDArray[Any]
-    ) -> NDArray[Any]:
-        return module(inputs)
+    def apply(self, network: Network, items: Sequence[Item]) -> list[Array]:
+        return run_networks(network, items)
 
     def close(self) -> None:
         self._core = None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,9 +13,11 @@ from torch import Tensor
 from paradecode.backends.interface import PAGE, Span, SpanResult, check_spans
 from paradecode.backends.torch.logits import TorchLogits
 from paradecode.backends.torch.model import Transformer, attention, pack
+from paradecode.backends.torch.network import run_networks
 from paradecode.core.errors import InvalidInput
 from paradecode.core.layers import halves
 from paradecode.core.logits import ArrayLogits, Logits
+from paradecode.core.network import Array, Item, Network
 from paradecode.models.config import ModelConfig
 from paradecode.models.weights import Weights, check_weights
 
@@ -143,10 +145,8 @@ class TorchBackend:
             cache[end] = cache[start]
 
     @torch.inference_mode()
-    def apply(
-        self, module: Callable[[NDArray[Any]], NDArray[Any]], inputs: NDArray[Any]
-    ) -> NDArray[Any]:
-        return module(inputs)
+    def apply(self, network: Network, items: Sequence[Item]) -> list[Array]:
+        return run_networks(network, items, self.device)
 
     def close(self) -> None:
         self.keys.clear()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.backends.interface import Span, SpanResult
 from paradecode.core.errors import InvalidInput
+from paradecode.core.network import Array, Item, Network
 from paradecode.measure.replay.between import Stopwatch
 from paradecode.measure.replay.logits import Reading, RecordedLogits, RecordedRows
 from paradecode.measure.replay.recording import Recording
@@ -73,10 +73,11 @@ class RecordingBackend:
     def copy(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> None:
         pass
 
-    def apply(
-        self, module: Callable[[NDArray[Any]], NDArray[Any]], inputs: NDArray[Any]
-    ) -> NDArray[Any]:
-        raise _needs_model("runs a module on hidden states")
+    def apply(self, network: Network, items: Sequence[Item]) -> list[Array]:
+        # Imported here: recordings can be read where the core was not built.
+        from paradecode.backends.native.networks import run_networks
+
+        return run_networks(network, items)
 
     def close(self) -> None:
         pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from statistics import median
 
-from paradecode.measure.figures import Cost, Figures, figures, usual_baseline
+from paradecode.measure.figures import Figures, TokenCost, figures, usual_baseline
 from paradecode.measure.results import Results, groups_of
 from paradecode.measure.sheet import PLAIN, STANDINGS, Line, Sheet, Tile
 from paradecode.measure.statistics import Interval
@@ -136,7 +136,7 @@ def _right(each: Figures) -> str:
     return f"{each.accuracy.right}/{each.accuracy.checked}" if each.accuracy else ""
 
 
-def _cost(cell: Callable[[Cost], str]) -> Callable[[Figures], str]:
+def _cost(cell: Callable[[TokenCost], str]) -> Callable[[Figures], str]:
     """A cell about forwards; empty for an engine that does not count them."""
     return lambda each: cell(each.cost) if each.cost else ""
 

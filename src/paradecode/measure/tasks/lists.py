@@ -8,6 +8,7 @@ an item depends on which ones stand elsewhere, and writing several at once goes 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from random import Random
 
 from paradecode.measure.tasks.task import Task, exactly
@@ -52,46 +53,26 @@ def shuffle(random: Random) -> tuple[str, str]:
     return f"shuffle: {text_of(items)}", text_of(random.sample(items, len(items)))
 
 
-def insert_index(random: Random) -> tuple[str, str]:
+def insert(random: Random, said: str) -> tuple[str, str]:
+    """``said`` is how the place is asked for; ``{n}`` in it is the number of the place."""
     items, new = draw_items(random)
     index = random.randint(0, len(items))
     answer = [*items[:index], new, *items[index:]]
-    return f"insert {new} at {index + 1}: {text_of(items)}", text_of(answer)
+    return f"insert {new} {said.format(n=index + 1)}: {text_of(items)}", text_of(answer)
 
 
-def insert_random(random: Random) -> tuple[str, str]:
-    items, new = draw_items(random)
-    index = random.randint(0, len(items))
-    answer = [*items[:index], new, *items[index:]]
-    return f"insert {new} anywhere: {text_of(items)}", text_of(answer)
-
-
-def remove_index(random: Random) -> tuple[str, str]:
+def remove(random: Random, said: str) -> tuple[str, str]:
     items, _ = draw_items(random)
     index = random.randrange(len(items))
     answer = items[:index] + items[index + 1 :]
-    return f"remove item {index + 1}: {text_of(items)}", text_of(answer)
+    return f"remove {said.format(n=index + 1)}: {text_of(items)}", text_of(answer)
 
 
-def remove_random(random: Random) -> tuple[str, str]:
-    items, _ = draw_items(random)
-    index = random.randrange(len(items))
-    answer = items[:index] + items[index + 1 :]
-    return f"remove any item: {text_of(items)}", text_of(answer)
-
-
-def replace_index(random: Random) -> tuple[str, str]:
+def replace(random: Random, said: str) -> tuple[str, str]:
     items, new = draw_items(random)
     index = random.randrange(len(items))
     answer = [*items[:index], new, *items[index + 1 :]]
-    return f"replace item {index + 1} with {new}: {text_of(items)}", text_of(answer)
-
-
-def replace_random(random: Random) -> tuple[str, str]:
-    items, new = draw_items(random)
-    index = random.randrange(len(items))
-    answer = [*items[:index], new, *items[index + 1 :]]
-    return f"replace any item with {new}: {text_of(items)}", text_of(answer)
+    return f"replace {said.format(n=index + 1)} with {new}: {text_of(items)}", text_of(answer)
 
 
 def is_permutation(prompt: str, answer: str, text: str) -> bool:
@@ -120,10 +101,10 @@ LISTS = (
     Task("reverse", reverse, exactly),
     Task("sort", sort, exactly),
     Task("shuffle", shuffle, is_permutation, free=True),
-    Task("insert-index", insert_index, exactly),
-    Task("insert-random", insert_random, is_insertion, free=True),
-    Task("remove-index", remove_index, exactly),
-    Task("remove-random", remove_random, is_removal, free=True),
-    Task("replace-index", replace_index, exactly),
-    Task("replace-random", replace_random, is_replacement, free=True),
+    Task("insert-index", partial(insert, said="at {n}"), exactly),
+    Task("insert-random", partial(insert, said="anywhere"), is_insertion, free=True),
+    Task("remove-index", partial(remove, said="item {n}"), exactly),
+    Task("remove-random", partial(remove, said="any item"), is_removal, free=True),
+    Task("replace-index", partial(replace, said="item {n}"), exactly),
+    Task("replace-random", partial(replace, said="any item"), is_replacement, free=True),
 )

@@ -13,7 +13,7 @@ from paradecode.core.decoder import Steps
 from paradecode.core.errors import DecoderError, InvalidInput
 from paradecode.core.logits import Logits
 from paradecode.core.logprobs import token_logprobs
-from paradecode.core.request import Attend, BlockCausal, Forward, Overwrite, Store
+from paradecode.core.request import Apply, Attend, BlockCausal, Forward, Overwrite, Store
 from paradecode.core.sequence import Sequence
 from paradecode.core.trace import CanvasStep, TokenLogprob
 from paradecode.methods.canvas.blocks.base import Blocks
@@ -52,7 +52,7 @@ class Unmask:
         while not seq.finished:
             view = yield from self.look(*self.plan())
             view = self.narrow(view)
-            self.commit(view, forced(view, self.policy.decide(view)))
+            self.commit(view, (yield from decided(self.policy, view)))
 
     def begin(self, seq: Sequence) -> Canvas:
         """The canvas; every part is told about it."""
@@ -177,6 +177,12 @@ def _attention(canvas: Canvas) -> Attend | BlockCausal:
     if canvas.block == 0:
         return Attend.FULL
     return Attend.CAUSAL if canvas.block == 1 else BlockCausal(canvas.block)
+
+
+def decided(policy: Policy, view: View) -> Generator[Apply, Any, Decision]:
+    """What a policy decides, made to do something; its networks are run for it."""
+    yield from policy.prepare(view)
+    return forced(view, policy.decide(view))
 
 
 def forced(view: View, decision: Decision) -> Decision:

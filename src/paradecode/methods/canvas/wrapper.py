@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import Logits
+from paradecode.core.request import Apply
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.policies.base import Policy
 from paradecode.methods.canvas.view import Decision, View
@@ -43,6 +45,9 @@ class Wrapper(Policy):
 
     def fuse(self, logits: Logits, positions: NDArray[np.int64]) -> Logits:
         return self.inner.fuse(logits, positions)
+
+    def prepare(self, view: View) -> Generator[Apply, Any, None]:
+        yield from self.inner.prepare(view)
 
     def decide(self, view: View) -> Decision:
         return self.inner.decide(view)

@@ -100,6 +100,7 @@ class DraftVerify:
             if not (limit > 0 and drafter.whole):
                 tree = self.forced.join(seq, tree if self._draws else tree.determined())
                 if limit > 0 or len(tree):
+                    yield from budget.prepare(seq, tree)
                     tree = budget.cut(seq, tree)
             hidden = (*drafter.hidden, LAST) if budget.reads_target else drafter.hidden
             # The trace keeps the forward's tree: not the rows of q with it.

@@ -37,14 +37,11 @@ class CompletionRequest(Sampled):
         return chosen if self.logprobs is None else {**chosen, "logprobs": self.logprobs}
 
     def prompts(self) -> list[PromptInput]:
-        given = self.prompt
-        if isinstance(given, str):
-            return [PromptInput(text=given)]
-        if isinstance(given[0], int):
-            return [PromptInput(tokens=given)]
+        given: Any = self.prompt
+        one = isinstance(given, str) or isinstance(given[0], int)
         return [
             PromptInput(text=entry) if isinstance(entry, str) else PromptInput(tokens=entry)
-            for entry in given
+            for entry in ([given] if one else given)
         ]
 
 

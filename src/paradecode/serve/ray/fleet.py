@@ -104,10 +104,9 @@ class Fleet(Workers):
                         yield event
                 return
             except (RayActorError, RayServeException, asyncio.TimeoutError) as error:
-                if started or not isinstance(error, RayActorError):
-                    failure = _failure(request.id, error)
-                    break
                 failure = _failure(request.id, error)
+                if started or not isinstance(error, RayActorError):
+                    break
         yield self._failed(model, failure)
 
     async def _events(self, model: str, request: wire.Generate, key: str) -> Events:

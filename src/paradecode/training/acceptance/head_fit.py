@@ -9,8 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
+from paradecode.backends.torch.network import compute, run_networks
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.draft.budgets.residual_head import STATES, ResidualHead
+from paradecode.methods.draft.budgets.networks import HIDDEN, ResidualHead
 from paradecode.methods.draft.budgets.states import unit
 from paradecode.training.acceptance.epochs import Epochs, least_loss
 from paradecode.training.acceptance.head_samples import HeadSamples
@@ -72,32 +73,31 @@ def fit_head(
             f"log at least {FEWEST} of both outcomes: give more prompts or tokens",
         )  # fmt: skip
     train, validation, held = parts
-    states = unit(samples.inputs) if samples.reads == STATES else samples.inputs
+    states = unit(samples.inputs) if samples.reads == HIDDEN else samples.inputs
     mean, deviation = states[train].mean(axis=0), states[train].std(axis=0)
     scale = np.where(deviation > 1e-6, 1.0 / np.maximum(deviation, 1e-6), 0.0).astype(np.float32)
-    inputs = torch.from_numpy((states - mean) * scale)
-    accepted = torch.from_numpy(samples.accepted)
+    inputs, accepted = torch.from_numpy(samples.inputs), torch.from_numpy(samples.accepted)
     importance = torch.where(accepted > 0, 1.0, settings.rejection_weight)
 
     generator = torch.Generator().manual_seed(settings.seed)
     width = inputs.shape[1]
-    weight = torch.randn(width, width, generator=generator) * 0.1 / width**0.5
-    bias, out = torch.zeros(width), torch.zeros(width + 1)
     right = float(samples.accepted[train].mean())
+    out = torch.zeros(width + 1)
     out[-1] = float(np.log(right / (1 - right) / settings.rejection_weight))
-    parameters = [weight, bias, out]
-    for tensor in parameters:
-        tensor.requires_grad_()
+    weight = torch.randn(width, width, generator=generator) * 0.1 / width**0.5
+    learnt = {"weight": weight, "bias": torch.zeros(width), "out": out}
+    fixed = {"mean": torch.from_numpy(mean), "scale": torch.from_numpy(scale)}
+    facts = {"reads": samples.reads, "width": width, "blocks": settings.blocks}
+    steps = ResidualHead.steps(facts)[:-1]  # Up to the log-odds.
+    parameters = [tensor.requires_grad_() for tensor in learnt.values()]
 
     def loss(rows: torch.Tensor, training: bool) -> torch.Tensor:
-        x = inputs[rows]
-        for _ in range(settings.blocks):
-            x = x + functional.silu(x @ weight + bias)
-        logit = x @ out[:-1] + out[-1]
+        logit = compute(steps, {"x": inputs[rows]}, ResidualHead.weights({**fixed, **learnt}))[:, 0]
         return functional.binary_cross_entropy_with_logits(logit, accepted[rows], importance[rows])
 
     kept = least_loss(parameters, loss, train, validation, settings, generator, progress)
-    head = ResidualHead(samples.reads, settings.blocks, mean, scale, *(t.numpy() for t in kept))
+    trained = {name: tensor.numpy() for name, tensor in zip(learnt, kept, strict=True)}
+    head = ResidualHead(facts, {"mean": mean, "scale": scale, **trained})
     return head, _report(head, samples, train, held, settings.rejection_weight)
 
 
@@ -109,7 +109,8 @@ def _report(
     weight: float,
 ) -> HeadReport:
     truth = samples.accepted[held]
-    predicted = head.predict(samples.inputs[held])
+    given = [{"x": samples.inputs[held]}]
+    predicted = run_networks(head.network, given, torch.device("cpu"))[0][:, 0]
     # Weighing rejections w times multiplies their odds by w.
     odds = weight * predicted / (1.0 - predicted)
     constant = np.full(len(truth), samples.accepted[train].mean())

@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import Logits
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.sequence import Sequence as LiveSequence
@@ -25,17 +24,14 @@ from paradecode.llm import LLM
 from paradecode.measure.prompts import Item
 from paradecode.methods.draft.budgets.acceptance_head import features
 from paradecode.methods.draft.budgets.base import Budget, accepted_path, path_to
-from paradecode.methods.draft.budgets.residual_head import ESTIMATES, STATES
+from paradecode.methods.draft.budgets.networks import ESTIMATES, HIDDEN
 from paradecode.methods.draft.budgets.states import DraftRows
 from paradecode.methods.registry import Spec
-from paradecode.methods.tensor_file import MOST_BYTES, checked, load_tensors, save_tensors
 from paradecode.training.acceptance.workload import Progress, draft_size, drafting, play
+from paradecode.training.samples import MOST_NUMBERS, expect, load_samples, save_samples
 
 KIND = "acceptance samples 1"
-FIELD = "--samples"
 TENSORS = ("inputs", "accepted", "probability", "prompt")
-MOST_NUMBERS = MOST_BYTES // 8
-"""Float32 numbers of all inputs together: half of what a file may hold."""
 
 Array = NDArray[np.float32]
 
@@ -79,7 +75,7 @@ class HeadRecorder(Budget):
     _logits: dict[int, Logits] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.reads_draft = self.reads == STATES
+        self.reads_draft = self.reads == HIDDEN
 
     def limit(self, seq: LiveSequence) -> int:
         self._states, self._logits = {}, {}
@@ -110,7 +106,7 @@ class HeadRecorder(Budget):
             if parent not in alive:
                 continue
             found = known[node], float(tree.estimates[node])
-            if self.reads == STATES:
+            if self.reads == HIDDEN:
                 kept = self._states.get(tuple(path_to(tree, node)))
                 if kept is None:  # The newest tokens of a draft were never consumed.
                     continue
@@ -123,7 +119,7 @@ def record_head_samples(
 ) -> HeadSamples:
     """Decode a workload with full drafts of ``spec``'s method and keep what became of them."""
     decoder = drafting(spec)
-    reads = STATES if decoder.drafter.needs.levels else ESTIMATES
+    reads = HIDDEN if decoder.drafter.needs.levels else ESTIMATES
     names = {item.prompt: number for number, item in enumerate(items)}
     rows: list[tuple[Array, float, float, float]] = []
 
@@ -139,17 +135,12 @@ def record_head_samples(
 def save_head_samples(path: Path, samples: HeadSamples, digest: str) -> None:
     """Keep samples under the digest of the workload they come from."""
     tensors = {name: getattr(samples, name) for name in TENSORS}
-    save_tensors(path, KIND, {"reads": samples.reads, "workload": digest}, tensors)
+    save_samples(path, KIND, digest, tensors, reads=samples.reads)
 
 
 def load_head_samples(path: Path, digest: str) -> HeadSamples:
     """Samples of the same workload; raises InvalidInput for others, or a damaged file."""
-    name = str(path)
-    facts, tensors = load_tensors(name, KIND, FIELD)
-    if facts.get("workload") != digest:
-        raise InvalidInput(FIELD, name, "it is of another workload: name a new file")
-    count, width = tensors.get("inputs", np.empty((0, 0))).shape[-2:]
-    column = (count,)
-    shapes = {"inputs": (count, width), "accepted": column, "probability": column, "prompt": column}
-    checked(FIELD, name, tensors, shapes)
+    facts, tensors = load_samples(path, KIND, digest)
+    inputs = tensors.get("inputs", np.empty((0, 0))).shape[-2:]
+    expect(path, tensors, {**dict.fromkeys(TENSORS, inputs[:1]), "inputs": inputs})
     return HeadSamples(str(facts.get("reads")), **tensors)

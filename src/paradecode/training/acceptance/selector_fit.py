@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
+from paradecode.backends.torch.network import compute, run_networks
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.draft.budgets.states import unit
-from paradecode.methods.draft.budgets.tree_selector import (
-    PROJECTED,
-    SCALARS,
-    STATES,
-    TreeSelector,
-    choices,
-    shapes,
-)
+from paradecode.core.network import Step
+from paradecode.methods.draft.budgets.networks import SCALARS, TreeSelector, choices
 from paradecode.training.acceptance.epochs import Epochs, least_loss
 from paradecode.training.acceptance.metrics import split
 from paradecode.training.acceptance.selector_samples import SelectorSamples
@@ -44,7 +39,7 @@ class SelectorSettings(Epochs):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ActionGain:
     """Of held-out positions: tokens a step, and tokens per second over the best constant action."""
 
     tokens: float
@@ -66,10 +61,10 @@ class SelectorReport:
     training: int
     held_out: int
     action: tuple[int, int, int]
-    constant: Outcome
-    formula: Outcome
-    selector: Outcome
-    oracle: Outcome
+    constant: ActionGain
+    formula: ActionGain
+    selector: ActionGain
+    oracle: ActionGain
 
 
 def fit_selector(
@@ -90,16 +85,24 @@ def fit_selector(
         raise InvalidInput("samples", f"{len(samples)} positions", fix)
     speeds = samples.tokens[train].sum(axis=0) / samples.seconds
     base = int(np.argmax(speeds))
-    weights = _start(samples, train, settings.seed)
+    situation = samples.situation
+    p, q = situation.p_before.shape[1], situation.q_now.shape[1]
+    facts = {"count": samples.count, "scalars": [*SCALARS], "p_before": p, "q_now": q}
+    weights = _start(facts, situation.scalars[train], settings.seed)
+    steps = TreeSelector.steps(facts)
     trained = [name for name in weights if name not in ("mean", "scale")]
     parameters = [weights[name].requires_grad_() for name in trained]
-    data = {name: torch.from_numpy(unit(getattr(samples.situation, name))) for name in STATES}
-    data["scalars"] = torch.from_numpy(samples.situation.scalars)
+    data = {name: torch.from_numpy(values) for name, values in vars(situation).items()}
     tokens, seconds = torch.from_numpy(samples.tokens), torch.from_numpy(samples.seconds)
 
     def loss(rows: torch.Tensor, training: bool) -> torch.Tensor:
         batch = {name: values[rows] for name, values in data.items()}
-        share = functional.softmax(_scores(weights, batch, settings.dropout * training), dim=1)
+
+        def dropped(step: Step, value: torch.Tensor) -> torch.Tensor:
+            drops = training and step.kind == "gelu"
+            return functional.dropout(value, settings.dropout) if drops else value
+
+        share = functional.softmax(compute(steps, batch, weights, dropped), dim=1)
         gained, taken = (share * tokens[rows]).sum(1), (share * seconds).sum(1)
         reference = tokens[rows, base] / seconds[base]
         total = (gained.sum() / taken.sum()) / reference.mean()
@@ -112,45 +115,25 @@ def fit_selector(
         random = torch.default_generator
         kept = least_loss(parameters, loss, train, validation, settings, random, progress)
     weights |= zip(trained, kept, strict=True)
-    selector = TreeSelector(samples.count, {name: t.numpy() for name, t in weights.items()})
+    selector = TreeSelector(facts, {name: t.numpy() for name, t in weights.items()})
     return selector, _report(selector, samples, train, held, base)
 
 
 def _start(
-    samples: SelectorSamples, train: NDArray[np.bool_], seed: int
+    facts: dict[str, Any], scalars: NDArray[np.float32], seed: int
 ) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    p, q = samples.situation.p_before.shape[1], samples.situation.q_now.shape[1]
     weights = {}
-    for name, shape in shapes(p, q, samples.count).items():
+    for name, shape in TreeSelector.shapes(facts).items():
         if name.endswith(".weight"):
             weights[name] = torch.randn(shape, generator=generator) / shape[0] ** 0.5
         else:
             weights[name] = torch.full(shape, 1.0 if name.endswith(".gain") else 0.0)
-    scalars = samples.situation.scalars[train]
     spread = scalars.std(axis=0)
-    weights["mean"] = torch.from_numpy(scalars.mean(axis=0))
     scale = np.where(spread > 1e-5, 1.0 / np.maximum(spread, 1e-5), 0.0)
+    weights["mean"] = torch.from_numpy(scalars.mean(axis=0))
     weights["scale"] = torch.from_numpy(scale.astype(np.float32))
-    assert len(scale) == len(SCALARS)
     return weights
-
-
-def _scores(
-    weights: dict[str, torch.Tensor], batch: dict[str, torch.Tensor], dropout: float
-) -> torch.Tensor:
-    """What ``TreeSelector.scores`` computes, of states at unit scale, with dropout."""
-    parts = [(batch["scalars"] - weights["mean"]) * weights["scale"]]
-    for name in STATES:
-        x = batch[name] @ weights[f"{name}.weight"] + weights[f"{name}.bias"]
-        norm = weights[f"{name}.gain"], weights[f"{name}.shift"]
-        parts.append(functional.layer_norm(x, (PROJECTED,), *norm))
-    x = torch.cat(parts, dim=1)
-    for name in ("inner", "later"):
-        x = x @ weights[f"{name}.weight"] + weights[f"{name}.bias"]
-        x = functional.gelu(x, approximate="tanh")
-        x = functional.dropout(x, dropout, training=dropout > 0)
-    return x @ weights["out.weight"] + weights["out.bias"]
 
 
 def _report(
@@ -164,10 +147,10 @@ def _report(
     tokens, seconds = samples.tokens[held], samples.seconds
     every = np.arange(len(tokens))
 
-    def outcome(chosen: NDArray[np.integer]) -> Outcome:
+    def outcome(chosen: NDArray[np.integer]) -> ActionGain:
         gained, taken = tokens[every, chosen].sum(), seconds[chosen].sum()
         constant = tokens[:, base].sum() / (len(tokens) * seconds[base])
-        return Outcome(float(gained / len(tokens)), float(gained / taken / constant))
+        return ActionGain(float(gained / len(tokens)), float(gained / taken / constant))
 
     # Chances that the first choice is right, and that one of so many branches is: what actions of
     # one level have gained.
@@ -176,8 +159,8 @@ def _report(
     rate = {width: float(rate.get(width, max(rate.values()))) for width in range(1, 5)}
     promised = [1 + action.tokens(rate[1], rate[action.branches]) for action in options]
     formula = 1 + int(np.argmax((np.array(promised) / seconds)[1:]))  # It always drafts.
-    situation = samples.situation
-    part = type(situation)(*(getattr(situation, name)[held] for name in (*STATES, "scalars")))
+    seen = {name: values[held] for name, values in vars(samples.situation).items()}
+    scores = run_networks(selector.network, [seen], torch.device("cpu"))[0]
     best = options[base]
     return SelectorReport(
         training=int(train.sum()),
@@ -185,6 +168,6 @@ def _report(
         action=(best.branches, best.trunk, best.length),
         constant=outcome(np.full(len(tokens), base)),
         formula=outcome(np.full(len(tokens), formula)),
-        selector=outcome(selector.scores(part).argmax(axis=1)),
+        selector=outcome(scores.argmax(axis=1)),
         oracle=outcome((tokens / seconds).argmax(axis=1)),
     )

@@ -25,24 +25,17 @@ from paradecode.llm import LLM
 from paradecode.measure.prompts import Item
 from paradecode.methods.draft.budgets.actions import BRANCHES
 from paradecode.methods.draft.budgets.base import Budget, Seconds
-from paradecode.methods.draft.budgets.situations import Situations
+from paradecode.methods.draft.budgets.networks import SCALARS, STATES, choices
+from paradecode.methods.draft.budgets.situations import Situation, Situations
 from paradecode.methods.draft.budgets.states import DraftRows
-from paradecode.methods.draft.budgets.tree_selector import (
-    SCALARS,
-    STATES,
-    Situation,
-    choices,
-)
 from paradecode.methods.registry import Spec
-from paradecode.methods.tensor_file import MOST_BYTES, checked, load_tensors, save_tensors
 from paradecode.training.acceptance.selector_labels import seconds_of, tokens_of
 from paradecode.training.acceptance.workload import Progress, draft_size, drafting, play
+from paradecode.training.samples import MOST_NUMBERS, expect, load_samples, save_samples
 
 KIND = "selector samples 1"
-FIELD = "--samples"
 MISSED = BRANCHES
 """Rank of a token that is not among the draft's best ``BRANCHES``."""
-MOST_NUMBERS = MOST_BYTES // 8
 SITUATION = (*STATES, "scalars")
 
 Array = NDArray[np.float32]
@@ -173,24 +166,15 @@ def save_selector_samples(path: Path, samples: SelectorSamples, digest: str) -> 
     """Keep samples under the digest of the workload they come from."""
     tensors = {name: getattr(samples.situation, name) for name in SITUATION}
     tensors |= {name: getattr(samples, name) for name in ("tokens", "seconds", "prompt")}
-    save_tensors(path, KIND, {"count": samples.count, "workload": digest}, tensors)
+    save_samples(path, KIND, digest, tensors, count=samples.count)
 
 
 def load_selector_samples(path: Path, digest: str, count: int) -> SelectorSamples:
     """Samples of the same workload; raises InvalidInput for others, or a damaged file."""
-    name = str(path)
-    facts, tensors = load_tensors(name, KIND, FIELD)
-    if facts.get("workload") != digest or facts.get("count") != count:
-        raise InvalidInput(FIELD, name, "it is of another workload: name a new file")
-    n = len(tensors.get("prompt", ()))
+    _, tensors = load_samples(path, KIND, digest, count=count)
+    n, options = len(tensors.get("prompt", ())), len(choices(count))
     p, q = (tensors.get(key, np.empty((0, 0))).shape[-1] for key in ("p_before", "q_now"))
-    options = len(choices(count))
-    checked(
-        FIELD, name, tensors,
-        {"p_before": (n, p), "q_before": (n, q), "q_now": (n, q), "scalars": (n, len(SCALARS)),
-         "tokens": (n, options), "seconds": (options,), "prompt": (n,)},
-    )  # fmt: skip
-    situation = Situation(*(tensors[key] for key in SITUATION))
-    return SelectorSamples(
-        count, situation, tensors["tokens"], tensors["seconds"], tensors["prompt"]
-    )
+    states = {"p_before": (n, p), "q_before": (n, q), "q_now": (n, q), "scalars": (n, len(SCALARS))}
+    expect(path, tensors, {**states, "tokens": (n, options), "seconds": (options,), "prompt": (n,)})
+    situation = Situation(*(tensors.pop(key) for key in SITUATION))
+    return SelectorSamples(count, situation, **tensors)

@@ -18,7 +18,7 @@ from paradecode.training.adaptation.objective import (
     in_blocks,
     masked_logits,
 )
-from paradecode.training.adaptation.texts import Text
+from paradecode.training.adaptation.texts import BlockText
 
 QUARTERS = 4
 
@@ -45,7 +45,7 @@ class Likelihood:
 
 @torch.no_grad()
 def likelihood(
-    model: Adapted, texts: Sequence[Text], block: int, draws: int, seed: int,
+    model: Adapted, texts: Sequence[BlockText], block: int, draws: int, seed: int,
     tick: Callable[[int, int], None],
 ) -> Likelihood:  # fmt: skip
     """Estimate the bound with ``draws`` masks of each block.
@@ -83,6 +83,6 @@ def likelihood(
 
 
 def _perplexity(nats: np.ndarray, tokens: np.ndarray) -> Interval:
-    found = interval(np.stack([nats, tokens]), lambda totals: np.exp(ratio(totals)))
+    found = interval(np.stack([nats, tokens], axis=1), lambda totals: np.exp(ratio(totals)))
     assert found is not None  # There is at least one text, of at least one token.
     return found

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from paradecode.training.adaptation.model import Adapted, about, copies_seen
-from paradecode.training.adaptation.texts import Text
+from paradecode.training.adaptation.texts import BlockText
 
 LEAST_LEVEL = 0.05
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class TextBatch:
     """Texts side by side, padded at the end.
 
     Attributes:
@@ -32,7 +32,7 @@ class Batch:
     text: NDArray[np.bool_]
 
 
-def batch_of(texts: Sequence[Text]) -> Batch:
+def batch_of(texts: Sequence[BlockText]) -> TextBatch:
     """The texts as one batch."""
     width = max(len(text.tokens) for text in texts)
     tokens = np.zeros((len(texts), width), np.int64)
@@ -42,7 +42,7 @@ def batch_of(texts: Sequence[Text]) -> Batch:
         tokens[row, : len(text.tokens)] = text.tokens
         answer[row] = (at >= text.start) & (at < len(text.tokens))
         inside[row] = (at >= text.start) & (at < text.end)
-    return Batch(tokens, answer, inside)
+    return TextBatch(tokens, answer, inside)
 
 
 def in_blocks(values: NDArray[np.bool_], block: int) -> NDArray[np.bool_]:
@@ -61,7 +61,7 @@ def draw(
 
 
 def complementary(
-    batch: Batch, block: int, levels: NDArray[np.float64], random: np.random.Generator
+    batch: TextBatch, block: int, levels: NDArray[np.float64], random: np.random.Generator
 ) -> NDArray[np.bool_]:
     """bool [B, 2, L]: every answer position is masked in one of two copies.
 
@@ -75,7 +75,7 @@ def complementary(
 
 
 def masked_logits(
-    model: Adapted, batch: Batch, masked: NDArray[np.bool_], block: int
+    model: Adapted, batch: TextBatch, masked: NDArray[np.bool_], block: int
 ) -> tuple[Tensor, Tensor]:
     """Logits [K, V] about the masked positions, the mask token banned, and their tokens [K].
 
@@ -95,7 +95,9 @@ def masked_logits(
     return _banned(logits, model), clean[row, position]
 
 
-def causal_logits(model: Adapted, batch: Batch, wanted: NDArray[np.bool_]) -> tuple[Tensor, Tensor]:
+def causal_logits(
+    model: Adapted, batch: TextBatch, wanted: NDArray[np.bool_]
+) -> tuple[Tensor, Tensor]:
     """The causal model's logits [K, V] about positions ``wanted`` [B, L], and their tokens [K]."""
     tokens = torch.from_numpy(batch.tokens).to(model.device)
     places = torch.arange(tokens.shape[1], device=model.device)
@@ -111,7 +113,7 @@ def _banned(logits: Tensor, model: Adapted) -> Tensor:
 
 
 def loss_sum(
-    model: Adapted, batch: Batch, masked: NDArray[np.bool_], block: int, distil: float
+    model: Adapted, batch: TextBatch, masked: NDArray[np.bool_], block: int, distil: float
 ) -> Tensor:
     """Cross-entropy to the text, summed over the masked positions, plus ``distil`` times the
     divergence from the causal model where that can say the same.

@@ -23,7 +23,7 @@ LONGEST_LINE = 1 << 24
 
 
 @dataclass(frozen=True, eq=False)
-class Text:
+class BlockText:
     """A conversation in whole blocks.
 
     Attributes:
@@ -61,7 +61,7 @@ def make_own(
             tick(done, count)
 
 
-def read_texts(path: Path, checkpoint: Checkpoint, block: int, length: int) -> list[Text]:
+def read_texts(path: Path, checkpoint: Checkpoint, block: int, length: int) -> list[BlockText]:
     """The conversations of a JSONL file, each once.
 
     A line is an object with ``prompt`` and ``answer``, both texts, or both lists of token ids. A
@@ -72,7 +72,7 @@ def read_texts(path: Path, checkpoint: Checkpoint, block: int, length: int) -> l
     Raises:
         InvalidInput: naming the line that cannot be used, or that there are none.
     """
-    found: dict[bytes, Text] = {}
+    found: dict[bytes, BlockText] = {}
     try:
         if not path.is_file() or path.stat().st_size > MOST_BYTES:
             raise InvalidInput(FIELD, str(path), f"give a file of at most {MOST_BYTES} bytes")
@@ -93,7 +93,7 @@ def read_texts(path: Path, checkpoint: Checkpoint, block: int, length: int) -> l
 
 def whole_blocks(
     prompt: list[int], answer: list[int], block: int, length: int, ends: tuple[int, ...]
-) -> Text | None:
+) -> BlockText | None:
     """The text in at most ``length`` tokens of whole blocks, or None if no answer is left."""
     start, tokens = len(prompt), [*prompt, *answer]
     if answer and answer[-1] in ends and -(-len(tokens) // block) * block <= length:
@@ -102,7 +102,7 @@ def whole_blocks(
     else:
         end = min(len(tokens), length) // block * block
         tokens = tokens[:end]
-    return Text(np.array(tokens, np.int32), start, end) if 0 < start < end else None
+    return BlockText(np.array(tokens, np.int32), start, end) if 0 < start < end else None
 
 
 def _entry(field: str, line: str, checkpoint: Checkpoint) -> tuple[list[int], list[int]]:
@@ -134,7 +134,7 @@ def _ids(field: str, values: Any, checkpoint: Checkpoint) -> list[int]:
     return values
 
 
-def digest(texts: Sequence[Text]) -> str:
+def digest(texts: Sequence[BlockText]) -> str:
     """Names what a run learns from."""
     found = blake2b(digest_size=16)
     for text in texts:

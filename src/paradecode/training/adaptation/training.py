@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
-from paradecode.core.errors import InvalidInput, InvalidModel
+from paradecode.core.errors import InvalidInput
 from paradecode.models.adapter import Facts, save_adapter
 from paradecode.models.checkpoint import Checkpoint
 from paradecode.training.adaptation.model import Adapted, new_adapter, rounded
 from paradecode.training.adaptation.objective import batch_of, complementary, loss_sum
-from paradecode.training.adaptation.texts import Text, digest
+from paradecode.training.adaptation.texts import BlockText, digest
+from paradecode.training.running import (
+    LOSSES,
+    Training,
+    check_same,
+    load_checkpoint,
+    log,
+    readable,
+)
 
-CHECKPOINT, LOG, ADAPTER = "checkpoint.pt", "log.jsonl", "adapter.safetensors"
-LOG_EVERY = 20
+ADAPTER = "adapter.safetensors"
 COOLDOWN = 0.2
 """Part of the steps, at the end, in which the rate falls to 0."""
 
 
 @dataclass(frozen=True)
-class Plan:
+class AdaptationPlan:
     """Everything that the adapter depends on, beside model and texts.
 
     Attributes:
@@ -68,7 +74,7 @@ class Plan:
         return self.rate * min(1.0, rise, fall)
 
 
-class Trainer:
+class AdapterTraining(Training):
     """An adapter on its way.
 
     Args:
@@ -84,10 +90,15 @@ class Trainer:
     """
 
     def __init__(
-        self, plan: Plan, checkpoint: Checkpoint, facts: Facts, texts: Sequence[Text],
+        self,
+        plan: AdaptationPlan,
+        checkpoint: Checkpoint,
+        facts: Facts,
+        texts: Sequence[BlockText],
         device: torch.device,
-    ) -> None:  # fmt: skip
-        self.plan, self.facts, self.texts, self.step = plan, facts, texts, 0
+    ) -> None:
+        self.plan, self.facts, self.texts = plan, facts, texts
+        self.steps = plan.steps
         self._digest = digest(texts)
         config, weights = checkpoint.config, checkpoint.weights
         adapter = new_adapter(config, weights, facts, plan.seed, device)
@@ -126,16 +137,12 @@ class Trainer:
         cuda = self.model.device.type == "cuda"
         return torch.autocast("cuda", torch.bfloat16) if cuda else nullcontext()
 
-    def save(self, path: Path) -> None:
-        """Write a checkpoint; a crash leaves the old one or the new one, never half of one."""
-        state = {
+    def state(self) -> dict[str, Any]:
+        return {
             "plan": asdict(self.plan), "facts": asdict(self.facts), "texts": self._digest,
             "step": self.step, "adapter": self.model.adapter,
             "optimizer": self._optimizer.state_dict(),
         }  # fmt: skip
-        part = path.with_suffix(".part")
-        torch.save(state, part)
-        os.replace(part, path)
 
     def resume(self, path: Path) -> None:
         """Go on from a checkpoint of the same plan, model and texts.
@@ -144,34 +151,21 @@ class Trainer:
             InvalidModel: the file is damaged.
             InvalidInput: it belongs to another run.
         """
-        try:
-            state = torch.load(path, map_location=self.model.device, weights_only=True)
+        state = load_checkpoint(path, self.model.device)
+        with readable(path):
             begun = {**state["plan"], **state["facts"], "texts": state["texts"]}
             step, adapter, optimizer = int(state["step"]), state["adapter"], state["optimizer"]
-        except Exception as error:  # Unpicklers raise anything.
-            raise _damaged(path, error) from None
         now = {**asdict(self.plan), **asdict(self.facts), "texts": self._digest}
-        for name, value in now.items():
-            if begun.get(name) != value:
-                fix = f"{path} was begun with {begun.get(name)}: name a new folder"
-                raise InvalidInput(name, value, fix)
-        try:
-            with torch.no_grad():
-                for name, tensor in self.model.adapter.items():
-                    tensor.copy_(adapter[name])
+        check_same(path, now, begun, ": name a new folder")
+        with readable(path), torch.no_grad():
+            for name, tensor in self.model.adapter.items():
+                tensor.copy_(adapter[name])
             self._optimizer.load_state_dict(optimizer)
-        except Exception as error:
-            raise _damaged(path, error) from None
         self.step = step
 
 
-def _damaged(path: Path, error: Exception) -> InvalidModel:
-    fix = f"it cannot be read ({error}); remove it to begin anew"
-    return InvalidModel("checkpoint", str(path), fix)
-
-
 def train(
-    trainer: Trainer,
+    trainer: AdapterTraining,
     folder: Path,
     *,
     should_stop: Callable[[], bool],
@@ -183,28 +177,23 @@ def train(
     Args:
         folder: gets CHECKPOINT, LOG and, in the end, ADAPTER.
         should_stop: asked before every step.
-        tell: told (step, mean loss of the last LOG_EVERY steps).
+        tell: told (step, mean loss of the last LOSSES steps).
 
     Returns:
         Whether the plan is done.
     """
-    losses: list[float] = []
-    saved = began = time.monotonic()
-    while trainer.step < trainer.plan.steps and not should_stop():
-        block = trainer.plan.block_at(trainer.step)
-        losses = [*losses[1 - LOG_EVERY :], trainer.advance()]
-        loss = sum(losses) / len(losses)
-        if time.monotonic() - saved > checkpoint_seconds:
-            trainer.save(folder / CHECKPOINT)
-            saved = time.monotonic()
-        if trainer.step % LOG_EVERY == 0:
-            line = {"step": trainer.step, "block": block, "loss": round(loss, 4),
-                    "seconds": round(time.monotonic() - began, 1)}  # fmt: skip
-            with (folder / LOG).open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+    began = time.monotonic()
+
+    def each(loss: float) -> bool:
+        if trainer.step % LOSSES == 0:
+            block = trainer.plan.block_at(trainer.step - 1)
+            seconds = round(time.monotonic() - began, 1)
+            line = {"step": trainer.step, "block": block, "loss": round(loss, 4)}
+            log(folder, {**line, "seconds": seconds})
         tell(trainer.step, loss)
-    trainer.save(folder / CHECKPOINT)
-    if trainer.step < trainer.plan.steps:
+        return False
+
+    if not trainer.run(folder, should_stop, each, checkpoint_seconds):
         return False
     save_adapter(folder / ADAPTER, rounded(trainer.facts, trainer.model.adapter))
     return True

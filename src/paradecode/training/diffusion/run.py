@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from paradecode.measure.statistics import Interval
 from paradecode.measure.tasks.tasks import TASKS
 from paradecode.training.diffusion.evaluation import decoder_of, exact_match
-from paradecode.training.diffusion.training import Trainer
+from paradecode.training.diffusion.training import TinyTraining
+from paradecode.training.running import LOSSES, log
 
-CHECKPOINT, LOG, MODEL, EXACT = "checkpoint.pt", "log.jsonl", "model", "exact_match.json"
-LOSSES = 20
-"""Steps whose losses are averaged for the log."""
+MODEL, EXACT = "model", "exact_match.json"
 
 
 @dataclass(frozen=True)
-class Variant:
+class PlainDecoding:
     """A way of plain decoding that is evaluated; ``block`` 0 is the whole canvas."""
 
     name: str
@@ -31,13 +28,13 @@ class Variant:
 
 
 VARIANTS = (
-    Variant("static(1)"), Variant("left to right", order="left"),
-    Variant("block 8", block=8), Variant("block 32", block=32),
+    PlainDecoding("static(1)"), PlainDecoding("left to right", order="left"),
+    PlainDecoding("block 8", block=8), PlainDecoding("block 32", block=32),
 )  # fmt: skip
 
 
 def train(
-    trainer: Trainer,
+    trainer: TinyTraining,
     folder: Path,
     *,
     should_stop: Callable[[], bool],
@@ -60,41 +57,28 @@ def train(
         Whether the plan is done.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    losses: list[float] = []
-    saved = time.monotonic()
-    while trainer.step < trainer.plan.steps and not should_stop():
-        losses = [*losses[1 - LOSSES :], trainer.advance()]
-        loss, exact = sum(losses) / len(losses), None
-        if trainer.step % every == 0 or time.monotonic() - saved > checkpoint_seconds:
-            trainer.save(folder / CHECKPOINT)
-            saved = time.monotonic()
-        if trainer.step % every == 0:
+
+    def each(loss: float) -> bool:
+        exact, due = None, trainer.step % every == 0
+        if due:
             decode = decoder_of(trainer.average)
             exact = exact_match(decode, trainer.tokenizer, TASKS, instances, trainer.device)
-        if exact is not None or trainer.step % LOSSES == 0:
-            _log(folder / LOG, trainer, loss, exact)
+        if due or trainer.step % LOSSES == 0:
+            seconds = round(trainer.seconds, 1)
+            line = {"step": trainer.step, "cpu_seconds": seconds, "loss": round(loss, 4)}
+            shares = {name: round(share.value, 3) for name, share in (exact or {}).items()}
+            log(folder, line if exact is None else {**line, "exact": shares})
         tell(trainer.step, loss, exact)
-    trainer.save(folder / CHECKPOINT)
-    if trainer.step < trainer.plan.steps:
+        return due
+
+    if not trainer.run(folder, should_stop, each, checkpoint_seconds):
         return False
     trainer.export(folder / MODEL)
     return True
 
 
-def _log(path: Path, trainer: Trainer, loss: float, exact: dict[str, Interval] | None) -> None:
-    line: dict[str, Any] = {
-        "step": trainer.step,
-        "cpu_seconds": round(trainer.seconds, 1),
-        "loss": round(loss, 4),
-    }
-    if exact is not None:
-        line["exact"] = {name: round(share.value, 3) for name, share in exact.items()}
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")
-
-
 def evaluate(
-    trainer: Trainer, folder: Path, variants: Sequence[Variant], instances: int = 200
+    trainer: TinyTraining, folder: Path, variants: Sequence[PlainDecoding], instances: int = 200
 ) -> dict[str, dict[str, Interval]]:
     """Exact match of each variant on each task; also written to EXACT in the folder."""
     results = {

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict, dataclass
 from itertools import repeat
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
-from paradecode.core.errors import InvalidInput, InvalidModel
+from paradecode.core.errors import InvalidInput
 from paradecode.measure.tasks.tasks import TASKS
 from paradecode.training.diffusion.data import ROWS_TOGETHER, Pack, packs
 from paradecode.training.diffusion.model import TinyModel, save_model, tiny_config
 from paradecode.training.diffusion.muon import Muon
 from paradecode.training.diffusion.objectives import diffusion_loss, next_token_loss
 from paradecode.training.diffusion.vocabulary import build_tokenizer, save_tokenizer, spaced_words
+from paradecode.training.running import Training, check_same, load_checkpoint, readable
 
 OBJECTIVES = ("diffusion", "autoregressive")
 HARD = {"addition": 2.0, "word-problem": 4.0, "sort": 1.5, "recall": 1.5, "shuffle": 1.5}
@@ -29,7 +29,7 @@ HARD = {"addition": 2.0, "word-problem": 4.0, "sort": 1.5, "recall": 1.5, "shuff
 
 
 @dataclass(frozen=True)
-class Plan:
+class DiffusionPlan:
     """Everything that the weights depend on.
 
     Attributes:
@@ -75,7 +75,7 @@ class Plan:
         return min(1.0, (step + 1) / (self.warmup + 1), left)
 
 
-class Trainer:
+class TinyTraining(Training):
     """A model on its way.
 
     Args:
@@ -91,9 +91,9 @@ class Trainer:
         model, average: the weights being trained, and their average.
     """
 
-    def __init__(self, plan: Plan, device: torch.device, workers: int = 1) -> None:
+    def __init__(self, plan: DiffusionPlan, device: torch.device, workers: int = 1) -> None:
         self.plan, self.device = plan, device
-        self.step, self.seconds = 0, 0.0
+        self.steps, self.seconds = plan.steps, 0.0
         self.tokenizer = build_tokenizer()
         self.shares = {task.name: HARD.get(task.name, 1.0) for task in TASKS}
         config = tiny_config(
@@ -169,9 +169,8 @@ class Trainer:
         for mean, now in zip(self.average.parameters(), self.model.parameters()):
             mean.lerp_(now, 1 - decay)
 
-    def save(self, path: Path) -> None:
-        """Write a checkpoint; a crash leaves the old one or the new one, never half of one."""
-        state = {
+    def state(self) -> dict[str, Any]:
+        return {
             "plan": asdict(self.plan),
             "step": self.step,
             "seconds": self.seconds,
@@ -179,13 +178,11 @@ class Trainer:
             "average": self.average.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer, _ in self.optimizers],
         }
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(".part")
-        torch.save(state, part)
-        os.replace(part, path)
 
     @classmethod
-    def load(cls, path: Path, plan: Plan, device: torch.device, workers: int = 1) -> Trainer:
+    def load(
+        cls, path: Path, plan: DiffusionPlan, device: torch.device, workers: int = 1
+    ) -> TinyTraining:
         """Go on from a checkpoint.
 
         Args:
@@ -195,16 +192,14 @@ class Trainer:
             InvalidModel: the file is damaged or not a checkpoint.
             InvalidInput: it belongs to another plan.
         """
-        with _readable(path):
-            state = torch.load(path, map_location=device, weights_only=True)
-            before, step = Plan(**state["plan"]), int(state["step"])
-        for name, value in asdict(plan).items():
-            begun = getattr(before, name)
-            falling = step > plan.warmup and min(before.rate(step), plan.rate(step)) < 1
-            if value != begun and (name != "steps" or falling):
-                raise InvalidInput(name, value, f"{path} was begun with {begun}")
+        state = load_checkpoint(path, device)
+        with readable(path):
+            before, step = DiffusionPlan(**state["plan"]), int(state["step"])
+        falling = step > plan.warmup and min(before.rate(step), plan.rate(step)) < 1
+        now = {n: v for n, v in asdict(plan).items() if n != "steps" or falling}
+        check_same(path, now, asdict(before), "")
         trainer = cls(plan, device, workers)
-        with _readable(path):
+        with readable(path):
             trainer.model.load_state_dict(state["model"])
             trainer.average.load_state_dict(state["average"])
             for (optimizer, _), saved in zip(trainer.optimizers, state["optimizers"]):
@@ -217,13 +212,3 @@ class Trainer:
         folder.mkdir(parents=True, exist_ok=True)
         save_model(self.average, folder)
         save_tokenizer(self.tokenizer, folder)
-
-
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:  # Unpicklers raise anything.
-        raise InvalidModel(
-            "checkpoint", str(path), f"it cannot be read ({error}); remove it to begin anew"
-        ) from None

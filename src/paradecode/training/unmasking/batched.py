@@ -65,13 +65,16 @@ class BatchedModel:
         """[B, T, D]: row p becomes the state that is about position p, in models that shift."""
         return torch.cat([states[:, :1], states[:, :-1]], 1) if self.config.shift else states
 
+    def groups(self, places: Tensor) -> Tensor:
+        """int64 [T]: a row sees rows of its own group and of lower ones."""
+        sizes = {"full": len(places), "causal": 1}
+        return places // sizes.get(self.config.attention, self.config.block_length)
+
     def seen(self, places: Tensor) -> Tensor:
         """bool [T, T]: which rows each row sees."""
         c = self.config
-        block = c.block_length if c.attention == "block" else 1
-        seen = places[None, :] // block <= places[:, None] // block
-        if c.attention == "full":
-            seen = torch.ones_like(seen)
+        groups = self.groups(places)
+        seen = groups[None, :] <= groups[:, None]
         if c.sliding_window:
             seen = seen & (places[None, :] > places[:, None] - c.sliding_window)
         return seen

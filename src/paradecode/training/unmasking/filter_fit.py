@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from paradecode.backends.torch.network import compute, run_networks
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.canvas.unmask_filter import UnmaskFilter
+from paradecode.methods.canvas.networks import UnmaskFilter
 from paradecode.training.acceptance.metrics import Quality, quality, split
 from paradecode.training.unmasking.filter_samples import FilterSamples
 from paradecode.training.unmasking.workload import Progress
@@ -79,20 +80,21 @@ def fit_filter(
     generator = torch.Generator().manual_seed(settings.seed)
     block = samples.final.shape[1]
     width = settings.width or block
-    shapes = ((block, width), (width,), (width, block), (block,))
-    parameters = []
-    for shape in shapes:
-        bound = (block if shape[-1] == width else width) ** -0.5
+    facts = {"block": block, "width": width}
+    steps = UnmaskFilter.steps(facts)[:-1]  # Up to the log-odds.
+    weights = {}
+    for name, shape in UnmaskFilter.shapes(facts).items():
+        bound = (block if name.endswith("1") else width) ** -0.5
         tensor = torch.empty(shape).uniform_(-bound, bound, generator=generator)
-        parameters.append(tensor.requires_grad_())
-    w1, b1, w2, b2 = parameters
+        weights[name] = tensor.requires_grad_()
+    parameters = [*weights.values()]
 
     def loss(part: np.ndarray) -> torch.Tensor:
         x, final, counts = (
             torch.from_numpy(each[part])
             for each in (samples.confidence, samples.final, samples.judged)
         )
-        logits = functional.relu(x @ w1 + b1) @ w2 + b2
+        logits = compute(steps, {"confidence": x}, weights)
         losses = functional.binary_cross_entropy_with_logits(logits, final, reduction="none")
         return (losses * counts).sum() / counts.sum()
 
@@ -108,7 +110,8 @@ def fit_filter(
             if now < best:
                 best, kept = now, [tensor.detach().clone() for tensor in parameters]
             progress(epoch + 1, settings.epochs)
-    trained = UnmaskFilter(*(tensor.numpy() for tensor in kept))
+    tensors = {name: tensor.numpy() for name, tensor in zip(weights, kept, strict=True)}
+    trained = UnmaskFilter(facts, tensors)
     return trained, _report(trained, samples, train, held, float(rates[0]))
 
 
@@ -117,11 +120,13 @@ def _report(
 ) -> FilterReport:
     judged = samples.judged[held] > 0
     truth = samples.final[held][judged]
+    given = [{"confidence": samples.confidence[held]}]
+    predicted = run_networks(trained.network, given, torch.device("cpu"))[0]
     return FilterReport(
         training=int(train.sum()),
         held_out=int(held.sum()),
         rate=float(truth.mean()),
-        filter=quality(trained.predict(samples.confidence[held])[judged], truth),
+        filter=quality(predicted[judged], truth),
         confidence=quality(samples.confidence[held][judged], truth),
         constant=quality(np.full(len(truth), rate), truth),
     )

@@ -14,21 +14,19 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.errors import InvalidInput
 from paradecode.llm import LLM
 from paradecode.methods.canvas.blocks.fixed import FixedBlocks
 from paradecode.methods.canvas.caches.none import NoCache
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.loop import Unmask
 from paradecode.methods.canvas.policies.base import Policy
+from paradecode.methods.canvas.policies.learn2pd import DECIDED_INPUT
 from paradecode.methods.canvas.policies.static import Static
-from paradecode.methods.canvas.unmask_filter import DECIDED
 from paradecode.methods.canvas.view import Decision, View
-from paradecode.methods.tensor_file import checked, load_tensors, save_tensors
+from paradecode.training.samples import expect, load_samples, save_samples
 from paradecode.training.unmasking.workload import Progress, Workload, decode_all
 
 KIND = "unmask filter samples 1"
-FIELD = "--samples"
 
 Array = NDArray[np.float32]
 
@@ -54,7 +52,7 @@ class FilterSamples:
 
 
 @dataclass
-class Recorded(Policy):
+class KeptCanvas(Policy):
     """A policy that keeps the canvas it works on."""
 
     base: Policy
@@ -71,7 +69,7 @@ class Recorded(Policy):
 
 
 @dataclass
-class Oracle(Policy):
+class ReferenceOracle(Policy):
     """Commits what the model already proposes as the reference has it; keeps what it saw.
 
     Where it finds nothing it writes the reference's token at the most confident position (the paper
@@ -93,7 +91,7 @@ class Oracle(Policy):
         judged = view.eligible & ~self.reference.masked[view.positions]
         right = judged & (view.proposals == tokens)
         seen = np.zeros((3, self.block), np.float32)
-        seen[0] = DECIDED
+        seen[0] = DECIDED_INPUT
         seen[:, view.positions - view.window.start] = view.confidence, right, judged
         self.rows.append(seen)
         if right.any():
@@ -112,9 +110,9 @@ def record_filter_samples(
     def loop(policy: Policy) -> Unmask:
         return Unmask(policy, FixedBlocks(), NoCache(), block_length=block)
 
-    plain = [Recorded(Static()) for _ in prompts]
+    plain = [KeptCanvas(Static()) for _ in prompts]
     decode_all(llm, prompts, lambda n: loop(plain[n]), params, lambda d, _: progress(d, 2 * count))
-    oracles = [Oracle(each.canvas, block) for each in plain]
+    oracles = [ReferenceOracle(each.canvas, block) for each in plain]
     decode_all(
         llm, prompts, lambda n: loop(oracles[n]), params,
         lambda d, _: progress(count + d, 2 * count),
@@ -130,17 +128,14 @@ def _stacked(found: Sequence[list[Array]], block: int) -> FilterSamples:
 
 def save_filter_samples(path: Path, samples: FilterSamples, digest: str) -> None:
     """Keep samples under the digest of the workload they come from."""
-    save_tensors(path, KIND, {"workload": digest}, vars(samples))
+    save_samples(path, KIND, digest, vars(samples))
 
 
 def load_filter_samples(path: Path, digest: str, block: int) -> FilterSamples:
     """Samples of the same workload; raises InvalidInput for others, or a damaged file."""
-    name = str(path)
-    facts, tensors = load_tensors(name, KIND, FIELD)
-    if facts.get("workload") != digest:
-        raise InvalidInput(FIELD, name, "it is of another workload: name a new file")
+    _, tensors = load_samples(path, KIND, digest)
     count = len(tensors["prompt"]) if tensors.get("prompt", np.empty(())).ndim == 1 else 0
     whole = (count, block)
-    shapes = {"confidence": whole, "final": whole, "judged": whole, "prompt": (count,)}
-    checked(FIELD, name, tensors, shapes)
+    expect(path, tensors,
+           {"confidence": whole, "final": whole, "judged": whole, "prompt": (count,)})  # fmt: skip
     return FilterSamples(**tensors)

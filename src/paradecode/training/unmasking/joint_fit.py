@@ -10,10 +10,11 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from paradecode.backends.torch.model import rotate
+from paradecode.backends.torch.network import compute
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.canvas.joint_layer import EPSILON, THETA, JointLayer, shapes
-from paradecode.methods.tensor_file import MOST_BYTES
+from paradecode.core.network import Step
+from paradecode.methods.canvas.networks import JointLayer
+from paradecode.models.tensor_file import MOST_BYTES
 from paradecode.training.acceptance.metrics import split
 from paradecode.training.unmasking.batched import BatchedModel
 from paradecode.training.unmasking.trajectories import OUTSIDE, PROMPT, Trajectories
@@ -46,7 +47,7 @@ class JointSettings:
 
 
 @dataclass(frozen=True)
-class Divergence:
+class LayerDivergence:
     """Mean over masked positions of KL(the model on the true canvas || prediction), in nats.
 
     Attributes:
@@ -71,51 +72,31 @@ class JointReport:
     training: int
     held_out: int
     parameters: int
-    one: Divergence
-    all: Divergence
+    one: LayerDivergence
+    all: LayerDivergence
 
 
-class _Layer:
-    """The arithmetic of :class:`JointLayer`, with gradients."""
-
-    def __init__(self, facts: dict[str, int], model: BatchedModel, seed: int) -> None:
-        self.facts, self.model = facts, model
-        generator = torch.Generator().manual_seed(seed)
-        self.tensors: dict[str, Tensor] = {}
-        for name, shape in shapes(facts).items():
-            tensor = torch.randn(shape, generator=generator) * shape[0] ** -0.5
-            if len(shape) == 1:
-                tensor = torch.ones(shape)
-            elif name == "table":  # The embeddings, projected; a random matrix keeps distances.
-                embedding = model.parameters["embed"].cpu()
-                size = embedding.shape[1]
-                matrix = torch.randn(size, shape[1], generator=generator) * size**-0.5
-                tensor = F.rms_norm(embedding, (size,)) @ matrix
-            elif name == "out":  # It begins as the identity: the states as they are.
-                tensor = torch.zeros(shape)
-            self.tensors[name] = tensor.to(model.device).requires_grad_()
-
-    def __call__(self, tokens: Tensor, states: Tensor, seen: Tensor) -> Tensor:
-        """int64 [B, T], float32 [B, T, D], bool [B, T, T] -> float32 [B, T, D]."""
-        t, heads = self.tensors, self.facts["heads"]
-        scale = (states.square().mean(-1, keepdim=True) + EPSILON).sqrt()
-        x = t["table"][tokens] + (states / scale) @ t["state"]
-        h = _unit(x) * t["attn_norm"]
-        q, k, v = ((h @ t[name]).unflatten(-1, (heads, -1)) for name in "qkv")
-        size = q.shape[-1]
-        places = torch.arange(x.shape[1], dtype=torch.float64)
-        angle = places[:, None] * THETA ** -(torch.arange(0, size, 2, dtype=torch.float64) / size)
-        cos, sin = (a.float().to(x.device)[None, :, None] for a in (angle.cos(), angle.sin()))
-        q, k, v = (a.transpose(1, 2) for a in (rotate(q, cos, sin), rotate(k, cos, sin), v))
-        mixed = F.scaled_dot_product_attention(q, k, v, seen[:, None])
-        x = x + mixed.transpose(1, 2).flatten(2) @ t["o"]
-        h = _unit(x) * t["mlp_norm"]
-        x = x + (F.silu(h @ t["gate"]) * (h @ t["up"])) @ t["down"]
-        return states + scale * ((_unit(x) * t["out_norm"]) @ t["out"])
+Layer = tuple[tuple[Step, ...], dict[str, Tensor]]
+"""Steps and weights."""
 
 
-def _unit(x: Tensor) -> Tensor:
-    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + EPSILON)
+def _start(facts: dict[str, int], model: BatchedModel, seed: int) -> dict[str, Tensor]:
+    """The weights of a layer that leaves the states as they are."""
+    generator = torch.Generator().manual_seed(seed)
+    tensors: dict[str, Tensor] = {}
+    for name, shape in JointLayer.shapes(facts).items():
+        tensor = torch.randn(shape, generator=generator) * shape[0] ** -0.5
+        if len(shape) == 1:
+            tensor = torch.ones(shape)
+        elif name == "table":  # The embeddings, projected; a random matrix keeps distances.
+            embedding = model.parameters["embed"].cpu()
+            size = embedding.shape[1]
+            matrix = torch.randn(size, shape[1], generator=generator) * size**-0.5
+            tensor = F.rms_norm(embedding, (size,)) @ matrix
+        elif name == "out":
+            tensor = torch.zeros(shape)
+        tensors[name] = tensor.to(model.device).requires_grad_()
+    return tensors
 
 
 def fit_joint(
@@ -141,37 +122,36 @@ def fit_joint(
             "samples", f"{len(made)} texts, {int(long.sum())} of enough tokens",
             f"log at least {2 * FEWEST}: give more prompts, or a smaller depth",
         )  # fmt: skip
-    layer = _Layer(facts, model, settings.seed)
+    steps, layer = JointLayer.steps(facts), _start(facts, model, settings.seed)
     random = np.random.default_rng(settings.seed)
     weights = np.exp(0.5 ** np.arange(settings.depth))
-    optimizer = torch.optim.AdamW(layer.tensors.values(), settings.rate, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(layer.values(), settings.rate, weight_decay=0.0)
     best, kept = np.inf, dict[str, Tensor]()
     for step in range(settings.steps + 1):
         if step % max(1, settings.steps // CHECKS) == 0 or step == settings.steps:
-            found = _measured(layer, model, made, checked, settings.depth, settings.batch)
+            found = _measured((steps, layer), model, made, checked, settings.depth, settings.batch)
             if found.layer < best:  # At first the layer is the identity: that is to be beaten.
                 best = found.layer
-                kept = {name: tensor.detach().clone() for name, tensor in layer.tensors.items()}
+                kept = {name: tensor.detach().clone() for name, tensor in layer.items()}
         if step == settings.steps:
             break
         for group in optimizer.param_groups:
             group["lr"] = settings.rate * min(1.0, (step + 1) / 25)
         depth = 1 + int(random.choice(settings.depth, p=weights / weights.sum()))
         rows = random.choice(train, settings.batch)
-        loss, _ = _divergence(layer, model, made, rows, depth, random)
+        loss, _ = _divergence((steps, layer), model, made, rows, depth, random)
         optimizer.zero_grad()
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(layer.tensors.values(), 1.0)
+        torch.nn.utils.clip_grad_norm_(layer.values(), 1.0)
         optimizer.step()
         progress(step + 1, settings.steps)
-    layer.tensors = kept
     tensors = {name: tensor.cpu().numpy() for name, tensor in kept.items()}
     report = JointReport(
         training=len(train),
         held_out=len(held),
         parameters=sum(tensor.size for tensor in tensors.values()),
-        one=_measured(layer, model, made, held, 1, settings.batch),
-        all=_measured(layer, model, made, held, settings.depth, settings.batch),
+        one=_measured((steps, kept), model, made, held, 1, settings.batch),
+        all=_measured((steps, kept), model, made, held, settings.depth, settings.batch),
     )
     return JointLayer(facts, tensors), report
 
@@ -186,7 +166,7 @@ def _facts(model: BatchedModel, settings: JointSettings) -> dict[str, int]:
         "vocab_size": c.vocab_size, "hidden_size": c.hidden_size, "width": width, "heads": heads,
         "inner": 2 * width,
     }  # fmt: skip
-    size = 4 * sum(int(np.prod(shape)) for shape in shapes(facts).values())
+    size = 4 * sum(int(np.prod(shape)) for shape in JointLayer.shapes(facts).values())
     if size > MOST_BYTES:
         raise InvalidInput(
             "--width", width, f"the file would have {size} bytes: give a smaller one"
@@ -195,7 +175,7 @@ def _facts(model: BatchedModel, settings: JointSettings) -> dict[str, int]:
 
 
 def _divergence(
-    layer: _Layer,
+    layer: Layer,
     model: BatchedModel,
     made: Trajectories,
     rows: NDArray[np.integer],
@@ -220,12 +200,15 @@ def _divergence(
         stale = model.about(model.states(canvas(begin), inside))
         truth = model.about(model.states(canvas(begin + depth), inside))
     places = torch.arange(width, device=model.device)
-    seen = model.seen(places)[None] & inside[:, None, :]
-    seen[:, :, : int(model.config.shift)] = False  # No row is about the first position.
-    seen = seen | torch.eye(width, dtype=torch.bool, device=model.device)
+    groups = model.groups(places).repeat(len(rows), 1)
+    groups[~inside] = width  # Seen by nobody, as the first position if no row is about it.
+    groups[:, : int(model.config.shift)] = width
+    given = {"positions": places.repeat(len(rows), 1), "groups": groups}
+    steps, tensors = layer
     states = stale
     for told in range(1, depth + 1):
-        states = layer(canvas(begin + told), states, seen)
+        known = {"tokens": canvas(begin + told), "states": states}
+        states = compute(steps, {**known, **given}, tensors)
     masked = torch.from_numpy((step >= begin + depth) & (step >= 0)).to(model.device)
     with torch.no_grad():
         wanted = model.logits(truth[masked]).log_softmax(-1)
@@ -242,16 +225,16 @@ def _kl(wanted: Tensor, found: Tensor) -> Tensor:
 
 @torch.no_grad()
 def _measured(
-    layer: _Layer,
+    layer: Layer,
     model: BatchedModel,
     made: Trajectories,
     held: NDArray[np.integer],
     depth: int,
     batch: int,
-) -> Divergence:
+) -> LayerDivergence:
     """Every held-out trajectory four times, at places that are always the same."""
     random, found = np.random.default_rng(0), []
     for rows in np.array_split(np.tile(held, 4), -(-4 * len(held) // batch)):
         pair = _divergence(layer, model, made, rows, depth, random)
         found.append([float(each) for each in pair])
-    return Divergence(*np.mean(found, axis=0).tolist())
+    return LayerDivergence(*np.mean(found, axis=0).tolist())

@@ -16,11 +16,10 @@ from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.loop import Unmask
 from paradecode.methods.canvas.policies.static import Static
 from paradecode.methods.canvas.view import Decision, View
-from paradecode.methods.tensor_file import checked, load_tensors, save_tensors
+from paradecode.training.samples import FIELD, expect, load_samples, save_samples
 from paradecode.training.unmasking.workload import Progress, Workload, decode_all
 
 KIND = "trajectories 1"
-FIELD = "--samples"
 MASKED = -1
 """In ``Trajectories.step``: never decided, as the text ended before it."""
 PROMPT = -2
@@ -47,7 +46,7 @@ class Trajectories:
 
 
 @dataclass
-class Recorded(Static):
+class RecordedSteps(Static):
     """Static decoding that remembers when each position was decided."""
 
     def start(self, canvas: Canvas) -> None:
@@ -65,7 +64,7 @@ def record_trajectories(
 ) -> Trajectories:
     """Decode a workload with one token a forward, in blocks of ``block`` positions."""
     prompts = workload.encoded(llm)
-    policies = [Recorded() for _ in prompts]
+    policies = [RecordedSteps() for _ in prompts]
 
     def loop(number: int) -> Unmask:
         return Unmask(policies[number], FixedBlocks(), NoCache(), block_length=block)
@@ -81,20 +80,17 @@ def record_trajectories(
 
 def save_trajectories(path: Path, made: Trajectories, digest: str) -> None:
     """Keep trajectories under the digest of the workload they come from."""
-    save_tensors(path, KIND, {"workload": digest}, vars(made))
+    save_samples(path, KIND, digest, vars(made))
 
 
 def load_trajectories(path: Path, digest: str, vocab_size: int) -> Trajectories:
     """Trajectories of the same workload; raises InvalidInput for others, or a damaged file."""
-    name = str(path)
-    facts, tensors = load_tensors(name, KIND, FIELD)
-    if facts.get("workload") != digest:
-        raise InvalidInput(FIELD, name, "it is of another workload: name a new file")
+    _, tensors = load_samples(path, KIND, digest)
     shape = tensors["tokens"].shape if "tokens" in tensors else ()
-    checked(FIELD, name, tensors, {"tokens": shape, "step": shape})
+    expect(path, tensors, {"tokens": shape, "step": shape})
     tokens, step = tensors["tokens"], tensors["step"]
     sound = len(shape) == 2 and (tokens % 1 == 0).all() and (step % 1 == 0).all()
     known = (tokens >= 0) & (tokens < vocab_size) & (step >= OUTSIDE)
     if not sound or not (known & (step < shape[-1])).all():
-        raise InvalidInput(FIELD, name, "it is damaged: name a new file")
+        raise InvalidInput(FIELD, str(path), "it is damaged: name a new file")
     return Trajectories(tokens, step)

@@ -16,8 +16,7 @@ from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Limits
 from paradecode.llm import LLM
 from paradecode.measure.answers import is_right
-from paradecode.measure.cases import Cases, Progress, measure_cases, units_of
-from paradecode.measure.play import Unit
+from paradecode.measure.cases import Cases, Progress, measure_cases
 from paradecode.measure.prompts import (
     Conversation,
     Item,
@@ -28,6 +27,7 @@ from paradecode.measure.prompts import (
 from paradecode.measure.provenance import digest
 from paradecode.measure.quality import OutputScorer, distinct_outputs
 from paradecode.measure.results import ItemInfo, OutputKey, Results, Score
+from paradecode.measure.turns import Unit, units_of
 from paradecode.methods.choice import PLAIN_DECODERS
 from paradecode.methods.registry import Spec, parse
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paradecode.core.errors import InvalidInput
-from paradecode.measure.prompt_sources import read_text
-from paradecode.measure.prompts import load_prompts
+from paradecode.measure.prompts import load_prompts, read_text
 from paradecode.measure.suites.load.plan import OfferedLoad
 
 TEXT_TOKENS = 128

@@ -11,9 +11,8 @@ from typing import Any
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
 from paradecode.llm import LLM
-from paradecode.measure.cases import Cases, Progress, measure_cases, units_of
+from paradecode.measure.cases import Cases, Progress, measure_cases
 from paradecode.measure.charts.style import can_draw
-from paradecode.measure.play import Unit
 from paradecode.measure.prompts import Item
 from paradecode.measure.provenance import digest
 from paradecode.measure.result_files import write_results
@@ -30,6 +29,7 @@ from paradecode.measure.suites.parallel.summary import MethodSummary
 from paradecode.measure.suites.parallel.verdicts import TargetVerdict
 from paradecode.measure.tasks.task import Task, TaskInstance
 from paradecode.measure.tasks.tasks import BY_NAME, TASKS
+from paradecode.measure.turns import Unit, units_of
 from paradecode.methods.registry import parse
 
 DEFAULT_MODEL = "paradecode/tiny-diffusion"

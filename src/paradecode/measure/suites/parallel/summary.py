@@ -16,7 +16,6 @@ from paradecode.measure.statistics import (
 )
 from paradecode.measure.suites.parallel.methods import REFERENCE, plain_of
 
-COSTS = ("forwards", "deciding", "rows", "seconds")
 Batch = tuple[str, ...]
 """Ids of the items that were decoded together."""
 
@@ -30,6 +29,10 @@ class BatchCost:
     deciding: float
     rows: float
     seconds: float
+
+    def a_token(self, name: str) -> tuple[float, float]:
+        """Tokens, and what they cost: columns of a ratio."""
+        return self.tokens, getattr(self, name)
 
 
 @dataclass(frozen=True)
@@ -130,16 +133,17 @@ def compared(one: MethodRecords, other: MethodRecords) -> MethodComparison | Non
     units = [unit for unit in one.costs if unit in other.costs]
     if not items or not units:
         return None
-    (mine, own), (theirs, others) = (_columns([of.costs[unit] for unit in units])
-                                     for of in (one, other))  # fmt: skip
+    costs = [(one.costs[unit], other.costs[unit]) for unit in units]
     pairs = [(one.answers[item], other.answers[item]) for item in items]
     return MethodComparison(
         items=len(items),
         gain=gain([(bool(a.right), bool(b.right)) for a, b in pairs]),
         identical=sum(a.token_ids == b.token_ids for a, b in pairs),
         **{
-            name: interval([mine, own[name], theirs, others[name]], ratio_of_ratios)
-            for name in COSTS
+            name: interval(
+                [(*a.a_token(name), *b.a_token(name)) for a, b in costs], ratio_of_ratios
+            )
+            for name in ("forwards", "deciding", "rows", "seconds")
         },
     )
 
@@ -148,16 +152,16 @@ def figures(one: MethodRecords, ids: set[str]) -> MethodFigures:
     """Figures of the batches whose items are all among ``ids``."""
     units = [unit for unit in one.costs if ids.issuperset(unit)]
     answers = [one.answers[item] for unit in units for item in unit]
-    tokens, costs = _columns([one.costs[unit] for unit in units])
+    costs = [one.costs[unit] for unit in units]
     right = sum(bool(answer.right) for answer in answers)
     return MethodFigures(
         right=right,
         items=len(answers),
         exact=wilson(right, len(answers)),
-        per_forward=interval([tokens, costs["forwards"]], ratio),
-        per_deciding=interval([tokens, costs["deciding"]], ratio),
-        rows=sum(costs["rows"]) / max(sum(tokens), 1),
-        per_second=interval([tokens, costs["seconds"]], ratio),
+        per_forward=interval([cost.a_token("forwards") for cost in costs], ratio),
+        per_deciding=interval([cost.a_token("deciding") for cost in costs], ratio),
+        rows=sum(cost.rows for cost in costs) / max(sum(cost.tokens for cost in costs), 1),
+        per_second=interval([cost.a_token("seconds") for cost in costs], ratio),
     )
 
 
@@ -178,12 +182,6 @@ def _cost(records: Sequence[Record]) -> BatchCost:
         rows=sum(each.rows for each in counts),
         seconds=sum(record.wall_seconds for record in records),
     )
-
-
-def _columns(costs: Sequence[BatchCost]) -> tuple[list[float], dict[str, list[float]]]:
-    """Tokens of each batch, and its costs by name."""
-    tokens = [cost.tokens for cost in costs]
-    return tokens, {name: [getattr(cost, name) for cost in costs] for name in COSTS}
 
 
 def _summary(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.logits import Logits
+from paradecode.core.request import Apply
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.view import Decision, View
 
@@ -41,6 +42,11 @@ class Policy:
     def fuse(self, logits: Logits, positions: NDArray[np.int64]) -> Logits:
         """Change the logits [K, V] about ``positions`` [K] before tokens are chosen from them."""
         return logits
+
+    def prepare(self, view: View) -> Generator[Apply, Any, None]:
+        """Run the networks that :meth:`decide` needs for this view."""
+        return
+        yield  # Makes it a generator.
 
     def decide(self, view: View) -> Decision:
         """What to do after a forward."""

@@ -14,7 +14,7 @@ import numpy as np
 from paradecode.core.decoder import Steps
 from paradecode.core.sequence import Sequence
 from paradecode.methods.canvas.branches import MOST_ROWS, instead, run_branches
-from paradecode.methods.canvas.loop import Unmask, forced
+from paradecode.methods.canvas.loop import Unmask, decided
 from paradecode.methods.canvas.method import policy
 from paradecode.methods.canvas.policies.base import Policy
 from paradecode.methods.canvas.view import Decision, Marks, View
@@ -34,7 +34,7 @@ class TryTokens(Unmask):
             if view is None:
                 view = yield from self.look(*self.plan())
             view = self.narrow(view)
-            decision = forced(view, self.policy.decide(view))
+            decision = yield from decided(self.policy, view)
             self.commit(view, decision, show=False)
             after, row = None, self.policy.explored
             if row is not None and canvas.edge < canvas.end:

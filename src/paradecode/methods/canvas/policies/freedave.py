@@ -5,7 +5,7 @@ Longer than other policies: the paper is about the loop, which drafts canvases a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from paradecode.core.decoder import Guarantee, Steps
 from paradecode.core.logits import Logits
+from paradecode.core.request import Apply
 from paradecode.core.sequence import Sequence
 from paradecode.methods.canvas.branches import MOST_ROWS, instead, run_branches
 from paradecode.methods.canvas.canvas import Canvas
-from paradecode.methods.canvas.loop import Unmask, apply, forced
+from paradecode.methods.canvas.loop import Unmask, apply, decided
 from paradecode.methods.canvas.method import policy
 from paradecode.methods.canvas.view import Decision, View, Window
 from paradecode.methods.canvas.wrapper import Wrapper
@@ -65,7 +66,8 @@ class DraftAndVerify(Unmask):
                 drafts = yield from self._compute(window, view)
                 seen = drafts[0]
             view = self.narrow(self.read(window, seen.refresh, seen.positions, seen.logits))
-            self.commit(view, shortened(view, forced(view, self.policy.decide(view)), drafts))
+            decision = yield from decided(self.policy, view)
+            self.commit(view, shortened(view, decision, drafts))
 
     def _compute(self, window: Window, last: View | None) -> Any:
         """Run the forward of the canvas, and of those that are expected to follow it."""
@@ -76,7 +78,7 @@ class DraftAndVerify(Unmask):
             window = replace(window, end=end)
         plan = self.cache.plan(canvas, window)
         count = min(steps, MOST_ROWS // int(plan.rows.sum()))
-        guesses = self._guesses(last, count - 1) if last is not None else []
+        guesses = (yield from self._guesses(last, count - 1)) if last is not None else []
         forward, positions = self.ask(window, plan)
         canvases, asked, forwards = [canvas.copy()], [positions], [forward]
         for guess in guesses:
@@ -89,7 +91,7 @@ class DraftAndVerify(Unmask):
         self.store(plan)
         return [Foreseen(*each, plan.refresh) for each in zip(canvases, asked, logits, strict=True)]
 
-    def _guesses(self, last: View, count: int) -> list[Canvas]:
+    def _guesses(self, last: View, count: int) -> Generator[Apply, Any, list[Canvas]]:
         """The next canvases, if the predictions of the last view still held."""
         canvas, blocks, commits = deepcopy((self.canvas, self.blocks, self.policy))
         found: list[Canvas] = []
@@ -98,7 +100,7 @@ class DraftAndVerify(Unmask):
             if not stale.eligible.any():
                 break
             stale = stale.within(blocks.narrow(stale))
-            decision = replace(forced(stale, commits.decide(stale)), truncate=None)
+            decision = replace((yield from decided(commits, stale)), truncate=None)
             apply(canvas, stale, decision)
             blocks.after(stale, decision)
             found.append(canvas.copy())

@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from paradecode.core.decoder import Steps
 from paradecode.core.errors import InvalidInput
-from paradecode.core.request import Forward, Reply, Store
+from paradecode.core.request import Apply, Forward, Reply, Store
 from paradecode.core.sequence import Sequence
-from paradecode.methods.canvas.canvas import Canvas
-from paradecode.methods.canvas.joint_layer import open_layer
 from paradecode.methods.canvas.loop import Unmask
 from paradecode.methods.canvas.method import policy
+from paradecode.methods.canvas.networks import JointLayer
 from paradecode.methods.canvas.policies.base import Policy
 from paradecode.methods.canvas.policies.static import SCORES
 from paradecode.methods.canvas.view import Decision, View
@@ -45,6 +43,8 @@ class OneByOne(Unmask):
             about = forward.positions + int(canvas.shift)
             states = reply.hidden[last][about < canvas.end]
             about = about[about < canvas.end]
+            # Rows see what the model's own attention would let them see.
+            places = {"positions": about, "groups": about // (canvas.block or canvas.end)}
             for turn in range(self.policy.tokens):
                 view = self.read(window, plan.refresh, positions, reply.logits)
                 view = self.narrow(view, window if turn else None)
@@ -54,7 +54,8 @@ class OneByOne(Unmask):
                 inside = (positions >= window.start) & (positions < window.end)
                 if seq.finished or not inside.any() or turn + 1 == self.policy.tokens:
                     break
-                states = layer(canvas.tokens[about], states, about, _seen(canvas, about))
+                known = {"tokens": canvas.tokens[about], "states": states, **places}
+                states = yield Apply(layer.network, known)
                 reply = yield Forward(
                     canvas.tokens[positions],
                     store=Store.NONE,
@@ -63,14 +64,6 @@ class OneByOne(Unmask):
                     layers=(),
                     resume=states[np.searchsorted(about, positions)],
                 )
-
-
-def _seen(canvas: Canvas, positions: NDArray[np.integer]) -> NDArray[np.bool_] | None:
-    """bool [n, n]: what the model's own attention would let each of the rows see."""
-    if canvas.block == 0:
-        return None
-    blocks = positions // canvas.block
-    return np.asarray(blocks[None, :] <= blocks[:, None])
 
 
 @policy(
@@ -103,7 +96,7 @@ class JointSampler(Policy):
             raise InvalidInput(
                 "joint-sampler.layer", "", f"train one: {COMMAND} FILE, then layer=FILE"
             )
-        self.trained = open_layer(self.layer)
+        self.trained = JointLayer.open(self.layer)
 
     def decide(self, view: View) -> Decision:
         return Decision(view.best(SCORES[self.score](view), 1))

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from paradecode.core.errors import InvalidInput
+from paradecode.core.request import Apply
 from paradecode.methods.canvas.method import policy
+from paradecode.methods.canvas.networks import UnmaskFilter
 from paradecode.methods.canvas.policies.eotp import DECIDED, ENDS, GUESSED, cut, refuse_revising
-from paradecode.methods.canvas.unmask_filter import open_filter
 from paradecode.methods.canvas.view import Decision, View
 from paradecode.methods.canvas.wrapper import Wrapper
 from paradecode.methods.parameters import choice, local_path, parameter
 
 COMMAND = "paradecode train unmask-filter"
 OFF = "off"
+DECIDED_INPUT = 1.0
+"""Confidence of positions that a forward says nothing about: not computed, or not there."""
 
 
 @policy(
@@ -50,18 +54,25 @@ class Learn2PD(Wrapper):
             raise InvalidInput(
                 "learn2pd.filter", "", f"train one: {COMMAND} FILE, then filter=FILE"
             )
-        self.trained = open_filter(self.filter)
+        self.trained = UnmaskFilter.open(self.filter)
         if self.end != OFF:
             refuse_revising("learn2pd", self.inner, self.base)
         if self.end == GUESSED:
             self.observes = "canvas"
 
+    def prepare(self, view: View) -> Generator[Apply, Any, None]:
+        yield from super().prepare(view)
+        block = self.trained.facts["block"]
+        offsets = view.positions[view.inside] - view.window.start
+        pieces = np.full((int(offsets.max()) // block + 1, block), DECIDED_INPUT)
+        pieces.ravel()[offsets] = view.confidence[view.inside]
+        confidence = {"confidence": pieces.astype(np.float32)}
+        self.chances = (yield Apply(self.trained.network, confidence)).ravel()[offsets]
+
     def decide(self, view: View) -> Decision:
         first = self.inner.decide(view)
-        inside = view.inside
         final = np.zeros(len(view.positions), bool)
-        offsets = view.positions[inside] - view.window.start
-        final[inside] = self.trained.judge(view.confidence[inside], offsets) > self.sure
+        final[view.inside] = self.chances > self.sure
         final &= view.eligible & ~np.isin(view.positions, first.commit)
         decision = view.and_also(first, final) if final.any() else first
         return decision if self.end == OFF else cut(view, decision, self.end)

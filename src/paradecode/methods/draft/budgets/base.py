@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.request import Reply
+from paradecode.core.request import Apply, Reply
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.budgets.states import DraftRows
@@ -82,6 +83,15 @@ class Budget:
         self, seq: Sequence, tree: TokenTree, nodes: NDArray[np.int32], rows: DraftRows
     ) -> None:
         """Look at what a draft forward computed at ``nodes``, before their children are grown."""
+
+    def prepare(self, seq: Sequence, tree: TokenTree) -> Generator[Apply, Any, None]:
+        """Run the networks that the next decision about ``tree`` needs.
+
+        Called after :meth:`see_draft`, before :meth:`expand` (of a tree that has nodes), and
+        before :meth:`cut`.
+        """
+        return
+        yield  # Makes it a generator.
 
     def see_target(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         """Look at a verification of ``tree``; ``reply`` has the states of layer ``LAST``."""

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.request import Reply
+from paradecode.core.request import Apply, Reply
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.budgets.actions import Action, actions
+from paradecode.methods.draft.budgets.networks import TreeSelector, choices
 from paradecode.methods.draft.budgets.shapes import Shape, Shaped
-from paradecode.methods.draft.budgets.situations import Situations
+from paradecode.methods.draft.budgets.situations import Situation, Situations
 from paradecode.methods.draft.budgets.states import DraftRows, needs_levels
-from paradecode.methods.draft.budgets.tree_selector import TreeSelector, open_selector
 from paradecode.methods.draft.needs import Needs
 from paradecode.methods.parameters import local_path
 from paradecode.methods.parts import declare
-
-MAX_NODES = 64
-"""Most nodes of a selector's actions: as large as a draft may be."""
 
 
 @declare("budget", "delayed", paper="Dynamic Delayed Tree Expansion", arxiv="2602.16994")
@@ -39,11 +38,12 @@ class Delayed(Shaped):
 
     selector: str = local_path("network by `paradecode train tree-selector`; empty: the formula")
     _selector: TreeSelector | None = field(default=None, init=False, repr=False)
+    _now: Situation | None = field(default=None, init=False, repr=False)
     _situations: Situations = field(default_factory=Situations, repr=False)
 
     def __post_init__(self) -> None:
         if self.selector:
-            self._selector = open_selector(self.selector, MAX_NODES)
+            self._selector = TreeSelector.open(self.selector)
             self.reads_draft = self.reads_target = True
 
     def begin(self, method: str, needs: Needs) -> None:
@@ -72,10 +72,18 @@ class Delayed(Shaped):
     def see_draft(
         self, seq: Sequence, tree: TokenTree, nodes: NDArray[np.int32], rows: DraftRows
     ) -> None:
-        assert self._selector is not None
-        situation = self._situations.see_draft(seq, tree, nodes, rows, self._draft)
-        if situation is not None:
-            self._shape = self._selector.choose(situation, self.count).shape()
+        self._now = self._situations.see_draft(seq, tree, nodes, rows, self._draft)
+
+    def prepare(self, seq: Sequence, tree: TokenTree) -> Generator[Apply, Any, None]:
+        now, self._now = self._now, None
+        if now is None or self._selector is None:
+            return
+        inputs = vars(now)
+        self._selector.expect({name: values.shape[1] for name, values in inputs.items()})
+        scores = yield Apply(self._selector.network, inputs)
+        options = choices(self._selector.facts["count"])
+        fits = [action.nodes <= self.count for action in options]
+        self._shape = options[int(np.argmax(np.where(fits, scores[0], -np.inf)))].shape()
 
     def see_target(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         self._situations.see_target(seq, tree, reply, verdict)

@@ -14,10 +14,32 @@ from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.budgets.base import path_to
 from paradecode.methods.draft.budgets.states import LAST, DraftRows, divergence
-from paradecode.methods.draft.budgets.tree_selector import Situation
 
 NO_SECONDS = 1.0
 """Stands for the time of a forward that was not measured."""
+
+
+@dataclass(frozen=True, eq=False)
+class Situation:
+    """What is known when the shape of the next draft is chosen, of N steps.
+
+    ``before``: of the last step: the target's row that its last token was drawn from, and the
+    draft's newest row on the accepted path; divergences are of the two models at the latter.
+    ``now``: the draft's row of the newest token, which its first forward computes in any case.
+
+    Attributes:
+        p_before: float32 [N, Hp], last layer of the target.
+        q_before, q_now: float32 [N, Hq], last layer of the draft.
+        scalars: float32 [N, len(SCALARS)].
+    """
+
+    p_before: NDArray[np.float32]
+    q_before: NDArray[np.float32]
+    q_now: NDArray[np.float32]
+    scalars: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.scalars)
 
 
 @dataclass

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.request import Apply
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.budgets.acceptance_head import (
@@ -15,7 +18,7 @@ from paradecode.methods.draft.budgets.acceptance_head import (
     features,
 )
 from paradecode.methods.draft.budgets.base import Budget, Seconds, accepted_path
-from paradecode.methods.draft.budgets.residual_head import STATES, ResidualHead, open_head
+from paradecode.methods.draft.budgets.networks import HIDDEN, ResidualHead
 from paradecode.methods.draft.budgets.states import DraftRows, needs_levels
 from paradecode.methods.draft.needs import Needs
 from paradecode.methods.parameters import local_path, parameter
@@ -45,11 +48,12 @@ class SpecDecPP(Budget):
     _head: ResidualHead | None = field(default=None, init=False, repr=False)
     _log: AcceptanceLog | None = None
     _seen: dict[int, float] = field(default_factory=dict, repr=False)
+    _new: tuple[NDArray[np.int32], NDArray[np.float32]] | None = None
 
     def __post_init__(self) -> None:
         if self.head:
-            self._head = open_head(self.head)
-            self.reads_draft = self._head.reads == STATES
+            self._head = ResidualHead.open(self.head)
+            self.reads_draft = self._head.facts["reads"] == HIDDEN
 
     def begin(self, method: str, needs: Needs) -> None:
         if self.reads_draft:
@@ -62,12 +66,21 @@ class SpecDecPP(Budget):
     def see_draft(
         self, seq: Sequence, tree: TokenTree, nodes: NDArray[np.int32], rows: DraftRows
     ) -> None:
-        assert self._head is not None
         if len(tree) == 0:  # The root's row: a new draft, behind a committed token.
-            self._seen = {}
+            self._seen, self._new = {}, None
             return
-        chances = self._head.predict(rows.states).tolist()
-        self._seen.update(zip(nodes.tolist(), chances, strict=True))
+        self._new = nodes, rows.states
+
+    def prepare(self, seq: Sequence, tree: TokenTree) -> Generator[Apply, Any, None]:
+        if self._head is None or not len(tree):
+            return
+        if not self.reads_draft:  # All that it reads is in the tree.
+            self._new = np.arange(len(tree), dtype=np.int32), features(tree).astype(np.float32)
+        if self._new is not None:
+            (nodes, inputs), self._new = self._new, None
+            self._head.expect(inputs.shape[1])
+            chances = yield Apply(self._head.network, {"x": inputs})
+            self._seen.update(zip(nodes.tolist(), chances[:, 0].tolist(), strict=True))
 
     def expand(
         self, seq: Sequence, tree: TokenTree, leaves: NDArray[np.int32], seconds: Seconds
@@ -95,10 +108,8 @@ class SpecDecPP(Budget):
 
         Tokens whose row was not computed yet count as accepted for a head that reads states.
         """
-        if self.reads_draft:
+        if self._head is not None:
             survival = np.array([self._seen.get(node, 1.0) for node in range(len(tree))])
-        elif self._head is not None:
-            survival = self._head.predict(features(tree))
         else:
             survival = (self._log.head if self._log else AcceptanceHead()).predict(tree)
         for node, parent in enumerate(tree.parents):

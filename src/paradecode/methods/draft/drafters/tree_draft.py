@@ -93,6 +93,7 @@ class TreeDraft:
                 states = reply.hidden[source.last][-len(leaves) :]
                 rows = DraftRows(source.model, logits, states)
                 budget.see_draft(seq, self._tree, leaves, rows)
+                yield from budget.prepare(seq, self._tree)
             if draws:
                 fresh = self._draw(seq, source, drawn, leaves, logits, width, limit)
             else:
@@ -101,6 +102,7 @@ class TreeDraft:
                 break
             # Draft rows live in memory that is set aside for ``limit`` of them.
             room = limit - (taken + len(slots) - 1)
+            yield from budget.prepare(seq, self._tree)
             leaves = budget.expand(seq, self._tree, fresh, seconds)[: max(room, 0)]
             if len(leaves) == 0:
                 break

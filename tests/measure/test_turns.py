@@ -11,7 +11,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.measure.journal import Journal
 from paradecode.measure.prompts import Item
 from paradecode.measure.results import EngineInfo, Record
-from paradecode.measure.workload import MAX_FAILURES, PlayerError, run, schedule
+from paradecode.measure.turns import MAX_FAILURES, PlayerError, run, schedule, units_of
 
 ITEMS = [Item(f"p{i}", f"p{i}", "g", (1, 2, 3), 8) for i in range(6)]
 
@@ -27,40 +27,45 @@ class Toy:
     loads: list[float] = field(default_factory=list)
     played: list[tuple[str, int]] = field(default_factory=list)
 
-    def play(self, item: Item, round: int) -> Record:
-        self.played.append((item.id, round))
+    def play(self, unit) -> list[Record]:
+        (item,) = unit.items
+        self.played.append((item.id, unit.round))
         if item.id in self.fails_on:
             raise PlayerError("boom", self.fatal)
         load = self.loads.pop(0) if self.loads else 0.0
-        return Record(self.name, item.id, round, (7,), other_load=load)
+        return [Record(self.name, item.id, unit.round, (7,), other_load=load)]
+
+
+def units(rounds):
+    return [unit for number in range(rounds) for unit in units_of(ITEMS, round=number)]
 
 
 def _run(players, rounds=1, **options) -> tuple[list[Record], list[str]]:
     records: list[Record] = []
     lost: list[str] = []
-    turns = list(schedule(ITEMS, players, rounds))
-    run(turns, records.append, lambda player, reason: lost.append(player.name), **options)
+    turns = list(schedule(units(rounds), players))
+    run(turns, records.append, lambda name, reason: lost.append(name), **options)
     return records, lost
 
 
 def test_everyone_plays_every_item_before_the_next_item() -> None:
     players = [Toy("a"), Toy("b"), Toy("c", max_rounds=1)]
-    turns = list(schedule(ITEMS, players, 2))
+    turns = list(schedule(units(2), players))
     assert len(turns) == 6 * 3 + 6 * 2
     for start in range(0, 18, 3):
         step = turns[start : start + 3]
         assert {turn.player.name for turn in step} == {"a", "b", "c"}
-        assert len({turn.item.id for turn in step}) == 1
+        assert len({turn.unit.items for turn in step}) == 1
     firsts = {turns[start].player.name for start in range(0, 18, 3)}
     assert len(firsts) > 1  # The order changes.
-    assert [t.player.name for t in turns] == [t.player.name for t in schedule(ITEMS, players, 2)]
+    assert [t.player.name for t in turns] == [t.player.name for t in schedule(units(2), players)]
 
 
 def test_done_turns_are_not_repeated() -> None:
-    done = {("a", "p0", 0), ("b", "p3", 0)}
-    turns = list(schedule(ITEMS, [Toy("a"), Toy("b")], 1, done))
+    done = {("a", 1, 0, "p0"), ("b", 1, 0, "p3")}
+    turns = list(schedule(units(1), [Toy("a"), Toy("b")], done))
     assert len(turns) == 10
-    assert not done & {(t.player.name, t.item.id, t.round) for t in turns}
+    assert not done & {(t.player.name, 1, t.unit.round, t.unit.items[0].id) for t in turns}
 
 
 def test_a_failure_costs_one_item() -> None:
@@ -103,11 +108,11 @@ def test_journal_resumes_and_drops_a_torn_line(tmp_path) -> None:
     with path.open("a") as file:
         file.write('{"record": {"engine": "a", "it')
     again = Journal(path, settings)
-    assert again.done == {("a", "p0", 0)}
+    assert again.done == {("a", 1, 0, "p0")}
     assert again.records[0] == Record("a", "p0", 0, (5, 6))
     assert again.engines["a"].status == "failed"
     again.keep(Record("a", "p1", 0, (5,)))
-    assert Journal(path, settings).done == {("a", "p0", 0), ("a", "p1", 0)}
+    assert Journal(path, settings).done == {("a", 1, 0, "p0"), ("a", 1, 0, "p1")}
     assert all(json.loads(line) for line in path.read_text().splitlines())
 
 

@@ -1,0 +1,106 @@
+"""Runs small networks with PyTorch; training computes gradients through the same steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from paradecode.core.network import Array, Item, Network, Step
+
+
+def run_networks(network: Network, items: Sequence[Item], device: torch.device) -> list[Array]:
+    """As ``Backend.apply``."""
+    tensors = {name: torch.from_numpy(t).to(device) for name, t in network.tensors.items()}
+    outputs = []
+    for item in items:
+        network.check(item)
+        inputs = {
+            name: torch.from_numpy(
+                np.ascontiguousarray(item[name], np.float32 if width else np.int64)
+            ).to(device)
+            for name, width in network.inputs.items()
+        }
+        outputs.append(compute(network.steps, inputs, tensors).cpu().numpy())
+    return outputs
+
+
+def compute(
+    steps: Sequence[Step],
+    inputs: Mapping[str, Tensor],
+    tensors: Mapping[str, Tensor],
+    after: Callable[[Step, Tensor], Tensor] = lambda step, value: value,
+) -> Tensor:
+    """The value of the last step.
+
+    Args:
+        inputs: [..., n, width], or whole numbers [..., n]; rows of one item along n.
+        tensors: float32, by the names that steps use; they may require gradients.
+        after: changes the value of a step (dropout, while training).
+    """
+    values = dict(inputs)
+    for step in steps:
+        read = [values[v] for v in step.values]
+        value = _step(step, read, [tensors[t] for t in step.tensors])
+        values[step.out] = after(step, value)
+    return values[steps[-1].out]
+
+
+def _step(step: Step, values: list[Tensor], tensors: list[Tensor]) -> Tensor:
+    x, y = values[0], values[-1]
+    match step.kind:
+        case "linear":
+            return x @ tensors[0]
+        case "standardise":
+            return (x - tensors[0]) * tensors[1]
+        case "scale":
+            return x * tensors[0]
+        case "shift":
+            return x + tensors[0]
+        case "lookup":
+            return functional.embedding(x, tensors[0])
+        case "relu":
+            return x.relu()
+        case "silu":
+            return functional.silu(x)
+        case "sigmoid":
+            return x.sigmoid()
+        case "gelu":
+            return functional.gelu(x, approximate="tanh")
+        case "rms":
+            return (x.square().mean(-1, keepdim=True) + step.number).sqrt()
+        case "centre":
+            return x - x.mean(-1, keepdim=True)
+        case "add":
+            return x + y
+        case "multiply":
+            return x * y
+        case "divide":
+            return x / y
+        case "join":
+            return torch.cat(values, -1)
+    return _attention(step, *values)
+
+
+def _attention(
+    step: Step, q: Tensor, k: Tensor, v: Tensor, positions: Tensor, groups: Tensor
+) -> Tensor:
+    size = q.shape[-1] // step.heads
+    half = torch.arange(0, size, 2, dtype=torch.float64, device=q.device)
+    angles = positions.double()[..., None] * step.number ** -(half / size)
+    cos, sin = angles.cos().float()[..., None, :, :], angles.sin().float()[..., None, :, :]
+
+    def heads(x: Tensor) -> Tensor:
+        return x.unflatten(-1, (step.heads, size)).transpose(-3, -2)
+
+    def rotated(x: Tensor) -> Tensor:
+        a, b = heads(x).chunk(2, -1)
+        return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+
+    scores = rotated(q) @ rotated(k).mT * size**-0.5
+    unseen = groups[..., None, :] > groups[..., :, None]
+    weights = scores.masked_fill(unseen[..., None, :, :], -torch.inf).softmax(-1)
+    return (weights @ heads(v)).transpose(-3, -2).flatten(-2)

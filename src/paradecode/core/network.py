@@ -1,0 +1,136 @@
+"""Small trained networks as data: steps and tensors, which every backend can run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.errors import InvalidInput
+
+Array = NDArray[np.float32]
+Item = Mapping[str, NDArray[Any]]
+"""The inputs of one run of a network: name -> float32 [n, width], or whole numbers [n]."""
+
+SHAPES: Mapping[str, tuple[int, int]] = {
+    "linear": (1, 1), "standardise": (1, 2), "scale": (1, 1), "shift": (1, 1), "lookup": (1, 1),
+    "relu": (1, 0), "silu": (1, 0), "sigmoid": (1, 0), "gelu": (1, 0), "rms": (1, 0),
+    "centre": (1, 0), "add": (2, 0), "multiply": (2, 0), "divide": (2, 0), "join": (0, 0),
+    "attention": (5, 0),
+}  # fmt: skip
+"""Kind of step -> how many values and tensors it reads (``join``: any number of values)."""
+
+KINDS = tuple(SHAPES)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step: computes the value ``out`` from earlier ones; each row of it has ``width`` numbers.
+
+    The kinds, for values x, y and tensors w, v:
+
+    - ``linear``: x @ w, with w [inputs, outputs]; ``standardise``: (x - w) * v; ``scale``: x * w;
+      ``shift``: x + w; ``lookup``: the rows of w [rows, width] that the whole numbers x name.
+    - ``relu``, ``silu``, ``sigmoid``, ``gelu`` (by tanh); ``rms``: one number a row,
+      sqrt(mean(x^2) + ``number``); ``centre``: x - mean(x).
+    - ``add``, ``multiply``, ``divide``: x and y, where y may have one number a row; ``join``: the
+      values side by side.
+    - ``attention`` of queries, keys and values with ``heads`` heads, rotated by whole numbers
+      ``positions`` with the base ``number``. The fifth value are whole numbers, too: a row sees
+      those rows of its item whose number is at most its own.
+    """
+
+    out: str
+    kind: str
+    values: tuple[str, ...]
+    tensors: tuple[str, ...] = ()
+    heads: int = 0
+    number: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """Steps over named values; the last step's value is the result.
+
+    Rows do not depend on one another, except in ``attention``, which is among the rows of an item.
+
+    Args:
+        inputs: name -> numbers a row, or 0 for whole numbers.
+        steps: in order.
+        tensors: float32, by the names that steps use.
+
+    Attributes:
+        widths: name of each value -> numbers a row (0 for whole numbers).
+
+    Raises:
+        InvalidInput: if the sizes do not fit together.
+    """
+
+    inputs: Mapping[str, int]
+    steps: tuple[Step, ...]
+    tensors: Mapping[str, Array]
+    widths: Mapping[str, int] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        widths = dict(self.inputs)
+        for step in self.steps:
+            try:
+                width = _width(step, [widths[v] for v in step.values], self._shapes(step))
+            except KeyError as error:
+                raise InvalidInput("network", step.out, f"there is no {error} before it") from None
+            if width is None or step.out in widths:
+                raise InvalidInput("network", step.out, f"the sizes of this {step.kind} do not fit")
+            widths[step.out] = width
+        if not self.steps:
+            raise InvalidInput("network", "no steps", "give at least one")
+        object.__setattr__(self, "widths", widths)
+
+    def _shapes(self, step: Step) -> list[tuple[int, ...]]:
+        return [self.tensors[name].shape for name in step.tensors]
+
+    def check(self, item: Item) -> None:
+        """Raise InvalidInput unless an item has what the network reads, a row for each."""
+        rows = {len(array) if np.ndim(array) else -1 for array in item.values()}
+        if set(item) != set(self.inputs) or len(rows) != 1 or -1 in rows:
+            fix = f"give as many rows of each of {', '.join(self.inputs)}"
+            raise InvalidInput("inputs of a network", sorted(item), fix)
+        for name, width in self.inputs.items():
+            array = item[name]
+            kinds, shape = ("iu", ()) if width == 0 else ("f", (width,))
+            if array.dtype.kind not in kinds or array.shape[1:] != shape:
+                fix = f"give whole numbers [n] or numbers [n, {width}]"
+                raise InvalidInput(f"network input {name}", array.shape, fix)
+        for step in self.steps:
+            if step.kind == "lookup" and step.values[0] in item:
+                ids, most = item[step.values[0]], len(self.tensors[step.tensors[0]])
+                if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < most:
+                    raise InvalidInput(step.values[0], int(ids.max()), f"give numbers below {most}")
+
+
+def _width(step: Step, widths: list[int], shapes: list[tuple[int, ...]]) -> int | None:
+    """Numbers in a row of what a step computes; None if its sizes do not fit."""
+    kind, first = step.kind, widths[0] if widths else 0
+    wanted = SHAPES.get(kind)
+    if wanted is None or len(shapes) != wanted[1] or (wanted[0] and len(widths) != wanted[0]):
+        return None
+    if not math.isfinite(step.number):
+        return None
+    if kind == "lookup":
+        return shapes[0][1] if first == 0 and len(shapes[0]) == 2 and min(shapes[0]) else None
+    if kind == "attention":
+        fits = widths == [first] * 3 + [0, 0] and step.heads > 0 and step.number > 0
+        return first if fits and first and first % (2 * step.heads) == 0 else None
+    if kind == "join":
+        return sum(widths) or None if 0 not in widths else None
+    if first == 0:
+        return None
+    if kind == "linear":
+        fits = len(shapes[0]) == 2 and shapes[0][0] == first
+        return shapes[0][1] or None if fits else None
+    if any(shape != (first,) for shape in shapes) or widths[-1] not in (1, first):
+        return None
+    return 1 if kind == "rms" else first

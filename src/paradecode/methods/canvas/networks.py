@@ -1,0 +1,118 @@
+"""The trained networks of canvas methods: Learn2PD's filter and ADJUST's layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from paradecode.core.errors import InvalidInput
+from paradecode.core.network import Step
+from paradecode.core.sequence import ModelFacts
+from paradecode.methods.trained import TrainedPart, linear, rms_norm
+
+THETA = 10000.0
+
+
+class UnmaskFilter(TrainedPart):
+    """P(the proposal is what will stand there in the end), from the confidences of a whole block.
+
+    Two linear layers with a ReLU between them (arXiv 2509.25188; which function theirs has between
+    its layers is not published). Input ``confidence`` [N, block], output [N, block].
+    """
+
+    kind = "unmask filter 1"
+    field = "filter"
+    sizes: ClassVar = {"block": 1 << 10, "width": 1 << 10}
+
+    @staticmethod
+    def shapes(facts: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+        block, width = facts["block"], facts["width"]
+        return {"w1": (block, width), "b1": (width,), "w2": (width, block), "b2": (block,)}
+
+    @staticmethod
+    def inputs(facts: Mapping[str, Any]) -> dict[str, int]:
+        return {"confidence": facts["block"]}
+
+    @staticmethod
+    def steps(facts: Mapping[str, Any]) -> tuple[Step, ...]:
+        return (
+            *linear("hidden", "confidence", "w1", "b1"),
+            Step("active", "relu", ("hidden",)),
+            *linear("logit", "active", "w2", "b2"),
+            Step("chance", "sigmoid", ("logit",)),
+        )
+
+
+class JointLayer(TrainedPart):
+    """ADJUST (arXiv 2509.22738): how final states change when a masked token becomes known.
+
+    A Llama layer over the projected embeddings of the tokens and the projected states. The paper's
+    layer is as wide as the model and its output is added to the states as it is. Here the width is
+    free, a matrix leads back to the D numbers of a state, states are those before the model's last
+    norm (brought to unit scale on the way in, and scaled back on the way out), and the projected
+    embeddings are kept as a table.
+
+    Inputs: what the canvas has now (``tokens`` [n]), the ``states`` [n, D], their ``positions``
+    [n], and ``groups`` [n]: a row sees rows of its own group and of lower ones. Output: the states
+    [n, D], had the model seen the tokens.
+    """
+
+    kind = "joint sampler 1"
+    field = "layer"
+    sizes: ClassVar = {
+        "vocab_size": 1 << 21, "hidden_size": 1 << 14, "width": 1 << 13, "heads": 256,
+        "inner": 1 << 15,
+    }  # fmt: skip
+
+    @staticmethod
+    def wrong(facts: Mapping[str, Any]) -> str | None:
+        fits = facts["width"] % (2 * facts["heads"]) == 0
+        return None if fits else "its width is no multiple of 2 * heads"
+
+    @staticmethod
+    def shapes(facts: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+        d, w, f = facts["hidden_size"], facts["width"], facts["inner"]
+        return {
+            "table": (facts["vocab_size"], w), "state": (d, w),
+            "attn_norm": (w,), "q": (w, w), "k": (w, w), "v": (w, w), "o": (w, w),
+            "mlp_norm": (w,), "gate": (w, f), "up": (w, f), "down": (f, w),
+            "out_norm": (w,), "out": (w, d),
+        }  # fmt: skip
+
+    @staticmethod
+    def inputs(facts: Mapping[str, Any]) -> dict[str, int]:
+        return {"tokens": 0, "states": facts["hidden_size"], "positions": 0, "groups": 0}
+
+    @staticmethod
+    def steps(facts: Mapping[str, Any]) -> tuple[Step, ...]:
+        qkv = ("Q", "K", "V", "positions", "groups")
+        return (
+            *rms_norm("unit", "states"),
+            *linear("known", "unit", "state"),
+            Step("word", "lookup", ("tokens",), ("table",)),
+            Step("x", "add", ("word", "known")),
+            *rms_norm("h", "x", "attn_norm"),
+            *(step for name in "qkv" for step in linear(name.upper(), "h", name)),
+            Step("mixed", "attention", qkv, (), facts["heads"], THETA),
+            *linear("attended", "mixed", "o"),
+            Step("x2", "add", ("x", "attended")),
+            *rms_norm("h2", "x2", "mlp_norm"),
+            *linear("opening", "h2", "gate"),
+            Step("open", "silu", ("opening",)),
+            *linear("raised", "h2", "up"),
+            Step("gated", "multiply", ("raised", "open")),
+            *linear("fed", "gated", "down"),
+            Step("x3", "add", ("x2", "fed")),
+            *rms_norm("h3", "x3", "out_norm"),
+            *linear("change", "h3", "out"),
+            Step("scaled", "multiply", ("change", "unit.rms")),
+            Step("result", "add", ("states", "scaled")),
+        )
+
+    def check(self, model: ModelFacts, path: str) -> None:
+        """Raise InvalidInput if it was trained for a model of other sizes."""
+        for name in ("vocab_size", "hidden_size"):
+            if getattr(model, name) != self.facts[name]:
+                fix = f"it is of a model with {name} {self.facts[name]}, not {getattr(model, name)}"
+                where = f"joint-sampler.{self.field}"
+                raise InvalidInput(where, path, f"{fix}: train one for this model")

@@ -1,0 +1,165 @@
+"""The trained networks of budgets: SpecDec++'s head, and the selector of delayed trees."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from paradecode.core.errors import InvalidInput
+from paradecode.core.network import Step
+from paradecode.methods.draft.budgets.actions import Action, actions
+from paradecode.methods.trained import TrainedPart, linear, rms_norm
+
+HIDDEN, ESTIMATES = "states", "estimates"
+"""What a head reads: hidden states, or what is known of a token that no model drafted."""
+
+MOST_BLOCKS = 16
+MOST_NODES = 64
+"""Of a selector's actions: as large as a draft may be."""
+
+PROJECTED, INNER, LATER = 128, 512, 32
+"""Sizes of the selector's network: each state's projection, then two layers."""
+
+SCALARS = (
+    "entropy of p before", "entropy of q before", "entropy of q now",
+    "KL(p || q) before", "KL(q || p) before", "log context length",
+    "temperature", "top_p", "log seconds of a draft forward", "log seconds of a target forward",
+)  # fmt: skip
+STATES = ("p_before", "q_before", "q_now")
+
+
+class ResidualHead(TrainedPart):
+    """P(a draft token is accepted | those before it were), from its row of the draft forward.
+
+    ``blocks`` times x + SiLU(W x + b), then a linear layer (Huang et al. 2024, arXiv 2405.19715).
+    As in the released code, all blocks share W and b. The paper's softmax over two outputs is the
+    sigmoid of their difference, so there is one output. Input ``x`` [N, H], output [N, 1].
+
+    Facts:
+        reads: ``states``: hidden states of a draft model, or of a part of the target, which are
+            brought to unit scale first; ``estimates``: see ``acceptance_head.features``.
+        blocks: how often the block is applied; 0 leaves a linear classifier.
+
+    Tensors:
+        mean, scale: [H]: inputs become (x - mean) * scale; 0 ignores one.
+        weight, bias: [H, H] (used as x @ weight) and [H]: the block.
+        out: [H + 1]: the last layer, its bias behind.
+    """
+
+    kind = "acceptance head 1"
+    field = "acceptance_head"
+    sizes: ClassVar = {"width": 1 << 13}
+
+    @staticmethod
+    def wrong(facts: Mapping[str, Any]) -> str | None:
+        blocks, reads = facts.get("blocks"), facts.get("reads")
+        if type(blocks) is not int or not 0 <= blocks <= MOST_BLOCKS:
+            return f"its blocks is {blocks!r:.40}, not from 0 to {MOST_BLOCKS}"
+        return None if reads in (HIDDEN, ESTIMATES) else f"it reads {reads!r:.40}"
+
+    @staticmethod
+    def shapes(facts: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+        width = facts["width"]
+        vectors = dict.fromkeys(("mean", "scale", "bias"), (width,))
+        return {**vectors, "weight": (width, width), "out": (width + 1,)}
+
+    @staticmethod
+    def inputs(facts: Mapping[str, Any]) -> dict[str, int]:
+        return {"x": facts["width"]}
+
+    @staticmethod
+    def steps(facts: Mapping[str, Any]) -> tuple[Step, ...]:
+        steps = [*rms_norm("unit", "x")] if facts["reads"] == HIDDEN else []
+        steps.append(Step("x0", "standardise", ("unit" if steps else "x",), ("mean", "scale")))
+        for block in range(facts["blocks"]):
+            x = f"x{block}"
+            steps += linear(f"y{block}", x, "weight", "bias")
+            steps.append(Step(f"z{block}", "silu", (f"y{block}",)))
+            steps.append(Step(f"x{block + 1}", "add", (x, f"z{block}")))
+        steps += linear("logit", f"x{facts['blocks']}", "out.weight", "out.bias")
+        return (*steps, Step("chance", "sigmoid", ("logit",)))
+
+    @staticmethod
+    def weights(tensors: Mapping[str, Any]) -> dict[str, Any]:
+        out = tensors["out"]
+        rest = {name: values for name, values in tensors.items() if name != "out"}
+        return {**rest, "out.weight": out[:-1, None], "out.bias": out[-1:]}
+
+    def expect(self, width: int) -> None:
+        """Raise InvalidInput if the head was trained for inputs of another size."""
+        if width != self.facts["width"]:
+            raise InvalidInput(
+                self.field, f"a head for {self.facts['width']} inputs",
+                f"this draft gives {width}: train one with it",
+            )  # fmt: skip
+
+
+class TreeSelector(TrainedPart):
+    """Thomas et al. 2026 (arXiv 2602.16994): an MLP that scores every action; arg-max is taken.
+
+    Each state goes through a linear layer to 128 and a LayerNorm; these and the scalars through 512
+    and 32 GELU units (tanh form) to one score for each of ``choices(count)``. States are brought to
+    unit scale first. Divergences are summed over 64 tokens (see ``states.divergence``), and are 0
+    when the draft model has a vocabulary of its own; the paper's "positional information" is the
+    context length. Scalars that did not vary in training are ignored.
+
+    Inputs: as the fields of ``Situation``. Output [N, actions].
+    """
+
+    kind = "tree selector 1"
+    field = "tree_selector"
+    sizes: ClassVar = {"count": MOST_NODES, "p_before": 1 << 14, "q_now": 1 << 14}
+
+    @staticmethod
+    def wrong(facts: Mapping[str, Any]) -> str | None:
+        fits = facts.get("scalars") == list(SCALARS)
+        return None if fits else "it reads other scalars than this version"
+
+    @staticmethod
+    def shapes(facts: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+        widths = TreeSelector.inputs(facts)
+        found: dict[str, tuple[int, ...]] = {"mean": (len(SCALARS),), "scale": (len(SCALARS),)}
+        for name in STATES:
+            found[f"{name}.weight"] = (widths[name], PROJECTED)
+            found |= {f"{name}.{vector}": (PROJECTED,) for vector in ("bias", "gain", "shift")}
+        width, options = len(SCALARS) + len(STATES) * PROJECTED, len(choices(facts["count"]))
+        for name, size in (("inner", INNER), ("later", LATER), ("out", options)):
+            found |= {f"{name}.weight": (width, size), f"{name}.bias": (size,)}
+            width = size
+        return found
+
+    @staticmethod
+    def inputs(facts: Mapping[str, Any]) -> dict[str, int]:
+        p, q = facts["p_before"], facts["q_now"]
+        return {"p_before": p, "q_before": q, "q_now": q, "scalars": len(SCALARS)}
+
+    @staticmethod
+    def steps(facts: Mapping[str, Any]) -> tuple[Step, ...]:
+        steps = [Step("known", "standardise", ("scalars",), ("mean", "scale"))]
+        for name in STATES:
+            steps += rms_norm(f"{name} unit", name)
+            steps += linear(f"{name} seen", f"{name} unit", f"{name}.weight", f"{name}.bias")
+            steps.append(Step(f"{name} centred", "centre", (f"{name} seen",)))
+            steps += rms_norm(f"{name} normed", f"{name} centred", f"{name}.gain", 1e-5)
+            steps.append(Step(f"{name} read", "shift", (f"{name} normed",), (f"{name}.shift",)))
+        steps.append(Step("all", "join", ("known", *(f"{name} read" for name in STATES))))
+        x = "all"
+        for layer in ("inner", "later"):
+            steps += linear(layer, x, f"{layer}.weight", f"{layer}.bias")
+            x = f"{layer} active"
+            steps.append(Step(x, "gelu", (layer,)))
+        return (*steps, *linear("scores", x, "out.weight", "out.bias"))
+
+    def expect(self, widths: Mapping[str, int]) -> None:
+        """Raise InvalidInput if the selector was trained for states of other sizes."""
+        for name, width in self.inputs(self.facts).items():
+            if widths[name] != width:
+                raise InvalidInput(
+                    self.field, f"a selector for {name} of {width} numbers",
+                    f"these models have {widths[name]}: train one with them",
+                )  # fmt: skip
+
+
+def choices(count: int) -> list[Action]:
+    """The actions a selector scores: no draft, and all of at most ``count`` nodes."""
+    return [Action(1, 0, 0), *actions(count)]

@@ -1,0 +1,132 @@
+"""Trained parts of methods: a checked file, and the network that it holds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, TypeVar
+
+from paradecode.core.errors import InvalidInput
+from paradecode.core.network import Array, Network, Step
+from paradecode.core.tensor_file import Facts, tensor_format
+from paradecode.methods.read_once import read_once
+
+P = TypeVar("P", bound="TrainedPart")
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedPart:
+    """A part of one kind; subclasses say what its file holds and what is computed from it.
+
+    Attributes:
+        kind: what the file says it is.
+        field: what users call the file; errors name it.
+        sizes: facts that are whole numbers from 1 to so many.
+        facts: sizes and settings.
+        tensors: float32, by name.
+    """
+
+    kind: ClassVar[str]
+    field: ClassVar[str]
+    sizes: ClassVar[Mapping[str, int]]
+    _open: ClassVar[Callable[[str], Any]]
+    facts: Mapping[str, Any]
+    tensors: Mapping[str, Array]
+
+    @staticmethod
+    def shapes(facts: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+        """Name -> shape of each tensor in the file."""
+        raise NotImplementedError
+
+    @staticmethod
+    def wrong(facts: Mapping[str, Any]) -> str | None:
+        """What is wrong with facts whose sizes are sound."""
+        return None
+
+    @staticmethod
+    def inputs(facts: Mapping[str, Any]) -> dict[str, int]:
+        """Of the network."""
+        raise NotImplementedError
+
+    @staticmethod
+    def steps(facts: Mapping[str, Any]) -> tuple[Step, ...]:
+        """Of the network."""
+        raise NotImplementedError
+
+    @staticmethod
+    def weights(tensors: Mapping[str, Any]) -> dict[str, Any]:
+        """The tensors of the network, from those of the file; NumPy arrays or PyTorch tensors."""
+        return dict(tensors)
+
+    @cached_property
+    def network(self) -> Network:
+        """What backends run."""
+        return Network(self.inputs(self.facts), self.steps(self.facts), self.weights(self.tensors))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TrainedPart:
+        return self  # Nothing in it changes.
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the file that :meth:`open` reads."""
+        tensor_format().save(path, self.kind, self.facts, self.tensors)
+
+    def __init_subclass__(cls) -> None:
+        cls._open = read_once(cls.field)(cls._read)
+
+    @classmethod
+    def open(cls: type[P], path: str) -> P:
+        """The part of a file, read and checked once for all requests.
+
+        Raises:
+            InvalidInput: for a file that is missing, damaged or of another kind.
+        """
+        part: P = cls._open(path)
+        return part
+
+    @classmethod
+    def _read(cls: type[P], path: str) -> P:
+        facts, tensors = tensor_format().load(path, cls.kind, cls.field)
+        for name, most in cls.sizes.items():
+            size_in(cls.field, path, facts, name, most)
+        fix = cls.wrong(facts)
+        if fix is not None:
+            raise InvalidInput(cls.field, path, f"{fix}: train it again")
+        check_shapes(cls.field, path, tensors, cls.shapes(facts))
+        return cls(facts, tensors)
+
+
+def linear(out: str, x: str, weight: str, bias: str | None = None) -> tuple[Step, ...]:
+    """x @ weight + bias."""
+    if bias is None:
+        return (Step(out, "linear", (x,), (weight,)),)
+    product = f"{out}.product"
+    return (Step(product, "linear", (x,), (weight,)), Step(out, "shift", (product,), (bias,)))
+
+
+def rms_norm(out: str, x: str, gain: str | None = None, epsilon: float = 1e-6) -> tuple[Step, ...]:
+    """x over its root mean square, which becomes the value ``out.rms``; times ``gain``."""
+    rms = Step(f"{out}.rms", "rms", (x,), (), 0, epsilon)
+    if gain is None:
+        return (rms, Step(out, "divide", (x, rms.out)))
+    unit = Step(f"{out}.unit", "divide", (x, rms.out))
+    return (rms, unit, Step(out, "scale", (unit.out,), (gain,)))
+
+
+def check_shapes(
+    field: str, path: str, tensors: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]
+) -> None:
+    """Raise InvalidInput unless these tensors are there, with these shapes, and no others."""
+    found = {name: values.shape for name, values in tensors.items()}
+    if found != dict(shapes):
+        wrong = sorted(set(found.items()) ^ set(shapes.items()))[0]
+        raise InvalidInput(field, path, f"tensor {wrong[0]!r} has a wrong shape: train it again")
+
+
+def size_in(field: str, path: str, facts: Facts, name: str, most: int) -> int:
+    """A whole number from 1 to ``most`` among the facts; raises InvalidInput."""
+    value = facts.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise InvalidInput(field, path, f"its {name} is {value!r:.40}, not from 1 to {most}")
+    return value

@@ -1,0 +1,203 @@
+"""Small networks: native and torch against plain NumPy, and rows that do not know one another."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from paradecode.backends.native import _core
+from paradecode.backends.native.networks import run_networks as native
+from paradecode.core.errors import InvalidInput
+from paradecode.core.network import Network, Step
+from paradecode.testing.network_reference import apply_network
+
+WIDTH = 12
+RANDOM = np.random.default_rng(0)
+
+
+def tensor(*shape: int) -> np.ndarray:
+    return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+TENSORS = {
+    "square": tensor(WIDTH, WIDTH) / 3, "wide": tensor(WIDTH, 37), "narrow": tensor(37, 1),
+    "row": tensor(WIDTH), "other": tensor(WIDTH), "table": tensor(9, WIDTH),
+}  # fmt: skip
+X, IDS = {"x": WIDTH}, {"positions": 0, "groups": 0}
+
+
+def network(*steps: Step, inputs: dict[str, int] | None = None) -> Network:
+    used = {name for step in steps for name in step.tensors}
+    return Network(inputs or X, steps, {n: t for n, t in TENSORS.items() if n in used})
+
+
+def attention(heads: int = 2) -> Network:
+    return network(
+        Step("q", "linear", ("x",), ("square",)),
+        Step("k", "scale", ("x",), ("row",)),
+        Step("mixed", "attention", ("q", "k", "x", "positions", "groups"), (), heads, 10000.0),
+        Step("out", "add", ("x", "mixed")),
+        inputs={**X, **IDS},
+    )
+
+
+ONE_STEP = {
+    "linear": ("square",), "standardise": ("row", "other"), "scale": ("row",), "shift": ("row",),
+    "relu": (), "silu": (), "sigmoid": (), "gelu": (), "rms": (), "centre": (),
+}  # fmt: skip
+NETWORKS = {
+    **{kind: network(Step("y", kind, ("x",), used, 0, 1e-6)) for kind, used in ONE_STEP.items()},
+    **{
+        kind: network(Step("r", "rms", ("x",), (), 0, 0.1), Step("y", kind, ("x", other)))
+        for kind, other in itertools.product(("add", "multiply", "divide"), ("r",))
+    },
+    "join": network(Step("r", "rms", ("x",)), Step("y", "join", ("x", "r", "x"))),
+    "lookup": network(Step("y", "lookup", ("ids",), ("table",)), inputs={"ids": 0}),
+    "deep": network(
+        Step("a", "linear", ("x",), ("wide",)),
+        Step("b", "silu", ("a",)),
+        Step("c", "linear", ("b",), ("narrow",)),
+    ),
+    "one head": attention(1),
+    "attention": attention(),
+}
+
+
+def item(rows: int, model: Network, seed: int = 0) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(seed)
+    made: dict[str, np.ndarray] = {}
+    for name, width in model.inputs.items():
+        made[name] = random.standard_normal((rows, width)).astype(np.float32)
+        if width == 0:
+            made[name] = random.integers(0, 9, rows)
+    return made
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_native_and_torch_agree_with_numpy(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    from paradecode.backends.torch.network import run_networks
+
+    model = NETWORKS[name]
+    items = [item(rows, model, rows) for rows in (1, 3, 0, 17, 40)]
+    wanted = apply_network(model, items)
+    for made in (native(model, items), run_networks(model, items, torch.device("cpu"))):
+        for got, right in zip(made, wanted, strict=True):
+            assert got.shape == right.shape
+            assert got.dtype == np.float32
+            assert np.allclose(got, right, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_row_gets_the_same_bits_whoever_shares_the_call(name: str) -> None:
+    model = NETWORKS[name]
+    items = [item(rows, model, rows) for rows in (1, 5, 16, 23)]
+    together = native(model, items)
+    for one, same in zip(items, together, strict=True):
+        assert np.array_equal(native(model, [one])[0], same)
+        if "positions" not in one:  # Without attention a row is alone in its item as well.
+            for row in range(len(same)):
+                alone = {key: values[row : row + 1] for key, values in one.items()}
+                assert np.array_equal(native(model, [alone])[0][0], same[row])
+
+
+@pytest.mark.parametrize("isa", _core.available_isas())
+def test_every_instruction_set_gives_the_same_bits(isa: str, monkeypatch) -> None:
+    items = [item(19, NETWORKS["deep"])]
+    wanted = native(NETWORKS["deep"], items)[0]
+    monkeypatch.setenv("PARADECODE_ISA", isa)
+    old = NETWORKS["deep"]
+    again = Network(old.inputs, old.steps, old.tensors)
+    assert np.array_equal(native(again, items)[0], wanted)
+
+
+def test_a_row_is_blind_to_later_groups() -> None:
+    model = attention()
+    one = item(6, model)
+    one["groups"] = np.array([0, 0, 1, 1, 2, 2])
+    other = {**one, "x": one["x"].copy()}
+    other["x"][4:] += 1
+    before, after = native(model, [one, other])
+    assert np.array_equal(before[:4], after[:4])
+    assert not np.allclose(before[4:], after[4:])
+
+
+def test_only_distances_of_positions_count() -> None:
+    model = attention()
+    one = item(6, model)
+    one |= {"positions": np.arange(6), "groups": np.zeros(6, int)}
+    moved, backwards = {**one, "positions": np.arange(6) + 7}, {**one, "positions": -np.arange(6)}
+    plain, same, other = native(model, [one, moved, backwards])
+    assert np.allclose(plain, same, atol=1e-5)
+    assert not np.allclose(plain, other, atol=1e-3)
+
+
+BAD_STEPS = [
+    Step("y", "relu", ("z",)), Step("x", "relu", ("x",)), Step("y", "what", ("x",)),
+    Step("y", "relu", ()), Step("y", "relu", ("x",), ("row",)), Step("y", "linear", ("x",)),
+    Step("y", "linear", ("x",), ("narrow",)), Step("y", "linear", ("x",), ("row",)),
+    Step("y", "scale", ("x",), ("square",)), Step("y", "lookup", ("x",), ("table",)),
+    Step("y", "add", ("x", "ids")), Step("y", "join", ()), Step("y", "rms", ("x",), (), 0, np.nan),
+    Step("y", "relu", ("ids",)), Step("y", "attention", ("x", "x", "x", "ids", "x"), (), 2, 1.0),
+    Step("y", "attention", ("x", "x", "x", "ids", "ids"), (), 5, 1.0),
+    Step("y", "attention", ("x", "x", "x", "ids", "ids"), (), 0, 1.0),
+    Step("y", "attention", ("x", "x", "x", "ids", "ids"), (), 2, 0.0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("step", BAD_STEPS, ids=str)
+def test_sizes_that_do_not_fit_are_refused(step: Step) -> None:
+    inputs = {"x": WIDTH, "ids": 0}
+    with pytest.raises(InvalidInput, match="network"):
+        network(step, inputs=inputs)
+    if step.kind != "what" and set(step.values) <= set(inputs) and step.out != "x":
+        kinds = [*_kinds()]
+        values = [[*inputs].index(v) for v in step.values]
+        arrays = [TENSORS[name] for name in step.tensors]
+        low = (kinds.index(step.kind), values, [*range(len(arrays))], step.heads, step.number)
+        with pytest.raises(InvalidInput, match="do not fit"):
+            _core.Network([WIDTH, 0], [low], arrays)
+
+
+def _kinds() -> tuple[str, ...]:
+    from paradecode.core.network import KINDS
+
+    return KINDS
+
+
+def test_the_core_checks_what_it_is_given() -> None:
+    with pytest.raises(InvalidInput, match="at least one"):
+        _core.Network([WIDTH], [], [])
+    for step in ((5, [1], [], 0, 0.0), (5, [-1], [], 0, 0.0), (99, [0], [], 0, 0.0),
+                 (-1, [0], [], 0, 0.0), (0, [0], [3], 0, 0.0)):  # fmt: skip
+        with pytest.raises(InvalidInput):
+            _core.Network([WIDTH], [step], [])
+    made = _core.Network([WIDTH, 0], [(4, [1], [0], 0, 0.0)], [TENSORS["table"]])
+    x, ids = np.zeros((2, WIDTH), np.float32), np.array([3, 8])
+    assert np.array_equal(made.run([x, ids], [2]), TENSORS["table"][ids])
+    for bad in ([x], [x, ids[:1]], [x[:, 1:], ids], [x.astype(float), ids], [x, np.array([3, 9])],
+                [x, np.array([-1, 3])]):  # fmt: skip
+        with pytest.raises(InvalidInput):
+            made.run(bad, [2])
+    for ends in ([3], [2, 1], [-1]):
+        with pytest.raises(InvalidInput):
+            made.run([x, ids], ends)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"x": np.zeros((3, WIDTH), np.float32)}, {"x": np.zeros((2, 5), np.float32)},
+        {"x": np.zeros((2, WIDTH), int)}, {"positions": np.zeros(2)}, {"more": np.zeros(2)},
+        {"groups": np.zeros((2, 1), int)}, {"x": np.float32(3.0)},
+    ],
+)  # fmt: skip
+def test_items_that_do_not_fit_are_refused(change: dict[str, np.ndarray]) -> None:
+    model = attention()
+    for run in (native, apply_network):
+        with pytest.raises(InvalidInput):
+            run(model, [{**item(2, model), **change}])
+    with pytest.raises(InvalidInput):
+        native(NETWORKS["lookup"], [{"ids": np.array([9])}])
