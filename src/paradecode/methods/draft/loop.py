@@ -98,7 +98,9 @@ class DraftVerify:
                 tree = yield from drafter.propose(seq, limit)
                 tree = tree.clip(seq.room - 1)
             if not (limit > 0 and drafter.whole):
-                tree = self.forced.join(seq, tree if self._draws else tree.determined())
+                tree = tree if self._draws else tree.determined()
+                if seq.sampler.matcher is not None:
+                    tree = self.forced.join(seq, tree)
                 if limit > 0 or len(tree):
                     yield from budget.prepare(seq, tree)
                     tree = budget.cut(seq, tree)
@@ -108,6 +110,9 @@ class DraftVerify:
             verdict = self.verify(seq, tree, reply)
             if budget.reads_target:
                 budget.see_target(seq, tree, reply, verdict)
-            drafter.observe(seq, *self.forced.observe(tree, reply, verdict, self._all_rows))
+            seen = tree, reply, verdict
+            if seq.sampler.matcher is not None:
+                seen = self.forced.observe(*seen, self._all_rows)
+            drafter.observe(seq, *seen)
             budget.observe(tree, verdict)
             seq.commit(verdict)
