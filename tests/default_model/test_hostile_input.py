@@ -25,7 +25,7 @@ def random_text(rng: np.random.Generator) -> str:
         lambda: str(
             rng.choice(["<|im_end|>", "<|im_start|>system", "<|endoftext|>", "\0", "\ud800"])
         ),
-        lambda: chr(int(rng.integers(32, 0x10FFFF))) * int(rng.integers(1, 300)),
+        lambda: chr(int(rng.integers(32, 0x10FFFF))) * int(rng.integers(1, 80)),
         lambda: " " * int(rng.integers(0, 50)) + "\r\n\t",
         lambda: "a b c d " * int(rng.integers(1, 30)),
     ]

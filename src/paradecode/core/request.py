@@ -1,7 +1,8 @@
-"""What a decoder asks of the engine, and what it gets back.
+"""What a decoder can ask of the engine, and the reply.
 
-A decoder is a generator. It yields one of the requests below (or a list of them, to be run at the
-same time where the backend can) and is resumed with the reply (or the list of replies).
+A decoder is a generator. It yields one of the requests below and is resumed with the reply. It may
+also yield a list of requests, which run at the same time where the backend can; then it is resumed
+with the list of replies.
 """
 
 from __future__ import annotations
@@ -62,19 +63,18 @@ class Overwrite:
 
 @dataclass(frozen=True, eq=False)
 class Forward:
-    """One forward over ``tokens`` (K rows), then over the nodes of ``tree`` (M rows).
+    """Run a model over ``tokens`` (K rows) and then over the nodes of ``tree`` (M rows).
 
-    Tree rows hang under the last committed token, see their ancestors, and are stored tentatively:
-    when the sequence next commits tokens, the tentative rows on the committed path are kept and the
-    others are dropped. A tree may extend tentative rows of earlier forwards (a draft model that
-    grows its tree level by level): its parents then count through all tentative rows so far, which
-    is why they are given by ``under``.
+    Tree rows follow the last committed token. Each sees its ancestors. They are stored
+    *tentatively*: when the sequence next commits tokens, the tentative rows of these tokens are
+    kept and all others are dropped. A draft model that grows its tree level by level sends each
+    level in a forward of its own, and says with ``under`` where the new nodes hang.
 
     Attributes:
         tokens: int32 [K] token ids; may be empty when there is a tree.
         tree: candidate nodes that follow the sequence's last committed token.
-        under: int32 [M] or None; for each tree row whose parent is ``ROOT``, the tentative row (of
-            this model, counted from the last commit) under which it hangs, or -1 for the last
+        under: int32 [M] or None; for each tree row whose parent is ``ROOT``, the tentative row that
+            it follows (rows of this model, counted from the last commit), or -1 for the last
             committed token. None means -1 everywhere.
         attend: visibility among the ``tokens`` rows: CAUSAL, FULL, BlockCausal(n) or bool [K, K].
         store: what becomes of the ``tokens`` rows.
@@ -84,11 +84,11 @@ class Forward:
             ``tokens`` (if any) and then every tree row, so that row 0 of the reply is the root and
             row i + 1 is node i.
         hidden: layers whose outputs come back (0 is the first layer; -1 the last, before the norm).
-            They must run. Of a layer that runs by half this is what that half puts out.
+            They must run. If half of a layer runs, this is the output of that half.
         layers: the layers, or halves of layers (:class:`paradecode.core.layers.Half`), to run, in
-            order; None runs all of them. Rows of a forward with ``layers`` are scratch: its tree
-            hangs under the last *cached* token, so that pending tokens are its first nodes, and
-            the next full forward drops it (self-speculation).
+            order; None runs all of them. A tree that runs with ``layers`` is scratch (for
+            self-speculation): it follows the last *cached* token, so pending tokens are its first
+            nodes, and the next full forward drops it.
         embeddings: float32 [K, hidden size]; replaces the lookup of ``tokens``.
         resume: float32 [K, hidden size]; hidden states that enter the first of ``layers``.
         model: name of the model, ``TARGET`` unless the method brings another.

@@ -1,4 +1,4 @@
-"""A sequence as a decoder sees it: the engine provides it, decoders read and commit."""
+"""A sequence as a decoder sees it. The engine provides it; decoders read it and commit tokens."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Sequence(Protocol):
         ...
 
     def pending_for(self, model: str = TARGET) -> NDArray[np.int32]:
-        """The same for another model of the method, in that model's own token ids."""
+        """The tokens that a model of the method has not seen yet, in that model's own token ids."""
         ...
 
     def about(self, model: str = TARGET) -> ModelFacts:
@@ -115,19 +115,19 @@ class Sequence(Protocol):
         ...
 
     def step_seconds(self, rows: int, model: str = TARGET) -> float | None:
-        """What a step takes in which this sequence has ``rows`` rows; None when not measured."""
+        """Seconds of a step in which this sequence has ``rows`` rows; None when not measured."""
         ...
 
     def shared(self, name: str, make: Callable[[], T]) -> T:
-        """What requests of one tenant have in common under ``name``; ``make`` builds the first.
+        """The object that all requests of one tenant share under ``name``; ``make`` builds it.
 
-        For stores that learn from one request for the next (suffix trees, token matrices). They
-        live as long as the engine, and must bound their own size.
+        For methods that learn from one request for the next (suffix trees, token matrices). Such
+        an object lives as long as the engine, and must bound its own size.
         """
         ...
 
     def commit(self, verdict: Verdict) -> None:
-        """Append tokens, cutting at the first stop; decides ``finished``; settles the cache."""
+        """Append tokens up to the first that ends the output, and keep their rows of the cache."""
         ...
 
     def fill(
@@ -137,7 +137,7 @@ class Sequence(Protocol):
         logprobs: list[TokenLogprob],
         end: str | None = None,
     ) -> None:
-        """Report a step of a canvas, and append ``tokens``, those that no gap precedes any more.
+        """Report a step of a canvas, and append the ``tokens`` that no undecided one precedes.
 
         Args:
             tokens: may be empty; cut at the first stop, which decides ``finished``.

@@ -45,11 +45,12 @@ class CostCurve:
     seconds: tuple[tuple[float, ...], ...]
 
     def at(self, rows: int, context: int) -> float:
-        """Seconds, interpolated on the grid and extended in a straight line beyond it.
+        """Seconds; between the points of the grid, and beyond them, on straight lines.
 
-        The context counts in steps of 32 tokens.
+        The context is rounded down to a multiple of 32 tokens.
         """
-        # Asked for every node of every draft, hence remembered; the context's cost is smooth.
+        # Budgets ask for every node of every draft, so answers are kept; the cost of the context
+        # changes slowly enough to be rounded.
         where = rows, context // STEP
         found = self._known.get(where)
         if found is None:
