@@ -1,4 +1,4 @@
-"""The command line without a process of its own, for the errors of which there are many."""
+"""The command line without a process of its own: it starts sooner."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from paradecode.backends.interface import Backend
 from paradecode.cli import main
+from paradecode.engine import cost
+from paradecode.engine.cost import CostCurve
 
 
 def in_process(
@@ -19,3 +22,13 @@ def in_process(
         main()
     assert isinstance(ended.value.code, int)
     return ended.value.code, capsys.readouterr().err
+
+
+def quick_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time few forwards where commands measure a cost curve: for tests that need any curve."""
+    measure = cost.measure
+
+    def quick(backend: Backend, pages: int, *_: object, **__: object) -> CostCurve:
+        return measure(backend, pages, rows=(1, 4, 16), contexts=(64,), repeats=2)
+
+    monkeypatch.setattr(cost, "measure", quick)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
-import sys
 from importlib import import_module
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from paradecode.cli import app
+from paradecode.measure.replay import timing
+from program import quick_costs
 from repository import ROOT
 
 PAGES = ("README.md", "CONTRIBUTING.md")
@@ -41,15 +43,17 @@ def test_make_targets_exist() -> None:
 
 
 @pytest.mark.parametrize("block", [b for b in PARADECODE if b], ids=lambda block: block[0][15:45])
-def test_commands_of_a_block_in_order(block: list[str], tmp_path: Path) -> None:
+def test_commands_of_a_block_in_order(
+    block: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick_costs(monkeypatch)
+    monkeypatch.setattr(timing, "MOST_REQUESTS", 2)
+    monkeypatch.chdir(tmp_path)
     for command in block:
         program, *arguments = shlex.split(command)
         assert program == ".venv/bin/paradecode"
-        run = subprocess.run(
-            [sys.executable, "-c", "from paradecode.cli import main; main()", *arguments],
-            capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path,
-        )  # fmt: skip
-        assert run.returncode == 0, run.stderr
+        run = CliRunner().invoke(app, arguments)
+        assert run.exit_code == 0, run.output
         assert run.stdout.strip()
 
 

@@ -41,7 +41,7 @@ FURTHER = [
 @pytest.mark.parametrize("name", CASES)
 def test_every_method_gives_the_plain_constrained_output(llm, name, sampling):
     constraint, prompt = CASES[name]
-    settings = {"max_tokens": 80, "constraint": constraint, **sampling}
+    settings = {"max_tokens": 48, "constraint": constraint, **sampling}
     plain = llm.generate(prompt, decoder="greedy", **settings)
     for method in METHODS:
         output = llm.generate(prompt, decoder=method, **settings)

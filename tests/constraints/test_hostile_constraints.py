@@ -172,7 +172,8 @@ ENDLESS = {
 """The library's own limits do not end this one within minutes."""
 
 
-def test_a_trial_ends_what_would_not_end():
+def test_a_trial_ends_what_would_not_end(monkeypatch):
+    monkeypatch.setattr("paradecode.constraints.trial.SECONDS", 1)
     trial = Trial()
     try:
         for _ in range(2):  # The second time from memory.

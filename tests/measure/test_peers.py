@@ -138,10 +138,29 @@ def test_suites_name_engines_that_exist() -> None:
         find_suite("everything")
 
 
-def test_a_peer_that_cannot_be_installed_says_why(tmp_path) -> None:
+@pytest.mark.slow
+def test_an_environment_is_real(tmp_path) -> None:
     missing = Environment("x", ("./no-such-package-here",))
-    with pytest.raises(InstallError, match="x: "):
+    with pytest.raises(InstallError, match="no-such-package-here"):
         install(missing, tmp_path)
+    assert not (tmp_path / "envs" / "x").exists()
+    python = install(Environment("empty", ()), tmp_path)
+    done = subprocess.run([python, "-m", "pip", "list"], capture_output=True, text=True)
+    assert "pip" in done.stdout
+
+
+def test_a_peer_that_cannot_be_installed_says_why(tmp_path, monkeypatch) -> None:
+    from tools.peers.environments import _run as really
+
+    fail = "print('collecting'); raise SystemExit('ERROR: no wheel of it')"
+    monkeypatch.setattr(
+        "tools.peers.environments._run",
+        lambda command, *rest: really(
+            [sys.executable, "-c", fail if "pip" in command else ""], *rest
+        ),
+    )
+    with pytest.raises(InstallError, match="x: ERROR: no wheel of it"):
+        install(Environment("x", ("it==1",)), tmp_path)
     assert (tmp_path / "logs" / "install-x.log").is_file()
     assert not (tmp_path / "envs" / "x").exists()
 
@@ -149,10 +168,15 @@ def test_a_peer_that_cannot_be_installed_says_why(tmp_path) -> None:
 def test_an_interrupted_installation_leaves_no_process(tmp_path) -> None:
     script = tmp_path / "install.py"
     script.write_text(
-        "import signal, sys\n"
+        "import os, signal, sys, threading, time\n"
         f"sys.path.insert(0, {str(peers.WORKERS.parents[2])!r})\n"
         "from tools.peers.environments import _run\n"
-        "signal.alarm(2)\nsignal.signal(signal.SIGALRM, signal.default_int_handler)\n"
+        f"path = {str(tmp_path / 'pid')!r}\n"
+        "def interrupt():\n"
+        "    while not (os.path.exists(path) and os.path.getsize(path)):\n"
+        "        time.sleep(0.01)\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "threading.Thread(target=interrupt).start()\n"
         f"_run(['sh', '-c', 'sleep 77 & echo $! > {tmp_path}/pid; wait'], sys.stderr, {{}})\n"
     )
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
@@ -166,11 +190,24 @@ def test_an_interrupted_installation_leaves_no_process(tmp_path) -> None:
     pytest.fail("the compiler outlived the installer")
 
 
-def test_an_environment_is_made_once(tmp_path) -> None:
-    empty, said = Environment("empty", ()), []
-    python = install(empty, tmp_path, said.append)
-    assert install(empty, tmp_path, said.append) == python
+def test_an_environment_is_made_once(tmp_path, monkeypatch) -> None:
+    ran = []
+
+    def run(command, out, variables) -> int:
+        ran.append(command)
+        python = tmp_path / "envs" / "small" / "bin" / "python"
+        python.parent.mkdir(parents=True, exist_ok=True)
+        python.touch()
+        return 0
+
+    monkeypatch.setattr("tools.peers.environments._run", run)
+    small, said = Environment("small", ("one==1",)), []
+    python = install(small, tmp_path, said.append)
+    assert install(small, tmp_path, said.append) == python
     assert len(said) == 1
+    assert len(ran) == 2  # The environment, and what is in it.
+    install(Environment("small", ("one==2",)), tmp_path, said.append)
+    assert len(said) == 2
 
 
 def test_requantised_files_are_close_and_complete(tmp_path) -> None:

@@ -81,7 +81,7 @@ def row(
     versus = compared(done, static)
     assert versus is not None
     right = {
-        task: sum(done.answers[item].right for item in ids)
+        task: sum(done.answers[item].right is True for item in ids)
         for task, ids in tasks_of(results.items).items()
     }
     return {

@@ -1,8 +1,8 @@
-"""Grammars are compiled for trial in a process of its own, which may be ended.
+"""Grammars are first compiled in a process of their own, which can be ended.
 
 The library's limits do not bound everything: the intersection of forty patterns keeps it busy for
-minutes, and a thread that is in it cannot be stopped. A process can. The limit is processor time,
-so a machine that is busy or paused refuses nothing that a quiet one accepts.
+minutes, and a thread cannot be stopped there. A process can. The limit is processor time, so that a
+busy or paused machine accepts what a quiet one accepts.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Trial:
 
 
 def _start() -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", __name__]
+    command = [sys.executable, "-m", __name__, str(SECONDS)]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
@@ -96,9 +96,9 @@ def main() -> None:
     tokenizer: Any = LLTokenizer("byte")
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    _, most = resource.getrlimit(resource.RLIMIT_CPU)
+    seconds, (_, most) = int(sys.argv[1]), resource.getrlimit(resource.RLIMIT_CPU)
     for line in sys.stdin:
-        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(time.process_time()) + SECONDS, most))
+        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(time.process_time()) + seconds, most))
         with suppress(InvalidInput):  # Whether it ends in time is the question here.
             compile_grammar(json.loads(line), tokenizer, None)
         print("it ends", flush=True)

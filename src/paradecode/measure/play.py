@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 
 import numpy as np
@@ -18,6 +18,7 @@ from paradecode.measure.clock import Clock, Clocked
 from paradecode.measure.machine import busy_seconds
 from paradecode.measure.prompts import Item
 from paradecode.measure.results import Counts, Record
+from paradecode.measure.serving import serve
 from paradecode.measure.turns import Unit
 from paradecode.methods.registry import Spec
 
@@ -28,46 +29,37 @@ Check = Callable[[Item, str], bool | None]
 PLAIN_COUNTS = tuple(field.name for field in fields(DraftCounts))
 
 
-class _Request:
-    """One request on its way, and what its clocks said when its first tokens were there."""
+class _Watch:
+    """What the clocks of one request said when its first tokens were there."""
 
-    def __init__(
-        self, llm: LLM, spec: Spec, item: Item, sampling: SamplingParams, salt: str
-    ) -> None:
+    def __init__(self, item: Item) -> None:
         self.item, self.clock = item, Clock()
-        request = GenerationRequest(
-            np.array(item.token_ids, np.int32), lambda: Clocked(spec, self.clock),
-            replace(sampling, max_tokens=item.max_tokens), salt=salt,
-        )  # fmt: skip
-        self.sequence: LiveSequence = llm.engine.add(request)
         self._first: tuple[float, ...] | None = None
 
-    def look(self) -> None:
-        """Note the clocks once the prefill is over."""
-        if self._first is None and self.sequence.trace:
-            self._first = self._clocks()
+    def request(self, spec: Spec, sampling: SamplingParams, salt: str) -> GenerationRequest:
+        return GenerationRequest(
+            np.array(self.item.token_ids, np.int32), lambda: Clocked(spec, self.clock),
+            replace(sampling, max_tokens=self.item.max_tokens), salt=salt,
+        )  # fmt: skip
 
-    def counts(self) -> Counts:
-        stats, clock = self.sequence.stats, self.clock
-        first = self._first or self._clocks()
-        target, draft, verify, sample = (now - then for now, then in zip(self._clocks(), first))
+    def look(self, sequence: LiveSequence) -> None:
+        """Note the clocks once the prefill is over."""
+        if self._first is None and sequence.trace:
+            self._first = self._clocks(sequence)
+
+    def counts(self, sequence: LiveSequence) -> Counts:
+        stats, clock, ended = sequence.stats, self.clock, self._clocks(sequence)
+        target, draft, verify, sample = (b - a for a, b in zip(self._first or ended, ended))
         left = max(0.0, stats.decode_seconds - target - draft - verify - sample)
         own = {name: getattr(stats, name) for name in PLAIN_COUNTS}
         return Counts(
-            **own, draft_forwards=clock.forwards, draft_rows=clock.rows, deciding=self._deciding(),
-            target=target, draft=draft, verify=verify, sample=sample, other=left,
+            **own, draft_forwards=clock.forwards, draft_rows=clock.rows,
+            deciding=_deciding(sequence), target=target, draft=draft, verify=verify,
+            sample=sample, other=left,
         )  # fmt: skip
 
-    def _deciding(self) -> int:
-        """Forwards that decided a token of the output, of a canvas."""
-        length = len(self.sequence.output)
-        steps = [step for step in self.sequence.trace if step.canvas is not None]
-        return len(
-            {s.forward for s in steps if s.canvas and any(at < length for at in s.canvas.offsets)}
-        )
-
-    def _clocks(self) -> tuple[float, float, float, float]:
-        timer, clock = self.sequence.timer, self.clock
+    def _clocks(self, sequence: LiveSequence) -> tuple[float, float, float, float]:
+        timer, clock = sequence.timer, self.clock
         return timer.target, timer.other + clock.draft, clock.verify, clock.sample
 
 
@@ -84,47 +76,49 @@ def play(
     Raises:
         Exception: what ended a request.
     """
-    engine = llm.engine
+    watches = [_Watch(item) for item in unit.items]
+
+    def look(sequences: Sequence[LiveSequence]) -> None:
+        for watch, sequence in zip(watches, sequences):
+            watch.look(sequence)
+
     busy, own, started = busy_seconds(), _own_seconds(), time.perf_counter()
-    requests: list[_Request] = []
-    try:
-        for item in unit.items:
-            requests.append(_Request(llm, spec, item, sampling, salt))
-        while any(not request.sequence.finished for request in requests):
-            engine.step()
-            for request in requests:
-                request.look()
-    finally:  # Ctrl-C leaves no request behind.
-        for request in requests:
-            engine.cancel(request.sequence)
+    requests = [watch.request(spec, sampling, salt) for watch in watches]
+    sequences = serve(llm.engine, requests, look)
     seconds = time.perf_counter() - started
     others = None
     if busy is not None and (after := busy_seconds()) is not None:
         others = max(0.0, after - busy - (_own_seconds() - own)) / seconds
-    for request in requests:
-        if request.sequence.error is not None:
-            raise request.sequence.error
+    for sequence in sequences:
+        if sequence.error is not None:
+            raise sequence.error
     empty = Record(
         str(spec), "", unit.round, other_load=others, batch=unit.batch, unit=unit.number,
         wall_seconds=seconds / unit.batch,
     )  # fmt: skip
-    return [_record(empty, request, check) for request in requests]
+    return [_record(empty, *each, check) for each in zip(watches, sequences)]
 
 
-def _record(empty: Record, request: _Request, check: Check) -> Record:
-    item, sequence = request.item, request.sequence
-    stats, right = sequence.stats, check(item, sequence.text.value)
+def _record(empty: Record, watch: _Watch, sequence: LiveSequence, check: Check) -> Record:
+    stats, right = sequence.stats, check(watch.item, sequence.text.value)
     return replace(
         empty,
-        item=item.id,
+        item=watch.item.id,
         token_ids=tuple(map(int, sequence.output)),
         first_tokens=stats.first_tokens,
         prefill_seconds=stats.queue_seconds + stats.prefill_seconds,
         decode_seconds=stats.decode_seconds,
         right=right,
-        counts=request.counts(),
+        counts=watch.counts(sequence),
         text="" if right is None else sequence.text.value,
     )
+
+
+def _deciding(sequence: LiveSequence) -> int:
+    """Forwards that decided a token of the output, of a canvas."""
+    length = len(sequence.output)
+    steps = [(step.forward, step.canvas) for step in sequence.trace]
+    return len({n for n, canvas in steps if canvas and any(at < length for at in canvas.offsets)})
 
 
 def _own_seconds() -> float:

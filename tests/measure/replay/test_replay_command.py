@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
+import pytest
+from click.testing import Result
 from typer.testing import CliRunner
 
+from paradecode.cli import app
 from paradecode.cli.replay import replay_app
-from paradecode.measure.replay import Recording
+from paradecode.measure.replay import Recording, player, timing
 from paradecode.measure.replay.recorder import recorded
+from program import in_process, quick_costs
 
-RUN = [sys.executable, "-c", "from paradecode.cli import main; main()", "replay"]
 
-
-def replay(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*RUN, *arguments], capture_output=True, text=True, timeout=300, check=False
-    )
+def replay(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["replay", *arguments])
 
 
 def prompts_file(folder: Path, count: int) -> Path:
@@ -32,11 +30,14 @@ def prompts_file(folder: Path, count: int) -> Path:
     return path
 
 
-def test_record_and_run(tmp_path: Path) -> None:
+def test_record_and_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    quick_costs(monkeypatch)
+    monkeypatch.setattr(timing, "MOST_REQUESTS", 1)
+    monkeypatch.setattr(player, "COLD_STEPS", 2)
     made = str(tmp_path / "a.replay")
     run = replay("record", made, "--prompts", str(prompts_file(tmp_path, 2)), "--max-tokens", "8",
                  "--no-calibrate")  # fmt: skip
-    assert run.returncode == 0, run.stderr
+    assert run.exit_code == 0, run.output
     run = replay("run", made, "prompt-lookup", "suffix+copyspec(budget=fixed)", "--json")
     record = json.loads(run.stdout)
     names = [method["method"] for method in record["methods"]]
@@ -48,18 +49,17 @@ def test_record_and_run(tmp_path: Path) -> None:
                 "accepted", "drafter_seconds_per_token", "seconds", "speed_up",
                 } <= method["total"].keys()  # fmt: skip
     table = replay("run", made)
-    assert table.returncode == 0
+    assert table.exit_code == 0
     assert "token-recycling" in table.stdout
 
 
-def test_errors_name_the_fix(tmp_path: Path) -> None:
+def test_errors_name_the_fix(tmp_path: Path, monkeypatch, capsys) -> None:
     for arguments in (["run", str(tmp_path / "no.replay")],
                       ["run", str(prompts_file(tmp_path, 1))],
                       ["record", str(tmp_path / "x"), "--temperature", "-1"]):  # fmt: skip
-        run = replay(*arguments)
-        assert run.returncode == 2
-        assert "Traceback" not in run.stderr
-        assert "error:" in run.stderr
+        status, error = in_process(["replay", *arguments], monkeypatch, capsys)
+        assert status == 2
+        assert "error:" in error
 
 
 def test_interruption_keeps_what_is_finished(tmp_path: Path, monkeypatch) -> None:
@@ -71,6 +71,8 @@ def test_interruption_keeps_what_is_finished(tmp_path: Path, monkeypatch) -> Non
             raise KeyboardInterrupt
         yield from recorded(*arguments)
 
+    quick_costs(monkeypatch)
+    monkeypatch.setattr(timing, "MOST_REQUESTS", 1)
     monkeypatch.setattr("paradecode.measure.replay.recorder.recorded", interrupted)
     made = tmp_path / "b.replay"
     run = CliRunner().invoke(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,17 +11,13 @@ from typer.testing import CliRunner
 from paradecode import LLM
 from paradecode.cli import app
 from paradecode.core.errors import InvalidInput
-from paradecode.measure.replay import Recording, replayable
-from paradecode.measure.tune import search, tuning
+from paradecode.measure.replay import Recording, player, replayable, timing
+from paradecode.measure.tune import candidate, search, tuning
 from paradecode.measure.tune.costs import Costs
 from paradecode.methods.profile import SCHEMA, Profile
+from program import in_process, quick_costs
 
-RUN = [sys.executable, "-c", "from paradecode.cli import main; main()"]
 GOOD = {"schema": SCHEMA, "decoder": "suffix+prompt-lookup(max_ngram=4)", "model": "m"}
-
-
-def paradecode(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*RUN, *arguments], capture_output=True, text=True, timeout=500)
 
 
 @pytest.fixture(scope="module")
@@ -40,11 +34,15 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     profile = folder / "profile.json"
 
     def few(recording: Recording) -> list[str]:
-        names = ["prompt-lookup", "copyspec", "suffix", "token-recycling"]
+        names = ["prompt-lookup", "copyspec", "suffix"]
         assert set(names) < set(replayable(recording))
         return names
 
     with pytest.MonkeyPatch.context() as patch:  # A shorter search, or this takes minutes.
+        quick_costs(patch)
+        patch.setattr(timing, "MOST_REQUESTS", 1)
+        patch.setattr(player, "COLD_STEPS", 2)
+        patch.setattr(candidate, "LENGTHS", (4, 8))
         patch.setattr(tuning, "replayable", few)
         patch.setattr(search, "FIRST", 2)
         patch.setattr(search, "SECOND", 1)
@@ -93,8 +91,9 @@ def test_a_profile_is_loaded_and_stays_exact(tuned):
         prompt = "Say: a b c d e f g. Again: a b c"
         parallel = llm.generate(prompt, max_tokens=12)
         assert parallel.token_ids == llm.generate(prompt, max_tokens=12, decoder=None).token_ids
-    run = paradecode("generate", "Hello", "--max-tokens", "4", "--profile", str(tuned), "--json")
-    assert run.returncode == 0, run.stderr
+    asked = ["generate", "Hello", "--max-tokens", "4", "--profile", str(tuned), "--json"]
+    run = CliRunner().invoke(app, asked)
+    assert run.exit_code == 0, run.stderr
     assert json.loads(run.stdout)["decoder"] == Profile.load(tuned).decoder
 
 
@@ -119,13 +118,14 @@ def test_what_is_no_profile_is_refused(tmp_path, text):
         Profile.load(path)
 
 
-def test_a_file_that_is_not_there_and_two_choices_at_once(tmp_path):
+def test_a_file_that_is_not_there_and_two_choices_at_once(tmp_path, monkeypatch, capsys):
     with pytest.raises(InvalidInput, match="profile"):
         LLM(profile=tmp_path / "missing.json")
     path = tmp_path / "p.json"
     path.write_text(json.dumps(GOOD), "utf-8")
     with pytest.raises(InvalidInput, match="leave decoder"):
         LLM(profile=path, decoder="suffix")
-    run = paradecode("generate", "x", "--profile", str(path), "--decoder", "suffix")
-    assert run.returncode == 2
-    assert "--profile" in run.stderr
+    asked = ["generate", "x", "--profile", str(path), "--decoder", "suffix"]
+    status, error = in_process(asked, monkeypatch, capsys)
+    assert status == 2
+    assert "--profile" in error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
@@ -54,79 +54,76 @@ def report(certificate: Certificate, spell: Spell) -> RenderableType:
     return Group(*parts)
 
 
+def _table(title: str | None, head: str, rows: Iterable[Sequence[object]]) -> Table:
+    """A table of texts and numbers; ``head`` has the columns' names, divided by ``|``."""
+    table = Table(*head.split("|"), title=title)
+    for row in rows:
+        table.add_row(*map(str, row))
+    return table
+
+
 def _checks(certificate: Certificate) -> Table:
-    table = Table("check", "runs", "as promised", "drafted", "kept")
+    rows: list[Sequence[object]] = []
     equality, law = certificate.equality, certificate.distribution
     if equality is not None:
-        table.add_row(
-            f"plain decoding's tokens ({equality.tokens})",
-            str(equality.runs), str(equality.equal), str(equality.drafted), str(equality.accepted),
-        )  # fmt: skip
+        name = f"plain decoding's tokens ({equality.tokens})"
+        rows.append([name, equality.runs, equality.equal, equality.drafted, equality.accepted])
     for way in certificate.invariance:
         cached = f" ({way.cached_tokens} tokens)" if way.cached_tokens else ""
-        table.add_row(way.name + cached, str(way.runs), str(way.equal), "", "")
+        rows.append([way.name + cached, way.runs, way.equal, "", ""])
     if law is not None:
-        verdict = "yes" if law.same_law else "no"
-        table.add_row(
-            f"law of the sampled tokens (p = {law.p:.1e})",
-            str(law.samples), verdict, str(law.drafted), str(law.accepted),
-        )  # fmt: skip
-    return table
+        name, verdict = f"law of the sampled tokens (p = {law.p:.1e})", _yes(law.same_law, "no")
+        rows.append([name, law.samples, verdict, law.drafted, law.accepted])
+    return _table(None, "check|runs|as promised|drafted|kept", rows)
 
 
 def _differences(check: str, found: Sequence[FirstDifference], spell: Spell) -> list[Table]:
     if not found:
         return []
-    table = Table(
-        "prompt", "T", "at", "plain", "here", "top-2 gap", "gap", "rounding", "what it is",
-        title=f"First differences ({check}): gaps in logits, above T = 0 'gap' in perturbed scores",
-    )  # fmt: skip
+    rows: list[Sequence[object]] = []
     for one in found[:SHOWN]:
-        table.add_row(
-            escape(one.prompt), f"{one.temperature:g}", str(one.position),
-            _token(one.expected, spell), _token(one.got, spell),
-            _number(one.top_gap), _number(one.gap), _number(one.rounding), escape(_kind(one)),
-        )  # fmt: skip
+        tokens = _token(one.expected, spell), _token(one.got, spell)
+        gaps = _number(one.top_gap), _number(one.gap), _number(one.rounding)
+        kind = one.error[:120] or ("near tie" if one.near_tie else "not rounding")
+        where = escape(one.prompt), f"{one.temperature:g}", one.position
+        rows.append([*where, *tokens, *gaps, escape(kind)])
     if len(found) > SHOWN:
-        table.add_row(f"{len(found) - SHOWN} more", *[""] * 8)
-    return [table]
-
-
-def _kind(one: FirstDifference) -> str:
-    if one.error:
-        return one.error[:120]
-    return "near tie" if one.near_tie else "not rounding"
+        rows.append([f"{len(found) - SHOWN} more", *[""] * 8])
+    title = f"First differences ({check}): gaps in logits, above T = 0 'gap' in perturbed scores"
+    return [_table(title, "prompt|T|at|plain|here|top-2 gap|gap|rounding|what it is", rows)]
 
 
 def _places(law: LawTest) -> Table:
-    table = Table(
-        "after", "tokens", "p(draft)", "cells", "distance", "G", "df", "p",
-        title=f"Law of the next tokens: each p must exceed {law.level:.1e}",
-    )  # fmt: skip
-    for place in law.places:
-        table.add_row(
-            escape(place.text), str(place.prompt_tokens), f"{place.draft:.2f}", str(place.cells),
-            f"{place.distance:.3f}", f"{place.statistic:.1f}", str(place.freedom),
+    rows: list[Sequence[object]] = [
+        [
+            escape(place.text),
+            place.prompt_tokens,
+            f"{place.draft:.2f}",
+            place.cells,
+            f"{place.distance:.3f}",
+            f"{place.statistic:.1f}",
+            place.freedom,
             f"{place.p:.1e}",
-        )  # fmt: skip
-    table.add_row(
-        "all", "", "", "", "", f"{law.statistic:.1f}", str(law.freedom), f"{law.p:.1e}"
-    )  # fmt: skip
-    return table
+        ]
+        for place in law.places
+    ]
+    rows.append(["all", *[""] * 4, f"{law.statistic:.1f}", law.freedom, f"{law.p:.1e}"])
+    title = f"Law of the next tokens: each p must exceed {law.level:.1e}"
+    return _table(title, "after|tokens|p(draft)|cells|distance|G|df|p", rows)
 
 
 def _power(law: LawTest) -> Table:
-    table = Table(
-        "acceptance", "found after", "distance", "p", "must be found",
-        title="Negative control: the same drafts, a wrong verifier",
-    )  # fmt: skip
-    for control in law.controls:
-        after = "not found" if control.found_at is None else f"{control.found_at} requests"
-        table.add_row(
-            f"x {control.factor}", after, f"{control.distance:.3f}", f"{control.p:.1e}",
-            "yes" if control.required else "",
-        )  # fmt: skip
-    return table
+    rows = []
+    for one in law.controls:
+        after = "not found" if one.found_at is None else f"{one.found_at} requests"
+        must = _yes(one.required, "")
+        rows.append([f"x {one.factor}", after, f"{one.distance:.3f}", f"{one.p:.1e}", must])
+    title = "Negative control: the same drafts, a wrong verifier"
+    return _table(title, "acceptance|found after|distance|p|must be found", rows)
+
+
+def _yes(true: bool, otherwise: str) -> str:
+    return "yes" if true else otherwise
 
 
 def _token(token: int | None, spell: Spell) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from paradecode.backends.interface import PAGE
+from paradecode.core.checks import maybe, whole
 from paradecode.core.errors import InvalidInput
 from paradecode.core.request import DRAFT, TARGET
 from paradecode.core.sampling import SamplingParams
@@ -67,12 +68,11 @@ class GenerationPlan:
         """Raise InvalidInput for what can be refused before a model is loaded."""
         for text in self.decoders:
             parse(text)
-        for name, value, high in (
-            ("per_group", self.per_group, 1 << 20), ("max_tokens", self.max_tokens, 1 << 16),
-            ("rounds", self.rounds, 1000), *(("batch", size, MOST_BATCH) for size in self.batches),
-        ):  # fmt: skip
-            if value is not None and not 1 <= value <= high:
-                raise InvalidInput(name, value, f"give a whole number from 1 to {high}")
+        maybe(whole(1, 1 << 20))("per_group", self.per_group)
+        maybe(whole(1, 1 << 16))("max_tokens", self.max_tokens)
+        whole(1, 1000)("rounds", self.rounds)
+        for size in self.batches:
+            whole(1, MOST_BATCH)("batch", size)
         if not self.batches or len(set(self.batches)) < len(self.batches):
             raise InvalidInput("batch", self.batches, "give different sizes, such as 1,2,4")
 

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+from paradecode.core.checks import maybe, number, one_of, whole
 from paradecode.core.errors import InvalidInput
 
-APIS = ("chat", "completions")
-ARRIVALS = ("poisson", "constant")
-COUNTS = ("usage", "tokenizer")
 MAX_CLIENTS = 1024
+CHECKS = {
+    "requests": whole(1, 1_000_000),
+    "rounds": whole(1, 1000),
+    "warmup": whole(0, 10_000),
+    "timeout": number(0.001, 86_400),
+    "max_tokens": maybe(whole(1, 1 << 20)),
+    "slo_ttft": maybe(number(0.0)),
+    "slo_tpot": maybe(number(0.0)),
+    "arrivals": one_of("poisson", "constant"),
+    "api": one_of("chat", "completions"),
+    "count": one_of("usage", "tokenizer"),
+}
+"""What the fields of a plan may be; the options of the command have the same names."""
+
 RESERVED = frozenset({"model", "messages", "prompt", "stream", "stream_options", "n"})
 """Fields of the request that the client itself sets."""
 
@@ -106,20 +117,8 @@ class LoadPlan:
             raise InvalidInput("--concurrency", [], "give at least one load")
         for load in self.loads:
             load.check()
-        for option, value, low, high in (
-            ("--requests", self.requests, 1, 1_000_000), ("--rounds", self.rounds, 1, 1000),
-            ("--warmup", self.warmup, 0, 10_000), ("--timeout", self.timeout, 0.001, 86_400),
-            ("--max-tokens", self.max_tokens, 1, 1 << 20),
-            ("--slo-ttft", self.slo_ttft, 0, math.inf), ("--slo-tpot", self.slo_tpot, 0, math.inf),
-        ):  # fmt: skip
-            if value is not None and not low <= value <= high:
-                raise InvalidInput(option, value, f"give {low:g} to {high:g}")
-        for option, text, known in (
-            ("--arrivals", self.arrivals, ARRIVALS), ("--api", self.api, APIS),
-            ("--count", self.count, COUNTS),
-        ):  # fmt: skip
-            if text not in known:
-                raise InvalidInput(option, text, f"use one of {', '.join(known)}")
+        for name, check in CHECKS.items():
+            check("--" + name.replace("_", "-"), getattr(self, name))
 
 
 def read_endpoints(

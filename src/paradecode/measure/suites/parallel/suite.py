@@ -8,6 +8,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from paradecode.core.checks import whole
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
 from paradecode.llm import LLM
@@ -60,8 +61,7 @@ class ParallelPlan:
         """Raise InvalidInput for what can be refused before a model is loaded."""
         choose_tasks(self.tasks)
         canonical(self.methods)
-        if not 1 <= self.batch <= MOST_BATCH:
-            raise InvalidInput("batch", self.batch, f"give a whole number from 1 to {MOST_BATCH}")
+        whole(1, MOST_BATCH)("batch", self.batch)
 
     def specs(self, has_blocks: bool) -> list[str]:
         """The methods in full, the reference first; ``has_blocks`` as in ``default_methods``."""
@@ -134,8 +134,7 @@ def draw_instances(tasks: Sequence[Task], count: int, seed: int) -> dict[str, Ta
     Raises:
         InvalidInput: ``count`` is out of range, or a task has not that many.
     """
-    if not 1 <= count <= MOST_INSTANCES:
-        raise InvalidInput("instances", count, f"give a whole number from 1 to {MOST_INSTANCES}")
+    whole(1, MOST_INSTANCES)("instances", count)
     return {
         f"{task.name}/{seed}/{number}": instance
         for task in tasks
