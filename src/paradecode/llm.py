@@ -248,7 +248,8 @@ class LLM:
         if decoder is None or decoder == AUTO:
             names = PLAIN_DECODERS if decoder is None else DEFAULT_DECODERS
             spec = parse(names[self.families[0]])
-            if "table" in spec.settings and packaged(self.model):
+            takes = {parameter.name for parameter in spec.method.parameters}
+            if "table" in takes and packaged(self.model):
                 return spec.changed({"table": self.model})
             return spec
         spec = parse(decoder)

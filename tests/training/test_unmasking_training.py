@@ -45,10 +45,10 @@ from paradecode.training.unmasking.trajectories import (  # noqa: E402
     record_trajectories,
     save_trajectories,
 )  # fmt: skip
-from paradecode.training.unmasking.workload import Workload  # noqa: E402
+from paradecode.training.unmasking.workload import CanvasWorkload  # noqa: E402
 
 CPU = torch.device("cpu")
-SMALL = Workload(limit=6, max_tokens=12)
+SMALL = CanvasWorkload(limit=6, max_tokens=12)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -81,7 +81,7 @@ def batched(kind: str) -> BatchedModel:
 def test_prompts_are_different_and_never_held_out():
     from paradecode.measure.tasks.task import is_held_out
 
-    workload = Workload(limit=50)
+    workload = CanvasWorkload(limit=50)
     found = workload.texts()
     assert len(set(found)) == len(found) == 50
     assert not any(is_held_out(text) for text in found)
@@ -246,12 +246,12 @@ def test_two_rows_ask_for_every_token_of_a_block_once():
 
 
 def test_the_shortest_right_text_is_kept(llm, monkeypatch):
-    workload = Workload(limit=12, max_tokens=12)
+    workload = CanvasWorkload(limit=12, max_tokens=12)
     with pytest.raises(InvalidInput, match="answers no prompt rightly"):
         record_short_decodings(llm, workload, 8, 2, quiet)
-    monkeypatch.setattr(Workload, "drawn", lambda self: [])  # As a file of prompts.
+    monkeypatch.setattr(CanvasWorkload, "drawn", lambda self: [])  # As a file of prompts.
     texts_of = [instance.prompt for _, instance in DRAWN(workload)]
-    monkeypatch.setattr(Workload, "texts", lambda self: texts_of)
+    monkeypatch.setattr(CanvasWorkload, "texts", lambda self: texts_of)
     one, several = (record_short_decodings(llm, workload, 8, n, quiet) for n in (1, 5))
     assert len(one) == len(several) == 12
     forwards, fewer = (made.step.max(axis=1) for made in (one, several))
@@ -279,15 +279,15 @@ QUICK = {
     "unmask-filter": ("--epochs", 20), "joint-sampler": ("--steps", 2, "--depth", 1),
     "refine": ("--steps", 2), "r2": ("--steps", 2, "--draws", 2),
 }  # fmt: skip
-DRAWN = Workload.drawn
+DRAWN = CanvasWorkload.drawn
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_from_prompts_to_a_part_that_decodes(folder, tmp_path, command, monkeypatch):
     if command == "r2":  # A random model answers no task rightly.
-        found = Workload(limit=24).texts()
-        monkeypatch.setattr(Workload, "drawn", lambda self: [])
-        monkeypatch.setattr(Workload, "texts", lambda self: found)
+        found = CanvasWorkload(limit=24).texts()
+        monkeypatch.setattr(CanvasWorkload, "drawn", lambda self: [])
+        monkeypatch.setattr(CanvasWorkload, "texts", lambda self: found)
     output, samples = tmp_path / "out", tmp_path / "samples"
     arguments = [
         "--model", folder, "--backend", "native", "--threads", 1, "--limit", 24,

@@ -14,7 +14,7 @@ from paradecode.cli.train_steps import Output, Samples, logged, ready, trained
 from paradecode.methods.registry import parse
 
 if TYPE_CHECKING:
-    from paradecode.training.acceptance.workload import Workload
+    from paradecode.training.acceptance.workload import DraftWorkload
 
 train_app = typer.Typer(help="Train the small parts that some methods need.", no_args_is_help=True)
 
@@ -42,10 +42,12 @@ class Learning:
     samples: Samples = None
     epochs: Annotated[int, typer.Option(help="Passes over the samples.", min=1, max=10000)] = 20
 
-    def workload(self) -> Workload:
-        from paradecode.training.acceptance.workload import Workload
+    def workload(self) -> DraftWorkload:
+        from paradecode.training.acceptance.workload import DraftWorkload
 
-        workload = Workload(self.prompts, self.limit, self.max_tokens, self.temperature, self.seed)
+        workload = DraftWorkload(
+            self.prompts, self.limit, self.max_tokens, self.temperature, self.seed
+        )
         workload.params()  # Refuse a bad setting before a model is loaded.
         return workload
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from paradecode.models.checkpoint import Checkpoint
     from paradecode.training.unmasking.batched import BatchedModel
     from paradecode.training.unmasking.trajectories import Trajectories
-    from paradecode.training.unmasking.workload import Workload
+    from paradecode.training.unmasking.workload import CanvasWorkload
 
 Folder = Annotated[Path, typer.Argument(help="The folder to make.")]
 Block = Annotated[int, typer.Option(help="Positions of a block.", min=1, max=1024)]
@@ -38,10 +38,10 @@ class Texts:
     seed: Annotated[int, typer.Option(help="Of prompts, split and weights.", min=0)] = 0
     samples: Samples = None
 
-    def workload(self) -> Workload:
-        from paradecode.training.unmasking.workload import Workload
+    def workload(self) -> CanvasWorkload:
+        from paradecode.training.unmasking.workload import CanvasWorkload
 
-        workload = Workload(self.prompts, self.limit, self.max_tokens, self.seed)
+        workload = CanvasWorkload(self.prompts, self.limit, self.max_tokens, self.seed)
         workload.params(), workload.texts()  # Refuse a bad setting before a model is loaded.
         return workload
 

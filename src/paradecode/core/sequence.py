@@ -52,6 +52,7 @@ class ModelFacts:
         shift: the logits of row i are about position i + 1 on a canvas, too.
         eos_tokens: ids that end a text.
         context_length: largest number of positions.
+        name: of the model; empty when nobody knows it.
     """
 
     layers: int
@@ -64,6 +65,7 @@ class ModelFacts:
     shift: bool = False
     eos_tokens: tuple[int, ...] = ()
     context_length: int = 1 << 24
+    name: str = ""
 
 
 class Sequence(Protocol):

@@ -173,6 +173,13 @@ class TokenTree:
         )  # fmt: skip
         return tree
 
+    @classmethod
+    def siblings(
+        cls, tokens: NDArray[np.int32], estimates: NDArray[np.float32] = _NO_OPINION
+    ) -> TokenTree:
+        """A tree of depth one."""
+        return cls(tokens, np.full(len(tokens), ROOT, np.int32), estimates)
+
     def __len__(self) -> int:
         return len(self.tokens)
 

@@ -86,6 +86,14 @@ class TrainedPart:
         return part
 
     @classmethod
+    def needed(cls: type[P], method: str, path: str, command: str) -> P:
+        """The part of a method that cannot do without; raises InvalidInput as :meth:`open` does."""
+        if not path:
+            fix = f"train one: {command} FILE, then {cls.field}=FILE"
+            raise InvalidInput(f"{method}.{cls.field}", "", fix)
+        return cls.open(path)
+
+    @classmethod
     def _read(cls: type[P], path: str) -> P:
         facts, tensors = tensor_format().load(path, cls.kind, cls.field)
         for name, most in cls.sizes.items():

@@ -87,7 +87,7 @@ def _penalties(
     ids = np.unique(canvas.tokens[decided] if params.repetition_penalty != 1.0 else output)
     counts = (output[None, :] == ids[:, None]).sum(axis=1)
     values = raw.gather(np.tile(ids, (raw.shape[0], 1)))
-    return ids, penalties(params, values.astype(np.float64), counts).astype(np.float32)
+    return ids, penalties(params, values, counts).astype(np.float32)
 
 
 def _joined(bias: Bias, ids: NDArray[np.int32], change: NDArray[np.float32]) -> Bias:

@@ -9,9 +9,6 @@ LOST, SUPPOSED, AMBIGUOUS, FOUND, FOLLOWING, STEADY = range(6)
 """Why a place in the source is thought to be the right one, the weakest reason first. They are the
 kinds of evidence of the drafters that use an alignment."""
 
-ALIGNMENT = (0.0, 0.12, 0.18, 0.4, 0.75, 0.93)
-"""Chance that the next token of the source is right, by that reason (measured, 135M)."""
-
 
 class Alignment:
     """Where in ``source`` the output stands.

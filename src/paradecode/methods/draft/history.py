@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.tree import ROOT
-from paradecode.methods.draft.growth import Trie
-from paradecode.methods.draft.odds import Odds
+from paradecode.methods.draft.model_free import RatedTree
 
 BREAK = -1
 """Stands between texts that were joined."""
@@ -21,23 +20,16 @@ MOST = 128
 
 _LENGTHS = (2, 3, 4, 8, 16)
 _SHARES = (0.5, 0.9)
-EVIDENCE = (
-    0.1, 0.12, 0.25,
-    0.03, 0.15, 0.42,
-    0.05, 0.4, 0.7,
-    0.1, 0.4, 0.82,
-    0.3, 0.6, 0.92,
-    0.4, 0.7, 0.97,
-)  # fmt: skip
-"""Chance that a copied token is right, by :func:`evidence`'s kind (measured, 135M). A line is for
-1, 2, 3, 4 to 7, 8 to 15, and more matching tokens."""
 
 Branch = tuple[int, int, float]
 """A node of a tree of continuations: parent, token, share of its parent's occurrences."""
 
 
 def evidence(matched: int, share: float) -> int:
-    """Kind, 0 to 17: how many tokens agreed before the copy, and how many copies agree on it."""
+    """Kind, 0 to 17: how many tokens agreed before the copy, and how many copies agree on it.
+
+    Three shares each for 1, 2, 3, 4 to 7, 8 to 15, and more matching tokens.
+    """
     return 3 * bisect_right(_LENGTHS, matched) + bisect_right(_SHARES, share)
 
 
@@ -111,13 +103,18 @@ def continuations(
     return found
 
 
-def planted(branches: list[Branch], matched: int, odds: Odds) -> Trie:
-    """The branches as a draft; ``odds`` are of :func:`evidence`'s kinds."""
-    trie = Trie()
+def expected(branches: list[Branch]) -> float:
+    """How many tokens would be accepted if the counts were probabilities."""
+    reach: list[float] = []
+    for parent, _, share in branches:
+        reach.append(share if parent == ROOT else share * reach[parent])
+    return sum(reach)
+
+
+def plant(draft: RatedTree, branches: list[Branch], matched: int) -> None:
+    """Add the branches to an empty draft; its odds are of :func:`evidence`'s kinds."""
     depths: list[int] = []
     for parent, token, share in branches:
         depths.append(1 + depths[parent] if parent != ROOT else 0)
         # Given that its parent was right, one token more agrees.
-        kind = evidence(matched + depths[-1], share)
-        trie.add(parent, token, odds.of(kind), kind)
-    return trie
+        draft.rate(parent, token, evidence(matched + depths[-1], share))

@@ -184,10 +184,10 @@ class TableDrafts:
     """A table as one request uses it; its odds follow what is accepted there."""
 
     table: NgramTable
-    _odds: Odds = field(init=False, repr=False)
+    odds: Odds = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._odds = Odds(self.table.priors)
+        self.odds = Odds(self.table.priors)
 
     def require(self, vocabulary: int) -> None:
         """Raise InvalidInput if the model has fewer tokens than the table."""
@@ -196,10 +196,6 @@ class TableDrafts:
             raise InvalidInput("table", "a file", f"{fix}: make it with this model")
 
     def after(self, context: Context) -> tuple[int, float, int] | None:
-        """The likeliest next token, how likely it is, and its bucket, for :meth:`book`."""
+        """The likeliest next token, how likely it is, and its bucket, a kind of ``odds``."""
         found = self.table.after(context)
-        return None if found is None else (found[0], self._odds.of(found[1]), found[1])
-
-    def book(self, bucket: int, right: bool) -> None:
-        """Learn that a verified token of this bucket was right, or was not."""
-        self._odds.update(bucket, int(right), 1)
+        return None if found is None else (found[0], self.odds.of(found[1]), found[1])

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from paradecode.training.acceptance.workload import Progress
+from paradecode.training.decoding import Progress
 
 PATIENCE = 5
 """Epochs without a better validation loss after which a training ends."""

@@ -16,7 +16,7 @@ from paradecode.methods.draft.budgets.states import unit
 from paradecode.training.acceptance.epochs import Epochs, least_loss
 from paradecode.training.acceptance.head_samples import HeadSamples
 from paradecode.training.acceptance.metrics import Quality, quality, split
-from paradecode.training.acceptance.workload import Progress
+from paradecode.training.decoding import Progress
 
 FEWEST = 200
 """Samples below which nothing can be said of a head."""

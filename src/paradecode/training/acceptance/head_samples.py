@@ -27,7 +27,8 @@ from paradecode.methods.draft.budgets.base import Budget, accepted_path, path_to
 from paradecode.methods.draft.budgets.networks import ESTIMATES, HIDDEN
 from paradecode.methods.draft.budgets.states import DraftRows
 from paradecode.methods.registry import Spec
-from paradecode.training.acceptance.workload import Progress, draft_size, drafting, play
+from paradecode.training.acceptance.workload import draft_size, drafting, play
+from paradecode.training.decoding import Progress
 from paradecode.training.samples import MOST_NUMBERS, expect, load_samples, save_samples
 
 KIND = "acceptance samples 1"

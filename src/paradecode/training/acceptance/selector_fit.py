@@ -17,7 +17,7 @@ from paradecode.methods.draft.budgets.networks import SCALARS, TreeSelector, cho
 from paradecode.training.acceptance.epochs import Epochs, least_loss
 from paradecode.training.acceptance.metrics import split
 from paradecode.training.acceptance.selector_samples import SelectorSamples
-from paradecode.training.acceptance.workload import Progress
+from paradecode.training.decoding import Progress
 
 FEWEST = 200
 

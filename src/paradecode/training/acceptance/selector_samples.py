@@ -30,7 +30,8 @@ from paradecode.methods.draft.budgets.situations import Situation, Situations
 from paradecode.methods.draft.budgets.states import DraftRows
 from paradecode.methods.registry import Spec
 from paradecode.training.acceptance.selector_labels import seconds_of, tokens_of
-from paradecode.training.acceptance.workload import Progress, draft_size, drafting, play
+from paradecode.training.acceptance.workload import draft_size, drafting, play
+from paradecode.training.decoding import Progress
 from paradecode.training.samples import MOST_NUMBERS, expect, load_samples, save_samples
 
 KIND = "selector samples 1"

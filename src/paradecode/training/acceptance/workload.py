@@ -6,26 +6,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import numpy as np
 
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
-from paradecode.engine.request import GenerationRequest
 from paradecode.llm import LLM
 from paradecode.measure.prompts import DEFAULT_FILE, Item, Messages, load_prompts, make_items
 from paradecode.methods.draft.budgets.base import Budget
 from paradecode.methods.draft.loop import DraftVerify
 from paradecode.methods.registry import Spec
-
-Progress = Callable[[int, int], None]
-"""Called with what is done and what there is to do."""
+from paradecode.training.decoding import Progress, decode_all
 
 
 @dataclass(frozen=True)
-class Workload:
+class DraftWorkload:
     """What is decoded to be learnt from.
 
     Attributes:
@@ -100,22 +96,10 @@ def play(
     Raises:
         Exception: what ended a request.
     """
-    salt = f"training {uuid4()}"
-    for number, item in enumerate(items):
-
-        def decoder(number: int = number) -> Any:
-            return replace(drafting(spec), budget=record(number))
-
-        request = GenerationRequest(
-            np.array(item.token_ids, np.int32), decoder,
-            replace(params, max_tokens=item.max_tokens), salt=salt,
-        )  # fmt: skip
-        sequence = llm.engine.add(request)
-        try:
-            while not sequence.finished:
-                llm.engine.step()
-        finally:
-            llm.engine.cancel(sequence)
-        if sequence.error is not None:
-            raise sequence.error
-        progress(number + 1, len(items))
+    prompts = [item.token_ids for item in items]
+    decode_all(
+        llm, prompts,
+        lambda number: replace(drafting(spec), budget=record(number)),
+        [replace(params, max_tokens=item.max_tokens) for item in items],
+        progress, together=1, salt=f"training {uuid4()}",
+    )  # fmt: skip

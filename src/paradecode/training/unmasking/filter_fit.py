@@ -12,8 +12,8 @@ from paradecode.backends.torch.network import compute, run_networks
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.networks import UnmaskFilter
 from paradecode.training.acceptance.metrics import Quality, quality, split
+from paradecode.training.decoding import Progress
 from paradecode.training.unmasking.filter_samples import FilterSamples
-from paradecode.training.unmasking.workload import Progress
 
 FEWEST = 50
 """Forwards below which nothing can be said of a filter."""

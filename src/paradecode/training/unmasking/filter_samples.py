@@ -21,10 +21,11 @@ from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.loop import Unmask
 from paradecode.methods.canvas.policies.base import Policy
 from paradecode.methods.canvas.policies.learn2pd import DECIDED_INPUT
-from paradecode.methods.canvas.policies.static import Static
 from paradecode.methods.canvas.view import Decision, View
+from paradecode.training.decoding import Progress, decode_all
 from paradecode.training.samples import expect, load_samples, save_samples
-from paradecode.training.unmasking.workload import Progress, Workload, decode_all
+from paradecode.training.unmasking.trajectories import RecordedSteps
+from paradecode.training.unmasking.workload import CanvasWorkload
 
 KIND = "unmask filter samples 1"
 
@@ -49,23 +50,6 @@ class FilterSamples:
 
     def __len__(self) -> int:
         return len(self.prompt)
-
-
-@dataclass
-class KeptCanvas(Policy):
-    """A policy that keeps the canvas it works on."""
-
-    base: Policy
-
-    def __post_init__(self) -> None:
-        self.observes = self.base.observes
-
-    def start(self, canvas: Canvas) -> None:
-        self.canvas = canvas
-        self.base.start(canvas)
-
-    def decide(self, view: View) -> Decision:
-        return self.base.decide(view)
 
 
 @dataclass
@@ -101,7 +85,7 @@ class ReferenceOracle(Policy):
 
 
 def record_filter_samples(
-    llm: LLM, workload: Workload, block: int, progress: Progress
+    llm: LLM, workload: CanvasWorkload, block: int, progress: Progress
 ) -> FilterSamples:
     """Decode a workload twice, with blocks of ``block`` positions."""
     prompts, params = workload.encoded(llm), workload.params()
@@ -110,11 +94,14 @@ def record_filter_samples(
     def loop(policy: Policy) -> Unmask:
         return Unmask(policy, FixedBlocks(), NoCache(), block_length=block)
 
-    plain = [KeptCanvas(Static()) for _ in prompts]
-    decode_all(llm, prompts, lambda n: loop(plain[n]), params, lambda d, _: progress(d, 2 * count))
+    plain = [RecordedSteps() for _ in prompts]
+    decode_all(
+        llm, prompts, lambda n: loop(plain[n]), [params] * count,
+        lambda d, _: progress(d, 2 * count),
+    )  # fmt: skip
     oracles = [ReferenceOracle(each.canvas, block) for each in plain]
     decode_all(
-        llm, prompts, lambda n: loop(oracles[n]), params,
+        llm, prompts, lambda n: loop(oracles[n]), [params] * count,
         lambda d, _: progress(count + d, 2 * count),
     )  # fmt: skip
     return _stacked([oracle.rows for oracle in oracles], block)

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from paradecode.core.errors import InvalidInput
 from paradecode.training.acceptance.metrics import split
+from paradecode.training.decoding import Progress
 from paradecode.training.unmasking.batched import BatchedModel
 from paradecode.training.unmasking.trajectories import Trajectories
-from paradecode.training.unmasking.workload import Progress
 
 FEWEST = 8
 """Texts below which nothing is learnt."""

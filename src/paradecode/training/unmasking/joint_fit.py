@@ -16,9 +16,9 @@ from paradecode.core.network import Step
 from paradecode.methods.canvas.networks import JointLayer
 from paradecode.models.tensor_file import MOST_BYTES
 from paradecode.training.acceptance.metrics import split
+from paradecode.training.decoding import Progress
 from paradecode.training.unmasking.batched import BatchedModel
 from paradecode.training.unmasking.trajectories import OUTSIDE, PROMPT, Trajectories
-from paradecode.training.unmasking.workload import Progress
 
 CHECKS = 10
 """How often the validation divergence is looked at; the layer that had the least is kept."""

@@ -11,15 +11,16 @@ from paradecode.core.errors import InvalidInput
 from paradecode.engine.sequence import LiveSequence
 from paradecode.llm import LLM
 from paradecode.methods.registry import parse
+from paradecode.training.decoding import Progress, decode_all
 from paradecode.training.unmasking.trajectories import MASKED, OUTSIDE, PROMPT, Trajectories
-from paradecode.training.unmasking.workload import Progress, Workload, decode_all
+from paradecode.training.unmasking.workload import CanvasWorkload
 
 TEMPERATURE = 0.7
 """Of every draw but the first, which is greedy."""
 
 
 def record_short_decodings(
-    llm: LLM, workload: Workload, block: int, draws: int, progress: Progress
+    llm: LLM, workload: CanvasWorkload, block: int, draws: int, progress: Progress
 ) -> Trajectories:
     """Decode each prompt ``draws`` times with ``r2``, and keep what took the fewest forwards.
 
@@ -40,7 +41,7 @@ def record_short_decodings(
         def tell(done: int, total: int, before: int = draw) -> None:
             progress(before * total + done, draws * total)
 
-        made = decode_all(llm, prompts, lambda number: method(), params, tell)
+        made = decode_all(llm, prompts, lambda number: method(), [params] * len(prompts), tell)
         for number, sequence in enumerate(made):
             if known:
                 task, instance = known[number]

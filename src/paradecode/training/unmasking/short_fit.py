@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from paradecode.training.decoding import Progress
 from paradecode.training.unmasking.batched import BatchedModel
 from paradecode.training.unmasking.fine_tune import fine_tune, parts_of
 from paradecode.training.unmasking.trajectories import OUTSIDE, Trajectories
-from paradecode.training.unmasking.workload import Progress
 
 SURE = 0.8
 """R2's threshold for neighbourhoods, runs and steady tokens."""

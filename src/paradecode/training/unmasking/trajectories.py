@@ -16,8 +16,9 @@ from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.loop import Unmask
 from paradecode.methods.canvas.policies.static import Static
 from paradecode.methods.canvas.view import Decision, View
+from paradecode.training.decoding import Progress, decode_all
 from paradecode.training.samples import FIELD, expect, load_samples, save_samples
-from paradecode.training.unmasking.workload import Progress, Workload, decode_all
+from paradecode.training.unmasking.workload import CanvasWorkload
 
 KIND = "trajectories 1"
 MASKED = -1
@@ -60,7 +61,7 @@ class RecordedSteps(Static):
 
 
 def record_trajectories(
-    llm: LLM, workload: Workload, block: int, progress: Progress
+    llm: LLM, workload: CanvasWorkload, block: int, progress: Progress
 ) -> Trajectories:
     """Decode a workload with one token a forward, in blocks of ``block`` positions."""
     prompts = workload.encoded(llm)
@@ -69,7 +70,7 @@ def record_trajectories(
     def loop(number: int) -> Unmask:
         return Unmask(policies[number], FixedBlocks(), NoCache(), block_length=block)
 
-    decode_all(llm, prompts, loop, workload.params(), progress)
+    decode_all(llm, prompts, loop, [workload.params()] * len(prompts), progress)
     shape = len(policies), max(policy.canvas.end for policy in policies)
     tokens, step = np.zeros(shape, np.float32), np.full(shape, OUTSIDE, np.float32)
     for row, policy in enumerate(policies):

@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from random import Random
 
-import numpy as np
-from numpy.typing import NDArray
-
-from paradecode.core.decoder import Decoder
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
-from paradecode.engine.request import GenerationRequest
-from paradecode.engine.sequence import LiveSequence
 from paradecode.llm import LLM
 from paradecode.measure.prompts import load_prompts
 from paradecode.measure.tasks.task import Task, TaskInstance
 from paradecode.measure.tasks.tasks import TASKS
 
-Progress = Callable[[int, int], None]
-"""Called with what is done and what there is to do."""
-TOGETHER = 64
-"""Requests that are in the engine at a time."""
-
 
 @dataclass(frozen=True)
-class Workload:
+class CanvasWorkload:
     """Where the prompts come from, and how long the canvases are.
 
     Attributes:
@@ -94,37 +81,3 @@ def check_diffusion(llm: LLM) -> None:
     if llm.config.mask_token is None:
         fix = "name a diffusion model, such as paradecode/tiny-diffusion"
         raise InvalidInput("--model", llm.model, fix)
-
-
-def decode_all(
-    llm: LLM,
-    prompts: Sequence[Sequence[int]],
-    decoder: Callable[[int], Decoder],
-    params: SamplingParams,
-    progress: Progress,
-) -> list[LiveSequence]:
-    """Decode every prompt, several in a batch, with ``decoder(its number)``.
-
-    Raises:
-        Exception: what ended a request.
-    """
-    done: list[LiveSequence] = []
-    for first in range(0, len(prompts), TOGETHER):
-        numbers = range(first, min(first + TOGETHER, len(prompts)))
-        live = []
-        try:
-            for number in numbers:
-                ids: NDArray[np.int32] = np.array(prompts[number], np.int32)
-                request = GenerationRequest(ids, partial(decoder, number), params)
-                live.append(llm.engine.add(request))
-            while not all(sequence.finished for sequence in live):
-                llm.engine.step()
-        finally:
-            for sequence in live:
-                llm.engine.cancel(sequence)
-        for sequence in live:
-            if sequence.error is not None:
-                raise sequence.error
-        done += live
-        progress(len(done), len(prompts))
-    return done

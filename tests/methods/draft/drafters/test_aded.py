@@ -8,7 +8,8 @@ from drafting import Request, certain, draft, hashed, play
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paradecode.methods.draft.drafters.aded import WIDTH, Aded, TriGrams
+from paradecode.methods.draft.drafters.aded import Aded
+from paradecode.methods.draft.trigrams import WIDTH, TriGrams
 
 
 def test_counts_are_relative_frequencies():

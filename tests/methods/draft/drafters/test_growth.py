@@ -1,4 +1,4 @@
-"""The trie that remembers kinds, and best-first growth."""
+"""The tree that remembers kinds of evidence, and best-first growth."""
 
 from __future__ import annotations
 
@@ -10,15 +10,10 @@ from hypothesis import strategies as st
 
 from paradecode.core.logits import ArrayLogits
 from paradecode.core.tree import ROOT, TokenTree
-from paradecode.methods.draft.growth import (
-    Exploration,
-    Trie,
-    confidence,
-    grow,
-    guess,
-    log_softmax,
-)
-from paradecode.methods.draft.odds import Odds
+from paradecode.methods.draft.exploration import Exploration
+from paradecode.methods.draft.growth import grow, guess, log_softmax
+from paradecode.methods.draft.model_free import RatedTree
+from paradecode.methods.draft.odds import Odds, kind_of
 
 
 class Counting(Odds):
@@ -32,11 +27,11 @@ class Counting(Odds):
 
 
 def test_equal_paths_are_one_node():
-    trie = Trie()
-    first = trie.add(ROOT, 5, 0.5)
-    assert trie.add(ROOT, 5, 0.9) == first
-    assert trie.add(first, 5, 0.9) != first
-    tree = trie.tree()
+    draft = RatedTree(Odds([0.5, 0.9]))
+    first = draft.rate(ROOT, 5, 0)
+    assert draft.rate(ROOT, 5, 1) == first
+    assert draft.rate(first, 5, 1) != first
+    tree = draft.tree()
     assert tree.parents.tolist() == [ROOT, 0]
     assert tree.estimates.tolist() == pytest.approx([0.5, 0.9])
 
@@ -44,50 +39,61 @@ def test_equal_paths_are_one_node():
 def test_books_judged_nodes_only():
     r"""root - 1 (kind 0) - 2 (kind 1)     accepted: 1, then 4
     \ 3 (kind 2) - 4 (kind 3)"""
-    trie = Trie()
-    one, three = trie.add(ROOT, 1, 0.5, 0), trie.add(ROOT, 3, 0.5, 2)
-    trie.add(one, 2, 0.5, 1)
-    trie.add(three, 4, 0.5, 3)
-    seq = Request([0])
-    reply = reply_to(seq, trie.tree(), hashed())
     odds = Counting(4)
-    trie.book(odds, trie.tree(), verdict_along(trie.tree(), [1, 4], reply))
+    draft = RatedTree(odds)
+    one, three = draft.rate(ROOT, 1, 0), draft.rate(ROOT, 3, 2)
+    draft.rate(one, 2, 1)
+    draft.rate(three, 4, 3)
+    tree = draft.tree()
+    draft.book(tree, verdict_along(tree, [1, 4], reply_to(Request([0]), tree, hashed())))
     assert odds.seen == {0: (1, 1), 1: (0, 1), 2: (0, 1)}
 
 
 def test_books_its_own_nodes_in_a_cut_and_mixed_tree():
-    trie = Trie()
-    trie.add(trie.add(ROOT, 1, 0.5, 0), 2, 0.5, 1)
-    trie.add(ROOT, 9, 0.5, 2)  # Cut away by the budget.
-    mixed = TokenTree(np.array([7, 1, 8, 2]), np.array([-1, -1, 1, 1]))
     odds = Counting(3)
+    draft = RatedTree(odds)
+    draft.rate(draft.rate(ROOT, 1, 0), 2, 1)
+    draft.rate(ROOT, 9, 2)  # Cut away by the budget.
+    mixed = TokenTree(np.array([7, 1, 8, 2]), np.array([-1, -1, 1, 1]))
     reply = reply_to(Request([0]), mixed, hashed())
-    trie.book(odds, mixed, verdict_along(mixed, [1, 2, 5], reply))
+    draft.book(mixed, verdict_along(mixed, [1, 2, 5], reply))
     assert odds.seen == {0: (1, 1), 1: (1, 1)}
-    assert trie.locate(mixed) == {ROOT: ROOT, 1: 0, 3: 1}
+    assert odds.totals == [(1, 1), (1, 1), (0, 0)]
+    assert mixed.locate(draft) == {ROOT: ROOT, 1: 0, 3: 1}
 
 
 @given(st.integers(1, 30), st.integers(1, 4), st.integers(0, 1000))
 def test_growth_takes_the_most_likely_nodes(limit, deepest, seed):
     """The same nodes as the full tree's best ones, when candidates come in order."""
+    chances: list[float] = []
     table = {}
 
     def candidates(path):
         if path not in table:
             random = np.random.default_rng([seed, *path])
-            chances = np.sort(random.uniform(0, 0.5, 3))[::-1]
-            table[path] = [(token, float(p), 0) for token, p in enumerate(chances, 1)]
+            first = len(chances)
+            chances.extend(np.sort(random.uniform(0, 0.5, 3))[::-1].tolist())
+            table[path] = [(token, first + token - 1) for token in (1, 2, 3)]
         return table[path]
 
-    tree = grow(limit, deepest, candidates).tree()
+    class Given(Odds):
+        def of(self, kind):
+            return chances[kind]
+
+    def grown(limit):
+        draft = RatedTree(Given([]))
+        grow(draft, limit, deepest, candidates)
+        return draft.tree()
+
+    tree = grown(limit)
     assert len(tree) == min(limit, sum(3**d for d in range(1, deepest + 1)))
-    full = grow(10_000, deepest, candidates).tree()
+    full = grown(10_000)
     assert np.allclose(np.sort(tree.reach), np.sort(full.best(limit).reach))
     assert (tree.depths <= deepest).all()
 
 
-def test_confidence_grows_with_the_probability():
-    kinds = [confidence(p) for p in np.linspace(0, 1, 200)]
+def test_kinds_grow_with_the_probability():
+    kinds = [kind_of(p) for p in np.linspace(0, 1, 200)]
     assert kinds == sorted(kinds)
     assert set(kinds) == set(range(11))
 

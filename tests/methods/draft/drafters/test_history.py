@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from paradecode.core.tree import ROOT
 from paradecode.methods.draft.history import (
     BREAK,
-    EVIDENCE,
     continuations,
     evidence,
     following,
     occurrences,
 )
+from paradecode.methods.draft.priors import DEFAULT, priors_of
 
 texts = st.lists(st.integers(0, 2), max_size=40)
 
@@ -97,5 +97,5 @@ def test_continuations_stop_at_breaks():
 
 def test_every_evidence_has_a_prior():
     kinds = {evidence(matched, share) for matched in range(1, 40) for share in (0.2, 0.6, 1.0)}
-    assert kinds == set(range(len(EVIDENCE)))
-    assert evidence(16, 1.0) == len(EVIDENCE) - 1
+    assert kinds == set(range(len(priors_of(DEFAULT)["copying"])))
+    assert evidence(16, 1.0) == max(kinds)

@@ -66,7 +66,7 @@ def test_the_window_moves_on_by_one_and_fills_the_pool():
     assert drafter._levels == [before[1][1:], new]
     firsts = [last, *before[0]]
     for column in range(4):
-        assert (before[1][column], new[column]) in drafter._pool[firsts[column]]
+        assert (before[1][column], new[column]) in drafter._pool.of(firsts[column])
 
 
 @pytest.mark.parametrize("spec", ["lookahead", "lookahead(level=5,window=4,LEVEL=4)", "jacobi"])
@@ -95,7 +95,7 @@ def test_guesses_do_not_touch_the_window():
         step(drafter, seq, target, 64)
     alone = reply_to(seq, draft(drafter, seq, 64), target).logits.argmax()
     said = [int(alone[node + 1]) for node in drafter._columns]
-    drafter._remember(seq.text[-1], (40, 41))
+    drafter._pool.remember(seq.text[-1], (40, 41))
     tree = draft(drafter, seq, 64)
     more = reply_to(seq, tree, target).logits.argmax()
     assert 40 in tree.tokens
@@ -105,9 +105,9 @@ def test_guesses_do_not_touch_the_window():
 def test_the_pool_is_bounded():
     drafter = Lookahead(guesses=3)
     for i in range(50):
-        drafter._remember(7, (i, i))
-        drafter._remember(7, (0, 0))
-    assert list(drafter._pool[7]) == [(48, 48), (49, 49), (0, 0)]
+        drafter._pool.remember(7, (i, i))
+        drafter._pool.remember(7, (0, 0))
+    assert drafter._pool.of(7) == [(0, 0), (49, 49), (48, 48)]
 
 
 @pytest.mark.parametrize("make", [Lookahead, Jacobi])

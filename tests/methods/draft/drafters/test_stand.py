@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from drafting import Request, draft, hashed, play
 
-from paradecode.methods.draft.drafters.stand import WIDTH, Distributions, Stand
+from paradecode.methods.draft.drafters.stand import Stand
+from paradecode.methods.draft.ngram_distributions import WIDTH, NgramDistributions
 
 
 def test_visits_are_averaged():
-    store = Distributions()
+    store = NgramDistributions()
     store.add((1, 2), np.array([5, 6], np.int32), np.array([0.8, 0.2]))
     store.add((1, 2), np.array([6, 7], np.int32), np.array([0.5, 0.5]))
     store.add((1, 2), np.array([7], np.int32), np.array([1.0]))
@@ -20,7 +21,7 @@ def test_visits_are_averaged():
 
 
 def test_at_most_ten_tokens_and_so_many_entries():
-    store, random = Distributions(most_entries=4), np.random.default_rng(0)
+    store, random = NgramDistributions(most_entries=4), np.random.default_rng(0)
     for step in range(60):
         ids = random.permutation(50)[:WIDTH].astype(np.int32)
         store.add((step % 6, 1), ids, np.sort(random.uniform(0, 1, WIDTH))[::-1])
@@ -32,7 +33,7 @@ def test_at_most_ten_tokens_and_so_many_entries():
 
 
 def test_the_longest_known_ngram_decides():
-    stores: dict[str, object] = {"stand": Distributions()}
+    stores: dict[str, object] = {"stand": NgramDistributions()}
     store = stores["stand"]
     store.add((2, 3), np.array([7], np.int32), np.array([1.0]))
     store.add((1, 2, 3), np.array([8], np.int32), np.array([1.0]))

@@ -7,8 +7,9 @@ from drafting import Request, certain, draft, hashed, play
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paradecode.methods.draft.drafters.suffix import PastOutputs, Suffix, expected
-from paradecode.methods.draft.history import BREAK
+from paradecode.methods.draft.drafters.suffix import Suffix
+from paradecode.methods.draft.history import BREAK, expected
+from paradecode.methods.draft.past_outputs import PastOutputs
 
 texts = st.lists(st.integers(0, 3), min_size=1, max_size=60)
 

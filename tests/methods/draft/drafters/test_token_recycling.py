@@ -7,7 +7,8 @@ import pytest
 from drafting import Request, certain, draft, hashed, play, reply_to, verdict_along
 
 from paradecode.core.tree import TokenTree
-from paradecode.methods.draft.drafters.token_recycling import Successors, TokenRecycling
+from paradecode.methods.draft.drafters.token_recycling import TokenRecycling
+from paradecode.methods.draft.recycling_table import RecyclingTable
 
 
 def cycle(text: list[int]) -> int:
@@ -77,5 +78,5 @@ def test_a_vocabulary_smaller_than_k():
 
 
 def test_memory_is_that_of_the_vocabulary():
-    table = Successors(50_000, 8)
+    table = RecyclingTable(50_000, 8)
     assert table.ids.nbytes + table.scores.nbytes + table.seen.nbytes <= 50_000 * 8 * 9

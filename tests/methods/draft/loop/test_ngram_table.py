@@ -67,7 +67,7 @@ def test_a_request_learns_what_the_table_is_worth_to_it() -> None:
     token, sure, bucket = drafts.after((1,)) or (0, 0.0, 0)
     assert token == 2
     for _ in range(60):
-        drafts.book(bucket, False)
+        drafts.odds.update(bucket, 0, 1)
     token, unsure, _ = drafts.after((1,)) or (0, 0.0, 0)
     assert token == 2
     assert unsure < 0.2 < sure

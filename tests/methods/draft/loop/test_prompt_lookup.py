@@ -14,11 +14,8 @@ from paradecode.core.request import Reply
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.sequence import Verdict
 from paradecode.core.tree import TokenTree
-from paradecode.methods.draft.drafters.prompt_lookup import (
-    LONGEST,
-    PLACES,
-    PromptLookup,
-)
+from paradecode.methods.draft.drafters.prompt_lookup import PromptLookup
+from paradecode.methods.draft.ngram_index import LONGEST, PLACES
 from paradecode.methods.draft.plain import Plain
 from paradecode.methods.registry import parse
 

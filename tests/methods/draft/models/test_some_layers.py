@@ -11,11 +11,11 @@ from paradecode.core.layers import Half
 from paradecode.core.request import Forward
 from paradecode.core.sequence import ModelFacts
 from paradecode.core.tree import EMPTY
-from paradecode.methods.draft.drafters.del_ import Exits
 from paradecode.methods.draft.drafters.layer_skip import LayerSkip, first, spread
-from paradecode.methods.draft.drafters.swift import Search, runs_of
-from paradecode.methods.draft.drafters.tree_draft import Source
+from paradecode.methods.draft.early_exits import EarlyExits
+from paradecode.methods.draft.layer_search import LayerSearch, runs_of
 from paradecode.methods.draft.method import assemble
+from paradecode.methods.draft.source import Source
 from paradecode.methods.draft.verifiers import coupled
 from paradecode.methods.registry import parse
 from paradecode.models.tiny import tiny_checkpoint
@@ -63,7 +63,7 @@ def test_patterns():
 def test_swift_finds_the_halves_that_do_not_matter():
     """Agreement counts the useless sub-layers that a set leaves out."""
     useless = {7, 14, 16, 17, 18, 19, 25, 29, 30}
-    search = Search(20, 0.25)
+    search = LayerSearch(20, 0.25)
     assert search.skipped == len(useless)
     start, sets = None, set()
     for _ in range(300):
@@ -83,14 +83,14 @@ def test_swift_finds_the_halves_that_do_not_matter():
 
 
 def test_swift_starts_with_every_second_layer_and_stops_when_good():
-    search = Search(9, 0.45)
+    search = LayerSearch(9, 0.45)
     assert search.skipped == 6
     assert search.layers == (0, 2, 4, 6, 7, 8)
     search.book(search.candidate(), 0.96)
     assert search.settled(1000)
     # An odd number: of the last of these layers only the attention is left out.
-    assert Search(9, 0.5).layers == (0, 2, 4, 6, Half(7, "mlp"), 8)
-    assert Search(6, 0.75).layers == (0, 4, 5)  # After every second layer, those between them.
+    assert LayerSearch(9, 0.5).layers == (0, 2, 4, 6, Half(7, "mlp"), 8)
+    assert LayerSearch(6, 0.75).layers == (0, 4, 5)  # After every second layer, those between them.
 
 
 def test_what_a_set_runs():
@@ -100,7 +100,7 @@ def test_what_a_set_runs():
 
 @pytest.mark.parametrize(("layers", "skip"), [(1, 0.9), (2, 0.45), (3, 0.9), (30, 0.9)])
 def test_swift_keeps_the_first_and_the_last_layer(layers, skip):
-    search = Search(layers, skip)
+    search = LayerSearch(layers, skip)
     assert {0, layers - 1} <= {layer for layer in search.layers if isinstance(layer, int)}
     assert search.settled(1000) == (layers <= 3)
 
@@ -125,7 +125,7 @@ def test_halves_that_are_all_are_always_right(temperature):
     class Halved(LayerSkip):
         def propose(self, seq, limit):
             layers = tuple(Half(n, part) for n in range(6) for part in ("attention", "mlp"))
-            tree = yield from self._draft.propose(seq, limit, Source(layers=layers), self.offer, 1)
+            tree = yield from self.grow(seq, limit, Source(layers=layers), 1)
             return tree
 
     (sequence,) = serve(
@@ -140,7 +140,7 @@ FACTS = ModelFacts(layers=10, hidden_size=100, vocab_size=1200)
 
 
 def test_del_takes_the_first_exit_and_long_drafts_when_all_are_right():
-    exits = Exits((1, 5, 8))
+    exits = EarlyExits((1, 5, 8))
     for _ in range(200):
         exits.update(np.ones((3, 4), bool), np.full((3, 4), 0.8))
     layer, length, threshold = exits.best(FACTS, 8)
@@ -149,14 +149,14 @@ def test_del_takes_the_first_exit_and_long_drafts_when_all_are_right():
 
 
 def test_del_does_not_draft_when_no_exit_is_right():
-    exits = Exits((1, 5, 8))
+    exits = EarlyExits((1, 5, 8))
     for _ in range(200):
         exits.update(np.zeros((3, 4), bool), np.full((3, 4), 0.3))
     assert exits.best(FACTS, 8)[1] == 0
 
 
 def test_del_weighs_agreement_against_depth():
-    exits = Exits((1, 5, 8))
+    exits = EarlyExits((1, 5, 8))
     right = np.array([[False] * 10, [True] * 9 + [False], [True] * 10])
     for _ in range(100):
         exits.update(right, np.full((3, 10), 0.5))

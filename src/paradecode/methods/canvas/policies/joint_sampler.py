@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from paradecode.core.decoder import Steps
-from paradecode.core.errors import InvalidInput
 from paradecode.core.request import Apply, Forward, Reply, Store
 from paradecode.core.sequence import Sequence
 from paradecode.methods.canvas.loop import Unmask
@@ -92,11 +91,7 @@ class JointSampler(Policy):
     score: str = choice("entropy", tuple(SCORES), "what ranks the positions")
 
     def __post_init__(self) -> None:
-        if not self.layer:
-            raise InvalidInput(
-                "joint-sampler.layer", "", f"train one: {COMMAND} FILE, then layer=FILE"
-            )
-        self.trained = JointLayer.open(self.layer)
+        self.trained = JointLayer.needed("joint-sampler", self.layer, COMMAND)
 
     def decide(self, view: View) -> Decision:
         return Decision(view.best(SCORES[self.score](view), 1))

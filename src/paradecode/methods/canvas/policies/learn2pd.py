@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from paradecode.core.errors import InvalidInput
 from paradecode.core.request import Apply
 from paradecode.methods.canvas.method import policy
 from paradecode.methods.canvas.networks import UnmaskFilter
@@ -50,11 +49,7 @@ class Learn2PD(Wrapper):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.filter:
-            raise InvalidInput(
-                "learn2pd.filter", "", f"train one: {COMMAND} FILE, then filter=FILE"
-            )
-        self.trained = UnmaskFilter.open(self.filter)
+        self.trained = UnmaskFilter.needed("learn2pd", self.filter, COMMAND)
         if self.end != OFF:
             refuse_revising("learn2pd", self.inner, self.base)
         if self.end == GUESSED:

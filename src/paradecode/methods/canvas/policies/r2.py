@@ -28,11 +28,10 @@ class R2(Wrapper):
     On what the policy underneath leaves masked, in this order: ``width`` adjacent positions, at
     most ``gaps`` of them decided, whose mean probability reaches ``sure``; of ``run`` or more
     adjacent masks with the same token one, if the best of them is above ``sure``; tokens that were
-    proposed ``stays`` times in a row and have probability ``steady``. It works with the paper's
-    fine-tuned checkpoints (`paradecode train r2`) and without them.
+    proposed ``stays`` times in a row and have probability ``steady``. All rules see the proposals
+    and their probabilities only. The paper also fine-tunes the model: `paradecode train r2`.
 
-    When: ``threshold`` leaves the same proposals standing forward after forward. Check the quality:
-    its rules see the proposals only.
+    When: ``threshold`` leaves the same proposals standing forward after forward. Check the quality.
     """
 
     base: str = part("threshold", "policy", "policy underneath")
@@ -46,8 +45,7 @@ class R2(Wrapper):
     statistic: str = choice("last", ("last", "ave", "max"), "of the probabilities in a row")
 
     def start(self, canvas: Canvas) -> None:
-        self.token = np.full(canvas.end, -1, np.int32)
-        self.count = np.zeros(canvas.end, np.int64)
+        self.token, self.count = np.full(canvas.end, -1, np.int32), np.zeros(canvas.end, np.int64)
         self.total, self.most = np.zeros(canvas.end), np.zeros(canvas.end)
         super().start(canvas)
 
@@ -61,15 +59,14 @@ class R2(Wrapper):
 
     def _neighbourhoods(self, view: View, left: Marks) -> Marks:
         """bool [K]: in a window of ``width`` that is sure on average."""
-        start, end = view.window.start, view.window.end
-        if not 0 < self.width <= end - start:
+        size = view.window.end - view.window.start
+        if not 0 < self.width <= size:
             return np.zeros(len(left), bool)
-        at = view.positions[left] - start
-        masks, sure = np.zeros(end - start), np.zeros(end - start)
+        at = view.positions[left] - view.window.start
+        masks, sure = np.zeros((2, size))
         masks[at], sure[at] = 1.0, view.confidence[left]
         counts, sums = (np.convolve(x, np.ones(self.width), "valid") for x in (masks, sure))
-        few = (counts > 0) & (self.width - counts <= self.gaps)
-        good = few & (sums >= self.sure * counts)
+        good = (counts > 0) & (self.width - counts <= self.gaps) & (sums >= self.sure * counts)
         inside = np.convolve(good, np.ones(self.width)) > 0.5
         chosen = left.copy()
         chosen[left] = inside[at]

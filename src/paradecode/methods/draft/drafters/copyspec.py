@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from paradecode.core.request import Reply
-from paradecode.core.sequence import Sequence, Verdict
-from paradecode.core.tree import EMPTY, TokenTree
-from paradecode.methods.draft.growth import Trie
-from paradecode.methods.draft.history import EVIDENCE, evidence
-from paradecode.methods.draft.loop import Drafter, Proposal
+from paradecode.core.sequence import Sequence
+from paradecode.methods.draft.history import evidence
 from paradecode.methods.draft.method import drafter
-from paradecode.methods.draft.odds import Odds
+from paradecode.methods.draft.model_free import ModelFree, RatedTree
 from paradecode.methods.parameters import parameter
 
 _BASE = 0x100000001B3
@@ -27,7 +23,7 @@ _LONGEST = 16
     names={"number_copy": "num_speculative_tokens"},
 )
 @dataclass
-class CopySpec(Drafter):
+class CopySpec(ModelFree):
     """Copy from where the last gamma tokens first occurred in the conversation (Dumitru 2025).
 
     A rolling hash of each window of gamma tokens leads to its first occurrence; what stands there
@@ -39,31 +35,25 @@ class CopySpec(Drafter):
     seldom and is then mostly right.
     """
 
+    group = "copying"
+
     gamma: int = parameter(3, 1, 64, "how many tokens must agree")
     _first: dict[int, int] = field(default_factory=dict, repr=False)
     _hash: int = field(default=0, repr=False)
     _hashed: int = field(default=0, repr=False)
-    _odds: Odds = field(default_factory=lambda: Odds(EVIDENCE), repr=False)
-    _draft: Trie = field(default_factory=Trie, repr=False)
 
-    def propose(self, seq: Sequence, limit: int) -> Proposal:
+    def fill(self, seq: Sequence, draft: RatedTree, limit: int) -> None:
         text = seq.tokens.tolist()
         self._enter(text)
-        self._draft = Trie()
         start = self._first.get(self._hash, len(text))
         if start == len(text) or text[start - self.gamma : start] != text[-self.gamma :]:
-            return EMPTY
+            return
         matched = self.gamma
         most = min(start, _LONGEST)
         while matched < most and text[start - matched - 1] == text[-matched - 1]:
             matched += 1
         kinds = (evidence(matched + depth, 1.0) for depth in range(limit))
-        self._draft.chain(text[start : start + limit], kinds, self._odds)
-        return self._draft.tree()
-        yield  # A generator, though this drafter needs nothing from the engine.
-
-    def observe(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
-        self._draft.book(self._odds, tree, verdict)
+        draft.rate_chain(text[start : start + limit], kinds)
 
     def _enter(self, text: list[int]) -> None:
         """Hash on to the end of the text; the last window is looked up, but not entered yet."""

@@ -3,76 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.request import TARGET, Forward, Reply, Store
-from paradecode.core.sequence import ModelFacts, Sequence, Verdict
-from paradecode.core.tree import EMPTY, ROOT, TokenTree
-from paradecode.methods.draft.budgets.base import Budget, Seconds
-from paradecode.methods.draft.drafters.tree_draft import Source, TreeDraft
-from paradecode.methods.draft.loop import Drafter, Proposal
+from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.tree import EMPTY, TokenTree
+from paradecode.methods.draft.early_exits import EarlyExits, WhileSure
+from paradecode.methods.draft.loop import Proposal
 from paradecode.methods.draft.method import drafter
+from paradecode.methods.draft.model_drafter import ModelDrafter
 from paradecode.methods.draft.needs import Needs
+from paradecode.methods.draft.source import Source
 from paradecode.methods.parameters import parameter
 
-MEMORY = 0.95
 MOST_ROWS = 8
 """Rows of one verification that are looked at; each costs a row of the LM head at every exit."""
 
 IDLE = 8
-"""How much rarer the looks become while no exit pays."""
-
-
-class Exits:
-    """How each exit layer has done: agreement with the target, and how sure it was."""
-
-    def __init__(self, layers: tuple[int, ...]) -> None:
-        self.layers = layers
-        # Column 0: it was wrong; column 1: it was right. Before anything was seen, exits are even.
-        self.count = np.full((len(layers), 2), 0.5)
-        self.confidence = np.full((len(layers), 2), 0.25)
-
-    def update(self, right: NDArray[np.bool_], confidence: NDArray[np.float64]) -> None:
-        """Book a round: [E, R], whether each exit chose each target token, and how surely."""
-        self.count *= MEMORY
-        self.confidence *= MEMORY
-        for column, which in enumerate((~right, right)):
-            self.count[:, column] += which.sum(axis=1)
-            self.confidence[:, column] += (which * confidence).sum(axis=1)
-
-    def best(self, facts: ModelFacts, longest: int) -> tuple[int, int, float]:
-        """(exit layer, draft length, confidence to stop below) of most tokens per layer run."""
-        head = facts.vocab_size / (12 * facts.hidden_size)  # In layers' worth of weights.
-        alpha = self.count[:, 1] / self.count.sum(axis=1)
-        lengths = np.arange(longest + 1)
-        tokens = np.cumsum(alpha[:, None] ** lengths, axis=1)
-        exits = np.array(self.layers)[:, None] + 1
-        work = facts.layers + head + lengths * (exits + head)
-        place, length = np.unravel_index(int(np.argmax(tokens / work)), tokens.shape)
-        means = self.confidence[place] / self.count[place]
-        return self.layers[place], int(length), float(means.mean())
-
-
-@dataclass
-class Until(Budget):
-    """A chain that ends with the first token its model is less sure of than ``threshold``."""
-
-    draft: TreeDraft = field(default_factory=TreeDraft)
-    threshold: float = 0.0
-
-    def expand(
-        self, seq: Sequence, tree: TokenTree, leaves: NDArray[np.int32], seconds: Seconds
-    ) -> NDArray[np.int32]:
-        sure = [leaf == ROOT or self.draft.confidence(leaf) >= self.threshold for leaf in leaves]
-        return super().expand(seq, tree, leaves[np.array(sure, bool)], seconds)
+"""How much rarer the looks become while no exit pays: then they are a pure cost."""
 
 
 @drafter("del", paper="DEL", arxiv="2504.05598", aliases=("dynamic-exit-layer",))
 @dataclass
-class Del(Drafter):
+class Del(ModelDrafter):
     """Early-exit self-speculation with the exit and length of most expected tokens per layer.
 
     A verification computes the hidden states of every layer; through the LM head they say what each
@@ -86,8 +42,7 @@ class Del(Drafter):
 
     exits: int = parameter(4, 1, 64, "exit layers to choose from, at even distances")
     interval: int = parameter(1, 1, 64, "steps between two looks at the shadow tokens")
-    _exits: Exits | None = field(default=None, repr=False)
-    _draft: TreeDraft = field(default_factory=TreeDraft, repr=False)
+    _exits: EarlyExits | None = field(default=None, repr=False)
     _states: NDArray[np.float32] | None = field(default=None, repr=False)
     _tokens: list[int] = field(default_factory=list)
     _start: int = 0
@@ -99,26 +54,22 @@ class Del(Drafter):
             count = max(1, min(self.exits, facts.layers - 1))
             places = np.linspace(0, facts.layers - 1, count + 1)[:-1]
             layers = tuple(sorted({int(place) for place in places}))
-            self._exits = seq.shared(f"del {layers}", lambda: Exits(layers))
+            self._exits = seq.shared(f"del {layers}", lambda: EarlyExits(layers))
         if self._states is not None:
-            yield from self._look(seq, self._states)
+            yield from self._look(seq, self._exits, self._states)
             self._states = None
         layer, length, threshold = self._exits.best(facts, limit)
         self._steps += 1
-        # When no exit pays a look at them is a pure cost.
         interval = self.interval if length else IDLE * self.interval
         self.hidden = self._exits.layers if self._steps % interval == 0 else ()
         if length == 0:
             return EMPTY
-        source = Source(layers=tuple(range(layer + 1)))
-        until = Until(length, self._draft, threshold)
-        tree = yield from self._draft.propose(
-            seq, length, source, replace(self.offer, budget=until), 1
-        )
+        source, until = Source(layers=tuple(range(layer + 1))), WhileSure(length, self, threshold)
+        tree = yield from self.grow(seq, length, source, 1, budget=until)
         return tree
 
     def observe(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
-        self._draft.observe(verdict)
+        super().observe(seq, tree, reply, verdict)
         if reply.hidden and self._exits is not None:
             # Logits have a row for the root and each node, and hidden states end with the same.
             at = np.array(verdict.rows[:MOST_ROWS]) - (1 + len(tree))
@@ -126,9 +77,10 @@ class Del(Drafter):
             self._tokens = verdict.tokens[:MOST_ROWS]
             self._start = len(seq.tokens)
 
-    def _look(self, seq: Sequence, states: NDArray[np.float32]) -> Generator[Forward, Reply, None]:
+    def _look(
+        self, seq: Sequence, exits: EarlyExits, states: NDArray[np.float32]
+    ) -> Generator[Forward, Reply, None]:
         """Put the hidden states of the last verification through the LM head: no layer runs."""
-        assert self._exits is not None
         rows, count = len(states), len(self._tokens)
         reply = yield Forward(
             np.zeros(rows, np.int32),
@@ -140,7 +92,7 @@ class Del(Drafter):
         )
         first = self._start - len(seq.tokens)
         keys = [seq.sampler.noise_key(first + offset) for offset in range(count)]
-        shadow = reply.logits.sample(seq.sampler.warp, keys * len(self._exits.layers))
+        shadow = reply.logits.sample(seq.sampler.warp, keys * len(exits.layers))
         confidence = np.exp(reply.logits.log_probability(shadow[:, None]))[:, 0]
         right = shadow.reshape(-1, count) == np.array(self._tokens)
-        self._exits.update(right, confidence.reshape(-1, count))
+        exits.update(right, confidence.reshape(-1, count))

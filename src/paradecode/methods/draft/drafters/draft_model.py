@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from paradecode.core.request import DRAFT, Reply
-from paradecode.core.sequence import Sequence, Verdict
-from paradecode.core.tree import TokenTree
+from paradecode.core.request import DRAFT
+from paradecode.core.sequence import Sequence
 from paradecode.methods.draft.budgets.calibration import Calibration
-from paradecode.methods.draft.drafters.tree_draft import Source, TreeDraft
-from paradecode.methods.draft.loop import Drafter, Proposal
+from paradecode.methods.draft.loop import Proposal
 from paradecode.methods.draft.method import drafter
+from paradecode.methods.draft.model_drafter import ModelDrafter
 from paradecode.methods.draft.needs import Needs
+from paradecode.methods.draft.source import Source
 from paradecode.methods.parameters import parameter
-
-SOURCE = Source(DRAFT)
 
 
 @drafter(
@@ -30,7 +28,7 @@ SOURCE = Source(DRAFT)
     models=(DRAFT,),
 )
 @dataclass
-class DraftModel(Drafter):
+class DraftModel(ModelDrafter):
     """A small model drafts a tree (Leviathan et al. 2023; Chen et al. 2023, arXiv 2302.01318).
 
     With ``width`` 1 the draft is a chain. Its own K/V cache follows by itself: accepted rows stay,
@@ -43,12 +41,7 @@ class DraftModel(Drafter):
     needs = Needs(noise=True, draws=True, levels=True, runs=(DRAFT,))
 
     width: int = parameter(3, 1, 16, "candidates of each node; 1 drafts a chain")
-    _draft: TreeDraft = field(default_factory=TreeDraft, repr=False)
 
     def propose(self, seq: Sequence, limit: int) -> Proposal:
-        self._draft.calibration = seq.shared("draft-model", Calibration)
-        tree = yield from self._draft.propose(seq, limit, SOURCE, self.offer, self.width)
-        return tree
-
-    def observe(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
-        self._draft.observe(verdict)
+        calibration = seq.shared("draft-model", Calibration)
+        return self.grow(seq, limit, Source(DRAFT), self.width, calibration)

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from paradecode.core.request import Reply
-from paradecode.core.sequence import Sequence, Verdict
-from paradecode.core.tree import EMPTY, TokenTree
-from paradecode.methods.draft.alignment import ALIGNMENT, Alignment
-from paradecode.methods.draft.growth import Trie
-from paradecode.methods.draft.loop import Drafter, Proposal
+from paradecode.core.sequence import Sequence
+from paradecode.methods.draft.alignment import Alignment
 from paradecode.methods.draft.method import drafter
-from paradecode.methods.draft.odds import Odds
+from paradecode.methods.draft.model_free import ModelFree, RatedTree
 from paradecode.methods.parameters import parameter
 
 
@@ -22,7 +18,7 @@ from paradecode.methods.parameters import parameter
     aliases=("iad", "aggressive-decoding", "input-guided"),
 )
 @dataclass
-class InputCopy(Drafter):
+class InputCopy(ModelFree):
     """Copy on from the place in the prompt that the output has reached (Ge 2022).
 
     For tasks whose output repeats most of the input: correction, editing, translation of code.
@@ -33,25 +29,18 @@ class InputCopy(Drafter):
     ``prompt-lookup`` finds these copies as well, and others.
     """
 
+    group = "alignment"
+
     max_ngram: int = parameter(3, 1, 16, "most output tokens that find the place again")
     _alignment: Alignment | None = field(default=None, repr=False)
     _length: int = field(default=0, repr=False)
-    _odds: Odds = field(default_factory=lambda: Odds(ALIGNMENT), repr=False)
-    _draft: Trie = field(default_factory=Trie, repr=False)
 
-    def propose(self, seq: Sequence, limit: int) -> Proposal:
+    def fill(self, seq: Sequence, draft: RatedTree, limit: int) -> None:
         if self._alignment is None:
             self._alignment, self._length = self._align(seq), seq.prompt_length
         self._alignment.advance(seq.tokens, len(seq.tokens) - self._length)
         self._length = len(seq.tokens)
-        self._draft = Trie()
-        self._draft.chain(*self._alignment.draft(limit), self._odds)
-        return self._draft.tree() if len(self._draft) else EMPTY
-        yield  # A generator, though this drafter needs nothing from the engine.
-
-    def observe(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
-        self._draft.book(self._odds, tree, verdict)
-        self._draft = Trie()
+        draft.rate_chain(*self._alignment.draft(limit))
 
     def _align(self, seq: Sequence) -> Alignment:
         return Alignment(seq.tokens[: seq.prompt_length].copy(), self.max_ngram, None)

@@ -6,19 +6,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from paradecode.core.noise import Purpose, uniform
 from paradecode.core.request import Reply
 from paradecode.core.sequence import Sequence, Verdict
-from paradecode.core.tree import EMPTY, TokenTree
-from paradecode.methods.draft.growth import Exploration, Trie
-from paradecode.methods.draft.loop import Drafter, Proposal
+from paradecode.core.tree import TokenTree
+from paradecode.methods.draft.exploration import Exploration, random_tokens
 from paradecode.methods.draft.method import drafter
+from paradecode.methods.draft.model_free import ModelFree, RatedTree
 from paradecode.methods.draft.needs import Needs
-from paradecode.methods.draft.odds import Odds
 from paradecode.methods.parameters import choice, parameter
 
-CORRECTED = (0.25, 0.12, 0.09, 0.09, 0.05, 0.05)
-"""Chance of a guess that was corrected 0, 1, ... times (measured, 135M)."""
+KINDS = 6
+"""Guesses that were corrected 0, 1, ... times."""
 
 
 @drafter(
@@ -28,7 +26,7 @@ CORRECTED = (0.25, 0.12, 0.09, 0.09, 0.05, 0.05)
     aliases=("parallel-jacobi",),
 )
 @dataclass
-class Jacobi(Drafter):
+class Jacobi(ModelFree):
     """Solve for several tokens at once by Jacobi iteration (Santilli 2023).
 
     The draft is what the model said, in the last forward, about the positions behind the accepted
@@ -42,33 +40,28 @@ class Jacobi(Drafter):
     """
 
     needs = Needs(noise=True)
+    group = "jacobi"
 
     explore: str = choice("auto", ("auto", "always"), "auto stops where the rows cost too much")
     restart: int = parameter(3, 1, 64, "forwards without success before guesses begin anew")
     _guess: list[tuple[int, int]] = field(default_factory=list, repr=False)
     _failures: int = field(default=0, repr=False)
     _gain: Exploration = field(default_factory=Exploration, repr=False)
-    _odds: Odds = field(default_factory=lambda: Odds(CORRECTED), repr=False)
-    _draft: Trie = field(default_factory=Trie, repr=False)
 
-    def propose(self, seq: Sequence, limit: int) -> Proposal:
-        self._draft = Trie()
+    def fill(self, seq: Sequence, draft: RatedTree, limit: int) -> None:
         self.whole = self.explore == "always" or self._gain.pays(seq, limit)
         if not self.whole:
             self._guess = []
-            return EMPTY
+            return
         if self._failures >= self.restart:
             self._guess, self._failures = [], 0
         self._begin(seq, limit)
-        kinds = [min(times, len(CORRECTED) - 1) for _, times in self._guess]
-        self._draft.chain([token for token, _ in self._guess], kinds, self._odds)
-        return self._draft.tree()
-        yield  # A generator, though this drafter needs nothing from the engine.
+        kinds = [min(times, KINDS - 1) for _, times in self._guess]
+        draft.rate_chain([token for token, _ in self._guess], kinds)
 
-    def observe(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
+    def learn(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         if len(tree) == 0:
             return
-        self._draft.book(self._odds, tree, verdict)
         self._gain.book(len(verdict.tokens) - 1)
         self._failures = 0 if len(verdict.tokens) > 1 else self._failures + 1
         keys = [seq.sampler.noise_key(row) for row in range(len(tree) + 1)]
@@ -81,10 +74,10 @@ class Jacobi(Drafter):
     def _begin(self, seq: Sequence, limit: int) -> None:
         """Make as many guesses as the draft may have tokens."""
         text = seq.tokens
-        drawn = uniform(seq.sampler.noise_key(0, Purpose.DRAFT), np.arange(limit)) * len(text)
+        drawn = random_tokens(seq, limit)
         while len(self._guess) < limit:
             last = self._guess[-1][0] if self._guess else text[-1]
             seen = np.flatnonzero(text[:-1] == last)
-            place = seen[-1] + 1 if len(seen) else int(drawn[len(self._guess)])
-            self._guess.append((int(text[place]), 0))
+            next_token = int(text[seen[-1] + 1]) if len(seen) else drawn[len(self._guess)]
+            self._guess.append((next_token, 0))
         del self._guess[limit:]

@@ -40,7 +40,7 @@ class Rasd(Fused):
 
     def __init__(self, datastore: str = "", drafter: str = "token-recycling") -> None:
         self.datastore, self.drafter = datastore, drafter
-        super().__init__([Retrieval(datastore), make("drafter", drafter)])
+        super().__init__([Retrieval(datastore=datastore), make("drafter", drafter)])
 
     def join(self, drafts: Sequence[TokenTree], limit: int) -> TokenTree:
         retrieved, drafted = drafts

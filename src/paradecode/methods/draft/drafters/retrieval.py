@@ -5,21 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from paradecode.core.errors import InvalidInput
-from paradecode.core.request import Reply
-from paradecode.core.sequence import Sequence, Verdict
-from paradecode.core.tree import EMPTY, TokenTree
+from paradecode.core.sequence import Sequence
 from paradecode.methods.draft.datastore import CONTEXT, Datastore, open_datastore
-from paradecode.methods.draft.growth import Trie
-from paradecode.methods.draft.history import (
-    EVIDENCE,
-    continuations,
-    following,
-    occurrences,
-    planted,
-)
-from paradecode.methods.draft.loop import Drafter, Proposal
+from paradecode.methods.draft.history import continuations, following, occurrences, plant
 from paradecode.methods.draft.method import drafter
-from paradecode.methods.draft.odds import Odds
+from paradecode.methods.draft.model_free import ModelFree, RatedTree
 from paradecode.methods.parameters import local_path, parameter
 
 
@@ -36,7 +26,7 @@ from paradecode.methods.parameters import local_path, parameter
     },
 )
 @dataclass
-class Retrieval(Drafter):
+class Retrieval(ModelFree):
     """Draft what most often follows the longest match in a corpus of texts (He 2024).
 
     ``datastore`` is a file made by ``paradecode datastore``. Where it knows nothing of the last
@@ -46,14 +36,14 @@ class Retrieval(Drafter):
     When: answers repeat a body of text that you have: manuals, code, boilerplate, earlier answers.
     """
 
+    group = "copying"
+
     datastore: str = local_path("file made by `paradecode datastore`; empty for the text itself")
     max_ngram: int = parameter(CONTEXT, 1, CONTEXT, "longest suffix that is looked up")
     min_ngram: int = parameter(2, 1, CONTEXT, "shortest suffix that is looked up")
     hits: int = parameter(256, 1, 5000, "occurrences that are counted")
     depth: int = parameter(10, 1, 64, "most draft tokens in a row")
     _store: Datastore | None = field(default=None, repr=False)
-    _odds: Odds = field(default_factory=lambda: Odds(EVIDENCE), repr=False)
-    _draft: Trie = field(default_factory=Trie, repr=False)
 
     def __post_init__(self) -> None:
         if self.min_ngram > self.max_ngram:
@@ -61,7 +51,7 @@ class Retrieval(Drafter):
         if self.datastore:
             self._store = open_datastore(self.datastore)
 
-    def propose(self, seq: Sequence, limit: int) -> Proposal:
+    def fill(self, seq: Sequence, draft: RatedTree, limit: int) -> None:
         tokens, matched = seq.tokens, 0
         if self._store is not None:
             vocabulary = seq.about().vocab_size
@@ -78,13 +68,6 @@ class Retrieval(Drafter):
             starts, lengths = occurrences(text, tokens, self.max_ngram, self.hits)
             matched = int(lengths.max(initial=0))
             starts = starts[lengths == matched][::-1]
-        self._draft = Trie()
         if matched >= self.min_ngram:
             rows = following(text, starts, min(self.depth, limit))
-            self._draft = planted(continuations(rows, limit), matched, self._odds)
-        return self._draft.tree() if len(self._draft) else EMPTY
-        yield  # A generator, though this drafter needs nothing from the engine.
-
-    def observe(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
-        self._draft.book(self._odds, tree, verdict)
-        self._draft = Trie()
+            plant(draft, continuations(rows, limit), matched)

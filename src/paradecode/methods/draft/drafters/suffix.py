@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
-from collections import OrderedDict
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,66 +9,19 @@ from numpy.typing import NDArray
 
 from paradecode.core.request import Reply
 from paradecode.core.sequence import Sequence, Verdict
-from paradecode.core.tree import EMPTY, TokenTree
-from paradecode.methods.draft.growth import Trie
+from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.history import (
-    BREAK,
-    EVIDENCE,
     Branch,
     continuations,
+    expected,
     following,
     occurrences,
-    planted,
+    plant,
 )
-from paradecode.methods.draft.loop import Drafter, Proposal
 from paradecode.methods.draft.method import drafter
-from paradecode.methods.draft.odds import Odds
+from paradecode.methods.draft.model_free import ModelFree, RatedTree
+from paradecode.methods.draft.past_outputs import PastOutputs
 from paradecode.methods.parameters import choice, parameter
-
-MOST_TOKENS = 1 << 16
-"""Past output tokens kept for one tenant: one comparison of them all takes some 10 us."""
-
-_NOTHING = np.empty(0, np.int32)
-
-
-class PastOutputs:
-    """The latest outputs of one tenant, forgotten whole, oldest first."""
-
-    def __init__(self, most_tokens: int = MOST_TOKENS) -> None:
-        self.most_tokens = most_tokens
-        self.tokens = 0
-        self._outputs: OrderedDict[int, array[int]] = OrderedDict()
-        self._opened = 0
-
-    def __len__(self) -> int:
-        return len(self._outputs)
-
-    def open(self, most_outputs: int) -> int:
-        """Make room for one more output; returns its key for :meth:`extend`."""
-        while len(self._outputs) >= max(1, most_outputs):
-            self._forget()
-        self._opened += 1
-        self._outputs[self._opened] = array("i")
-        return self._opened
-
-    def extend(self, output: int, tokens: list[int]) -> None:
-        """Append to an output; one that was forgotten meanwhile stays so."""
-        if output in self._outputs:
-            self._outputs[output].extend(tokens)
-            self.tokens += len(tokens)
-            while self.tokens > self.most_tokens:
-                self._forget()
-
-    def text(self) -> NDArray[np.int32]:
-        """int32: a copy of all outputs as they are now, each followed by BREAK."""
-        pieces = []
-        for output in self._outputs.values():
-            pieces += [np.array(output, np.int32), np.array([BREAK], np.int32)]
-        return np.concatenate(pieces) if pieces else _NOTHING
-
-    def _forget(self) -> None:
-        _, output = self._outputs.popitem(last=False)
-        self.tokens -= len(output)
 
 
 @drafter(
@@ -88,7 +39,7 @@ class PastOutputs:
     },
 )
 @dataclass
-class Suffix(Drafter):
+class Suffix(ModelFree):
     """Draft along the most frequent continuations of the longest repeated suffixes (Oliaro 2024).
 
     For every length m at which the end of the text occurred before, a tree of at most
@@ -101,34 +52,26 @@ class Suffix(Drafter):
     tenant's earlier outputs. For single requests it is about as good as ``prompt-lookup``.
     """
 
+    group = "copying"
+
     max_tree_depth: int = parameter(24, 1, 64, "longest suffix that is looked up")
     max_spec_factor: float = parameter(1.0, 0.0, 16.0, "draft tokens for each matching token")
     max_spec_offset: float = parameter(0.0, 0.0, 64.0, "draft tokens beside those")
     min_token_prob: float = parameter(0.1, 0.0, 1.0, "least chance of a draft token, by counts")
     max_cached_requests: int = parameter(1024, 0, 4096, "past outputs that are kept; 0 for none")
     mode: str = choice("tree", ("tree", "path"), "path follows the most frequent token only")
-    _past: NDArray[np.int32] = field(default_factory=lambda: _NOTHING, repr=False)
+    _past: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32), repr=False)
     _outputs: PastOutputs | None = field(default=None, repr=False)
     _output: int = field(default=0, repr=False)
-    _odds: Odds = field(default_factory=lambda: Odds(EVIDENCE), repr=False)
-    _draft: Trie = field(default_factory=Trie, repr=False)
 
-    def propose(self, seq: Sequence, limit: int) -> Proposal:
+    def fill(self, seq: Sequence, draft: RatedTree, limit: int) -> None:
         self._open(seq)
-        tokens = seq.tokens
-        score, matched, branches = self._best(tokens, tokens, limit)
-        if len(self._past):
-            other = self._best(self._past, tokens, limit)
-            if other[0] > score:
-                score, matched, branches = other
-        self._draft = planted(branches, matched, self._odds)
-        return self._draft.tree() if branches else EMPTY
-        yield  # A generator, though this drafter needs nothing from the engine.
+        texts = [seq.tokens, self._past] if len(self._past) else [seq.tokens]
+        best = max((self._best(text, seq.tokens, limit) for text in texts), key=lambda b: b[0])
+        plant(draft, best[2], best[1])
 
-    def observe(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
+    def learn(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         self._open(seq)
-        self._draft.book(self._odds, tree, verdict)
-        self._draft = Trie()
         if self._outputs is not None:
             self._outputs.extend(self._output, verdict.tokens)
 
@@ -153,15 +96,5 @@ class Suffix(Drafter):
             rows = following(text, starts[lengths >= matched][::-1], size)
             width = 1 if self.mode == "path" else 64
             branches = continuations(rows, size, self.min_token_prob, width)
-            score = expected(branches)
-            if score > best[0]:
-                best = (score, matched, branches)
+            best = max(best, (expected(branches), matched, branches), key=lambda found: found[0])
         return best
-
-
-def expected(branches: list[Branch]) -> float:
-    """How many tokens would be accepted if the counts were probabilities."""
-    reach: list[float] = []
-    for parent, _, share in branches:
-        reach.append(share if parent < 0 else share * reach[parent])
-    return sum(reach)

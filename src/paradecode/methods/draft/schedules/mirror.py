@@ -10,20 +10,13 @@ import numpy as np
 from paradecode.core.decoder import Steps
 from paradecode.core.request import DRAFT, Forward, Reply
 from paradecode.core.sequence import Sequence
-from paradecode.core.tree import ROOT, TokenTree
-from paradecode.methods.draft.drafters.tree_draft import NO_TOKENS, candidates
+from paradecode.core.tree import TokenTree
+from paradecode.methods.draft.candidates import candidates
+from paradecode.methods.draft.chain_draft import ChainDraft, Correction, own_id
 from paradecode.methods.draft.loop import MAX_DRAFT
-from paradecode.methods.draft.schedules.chain_draft import (
-    ChainDraft,
-    own_id,
-    row_of,
-)
 from paradecode.methods.draft.verifiers import coupled
 from paradecode.methods.parameters import choice, parameter
 from paradecode.methods.parts import method
-
-Hypothesis = tuple[int, int]
-"""(r, c): the target accepts r tokens of the draft, then corrects with c."""
 
 
 @method(
@@ -58,11 +51,11 @@ class Mirror:
         while not seq.finished:
             tree = draft.tree(seq.room - 1)
             verify = Forward(seq.pending, tree=tree)
-            likely: list[Hypothesis] = []
+            likely: list[Correction] = []
             ahead: Reply | None = None
             if len(tree):
                 likely = yield from self._announced(seq, draft)
-                reply, ahead = yield [verify, self._ahead(seq, draft, likely)]
+                reply, ahead = yield [verify, draft.ahead(seq, likely)]
             elif draft.fits(seq):
                 reply, _ = yield [verify, draft.forward(seq)]
             else:
@@ -80,7 +73,7 @@ class Mirror:
 
     def _announced(
         self, seq: Sequence, draft: ChainDraft
-    ) -> Generator[Forward, Reply, list[Hypothesis]]:
+    ) -> Generator[Forward, Reply, list[Correction]]:
         """The outcomes to prepare for."""
         block, pending = draft.tokens, seq.pending
         if self.candidates == 0 or len(pending) + len(block) > MAX_DRAFT:
@@ -89,37 +82,15 @@ class Mirror:
             layers = range(1 + int(self.depth * (seq.about().layers - 1)))
             chain = TokenTree.chain([*pending.tolist(), *block])
             rows = np.arange(len(pending) - 1, len(chain), dtype=np.int32)
-            reply = yield Forward(NO_TOKENS, tree=chain, layers=tuple(layers), logits=rows)
+            reply = yield Forward(pending[:0], tree=chain, layers=tuple(layers), logits=rows)
             paths = [block[:place] for place in range(len(block) + 1)]
             _, ids, chance = candidates(seq, reply.logits, paths, 1 + self.candidates, None)
         else:
-            vocabulary = seq.about(DRAFT).vocabulary
-            found = [
-                candidates(seq, row, [block[:place]], 1 + self.candidates, vocabulary)
-                for place, row in enumerate(draft.rows)
-            ]
-            ids = np.concatenate([ids for _, ids, _ in found])
-            chance = np.concatenate([chance for _, _, chance in found])
+            ids, chance = draft.guesses(seq, 1 + self.candidates)
         likely = [
             (place, int(token))
             for place in range(len(ids))
             for token in ids[place][chance[place] > 0][: 1 + self.candidates]
             if place == len(block) or token != block[place]
         ]
-        return [h for h in likely if own_id(seq, h[1]) is not None][: MAX_DRAFT - len(block)]
-
-    def _ahead(self, seq: Sequence, draft: ChainDraft, likely: list[Hypothesis]) -> Forward:
-        """The draft model's row of the block's last token, then one of each correction."""
-        pending, last = seq.pending_for(DRAFT), len(draft.own) - 1
-        tokens, parents, under = [draft.own[-1]], [ROOT], [row_of(last - 1)]
-        for place, token in likely:
-            own = own_id(seq, token)
-            assert own is not None
-            tokens.append(own)
-            parents.append(0 if place == len(draft.own) else ROOT)
-            under.append(row_of(place - 1))
-        tree = TokenTree(np.array(tokens, np.int32), np.array(parents, np.int32))
-        rows = len(pending) + np.arange(1, len(tree), dtype=np.int32)  # Those of the corrections.
-        return Forward(
-            pending, tree=tree, under=np.array(under, np.int32), logits=rows, model=DRAFT
-        )
+        return [one for one in likely if own_id(seq, one[1]) is not None][: MAX_DRAFT - len(block)]

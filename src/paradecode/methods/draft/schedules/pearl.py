@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from paradecode.core.decoder import Steps
 from paradecode.core.request import DRAFT, Forward
 from paradecode.core.sequence import Sequence
+from paradecode.methods.draft.chain_draft import ChainDraft
 from paradecode.methods.draft.loop import MAX_DRAFT
-from paradecode.methods.draft.schedules.chain_draft import ChainDraft
 from paradecode.methods.draft.verifiers import coupled
 from paradecode.methods.parameters import parameter
 from paradecode.methods.parts import method

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paradecode.core.logits import Logits
 from paradecode.core.request import DRAFT, Forward, Reply
 from paradecode.core.sequence import Sequence
 from paradecode.core.tree import ROOT, TokenTree
-from paradecode.methods.draft.drafters.tree_draft import candidates, siblings
+from paradecode.methods.draft.candidates import candidates
+
+Correction = tuple[int, int]
+"""(r, c): the target accepts r tokens of the chain, then says c."""
 
 
 @dataclass
@@ -40,7 +44,7 @@ class ChainDraft:
     def forward(self, seq: Sequence) -> Forward:
         """The forward whose last row tells what follows the chain."""
         pending = seq.pending_for(DRAFT)
-        tree = siblings(np.array(self.own[-1:], np.int32))
+        tree = TokenTree.siblings(np.array(self.own[-1:], np.int32))
         under = np.array([len(self.own) - 2] * len(tree), np.int32)  # -1: the last committed token.
         # Without a chain the last row is what a forward returns anyway, and prompts may be cut.
         last = np.array([len(pending)], np.int32) if self.tokens else None
@@ -72,6 +76,32 @@ class ChainDraft:
             self.tokens.append(guess[1])
             known = None
 
+    def guesses(self, seq: Sequence, width: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        """What the draft model expected at each place of the chain, as :func:`candidates` says it:
+        the target's ids and how likely each is, [len(tokens), width]."""
+        vocabulary = seq.about(DRAFT).vocabulary
+        found = [
+            candidates(seq, row, [self.tokens[:place]], width, vocabulary)
+            for place, row in enumerate(self.rows)
+        ]
+        ids, chances = ([each[part] for each in found] for part in (1, 2))
+        return np.concatenate(ids), np.concatenate(chances)
+
+    def ahead(self, seq: Sequence, corrections: Iterable[Correction]) -> Forward:
+        """The row of the chain's last token, then one behind each correction, whose logits come."""
+        pending, last = seq.pending_for(DRAFT), len(self.own) - 1
+        tokens, parents, under = [self.own[-1]], [ROOT], [last - 1]
+        for place, token in corrections:
+            own = own_id(seq, token)
+            assert own is not None
+            tokens.append(own)
+            parents.append(0 if place == len(self.own) else ROOT)
+            under.append(place - 1)
+        tree = TokenTree(np.array(tokens, np.int32), np.array(parents, np.int32))
+        rows = len(pending) + np.arange(1, len(tree), dtype=np.int32)
+        below = np.array(under, np.int32)  # -1: the last committed token.
+        return Forward(pending, tree=tree, under=below, logits=rows, model=DRAFT)
+
     def tree(self, depth: int) -> TokenTree:
         """The chain, at most ``depth`` tokens of it."""
         return TokenTree.chain(self.tokens[: max(depth, 0)])
@@ -84,8 +114,3 @@ def own_id(seq: Sequence, token: int) -> int | None:
         return token
     pieces = vocabulary.translate(np.array([token]))
     return int(pieces[0]) if len(pieces) == 1 else None
-
-
-def row_of(index: int) -> int:
-    """The tentative row of the chain's token ``index``; before the first it is the root."""
-    return index if index >= 0 else ROOT

@@ -1,0 +1,96 @@
+"""Base of the drafters that run no model: what they know is tables and the text itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from paradecode.core.request import Reply
+from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.tree import ROOT, TokenTree, TreeBuilder
+from paradecode.methods.draft.loop import Drafter
+from paradecode.methods.draft.odds import Odds
+from paradecode.methods.draft.priors import load_priors, priors_of
+from paradecode.methods.parameters import local_path
+
+
+class RatedTree(TreeBuilder):
+    """A draft of which each node rests on a *kind* of evidence; its estimate is the kind's odds."""
+
+    def __init__(self, odds: Odds) -> None:
+        super().__init__()
+        self.odds = odds
+        self._kinds: list[int] = []
+
+    def rate(self, parent: int, token: int, kind: int) -> int:
+        """The node of ``token`` under ``parent``; one that is there already stays as it is."""
+        node = self.add(parent, token, self.odds.of(kind))
+        if node == len(self._kinds):
+            self._kinds.append(kind)
+        return node
+
+    def rate_chain(self, tokens: Iterable[int], kinds: Iterable[int]) -> None:
+        """Add tokens that follow one another from the root, each with its kind."""
+        node = ROOT
+        for token, kind in zip(tokens, kinds):
+            node = self.rate(node, token, kind)
+
+    def book(self, tree: TokenTree, verdict: Verdict) -> None:
+        """Count, by kind, the nodes that a verification judged: those with an accepted parent.
+
+        ``tree`` may lack nodes that a budget cut away, and have some of other drafters.
+        """
+        if not self.tokens or len(tree) == 0:
+            return
+        accepted = {row - 1 for row in verdict.rows}
+        tally: dict[int, list[int]] = {}
+        for node, mine in tree.locate(self).items():
+            if node != ROOT and int(tree.parents[node]) in accepted:
+                counts = tally.setdefault(self._kinds[mine], [0, 0])
+                counts[0] += node in accepted
+                counts[1] += 1
+        for kind, (right, tried) in tally.items():
+            self.odds.update(kind, right, tried)
+
+
+@dataclass(kw_only=True)
+class ModelFree(Drafter):
+    """Writes a tree without a forward, and learns in each request how often it is right.
+
+    A drafter writes :meth:`fill`, and :meth:`learn` if it also learns what to draft.
+
+    Attributes:
+        group: whose priors the odds begin with; see :mod:`paradecode.methods.draft.priors`.
+    """
+
+    group: ClassVar[str]
+
+    priors: str = local_path("how often it is right at first, by `paradecode train priors`")
+    _odds: Odds | None = field(default=None, init=False, repr=False)
+    _rated: RatedTree | None = field(default=None, init=False, repr=False)
+
+    def fill(self, seq: Sequence, draft: RatedTree, limit: int) -> None:
+        """Add at most ``limit`` nodes to an empty tree."""
+        raise NotImplementedError
+
+    def learn(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
+        """See a verification, as :meth:`observe`; the odds are up to date."""
+
+    def odds(self, seq: Sequence) -> Odds:
+        """Those of this request."""
+        if self._odds is None:
+            found = load_priors(self.priors) if self.priors else priors_of(seq.about().name)
+            self._odds = Odds(found[self.group])
+        return self._odds
+
+    def draft(self, seq: Sequence, limit: int) -> TokenTree:
+        draft = self._rated = RatedTree(self.odds(seq))
+        self.fill(seq, draft, limit)
+        return draft.tree()
+
+    def observe(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
+        if self._rated is not None:
+            self._rated.book(tree, verdict)
+        self.learn(seq, tree, reply, verdict)
+        self._rated = None

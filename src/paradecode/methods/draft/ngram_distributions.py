@@ -1,0 +1,49 @@
+"""A table from n-grams to the model's distribution after them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+WIDTH = 10
+"""Tokens kept after each n-gram."""
+
+MOST_ENTRIES = 1 << 15
+
+
+class NgramDistributions:
+    """n-gram -> the model's mean distribution after it; the n-gram unused longest goes first."""
+
+    def __init__(self, most_entries: int = MOST_ENTRIES) -> None:
+        self.most_entries = most_entries
+        self._entries: OrderedDict[
+            tuple[int, ...], tuple[int, NDArray[np.int32], NDArray[np.float64]]
+        ] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def of(self, ngram: tuple[int, ...]) -> tuple[NDArray[np.int32], NDArray[np.float64]] | None:
+        """Up to WIDTH token ids, the most likely first, and their probabilities (sum 1)."""
+        entry = self._entries.get(ngram)
+        return None if entry is None else entry[1:]
+
+    def add(
+        self, ngram: tuple[int, ...], ids: NDArray[np.int32], chances: NDArray[np.float64]
+    ) -> None:
+        """One more visit: the running mean of all visits, cut to the WIDTH likeliest tokens."""
+        visits, old = 0, self._entries.get(ngram)
+        if old is not None:
+            visits = old[0]
+            mean = dict(zip(old[1].tolist(), (old[2] * visits / (visits + 1)).tolist()))
+            for token, chance in zip(ids.tolist(), chances.tolist()):
+                mean[token] = mean.get(token, 0.0) + chance / (visits + 1)
+            best = sorted(mean.items(), key=lambda item: -item[1])[:WIDTH]
+            ids = np.array([token for token, _ in best], np.int32)
+            chances = np.array([chance for _, chance in best])
+        self._entries[ngram] = (visits + 1, ids, chances / chances.sum())
+        self._entries.move_to_end(ngram)
+        if len(self._entries) > self.most_entries:
+            self._entries.popitem(last=False)

@@ -1,0 +1,56 @@
+"""Decodes prompts in the engine, with a decoder of its own for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.decoder import Decoder
+from paradecode.core.sampling import SamplingParams
+from paradecode.engine.request import GenerationRequest
+from paradecode.engine.sequence import LiveSequence
+from paradecode.llm import LLM
+
+Progress = Callable[[int, int], None]
+"""Called with what is done and what there is to do."""
+TOGETHER = 64
+"""Requests that are in the engine at a time."""
+
+
+def decode_all(
+    llm: LLM,
+    prompts: Sequence[Sequence[int]],
+    decoder: Callable[[int], Decoder],
+    params: Sequence[SamplingParams],
+    progress: Progress,
+    together: int = TOGETHER,
+    salt: str = "",
+) -> list[LiveSequence]:
+    """Decode every prompt, ``together`` in a batch, each with its own decoder and parameters.
+
+    Raises:
+        Exception: what ended a request.
+    """
+    done: list[LiveSequence] = []
+    for first in range(0, len(prompts), together):
+        live = []
+        try:
+            for number in range(first, min(first + together, len(prompts))):
+                ids: NDArray[np.int32] = np.array(prompts[number], np.int32)
+                own = partial(decoder, number)
+                request = GenerationRequest(ids, own, params[number], salt=salt)
+                live.append(llm.engine.add(request))
+            while not all(sequence.finished for sequence in live):
+                llm.engine.step()
+        finally:
+            for sequence in live:
+                llm.engine.cancel(sequence)
+        for sequence in live:
+            if sequence.error is not None:
+                raise sequence.error
+        done += live
+        progress(len(done), len(prompts))
+    return done
