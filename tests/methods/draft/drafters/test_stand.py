@@ -7,6 +7,7 @@ import pytest
 from drafting import Request, draft, hashed, play
 
 from paradecode.methods.draft.drafters.stand import Stand
+from paradecode.methods.draft.loop import Offer
 from paradecode.methods.draft.ngram_distributions import WIDTH, NgramDistributions
 
 
@@ -40,6 +41,28 @@ def test_the_longest_known_ngram_decides():
     assert draft(Stand(), Request([1, 2, 3], stores=stores)).tokens.tolist() == [8]
     assert draft(Stand(), Request([0, 2, 3], stores=stores)).tokens.tolist() == [7]
     assert len(draft(Stand(), Request([2, 0, 3], stores=stores))) == 0
+
+
+@pytest.mark.parametrize("noise", [False, True])
+def test_drafts_are_drawn_at_the_temperature_of_the_request(noise):
+    """A cold request drafts the likeliest token, a hot one nearly any; with fair noise either."""
+    ids, chances = np.arange(4, dtype=np.int32), np.array([0.4, 0.3, 0.2, 0.1])
+    shares, estimates = {}, {}
+    for temperature in (0.2, 1.0, 5.0):
+        first = []
+        for seed in range(300):
+            stand = Stand(width=1)
+            stand.begin(Offer(stand.offer.budget, noise=noise))
+            seq = Request([1, 2], temperature=temperature, seed=seed)
+            (token,), (estimate,) = stand._drawn(seq, 0, ids, chances)
+            first.append(token)
+            estimates[temperature, token] = estimate
+        shares[temperature] = first.count(0) / len(first)
+        weights = chances ** (1 / temperature)
+        assert shares[temperature] == pytest.approx(weights[0] / weights.sum(), abs=0.1)
+        if not noise:  # Noise that is shared is part of the estimate.
+            assert estimates[temperature, 0] == pytest.approx(weights[0] / weights.sum())
+    assert shares[0.2] > shares[1.0] + 0.2 > shares[5.0] + 0.2
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

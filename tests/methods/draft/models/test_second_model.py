@@ -89,6 +89,16 @@ def test_pearl_stays_in_post_verify_while_the_draft_is_right():
     assert accepted[1:-1] == [4] * (len(accepted) - 2)
 
 
+def test_pearl_drafts_a_block_after_success_only():
+    eng = engine(TARGET, tiny_checkpoint("llama", seed=1))
+    (sequence,) = serve(eng, ["pearl"], temperature=1.5, max_tokens=100, ignore_eos=True)
+    pairs = list(zip(sequence.trace, sequence.trace[1:]))
+    failed = [(a, b) for a, b in pairs if a.accepted < a.drafted]
+    assert failed
+    assert all(after.drafted == 0 for _, after in failed)  # Pre-verify again.
+    assert any(after.drafted > 0 for _, after in pairs)
+
+
 def test_mirror_begins_the_next_block_with_what_it_ran_ahead():
     """A hit saves the forward that would look behind the correction."""
     forwards = []

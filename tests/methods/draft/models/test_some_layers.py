@@ -12,6 +12,7 @@ from paradecode.core.request import Forward
 from paradecode.core.sequence import ModelFacts
 from paradecode.core.tree import EMPTY
 from paradecode.methods.draft.drafters.layer_skip import LayerSkip, first, spread
+from paradecode.methods.draft.drafters.swift import Swift
 from paradecode.methods.draft.early_exits import EarlyExits
 from paradecode.methods.draft.layer_search import LayerSearch, runs_of
 from paradecode.methods.draft.method import assemble
@@ -169,6 +170,26 @@ def test_partial_forwards_do_not_count_as_verifications():
     assert stats.drafted == sum(len(step.tree) for step in sequence.trace)
     assert stats.forwards == len(sequence.trace)
     assert stats.other_model_seconds > 0
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_swift_scores_a_set_by_the_tokens_it_would_have_chosen(temperature):
+    """All sub-layers choose each of the last tokens again; a set without most of them does not."""
+    scores = []
+
+    class Probe:
+        def decode(self, seq):
+            while not seq.finished:
+                reply = yield Forward(seq.pending)
+                seq.commit(coupled(seq, EMPTY, reply))
+                if len(seq.output) == 20:
+                    for kept in (np.ones(12, bool), np.array([1, 1, *[0] * 8, 1, 1], bool)):
+                        score = yield from Swift(window=16)._matchness(seq, kept)
+                        scores.append(score)
+
+    serve(engine(deep(share=1.0)), [Probe], temperature=temperature, ignore_eos=True)
+    assert scores[0] == 1.0
+    assert scores[1] < 1.0
 
 
 def test_unified_layer_skipping_runs_fewer_layers_and_is_lossy():
