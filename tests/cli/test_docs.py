@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -11,9 +13,13 @@ import pytest
 from typer.testing import CliRunner
 
 from paradecode.cli import app
+from paradecode.cli.methods import described
 from paradecode.measure.replay import timing
+from paradecode.methods.parts import TABLE, known
+from paradecode.testing.conformance import check as conforms
 from program import quick_costs
 from repository import ROOT
+from tools.pages.methods_page import committed, method_pages
 
 PAGES = ("README.md", "CONTRIBUTING.md")
 
@@ -68,8 +74,27 @@ def test_readme_program(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_program_that_adds_a_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    method, check = blocks("docs/add-a-method.md", "python")
-    (tmp_path / "copy_bigram.py").write_text(method, "utf-8")
+    """As it stands it passes lint, types and the suite; its file is all that is added."""
+    drafter, check, budget = blocks("docs/add-a-method.md", "python")
+    files = {"copy_bigram.py": drafter, "share_budget.py": budget}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, "utf-8")
+    config = str(ROOT / "pyproject.toml")
+    for command in (
+        ["ruff", "check", "--config", config, str(tmp_path)],
+        ["ruff", "format", "--check", "--config", config, str(tmp_path)],
+        ["mypy", "--config-file", config, *(str(tmp_path / name) for name in files)],
+    ):
+        run = subprocess.run(
+            [sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        assert run.returncode == 0, run.stdout + run.stderr
     monkeypatch.syspath_prepend(tmp_path)
+    for kind in ("method", "drafter", "budget"):
+        monkeypatch.setitem(TABLE, kind, dict(known(kind)))
     import_module("copy_bigram")
+    import_module("share_budget")
     exec(compile(check, "add-a-method.md", "exec"), {})
+    conforms("copy-bigram(budget=share(share=0.3))", kinds=["toy"], only=["batch-of-4"])
+    assert "share=0.5" in described(known("budget")["share"])
+    assert "copy-bigram" not in method_pages(*committed())  # The site is of the package.

@@ -146,6 +146,73 @@ def test_so_it_is_in_a_fusion(spec, names):
     assert all(name in str(caught.value) for name in names)
 
 
+BRACKETS = [
+    ("prompt-lookup(budget=specdec++(threshold=0.2),verifier=typical(epsilon=0.1))",
+     {"budget": "specdec++(threshold=0.2)", "verifier": "typical(epsilon=0.1)"}),
+    ("pld( budget = confidence( threshold = 0.3 , ) )", {"budget": "confidence(threshold=0.3)"}),
+    ("pld(verifier=naive-tree, budget='fixed')", {"verifier": "naive-tree", "budget": "fixed"}),
+    ("pld(verifier=naive_tree())", {"verifier": "naive-tree"}),
+    ({"method": "pld", "budget": "auto(patience=4)"}, {"budget": "auto(patience=4)"}),
+    ('{"method": "ngram", "verifier": "typical(delta=0.5)"}', {"verifier": "typical(delta=0.5)"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("spec", "settings"), BRACKETS, ids=str)
+def test_parts_take_settings_in_brackets(spec, settings):
+    read = parse(spec)
+    assert read.settings == settings
+    assert parse(str(read)) == read
+    assert str(parse(f"{read}+suffix")) == str(parse(str(parse(f"{read}+suffix"))))
+
+
+def test_older_names_set_the_part():
+    for old, new in (
+        ("pld(budget=confidence,threshold=0.3)", "pld(budget=confidence(threshold=0.3))"),
+        (
+            "pld(budget=specdec++,threshold=0.3)+suffix",
+            "pld(budget=specdec++(threshold=0.3))+suffix",
+        ),
+    ):
+        assert parse(old)().budget == parse(new)().budget
+        assert parse(old)().budget.threshold == 0.3
+    assert str(parse("pld(threshold=0.3)")) == "prompt-lookup(threshold=0.3)"  # auto has none.
+    with pytest.raises(InvalidInput, match="give one of them"):
+        parse("pld(budget=confidence(threshold=0.3),threshold=0.3)")
+    with pytest.raises(InvalidInput, match=r"acceptance_head: .*specdec\+\+"):
+        parse("pld(acceptance_head=FILE)")
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ("pld(budget=specdec++(threshold=2))", "prompt-lookup.budget=specdec++.threshold"),
+        ("pld(budget=specdec++(sure=2))", "prompt-lookup.budget=specdec++ setting"),
+        ("pld(budget=none)", "prompt-lookup.budget"),
+        ("pld(verifier=typical(epsilon=0.1)(delta=1))", "decoder"),
+        ("pld(verifier=" + "typical(epsilon=" * 40 + ")" * 41, "decoder"),
+        ("refine(base=" * 200 + "static" + ")" * 200, "decoder"),
+    ],
+)
+def test_bad_parts_are_refused(spec, field):
+    with pytest.raises(InvalidInput) as caught:
+        parse(spec)
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    "spec",
+    ["pld(budget=specdec++(head=FILE))", "pld+suffix(budget=delayed(selector=FILE))",
+     {"method": ["pld", "suffix"], "budget": "specdec++(head=FILE)"},
+     "pld(acceptance_head=FILE,budget=specdec++)", "refine(base=learn2pd(filter=FILE))"],
+    ids=str,
+)  # fmt: skip
+def test_strangers_name_no_files_however_deep(spec):
+    with pytest.raises(InvalidInput, match="set it where the server is started"):
+        parse(spec, trusted=False)
+    with pytest.raises(InvalidInput, match=r"readable file|train"):
+        parse(spec)
+
+
 @pytest.mark.parametrize(
     "spec", ["pld(max_ngram=3, max_ngram=3)", '{"method": "pld", "max_ngram": 3, "max_ngram": 4}']
 )
