@@ -23,7 +23,7 @@ from paradecode.core.tree import ROOT, TokenTree
 from paradecode.llm import LLM
 from paradecode.measure.prompts import Item
 from paradecode.methods.draft.budgets.acceptance_head import features
-from paradecode.methods.draft.budgets.base import Budget, accepted_path, path_to
+from paradecode.methods.draft.budgets.base import Budget, accepted_path
 from paradecode.methods.draft.budgets.networks import ESTIMATES, HIDDEN
 from paradecode.methods.draft.budgets.states import DraftRows
 from paradecode.methods.registry import Spec
@@ -95,7 +95,7 @@ class HeadRecorder(Budget):
                 token = tree.tokens[node][None, None]
                 before = self._logits[int(tree.parents[node])]
                 chance = float(np.exp(before.log_probability(token))[0, 0])
-            self._states[tuple(path_to(tree, node))] = rows.states[index], chance
+            self._states[tuple(tree.tokens_to(node))] = rows.states[index], chance
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         if len(tree) == 0 or (self.rows and len(self.rows) >= MOST_NUMBERS // len(self.rows[0][0])):
@@ -108,7 +108,7 @@ class HeadRecorder(Budget):
                 continue
             found = known[node], float(tree.estimates[node])
             if self.reads == HIDDEN:
-                kept = self._states.get(tuple(path_to(tree, node)))
+                kept = self._states.get(tuple(tree.tokens_to(node)))
                 if kept is None:  # The newest tokens of a draft were never consumed.
                     continue
                 found = kept

@@ -120,21 +120,6 @@ def reach_of(tree: TokenTree, nodes: NDArray[np.int32]) -> NDArray[np.float64]:
     return np.array([1.0 if node == ROOT else float(tree.reach[node]) for node in nodes])
 
 
-def path_to(tree: TokenTree, node: int) -> list[int]:
-    """The tokens from the root to a node."""
-    path = []
-    while node != ROOT:
-        path.append(int(tree.tokens[node]))
-        node = int(tree.parents[node])
-    return path[::-1]
-
-
 def accepted_path(tree: TokenTree, verdict: Verdict) -> list[int]:
     """The nodes that a verification accepted, from the root down."""
-    path: list[int] = []
-    for token in verdict.tokens[:-1]:
-        node = tree.child(path[-1] if path else ROOT, token)
-        if node is None:
-            break
-        path.append(node)
-    return path
+    return tree.follow(verdict.tokens[:-1])

@@ -12,7 +12,6 @@ from paradecode.core.logits import Logits
 from paradecode.core.request import Reply
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import TokenTree
-from paradecode.methods.draft.budgets.base import path_to
 from paradecode.methods.draft.budgets.states import LAST, DraftRows, divergence
 
 NO_SECONDS = 1.0
@@ -66,7 +65,7 @@ class Situations:
             seconds: what a draft forward takes; 0 when it was not measured.
         """
         for index, node in enumerate(nodes.tolist()):
-            path = tuple(path_to(tree, node))
+            path = tuple(tree.tokens_to(node))
             self._drafted[path] = rows.states[index], rows.logits.select([index])
         self._same_tokens = seq.about(rows.model).vocabulary is None
         if len(tree) or self._before is None:

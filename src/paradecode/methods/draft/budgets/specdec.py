@@ -112,7 +112,4 @@ class SpecDecPP(Budget):
             survival = np.array([self._seen.get(node, 1.0) for node in range(len(tree))])
         else:
             survival = (self._log.head if self._log else AcceptanceHead()).predict(tree)
-        for node, parent in enumerate(tree.parents):
-            if parent != ROOT:
-                survival[node] *= survival[parent]
-        return survival
+        return tree.along_paths(survival)

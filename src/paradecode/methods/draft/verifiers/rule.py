@@ -79,22 +79,13 @@ def run(rule: Rule, p: Rows, tree: TokenTree, chance: Chance) -> tuple[list[int]
     path, token = rule(p, tree, chance)
     tokens = [*tree.tokens[path].tolist(), token]
     after = [ROOT, *path]
-    node = _find(tree, tokens)
+    met = tree.follow(tokens)
+    node = met[-1] if len(met) == len(tokens) else None
     while node is not None:
         tokens.append(chance.draw(p(node)))
         after.append(node)
         node = tree.child(node, tokens[-1])
     return tokens, after
-
-
-def _find(tree: TokenTree, tokens: list[int]) -> int | None:
-    node = ROOT
-    for token in tokens:
-        child = tree.child(node, token)
-        if child is None:
-            return None
-        node = child
-    return node
 
 
 class Noise:
@@ -130,17 +121,11 @@ class SamplingVerifier(Verifier):
         sampler, logits = seq.sampler, reply.logits
         if sampler.warp.temperature == 0.0:
             return coupled(seq, tree, reply)
-        paths: dict[int, list[int]] = {ROOT: []}
         known: dict[int, Row] = {}
-
-        def path(node: int) -> list[int]:
-            if node not in paths:
-                paths[node] = [*path(int(tree.parents[node])), int(tree.tokens[node])]
-            return paths[node]
 
         def p(node: int) -> Row:
             if node not in known:
-                row = sampler.processed(logits, node + 1, path(node))
+                row = sampler.processed(logits, node + 1, tree.tokens_to(node))
                 row.argmax()  # Raises when the row holds no numbers.
                 known[node] = row.probabilities(sampler.warp)[0]
             return known[node]

@@ -42,12 +42,7 @@ class Typical(SamplingVerifier):
                 depth, log_p = alive[parent]
                 alive[node] = (depth + 1, log_p + float(np.log(p(parent)[token])))
                 best = max(best, (*alive[node], node), key=lambda entry: entry[:2])
-        path: list[int] = []
-        node = best[2]
-        while node != ROOT:
-            path.insert(0, node)
-            node = int(tree.parents[node])
-        return path, chance.draw(p(best[2]))
+        return tree.path(best[2]), chance.draw(p(best[2]))
 
     def threshold(self, p: Row) -> float:
         """The probability that a token must exceed."""
