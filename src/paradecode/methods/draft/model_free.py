@@ -84,6 +84,11 @@ class ModelFree(Drafter):
             self._odds = Odds(found[self.group])
         return self._odds
 
+    @property
+    def totals(self) -> list[tuple[int, int]]:
+        """Tokens accepted and tokens tried in this request, of each kind."""
+        return self._odds.totals if self._odds is not None else []
+
     def draft(self, seq: Sequence, limit: int) -> TokenTree:
         draft = self._rated = RatedTree(self.odds(seq))
         self.fill(seq, draft, limit)
