@@ -1,4 +1,4 @@
-"""Prints the tables of docs/verifiers.md: distance to the target's law, and tokens per step.
+"""Prints the tables of docs/acceptance-rules.md: distance to the target's law, and tokens per step.
 
 python tests/methods/draft/verifiers/table.py [languages]
 """
