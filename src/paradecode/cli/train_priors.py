@@ -26,9 +26,9 @@ def priors(
     writable("OUTPUT", output)
     from paradecode.methods.draft.priors import save_priors
     from paradecode.training.acceptance.priors import measure_priors
-    from paradecode.training.acceptance.workload import Workload
+    from paradecode.training.acceptance.workload import DraftWorkload
 
-    workload = Workload(prompts, limit, max_tokens)
+    workload = DraftWorkload(prompts, limit, max_tokens)
     with loading.open() as llm:
         items = workload.items(llm)
         found = watched(
