@@ -1,15 +1,18 @@
-"""What all scripts share: options, and results with the date, machine and commit they are of."""
+"""What all scripts share: options, tables, and results with their date, machine and commit."""
 
 from __future__ import annotations
 
 import json
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from paradecode.measure.machine import commit, describe
 
@@ -18,13 +21,38 @@ OUT = REPOSITORY / "bench" / "out"
 """Environments, converted models and runs; not committed."""
 
 err = Console(stderr=True)
+Row = Mapping[str, Any]
 
 
-def options(description: str | None) -> ArgumentParser:
-    """A parser with ``--out``; ``description`` is the script's docstring."""
+def options(description: str | None, **defaults: Any) -> ArgumentParser:
+    """A parser with ``--out``, and one option per keyword, of the type of its default.
+
+    Args:
+        description: the script's docstring.
+    """
     parser = ArgumentParser(description=description, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="JSON file to write")
+    for name, default in defaults.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default)
     return parser
+
+
+def show(
+    rows: Iterable[Row],
+    columns: Mapping[str, str | Callable[[Row], str]],
+    width: int | None = None,
+) -> None:
+    """Print a table.
+
+    Args:
+        columns: head -> cell, a format of the row's fields or a function of the row.
+        width: of the table in characters; None is the terminal's.
+    """
+    table = Table(*columns)
+    for row in rows:
+        cells = (f.format_map(row) if isinstance(f, str) else f(row) for f in columns.values())
+        table.add_row(*map(escape, cells))
+    Console(width=width).print(table)
 
 
 def stamped(**facts: Any) -> dict[str, Any]:

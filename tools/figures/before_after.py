@@ -8,17 +8,16 @@ with every method, one after the other in an order that turns; the other process
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 from rich.progress import Progress
 
+from paradecode.measure.prompts import first_of_each_group, load_prompts
 from paradecode.measure.statistics import interval, ratio_of_ratios
-from tools.script import err, options, stamped, tell
+from tools.peers.process import Worker
+from tools.script import OUT, err, options, stamped, tell
 
 METHODS = {
     "": ("greedy", "prompt-lookup", "suffix", "token-recycling", "layer-skip"),
@@ -28,66 +27,25 @@ METHODS = {
 
 TASKS = ("reverse: Ben Sam Art Tom", "sort: Ben Sam Art Tom", "copy: Ben Sam Art Tom")
 
-WORKER = """
-import json, sys, time
-from paradecode import LLM
-llm = LLM(sys.argv[1] or None, decoder=None)
-print(json.dumps({"ready": True}), flush=True)
-for line in sys.stdin:
-    job = json.loads(line)
-    begin = time.perf_counter()
-    answer = llm.generate(job["prompt"], max_tokens=job["max_tokens"], decoder=job["method"],
-                          salt=job["salt"], ignore_eos=True)
-    seconds = time.perf_counter() - begin
-    print(json.dumps({"seconds": seconds, "tokens": list(answer.token_ids)}), flush=True)
-"""
+SECONDS = 600.0
+"""That one answer may take."""
 
 
-class Checkout:
-    """A process of one interpreter with one model; it uses nothing but the public front."""
-
-    def __init__(self, python: Path, model: str) -> None:
-        self._process = subprocess.Popen(
-            [str(python), "-c", WORKER, model],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        self._answer()
-
-    def ask(self, **job: Any) -> dict[str, Any]:
-        """One answer: seconds of the whole call, and token ids."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(job) + "\n")
-        self._process.stdin.flush()
-        return self._answer()
-
-    def close(self) -> None:
-        """Let the process end."""
-        self._process.communicate()
-
-    def _answer(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise SystemExit(f"{self._process.args!r:.200} ended with {self._process.wait()}")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
+def start(name: str, python: Path, model: str) -> Worker:
+    """A process of one interpreter with one model; it sleeps between its answers."""
+    worker = Worker(python, "checkout_worker.py", OUT / "logs" / f"checkout-{name}.log", {})
+    worker.ask({"load": {"model": model}}, SECONDS)
+    return worker
 
 
-def prompts(given: Namespace) -> list[str]:
+def prompts(per_group: int) -> list[str]:
     """Texts of the package's prompts, some of each group."""
-    from paradecode.measure.prompts import load_prompts
-
-    taken: dict[str, list[str]] = {}
-    for prompt in load_prompts():
-        texts = taken.setdefault(prompt.group, [])
-        if len(texts) < given.per_group:
-            texts.append(prompt.turns[0])
-    return [text for texts in taken.values() for text in texts]
+    return [prompt.turns[0] for prompt in first_of_each_group(load_prompts(), per_group)]
 
 
 def compare(model: str, texts: list[str], given: Namespace) -> dict[str, Any]:
     """Method -> ratio of speeds, after over before, with its interval; and equal outputs."""
-    pair = {"before": Checkout(given.before, model), "after": Checkout(given.after, model)}
+    pair = {name: start(name, getattr(given, name), model) for name in ("before", "after")}
     jobs = [
         (round_, index, text, method)
         for round_ in range(given.rounds + 1)  # The first one warms up and is not counted.
@@ -99,59 +57,52 @@ def compare(model: str, texts: list[str], given: Namespace) -> dict[str, Any]:
         task = progress.add_task(model or "default model", total=len(jobs))
         for number, (round_, _, text, method) in enumerate(jobs):
             order = ["before", "after"] if number % 2 else ["after", "before"]
-            answers = {
-                name: pair[name].ask(
-                    prompt=text, max_tokens=given.max_tokens, method=method,
-                    salt=f"{round_} {method}",
-                )
-                for name in order
-            }  # fmt: skip
+            job = {"prompt": text, "max_tokens": given.max_tokens, "method": method}
+            job["salt"] = f"{round_} {method}"
+            answers = {name: pair[name].ask(job, SECONDS) for name in order}
             if round_:
                 found[method].append(answers)
             progress.advance(task)
-    for checkout in pair.values():
-        checkout.close()
+    for worker in pair.values():
+        worker.kill()
     return {method: figures(answers) for method, answers in found.items()}
 
 
 def figures(answers: list[dict[str, dict[str, Any]]]) -> dict[str, Any]:
     """The ratio of speeds with its 95 % interval, tokens a second, and equal outputs."""
-    columns = [
-        [float(len(each[name]["tokens"])) if what == "tokens" else each[name]["seconds"]
-         for each in answers]
-        for name in ("after", "before") for what in ("tokens", "seconds")
-    ]  # fmt: skip
-    ratio = interval(columns, ratio_of_ratios)
+    pairs = [(each["after"], each["before"]) for each in answers]
+    rows = [
+        (len(new["tokens"]), new["seconds"], len(old["tokens"]), old["seconds"])
+        for new, old in pairs
+    ]
+    new_tokens, new_seconds, old_tokens, old_seconds = map(sum, zip(*rows, strict=True))
+    ratio = interval(rows, ratio_of_ratios)
     assert ratio is not None
     return {
         "ratio": [round(value, 4) for value in (ratio.value, ratio.low, ratio.high)],
         "tokens_a_second": {
-            "before": round(sum(columns[2]) / sum(columns[3]), 1),
-            "after": round(sum(columns[0]) / sum(columns[1]), 1),
+            "before": round(old_tokens / old_seconds, 1),
+            "after": round(new_tokens / new_seconds, 1),
         },
-        "equal": sum(each["before"]["tokens"] == each["after"]["tokens"] for each in answers),
+        "equal": sum(new["tokens"] == old["tokens"] for new, old in pairs),
         "outputs": len(answers),
     }
 
 
-def main() -> int:
-    """Entry point."""
-    parser = options(__doc__)
+def main() -> None:
+    parser = options(__doc__, per_group=2, max_tokens=64, rounds=3)
     parser.add_argument("before", type=Path, help="interpreter of the older checkout")
     parser.add_argument("after", type=Path, help="interpreter of the newer checkout")
-    parser.add_argument("--per-group", type=int, default=2, help="prompts of each group")
-    parser.add_argument("--max-tokens", type=int, default=64, help="tokens of an answer")
-    parser.add_argument("--rounds", type=int, default=3, help="times that every prompt is answered")
     given = parser.parse_args()
     results = {
-        model or "default": compare(model, list(TASKS) if model else prompts(given), given)
+        model or "default": compare(
+            model, list(TASKS) if model else prompts(given.per_group), given
+        )
         for model in METHODS
     }
-    settings = {"per_group": given.per_group, "max_tokens": given.max_tokens,
-                "rounds": given.rounds}  # fmt: skip
+    settings = {name: getattr(given, name) for name in ("per_group", "max_tokens", "rounds")}
     tell(stamped(settings=settings, results=results), given.out)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

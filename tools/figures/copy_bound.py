@@ -17,13 +17,11 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.table import Table
 
 from paradecode.measure.replay import Recording, play
 from paradecode.measure.replay.outcome import ReplayOutcome
 from paradecode.measure.replay.recording import Request
-from tools.script import options, save, stamped
+from tools.script import options, save, show, stamped
 
 COPYING = ("edit", "agent", "translation", "list")
 DRAFTER = "prompt-lookup(budget=fixed)"
@@ -66,10 +64,8 @@ def seconds(
 
 
 def main() -> None:
-    parser = options(__doc__)
+    parser = options(__doc__, least=1, most=32)
     parser.add_argument("recording", type=Path)
-    parser.add_argument("--least", type=int, default=1)
-    parser.add_argument("--most", type=int, default=32)
     given = parser.parse_args()
     recording = Recording.load(given.recording)
     costs = python(play(recording, "greedy")), python(play(recording, DRAFTER))
@@ -81,10 +77,8 @@ def main() -> None:
     groups = {group: _ratio(pairs) for group, pairs in sorted(spent.items())}
     groups["copying"] = _ratio([pair for name in COPYING for pair in spent.get(name, [])])
     groups["all"] = _ratio([pair for pairs in spent.values() for pair in pairs])
-    table = Table("group", "at most, over plain")
-    for group, value in groups.items():
-        table.add_row(group, f"{value:.2f}")
-    Console().print(table)
+    rows = [{"group": group, "over": over} for group, over in groups.items()]
+    show(rows, {"group": "{group}", "at most, over plain": "{over:.2f}"})
     result = stamped(
         model=recording.model.name,
         prompts=len(recording.requests),

@@ -14,9 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable
 
 import numpy as np
-from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
 from paradecode.backends import open_backend
 from paradecode.backends.interface import PAGE, Backend, Span
@@ -24,13 +22,17 @@ from paradecode.models.catalogue import open_model
 from tools.figures.engine import span
 from tools.figures.llama_cpp import SECONDS, open_rows
 from tools.peers.process import Worker
-from tools.script import err, options, save, stamped
+from tools.script import err, options, save, show, stamped
 
 SLOTS, SEQUENCES = 4096, 8
 CASES = (
     *((rows, context, 1) for context in (300, 1500) for rows in (1, 2, 4, 8, 16, 32)),
     (1, 300, SEQUENCES), (512, 0, 1),
 )  # fmt: skip
+COLUMNS = {
+    "sequences": "{sequences}", "context": "{context}", "rows": "{rows}",
+    "ours ms": "{ours_ms:.2f}", "llama.cpp ms": "{llama_cpp_ms:.2f}", "ratio": "{ratio:.2f}",
+}  # fmt: skip
 
 
 def ours(backend: Backend) -> Callable[[int, int, int], float]:
@@ -73,9 +75,7 @@ def theirs(model: str) -> tuple[Callable[[int, int, int], float], Worker]:
 
 
 def main() -> None:
-    parser = options(__doc__)
-    parser.add_argument("--rounds", type=int, default=15)
-    given = parser.parse_args()
+    given = options(__doc__, rounds=15).parse_args()
     checkpoint = open_model()
     backend = open_backend("native", checkpoint.config, checkpoint.weights)
     mine = ours(backend)
@@ -88,7 +88,6 @@ def main() -> None:
                 times[case].append((mine(*case), peer(*case)))
     finally:
         worker.kill()
-    table = Table("sequences", "context", "rows", "ours ms", "llama.cpp ms", "ratio")
     rows = []
     for (count, context, sequences), pairs in times.items():
         a, b = (statistics.median(column) for column in zip(*pairs, strict=True))
@@ -99,11 +98,7 @@ def main() -> None:
                 "ours_ms": 1e3 * a, "llama_cpp_ms": 1e3 * b, "ratio": ratio,
             }
         )  # fmt: skip
-        table.add_row(
-            str(sequences), str(context), str(count), f"{1e3 * a:.2f}", f"{1e3 * b:.2f}",
-            f"{ratio:.2f}",
-        )  # fmt: skip
-    Console().print(table)
+    show(rows, COLUMNS)
     save(stamped(model=checkpoint.config.name, cases=rows), given.out)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from paradecode.measure.machine import usable_cores
 from tools.peers.environments import LLAMA_CPP
 from tools.peers.process import Worker
@@ -21,7 +19,7 @@ def open_rows(model: str, slots: int, sequences: int = 1) -> Worker:
         model: GGUF file.
         slots: K/V entries of all sequences together.
     """
-    worker = Worker(PYTHON, "llama_cpp_rows.py", Path(OUT / "logs" / "llama-cpp-rows.log"), {})
+    worker = Worker(PYTHON, "llama_cpp_rows.py", OUT / "logs" / "llama-cpp-rows.log", {})
     settings = {"model": model, "slots": slots, "sequences": sequences, "threads": usable_cores()}
-    worker.ask(settings, SECONDS)
+    worker.ask({"load": settings}, SECONDS)
     return worker

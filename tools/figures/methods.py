@@ -12,14 +12,12 @@ play are played on the recording, with the cost curve measured at the start of t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 from paradecode import LLM
 from paradecode.core.errors import InvalidInput
@@ -27,7 +25,7 @@ from paradecode.measure.paired import PairedRun, decode_by_turns, equal, speed_u
 from paradecode.measure.prompts import first_of_each_group, load_prompts
 from paradecode.measure.replay import Recording, ReplayOutcome, play, record
 from tools.figures.engine import calibrate, first_turns
-from tools.script import err, options, save, stamped
+from tools.script import err, options, save, show, stamped
 
 PLAIN = "greedy"
 METHODS = (
@@ -85,26 +83,27 @@ def summarise(runs: Sequence[PairedRun], methods: list[str]) -> list[dict[str, A
     return rows
 
 
-def show(rows: list[dict[str, Any]]) -> Table:
-    table = Table("method", "tokens/s", "over plain", "95 %", "worst group", "acceptance length",
-                  "forwards/token", "method's share", "equal", "replay")  # fmt: skip
-    for row in rows:
-        overall = row["speed_up"]
-        worst = min(row["groups"].items(), key=lambda item: item[1]["value"])
-        table.add_row(
-            row["method"], f"{row['tokens_per_second']:.0f}", f"{overall['value']:.2f}",
-            f"{overall['low']:.2f}-{overall['high']:.2f}", f"{worst[0]} {worst[1]['value']:.2f}",
-            f"{row['mean_acceptance_length']:.2f}", f"{row['forwards_per_token']:.2f}",
-            f"{100 * row['decoder_share']:.0f} %", f"{row['equal_to_plain']}/{row['prompts']}",
-            f"{row['predicted']['speed_up']:.2f}" if "predicted" in row else "",
-        )  # fmt: skip
-    return table
+def worst_group(row: Mapping[str, Any]) -> str:
+    speed, name = min((found["value"], name) for name, found in row["groups"].items())
+    return f"{name} {speed:.2f}"
+
+
+COLUMNS = {
+    "method": "{method}",
+    "tokens/s": "{tokens_per_second:.0f}",
+    "over plain": "{speed_up[value]:.2f}",
+    "95 %": "{speed_up[low]:.2f}-{speed_up[high]:.2f}",
+    "worst group": worst_group,
+    "acceptance length": "{mean_acceptance_length:.2f}",
+    "forwards/token": "{forwards_per_token:.2f}",
+    "method's share": "{decoder_share:.0%}",
+    "equal": "{equal_to_plain}/{prompts}",
+    "replay": lambda row: f"{row['predicted']['speed_up']:.2f}" if "predicted" in row else "",
+}
 
 
 def main() -> None:
-    parser = options(__doc__)
-    parser.add_argument("--max-tokens", type=int, default=192)
-    parser.add_argument("--per-group", type=int, default=1000)
+    parser = options(__doc__, max_tokens=192, per_group=1000)
     parser.add_argument("--model")
     parser.add_argument("--draft-model")
     parser.add_argument("--methods", nargs="*", default=METHODS)
@@ -124,7 +123,7 @@ def main() -> None:
         row | ({"predicted": predictions[row["method"]]} if row["method"] in predictions else {})
         for row in summarise(runs, methods)
     ]
-    Console(width=170).print(show(rows))
+    show(rows, COLUMNS, width=170)
     result = stamped(
         model=model,
         backend=backend,

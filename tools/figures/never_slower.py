@@ -15,9 +15,7 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
-from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 from paradecode import LLM, SamplingParams
 from paradecode.core.tree import TokenTree
@@ -25,10 +23,17 @@ from paradecode.measure.prompts import load_prompts
 from paradecode.methods.draft.loop import Drafter
 from paradecode.methods.draft.method import drafter
 from tools.figures.engine import first_turns
-from tools.script import err, options, save, stamped
+from tools.script import err, options, save, show, stamped
 
 FIXED = (0, 2, 4, 6, 8, 12, 16)
 COPYING = ("edit", "extraction", "summary", "agent")
+COLUMNS = {
+    "batch": "{batch}",
+    "hopeless / plain": "{hopeless_over_plain:.3f}",
+    "good / best fixed": "{good_over_best_fixed:.3f}",
+    "best fixed": "{best_fixed}",
+    "good / plain": "{good_over_plain:.2f}",
+}
 
 
 @drafter("hopeless", paper="none: a control")
@@ -49,15 +54,11 @@ def speed(llm: LLM, prompts: list[list[int]], decoder: str, params: SamplingPara
 
 
 def main() -> None:
-    parser = options(__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--max-tokens", type=int, default=96)
-    given = parser.parse_args()
+    given = options(__doc__, rounds=5, max_tokens=96).parse_args()
     params = SamplingParams(max_tokens=given.max_tokens, ignore_eos=True)
     hopeless, good = "hopeless(num_speculative_tokens=8)", "prompt-lookup"
     fixed = [f"{good}(budget=fixed,num_speculative_tokens={k})" for k in FIXED]
     settings = ["greedy", hopeless, good, *fixed]
-    table = Table("batch", "hopeless / plain", "good / best fixed", "best fixed", "good / plain")
     rows = []
     with LLM() as llm, Progress(console=err) as progress:
         copying = [prompt for prompt in load_prompts() if prompt.group in COPYING]
@@ -88,12 +89,7 @@ def main() -> None:
                     "tokens_per_second": speeds,
                 }
             )
-            row = rows[-1]
-            table.add_row(
-                str(batch), f"{row['hopeless_over_plain']:.3f}",
-                f"{row['good_over_best_fixed']:.3f}", best, f"{row['good_over_plain']:.2f}",
-            )  # fmt: skip
-    Console().print(table)
+    show(rows, COLUMNS)
     save(stamped(rounds=given.rounds, max_tokens=given.max_tokens, batches=rows), given.out)
 
 

@@ -14,22 +14,26 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
 from paradecode.backends import open_backend
 from paradecode.backends.interface import PAGE, Backend
 from paradecode.models.catalogue import open_model
 from tools.figures.engine import span
 from tools.figures.llama_cpp import PYTHON, SECONDS, open_rows
-from tools.script import options, save
+from tools.script import options, save, show
 
 WINDOW = 512
 FORMATS = (
     ("torch", "fp32"), ("native", "f32"), ("native", "bf16"), ("native", "q8"), ("native", "auto"),
     ("native", "q4"), ("llama.cpp", "the same file"),
 )  # fmt: skip
+
+COLUMNS = {
+    "backend": "{backend}", "weights": "{weights}", "perplexity": "{perplexity:.3f}",
+    "NLL (nats)": "{nll:.4f}", "difference to f32": "{nll_difference:+.4f}",
+    "± 95 %": "{spread:.4f}",
+}  # fmt: skip
 
 
 def nll(backend: Backend, ids: list[int]) -> np.ndarray:
@@ -58,9 +62,8 @@ def llama_cpp(model: str, ids: list[int]) -> np.ndarray:
 
 
 def main() -> None:
-    parser = options(__doc__)
+    parser = options(__doc__, tokens=50_000)
     parser.add_argument("--model")
-    parser.add_argument("--tokens", type=int, default=50_000)
     parser.add_argument("--text", type=Path)
     given = parser.parse_args()
     checkpoint = open_model(given.model)
@@ -71,7 +74,6 @@ def main() -> None:
 
         text = "\n\n".join(topics[name] for name in sorted(topics))
     ids = checkpoint.tokenizer.encode(text, special=False, parse_special=False)[: given.tokens]
-    table = Table("backend", "weights", "perplexity", "NLL (nats)", "difference to f32", "± 95 %")
     reference, rows = None, []
     for name, dtype in FORMATS:
         if name == "llama.cpp":
@@ -92,11 +94,7 @@ def main() -> None:
                 "nll_difference": change.mean(), "spread": spread,
             }
         )  # fmt: skip
-        table.add_row(
-            name, dtype, f"{rows[-1]['perplexity']:.3f}", f"{losses.mean():.4f}",
-            f"{change.mean():+.4f}", f"{spread:.4f}",
-        )  # fmt: skip
-    Console().print(table)
+    show(rows, COLUMNS)
     save(rows, given.out)
 
 

@@ -20,10 +20,7 @@ from itertools import zip_longest
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.markup import escape
 from rich.progress import Progress
-from rich.table import Table
 
 from paradecode import LLM, SamplingParams
 from paradecode.core.trace import Stats, Step
@@ -34,7 +31,7 @@ from paradecode.measure.replay import Recording, ReplayOutcome, play, record
 from paradecode.measure.serving import finish
 from paradecode.methods.registry import parse
 from tools.figures.engine import calibrate, first_turns
-from tools.script import err, options, save, stamped
+from tools.script import err, options, save, show, stamped
 
 SPECS = (
     "prompt-lookup", "prompt-lookup(budget=fixed)", "copyspec", "suffix", "input-copy", "retrieval",
@@ -43,6 +40,20 @@ SPECS = (
     "suffix+token-recycling",
 )  # fmt: skip
 PLAIN = "greedy"
+COLUMNS = {
+    "method": "{method}",
+    "exact": lambda row: "yes" if row["exact"] else "no",
+    "equal": "{equal}/{requests}",
+    "length": "{measured[mean_acceptance_length]:.3f}",
+    "length, predicted": "{predicted[mean_acceptance_length]:.3f}",
+    "forwards": "{measured[forwards]}",
+    "forwards, predicted": "{predicted[forwards]}",
+    "tokens/s": "{measured[tokens_per_second]:.0f}",
+    "tokens/s, predicted": "{predicted[tokens_per_second]:.0f}",
+    "over plain": "{measured[speed_up]:.3f}",
+    "over plain, predicted": "{predicted[speed_up]:.3f}",
+    "error": "{speed_up_error:+.1%}",
+}
 
 
 def sample(count: int, llm: LLM, max_tokens: int) -> list[Item]:
@@ -126,30 +137,9 @@ def compared(
     }
 
 
-def show(rows: list[dict[str, Any]]) -> Table:
-    table = Table("method", "exact", "equal", "length", "predicted", "forwards", "predicted",
-                  "tokens/s", "predicted", "over plain", "predicted", "error")  # fmt: skip
-    for row in rows:
-        measured, predicted = row["measured"], row["predicted"]
-        cells = [f"{pair['mean_acceptance_length']:.3f}" for pair in (measured, predicted)] + [
-            str(pair["forwards"]) for pair in (measured, predicted)
-        ]
-        cells += [f"{pair['tokens_per_second']:.0f}" for pair in (measured, predicted)]
-        cells += [f"{pair['speed_up']:.3f}" for pair in (measured, predicted)]
-        table.add_row(
-            escape(row["method"]), "yes" if row["exact"] else "no",
-            f"{row['equal']}/{row['requests']}", *cells, f"{100 * row['speed_up_error']:+.1f} %",
-        )  # fmt: skip
-    return table
-
-
 def main() -> None:
-    parser = options(__doc__)
+    parser = options(__doc__, prompts=24, max_tokens=64, temperature=0.0, rounds=1)
     parser.add_argument("specs", nargs="*", default=SPECS)
-    parser.add_argument("--prompts", type=int, default=24)
-    parser.add_argument("--max-tokens", type=int, default=64)
-    parser.add_argument("--temperature", type=float, default=0.0)
-    parser.add_argument("--rounds", type=int, default=1)
     given = parser.parse_args()
     specs = [PLAIN, *given.specs]
     params = SamplingParams(temperature=given.temperature, seed=1)
@@ -165,9 +155,8 @@ def main() -> None:
         compared(spec, measured[spec], measured[PLAIN], outcomes[spec], outcomes[PLAIN])
         for spec in specs
     ]
-    console = Console(width=170)
-    console.print(show(rows))
-    console.print(f"{len(specs)} methods replayed in {seconds:.1f} s; {recording.timing}")
+    show(rows, COLUMNS, width=190)
+    print(f"{len(specs)} methods replayed in {seconds:.1f} s; {recording.timing}")
     wrong = [row["method"] for row in rows if row["exact"] and row["equal"] < row["requests"]]
     result = stamped(
         model=model,

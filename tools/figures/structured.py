@@ -57,9 +57,7 @@ def measure(llm: LLM, max_tokens: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = options(__doc__)
-    parser.add_argument("--max-tokens", type=int, default=160)
-    given = parser.parse_args()
+    given = options(__doc__, max_tokens=160).parse_args()
     with LLM() as llm:
         result = measure(llm, given.max_tokens)
         head = stamped(model=llm.model, backend=llm.backend.name, max_tokens=given.max_tokens)

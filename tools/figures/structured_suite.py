@@ -114,9 +114,8 @@ def judge(llm: LLM, compiler: Compiler, group: Any) -> Counter[str]:
 
 
 def main() -> int:
-    parser = options(__doc__)
+    parser = options(__doc__, max_tokens=96)
     parser.add_argument("suite", type=Path)
-    parser.add_argument("--max-tokens", type=int, default=96)
     given = parser.parse_args()
     total: Counter[str] = Counter()
     wrong: dict[str, list[str]] = {}

@@ -142,10 +142,8 @@ def table(made: Mapping[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = options(__doc__)
+    parser = options(__doc__, instances=12, batch=16)
     parser.add_argument("parts", type=Path, help="folder of the parts, or the JSON of a run")
-    parser.add_argument("--instances", type=int, default=12)
-    parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--into", type=Path, help="a page with marks named `trained`")
     given = parser.parse_args()
     out, into = (path and path.absolute() for path in (given.out, given.into))

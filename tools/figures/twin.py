@@ -10,24 +10,23 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
 from paradecode import LLM
 from paradecode.measure.provenance import digest, weights_of
 from paradecode.measure.statistics import wilson
 from paradecode.measure.tasks.tasks import TASKS
-from tools.script import err, options, save, stamped
+from tools.script import err, options, save, show, stamped
 
 MODEL = "paradecode/tiny-autoregressive"
+COLUMNS = {
+    "task": "{task}", "right": "{right}/{items}",
+    "exact match, 95 %": "{exact[value]:.3f} ({exact[low]:.3f} to {exact[high]:.3f})",
+}  # fmt: skip
 
 
 def main() -> None:
-    parser = options(__doc__)
-    parser.add_argument("--instances", type=int, default=100)
-    parser.add_argument("--batch", type=int, default=16)
-    given = parser.parse_args()
+    given = options(__doc__, instances=100, batch=16).parse_args()
     answers: list[dict[str, Any]] = []
     tasks: dict[str, dict[str, Any]] = {}
     with LLM(MODEL) as llm:
@@ -40,18 +39,13 @@ def main() -> None:
                 made = llm.generate(part, max_tokens=96, temperature=0, decoder=None)
                 texts += [completion.text.strip() for completion in made]
             right = [task.check(i, text) for i, text in zip(found, texts, strict=True)]
-            tasks[task.name] = {"right": sum(right), "items": len(right)}
+            exact = asdict(wilson(sum(right), len(right)))
+            tasks[task.name] = {"right": sum(right), "items": len(right), "exact": exact}
             answers += [
                 {"task": task.name, "prompt": i.prompt, "text": text, "right": good}
                 for i, text, good in zip(found, texts, right, strict=True)
             ]
-    table = Table("task", "right", "exact match, 95 %")
-    for name, counts in tasks.items():
-        interval = wilson(counts["right"], counts["items"])
-        counts["exact"] = asdict(interval)
-        share = f"{interval.value:.3f} ({interval.low:.3f} to {interval.high:.3f})"
-        table.add_row(name, f"{counts['right']}/{counts['items']}", share)
-    Console().print(table)
+    show([{"task": name, **counts} for name, counts in tasks.items()], COLUMNS)
     result = stamped(
         model=MODEL,
         weights=digest(weights_of(MODEL)),

@@ -96,12 +96,8 @@ def main(
         err.print(str(file.relative_to(REPOSITORY)), soft_wrap=True, highlight=False)
 
 
-def _terminated(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
-
-
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, _terminated)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     app = typer.Typer(add_completion=False)
     app.command()(main)
     try:

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from paradecode.core.errors import InvalidInput
+from paradecode.measure.results import EngineInfo
 from paradecode.methods.registry import parse
 from tools.peers.environments import (
     LLAMA_CPP,
@@ -21,6 +22,8 @@ from tools.peers.environments import (
 
 BASELINE = "llama-cpp/q4_1"
 MANY = 1 << 16
+Modes = Mapping[str, Mapping[str, Any]]
+"""End of an engine's name -> the settings of that mode."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +64,67 @@ class Engine:
         named = [v.get("format") for v in self.settings.values() if isinstance(v, dict)]
         return [self.files, *(name for name in named if name)]
 
+    def info(self, **known: Any) -> EngineInfo:
+        """Its entry in the results."""
+        return EngineInfo(
+            name=self.name, peer=self.peer, weights=self.weights, mode=self.mode,
+            reference=self.reference, settings=dict(self.settings), **known,
+        )  # fmt: skip
+
     @property
     def reference(self) -> str | None:
         """The same engine without speculation."""
         plain, plus, _ = self.name.partition("+")
         return plain if plus else None
+
+
+def family(
+    name: str,
+    environment: Environment | None,
+    files: str,
+    modes: Modes,
+    max_rounds: int = MANY,
+    **settings: Any,
+) -> list[Engine]:
+    """An engine for each mode; ``settings`` are those of all of them."""
+    worker = f"{environment.name if environment else 'paradecode'}_worker.py".replace("-", "_")
+    return [
+        Engine(name + mode, environment, worker, files, {**settings, **own}, max_rounds)
+        for mode, own in modes.items()
+    ]
+
+
+def lookup(tokens: int) -> Modes:
+    """Plain decoding, and prompt lookup of so many tokens."""
+    return {"": {}, "+lookup": {"lookup": tokens}}
+
+
+NGRAM = {"": {}, "+ngram": {"ngram": 5}}
+SHORT = {"size_n": 4, "size_m": 8}
+"""llama.cpp's defaults, 12 and 48, rarely match in short answers."""
+
+BRIEF = {"": {}, "+ngram-simple-4-8": {"speculation": "ngram-simple", "ngram": SHORT}}
+SPECULATION = {
+    "": {},
+    "+ngram-simple": {"speculation": "ngram-simple"},
+    **BRIEF,
+    "+ngram-map-k-4-8": {"speculation": "ngram-map-k", "ngram": SHORT},
+}
+SOURCE = {"format": "source"}
+
+PEERS = (
+    *family("llama-cpp/q4_1", LLAMA_CPP, "source", lookup(2)),  # 2: its advice for CPUs.
+    *family("llama-cpp/q4_0", LLAMA_CPP, "q4_0", lookup(2)),
+    *family("llama-cpp/q8_0", LLAMA_CPP, "q8_0", lookup(2)),
+    *family("xllamacpp/q4_1", XLLAMACPP, "source", SPECULATION),
+    *family("xllamacpp/q4_0", XLLAMACPP, "q4_0", BRIEF),
+    *family("openvino/int8", OPENVINO, "openvino-int8", lookup(5), tokenizer=SOURCE),
+    *family("openvino/int4", OPENVINO, "openvino-int4", lookup(5), tokenizer=SOURCE),
+    *family("openvino/gguf-q4_1", OPENVINO, "source", lookup(5)),
+    *family("vllm/bf16", VLLM, "safetensors", NGRAM, 2, dtype="bfloat16"),
+    *family("transformers/bf16", TRANSFORMERS, "safetensors", lookup(10), 1, dtype="bfloat16"),
+    *family("transformers/fp32", TRANSFORMERS, "safetensors", lookup(10), 1, dtype="float32"),
+)
 
 
 def engines(decoders: Sequence[str] = ("prompt-lookup",)) -> list[Engine]:
@@ -74,7 +133,16 @@ def engines(decoders: Sequence[str] = ("prompt-lookup",)) -> list[Engine]:
     Args:
         decoders: Paradecode's methods to run besides plain decoding.
     """
-    return [*_paradecode(decoders), *_llama_cpp(), *_openvino(), *_vllm(), *_transformers()]
+    modes = {"": {"decoder": "greedy"}, **{f"+{parse(d)}": {"decoder": d} for d in decoders}}
+    own = []
+    for backend, weights, rounds, package in (
+        ("native", "q4_1", MANY, "paradecode.backends.native._core"),
+        ("torch", "fp32", 1, "torch"),
+    ):
+        if find_spec(package) is not None:
+            name = f"paradecode-{backend}/{weights}"
+            own += family(name, None, "source", modes, rounds, backend=backend)
+    return [*own, *PEERS]
 
 
 def select(known: Sequence[Engine], patterns: Sequence[str]) -> list[Engine]:
@@ -84,76 +152,3 @@ def select(known: Sequence[Engine], patterns: Sequence[str]) -> list[Engine]:
             names = ", ".join(engine.name for engine in known)
             raise InvalidInput("--engines", pattern, f"choose among {names}")
     return [e for e in known if any(fnmatchcase(e.name, pattern) for pattern in patterns)]
-
-
-def _paradecode(decoders: Sequence[str]) -> list[Engine]:
-    found = []
-    backends = []
-    if find_spec("paradecode.backends.native._core") is not None:
-        backends.append(("native", "q4_1", MANY))
-    if find_spec("torch") is not None:
-        backends.append(("torch", "fp32", 1))
-    for backend, weights, rounds in backends:
-        plain = f"paradecode-{backend}/{weights}"
-        specs = {"": "greedy", **{f"+{parse(d)}": d for d in decoders}}
-        for mode, spec in specs.items():
-            settings = {"backend": backend, "decoder": spec}
-            found.append(
-                Engine(plain + mode, None, "paradecode_worker.py", "source", settings, rounds)
-            )
-    return found
-
-
-def _llama_cpp() -> list[Engine]:
-    found = []
-    files = {"q4_1": "source", "q4_0": "q4_0", "q8_0": "q8_0"}
-    for name, file in files.items():
-        for mode, settings in (("", {}), ("+lookup", {"lookup": 2})):  # 2: its advice for CPUs.
-            found.append(
-                Engine(f"llama-cpp/{name}{mode}", LLAMA_CPP, "llama_cpp_worker.py", file, settings)
-            )
-    short = {"size_n": 4, "size_m": 8}  # The defaults, 12 and 48, rarely match in short answers.
-    modes: dict[str, dict[str, Any]] = {
-        "": {},
-        "+ngram-simple": {"speculation": "ngram-simple"},
-        "+ngram-simple-4-8": {"speculation": "ngram-simple", "ngram": short},
-        "+ngram-map-k-4-8": {"speculation": "ngram-map-k", "ngram": short},
-    }
-    for name, chosen in (("q4_1", list(modes)), ("q4_0", ["", "+ngram-simple-4-8"])):
-        for mode in chosen:
-            found.append(
-                Engine(f"xllamacpp/{name}{mode}", XLLAMACPP, "xllamacpp_worker.py", files[name],
-                       modes[mode])
-            )  # fmt: skip
-    return found
-
-
-def _openvino() -> list[Engine]:
-    found = []
-    for name, file in (
-        ("int8", "openvino-int8"), ("int4", "openvino-int4"), ("gguf-q4_1", "source"),
-    ):  # fmt: skip
-        tokenizer = {} if file == "source" else {"tokenizer": {"format": "source"}}
-        for mode, own in (("", {}), ("+lookup", {"lookup": 5})):
-            found.append(
-                Engine(f"openvino/{name}{mode}", OPENVINO, "openvino_worker.py", file,
-                       {**tokenizer, **own})
-            )  # fmt: skip
-    return found
-
-
-def _vllm() -> list[Engine]:
-    return [
-        Engine(f"vllm/bf16{mode}", VLLM, "vllm_worker.py", "safetensors",
-               {"dtype": "bfloat16", **own}, max_rounds=2)
-        for mode, own in (("", {}), ("+ngram", {"ngram": 5}))
-    ]  # fmt: skip
-
-
-def _transformers() -> list[Engine]:
-    return [
-        Engine(f"transformers/{short}{mode}", TRANSFORMERS, "transformers_worker.py",
-               "safetensors", {"dtype": dtype, **own}, max_rounds=1)
-        for short, dtype in (("bf16", "bfloat16"), ("fp32", "float32"))
-        for mode, own in (("", {}), ("+lookup", {"lookup": 10}))
-    ]  # fmt: skip

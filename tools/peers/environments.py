@@ -104,17 +104,15 @@ def install(
         if environment.packages:
             run(*pip, "install", *environment.packages)
         if environment.build:
-            wheel = _find_wheel(root, environment)
-            if wheel is None:
+            wheels = _wheel_folder(root, environment)
+            if not any(wheels.glob("*.whl")):
                 say(f"building {environment.build} for this machine (ten minutes or more)")
-                wheels = _wheel_folder(root, environment)
                 # pip's cache does not look at the flags a wheel was built with.
                 run(*pip, "wheel", "--no-cache-dir", "--no-deps",
                     "--no-binary", environment.build.split("==")[0],
                     "--wheel-dir", str(wheels), environment.build,
                     variables=environment.build_variables)  # fmt: skip
-                wheel = _find_wheel(root, environment)
-            run(*pip, "install", str(wheel))
+            run(*pip, "install", str(next(wheels.glob("*.whl"))))
         if environment.remove:
             run(*pip, "uninstall", "--yes", *environment.remove)
     stamp.write_text(wanted, "utf-8")
@@ -143,10 +141,6 @@ def _wheel_folder(root: Path, environment: Environment) -> Path:
     """Wheels by what they were built from: other flags make another wheel."""
     key = json.dumps([environment.build, environment.build_variables, sys.version_info[:2]])
     return root / "wheels" / hashlib.sha256(key.encode()).hexdigest()[:12]
-
-
-def _find_wheel(root: Path, environment: Environment) -> Path | None:
-    return next(iter(sorted(_wheel_folder(root, environment).glob("*.whl"))), None)
 
 
 def _last_error(log: Path) -> str:

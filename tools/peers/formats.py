@@ -15,14 +15,9 @@ from gguf.quants import dequantize, quantize
 
 from paradecode.models.checkpoint import Checkpoint
 from paradecode.models.gguf_file import read_gguf
+from paradecode.models.safetensors_dir import stored_name
 
 GGUF_KINDS = {"q4_0": Kind.Q4_0, "q8_0": Kind.Q8_0}
-_HF_LAYER = {
-    "attn_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm",
-    "q": "self_attn.q_proj", "k": "self_attn.k_proj", "v": "self_attn.v_proj",
-    "o": "self_attn.o_proj", "gate": "mlp.gate_proj", "up": "mlp.up_proj", "down": "mlp.down_proj",
-}  # fmt: skip
-_HF_NAMES = {"embed": "model.embed_tokens", "norm": "model.norm", "head": "lm_head"}
 EXPORT_SECONDS = 1800
 EXPORT = Path(__file__).with_name("workers") / "export_openvino.py"
 
@@ -106,9 +101,10 @@ class Formats:
 def requantise(source: Path, target: Path, kind: Kind) -> None:
     """Copy a GGUF file with its 4-bit matrices in another kind; the rest stays as it is."""
     reader = GGUFReader(source)
-    writer = GGUFWriter(target, _text(reader, "general.architecture"))
+    architecture = "general.architecture"
+    writer = GGUFWriter(target, str(reader.fields[architecture].contents()))
     for field in reader.fields.values():
-        if field.name.startswith("GGUF.") or field.name == "general.architecture":
+        if field.name.startswith("GGUF.") or field.name == architecture:
             continue
         item = field.types[-1] if field.types[0] == GGUFValueType.ARRAY else None
         writer.add_key_value(field.name, field.contents(), field.types[0], sub_type=item)
@@ -133,7 +129,7 @@ def write_transformers_folder(model: Checkpoint, target: Path) -> None:
     if config.architecture != "llama" or config.rope.scaling != "none" or config.rope.factors:
         raise FormatError(f"only plain Llama models are written, not {config.architecture}")
     target.mkdir()
-    tensors = {_hf_name(name): tensor.float32() for name, tensor in model.weights.items()}
+    tensors = {stored_name(name): tensor.float32() for name, tensor in model.weights.items()}
     save_file(tensors, target / "model.safetensors", metadata={"format": "pt"})
     described = {
         "architectures": ["LlamaForCausalLM"],
@@ -157,19 +153,6 @@ def write_transformers_folder(model: Checkpoint, target: Path) -> None:
         "torch_dtype": "float32",
     }
     (target / "config.json").write_text(json.dumps(described, indent=2), "utf-8")
-
-
-def _hf_name(name: str) -> str:
-    if name in _HF_NAMES:
-        return _HF_NAMES[name] + ".weight"
-    _, layer, part = name.split(".", 2)
-    part, _, suffix = part.partition(".")
-    return f"model.layers.{layer}.{_HF_LAYER[part]}.{suffix or 'weight'}"
-
-
-def _text(reader: GGUFReader, name: str) -> str:
-    field = reader.get_field(name)
-    return str(field.contents()) if field else ""
 
 
 def _remove(path: Path) -> None:

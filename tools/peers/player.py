@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -106,8 +105,7 @@ class PeerPlayer:
 
     def info(self, status: str = "ok", reason: str = "") -> EngineInfo:
         """What is known of it now; peak memory grows until the end of the run."""
-        return describe(
-            self.engine,
+        return self.engine.info(
             versions=self._versions,
             status=status,
             reason=reason,
@@ -128,24 +126,6 @@ class PeerPlayer:
             return self._worker.ask(request, self._conditions.timeout)
         except WorkerError as error:
             raise PlayerError(str(error), error.ended) from None
-
-
-def describe(engine: Engine, **known: Any) -> EngineInfo:
-    """An engine's entry in the results."""
-    return EngineInfo(
-        name=engine.name,
-        peer=engine.peer,
-        weights=engine.weights,
-        mode=engine.mode,
-        reference=engine.reference,
-        settings=dict(engine.settings),
-        **known,
-    )
-
-
-def python_of_paradecode() -> Path:
-    """The interpreter that runs the harness has Paradecode."""
-    return Path(sys.executable)
 
 
 def _available() -> int:

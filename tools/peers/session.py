@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 
 from rich.console import Console
@@ -16,8 +16,7 @@ from rich.console import Console
 from paradecode.backends import open_backend
 from paradecode.llm import LLM
 from paradecode.measure.journal import Journal
-from paradecode.measure.machine import commit
-from paradecode.measure.machine import describe as describe_machine
+from paradecode.measure.machine import stamp
 from paradecode.measure.prompts import Conversation, Item, Messages, make_items
 from paradecode.measure.quality import OutputScorer, distinct_outputs
 from paradecode.measure.results import ItemInfo, Record, Results, Score
@@ -27,10 +26,9 @@ from paradecode.models.catalogue import open_model
 from tools.peers.catalogue import Engine
 from tools.peers.environments import OPENVINO_EXPORT, Environment, InstallError, install
 from tools.peers.formats import FormatError, Formats
-from tools.peers.player import Conditions, PeerPlayer, describe, python_of_paradecode
+from tools.peers.player import Conditions, PeerPlayer
 from tools.peers.process import WorkerError
 from tools.peers.progress import Steps
-from tools.script import REPOSITORY
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,6 @@ class Session:
 
     def __init__(self, options: Options, console: Console) -> None:
         self.options, self.console = options, console
-        self._reference: LLM | None = None
         self.checkpoint = open_model()
         self.source = Path(self.checkpoint.source)
         self.formats = Formats(
@@ -148,10 +145,8 @@ class Session:
         names = [*(n for n in order if n in known), *(n for n in known if n not in order)]
         done = {record.round for record in self.journal.records}
         return Results(
-            created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            commit=commit(REPOSITORY),
+            **stamp(),
             model=self.checkpoint.config.name,
-            machine=describe_machine(),
             settings={
                 "rounds": len(done),
                 "threads": self.options.threads,
@@ -201,7 +196,7 @@ class Session:
     def _skip(self, engine: Engine, error: Exception) -> None:
         """The run goes on without it; the reason is in the results."""
         self._close(engine.name)
-        self.journal.describe(describe(engine, status="skipped", reason=str(error)))
+        self.journal.describe(engine.info(status="skipped", reason=str(error)))
         self.console.print(f"  [yellow]{engine.name} skipped:[/] {error}", highlight=False)
 
     def _close(self, name: str) -> None:
@@ -225,7 +220,7 @@ class Session:
 
     def _python(self, environment: Environment | None) -> Path:
         if environment is None:
-            return python_of_paradecode()
+            return Path(sys.executable)  # What runs the harness has Paradecode.
         if environment.name not in self._pythons:
             try:
                 self._pythons[environment.name] = install(environment, self.options.out, self._say)
@@ -247,25 +242,17 @@ class Session:
             kept = json.loads(file.read_text("utf-8"))
             if kept["of"] == wanted:
                 return [Item(**{**i, "token_ids": tuple(i["token_ids"])}) for i in kept["items"]]
-        items = make_items(
-            self.options.prompts, self._encode, self._answer, self.options.max_tokens
-        )
-        if self._reference is not None:
-            self._reference.close()
-            self._reference = None
+        with LLM(decoder="greedy", threads=self.options.threads) as llm:
+
+            def answer(messages: Messages, limit: int) -> str:
+                return llm.chat(messages, max_tokens=limit).text
+
+            prompts, limit = self.options.prompts, self.options.max_tokens
+            items = make_items(prompts, llm.chat_tokens, answer, limit)
         file.parent.mkdir(parents=True, exist_ok=True)
         kept = {"of": wanted, "items": [asdict(item) for item in items]}
         file.write_text(json.dumps(kept), "utf-8")
         return items
-
-    def _encode(self, messages: Messages) -> list[int]:
-        assert self.checkpoint.chat_template is not None
-        return self.checkpoint.chat_template.encode(self.checkpoint.tokenizer, messages)
-
-    def _answer(self, messages: Messages, max_tokens: int) -> str:
-        if self._reference is None:
-            self._reference = LLM(decoder="greedy", threads=self.options.threads)
-        return self._reference.chat(messages, max_tokens=max_tokens).text
 
     def _scores(self) -> dict[tuple[str, tuple[int, ...]], Score]:
         """What the oracle says of every distinct output; empty where there is no PyTorch."""

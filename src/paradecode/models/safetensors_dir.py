@@ -49,6 +49,7 @@ _MODULES = {
 }  # fmt: skip
 for _module, _name in _MODULES.items():
     _LAYER_NAMES |= {f"{_module}.weight": _name, f"{_module}.bias": f"{_name}.bias"}
+_STORED = {own: stored for stored, own in (_NAMES | _LAYER_NAMES).items()}
 
 
 def read_folder(path: str | Path) -> Checkpoint:
@@ -289,6 +290,14 @@ def _separate(tensors: list[tuple[str, Tensor]], config: ModelConfig) -> list[tu
         parts = np.split(tensor.data, ends[:-1])
         found += [(n, Tensor(p, p.shape, tensor.kind)) for n, p in zip(names, parts, strict=True)]
     return found
+
+
+def stored_name(name: str) -> str:
+    """What transformers calls a canonical tensor of its own architectures."""
+    if name.startswith("layers."):
+        _, layer, part = name.split(".", 2)
+        return f"model.layers.{layer}.{_STORED[part]}"
+    return _STORED[name]
 
 
 def _canonical(stored: str, config: ModelConfig) -> str | None:

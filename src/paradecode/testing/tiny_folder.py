@@ -9,6 +9,7 @@ import numpy as np
 from safetensors.numpy import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
+from paradecode.models import safetensors_dir
 from paradecode.models.text_stream import byte_characters
 from paradecode.models.tiny import tiny_checkpoint
 
@@ -17,13 +18,6 @@ ARCHITECTURES = {
     "llama": "LlamaForCausalLM",
 }  # fmt: skip
 CONTEXT = 4096
-NAMES = {
-    "embed": "model.embed_tokens", "norm": "model.norm", "head": "lm_head",
-    "attn_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm",
-    "q": "self_attn.q_proj", "k": "self_attn.k_proj", "v": "self_attn.v_proj",
-    "o": "self_attn.o_proj", "q_norm": "self_attn.q_norm", "k_norm": "self_attn.k_norm",
-    "gate": "mlp.gate_proj", "up": "mlp.up_proj", "down": "mlp.down_proj",
-}  # fmt: skip
 LLADA_NAMES = {
     "embed": "model.transformer.wte", "norm": "model.transformer.ln_f",
     "head": "model.transformer.ff_out", "attn_norm": "attn_norm", "mlp_norm": "ff_norm",
@@ -72,11 +66,9 @@ def write_folder(folder: Path, kind: str, **changes: object) -> Path:
 
 def stored_name(kind: str, name: str) -> str:
     """What the published checkpoints of a family call a canonical tensor."""
-    llada = kind == "llada"
+    if kind != "llada":
+        return safetensors_dir.stored_name(name)
     name, weight = name.removesuffix(".bias"), "bias" if name.endswith(".bias") else "weight"
     *inside, part = name.split(".")
-    own = (LLADA_NAMES if llada else NAMES)[part]
-    if not inside:
-        return f"{own}.{weight}"
-    layers = "model.transformer.blocks" if llada else "model.layers"
-    return f"{layers}.{inside[1]}.{own}.{weight}"
+    layer = f"model.transformer.blocks.{inside[1]}." if inside else ""
+    return f"{layer}{LLADA_NAMES[part]}.{weight}"

@@ -1,6 +1,6 @@
 """llama.cpp's forwards, row by row: JSON lines on stdin and stdout.
 
-{"model", "slots", "sequences", "threads"}, first of all -> {"ready": true}
+{"load": {"model", "slots", "sequences", "threads"}}, first of all (see ``protocol``)
 {"rows", "context", "sequences"} -> {"seconds"} of a forward: ``rows`` new tokens of each of
     ``sequences`` sequences behind ``context`` cached ones, with logits for all.
 {"tokens": [id, ...]}            -> {"nll": [...]}, in nats, of every token but the first.
@@ -9,13 +9,12 @@
 from __future__ import annotations
 
 import ctypes
-import json
-import sys
 import time
 from typing import Any
 
 import llama_cpp as api
 import numpy as np
+from protocol import Settings, answer_requests
 
 BATCH = 512
 Entry = tuple[int, int, int]
@@ -25,7 +24,7 @@ Entry = tuple[int, int, int]
 class Rows:
     """A loaded model; see above for ``settings``."""
 
-    def __init__(self, settings: dict[str, Any]) -> None:
+    def __init__(self, settings: Settings) -> None:
         api.llama_backend_init()
         model = api.llama_model_load_from_file(
             settings["model"].encode(), api.llama_model_default_params()
@@ -40,6 +39,11 @@ class Rows:
         vocabulary = api.llama_vocab_n_tokens(api.llama_model_get_vocab(model))
         self.row_type = ctypes.POINTER(ctypes.c_float * vocabulary)
         self.filled: tuple[int, int] | None = None
+
+    def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
+        if "tokens" in asked:
+            return {"nll": self.nll(asked["tokens"])}
+        return {"seconds": self.seconds(asked["rows"], asked["context"], asked["sequences"])}
 
     def decode(self, entries: list[Entry], wanted: bool) -> None:
         batch = self.batch
@@ -88,17 +92,5 @@ def some_tokens(sequence: int, start: int, count: int) -> list[Entry]:
     return [(100 + row * 7919 % 40_000, sequence, start + row) for row in range(count)]
 
 
-def main() -> None:
-    rows = Rows(json.loads(sys.stdin.readline()))
-    print(json.dumps({"ready": True}), flush=True)
-    for line in sys.stdin:
-        asked = json.loads(line)
-        if "tokens" in asked:
-            answer: dict[str, Any] = {"nll": rows.nll(asked["tokens"])}
-        else:
-            answer = {"seconds": rows.seconds(asked["rows"], asked["context"], asked["sequences"])}
-        print(json.dumps(answer), flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    answer_requests(lambda settings: Rows(settings).answer, ["llama-cpp-python", "numpy"])

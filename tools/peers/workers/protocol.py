@@ -25,6 +25,9 @@ Settings = dict[str, Any]
 Generate = Callable[[list[int], int, list[int]], "Reply"]
 """(prompt_token_ids, max_tokens, stop_token_ids) -> Reply."""
 
+Answer = Callable[[dict[str, Any]], dict[str, Any]]
+"""A request that is not a ``load`` -> what is answered."""
+
 
 @dataclass
 class Reply:
@@ -57,40 +60,46 @@ class Stopwatch:
 
 
 def serve(load: Callable[[Settings], Generate], packages: Sequence[str]) -> None:
-    """Answer requests until stdin closes.
+    """Generate until stdin closes.
 
     Args:
         load: opens the engine.
         packages: distributions whose versions are reported.
     """
+
+    def load_engine(settings: Settings) -> Answer:
+        generate = load(settings)
+        return lambda asked: asdict(
+            generate(asked["prompt_token_ids"], asked["max_tokens"], asked["stop_token_ids"])
+        )
+
+    answer_requests(load_engine, packages)
+
+
+def answer_requests(load: Callable[[Settings], Answer], packages: Sequence[str]) -> None:
+    """The same for requests of any kind."""
     _die_with_parent()
     # Native libraries print to file descriptor 1: give them the log, keep the answers apart.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    generate: Generate | None = None
+    answer: Answer | None = None
     for line in sys.stdin:
         request = json.loads(line)
         try:
             if "load" in request:
                 start = time.perf_counter()
-                generate = load(request["load"])
+                answer = load(request["load"])
                 seconds = time.perf_counter() - start
-                answer = {"seconds": seconds, "versions": _versions(packages)}
+                reply = {"seconds": seconds, "versions": _versions(packages)}
             else:
-                assert generate is not None, "load comes first"
-                answer = asdict(
-                    generate(
-                        request["prompt_token_ids"],
-                        request["max_tokens"],
-                        request["stop_token_ids"],
-                    )
-                )
+                assert answer is not None, "load comes first"
+                reply = answer(request)
         except Exception as error:
             import traceback
 
             traceback.print_exc()
-            answer = {"error": f"{type(error).__name__}: {error}"[:500]}
-        answers.write(json.dumps(answer) + "\n")
+            reply = {"error": f"{type(error).__name__}: {error}"[:500]}
+        answers.write(json.dumps(reply) + "\n")
         answers.flush()
 
 

@@ -13,15 +13,10 @@ from safetensors.numpy import save_file
 from torch import Tensor, nn
 
 from paradecode.models.config import ModelConfig, Rope
+from paradecode.models.safetensors_dir import stored_name
 from paradecode.training.diffusion.vocabulary import END, MASK, PAD
 
 CONTEXT = 256
-_STORED = {
-    "embed": "model.embed_tokens", "norm": "model.norm",
-    "attn_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm",
-    "q": "self_attn.q_proj", "k": "self_attn.k_proj", "v": "self_attn.v_proj",
-    "o": "self_attn.o_proj", "gate": "mlp.gate_proj", "up": "mlp.up_proj", "down": "mlp.down_proj",
-}  # fmt: skip
 
 
 def tiny_config(
@@ -150,7 +145,7 @@ def save_model(model: TinyModel, folder: Path) -> None:
     """Write config.json and model.safetensors (float16)."""
     c = model.config
     stored = {
-        _stored_name(name): tensor.detach().cpu().numpy().astype(np.float16)
+        stored_name(name.removesuffix(".weight")): tensor.detach().cpu().numpy().astype(np.float16)
         for name, tensor in model.state_dict().items()
     }
     save_file(stored, str(folder / "model.safetensors"), {"format": "pt"})
@@ -174,10 +169,3 @@ def save_model(model: TinyModel, folder: Path) -> None:
     if c.mask_token is not None:
         described |= {"attention": c.attention, "mask_token_id": c.mask_token}
     (folder / "config.json").write_text(json.dumps(described, indent=2) + "\n", "utf-8")
-
-
-def _stored_name(name: str) -> str:
-    """``layers.3.q.weight`` -> ``model.layers.3.self_attn.q_proj.weight``."""
-    *place, module, kind = name.split(".")
-    inner = f"{_STORED[module]}.{kind}"
-    return f"model.{'.'.join(place)}.{inner}" if place else inner
