@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from paradecode.measure.charts import acceptance, frontier, groups, speed, split, sweep
+from paradecode.measure.charts import bars, curves, frontier, groups
 from paradecode.measure.charts.chart import Chart
 from paradecode.measure.charts.looks import Looks
 from paradecode.measure.sheet import Sheet
 
 CHARTS = {
-    "speed": speed.draw,
+    "speed": bars.speed,
     "frontier": frontier.draw,
     "groups": groups.draw,
-    "acceptance": acceptance.draw,
-    "sweep": sweep.draw,
-    "split": split.draw,
+    "acceptance": curves.acceptance,
+    "sweep": curves.sweep,
+    "split": bars.split,
 }
 
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from paradecode.measure.charts.load import LoadPanel, draw_load
-from paradecode.measure.charts.style import can_draw, save
+from paradecode.measure.charts.style import (
+    HUES,
+    bare,
+    can_draw,
+    light,
+    new_figure,
+    save,
+    styled,
+    whiskers,
+)
 from paradecode.measure.result_files import write_lines
 from paradecode.measure.statistics import Estimate
 from paradecode.measure.suites.load.results import LoadResults, as_json
@@ -16,6 +24,18 @@ from paradecode.measure.suites.load.summary import LoadSummary
 
 BUSY, LATE = 0.25, 0.1
 """Share of a core, and seconds, above which the client disturbs what it measures."""
+
+Pick = Callable[[LoadSummary], "Estimate | None"]
+PANELS: tuple[tuple[str, float, Pick, Pick], ...] = (
+    ("Throughput, tokens/s", 1, lambda s: s.throughput, lambda s: None),
+    ("Time to first token, ms (p50; p90 dotted)", 1000,
+     lambda s: s.first["p50"], lambda s: s.first["p90"]),
+    ("Time per output token, ms (p50; p90 dotted)", 1000,
+     lambda s: s.per_token["p50"], lambda s: s.per_token["p90"]),
+    ("Goodput, requests/s", 1,
+     lambda s: None if s.goodput is None else Estimate(s.goodput), lambda s: None),
+)  # fmt: skip
+"""Of the picture: title, factor to its unit, the line, and one that is dotted, without whiskers."""
 
 
 def document(results: LoadResults, summaries: Sequence[LoadSummary]) -> dict[str, Any]:
@@ -29,31 +49,49 @@ def write_report(results: LoadResults, summaries: Sequence[LoadSummary], path: P
     write_lines(path, head, {"phases": head.pop("phases")})
     if not can_draw():
         return [path]
-    loads = list(dict.fromkeys(str(s.load) for s in summaries))
-    figure = draw_load(_panels(summaries), loads, headline(results))
+    figure = _draw(summaries, headline(results))
     return [path, save(figure, path.with_suffix(".png"), dpi=140)]
 
 
-def _panels(summaries: Sequence[LoadSummary]) -> list[LoadPanel]:
-    """Throughput, TTFT and TPOT over the load; goodput where it was asked."""
+@styled
+def _draw(summaries: Sequence[LoadSummary], subtitle: str) -> Any:
+    """A panel a figure, over the load; a line an endpoint."""
+    panels = PANELS if any(s.goodput is not None for s in summaries) else PANELS[:-1]
+    loads = list(dict.fromkeys(str(s.load) for s in summaries))
+    names = list(dict.fromkeys(s.endpoint for s in summaries))
+    figure = new_figure(4.2 * len(panels), 4.6)
+    for place, (title, scale, pick, pick_dotted) in enumerate(panels, 1):
+        axes = figure.add_subplot(1, len(panels), place)
+        for number, name in enumerate(names):
+            own, tint = [s for s in summaries if s.endpoint == name], HUES[number % len(HUES)]
+            places, found = _known(map(pick, own))
+            bars = [whiskers(each, scale) for each in found]
+            axes.errorbar(
+                places, [scale * each.value for each in found],
+                yerr=[[low[0] for low, _ in bars], [high[0] for _, high in bars]],
+                color=light(tint), marker="o", markersize=5, linewidth=2, elinewidth=1.2,
+                capsize=3, label=name, zorder=3,
+            )  # fmt: skip
+            places, found = _known(map(pick_dotted, own))
+            values = [scale * each.value for each in found]
+            axes.plot(places, values, ":", color=light(tint), linewidth=1.4, zorder=2)
+        bare(axes, "y")
+        axes.set_title(title, loc="left", fontweight="bold")
+        axes.set_xticks(range(len(loads)), loads)
+        axes.set_xlim(-0.3, len(loads) - 0.7)
+        axes.set_ylim(bottom=0)
+    figure.suptitle(subtitle, x=0.01, ha="left", color=light("soft"))
+    figure.legend(
+        *figure.axes[0].get_legend_handles_labels(), loc="outside lower center",
+        ncols=min(len(names), 5), frameon=False,
+    )  # fmt: skip
+    return figure
 
-    def lines(pick: Callable[[LoadSummary], Estimate | None]) -> dict[str, list[Estimate | None]]:
-        found: dict[str, list[Estimate | None]] = {}
-        for summary in summaries:
-            found.setdefault(summary.endpoint, []).append(pick(summary))
-        return found
 
-    panels = [
-        LoadPanel("Throughput, tokens/s", lines(lambda s: s.throughput), {}),
-        LoadPanel("Time to first token, ms (p50; p90 dotted)",
-                  lines(lambda s: s.first["p50"]), lines(lambda s: s.first["p90"]), 1000),
-        LoadPanel("Time per output token, ms (p50; p90 dotted)",
-                  lines(lambda s: s.per_token["p50"]), lines(lambda s: s.per_token["p90"]), 1000),
-    ]  # fmt: skip
-    if any(s.goodput is not None for s in summaries):
-        goodput = lines(lambda s: None if s.goodput is None else Estimate(s.goodput))
-        panels.append(LoadPanel("Goodput, requests/s", goodput, {}))
-    return panels
+def _known(values: Iterable[Estimate | None]) -> tuple[list[int], list[Estimate]]:
+    """Places on the horizontal axis that have a value, and the values."""
+    known = [(x, found) for x, found in enumerate(values) if found is not None]
+    return [x for x, _ in known], [found for _, found in known]
 
 
 def headline(results: LoadResults) -> str:

@@ -1,4 +1,4 @@
-"""Decode speed of every line: bars with intervals."""
+"""Bars: decode speed of every line, and where the time of a token goes."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from typing import Any
 from paradecode.measure.charts.chart import Chart, mark, name_rows, said, tip_of, whisker
 from paradecode.measure.charts.looks import Look, Looks, look_of
 from paradecode.measure.charts.style import NORMAL, SMALL, bare, light
+from paradecode.measure.figures import PARTS
 from paradecode.measure.sheet import Line, Sheet
 from paradecode.measure.tables import number
 
 MOST = 30
+PART_COLOURS = ("p0", "c0", "c2", "p3", "p4")
 
 
-def draw(sheet: Sheet, looks: Looks) -> Chart | None:
-    """None without a speed."""
+def speed(sheet: Sheet, looks: Looks) -> Chart | None:
+    """Tokens a second; None without a speed."""
     ranked = sheet.by_speed()
     lines = ranked[:MOST]
     if not lines:
@@ -29,25 +31,25 @@ def draw(sheet: Sheet, looks: Looks) -> Chart | None:
         "Decode speed",
         subtitle,
         0.5 + 0.27 * len(lines),
-        lambda figure: _paint(figure, lines, sheet.baseline, looks),
+        lambda figure: _paint_speed(figure, lines, sheet.baseline, looks),
     )
 
 
-def _paint(figure: Any, lines: Sequence[Line], baseline: str, looks: Looks) -> None:
+def _paint_speed(figure: Any, lines: Sequence[Line], baseline: str, looks: Looks) -> None:
     axes = figure.add_subplot()
     bare(axes, "x")
     name_rows(axes, lines, looks)
     for row, line in enumerate(lines):
         assert line.speed is not None
-        look, speed = look_of(line, looks), line.speed
+        look, found = look_of(line, looks), line.speed
         bar = axes.barh(
-            row, speed.value, height=0.66, color=look.tint, alpha=0.5 if line.muted else 1
+            row, found.value, height=0.66, color=look.tint, alpha=0.5 if line.muted else 1
         )[0]
         mark(
-            bar, look, tip_of(line, said(speed, " tokens/s"), f"{said(line.over, '×')} {baseline}")
+            bar, look, tip_of(line, said(found, " tokens/s"), f"{said(line.over, '×')} {baseline}")
         )
-        whisker(axes, speed, row, look)
-        _notes(axes, (speed.high, row), _facts(line, baseline), look)
+        whisker(axes, found, row, look)
+        _notes(axes, (found.high, row), _facts(line, baseline), look)
     axes.set_xlim(0, 1.01 * max(line.speed.high for line in lines if line.speed))
 
 
@@ -78,3 +80,40 @@ def _notes(
         )  # fmt: skip
         mark(note, look)
         place = {"xy": (1, 0.5), "xycoords": note}
+
+
+def split(sheet: Sheet, looks: Looks) -> Chart | None:
+    """Milliseconds a token by part; None where times were not split."""
+    lines = [line for line in sheet.by_speed() if line.split][:MOST]
+    if not lines:
+        return None
+    return Chart(
+        "Where the time goes",
+        "Milliseconds of decoding a token; shorter is faster.",
+        0.8 + 0.27 * len(lines),
+        lambda figure: _paint_split(figure, lines, looks),
+    )
+
+
+def _paint_split(figure: Any, lines: Sequence[Line], looks: Looks) -> None:
+    axes = figure.add_subplot()
+    bare(axes, "x")
+    name_rows(axes, lines, looks)
+    for row, line in enumerate(lines):
+        look, total, spent = look_of(line, looks), sum(line.split.values()), 0.0
+        for part, colour in zip(PARTS, PART_COLOURS):
+            own = line.split.get(part, 0.0)
+            share = f"{100 * own / max(total, 1e-12):.0f} %"
+            fact = f"{part}: {number(own)} ms a token, {share}"
+            bar = axes.barh(
+                row, own, left=spent, height=0.66, color=light(colour), label=None if row else part
+            )[0]
+            mark(bar, look, tip_of(line, fact))
+            spent += own
+        note = axes.annotate(
+            f"{number(total)} ms", (total, row), (6, 0), textcoords="offset points",
+            va="center", fontweight="bold",
+        )  # fmt: skip
+        mark(note, look)
+    axes.set_xlim(0, max(sum(line.split.values()) for line in lines))
+    figure.legend(loc="outside upper left", ncols=len(PARTS), frameon=False)
