@@ -14,7 +14,7 @@ pytest.importorskip("tools.peers.session")
 from rich.console import Console
 
 from paradecode.measure.prompts import Conversation
-from paradecode.measure.report.engines import write_report
+from paradecode.measure.report.write import write_run
 from tools.peers.catalogue import Engine
 from tools.peers.environments import Environment, InstallError
 from tools.peers.player import PeerPlayer
@@ -75,7 +75,7 @@ def test_a_run_leaves_out_what_does_not_work_and_says_so(make_session, tmp_path)
         "toy/not-loaded": "skipped", "toy/no-such-format": "skipped",
     }  # fmt: skip
     assert len(results.records) == 6
-    report = write_report(results, tmp_path / "report")[1].read_text()
+    report = write_run(results, tmp_path / "report")[1].read_text()
     for reason in (
         "missing: no such package",
         "ImportError: no such library",
@@ -120,7 +120,7 @@ def test_a_run_without_a_working_engine_is_reported(make_session, tmp_path) -> N
     session.options.engines[:2] = []
     session.prepare()
     session.measure()
-    report = write_report(session.results(), tmp_path / "report")[1].read_text()
+    report = write_run(session.results(), tmp_path / "report")[1].read_text()
     assert "unknown format nothing" in report
 
 

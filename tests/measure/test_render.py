@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from paradecode.measure.report.engines import write_report
 from paradecode.measure.report.from_results import sheet_of_results
 from paradecode.measure.report.markdown import body
+from paradecode.measure.report.write import write_run
 from paradecode.measure.results import EngineInfo, Score
 from paradecode.measure.tables import number
 from tools.pages.benchmarks import main
@@ -43,7 +43,7 @@ def test_report_says_what_was_found(make_results) -> None:
 
 
 def test_files_of_a_run(make_results, tmp_path) -> None:
-    files = write_report(_complete(make_results), tmp_path, "peer/q")
+    files = write_run(_complete(make_results), tmp_path, "peer/q")
     assert {"results.json", "results.md"} <= {file.name for file in files}
     found = json.loads((tmp_path / "results.json").read_text())["aggregates"]
     assert found["baseline"] == "peer/q"
@@ -53,24 +53,24 @@ def test_files_of_a_run(make_results, tmp_path) -> None:
 
 def test_pictures_are_drawn(make_results, tmp_path) -> None:
     pytest.importorskip("matplotlib")
-    files = write_report(_complete(make_results), tmp_path, "peer/q")
+    files = write_run(_complete(make_results), tmp_path, "peer/q")
     pictures = [file for file in files if file.suffix == ".png"]
     assert [file.name for file in pictures] == ["speed.png", "groups.png"]
     assert all(file.read_bytes().startswith(b"\x89PNG") for file in pictures)
 
 
 def test_a_baseline_that_was_not_measured_is_left_out(make_results, tmp_path) -> None:
-    write_report(_complete(make_results), tmp_path, "nobody/q")
+    write_run(_complete(make_results), tmp_path, "nobody/q")
     assert json.loads((tmp_path / "results.json").read_text())["aggregates"]["baseline"] is None
 
 
 def test_an_empty_run_is_still_reported(make_results, tmp_path) -> None:
     results = replace(make_results({"a/q": 100}), records=())
-    assert "results.md" in {file.name for file in write_report(results, tmp_path)}
+    assert "results.md" in {file.name for file in write_run(results, tmp_path)}
 
 
 def test_tables_are_put_between_the_markers(make_results, tmp_path, monkeypatch, capsys) -> None:
-    write_report(_complete(make_results), tmp_path, "peer/q")
+    write_run(_complete(make_results), tmp_path, "peer/q")
     document = tmp_path / "doc.md"
     document.write_text("# Title\n\n<!-- bench:begin -->\nold\n<!-- bench:end -->\n\nafter\n")
     arguments = ["x", str(tmp_path / "results.json"), "--baseline", "peer/q"]

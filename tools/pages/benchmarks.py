@@ -16,9 +16,9 @@ from paradecode.core.errors import InvalidInput
 from paradecode.measure.charts.all import charts_of
 from paradecode.measure.charts.looks import looks_of
 from paradecode.measure.charts.svg import document
-from paradecode.measure.report.engines import write_report
 from paradecode.measure.report.load import read_sheet
 from paradecode.measure.report.markdown import body
+from paradecode.measure.report.write import write_run
 from paradecode.measure.result_files import read_results
 from paradecode.measure.sheet import Sheet
 from tools.pages.marked import put
@@ -49,7 +49,7 @@ def main() -> int:
     try:
         if given.folder:
             results = read_results(given.results)
-            print(*write_report(results, given.folder, given.baseline), sep="\n")
+            print(*write_run(results, given.folder, given.baseline), sep="\n")
             return 0
         sheet = read_sheet(given.results, given.baseline)
         pictures = pictures_of(sheet, given.pictures) if given.pictures else {}

@@ -66,17 +66,17 @@ def _equal(results: Results) -> int:
 
 def _engine(results: Results, name: str) -> Figures:
     for each in figures(results, PEER):
-        if each.name == name and each.summary.total.speedup:
+        if each.name == name and each.total.speedup:
             return each
     raise InvalidInput("results", name, f"measure it beside {PEER}")
 
 
 def _speed(each: Figures) -> str:
-    return _value(each.summary.total.decode)
+    return _value(each.total.decode)
 
 
 def _over(each: Figures) -> str:
-    return _value(each.summary.total.speedup)
+    return _value(each.total.speedup)
 
 
 def _value(found: Interval | None) -> str:

@@ -14,7 +14,7 @@ from rich.table import Table
 from paradecode.core.errors import ParadecodeError
 from paradecode.measure.machine import usable_cores
 from paradecode.measure.prompts import first_of_each_group, load_prompts
-from paradecode.measure.report.engines import write_report
+from paradecode.measure.report.write import write_run
 from tools.peers.catalogue import BASELINE, engines, select
 from tools.peers.session import Options, Session
 from tools.peers.suites import find_suite
@@ -91,7 +91,7 @@ def main(
         raise typer.Exit(130) from None
     finally:
         session.close()
-    files = write_report(results, options.folder, baseline)
+    files = write_run(results, options.folder, baseline)
     for file in files:
         err.print(str(file.relative_to(REPOSITORY)), soft_wrap=True, highlight=False)
 

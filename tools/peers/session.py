@@ -20,7 +20,7 @@ from paradecode.measure.machine import stamp
 from paradecode.measure.prompts import Conversation, Item, Messages, make_items
 from paradecode.measure.quality import OutputScorer, distinct_outputs
 from paradecode.measure.results import ItemInfo, Record, Results, Score
-from paradecode.measure.summary import QUIET
+from paradecode.measure.speeds import QUIET
 from paradecode.measure.turns import DoneKey, PlayerError, Unit, run, schedule, units_of
 from paradecode.models.catalogue import open_model
 from tools.peers.catalogue import Engine

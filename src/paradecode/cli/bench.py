@@ -90,10 +90,9 @@ def _generation(
     loading: Loading, workload: PromptOptions, decoders: tuple[str, ...], sizes: tuple[int, ...],
     seed: int, output: Path,
 ) -> None:  # fmt: skip
-    from paradecode.measure.figures import figures
+    from paradecode.measure.figures import aggregates, figures
     from paradecode.measure.prompt_sources import read_prompts
     from paradecode.measure.provenance import weights_of
-    from paradecode.measure.report.engines import aggregates
     from paradecode.measure.report.from_results import sheet_of_results
     from paradecode.measure.report.write import write_report
     from paradecode.measure.result_files import write_results
@@ -110,7 +109,7 @@ def _generation(
         results = measure(llm, weights, plan, journal, _opened(loading), progress)
     found = figures(results)
     plain = found[0].name if found else None
-    write_results(results, output, aggregates([each.summary for each in found], plain))
+    write_results(results, output, aggregates(found, plain))
     files = [output]
     if found:
         sheet = sheet_of_results(results, plain)

@@ -9,8 +9,8 @@ from typing import Any
 from paradecode.core.errors import InvalidInput
 from paradecode.measure.figures import Figures, figures, smallest_batch, usual_baseline
 from paradecode.measure.results import ItemInfo, Results
+from paradecode.measure.speeds import collapse, paired_speed
 from paradecode.measure.statistics import Interval
-from paradecode.measure.summary import collapse, paired_speed
 from paradecode.measure.tables import Column, spread, value
 
 
@@ -49,8 +49,8 @@ def columns(baseline: str | None) -> tuple[Column[EngineChange], ...]:
     """
     own: tuple[Column[EngineChange], ...] = (
         Column("method", lambda c: c.name),
-        Column("tok/s before", lambda c: value(c.before.summary.total.decode)),
-        Column("tok/s now", lambda c: value(c.now.summary.total.decode)),
+        Column("tok/s before", lambda c: value(c.before.total.decode)),
+        Column("tok/s now", lambda c: value(c.now.total.decode)),
         Column("x as fast", lambda c: spread(c.speed)),
         Column("same output", lambda c: f"{c.same}/{c.items}"),
         Column("acceptance length", _both(_length)),
@@ -103,7 +103,7 @@ def changes(before: Results, now: Results, baseline: str | None = None) -> list[
         if both:
             same = sum(mine[item].output == theirs[item].output for item in both)
             speed = paired_speed(list(mine.values()), theirs)
-            ratios = [each.summary.total.speedup for each in (old_figures[name], figure)]
+            ratios = [each.total.speedup for each in (old_figures[name], figure)]
             over = (ratios[0], ratios[1]) if baseline and ratios[0] and ratios[1] else None
             found.append(
                 EngineChange(name, old_figures[name], figure, speed, same, len(both), over)

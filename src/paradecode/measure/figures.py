@@ -1,12 +1,21 @@
-"""What a result says of each decoder beyond its speed: equality, quality, acceptance, cost."""
+"""What a result says of each engine or decoder: speed, equality, quality, acceptance, cost."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import zip_longest
+from statistics import fmean
+from typing import Any
 
-from paradecode.measure.results import Counts, Record, Results, Score
+from paradecode.measure.results import Counts, EngineInfo, Record, Results, Score, groups_of
+from paradecode.measure.speeds import (
+    Measured,
+    Speed,
+    collapse,
+    first_difference,
+    speed,
+)
 from paradecode.measure.statistics import (
     Interval,
     difference_of_ratios,
@@ -17,10 +26,18 @@ from paradecode.measure.statistics import (
     ratio_of_ratios,
     wilson,
 )
-from paradecode.measure.summary import EngineSummary, first_difference, summarise
 
 PARTS = ("target", "draft", "verify", "sample", "other")
 """Where decode time goes; see :class:`paradecode.measure.results.Counts`."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """A speculative mode against the same engine's plain mode, on the items that both finished."""
+
+    items: int
+    identical: int
+    first_differences: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -80,16 +97,31 @@ class Throughput:
 class Figures:
     """Everything that tables and charts show of one decoder or engine.
 
+    Speeds are those of the smallest batch: there a decoder is not slowed by neighbours.
+
     Attributes:
+        groups: speed by kind of task.
+        nll, agreed: per token of its outputs under the oracle (the model itself, or a float32
+            forward of the same weights): mean negative log-likelihood, and the share that is the
+            oracle's own choice; None where not all were scored.
+        lossless: the first round against the plain mode's; ``equality`` is of all rounds.
+        repeatable: items whose output was the same in every round.
+        disturbed: share of items without a single undisturbed round.
         verdict: ``exact`` or ``broken``, where the tokens of plain decoding were promised; ``law``
             where only their distribution was; ``lossy``; empty where nothing was.
-        own_choice: share of output tokens that are the argmax under the oracle: the model itself,
-            or a float32 forward of the same weights.
+        own_choice: ``agreed`` of those that were scored.
         nll_gap: mean negative log-likelihood a token minus the reference's, paired.
         sweep: batch size -> throughput.
     """
 
-    summary: EngineSummary
+    engine: EngineInfo
+    total: Speed
+    groups: dict[str, Speed]
+    nll: float | None
+    agreed: float | None
+    lossless: Agreement | None
+    repeatable: int
+    disturbed: float
     verdict: str
     equality: OutputEquality | None
     accuracy: Accuracy | None
@@ -100,7 +132,7 @@ class Figures:
 
     @property
     def name(self) -> str:
-        return self.summary.engine.name
+        return self.engine.name
 
 
 def figures(results: Results, baseline: str | None = None) -> list[Figures]:
@@ -111,8 +143,22 @@ def figures(results: Results, baseline: str | None = None) -> list[Figures]:
     """
     baseline = baseline or usual_baseline(results)
     alone = smallest_batch(results)
-    summaries = summarise(alone, baseline)
-    return [_figures(summary, results, alone) for summary in summaries]
+    measured = {engine.name: collapse(alone, engine.name) for engine in results.engines}
+    return [
+        _figures(engine, results, alone, measured, measured.get(baseline or "", {}))
+        for engine in results.engines
+        if measured[engine.name]
+    ]
+
+
+def aggregates(found: Sequence[Figures], baseline: str | None) -> dict[str, Any]:
+    """The figures that result files hold, for programs."""
+    names = ("total", "groups", "nll", "agreed", "lossless", "repeatable", "disturbed")
+    entries = [
+        {"engine": each.name, **{name: own[name] for name in names}}
+        for each, own in zip(found, map(asdict, found))
+    ]
+    return {"baseline": baseline, "engines": entries}
 
 
 def usual_baseline(results: Results) -> str | None:
@@ -127,19 +173,38 @@ def smallest_batch(results: Results) -> Results:
     return replace(results, records=tuple(r for r in results.records if r.batch == least))
 
 
-def _figures(summary: EngineSummary, results: Results, alone: Results) -> Figures:
-    engine = summary.engine
+def _figures(
+    engine: EngineInfo,
+    results: Results,
+    alone: Results,
+    measured: Mapping[str, Mapping[str, Measured]],
+    base: Mapping[str, Measured],
+) -> Figures:
+    mine, theirs = measured[engine.name], measured.get(engine.reference or "", {})
     own, plain = (_of(results, name) for name in (engine.name, engine.reference or engine.name))
-    mine, theirs = (_of(alone, name) for name in (engine.name, engine.reference or ""))
-    counts = [(r, r.counts) for r in mine if r.counts is not None]
+    first, other = (_of(alone, name) for name in (engine.name, engine.reference or ""))
+    counts = [(r, r.counts) for r in first if r.counts is not None]
     equality = _equality(own, plain) if engine.guarantee or engine.reference else None
+    scores, others = (_scored(each, results) for each in (mine, theirs))
+    tokens = sum(score.tokens for score in scores.values())
+    scored = tokens > 0 and len(scores) == len(mine)
     return Figures(
-        summary=summary,
+        engine=engine,
+        total=speed(list(mine.values()), base),
+        groups={
+            group: speed([m for m in mine.values() if m.item.group == group], base)
+            for group in groups_of(results)
+        },
+        nll=sum(score.nll for score in scores.values()) / tokens if scored else None,
+        agreed=sum(score.agreed for score in scores.values()) / tokens if scored else None,
+        lossless=_agreement(mine, theirs) if theirs else None,
+        repeatable=sum(m.repeatable for m in mine.values()),
+        disturbed=fmean(m.disturbed for m in mine.values()),
         verdict=_verdict(engine.guarantee, equality, results.settings.get("temperature") == 0),
         equality=equality,
-        accuracy=_accuracy(mine, theirs),
-        own_choice=_own_choice(mine, results),
-        nll_gap=_nll_gap(mine, theirs, results),
+        accuracy=_accuracy(first, other),
+        own_choice=interval([(s.agreed, s.tokens) for s in scores.values()], ratio, list(scores)),
+        nll_gap=_nll_gap(scores, others),
         cost=_cost(counts) if counts else None,
         sweep=_sweep(own, plain if engine.reference else []),
     )
@@ -192,19 +257,20 @@ def _accuracy(own: Sequence[Record], plain: Sequence[Record]) -> Accuracy | None
     return Accuracy(right, len(mine), wilson(right, len(mine)), gain(pairs) if pairs else None)
 
 
-def _scored(records: Sequence[Record], results: Results) -> dict[str, Score]:
-    """Item -> what the oracle says of the output in the first round."""
-    found = {r.item: results.scores.get((r.item, r.token_ids)) for r in records if r.round == 0}
+def _agreement(own: Mapping[str, Measured], plain: Mapping[str, Measured]) -> Agreement:
+    both = [(m.output, plain[item].output) for item, m in own.items() if item in plain]
+    found = [first_difference(*outputs) for outputs in both]
+    differences = sorted(at for at in found if at is not None)
+    return Agreement(len(both), len(both) - len(differences), tuple(differences))
+
+
+def _scored(own: Mapping[str, Measured], results: Results) -> dict[str, Score]:
+    """Item -> what the oracle says of its output."""
+    found = {item: results.scores.get((item, m.output)) for item, m in own.items()}
     return {item: score for item, score in found.items() if score is not None}
 
 
-def _own_choice(own: Sequence[Record], results: Results) -> Interval | None:
-    scores = _scored(own, results)
-    return interval([(s.agreed, s.tokens) for s in scores.values()], ratio, list(scores))
-
-
-def _nll_gap(own: Sequence[Record], plain: Sequence[Record], results: Results) -> Interval | None:
-    mine, theirs = _scored(own, results), _scored(plain, results)
+def _nll_gap(mine: Mapping[str, Score], theirs: Mapping[str, Score]) -> Interval | None:
     pairs = [(mine[item], theirs[item]) for item in mine if item in theirs]
     rows = [(a.nll, a.tokens, b.nll, b.tokens) for a, b in pairs]
     return interval(rows, difference_of_ratios)

@@ -8,8 +8,8 @@ from statistics import median
 from paradecode.measure.figures import Figures, TokenCost, figures, usual_baseline
 from paradecode.measure.results import Results, groups_of
 from paradecode.measure.sheet import PLAIN, STANDINGS, Line, Sheet, Tile
+from paradecode.measure.speeds import QUIET
 from paradecode.measure.statistics import Interval
-from paradecode.measure.summary import QUIET
 from paradecode.measure.tables import Column, cells, heads, number, spread, value
 from paradecode.methods.registry import parse
 
@@ -25,7 +25,7 @@ def sheet_of_results(results: Results, baseline: str | None) -> Sheet:
     measured = {record.engine for record in results.records if not record.error}
     baseline = baseline if baseline in measured else usual_baseline(results)
     found = figures(results, baseline)
-    decoders = all(each.summary.engine.guarantee for each in found)
+    decoders = all(each.engine.guarantee for each in found)
     best = _best_modes(found)
     head = heads(DECODERS if decoders else ENGINES)
     lines = tuple(_line(each, decoders, baseline, each.name in best) for each in found)
@@ -43,10 +43,10 @@ def sheet_of_results(results: Results, baseline: str | None) -> Sheet:
 
 
 def _line(each: Figures, decoders: bool, baseline: str | None, is_best: bool) -> Line:
-    engine, total, cost = each.summary.engine, each.summary.total, each.cost
+    engine, total, cost = each.engine, each.total, each.cost
     groups = {
         name: chosen
-        for name, speed in each.summary.groups.items()
+        for name, speed in each.groups.items()
         if (chosen := speed.speedup if decoders else speed.decode) is not None
     }
     is_plain = engine.mode == "plain"
@@ -70,7 +70,7 @@ def _line(each: Figures, decoders: bool, baseline: str | None, is_best: bool) ->
 
 
 def _family(each: Figures, decoders: bool) -> str:
-    engine = each.summary.engine
+    engine = each.engine
     if not decoders:
         return OWN if engine.peer.startswith(OWN) else engine.peer
     return PLAIN if engine.mode == "plain" else parse(each.name).method.name
@@ -85,11 +85,11 @@ def _best_modes(found: Sequence[Figures]) -> set[str]:
             best[peer] = each
     chosen = {each.name for each in best.values()}
     own = best.get(OWN)
-    return chosen | ({own.summary.engine.reference or ""} if own else set())
+    return chosen | ({own.engine.reference or ""} if own else set())
 
 
 def _badge(each: Figures) -> str:
-    equal, engine = each.equality, each.summary.engine
+    equal, engine = each.equality, each.engine
     if engine.mode == "plain" and each.verdict != "broken":
         return "plain decoding"
     if equal is None:
@@ -122,12 +122,12 @@ def _quality_label(found: Sequence[Figures], decoders: bool) -> str:
 
 def _same(each: Figures) -> str:
     equal = each.equality
-    return f"{equal.same}/{equal.outputs}" if equal and each.summary.engine.reference else ""
+    return f"{equal.same}/{equal.outputs}" if equal and each.engine.reference else ""
 
 
 def _first_difference(each: Figures) -> str:
     """Of the outputs that differ from the plain mode's, the median place of the first token."""
-    lossless = each.summary.lossless
+    lossless = each.lossless
     places = lossless.first_differences if lossless else ()
     return f"{median(places):.0f}" if places else ""
 
@@ -145,12 +145,12 @@ def _known(found: float | None, form: str) -> str:
     return "" if found is None else form.format(found)
 
 
-SPEED: Column[Figures] = Column("tokens/s", lambda e: spread(e.summary.total.decode))
+SPEED: Column[Figures] = Column("tokens/s", lambda e: spread(e.total.decode))
 CHOICE: Column[Figures] = Column("own choice", lambda e: _percent(e.own_choice))
 DECODERS: tuple[Column[Figures], ...] = (
     Column("output", _badge),
     SPEED,
-    Column("× plain", lambda e: spread(e.summary.total.speedup)),
+    Column("× plain", lambda e: spread(e.total.speedup)),
     Column("acceptance length", _cost(lambda c: spread(c.acceptance_length, absent=""))),
     Column("forwards/token", _cost(lambda c: number(c.forwards))),
     Column("draft forwards/token", _cost(lambda c: number(n) if (n := c.draft_forwards) else "")),
@@ -162,13 +162,13 @@ ENGINES: tuple[Column[Figures], ...] = (
     Column("same as plain", _same),
     Column("first difference", _first_difference),
     SPEED,
-    Column("× baseline", lambda e: spread(e.summary.total.speedup)),
-    Column("with prompt", lambda e: value(e.summary.total.overall, absent="")),
-    Column("prompt tokens/s", lambda e: value(e.summary.total.prefill, absent="")),
-    Column("first token ms", lambda e: value(e.summary.total.first_token, 1000, "")),
-    Column("peak MB", lambda e: _known((e.summary.engine.peak_bytes or 0) / 1e6 or None, "{:.0f}")),
-    Column("load s", lambda e: _known(e.summary.engine.load_seconds, "{:.1f}")),
-    Column("NLL/token", lambda e: _known(e.summary.nll, "{:.4f}")),
+    Column("× baseline", lambda e: spread(e.total.speedup)),
+    Column("with prompt", lambda e: value(e.total.overall, absent="")),
+    Column("prompt tokens/s", lambda e: value(e.total.prefill, absent="")),
+    Column("first token ms", lambda e: value(e.total.first_token, 1000, "")),
+    Column("peak MB", lambda e: _known((e.engine.peak_bytes or 0) / 1e6 or None, "{:.0f}")),
+    Column("load s", lambda e: _known(e.engine.load_seconds, "{:.1f}")),
+    Column("NLL/token", lambda e: _known(e.nll, "{:.4f}")),
     CHOICE,
 )
 
@@ -180,14 +180,14 @@ def _decoder_tiles(found: Sequence[Figures], baseline: str | None) -> tuple[Tile
     tiles = []
     if exact:
         best = max(exact, key=_over)
-        over = best.summary.total.speedup
+        over = best.total.speedup
         assert over is not None
         tiles.append(
             Tile(f"{number(over.value)}×", f"plain decoding, with {best.name}",
                  f"{number(over.low)} to {number(over.high)}, same tokens")
         )  # fmt: skip
         tiles += _accepted(best)
-    if plain is not None and plain.summary.total.decode:
+    if plain is not None and plain.total.decode:
         tiles.append(Tile(number(_decode(plain)), "tokens/s, plain decoding"))
     promised = [e.equality for e in (*exact, *broken) if e.equality and e.name != baseline]
     same, all_ = sum(e.same for e in promised), sum(e.outputs for e in promised)
@@ -212,11 +212,11 @@ def _engine_tiles(found: Sequence[Figures], baseline: str | None) -> tuple[Tile,
         return ()
     best = max(own, key=_decode)
     tiles = [Tile(number(_decode(best)), "tokens/s", best.name)]
-    over = best.summary.total.speedup
+    over = best.total.speedup
     if over is not None and baseline:
         interval = f"{number(over.low)} to {number(over.high)}"
         tiles.append(Tile(f"{number(over.value)}×", baseline, interval))
-    if best.equality is not None and best.summary.engine.reference:
+    if best.equality is not None and best.engine.reference:
         equal = best.equality
         tiles.append(Tile(f"{equal.same}/{equal.outputs}", "outputs equal to its plain mode",
                           bad=equal.same < equal.outputs))  # fmt: skip
@@ -275,16 +275,16 @@ def _notes(results: Results, found: Sequence[Figures], decoders: bool) -> tuple[
         for item, batch, at in each.equality.differing[:3]
     ]  # fmt: skip
     notes += [f"{e.name}: {e.status}: {e.reason}" for e in results.engines if e.status != "ok"]
-    worst = max((each.summary.disturbed for each in found), default=0.0)
+    worst = max((each.disturbed for each in found), default=0.0)
     if worst > 0:
         notes.append(
             f"Other processes kept more than {QUIET} cores busy during every round of up to "
             f"{100 * worst:.0f} % of a line's inputs."
         )
     unsteady = [
-        f"{each.name} ({each.summary.total.items - each.summary.repeatable} of "
-        f"{each.summary.total.items})"
-        for each in found if each.summary.repeatable < each.summary.total.items
+        f"{each.name} ({each.total.items - each.repeatable} of "
+        f"{each.total.items})"
+        for each in found if each.repeatable < each.total.items
     ]  # fmt: skip
     if unsteady:
         notes.append(f"Outputs that changed from round to round: {', '.join(unsteady)}.")
@@ -297,11 +297,11 @@ def _notes(results: Results, found: Sequence[Figures], decoders: bool) -> tuple[
 
 
 def _decode(each: Figures) -> float:
-    return each.summary.total.decode.value if each.summary.total.decode else 0.0
+    return each.total.decode.value if each.total.decode else 0.0
 
 
 def _over(each: Figures) -> float:
-    return each.summary.total.speedup.value if each.summary.total.speedup else 0.0
+    return each.total.speedup.value if each.total.speedup else 0.0
 
 
 def _percent(found: Interval | None) -> str:

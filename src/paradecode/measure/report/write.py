@@ -1,4 +1,4 @@
-"""Sheets as files: a page, pictures, Markdown, or all of them in a folder."""
+"""Results and sheets as files: JSON, a page, pictures, Markdown, or all of them in a folder."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ from paradecode.measure.charts.all import charts_of
 from paradecode.measure.charts.looks import looks_of
 from paradecode.measure.charts.pictures import save_charts
 from paradecode.measure.charts.style import can_draw
-from paradecode.measure.report.markdown import markdown
+from paradecode.measure.figures import aggregates, figures
+from paradecode.measure.report.from_results import sheet_of_results
+from paradecode.measure.report.markdown import body, markdown
 from paradecode.measure.report.page import page
+from paradecode.measure.result_files import write_results
+from paradecode.measure.results import Results
 from paradecode.measure.sheet import Sheet
 
 SUFFIXES = (".html", ".md", ".png")
@@ -46,6 +50,27 @@ def write_report(sheets: Sequence[Sheet], output: Path) -> list[Path]:
     else:
         return _folder(sheets, output)
     return [output]
+
+
+def write_run(results: Results, folder: Path, baseline: str | None = None) -> list[Path]:
+    """Write ``results.json``, ``results.md`` and, where matplotlib is there, two pictures.
+
+    Args:
+        baseline: engine that speed-ups refer to; one that was not measured is left out.
+
+    Returns:
+        The files.
+    """
+    measured = {record.engine for record in results.records if not record.error}
+    baseline = baseline if baseline in measured else None
+    folder.mkdir(parents=True, exist_ok=True)
+    data, text = folder / "results.json", folder / "results.md"
+    write_results(results, data, aggregates(figures(results, baseline), baseline))
+    sheet = sheet_of_results(results, baseline)
+    text.write_text(body(sheet) + "\n", "utf-8")
+    charts = charts_of(sheet, looks_of([sheet])) if can_draw() else {}
+    names = [name for name in ("speed", "groups") if name in charts]
+    return [data, text, *(save_charts([charts[name]], folder / f"{name}.png") for name in names)]
 
 
 def _folder(sheets: Sequence[Sheet], folder: Path) -> list[Path]:

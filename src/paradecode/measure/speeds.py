@@ -1,4 +1,4 @@
-"""From records to figures: rounds are collapsed by medians, prompts by totals with intervals."""
+"""From records to speeds: rounds are collapsed by medians, prompts by totals with intervals."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from paradecode.measure.results import EngineInfo, ItemInfo, Record, Results, groups_of
+from paradecode.measure.results import ItemInfo, Record, Results
 from paradecode.measure.statistics import Interval, interval, ratio, ratio_of_ratios
 
 QUIET = 0.2
@@ -48,47 +48,6 @@ class Speed:
     speedup: Interval | None
 
 
-@dataclass(frozen=True)
-class Agreement:
-    """A speculative mode against the same engine's plain mode, on the items that both finished."""
-
-    items: int
-    identical: int
-    first_differences: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class EngineSummary:
-    """Everything the tables and plots show of one engine.
-
-    Attributes:
-        nll, agreed: per token of its outputs under the oracle: mean negative log-likelihood, and
-            the share that is the oracle's own choice; None where it was not scored.
-        repeatable: items whose output was the same in every round.
-        disturbed: share of items without a single undisturbed round.
-    """
-
-    engine: EngineInfo
-    total: Speed
-    groups: dict[str, Speed]
-    nll: float | None
-    agreed: float | None
-    lossless: Agreement | None
-    repeatable: int
-    disturbed: float
-
-
-def summarise(results: Results, baseline: str | None = None) -> list[EngineSummary]:
-    """One summary for each engine that produced something, in the order of ``results``."""
-    measured = {e.name: collapse(results, e.name) for e in results.engines}
-    base = measured.get(baseline or "", {})
-    return [
-        _summary(engine, measured, base, results)
-        for engine in results.engines
-        if measured[engine.name]
-    ]
-
-
 def collapse(results: Results, engine: str) -> dict[str, Measured]:
     """The items of one engine, by id. Undisturbed rounds are preferred where there is one."""
     rounds: dict[str, list[Record]] = {}
@@ -118,34 +77,8 @@ def _collapse(item: ItemInfo, records: Sequence[Record]) -> Measured:
     )
 
 
-def _summary(
-    engine: EngineInfo,
-    measured: dict[str, dict[str, Measured]],
-    base: dict[str, Measured],
-    results: Results,
-) -> EngineSummary:
-    own = measured[engine.name]
-    scores = [results.scores.get((m.item.id, m.output)) for m in own.values()]
-    known = [score for score in scores if score is not None]
-    tokens = sum(score.tokens for score in known)
-    scored = tokens > 0 and len(known) == len(own)
-    plain = measured.get(engine.reference or "", {})
-    return EngineSummary(
-        engine=engine,
-        total=_speed(list(own.values()), base),
-        groups={
-            group: _speed([m for m in own.values() if m.item.group == group], base)
-            for group in groups_of(results)
-        },
-        nll=sum(score.nll for score in known) / tokens if scored else None,
-        agreed=sum(score.agreed for score in known) / tokens if scored else None,
-        lossless=_agreement(own, plain) if plain else None,
-        repeatable=sum(m.repeatable for m in own.values()),
-        disturbed=fmean(m.disturbed for m in own.values()),
-    )
-
-
-def _speed(own: Sequence[Measured], base: Mapping[str, Measured]) -> Speed:
+def speed(own: Sequence[Measured], base: Mapping[str, Measured]) -> Speed:
+    """Figures of some items; ``base`` is the baseline, by item."""
     prompts = [m.item.prompt for m in own]
     whole = [(m.tokens, m.prefill_seconds + m.decode_seconds) for m in own]
     return Speed(
@@ -163,13 +96,6 @@ def paired_speed(own: Sequence[Measured], base: Mapping[str, Measured]) -> Inter
     pairs = [(m, base[m.item.id]) for m in own if m.item.id in base]
     rows = [(m.later_tokens, m.decode_seconds, b.later_tokens, b.decode_seconds) for m, b in pairs]
     return interval(rows, ratio_of_ratios, [m.item.prompt for m, _ in pairs])
-
-
-def _agreement(own: Mapping[str, Measured], plain: Mapping[str, Measured]) -> Agreement:
-    both = [(m.output, plain[name].output) for name, m in own.items() if name in plain]
-    found = [first_difference(*outputs) for outputs in both]
-    differences = sorted(at for at in found if at is not None)
-    return Agreement(len(both), len(both) - len(differences), tuple(differences))
 
 
 def first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
