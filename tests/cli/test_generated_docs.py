@@ -87,7 +87,7 @@ def test_forward_table() -> None:
 
 
 def test_every_result_says_which_command_wrote_it() -> None:
-    page = (ROOT / "docs" / "methodology.md").read_text("utf-8")
+    page = (ROOT / "docs" / "measuring.md").read_text("utf-8")
     for file in RESULTS.glob("*.json"):
         (row,) = [line for line in page.splitlines() if line.startswith(f"| `{file.name}` |")]
         command = row.split("|")[2]

@@ -1,18 +1,20 @@
-"""The commands of the page on benchmarking work, and name options that exist."""
+"""The commands of the page on measuring work, and name options that exist."""
 
 from __future__ import annotations
 
 import re
 import shlex
+from typing import Any
 
 import pytest
 from tiny_llm import write_model, write_prompts
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from paradecode.cli import app
 from repository import ROOT
 
-PAGE = (ROOT / "docs" / "bench.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "measuring.md").read_text("utf-8")
 pytest.importorskip("torch")
 QUICK = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)[0].strip().splitlines()
 SHOWN = re.findall(r"^    (paradecode .*)$", PAGE, re.MULTILINE)
@@ -36,19 +38,22 @@ def test_the_quick_commands_in_order(tmp_path, tmp_path_factory, monkeypatch) ->
 
 
 def test_every_option_that_is_shown_exists() -> None:
-    known = {
-        name: {option for parameter in command.params for option in parameter.opts}
-        for name, command in _commands().items()
-    }
+    known = options_of(get_command(app).commands)
     for line in SHOWN:
         _, name, *rest = shlex.split(line.partition("#")[0])
+        if rest and rest[0] in ("compare", "load"):
+            name, rest = f"{name} {rest[0]}", rest[1:]
         for word in rest:
             if word.startswith("-"):
                 assert word in known[name], line
-    assert len(SHOWN) > 4
+    assert {line.split()[1] for line in SHOWN} == {"bench", "report"}
+    assert sum(" bench load " in line for line in SHOWN) > 2
 
 
-def _commands():
-    from typer.main import get_command
-
-    return get_command(app).commands
+def options_of(commands: dict[str, Any], above: str = "") -> dict[str, set[str]]:
+    """Options of each command and of each command below it."""
+    known: dict[str, set[str]] = {}
+    for name, command in commands.items():
+        known[above + name] = {option for entry in command.params for option in entry.opts}
+        known |= options_of(getattr(command, "commands", {}), f"{above}{name} ")
+    return known

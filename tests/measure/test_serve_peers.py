@@ -69,9 +69,9 @@ def test_our_own_command_is_understood() -> None:
 
 
 def test_the_page_shows_the_committed_figures() -> None:
-    """After a change: python -m tools.serving.page bench/results/serve.json docs/load.md"""
+    """After a change: python -m tools.serving.page bench/results/serve.json docs/benchmarks.md"""
     document = json.loads((ROOT / "bench" / "results" / "serve.json").read_text("utf-8"))
-    page = (ROOT / "docs" / "load.md").read_text("utf-8")
+    page = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
     assert table(document) in page
     document["figures"][1]["throughput"]["value"] += 7
     document["settings"]["left_out"] = {"transformers": "no room"}

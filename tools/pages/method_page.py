@@ -139,7 +139,9 @@ def _on_prompts(method: Method, results: Sequence[Mapping[str, Any]]) -> list[st
     ]
     if lines:
         return [*lines, "\n[All methods side by side](../methods.md#all-methods-one-run)."]
-    return ["Not in the committed results; `paradecode bench -d` measures it ([how](../bench.md))."]
+    return [
+        "Not in the committed results; `paradecode bench -d` measures it ([how](../measuring.md))."
+    ]
 
 
 def _on_tasks(method: Method, parallel: Mapping[str, Any]) -> list[str]:
@@ -148,14 +150,14 @@ def _on_tasks(method: Method, parallel: Mapping[str, Any]) -> list[str]:
     if not rows:
         return [
             "Not in the committed results, as it needs a trained file or model; "
-            "`paradecode bench --suite parallel -d` measures it ([how](../parallel.md))."
+            "`paradecode bench --suite parallel -d` measures it ([how](../measuring.md))."
         ]
     model, cores = parallel["model"], parallel["machine"]["cores"]
     reference = [row for row in every if row["method"] == "static" != method.name]
     lines = [
         f"`{model}`, {rows[0]['total']['items']} held-out instances, {cores} cores; "
         "95 % intervals. Forwards *within the text* are those that decided a token of it "
-        "([why that matters](../parallel.md#what-is-measured)).\n",
+        "([why that matters](../measuring.md#what-is-counted)).\n",
         "| setting | right answers | tokens a forward | within the text | rows a token |",
         "|---|---|---|---|---|",
     ]

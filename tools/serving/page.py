@@ -1,6 +1,6 @@
 """The table of servers in a page, from what ``tools.serving.peers`` has measured.
 
-python -m tools.serving.page bench/results/serve.json docs/load.md
+python -m tools.serving.page bench/results/serve.json docs/benchmarks.md
 """
 
 from __future__ import annotations
