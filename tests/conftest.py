@@ -1,5 +1,6 @@
-"""What all tests share: a browser, and settings for busy machines."""
+"""What all tests share: a browser, measured costs, and settings for busy machines."""
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -9,6 +10,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from browser import Browser, find_browser
+from paradecode.backends.interface import Backend
+from paradecode.engine.cost import CostCurve
 from repository import ROOT
 
 sys.path.insert(0, str(ROOT))  # The developers' tools are not part of the package.
@@ -29,6 +32,31 @@ if find_spec("torch") is not None:
     import torch
 
     torch.set_num_threads(1)  # The models here are too small to be shared among threads.
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays: the garbage collector need not look at it again."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def costs_are_measured_once() -> Iterator[None]:
+    """One quick cost curve for each model and process, not one for each ``LLM``."""
+    from paradecode import llm
+
+    measured: dict[str, CostCurve] = {}
+
+    def obtain(backend: Backend, pages: int) -> CostCurve:
+        key = repr((backend.name, backend.config))
+        if key not in measured:
+            measured[key] = llm_obtain(backend, pages)
+        return measured[key]
+
+    llm_obtain = llm.obtain
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(llm, "obtain", obtain)
+        yield
 
 
 @pytest.fixture(scope="module")
