@@ -4,6 +4,9 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
 #endif
 
 #include "errors.hpp"
@@ -44,6 +47,14 @@ bool has_avx512() {
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
          __builtin_cpu_supports("avx512vnni");
 }
+#elif defined(__aarch64__)
+bool has_neon_dots() {
+#if defined(__linux__)
+  return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+#else
+  return true;  // Every Mac with such a processor has them.
+#endif
+}
 #endif
 
 constexpr Candidate kCandidates[] = {
@@ -51,9 +62,18 @@ constexpr Candidate kCandidates[] = {
     {avx512_kernels, has_avx512, "AVX512 F, BW, DQ, VL and VNNI"},
     {avxvnni_kernels, has_avxvnni, "AVX2, FMA, F16C and AVX-VNNI"},
     {avx2_kernels, has_avx2, "AVX2, FMA and F16C"},
+#elif defined(__aarch64__)
+    {neon_kernels, has_neon_dots, "NEON with dot products"},
 #endif
     {portable_kernels, [] { return true; }, "nothing"},
 };
+
+std::string names() {
+  std::string out;
+  for (const Candidate& candidate : kCandidates)
+    out += (out.empty() ? "" : ", ") + std::string(candidate.kernels().name);
+  return out;
+}
 
 }  // namespace
 
@@ -71,12 +91,11 @@ IsaChoice choose_isa() {
       return {&kernels, "PARADECODE_ISA names it"};
     }
     if (candidate.runs_here())
-      return {&kernels, std::string("the first of avx512, avxvnni, avx2, portable that this "
-                                    "processor has; needs ") +
-                            candidate.needs};
+      return {&kernels, std::string("the first of ") + names() +
+                            " that this processor has; needs " + candidate.needs};
   }
   throw InvalidInput("PARADECODE_ISA", std::string(wanted == nullptr ? "" : wanted),
-                     "use avx512, avxvnni, avx2 or portable");
+                     "use one of " + names());
 }
 
 std::vector<std::string> available_isas() {

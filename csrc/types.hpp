@@ -225,6 +225,8 @@ const Kernels& portable_kernels();
 const Kernels& avx2_kernels();
 const Kernels& avxvnni_kernels();
 const Kernels& avx512_kernels();
+#elif defined(__aarch64__)
+const Kernels& neon_kernels();
 #endif
 
 }  // namespace paradecode

@@ -1,0 +1,48 @@
+"""The NEON kernels, compiled for another processor and run under emulation."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from repository import ROOT
+
+COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64-static"
+SOURCES = (
+    "blocks", "cache", "forward", "isa", "isa_portable", "isa_neon", "logits", "machine", "memory",
+    "model", "network", "pack", "plan", "team",
+)  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processor", ["max", "cortex-a57"])
+def test_the_self_test_passes_on_arm(tmp_path: Path, processor: str) -> None:
+    """Dot products where the processor has them (``max``), the portable kernels elsewhere.
+
+    The self test compares each instruction set with the portable one, bit for bit.
+    """
+    for tool in (COMPILER, EMULATOR):
+        if shutil.which(tool) is None:
+            pytest.skip(
+                f"{tool} is not installed (Debian: g++-aarch64-linux-gnu, qemu-user-static)"
+            )
+    flags = ["-std=c++20", "-O1", "-ffp-contract=off", "-pthread", f"-I{ROOT / 'csrc'}"]
+    objects = []
+    for name in (*SOURCES, "selftest"):
+        folder = ROOT / "tests" / "backends" / "native" if name == "selftest" else ROOT / "csrc"
+        own = ["-march=armv8.2-a+dotprod"] if name == "isa_neon" else []
+        objects.append(str(tmp_path / f"{name}.o"))
+        subprocess.run(
+            [COMPILER, *flags, *own, "-c", str(folder / f"{name}.cpp"), "-o", objects[-1]],
+            check=True,
+        )
+    program = str(tmp_path / "selftest")
+    subprocess.run([COMPILER, "-static", "-pthread", *objects, "-o", program], check=True)
+    done = subprocess.run(
+        [EMULATOR, "-cpu", processor, program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().endswith("ok")
