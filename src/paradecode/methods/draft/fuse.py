@@ -28,11 +28,13 @@ class Fused(Drafter):
 
     @property
     def needs(self) -> Needs:  # type: ignore[override]  # The parts' needs, read once a request.
-        """What any part needs. All rows go to the parts, one by one."""
+        """What any part needs. All rows go to the parts, one by one.
+
+        Nothing is drawn: of merged trees the best nodes are kept, which would bias draws.
+        """
         parts = [part.needs for part in self.parts]
         return Needs(
             noise=any(part.noise for part in parts),
-            draws=any(part.draws for part in parts),
             levels=any(part.levels for part in parts),
             runs=tuple(model for part in parts for model in part.runs),
             fuses=all(part.fuses for part in parts),
@@ -40,10 +42,7 @@ class Fused(Drafter):
 
     def begin(self, offer: Offer) -> None:
         for part in self.parts:
-            needs = part.needs
-            part.begin(
-                Offer(offer.budget, offer.noise and needs.noise, offer.draws and needs.draws)
-            )
+            part.begin(Offer(offer.budget, noise=offer.noise and part.needs.noise))
 
     def propose(self, seq: LiveSequence, limit: int) -> Proposal:
         self._drafts = []

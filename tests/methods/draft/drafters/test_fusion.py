@@ -193,3 +193,11 @@ def test_changed_settings_keep_the_rest():
 def test_a_part_cannot_name_another_method():
     with pytest.raises(InvalidInput, match="method"):
         parse("suffix(method='pld')+copyspec")
+
+
+def test_parts_do_not_draw():
+    """The best nodes of all drafts are kept; of drawn ones that would bias tests of p / q."""
+    spec = parse("suffix+draft-model(verifier=rejection)")
+    assert all(not part.offer.draws for part in spec().drafter.parts)
+    alone = parse("draft-model(verifier=rejection)")
+    assert alone().drafter.offer.draws
