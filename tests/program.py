@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Sequence
 
 import pytest
+from typer.testing import CliRunner
 
 from paradecode.backends.interface import Backend
 from paradecode.cli import main
@@ -22,6 +24,25 @@ def in_process(
         main()
     assert isinstance(ended.value.code, int)
     return ended.value.code, capsys.readouterr().err
+
+
+def paradecode(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """What the command would print, and its exit status."""
+    status: object = None
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        CliRunner().isolation(stdin) as (out, error, _),
+    ):
+        patch.setattr(sys, "argv", ["paradecode", *arguments])
+        try:
+            main()
+        except SystemExit as ended:
+            status = ended.code
+        sys.stdout.flush()
+        sys.stderr.flush()
+        texts = [stream.getvalue().decode() for stream in (out, error)]
+    assert status is None or isinstance(status, int)
+    return subprocess.CompletedProcess(arguments, status or 0, *texts)
 
 
 def quick_costs(monkeypatch: pytest.MonkeyPatch) -> None:

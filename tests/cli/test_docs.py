@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 
 from paradecode.cli import app
 from paradecode.cli.methods import described
-from paradecode.measure.replay import timing
 from paradecode.methods.parts import TABLE, known
 from paradecode.testing.conformance import check as conforms
 from program import quick_costs
@@ -52,13 +51,12 @@ def test_make_targets_exist() -> None:
 def test_commands_of_a_block_in_order(
     block: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    quick_costs(monkeypatch)
-    monkeypatch.setattr(timing, "MOST_REQUESTS", 2)
     monkeypatch.chdir(tmp_path)
+    quick_costs(monkeypatch)
     for command in block:
         program, *arguments = shlex.split(command)
         assert program == ".venv/bin/paradecode"
-        run = CliRunner().invoke(app, arguments)
+        run = CliRunner().invoke(app, arguments, prog_name="paradecode", catch_exceptions=False)
         assert run.exit_code == 0, run.output
         assert run.stdout.strip()
 

@@ -84,6 +84,7 @@ class Language:
     def __init__(self, seed: int, mixture: float = 0.5, vocabulary: int = V) -> None:
         self.seed, self.mixture, self.v = seed, mixture, vocabulary
         self._rows: dict[tuple[int, Word], np.ndarray] = {}
+        self._drafts: dict[Word, np.ndarray] = {}
 
     def _noise(self, kind: int, context: Word) -> np.ndarray:
         key = kind, context
@@ -96,7 +97,12 @@ class Language:
         return self._noise(0, context)
 
     def q(self, context: Word) -> np.ndarray:
-        return self.mixture * self._noise(1, context) + (1 - self.mixture) * self.p(context)
+        found = self._drafts.get(context)
+        if found is None:
+            target = self.p(context)
+            found = self.mixture * self._noise(1, context) + (1 - self.mixture) * target
+            self._drafts[context] = found
+        return found
 
     def shares(self, tree: TokenTree) -> np.ndarray:
         """q of each node's token, given its parent's path."""
