@@ -7,6 +7,7 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 
@@ -16,8 +17,10 @@ from repository import ROOT
 from tools.pages.benchmarks import main as render
 from tools.pages.method_page import markdown, method_page
 from tools.pages.methods_page import committed, method_pages, overview
+from tools.structure import ALLOWED
 
 RESULTS = ROOT / "bench" / "results"
+PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md")
 
 
 def test_method_pages() -> None:
@@ -96,10 +99,33 @@ def test_every_result_says_which_command_wrote_it() -> None:
         assert re.search(r"`(?:make bench|python|paradecode) ?", command), row
 
 
+def test_the_architecture_shows_the_loop_as_it_is() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    (shown,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    loop = (ROOT / "src/paradecode/methods/draft/loop.py").read_text("utf-8")
+    assert indent(shown, "    ") in loop
+
+
+def test_the_architecture_has_every_room() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    for room in ALLOWED.keys() - {"", "__main__", "backends.torch", "backends.native"}:
+        path = room.replace(".", "/")
+        assert f"`{path}/`" in page or f"`{path}.py`" in page, room
+
+
+def test_every_module_that_pages_name_exists() -> None:
+    """By its path in the repository, or the end of it; two are examples that readers write."""
+    examples = {"methods/canvas/policies/leftmost.py", "methods/canvas/caches/near.py"}
+    known = [path for folder in ("src", "tests", "tools") for path in (ROOT / folder).rglob("*.py")]
+    for page in [*PAGES, *(ROOT / "docs").glob("*.md")]:
+        for name in set(re.findall(r"`([\w./-]+\.py)`", page.read_text("utf-8"))) - examples:
+            assert any(str(path).endswith(f"/{name}") for path in known), f"{page.name}: {name}"
+
+
 def test_every_link_between_pages_leads_somewhere() -> None:
     """As GitHub shows them; the site has a test of its own."""
     docs = sorted((ROOT / "docs").rglob("*.md"))
-    for source in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *docs]:
+    for source in [*PAGES, *docs]:
         text = source.read_text("utf-8")
         for name, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", text):
             target = source.parent / name if name else source
