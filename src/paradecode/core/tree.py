@@ -330,6 +330,10 @@ class TokenTree:
             return self
         return self._take(self.depths <= depth)
 
+    def capped(self, count: int) -> TokenTree:
+        """The best ``count`` nodes; of a sampled tree the first: ranking would bias draws."""
+        return self.first(count) if self.sampled else self.best(count)
+
     def best(self, count: int) -> TokenTree:
         """The ``count`` nodes most likely to be accepted, ancestors included; ties by order.
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from math import sqrt
 
 from paradecode.core.tree import ROOT
+from paradecode.methods.draft.acceptance import kind_of
 from paradecode.methods.draft.model_free import RatedTree
-from paradecode.methods.draft.odds import kind_of
 
 Options = Callable[[tuple[int, ...]], list[tuple[int, float]]]
 """Path of draft tokens -> the tokens that may follow it, and the chance of each."""

@@ -10,8 +10,8 @@ from paradecode.core.constraint import Matcher
 from paradecode.core.request import Reply
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import ROOT, TokenTree
+from paradecode.methods.draft.acceptance import Odds
 from paradecode.methods.draft.joining import share
-from paradecode.methods.draft.odds import Odds
 
 MOST_FORCED = 32
 """Forced tokens that join one draft."""

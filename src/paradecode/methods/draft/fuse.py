@@ -30,7 +30,7 @@ class Fused(Drafter):
     def needs(self) -> Needs:  # type: ignore[override]  # The parts' needs, read once a request.
         """What any part needs. All rows go to the parts, one by one.
 
-        Nothing is drawn: of merged trees the best nodes are kept, which would bias draws.
+        Nothing is drawn: merged trees are verified as they stand, and draws would be lost.
         """
         parts = [part.needs for part in self.parts]
         return Needs(

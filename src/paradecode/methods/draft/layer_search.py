@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.layers import Half, Layers
-from paradecode.methods.draft.budgets.calibration import Calibration
+from paradecode.methods.draft.acceptance import Calibration
 
 BAYES_EVERY, POOL, REMEMBERED, KAPPA = 25, 256, 128, 2.5
 TOLERANCE, GOOD_ENOUGH = 100, 0.95

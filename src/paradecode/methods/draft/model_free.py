@@ -9,8 +9,8 @@ from typing import ClassVar
 from paradecode.core.request import Reply
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import ROOT, TokenTree, TreeBuilder
+from paradecode.methods.draft.acceptance import Odds
 from paradecode.methods.draft.loop import Drafter
-from paradecode.methods.draft.odds import Odds
 from paradecode.methods.draft.priors import load_priors, priors_of
 from paradecode.methods.parameters import local_path
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from paradecode.core.errors import InvalidInput
 from paradecode.core.tensor_file import tensor_format
-from paradecode.methods.draft.odds import Odds
+from paradecode.methods.draft.acceptance import Odds
 from paradecode.methods.read_once import read_once
 from paradecode.methods.trained import size_in
 

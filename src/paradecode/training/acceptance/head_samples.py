@@ -23,7 +23,7 @@ from paradecode.core.tree import ROOT, TokenTree
 from paradecode.llm import LLM
 from paradecode.measure.prompts import Item
 from paradecode.methods.draft.budgets.acceptance_head import features
-from paradecode.methods.draft.budgets.base import Budget, accepted_path
+from paradecode.methods.draft.budgets.base import Budget
 from paradecode.methods.draft.budgets.networks import ESTIMATES, HIDDEN
 from paradecode.methods.draft.budgets.states import DraftRows
 from paradecode.methods.registry import Spec
@@ -100,7 +100,7 @@ class HeadRecorder(Budget):
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         if len(tree) == 0 or (self.rows and len(self.rows) >= MOST_NUMBERS // len(self.rows[0][0])):
             return
-        path = accepted_path(tree, verdict)
+        path = tree.follow(verdict.tokens[:-1])
         alive = {ROOT, *path}
         known = features(tree).astype(np.float32)
         for node, parent in enumerate(tree.parents.tolist()):

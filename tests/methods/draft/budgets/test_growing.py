@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sequences import Asked, grown, verdict
 
 from paradecode.core.tree import ROOT, Drawn, Mode, TokenTree
+from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.budgets.acceptance_head import (
     AcceptanceHead,
     AcceptanceLog,
@@ -18,7 +19,6 @@ from paradecode.methods.draft.budgets.acceptance_head import (
 )
 from paradecode.methods.draft.budgets.auto import AutoBudget
 from paradecode.methods.draft.budgets.base import Budget
-from paradecode.methods.draft.budgets.calibration import Calibration
 from paradecode.methods.draft.budgets.confidence import Confidence
 from paradecode.methods.draft.budgets.dyspec import DySpec
 from paradecode.methods.draft.budgets.hardware import Hardware

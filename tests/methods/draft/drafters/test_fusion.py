@@ -196,7 +196,7 @@ def test_a_part_cannot_name_another_method():
 
 
 def test_parts_do_not_draw():
-    """The best nodes of all drafts are kept; of drawn ones that would bias tests of p / q."""
+    """Merged trees are verified as they stand: what was drawn from which q is lost."""
     spec = parse("suffix+draft-model(verifier=rejection)")
     assert all(not part.offer.draws for part in spec().drafter.parts)
     alone = parse("draft-model(verifier=rejection)")

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from paradecode.core.logits import ArrayLogits
 from paradecode.core.tree import ROOT, TokenTree
+from paradecode.methods.draft.acceptance import Odds, kind_of
 from paradecode.methods.draft.exploration import Exploration
 from paradecode.methods.draft.growth import grow, guess, log_softmax
 from paradecode.methods.draft.model_free import RatedTree
-from paradecode.methods.draft.odds import Odds, kind_of
 
 
 class Counting(Odds):

@@ -12,9 +12,9 @@ from paradecode.core.logits import ArrayLogits
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.sequence import Verdict
 from paradecode.core.tree import ROOT, TokenTree
+from paradecode.methods.draft.acceptance import KIND_MEMORY, Odds
 from paradecode.methods.draft.budgets.auto import AutoBudget
 from paradecode.methods.draft.budgets.base import Budget
-from paradecode.methods.draft.odds import MEMORY, Odds
 from paradecode.methods.registry import parse
 
 LOGITS = ArrayLogits(np.zeros((1, 4)))
@@ -108,7 +108,7 @@ def test_odds_start_at_the_prior_and_follow_what_happens():
     assert odds.of(0) == pytest.approx((2 * 0.2 + 3) / (2 + 4))
     assert odds.of(1) == pytest.approx(0.8)
     odds.update(0, 0, 1)
-    assert odds.of(0) == pytest.approx((0.4 + 3 * MEMORY) / (2 + 4 * MEMORY + 1))
+    assert odds.of(0) == pytest.approx((0.4 + 3 * KIND_MEMORY) / (2 + 4 * KIND_MEMORY + 1))
     for _ in range(200):
         odds.update(0, 1, 1)
     assert 0.85 < odds.of(0) < 1  # The memory is finite, so the prior never quite goes.

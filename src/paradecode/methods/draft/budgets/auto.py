@@ -9,14 +9,12 @@ from numpy.typing import NDArray
 
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import TokenTree
+from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.budgets.base import (
     Budget,
     Seconds,
-    accepted_path,
-    capped,
     reach_of,
 )
-from paradecode.methods.draft.budgets.calibration import Calibration
 from paradecode.methods.draft.needs import Needs
 from paradecode.methods.parameters import parameter
 from paradecode.methods.parts import declare
@@ -111,7 +109,7 @@ class AutoBudget(Budget):
         return super().grow(seq, tree, parents, estimates)
 
     def cut(self, seq: Sequence, tree: TokenTree) -> TokenTree:
-        tree = capped(tree, self.count)
+        tree = tree.capped(self.count)
         base = seq.step_seconds(1)
         if base is None:
             return tree
@@ -135,7 +133,7 @@ class AutoBudget(Budget):
         return tree.best(best)
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
-        path = accepted_path(tree, verdict)
+        path = tree.follow(verdict.tokens[:-1])
         if len(tree):
             self._learned.calibration.update(tree.reach, path)
         if self._spent > 0:

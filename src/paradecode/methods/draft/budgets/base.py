@@ -98,7 +98,7 @@ class Budget:
 
     def cut(self, seq: Sequence, tree: TokenTree) -> TokenTree:
         """The part of a draft that is worth verifying."""
-        return capped(tree, self.count)
+        return tree.capped(self.count)
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """Learn from a verification; called at every step, with an empty tree as well."""
@@ -110,16 +110,6 @@ class Budget:
         return float(np.sort(tree.reach)[-self.count]) if self.count else np.inf
 
 
-def capped(tree: TokenTree, count: int) -> TokenTree:
-    """The best ``count`` nodes; of a sampled tree those drawn first, as ranking would bias it."""
-    return tree.first(count) if tree.sampled else tree.best(count)
-
-
 def reach_of(tree: TokenTree, nodes: NDArray[np.int32]) -> NDArray[np.float64]:
     """float64 [F]: probability that each node is accepted; the root is."""
     return np.array([1.0 if node == ROOT else float(tree.reach[node]) for node in nodes])
-
-
-def accepted_path(tree: TokenTree, verdict: Verdict) -> list[int]:
-    """The nodes that a verification accepted, from the root down."""
-    return tree.follow(verdict.tokens[:-1])

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import TokenTree
-from paradecode.methods.draft.budgets.base import Budget, accepted_path, capped
+from paradecode.methods.draft.budgets.base import Budget
 from paradecode.methods.parts import declare
 
 MEMORY = 0.95
@@ -41,12 +41,12 @@ class Hardware(Budget):
         return max(int(np.argmax(expected / np.array(seconds))), min(1, self.count))
 
     def cut(self, seq: Sequence, tree: TokenTree) -> TokenTree:
-        return capped(tree, self.limit(seq))
+        return tree.capped(self.limit(seq))
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """Book what the n-th most promising node has brought; unverified ones keep their record."""
         order = np.argsort(-tree.reach, kind="stable")[: self.count]
-        brought = np.isin(order, accepted_path(tree, verdict)).astype(np.float64)
+        brought = np.isin(order, tree.follow(verdict.tokens[:-1])).astype(np.float64)
         self._gain[: len(order)] += (1 - MEMORY) * (brought - self._gain[: len(order)])
         # A later node is never believed to bring more than an earlier one.
         self._gain = np.minimum.accumulate(self._gain)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import ROOT, TokenTree
-from paradecode.methods.draft.budgets.base import Budget, Seconds, accepted_path
+from paradecode.methods.draft.budgets.base import Budget, Seconds
 
 Path = tuple[int, ...]
 """Ranks from the root down: (0, 1) is the second child of the first child."""
@@ -101,4 +101,4 @@ class Shaped(Budget):
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         if len(tree):
-            self._ranks.update(tree, accepted_path(tree, verdict))
+            self._ranks.update(tree, tree.follow(verdict.tokens[:-1]))

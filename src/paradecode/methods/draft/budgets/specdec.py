@@ -17,7 +17,7 @@ from paradecode.methods.draft.budgets.acceptance_head import (
     AcceptanceLog,
     features,
 )
-from paradecode.methods.draft.budgets.base import Budget, Seconds, accepted_path
+from paradecode.methods.draft.budgets.base import Budget, Seconds
 from paradecode.methods.draft.budgets.networks import HIDDEN, ResidualHead
 from paradecode.methods.draft.budgets.states import DraftRows, needs_levels
 from paradecode.methods.draft.needs import Needs
@@ -99,7 +99,7 @@ class SpecDecPP(Budget):
         log = self._log
         if self._head is None and len(tree) and log is not None:
             before = log.seen // REFIT
-            log.add(tree, accepted_path(tree, verdict))
+            log.add(tree, tree.follow(verdict.tokens[:-1]))
             if log.seen // REFIT > before:
                 log.head.fit(log.inputs, log.accepted)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from paradecode.core.request import DRAFT
 from paradecode.core.sequence import Sequence
-from paradecode.methods.draft.budgets.calibration import Calibration
+from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.loop import Proposal
 from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.model_drafter import ModelDrafter

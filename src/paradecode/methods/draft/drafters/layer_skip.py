@@ -8,7 +8,7 @@ import numpy as np
 
 from paradecode.core.request import TARGET
 from paradecode.core.sequence import Sequence
-from paradecode.methods.draft.budgets.calibration import Calibration
+from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.loop import Proposal
 from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.model_drafter import ModelDrafter

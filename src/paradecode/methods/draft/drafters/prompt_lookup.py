@@ -8,11 +8,11 @@ from paradecode.core.errors import InvalidInput
 from paradecode.core.request import Reply
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import EMPTY, TokenTree
+from paradecode.methods.draft.acceptance import Odds
 from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.model_free import ModelFree
 from paradecode.methods.draft.ngram_index import LONGEST, NgramIndex, length_class
 from paradecode.methods.draft.ngram_table import LEAST, ORDER, TableDrafts, load_ngrams
-from paradecode.methods.draft.odds import Odds
 from paradecode.methods.parameters import local_path, parameter
 
 ALONE, AGREES, DIFFERS = range(3)

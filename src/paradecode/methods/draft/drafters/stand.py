@@ -11,12 +11,12 @@ from paradecode.core.noise import Purpose, gumbel, mix
 from paradecode.core.request import Reply
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import TokenTree
+from paradecode.methods.draft.acceptance import kind_of
 from paradecode.methods.draft.growth import Candidate, Path, grow, guess, log_softmax
 from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.model_free import ModelFree, RatedTree
 from paradecode.methods.draft.needs import Needs
 from paradecode.methods.draft.ngram_distributions import WIDTH, NgramDistributions
-from paradecode.methods.draft.odds import kind_of
 from paradecode.methods.parameters import parameter
 
 

@@ -9,11 +9,11 @@ import numpy as np
 from paradecode.core.request import Reply
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import TokenTree
+from paradecode.methods.draft.acceptance import kind_of
 from paradecode.methods.draft.growth import Candidate, Path, accepted_last, grow, guess, log_softmax
 from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.model_free import ModelFree, RatedTree
 from paradecode.methods.draft.needs import Needs
-from paradecode.methods.draft.odds import kind_of
 from paradecode.methods.draft.recycling_table import RecyclingTable
 from paradecode.methods.parameters import parameter
 
