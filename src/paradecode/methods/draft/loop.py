@@ -102,7 +102,8 @@ class DraftVerify:
                 if seq.sampler.matcher is not None:
                     tree = self.forced.join(seq, tree)
                 if limit > 0 or len(tree):
-                    yield from budget.prepare(seq, tree)
+                    if budget.networks:
+                        yield from budget.prepare(seq, tree)
                     tree = budget.cut(seq, tree)
             hidden = (*drafter.hidden, LAST) if budget.reads_target else drafter.hidden
             # The trace keeps the forward's tree: not the rows of q with it.

@@ -44,7 +44,7 @@ class Delayed(Shaped):
     def __post_init__(self) -> None:
         if self.selector:
             self._selector = TreeSelector.open(self.selector)
-            self.reads_draft = self.reads_target = True
+            self.reads_draft = self.reads_target = self.networks = True
 
     def begin(self, method: str, needs: Needs) -> None:
         if self.reads_draft:

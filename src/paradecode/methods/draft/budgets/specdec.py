@@ -53,6 +53,7 @@ class SpecDecPP(Budget):
     def __post_init__(self) -> None:
         if self.head:
             self._head = ResidualHead.open(self.head)
+            self.networks = True
             self.reads_draft = self._head.facts["reads"] == HIDDEN
 
     def begin(self, method: str, needs: Needs) -> None:
