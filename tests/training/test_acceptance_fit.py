@@ -63,7 +63,7 @@ def positions(count: int = 2000, width: int = 12, seed: int = 0) -> SelectorSamp
     draft, verify = [0.2] * 4, [1 + 0.1 * nodes for nodes in range(7)]
     seconds = np.array([seconds_of(action, draft, verify) for action in options], np.float32)
     prompt = (np.arange(len(tokens)) // 50).astype(np.float32)
-    return SelectorSamples(6, Situation(*states, scalars), tokens, seconds, prompt)
+    return SelectorSamples(*states, scalars, 6, tokens, seconds, prompt)
 
 
 def predict(made, states):
@@ -71,7 +71,7 @@ def predict(made, states):
 
 
 def scores(made, situation):
-    return run_networks(made.network, [vars(situation)])[0]
+    return run_networks(made.network, [situation])[0]
 
 
 @pytest.mark.parametrize("blocks", [0, 1, 3])
@@ -103,7 +103,8 @@ def test_the_selector_is_its_formula():
         x = x @ t[f"{name}.weight"] + t[f"{name}.bias"]
         x = torch.nn.functional.gelu(x, approximate="tanh")
     expected = x @ t["out.weight"] + t["out.bias"]
-    assert scores(made, Situation(*states, scalars)) == pytest.approx(expected.numpy(), abs=1e-4)
+    given = vars(Situation(*states, scalars))
+    assert scores(made, given) == pytest.approx(expected.numpy(), abs=1e-4)
 
 
 def test_a_head_learns_what_states_say_and_the_report_compares_it():
@@ -133,7 +134,7 @@ def test_a_selector_learns_when_to_draft():
     assert report.constant.speed == 1.0
     other = positions(seed=7)
     chosen = [choices(6)[i] for i in scores(made, other.situation).argmax(axis=1)]
-    good = other.situation.q_now[:, 0] > 0
+    good = other.q_now[:, 0] > 0
     nodes = np.array([action.nodes for action in chosen])
     assert nodes[good].mean() > nodes[~good].mean() + 2
     assert made.tensors["scale"][-1] == 0.0  # It never varied, so it is not looked at.

@@ -16,16 +16,13 @@ from paradecode.methods.draft.budgets.networks import choices
 from paradecode.methods.registry import parse
 from paradecode.training.acceptance.head_samples import (
     HeadSamples,
-    load_head_samples,
     record_head_samples,
-    save_head_samples,
 )
 from paradecode.training.acceptance.metrics import auc, quality, split
 from paradecode.training.acceptance.selector_labels import seconds_of, tokens_of
 from paradecode.training.acceptance.selector_samples import (
-    load_selector_samples,
+    SelectorSamples,
     record_selector_samples,
-    save_selector_samples,
 )
 
 ITEMS = [Item(f"p{i}", f"p{i}", "", prompt, 40) for i, prompt in enumerate(PROMPTS)]
@@ -125,12 +122,12 @@ def test_selector_samples_are_positions_of_the_plain_text():
     )
     # No situation before the first verification; what follows the last five is not known.
     assert len(recorded) == len(ITEMS) * (40 - 1 - 5)
-    assert recorded.situation.q_now.shape == (len(recorded), 5)
+    assert recorded.q_now.shape == (len(recorded), 5)
     plain = serve(pair(), "greedy")
     newest = [s.output[place] for s in plain for place in range(40 - 1 - 5)]
-    assert recorded.situation.q_now[:, 4].tolist() == newest
+    assert recorded.q_now[:, 4].tolist() == newest
     before = [([*p, *s.output])[len(p) - 1 : len(p) + 33] for p, s in zip(PROMPTS, plain)]
-    for states in (recorded.situation.q_before, recorded.situation.p_before):
+    for states in (recorded.q_before, recorded.p_before):
         assert states[:, 4].tolist() == [token for text in before for token in text]
     one = choices(5).index(Action(1, 0, 1))
     served = serve(pair(), "draft-model(width=1,num_speculative_tokens=1,budget=fixed)")
@@ -147,21 +144,21 @@ def test_methods_whose_drafts_cannot_be_ranked_are_refused(spec):
 
 def test_samples_are_kept_and_others_are_refused(tmp_path):
     samples = head_samples()
-    save_head_samples(tmp_path / "head", samples, "digest")
-    again = load_head_samples(tmp_path / "head", "digest")
+    samples.save(tmp_path / "head", "digest")
+    again = HeadSamples.load(tmp_path / "head", "digest")
     assert np.array_equal(again.inputs, samples.inputs)
     recorded = record_selector_samples(
         front(pair()), ITEMS, TREES, PARAMS, lambda done, total: None
     )
-    save_selector_samples(tmp_path / "tree", recorded, "digest")
-    loaded = load_selector_samples(tmp_path / "tree", "digest", 5)
+    recorded.save(tmp_path / "tree", "digest")
+    loaded = SelectorSamples.load(tmp_path / "tree", "digest", count=5)
     assert np.array_equal(loaded.tokens, recorded.tokens)
-    assert np.array_equal(loaded.situation.scalars, recorded.situation.scalars)
+    assert np.array_equal(loaded.scalars, recorded.scalars)
     for load in (
-        lambda: load_head_samples(tmp_path / "head", "another"),
-        lambda: load_head_samples(tmp_path / "tree", "digest"),
-        lambda: load_selector_samples(tmp_path / "head", "digest", 5),
-        lambda: load_selector_samples(tmp_path / "tree", "digest", 6),
+        lambda: HeadSamples.load(tmp_path / "head", "another"),
+        lambda: HeadSamples.load(tmp_path / "tree", "digest"),
+        lambda: SelectorSamples.load(tmp_path / "head", "digest", count=5),
+        lambda: SelectorSamples.load(tmp_path / "tree", "digest", count=6),
     ):
         with pytest.raises(InvalidInput, match="--samples"):
             load()

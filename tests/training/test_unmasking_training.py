@@ -28,9 +28,7 @@ from paradecode.training.unmasking.corrections import (  # noqa: E402
 from paradecode.training.unmasking.filter_fit import FilterSettings, fit_filter  # noqa: E402
 from paradecode.training.unmasking.filter_samples import (  # noqa: E402
     FilterSamples,
-    load_filter_samples,
     record_filter_samples,
-    save_filter_samples,
 )  # fmt: skip
 from paradecode.training.unmasking.joint_fit import JointSettings, fit_joint  # noqa: E402
 from paradecode.training.unmasking.short_decodings import record_short_decodings  # noqa: E402
@@ -41,9 +39,8 @@ from paradecode.training.unmasking.short_fit import (  # noqa: E402
 )
 from paradecode.training.unmasking.trajectories import (  # noqa: E402
     PROMPT,
-    load_trajectories,
+    Trajectories,
     record_trajectories,
-    save_trajectories,
 )  # fmt: skip
 from paradecode.training.unmasking.workload import CanvasWorkload  # noqa: E402
 
@@ -133,21 +130,21 @@ def test_samples_come_back_and_belong_to_one_workload(llm, tmp_path):
     assert digest != replace(SMALL, seed=1).digest(llm, "filter", 8)
     assert digest != SMALL.digest(llm, "filter", 4)
     samples, path = record_filter_samples(llm, SMALL, 8, quiet), tmp_path / "samples"
-    save_filter_samples(path, samples, digest)
-    again = load_filter_samples(path, digest, 8)
+    samples.save(path, digest)
+    again = FilterSamples.load(path, digest, B=8)
     assert all(np.array_equal(v, getattr(again, k)) for k, v in vars(samples).items())
     for bad in (("other", 8), (digest, 4)):
         with pytest.raises(InvalidInput, match="--samples"):
-            load_filter_samples(path, *bad)
+            FilterSamples.load(path, bad[0], B=bad[1])
     made = record_trajectories(llm, SMALL, 8, quiet)
-    save_trajectories(path, made, digest)
-    again = load_trajectories(path, digest, llm.config.vocab_size)
+    made.save(path, digest)
+    again = Trajectories.load(path, digest, vocab_size=llm.config.vocab_size)
     assert np.array_equal(again.tokens, made.tokens)
     assert np.array_equal(again.step, made.step)
     with pytest.raises(InvalidInput, match="damaged"):
-        load_trajectories(path, digest, 2)
+        Trajectories.load(path, digest, vocab_size=2)
     with pytest.raises(InvalidInput, match="--samples"):
-        load_filter_samples(path, digest, 8)
+        FilterSamples.load(path, digest, B=8)
 
 
 def test_trajectories_are_those_of_static(llm):

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from paradecode.cli.console import err, out
-from paradecode.cli.options import Loading, grouped
+from paradecode.cli.options import Loading, grouped, option
 from paradecode.cli.progress import STOPPED, open_progress
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
@@ -27,25 +27,22 @@ bench_app = typer.Typer(help="Measure methods side by side: quality beside every
 class PromptOptions:
     """What the suite `generation` decodes, and how."""
 
-    prompts: Annotated[
-        str | None,
-        typer.Option(help="JSONL, JSON or text file, folder of texts, hub:owner/dataset."),
-    ] = None
-    per_group: Annotated[int | None, typer.Option(help="Prompts of each kind of task.")] = None
-    max_tokens: Annotated[int | None, typer.Option(help="Bound on the prompts' own.")] = None
-    rounds: Annotated[int, typer.Option(help="Repetitions.")] = 1
-    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0
-    draft_model: Annotated[str | None, typer.Option(help="For methods that need one.")] = None
+    prompts: str | None = option(
+        None, "JSONL, JSON or text file, folder of texts, hub:owner/dataset."
+    )
+    per_group: int | None = option(None, "Prompts of each kind of task.")
+    max_tokens: int | None = option(None, "Bound on the prompts' own.")
+    rounds: int = option(1, "Repetitions.")
+    temperature: float = option(0.0, "0 is greedy.")
+    draft_model: str | None = option(None, "For methods that need one.")
 
 
 @dataclass(frozen=True)
 class TaskOptions:
     """What the suite `parallel` decodes."""
 
-    tasks: Annotated[
-        list[str] | None, typer.Option("--task", help="parallel: a task; repeat. Default: all.")
-    ] = None
-    instances: Annotated[int, typer.Option(help="parallel: held-out instances of each task.")] = 50
+    tasks: list[str] | None = option(None, "parallel: a task; repeat. Default: all.", "--task")
+    instances: int = option(50, "parallel: held-out instances of each task.")
 
 
 @grouped
@@ -54,17 +51,13 @@ def bench(
     loading: Loading,
     workload: PromptOptions,
     drawn: TaskOptions,
-    suite: Annotated[str, typer.Option(help=f"One of: {', '.join(SUITES)}.")] = SUITES[0],
-    decoders: Annotated[
-        list[str] | None,
-        typer.Option("--decoder", "--method", "-d", help="A method; repeat. Default: a few."),
-    ] = None,
-    batch: Annotated[str, typer.Option(help="Requests at a time; a sweep: 1,2,4,8,16.")] = "1",
-    seed: Annotated[int, typer.Option(help="Of sampling, instances and order.")] = 0,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="JSON; tables and a page go beside it."),
-    ] = None,
+    suite: str = option(SUITES[0], f"One of: {', '.join(SUITES)}."),
+    decoders: list[str] | None = option(
+        None, "A method; repeat. Default: a few.", "--decoder --method -d"
+    ),
+    batch: str = option("1", "Requests at a time; a sweep: 1,2,4,8,16."),
+    seed: int = option(0, "Of sampling, instances and order."),
+    output: Path | None = option(None, "JSON; tables and a page go beside it.", "--output -o"),
 ) -> None:
     """Decoders side by side: `generation` on prompts, `parallel` on tasks for diffusion models.
 
@@ -161,13 +154,13 @@ def _end(files: list[Path], failed: Mapping[str, str], is_bad: bool = False) -> 
         raise typer.Exit(1)
 
 
+@grouped
 def compare(
     before: Annotated[Path, typer.Argument(help="A result of `bench` or `make bench`.")],
     now: Annotated[Path, typer.Argument(help="Another one of the same kind.")],
-    baseline: Annotated[
-        str | None,
-        typer.Option(help="Engine of both: are speed-ups over it the same within intervals?"),
-    ] = None,
+    baseline: str | None = option(
+        None, "Engine of both: are speed-ups over it the same within intervals?"
+    ),
 ) -> None:
     """What changed from one result to another, on what both measured."""
     from paradecode.measure.report.compare import compare_files

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from paradecode.cli.console import err, out
-from paradecode.cli.options import Decoding, Loading, SamplingOptions, grouped
+from paradecode.cli.options import Decoding, Loading, SamplingOptions, grouped, option
 from paradecode.core.errors import InvalidInput
 
 
@@ -16,7 +12,7 @@ def chat(
     loading: Loading,
     decoding: Decoding,
     sampling: SamplingOptions = SamplingOptions(max_tokens=1024, temperature=0.7, top_p=0.95),  # noqa: B008
-    system: Annotated[str | None, typer.Option(help="System message.")] = None,
+    system: str | None = option(None, "System message."),
 ) -> None:
     """Talk to a model. An empty line or Ctrl-D leaves; Ctrl-C stops an answer."""
     spec, params = decoding.choice(), sampling.params()

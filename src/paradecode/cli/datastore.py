@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from paradecode.cli.console import out
-from paradecode.cli.options import ModelName
+from paradecode.cli.options import ModelName, grouped
 
 
+@grouped
 def datastore(
     output: Annotated[Path, typer.Argument(help="The file to write.")],
     files: Annotated[list[Path], typer.Argument(help="UTF-8 texts, one document each.")],

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from paradecode.cli.console import err, out
-from paradecode.cli.options import Loading, grouped
+from paradecode.cli.options import Loading, grouped, option
 from paradecode.methods.choice import DEFAULT_DECODERS
 from paradecode.methods.registry import parse
 
@@ -17,8 +15,8 @@ DEFAULT = DEFAULT_DECODERS["autoregressive"]
 @grouped
 def demo(
     loading: Loading,
-    decoder: Annotated[str, typer.Option("--decoder", "-d", help="Method.")] = DEFAULT,
-    max_tokens: Annotated[int, typer.Option(help="Most tokens to generate.")] = 128,
+    decoder: str = option(DEFAULT, "Method.", "--decoder -d"),
+    max_tokens: int = option(128, "Most tokens to generate."),
 ) -> None:
     """Three prompts, decoded plainly and in parallel, side by side."""
     from paradecode.report.demo import run_demo

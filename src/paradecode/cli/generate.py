@@ -5,12 +5,19 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from paradecode.cli.console import out, print_json
-from paradecode.cli.options import Constraining, Decoding, Json, Loading, SamplingOptions, grouped
+from paradecode.cli.options import (
+    Constraining,
+    Decoding,
+    Json,
+    Loading,
+    SamplingOptions,
+    argument,
+    grouped,
+    option,
+)
 from paradecode.cli.trace import ALTERNATIVES, check_page, write_page
 from paradecode.core.errors import InvalidInput
 
@@ -24,17 +31,11 @@ def generate(
     decoding: Decoding,
     sampling: SamplingOptions,
     constraining: Constraining,
-    prompt: Annotated[str | None, typer.Argument(help="What to answer; - reads stdin.")] = None,
-    raw: Annotated[bool, typer.Option(help="Continue the prompt; no chat template.")] = False,
-    show_forwards: Annotated[
-        bool, typer.Option(help="Colour tokens by forward, underline drafted ones.")
-    ] = False,
-    prompts: Annotated[
-        Path | None, typer.Option(help="JSONL of {id, group, turns, max_tokens}.")
-    ] = None,
-    trace: Annotated[
-        Path | None, typer.Option(help="Write a page that replays every forward.")
-    ] = None,
+    prompt: str | None = argument(None, "What to answer; - reads stdin."),
+    raw: bool = option(False, "Continue the prompt; no chat template."),
+    show_forwards: bool = option(False, "Colour tokens by forward, underline drafted ones."),
+    prompts: Path | None = option(None, "JSONL of {id, group, turns, max_tokens}."),
+    trace: Path | None = option(None, "Write a page that replays every forward."),
     as_json: Json = False,
 ) -> None:
     """Answer one prompt, or every conversation of a file."""

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
 
-import typer
 from rich.progress import Progress
 
 from paradecode.cli.console import err, out, print_json
-from paradecode.cli.options import Json, Loading, grouped
+from paradecode.cli.options import Json, Loading, grouped, option
 from paradecode.cli.progress import measure_forwards
 
 
 @grouped
 def info(
     loading: Loading,
-    calibrate: Annotated[
-        bool, typer.Option(help="Measure what a forward costs here, and remember it.")
-    ] = False,
+    calibrate: bool = option(False, "Measure what a forward costs here, and remember it."),
     as_json: Json = False,
 ) -> None:
     """This machine: versions, kernels, and the cost of a forward."""

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from paradecode.cli.console import err, out, print_json
-from paradecode.cli.options import Json
+from paradecode.cli.options import Json, grouped, option
 from paradecode.cli.progress import STOPPED, open_progress
 from paradecode.core.errors import InvalidInput
 
@@ -21,54 +21,43 @@ if TYPE_CHECKING:
     from paradecode.measure.tables import Column, Shown
 
 
+@grouped
 def load(
     endpoints: Annotated[
         list[str],
         typer.Option("--endpoint", "-e", help="NAME=URL; repeat to compare with the first."),
     ],
-    concurrency: Annotated[
-        list[int] | None,
-        typer.Option("--concurrency", "-c", help="Closed loop: so many clients; repeat for more."),
-    ] = None,
-    rates: Annotated[
-        list[float] | None,
-        typer.Option("--rate", help="Open loop: requests a second; repeat for more."),
-    ] = None,
-    arrivals: Annotated[
-        str, typer.Option(help="Of an open loop: poisson or constant.")
-    ] = "poisson",
-    requests: Annotated[int, typer.Option("--requests", "-n", help="In each round.")] = 32,
-    rounds: Annotated[int, typer.Option(help="Repetitions, endpoints in changing order.")] = 3,
-    warmup: Annotated[int, typer.Option(help="Requests before each that do not count.")] = 2,
-    prompts: Annotated[
-        Path | None, typer.Option(help=".jsonl, or a text with one on a line; default: built-in.")
-    ] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Upper bound on the prompts' own.")] = None,
-    model: Annotated[str | None, typer.Option(help="As the servers call it; default: first.")] = (
-        None
+    concurrency: list[int] | None = option(
+        None, "Closed loop: so many clients; repeat for more.", "--concurrency -c"
     ),
-    body: Annotated[
-        list[str] | None,
-        typer.Option(help="More fields of requests: JSON for all, NAME=JSON for one endpoint."),
-    ] = None,
-    api: Annotated[str, typer.Option(help="chat or completions.")] = "chat",
-    count: Annotated[
-        str, typer.Option(help="Who counts tokens: usage (each server), or one tokenizer for all.")
-    ] = "usage",
-    tokenizer: Annotated[
-        str | None, typer.Option(help="Model whose tokenizer counts; default: the default model.")
-    ] = None,
-    slo_ttft: Annotated[float | None, typer.Option(help="Seconds to the first token.")] = None,
-    slo_tpot: Annotated[float | None, typer.Option(help="Seconds per token after it.")] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds one request may take.")] = 300.0,
-    seed: Annotated[int, typer.Option(help="Of prompts, order and arrivals.")] = 0,
-    key: Annotated[
-        str | None,
-        typer.Option("--api-key", envvar="PARADECODE_API_KEY", help="Better set as a variable."),
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="JSON file; a picture goes beside it.")
-    ] = None,
+    rates: list[float] | None = option(
+        None, "Open loop: requests a second; repeat for more.", "--rate"
+    ),
+    arrivals: str = option("poisson", "Of an open loop: poisson or constant."),
+    requests: int = option(32, "In each round.", "--requests -n"),
+    rounds: int = option(3, "Repetitions, endpoints in changing order."),
+    warmup: int = option(2, "Requests before each that do not count."),
+    prompts: Path | None = option(None, ".jsonl, or a text with one on a line; default: built-in."),
+    max_tokens: int | None = option(None, "Upper bound on the prompts' own."),
+    model: str | None = option(None, "As the servers call it; default: first."),
+    body: list[str] | None = option(
+        None, "More fields of requests: JSON for all, NAME=JSON for one endpoint."
+    ),
+    api: str = option("chat", "chat or completions."),
+    count: str = option(
+        "usage", "Who counts tokens: usage (each server), or one tokenizer for all."
+    ),
+    tokenizer: str | None = option(
+        None, "Model whose tokenizer counts; default: the default model."
+    ),
+    slo_ttft: float | None = option(None, "Seconds to the first token."),
+    slo_tpot: float | None = option(None, "Seconds per token after it."),
+    timeout: float = option(300.0, "Seconds one request may take."),
+    seed: int = option(0, "Of prompts, order and arrivals."),
+    key: str | None = option(
+        None, "Better set as a variable.", "--api-key", envvar="PARADECODE_API_KEY"
+    ),
+    output: Path | None = option(None, "JSON file; a picture goes beside it.", "--output -o"),
     json: Json = False,
 ) -> None:
     """Load on OpenAI-compatible servers: TTFT, TPOT, throughput and goodput, with intervals.

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import re
 import textwrap
-from typing import Annotated
-
-import typer
 
 from paradecode.cli.console import print_json
-from paradecode.cli.options import Json
+from paradecode.cli.options import Json, argument, grouped, option
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.method import CanvasSettings
 from paradecode.methods.draft.method import DraftSettings
@@ -22,9 +19,10 @@ KINDS = {"budget": "budgets", "verifier": "verifiers", "blocks": "blocks", "cach
 LOOP = [entry.name for of in (DraftSettings, CanvasSettings) for entry in parameters_of(of)]
 
 
+@grouped
 def show_methods(
-    name: Annotated[str | None, typer.Argument(help="Show all about this method or part.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="Show all about every method.")] = False,
+    name: str | None = argument(None, "Show all about this method or part."),
+    every: bool = option(False, "Show all about every method.", "--all"),
     as_json: Json = False,
 ) -> None:
     """Every decoding method, with its guarantee; with a name, its paper and settings."""

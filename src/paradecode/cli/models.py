@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 from rich.progress import DownloadColumn, Progress
 from rich.table import Table
 
 from paradecode.cli.console import err, out, print_json
-from paradecode.cli.options import Json
+from paradecode.cli.options import Json, argument, grouped
 from paradecode.models.catalogue import list_models, pull
 
 models_app = typer.Typer(help="Models: list them, get them.", invoke_without_command=True)
@@ -46,8 +44,9 @@ def show_models(context: typer.Context, as_json: Json = False) -> None:
 
 
 @models_app.command(name="pull")
+@grouped
 def pull_model(
-    name: Annotated[str, typer.Argument(help="Name of the catalogue.")] = "default",
+    name: str = argument("default", "Name of the catalogue."),
 ) -> None:
     """Download a model of the catalogue and check its hash."""
     with Progress(*Progress.get_default_columns(), DownloadColumn(), console=err) as progress:

@@ -6,7 +6,8 @@ import functools
 import inspect
 import typing
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from copy import copy
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,11 +23,29 @@ if TYPE_CHECKING:
     from paradecode.llm import LLM
 
 LONGEST_FILE = 1 << 20
+TYPER = "typer"
+
+
+def option(default: Any, text: str, names: str = "", **settings: Any) -> Any:
+    """An option of a command or of a group: its default, its help, and its names if it has others.
+
+    Args:
+        settings: as of ``typer.Option``.
+    """
+    return field(
+        default=default, metadata={TYPER: typer.Option(*names.split(), help=text, **settings)}
+    )
+
+
+def argument(default: Any, text: str) -> Any:
+    """A positional argument that may be left out."""
+    return field(default=default, metadata={TYPER: typer.Argument(help=text)})
+
 
 ModelName = Annotated[
     str | None, typer.Option("--model", "-m", help="Name, .gguf file, folder, or hub name.")
 ]
-PerGroup = Annotated[int | None, typer.Option(min=1, help="Only so many prompts of each group.")]
+PerGroup = Annotated[int | None, typer.Option(help="Only so many prompts of each group.", min=1)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -35,22 +54,14 @@ class Loading:
     """Which model runs where."""
 
     model: ModelName = None
-    backend: Annotated[str, typer.Option(help="auto, native or torch.")] = "auto"
-    dtype: Annotated[str, typer.Option(help="Weights in the backend; auto follows the file.")] = (
-        "auto"
+    backend: str = option("auto", "auto, native or torch.")
+    dtype: str = option("auto", "Weights in the backend; auto follows the file.")
+    device: str = option("cpu", "cpu, cuda or cuda:N.")
+    threads: int | None = option(None, "CPU threads; default: what is allowed.")
+    ranks: int = option(
+        1, "Processes, one a GPU, that divide the model (torch).", "--ranks --tensor-parallel-size"
     )
-    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu"
-    threads: Annotated[int | None, typer.Option(help="CPU threads; default: what is allowed.")] = (
-        None
-    )
-    ranks: Annotated[
-        int,
-        typer.Option("--ranks", "--tensor-parallel-size",
-                     help="Processes, one a GPU, that divide the model (torch)."),
-    ] = 1  # fmt: skip
-    adapter: Annotated[
-        str | None, typer.Option(help="A file of `train adapt`, merged into the model.")
-    ] = None
+    adapter: str | None = option(None, "A file of `train adapt`, merged into the model.")
 
     def open(self, **settings: Any) -> LLM:
         from paradecode.llm import LLM
@@ -66,18 +77,12 @@ class Loading:
 class Decoding:
     """The method, and the second model that some methods need."""
 
-    decoder: Annotated[
-        str, typer.Option("--decoder", "-d", help="Method, e.g. 'prompt-lookup(max_ngram=3)'.")
-    ] = AUTO
-    speculative_config: Annotated[
-        str | None, typer.Option(help='The same as JSON: \'{"method": "prompt-lookup"}\'.')
-    ] = None
-    profile: Annotated[
-        Path | None, typer.Option(help="What `tune` wrote, in place of a method.")
-    ] = None
-    draft_model: Annotated[
-        str | None, typer.Option(help="The small model of methods that need one.")
-    ] = None
+    decoder: str = option(AUTO, "Method, e.g. 'prompt-lookup(max_ngram=3)'.", "--decoder -d")
+    speculative_config: str | None = option(
+        None, 'The same as JSON: \'{"method": "prompt-lookup"}\'.'
+    )
+    profile: Path | None = option(None, "What `tune` wrote, in place of a method.")
+    draft_model: str | None = option(None, "The small model of methods that need one.")
 
     def spec(self) -> Spec:
         """The method; ``auto`` is that of an autoregressive model."""
@@ -97,11 +102,11 @@ class Decoding:
 class SamplingOptions:
     """How tokens are chosen; a command gives its own defaults."""
 
-    max_tokens: Annotated[int, typer.Option(help="Most tokens to generate.")] = 256
-    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0
-    top_p: Annotated[float, typer.Option(help="Nucleus mass.")] = 1.0
-    top_k: Annotated[int, typer.Option(help="Keep the k best tokens; 0 keeps all.")] = 0
-    seed: Annotated[int | None, typer.Option(help="Makes sampling repeatable.")] = None
+    max_tokens: int = option(256, "Most tokens to generate.")
+    temperature: float = option(0.0, "0 is greedy.")
+    top_p: float = option(1.0, "Nucleus mass.")
+    top_k: int = option(0, "Keep the k best tokens; 0 keeps all.")
+    seed: int | None = option(None, "Makes sampling repeatable.")
 
     def params(self) -> dict[str, Any]:
         """Keywords of `LLM.generate`, checked before a model is loaded.
@@ -118,20 +123,13 @@ class SamplingOptions:
 class Constraining:
     """What the answer must be; at most one of them."""
 
-    json_schema: Annotated[
-        Path | None, typer.Option(help="The answer is JSON that this schema (a file) allows.")
-    ] = None
-    regex: Annotated[str | None, typer.Option(help="The answer matches this expression.")] = None
-    grammar: Annotated[
-        Path | None, typer.Option(help="The answer is in the language of this Lark grammar.")
-    ] = None
-    choice: Annotated[
-        list[str] | None, typer.Option(help="The answer is one of these texts; repeat the option.")
-    ] = None
-    python: Annotated[
-        list[Path] | None,
-        typer.Option(help="Attributes in the answer exist in these files; repeat the option."),
-    ] = None
+    json_schema: Path | None = option(None, "The answer is JSON that this schema (a file) allows.")
+    regex: str | None = option(None, "The answer matches this expression.")
+    grammar: Path | None = option(None, "The answer is in the language of this Lark grammar.")
+    choice: list[str] | None = option(None, "The answer is one of these texts; repeat the option.")
+    python: list[Path] | None = option(
+        None, "Attributes in the answer exist in these files; repeat the option."
+    )
 
     def constraint(self) -> dict[str, Any] | None:
         """The setting `constraint` of `LLM.generate`, or None.
@@ -174,32 +172,33 @@ def read_text(option: str, path: Path) -> str:
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace each parameter whose type is an option group by the options of the group.
+    """A command as typer takes it: without :func:`option`, and with a group's options as its own.
 
     A parameter's default, a group with other values, gives the options' defaults.
     """
     hints = typing.get_type_hints(command, include_extras=True)
     parameters: list[inspect.Parameter] = []
     groups: dict[str, tuple[Any, list[str]]] = {}
+
+    def add(name: str, kind: Any, default: Any) -> None:
+        if isinstance(default, Field):
+            kind, default = Annotated[kind, default.metadata[TYPER]], default.default
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        parameters.append(inspect.Parameter(name, keyword, default=default, annotation=kind))
+
     for parameter in inspect.signature(command).parameters.values():
-        kind = hints[parameter.name]
+        name, kind, given = parameter.name, hints[parameter.name], parameter.default
         if not is_dataclass(kind):
-            parameters.append(parameter.replace(annotation=kind))
+            add(name, kind, given)
             continue
         options = typing.get_type_hints(kind, include_extras=True)
-        given = None if parameter.default is inspect.Parameter.empty else parameter.default
-        groups[parameter.name] = kind, [field.name for field in fields(kind)]
-        for field in fields(kind):
-            default = field.default if given is None else getattr(given, field.name)
-            assert default is not MISSING, f"{kind} {field.name}: an option group has defaults"
-            parameters.append(
-                inspect.Parameter(
-                    field.name,
-                    inspect.Parameter.KEYWORD_ONLY,
-                    default=default,
-                    annotation=options[field.name],
-                )
-            )
+        groups[name] = kind, [each.name for each in fields(kind)]
+        for each in fields(kind):
+            own = copy(each)
+            if given is not inspect.Parameter.empty:
+                own.default = getattr(given, each.name)
+            assert own.default is not MISSING, f"{kind} {each.name}: options have defaults"
+            add(each.name, options[each.name], own if TYPER in each.metadata else own.default)
 
     @functools.wraps(command)
     def flat(**values: Any) -> None:
@@ -207,8 +206,6 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
             values[name] = kind(**{member: values.pop(member) for member in members})
         command(**values)
 
-    flat.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
-    )
+    flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     flat.__annotations__ = {p.name: p.annotation for p in parameters}
     return flat

@@ -9,7 +9,15 @@ import typer
 from rich.progress import Progress
 
 from paradecode.cli.console import err, out, print_json
-from paradecode.cli.options import Json, Loading, PerGroup, SamplingOptions, grouped
+from paradecode.cli.options import (
+    Json,
+    Loading,
+    PerGroup,
+    SamplingOptions,
+    argument,
+    grouped,
+    option,
+)
 from paradecode.cli.progress import STOPPED, measure_forwards
 from paradecode.core.errors import InvalidInput
 
@@ -25,14 +33,12 @@ def record(
     output: Annotated[Path, typer.Argument(help="The file to write.")],
     loading: Loading,
     sampling: SamplingOptions = SAMPLING,
-    prompts: Annotated[
-        Path | None, typer.Option(help="JSONL of {id, group, turns, max_tokens}; default: ours.")
-    ] = None,
+    prompts: Path | None = option(None, "JSONL of {id, group, turns, max_tokens}; default: ours."),
     per_group: PerGroup = None,
-    top: Annotated[int | None, typer.Option(help="Kept of each distribution.")] = None,
-    calibrate: Annotated[
-        bool, typer.Option(help="Measure what a forward costs first; else use what is remembered.")
-    ] = True,
+    top: int | None = option(None, "Kept of each distribution."),
+    calibrate: bool = option(
+        True, "Measure what a forward costs first; else use what is remembered."
+    ),
 ) -> None:
     """Decode a workload plainly and keep what the model said. Ctrl-C keeps what is finished."""
     from paradecode.core.sampling import SamplingParams
@@ -72,12 +78,12 @@ def record(
         raise typer.Exit(STOPPED)
 
 
+@grouped
 def run(
     recording: Annotated[Path, typer.Argument(help="What `replay record` wrote.")],
-    specs: Annotated[
-        list[str] | None,
-        typer.Argument(help="Methods, shown by group; default: all training-free."),
-    ] = None,
+    specs: list[str] | None = argument(
+        None, "Methods, shown by group; default: all training-free."
+    ),
     as_json: Json = False,
 ) -> None:
     """What methods would do on the recording: acceptance, forwards and predicted speed."""

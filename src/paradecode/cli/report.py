@@ -8,18 +8,18 @@ from typing import Annotated
 import typer
 
 from paradecode.cli.console import err, out
+from paradecode.cli.options import grouped, option
 
 
+@grouped
 def report(
     results: Annotated[
         list[Path], typer.Argument(help="JSON of `paradecode bench`, `make bench` and the like.")
     ],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="A .html, .md or .png file, or a folder.")
-    ] = Path("report.html"),
-    baseline: Annotated[
-        str | None, typer.Option(help="What speed-ups refer to; default: what the file says.")
-    ] = None,
+    output: Path = option(
+        Path("report.html"), "A .html, .md or .png file, or a folder.", "--output -o"
+    ),
+    baseline: str | None = option(None, "What speed-ups refer to; default: what the file says."),
 ) -> None:
     """One self-contained page of results: speed, quality, acceptance, batches, where time goes.
 

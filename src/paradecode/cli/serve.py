@@ -6,12 +6,12 @@ import asyncio
 import re
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from paradecode.cli.console import err, out
-from paradecode.cli.options import Decoding, grouped
+from paradecode.cli.options import Decoding, argument, grouped, option
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.registry import Spec, parse
 from paradecode.models.catalogue import DEFAULT
@@ -30,106 +30,86 @@ NEEDED = ("fastapi", "uvicorn", "prometheus_client", "llguidance")
 class Listening:
     """Where, and for whom. The names are those of ServerSettings."""
 
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1"
-    port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8000
-    keys: Annotated[
-        list[str] | None,
-        typer.Option("--api-key", help="A key that clients must give; repeat for more.",
-                     envvar="PARADECODE_API_KEY"),
-    ] = None  # fmt: skip
-    public: Annotated[
-        list[str] | None,
-        typer.Option(help="Needs no key: health, metrics, page or openapi; repeat for more."),
-    ] = None
-    force: Annotated[bool, typer.Option(help="Listen beyond this machine without a key.")] = False
-    connections: Annotated[int, typer.Option(help="Most connections at the same time.")] = 1024
-    outputs: Annotated[
-        int, typer.Option("--max-outputs", help="Most outputs of one request.")
-    ] = 64  # fmt: skip
-    request_seconds: Annotated[
-        float,
-        typer.Option("--request-timeout",
-                     help="Seconds after which a request ends with what it has."),
-    ] = 600.0  # fmt: skip
-    drain_seconds: Annotated[
-        float,
-        typer.Option("--drain-timeout", help="Seconds a stopping server waits for its requests."),
-    ] = 30.0
-    hang_seconds: Annotated[
-        float,
-        typer.Option("--hang-timeout", help="Seconds that a worker with work may say nothing."),
-    ] = 120.0
-    load_seconds: Annotated[
-        float, typer.Option("--load-timeout", help="Seconds that a worker may load its model.")
-    ] = 600.0
-    log_requests: Annotated[bool, typer.Option(help="A line for each request, no texts.")] = True
+    host: str = option("127.0.0.1", "Address to listen on.")
+    port: int = option(8000, "0 takes a free one.")
+    keys: list[str] | None = option(
+        None,
+        "A key that clients must give; repeat for more.",
+        "--api-key",
+        envvar="PARADECODE_API_KEY",
+    )
+    public: list[str] | None = option(
+        None, "Needs no key: health, metrics, page or openapi; repeat for more."
+    )
+    force: bool = option(False, "Listen beyond this machine without a key.")
+    connections: int = option(1024, "Most connections at the same time.")
+    outputs: int = option(64, "Most outputs of one request.", "--max-outputs")
+    request_seconds: float = option(
+        600.0, "Seconds after which a request ends with what it has.", "--request-timeout"
+    )
+    drain_seconds: float = option(
+        30.0, "Seconds a stopping server waits for its requests.", "--drain-timeout"
+    )
+    hang_seconds: float = option(
+        120.0, "Seconds that a worker with work may say nothing.", "--hang-timeout"
+    )
+    load_seconds: float = option(
+        600.0, "Seconds that a worker may load its model.", "--load-timeout"
+    )
+    log_requests: bool = option(True, "A line for each request, no texts.")
 
 
 @dataclass(frozen=True)
 class Working:
     """The workers of each model. Second names are those of vLLM, SGLang and llama.cpp."""
 
-    replicas: Annotated[
-        int, typer.Option("--replicas", "--data-parallel-size", help="Workers of each model.")
-    ] = 1
-    backend: Annotated[str, typer.Option(help="auto, native or torch.")] = "auto"
-    dtype: Annotated[str, typer.Option(help="Weights in the backend; auto follows the file.")] = (
-        "auto"
+    replicas: int = option(1, "Workers of each model.", "--replicas --data-parallel-size")
+    backend: str = option("auto", "auto, native or torch.")
+    dtype: str = option("auto", "Weights in the backend; auto follows the file.")
+    device: str = option("cpu", "cpu, cuda or cuda:N.")
+    threads: int | None = option(None, "CPU threads of each worker.", "--threads -t")
+    ranks: int = option(
+        1,
+        "Processes, one a GPU, that divide each worker's model (torch).",
+        "--ranks --tensor-parallel-size",
     )
-    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu"
-    threads: Annotated[
-        int | None, typer.Option("--threads", "-t", help="CPU threads of each worker.")
-    ] = None
-    ranks: Annotated[
-        int,
-        typer.Option("--ranks", "--tensor-parallel-size",
-                     help="Processes, one a GPU, that divide each worker's model (torch)."),
-    ] = 1  # fmt: skip
-    batch: Annotated[
-        int,
-        typer.Option("--batch", "--max-num-seqs", "--max-running-requests", "--parallel",
-                     help="Outputs decoded together by a worker."),
-    ] = 64  # fmt: skip
-    kv_tokens: Annotated[
-        int,
-        typer.Option("--kv-tokens", "--max-total-tokens", "--ctx-size", "-c",
-                     help="Tokens of K/V memory of a worker, all outputs together."),
-    ] = 32768  # fmt: skip
-    step_tokens: Annotated[
-        int,
-        typer.Option("--step-tokens", "--max-num-batched-tokens", "--chunked-prefill-size",
-                     help="Rows of a forward beyond which prompts are cut."),
-    ] = 512  # fmt: skip
-    prefix_cache: Annotated[
-        bool,
-        typer.Option("--prefix-cache/--no-prefix-cache",
-                     "--enable-prefix-caching/--no-enable-prefix-caching",
-                     help="Share the K/V of equal beginnings of prompts."),
-    ] = True  # fmt: skip
-    queue: Annotated[
-        int,
-        typer.Option("--queue", "--max-queued-requests",
-                     help="Outputs that may wait at a worker; more get a 429."),
-    ] = 256  # fmt: skip
-    max_tokens: Annotated[
-        int, typer.Option("--max-tokens", "-n", help="Of requests that do not say.")
-    ] = 1024
+    batch: int = option(
+        64,
+        "Outputs decoded together by a worker.",
+        "--batch --max-num-seqs --max-running-requests --parallel",
+    )
+    kv_tokens: int = option(
+        32768,
+        "Tokens of K/V memory of a worker, all outputs together.",
+        "--kv-tokens --max-total-tokens --ctx-size -c",
+    )
+    step_tokens: int = option(
+        512,
+        "Rows of a forward beyond which prompts are cut.",
+        "--step-tokens --max-num-batched-tokens --chunked-prefill-size",
+    )
+    prefix_cache: bool = option(
+        True,
+        "Share the K/V of equal beginnings of prompts.",
+        "--prefix-cache/--no-prefix-cache --enable-prefix-caching/--no-enable-prefix-caching",
+    )
+    queue: int = option(
+        256, "Outputs that may wait at a worker; more get a 429.", "--queue --max-queued-requests"
+    )
+    max_tokens: int = option(1024, "Of requests that do not say.", "--max-tokens -n")
 
 
 @dataclass(frozen=True)
 class Clustering:
     """Beyond one machine."""
 
-    ray: Annotated[
-        bool, typer.Option("--ray", help="Run as Ray Serve deployments, --replicas of them.")
-    ] = False
-    ray_address: Annotated[
-        str | None,
-        typer.Option(help="Deploy to a running cluster ('auto': this machine's) and return."),
-    ] = None
-    max_replicas: Annotated[
-        int | None, typer.Option(help="With --ray: start up to so many when there is much to do.")
-    ] = None
+    ray: bool = option(False, "Run as Ray Serve deployments, --replicas of them.", "--ray")
+    ray_address: str | None = option(
+        None, "Deploy to a running cluster ('auto': this machine's) and return."
+    )
+    max_replicas: int | None = option(
+        None, "With --ray: start up to so many when there is much to do."
+    )
 
 
 @grouped
@@ -138,21 +118,13 @@ def serve(
     working: Working,
     decoding: Decoding,
     clustering: Clustering,
-    models: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Models, each SOURCE or NAME=SOURCE; behind it ,decoder=SPEC,"
-            "draft_model=M,adapter=FILE,profile=FILE of its own."
-        ),
-    ] = None,
-    more: Annotated[
-        list[str] | None,
-        typer.Option("--model", "-m", "--model-path", help="The same; repeat for more."),
-    ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option("--served-model-name", "--alias", "-a", help="Name of a single model."),
-    ] = None,
+    models: list[str] | None = argument(
+        None,
+        "Models, each SOURCE or NAME=SOURCE; behind it ,decoder=SPEC,"
+        "draft_model=M,adapter=FILE,profile=FILE of its own.",
+    ),
+    more: list[str] | None = option(None, "The same; repeat for more.", "--model -m --model-path"),
+    name: str | None = option(None, "Name of a single model.", "--served-model-name --alias -a"),
 ) -> None:
     """Serve models over HTTP, as OpenAI's API. Ctrl-C finishes what was accepted, then stops."""
     missing = [package for package in NEEDED if find_spec(package) is None]

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from paradecode.cli.console import out, print_json
-from paradecode.cli.options import Decoding, Json, Loading, SamplingOptions, grouped
+from paradecode.cli.options import (
+    Decoding,
+    Json,
+    Loading,
+    SamplingOptions,
+    grouped,
+    option,
+)
 from paradecode.core.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -24,11 +31,9 @@ def trace(
     decoding: Decoding,
     sampling: SamplingOptions,
     prompt: Annotated[str, typer.Argument(help="What to answer.")],
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The page to write. [trace.html]")
-    ] = None,
-    terminal: Annotated[bool, typer.Option("--terminal", help="Print it, coloured.")] = False,
-    raw: Annotated[bool, typer.Option(help="Continue the prompt; no chat template.")] = False,
+    output: Path | None = option(None, "The page to write. [trace.html]", "--output -o"),
+    terminal: bool = option(False, "Print it, coloured.", "--terminal"),
+    raw: bool = option(False, "Continue the prompt; no chat template."),
     as_json: Json = False,
 ) -> None:
     """Answer a prompt and write a page that replays every forward."""

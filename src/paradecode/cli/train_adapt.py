@@ -6,13 +6,12 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
 from rich.table import Table
 
 from paradecode.cli.console import out
-from paradecode.cli.options import grouped
+from paradecode.cli.options import grouped, option
 from paradecode.cli.train_steps import RunFolder, device_of, until_stopped, watched
 from paradecode.core.errors import InvalidInput
 
@@ -29,36 +28,26 @@ FEWEST = 8
 class Material:
     """What is learnt from."""
 
-    texts: Annotated[
-        Path | None, typer.Option(help="JSONL of {prompt, answer}; default: the model's own.")
-    ] = None
-    own: Annotated[
-        int, typer.Option(help="Conversations that the model makes up.", min=FEWEST, max=10**7)
-    ] = 100_000
-    max_tokens: Annotated[int, typer.Option(help="Most tokens of an own answer.", min=1)] = 256
-    length: Annotated[
-        int, typer.Option(help="Most tokens of a text with its prompt.", min=2, max=1 << 16)
-    ] = 512
-    held_out: Annotated[int, typer.Option(help="Texts kept for the figures.", min=1)] = 256
+    texts: Path | None = option(None, "JSONL of {prompt, answer}; default: the model's own.")
+    own: int = option(100_000, "Conversations that the model makes up.", min=FEWEST, max=10**7)
+    max_tokens: int = option(256, "Most tokens of an own answer.", min=1)
+    length: int = option(512, "Most tokens of a text with its prompt.", min=2, max=1 << 16)
+    held_out: int = option(256, "Texts kept for the figures.", min=1)
 
 
 @dataclass(frozen=True)
 class AdaptOptions:
     """How it is learnt."""
 
-    rank: Annotated[int, typer.Option(help="Of LoRA.", min=1, max=1024)] = 32
-    block: Annotated[
-        int, typer.Option(help="Positions of a block, a power of 2.", min=1, max=4096)
-    ] = 16
-    shift: Annotated[bool, typer.Option(help="Logits stay about the next position.")] = True
-    steps: Annotated[int, typer.Option(help="Optimiser steps.", min=1, max=10**6)] = 6000
-    batch: Annotated[int, typer.Option(help="Texts a step.", min=1, max=4096)] = 64
-    together: Annotated[int, typer.Option(help="Texts a forward: memory.", min=1, max=4096)] = 8
-    rate: Annotated[float, typer.Option(help="AdaptOptions rate.", min=1e-8, max=0.1)] = 2e-4
-    distil: Annotated[
-        float, typer.Option(help="Weight of the divergence from the model.", min=0, max=100)
-    ] = 0.0
-    seed: Annotated[int, typer.Option(help="Of texts, adapter, masks.", min=0, max=2**31)] = 0
+    rank: int = option(32, "Of LoRA.", min=1, max=1024)
+    block: int = option(16, "Positions of a block, a power of 2.", min=1, max=4096)
+    shift: bool = option(True, "Logits stay about the next position.")
+    steps: int = option(6000, "Optimiser steps.", min=1, max=10**6)
+    batch: int = option(64, "Texts a step.", min=1, max=4096)
+    together: int = option(8, "Texts a forward: memory.", min=1, max=4096)
+    rate: float = option(2e-4, "AdaptOptions rate.", min=1e-8, max=0.1)
+    distil: float = option(0.0, "Weight of the divergence from the model.", min=0, max=100)
+    seed: int = option(0, "Of texts, adapter, masks.", min=0, max=2**31)
 
 
 @grouped
@@ -66,12 +55,10 @@ def adapt(
     output: RunFolder,
     material: Material,
     learning: AdaptOptions,
-    model: Annotated[
-        str | None, typer.Option("--model", "-m", help="Name, .gguf file, folder, or hub name.")
-    ] = None,
-    draws: Annotated[int, typer.Option(help="Masks of a held-out block.", min=1, max=256)] = 8,
-    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
-    threads: Annotated[int | None, typer.Option(help="CPU threads.", min=1, max=256)] = None,
+    model: str | None = option(None, "Name, .gguf file, folder, or hub name.", "--model -m"),
+    draws: int = option(8, "Masks of a held-out block.", min=1, max=256),
+    device: str = option("cpu", "cpu, cuda or cuda:N."),
+    threads: int | None = option(None, "CPU threads.", min=1, max=256),
 ) -> None:
     """A LoRA that makes a block diffusion model of an autoregressive one. Ctrl-C saves and leaves.
 

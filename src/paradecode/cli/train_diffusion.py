@@ -6,13 +6,12 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
 from rich.table import Table
 
 from paradecode.cli.console import err, out
-from paradecode.cli.options import grouped
+from paradecode.cli.options import grouped, option
 from paradecode.cli.train_steps import RunFolder, device_of, until_stopped
 
 if TYPE_CHECKING:
@@ -23,17 +22,14 @@ if TYPE_CHECKING:
 class RunOptions:
     """How long is trained, where, and how it is watched."""
 
-    steps: Annotated[int, typer.Option(help="Optimiser steps in all.", min=1, max=10**6)] = 6000
-    seed: Annotated[int, typer.Option(help="Of weights and rows.", min=0, max=2**32 - 1)] = 0
-    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu"
-    threads: Annotated[
-        int | None, typer.Option(help="CPU threads; default: what is allowed.", min=1, max=256)
-    ] = None
-    every: Annotated[int, typer.Option(help="Steps between evaluations.", min=1)] = 500
-    instances: Annotated[
-        int,
-        typer.Option(help="Held-out instances a task in the last evaluation.", min=1, max=1000),
-    ] = 200
+    steps: int = option(6000, "Optimiser steps in all.", min=1, max=10**6)
+    seed: int = option(0, "Of weights and rows.", min=0, max=2**32 - 1)
+    device: str = option("cpu", "cpu, cuda or cuda:N.")
+    threads: int | None = option(None, "CPU threads; default: what is allowed.", min=1, max=256)
+    every: int = option(500, "Steps between evaluations.", min=1)
+    instances: int = option(
+        200, "Held-out instances a task in the last evaluation.", min=1, max=1000
+    )
 
 
 @grouped

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from paradecode.cli.console import out
-from paradecode.cli.options import Loading, grouped
+from paradecode.cli.options import Loading, argument, grouped, option
 from paradecode.cli.train_steps import Output, watched, writable
 from paradecode.core.errors import InvalidInput
 
@@ -17,15 +14,12 @@ from paradecode.core.errors import InvalidInput
 def ngram_table(
     output: Output,
     loading: Loading,
-    texts: Annotated[
-        list[Path] | None,
-        typer.Argument(help="UTF-8 texts, one document each; default: the model's own."),
-    ] = None,
-    own: Annotated[
-        int, typer.Option(help="Answers that the model makes up.", min=10, max=1_000_000)
-    ] = 2000,
-    max_tokens: Annotated[int, typer.Option(help="Most tokens of each of them.", min=1)] = 192,
-    seed: Annotated[int, typer.Option(help="Of what it makes up.", min=0)] = 0,
+    texts: list[Path] | None = argument(
+        None, "UTF-8 texts, one document each; default: the model's own."
+    ),
+    own: int = option(2000, "Answers that the model makes up.", min=10, max=1_000_000),
+    max_tokens: int = option(192, "Most tokens of each of them.", min=1),
+    seed: int = option(0, "Of what it makes up.", min=0),
 ) -> None:
     """What most often follows an n-gram. For `prompt-lookup(table=FILE)`; changes no output."""
     writable("OUTPUT", output)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from paradecode.cli.console import out
-from paradecode.cli.options import Loading, grouped
+from paradecode.cli.options import Loading, grouped, option
 from paradecode.cli.train_steps import Output, watched, writable
 
 
@@ -16,11 +13,9 @@ from paradecode.cli.train_steps import Output, watched, writable
 def priors(
     output: Output,
     loading: Loading,
-    prompts: Annotated[
-        Path | None, typer.Option(help="JSONL of {id, group, turns}; default: the package's.")
-    ] = None,
-    limit: Annotated[int, typer.Option(help="Only so many conversations; 0: all.", min=0)] = 0,
-    max_tokens: Annotated[int, typer.Option(help="Most tokens of an answer.", min=1)] = 128,
+    prompts: Path | None = option(None, "JSONL of {id, group, turns}; default: the package's."),
+    limit: int = option(0, "Only so many conversations; 0: all.", min=0),
+    max_tokens: int = option(128, "Most tokens of an answer.", min=1),
 ) -> None:
     """What drafters without a model start from, measured on this one; changes no output."""
     writable("OUTPUT", output)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import torch
 
     from paradecode.training.running import Training
+    from paradecode.training.samples import Samples as LoggedSamples
 
 Output = Annotated[Path, typer.Argument(help="The file to write.")]
 Samples = Annotated[
@@ -29,6 +30,7 @@ RunFolder = Annotated[Path, typer.Argument(help="Folder; a run that was stopped 
 Tick = Callable[[int, int], None]
 """Called with what is done and what there is to do."""
 T = TypeVar("T")
+S = TypeVar("S", bound="LoggedSamples")
 
 
 class TrainedFile(Protocol):
@@ -126,18 +128,14 @@ def watched(title: str, work: Callable[[Tick], T]) -> T:
 
 
 def logged(
-    path: Path | None,
-    digest: str,
-    load: Callable[[Path, str], T],
-    save: Callable[[Path, T, str], None],
-    record: Callable[[Tick], T],
-) -> T:
-    """The samples of a file, or those of a run, which the file then gets."""
+    kind: type[S], path: Path | None, digest: str, record: Callable[[Tick], S], **known: Any
+) -> S:
+    """The samples of a file, of which so much is known, or those of a run, kept in that file."""
     if path is not None and path.exists():
-        return load(path, digest)
+        return kind.load(path, digest, **known)
     made = watched("decoding", record)
     if path is not None:
-        save(path, made, digest)
+        made.save(path, digest)
     return made
 
 

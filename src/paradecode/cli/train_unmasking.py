@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from paradecode.cli.options import Json, Loading, grouped
+from paradecode.cli.options import Json, Loading, grouped, option
 from paradecode.cli.train_steps import Output, Samples, logged, ready, tell, trained, watched
 from paradecode.core.errors import InvalidInput
 
@@ -30,12 +30,10 @@ Batch = Annotated[int, typer.Option(help="Texts a step.", min=1, max=4096)]
 class Texts:
     """What is decoded to learn from."""
 
-    prompts: Annotated[
-        Path | None, typer.Option(help="JSONL of {id, group, turns}; default: parallel tasks.")
-    ] = None
-    limit: Annotated[int, typer.Option(help="So many prompts; 0: 40 a task, or all.", min=0)] = 0
-    max_tokens: Annotated[int, typer.Option(help="Masks behind a prompt.", min=1)] = 64
-    seed: Annotated[int, typer.Option(help="Of prompts, split and weights.", min=0)] = 0
+    prompts: Path | None = option(None, "JSONL of {id, group, turns}; default: parallel tasks.")
+    limit: int = option(0, "So many prompts; 0: 40 a task, or all.", min=0)
+    max_tokens: int = option(64, "Masks behind a prompt.", min=1)
+    seed: int = option(0, "Of prompts, split and weights.", min=0)
     samples: Samples = None
 
     def workload(self) -> CanvasWorkload:
@@ -50,7 +48,7 @@ class Texts:
 class Tuning:
     """How all weights of a model are trained."""
 
-    rate: Annotated[float, typer.Option(help="Learning rate.", min=1e-8, max=0.1)] = 1e-4
+    rate: float = option(1e-4, "Learning rate.", min=1e-8, max=0.1)
     steps: OptimiserSteps = 400
     batch: Batch = 16
 
@@ -65,23 +63,19 @@ def unmask_filter(
     loading: Loading = TINY,
     texts: Texts = DEFAULT,
     block: Block = 32,
-    epochs: Annotated[int, typer.Option(help="Passes over the samples.", min=1)] = 4000,
+    epochs: int = option(4000, "Passes over the samples.", min=1),
     as_json: Json = False,
 ) -> None:
     """Learn2PD's filter: is a proposal final? For `learn2pd(filter=FILE)`."""
     ready(output, texts.samples)
     from paradecode.training.unmasking.filter_fit import FilterSettings, fit_filter
-    from paradecode.training.unmasking.filter_samples import (
-        load_filter_samples,
-        record_filter_samples,
-        save_filter_samples,
-    )
+    from paradecode.training.unmasking.filter_samples import FilterSamples, record_filter_samples
 
-    workload, load = texts.workload(), partial(load_filter_samples, block=block)
+    workload = texts.workload()
     with loading.open() as llm:
         samples = logged(
-            texts.samples, workload.digest(llm, "filter", block), load, save_filter_samples,
-            partial(record_filter_samples, llm, workload, block),
+            FilterSamples, texts.samples, workload.digest(llm, "filter", block),
+            partial(record_filter_samples, llm, workload, block), B=block,
         )  # fmt: skip
     fit = partial(fit_filter, samples, FilterSettings(epochs, seed=texts.seed))
     trained(output, f"learn2pd(filter='{output}')", fit, as_json)
@@ -93,8 +87,8 @@ def joint_sampler(
     loading: Loading = TINY,
     texts: Texts = DEFAULT,
     block: Block = 32,
-    width: Annotated[int, typer.Option(help="Of the layer; 0: the model's, to 256.", min=0)] = 0,
-    depth: Annotated[int, typer.Option(help="Most tokens it is told.", min=1, max=16)] = 3,
+    width: int = option(0, "Of the layer; 0: the model's, to 256.", min=0),
+    depth: int = option(3, "Most tokens it is told.", min=1, max=16),
     steps: OptimiserSteps = 600,
     batch: Batch = 16,
     as_json: Json = False,
@@ -116,12 +110,8 @@ def refine(
     loading: Loading = TINY,
     texts: Texts = DEFAULT,
     block: Block = 32,
-    corrupted: Annotated[
-        float, typer.Option(help="Visible tokens that are made wrong.", min=0.001, max=0.9)
-    ] = 0.05,
-    own: Annotated[
-        float, typer.Option(help="Of these, the model's own mistakes.", min=0, max=1)
-    ] = 0.5,
+    corrupted: float = option(0.05, "Visible tokens that are made wrong.", min=0.001, max=0.9),
+    own: float = option(0.5, "Of these, the model's own mistakes.", min=0, max=1),
     tuning: Tuning = WHOLE,
     as_json: Json = False,
 ) -> None:
@@ -146,7 +136,7 @@ def r2(
     loading: Loading = TINY,
     texts: Texts = DEFAULT,
     block: Block = 32,
-    draws: Annotated[int, typer.Option(help="Texts a prompt to choose from.", min=1, max=64)] = 4,
+    draws: int = option(4, "Texts a prompt to choose from.", min=1, max=64),
     tuning: Tuning = FEWER_TEXTS,
     as_json: Json = False,
 ) -> None:
@@ -189,16 +179,15 @@ def _model_and_texts(
 
     from paradecode.models.catalogue import open_model
     from paradecode.training.unmasking.batched import BatchedModel
-    from paradecode.training.unmasking.trajectories import load_trajectories, save_trajectories
+    from paradecode.training.unmasking.trajectories import Trajectories
 
     workload = texts.workload()
     checkpoint = open_model(loading.model)
     check(checkpoint)
     with loading.open() as llm:
-        load = partial(load_trajectories, vocab_size=llm.config.vocab_size)
         made = logged(
-            texts.samples, workload.digest(llm, named, *facts), load, save_trajectories,
-            partial(record, llm, workload, *facts),
+            Trajectories, texts.samples, workload.digest(llm, named, *facts),
+            partial(record, llm, workload, *facts), vocab_size=llm.config.vocab_size,
         )  # fmt: skip
     if loading.threads is not None:
         torch.set_num_threads(loading.threads)

@@ -6,33 +6,26 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.progress import Progress
 from rich.table import Table
 
 from paradecode.cli.console import err, out
-from paradecode.cli.options import Loading, PerGroup, grouped
+from paradecode.cli.options import Loading, PerGroup, argument, grouped, option
 from paradecode.cli.progress import measure_forwards
 
 
 @grouped
 def tune(
     loading: Loading,
-    output: Annotated[Path, typer.Argument(help="The profile to write.")] = Path("profile.json"),
-    workload: Annotated[
-        Path | None, typer.Option(help="JSONL of {id, group, turns, max_tokens}; default: ours.")
-    ] = None,
+    output: Path = argument(Path("profile.json"), "The profile to write."),
+    workload: Path | None = option(None, "JSONL of {id, group, turns, max_tokens}; default: ours."),
     per_group: PerGroup = None,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of an answer.")] = 192,
-    seed: Annotated[int, typer.Option(help="Which prompts are held out.")] = 0,
-    table: Annotated[
-        list[Path] | None, typer.Option(help="An n-gram table to try: `train ngram-table`.")
-    ] = None,
-    costs: Annotated[
-        Path | None, typer.Option(help="A profile whose search is to be repeated exactly.")
-    ] = None,
+    max_tokens: int = option(192, "Most tokens of an answer.", min=1),
+    seed: int = option(0, "Which prompts are held out."),
+    table: list[Path] | None = option(None, "An n-gram table to try: `train ngram-table`."),
+    costs: Path | None = option(None, "A profile whose search is to be repeated exactly."),
 ) -> None:
     """Search methods, fusions and settings by replay; confirm the best on held-out prompts."""
     from paradecode.engine.engine import Limits

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 from rich.progress import Progress
 
 from paradecode.cli.console import err, out, print_json
-from paradecode.cli.options import Decoding, Json, Loading, grouped
+from paradecode.cli.options import Decoding, Json, Loading, grouped, option
 from paradecode.cli.progress import STOPPED
 
 
@@ -17,18 +16,14 @@ from paradecode.cli.progress import STOPPED
 def verify(
     loading: Loading,
     decoding: Decoding,
-    prompts: Annotated[
-        Path | None, typer.Option(help="JSONL of {id, group, turns}; default: the package's.")
-    ] = None,
-    count: Annotated[int | None, typer.Option(help="How many of the prompts.")] = None,
-    max_tokens: Annotated[int, typer.Option(help="Tokens of each output compared.")] = 64,
-    temperature: Annotated[float, typer.Option(help="Of the sampled half; 0: none.")] = 0.8,
-    seed: Annotated[int, typer.Option(help="Another seed, another sample.")] = 0,
-    samples: Annotated[int, typer.Option(help="Requests at each place of the law.")] = 1000,
-    keep_going: Annotated[bool, typer.Option(help="Do not stop at the first difference.")] = False,
-    allow_near_ties: Annotated[
-        bool, typer.Option(help="Let differences pass that rounding explains.")
-    ] = False,
+    prompts: Path | None = option(None, "JSONL of {id, group, turns}; default: the package's."),
+    count: int | None = option(None, "How many of the prompts."),
+    max_tokens: int = option(64, "Tokens of each output compared."),
+    temperature: float = option(0.8, "Of the sampled half; 0: none."),
+    seed: int = option(0, "Another seed, another sample."),
+    samples: int = option(1000, "Requests at each place of the law."),
+    keep_going: bool = option(False, "Do not stop at the first difference."),
+    allow_near_ties: bool = option(False, "Let differences pass that rounding explains."),
     as_json: Json = False,
 ) -> None:
     """Certify that a decoder keeps its promise with this model on this machine.

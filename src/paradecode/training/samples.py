@@ -3,42 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeVar, cast
 
 from paradecode.core.errors import InvalidInput
-from paradecode.core.network import Array
-from paradecode.core.tensor_file import Facts, tensor_format
+from paradecode.core.tensor_file import tensor_format
 from paradecode.methods.trained import check_shapes
 from paradecode.models.tensor_file import MOST_BYTES
 
 FIELD = "--samples"
 MOST_NUMBERS = MOST_BYTES // 8
 """Float32 numbers of all inputs together: half of what a file may hold."""
+Own = TypeVar("Own", bound="Samples")
 
 
-def save_samples(
-    path: Path, kind: str, digest: str, tensors: Mapping[str, Any], **facts: Any
-) -> None:
-    """Keep samples, with ``facts`` that loading asks for or returns."""
-    tensor_format().save(path, kind, {**facts, "workload": digest}, tensors)
+class Samples:
+    """What a workload gave: a dataclass of float32 arrays and of facts about them.
 
-
-def load_samples(
-    path: Path, kind: str, digest: str, **facts: Any
-) -> tuple[Facts, dict[str, Array]]:
-    """The facts and tensors of samples of the same workload and with these facts.
-
-    Raises:
-        InvalidInput: for a damaged file, or samples of another workload.
+    Attributes:
+        kind: of the file.
+        axes: name of each array -> a letter for each axis; equal letters are equal sizes. The
+            other fields are facts.
     """
-    found, tensors = tensor_format().load(str(path), kind, FIELD)
-    wanted = {**facts, "workload": digest}
-    if {name: found.get(name) for name in wanted} != wanted:
-        raise InvalidInput(FIELD, str(path), "it is of another workload: name a new file")
-    return found, tensors
 
+    kind: ClassVar[str]
+    axes: ClassVar[Mapping[str, str]]
 
-def expect(path: Path, tensors: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Raise InvalidInput unless a file has exactly these tensors."""
-    check_shapes(FIELD, str(path), tensors, shapes)
+    def save(self, path: Path, digest: str) -> None:
+        """Write the samples; ``digest`` names the workload."""
+        facts = {name: getattr(self, name) for name in self.facts()}
+        tensors = {name: getattr(self, name) for name in self.axes}
+        tensor_format().save(path, self.kind, {**facts, "workload": digest}, tensors)
+
+    @classmethod
+    def load(cls: type[Own], path: Path, digest: str, **known: Any) -> Own:
+        """The samples of the same workload.
+
+        Args:
+            known: facts and sizes of axes that the file must have.
+
+        Raises:
+            InvalidInput: for a damaged file, or samples of another workload.
+        """
+        found, tensors = tensor_format().load(str(path), cls.kind, FIELD)
+        letters = {letter for axes in cls.axes.values() for letter in axes}
+        wanted = {name: value for name, value in known.items() if name not in letters}
+        wanted["workload"] = digest
+        if {name: found.get(name) for name in wanted} != wanted:
+            raise InvalidInput(FIELD, str(path), "it is of another workload: name a new file")
+        sizes = {name: size for name, size in known.items() if name in letters}
+        for name, axes in cls.axes.items():
+            if name in tensors:
+                for letter, size in zip(axes, tensors[name].shape):
+                    sizes.setdefault(letter, size)
+        shapes = {name: tuple(sizes.get(a, 0) for a in axes) for name, axes in cls.axes.items()}
+        check_shapes(FIELD, str(path), tensors, shapes)
+        return cls(**{name: found.get(name) for name in cls.facts()}, **tensors)
+
+    @classmethod
+    def facts(cls) -> list[str]:
+        """Names of the fields that are no arrays."""
+        return [field.name for field in fields(cast(Any, cls)) if field.name not in cls.axes]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from paradecode.training.decoding import Progress
+from paradecode.training.fitting import fit
 
 PATIENCE = 5
 """Epochs without a better validation loss after which a training ends."""
@@ -51,23 +53,18 @@ def least_loss(
         train, validation: which samples, bool [N] each.
         generator: of the order.
     """
-    optimizer = torch.optim.AdamW(parameters, settings.rate, weight_decay=settings.decay)
     rows, checked = (torch.from_numpy(np.flatnonzero(part)) for part in (train, validation))
-    steps = settings.epochs * -(-len(rows) // settings.batch)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    found, best, kept = 0, np.inf, [tensor.detach().clone() for tensor in parameters]
-    for epoch in range(settings.epochs):
-        order = rows[torch.randperm(len(rows), generator=generator)]
-        for batch in order.split(settings.batch):
-            optimizer.zero_grad()
-            loss(batch, True).backward()
-            optimizer.step()
-            schedule.step()
-        with torch.no_grad():
-            now = float(loss(checked, False))
-        if now < best:
-            found, best, kept = epoch, now, [tensor.detach().clone() for tensor in parameters]
-        progress(epoch + 1, settings.epochs)
-        if epoch - found >= PATIENCE:
-            break
-    return kept
+    passes = -(-len(rows) // settings.batch)
+    steps = settings.epochs * passes
+
+    def batches() -> Iterator[Tensor]:
+        while True:
+            yield from rows[torch.randperm(len(rows), generator=generator)].split(settings.batch)
+
+    drawn = batches()
+    optimizer = torch.optim.AdamW(parameters, settings.rate, weight_decay=settings.decay)
+    return fit(
+        CosineAnnealingLR(optimizer, steps), lambda: loss(next(drawn), True), steps, progress,
+        looks=range(passes, steps + 1, passes), patience=PATIENCE,
+        validate=lambda: float(loss(checked, False)),
+    )  # fmt: skip

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,16 +29,13 @@ from paradecode.methods.draft.budgets.states import DraftRows
 from paradecode.methods.registry import Spec
 from paradecode.training.acceptance.workload import draft_size, drafting, play
 from paradecode.training.decoding import Progress
-from paradecode.training.samples import MOST_NUMBERS, expect, load_samples, save_samples
-
-KIND = "acceptance samples 1"
-TENSORS = ("inputs", "accepted", "probability", "prompt")
+from paradecode.training.samples import MOST_NUMBERS, Samples
 
 Array = NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
-class HeadSamples:
+class HeadSamples(Samples):
     """N judged draft tokens, in the order they were judged.
 
     Attributes:
@@ -49,6 +46,9 @@ class HeadSamples:
             its estimate).
         prompt: float32 [N], number of the conversation it comes from.
     """
+
+    kind: ClassVar = "acceptance samples 1"
+    axes: ClassVar = {"inputs": "NH", "accepted": "N", "probability": "N", "prompt": "N"}
 
     reads: str
     inputs: Array
@@ -131,17 +131,3 @@ def record_head_samples(
     inputs, *columns = zip(*rows, strict=True) if rows else ((),) * 4
     accepted, probability, prompt = (np.array(column, np.float32) for column in columns)
     return HeadSamples(reads, np.array(inputs, np.float32), accepted, probability, prompt)
-
-
-def save_head_samples(path: Path, samples: HeadSamples, digest: str) -> None:
-    """Keep samples under the digest of the workload they come from."""
-    tensors = {name: getattr(samples, name) for name in TENSORS}
-    save_samples(path, KIND, digest, tensors, reads=samples.reads)
-
-
-def load_head_samples(path: Path, digest: str) -> HeadSamples:
-    """Samples of the same workload; raises InvalidInput for others, or a damaged file."""
-    facts, tensors = load_samples(path, KIND, digest)
-    inputs = tensors.get("inputs", np.empty((0, 0))).shape[-2:]
-    expect(path, tensors, {**dict.fromkeys(TENSORS, inputs[:1]), "inputs": inputs})
-    return HeadSamples(str(facts.get("reads")), **tensors)

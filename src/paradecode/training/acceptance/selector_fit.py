@@ -85,14 +85,13 @@ def fit_selector(
         raise InvalidInput("samples", f"{len(samples)} positions", fix)
     speeds = samples.tokens[train].sum(axis=0) / samples.seconds
     base = int(np.argmax(speeds))
-    situation = samples.situation
-    p, q = situation.p_before.shape[1], situation.q_now.shape[1]
+    p, q = samples.p_before.shape[1], samples.q_now.shape[1]
     facts = {"count": samples.count, "scalars": [*SCALARS], "p_before": p, "q_now": q}
-    weights = _start(facts, situation.scalars[train], settings.seed)
+    weights = _start(facts, samples.scalars[train], settings.seed)
     steps = TreeSelector.steps(facts)
     trained = [name for name in weights if name not in ("mean", "scale")]
     parameters = [weights[name].requires_grad_() for name in trained]
-    data = {name: torch.from_numpy(values) for name, values in vars(situation).items()}
+    data = {name: torch.from_numpy(values) for name, values in samples.situation.items()}
     tokens, seconds = torch.from_numpy(samples.tokens), torch.from_numpy(samples.seconds)
 
     def loss(rows: torch.Tensor, training: bool) -> torch.Tensor:
@@ -159,7 +158,7 @@ def _report(
     rate = {width: float(rate.get(width, max(rate.values()))) for width in range(1, 5)}
     promised = [1 + action.tokens(rate[1], rate[action.branches]) for action in options]
     formula = 1 + int(np.argmax((np.array(promised) / seconds)[1:]))  # It always drafts.
-    seen = {name: values[held] for name, values in vars(samples.situation).items()}
+    seen = {name: values[held] for name, values in samples.situation.items()}
     scores = run_networks(selector.network, [seen], torch.device("cpu"))[0]
     best = options[base]
     return SelectorReport(

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,9 +33,8 @@ from paradecode.methods.registry import Spec
 from paradecode.training.acceptance.selector_labels import seconds_of, tokens_of
 from paradecode.training.acceptance.workload import draft_size, drafting, play
 from paradecode.training.decoding import Progress
-from paradecode.training.samples import MOST_NUMBERS, expect, load_samples, save_samples
+from paradecode.training.samples import MOST_NUMBERS, Samples
 
-KIND = "selector samples 1"
 MISSED = BRANCHES
 """Rank of a token that is not among the draft's best ``BRANCHES``."""
 SITUATION = (*STATES, "scalars")
@@ -43,12 +43,11 @@ Array = NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
-class SelectorSamples:
+class SelectorSamples(Situation, Samples):
     """N positions of T texts, in order, each with what was known there.
 
     Attributes:
         count: most nodes of the actions.
-        situation: of N positions.
         tokens: float32 [N, A], tokens of a step that took each of ``choices(count)`` there, the
             verification's own token included.
         seconds: float32 [A], what each action takes on this machine, the draft's first forward and
@@ -56,14 +55,27 @@ class SelectorSamples:
         prompt: float32 [N], number of the conversation.
     """
 
+    kind: ClassVar = "selector samples 1"
+    axes: ClassVar = {
+        "p_before": "NP", "q_before": "NQ", "q_now": "NQ", "scalars": "NS", "tokens": "NA",
+        "seconds": "A", "prompt": "N",
+    }  # fmt: skip
+
     count: int
-    situation: Situation
     tokens: Array
     seconds: Array
     prompt: Array
 
-    def __len__(self) -> int:
-        return len(self.tokens)
+    @property
+    def situation(self) -> dict[str, Array]:
+        """The inputs of the selector's network."""
+        return {name: getattr(self, name) for name in SITUATION}
+
+    @classmethod
+    def load(cls, path: Path, digest: str, **known: Any) -> SelectorSamples:
+        """The samples of the same workload and ``count``."""
+        sizes = {"A": len(choices(known["count"])), "S": len(SCALARS)}
+        return super().load(path, digest, **known, **sizes)
 
 
 @dataclass
@@ -155,27 +167,9 @@ def record_selector_samples(
                 prompt.append(float(names[item.prompt]))
     if timed is None or not situations:
         raise InvalidInput("samples", 0, "give more prompts or tokens: no position was recorded")
-    joined = [np.concatenate([getattr(s, n) for s in situations]) for n in SITUATION]
+    joined = {n: np.concatenate([getattr(s, n) for s in situations]) for n in SITUATION}
     seconds = np.array([seconds_of(each, timed.draft, timed.verify) for each in options])
     return SelectorSamples(
-        count, Situation(*joined), np.array(tokens, np.float32), seconds.astype(np.float32),
-        np.array(prompt, np.float32),
+        **joined, count=count, tokens=np.array(tokens, np.float32),
+        seconds=seconds.astype(np.float32), prompt=np.array(prompt, np.float32),
     )  # fmt: skip
-
-
-def save_selector_samples(path: Path, samples: SelectorSamples, digest: str) -> None:
-    """Keep samples under the digest of the workload they come from."""
-    tensors = {name: getattr(samples.situation, name) for name in SITUATION}
-    tensors |= {name: getattr(samples, name) for name in ("tokens", "seconds", "prompt")}
-    save_samples(path, KIND, digest, tensors, count=samples.count)
-
-
-def load_selector_samples(path: Path, digest: str, count: int) -> SelectorSamples:
-    """Samples of the same workload; raises InvalidInput for others, or a damaged file."""
-    _, tensors = load_samples(path, KIND, digest, count=count)
-    n, options = len(tensors.get("prompt", ())), len(choices(count))
-    p, q = (tensors.get(key, np.empty((0, 0))).shape[-1] for key in ("p_before", "q_now"))
-    states = {"p_before": (n, p), "q_before": (n, q), "q_now": (n, q), "scalars": (n, len(SCALARS))}
-    expect(path, tensors, {**states, "tokens": (n, options), "seconds": (options,), "prompt": (n,)})
-    situation = Situation(*(tensors.pop(key) for key in SITUATION))
-    return SelectorSamples(count, situation, **tensors)

@@ -14,7 +14,7 @@ from torch import Tensor
 from paradecode.training.decoding import Progress
 from paradecode.training.unmasking.batched import BatchedModel
 from paradecode.training.unmasking.fine_tune import fine_tune, parts_of
-from paradecode.training.unmasking.trajectories import MASKED, OUTSIDE, Trajectories
+from paradecode.training.unmasking.trajectories import MASKED, OUTSIDE, Trajectories, four_times
 
 
 @dataclass(frozen=True)
@@ -111,9 +111,7 @@ def corrupt(
     random: np.random.Generator,
 ) -> Batch:
     """Mask each answer with a ratio of its own, and replace some of what is left visible."""
-    width = int((made.step[rows] != OUTSIDE).sum(axis=1).max())
-    step = made.step[rows, :width]
-    right = made.tokens[rows, :width].astype(np.int64)
+    right, step = made.rows(rows)
     mask_token = model.config.mask_token
     assert mask_token is not None
     answer = step >= 0
@@ -160,7 +158,7 @@ def _measured(
     """Every held-out text four times, with masks and mistakes that are always the same."""
     random, counts = np.random.default_rng(0), np.zeros((2, 3))
     settings = RefineSettings(corrupted=max(0.1, settings.corrupted), own=0.0)
-    for rows in np.array_split(np.tile(held, 4), -(-4 * len(held) // settings.batch)):
+    for rows in four_times(held, settings.batch):
         batch = corrupt(model, made, rows, settings, random)
         states = model.about(model.states(batch.tokens, batch.inside))
         good = model.logits(states).argmax(-1) == batch.right

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch.nn import functional
+from torch.optim.lr_scheduler import LambdaLR
 
 from paradecode.backends.torch.network import compute, run_networks
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.networks import UnmaskFilter
 from paradecode.training.acceptance.metrics import Quality, quality, split
 from paradecode.training.decoding import Progress
+from paradecode.training.fitting import fit
 from paradecode.training.unmasking.filter_samples import FilterSamples
 
 FEWEST = 50
@@ -87,7 +89,6 @@ def fit_filter(
         bound = (block if name.endswith("1") else width) ** -0.5
         tensor = torch.empty(shape).uniform_(-bound, bound, generator=generator)
         weights[name] = tensor.requires_grad_()
-    parameters = [*weights.values()]
 
     def loss(part: np.ndarray) -> torch.Tensor:
         x, final, counts = (
@@ -98,18 +99,12 @@ def fit_filter(
         losses = functional.binary_cross_entropy_with_logits(logits, final, reduction="none")
         return (losses * counts).sum() / counts.sum()
 
-    optimizer = torch.optim.AdamW(parameters, settings.rate)
-    best, kept = np.inf, [tensor.detach().clone() for tensor in parameters]
-    for epoch in range(settings.epochs):
-        optimizer.zero_grad()
-        loss(train).backward()
-        optimizer.step()
-        if (epoch + 1) % max(1, settings.epochs // CHECKS) == 0:
-            with torch.no_grad():
-                now = float(loss(validation))
-            if now < best:
-                best, kept = now, [tensor.detach().clone() for tensor in parameters]
-            progress(epoch + 1, settings.epochs)
+    every = max(1, settings.epochs // CHECKS)
+    steady = LambdaLR(torch.optim.AdamW(weights.values(), settings.rate), lambda step: 1.0)
+    kept = fit(
+        steady, lambda: loss(train), settings.epochs, progress,
+        looks=range(every, settings.epochs + 1, every), validate=lambda: float(loss(validation)),
+    )  # fmt: skip
     tensors = {name: tensor.numpy() for name, tensor in zip(weights, kept, strict=True)}
     trained = UnmaskFilter(facts, tensors)
     return trained, _report(trained, samples, train, held, float(rates[0]))

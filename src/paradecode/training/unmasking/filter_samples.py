@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,17 +23,15 @@ from paradecode.methods.canvas.policies.base import Policy
 from paradecode.methods.canvas.policies.learn2pd import DECIDED_INPUT
 from paradecode.methods.canvas.view import Decision, View
 from paradecode.training.decoding import Progress, decode_all
-from paradecode.training.samples import expect, load_samples, save_samples
+from paradecode.training.samples import Samples
 from paradecode.training.unmasking.trajectories import RecordedSteps
 from paradecode.training.unmasking.workload import CanvasWorkload
-
-KIND = "unmask filter samples 1"
 
 Array = NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
-class FilterSamples:
+class FilterSamples(Samples):
     """N forwards over blocks of B positions.
 
     Attributes:
@@ -42,6 +40,9 @@ class FilterSamples:
         judged: float32 [N, B], 1 where the position was masked and the reference is known.
         prompt: float32 [N], number of the prompt.
     """
+
+    kind: ClassVar = "unmask filter samples 1"
+    axes: ClassVar = {"confidence": "NB", "final": "NB", "judged": "NB", "prompt": "N"}
 
     confidence: Array
     final: Array
@@ -91,38 +92,18 @@ def record_filter_samples(
     prompts, params = workload.encoded(llm), workload.params()
     count = len(prompts)
 
-    def loop(policy: Policy) -> Unmask:
-        return Unmask(policy, FixedBlocks(), NoCache(), block_length=block)
+    def decode(policies: Sequence[Policy], before: int) -> None:
+        decode_all(
+            llm, prompts,
+            lambda n: Unmask(policies[n], FixedBlocks(), NoCache(), block_length=block),
+            [params] * count, lambda done, _: progress(before + done, 2 * count),
+        )  # fmt: skip
 
     plain = [RecordedSteps() for _ in prompts]
-    decode_all(
-        llm, prompts, lambda n: loop(plain[n]), [params] * count,
-        lambda d, _: progress(d, 2 * count),
-    )  # fmt: skip
+    decode(plain, 0)
     oracles = [ReferenceOracle(each.canvas, block) for each in plain]
-    decode_all(
-        llm, prompts, lambda n: loop(oracles[n]), [params] * count,
-        lambda d, _: progress(count + d, 2 * count),
-    )  # fmt: skip
-    return _stacked([oracle.rows for oracle in oracles], block)
-
-
-def _stacked(found: Sequence[list[Array]], block: int) -> FilterSamples:
+    decode(oracles, count)
+    found = [oracle.rows for oracle in oracles]
     rows = np.array([row for each in found for row in each], np.float32).reshape(-1, 3, block)
-    prompt = np.repeat(np.arange(len(found), dtype=np.float32), [len(each) for each in found])
+    prompt = np.repeat(np.arange(count, dtype=np.float32), [len(each) for each in found])
     return FilterSamples(rows[:, 0], rows[:, 1], rows[:, 2], prompt)
-
-
-def save_filter_samples(path: Path, samples: FilterSamples, digest: str) -> None:
-    """Keep samples under the digest of the workload they come from."""
-    save_samples(path, KIND, digest, vars(samples))
-
-
-def load_filter_samples(path: Path, digest: str, block: int) -> FilterSamples:
-    """Samples of the same workload; raises InvalidInput for others, or a damaged file."""
-    _, tensors = load_samples(path, KIND, digest)
-    count = len(tensors["prompt"]) if tensors.get("prompt", np.empty(())).ndim == 1 else 0
-    whole = (count, block)
-    expect(path, tensors,
-           {"confidence": whole, "final": whole, "judged": whole, "prompt": (count,)})  # fmt: skip
-    return FilterSamples(**tensors)

@@ -8,10 +8,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.optim.lr_scheduler import LambdaLR
 
 from paradecode.core.errors import InvalidInput
 from paradecode.training.acceptance.metrics import split
 from paradecode.training.decoding import Progress
+from paradecode.training.fitting import fit
 from paradecode.training.unmasking.batched import BatchedModel
 from paradecode.training.unmasking.trajectories import Trajectories
 
@@ -43,13 +45,7 @@ def fine_tune(
     """AdamW over all weights; ``loss`` draws a batch and gives its loss."""
     parameters = [weight.requires_grad_() for weight in model.parameters.values()]
     optimizer = torch.optim.AdamW(parameters, rate, weight_decay=0.0)
-    for step in range(steps):
-        for group in optimizer.param_groups:
-            group["lr"] = rate * min((step + 1) / RISE, 1.0 - step / steps)
-        optimizer.zero_grad()
-        loss().backward()
-        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-        optimizer.step()
-        progress(step + 1, steps)
+    factor = LambdaLR(optimizer, lambda step: min((step + 1) / RISE, 1.0 - step / steps))
+    fit(factor, loss, steps, progress, clip=1.0)
     for weight in parameters:
         weight.requires_grad_(False)

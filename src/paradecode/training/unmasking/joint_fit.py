@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.optim.lr_scheduler import LambdaLR
 
 from paradecode.backends.torch.network import compute
 from paradecode.core.errors import InvalidInput
@@ -17,8 +18,9 @@ from paradecode.methods.canvas.networks import JointLayer
 from paradecode.models.tensor_file import MOST_BYTES
 from paradecode.training.acceptance.metrics import split
 from paradecode.training.decoding import Progress
+from paradecode.training.fitting import fit
 from paradecode.training.unmasking.batched import BatchedModel
-from paradecode.training.unmasking.trajectories import OUTSIDE, PROMPT, Trajectories
+from paradecode.training.unmasking.trajectories import OUTSIDE, PROMPT, Trajectories, four_times
 
 CHECKS = 10
 """How often the validation divergence is looked at; the layer that had the least is kept."""
@@ -125,33 +127,33 @@ def fit_joint(
     steps, layer = JointLayer.steps(facts), _start(facts, model, settings.seed)
     random = np.random.default_rng(settings.seed)
     weights = np.exp(0.5 ** np.arange(settings.depth))
-    optimizer = torch.optim.AdamW(layer.values(), settings.rate, weight_decay=0.0)
-    best, kept = np.inf, dict[str, Tensor]()
-    for step in range(settings.steps + 1):
-        if step % max(1, settings.steps // CHECKS) == 0 or step == settings.steps:
-            found = _measured((steps, layer), model, made, checked, settings.depth, settings.batch)
-            if found.layer < best:  # At first the layer is the identity: that is to be beaten.
-                best = found.layer
-                kept = {name: tensor.detach().clone() for name, tensor in layer.items()}
-        if step == settings.steps:
-            break
-        for group in optimizer.param_groups:
-            group["lr"] = settings.rate * min(1.0, (step + 1) / 25)
+
+    def loss() -> Tensor:
         depth = 1 + int(random.choice(settings.depth, p=weights / weights.sum()))
         rows = random.choice(train, settings.batch)
-        loss, _ = _divergence((steps, layer), model, made, rows, depth, random)
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(layer.values(), 1.0)
-        optimizer.step()
-        progress(step + 1, settings.steps)
+        return _divergence((steps, layer), model, made, rows, depth, random)[0]
+
+    def measured(
+        layer: dict[str, Tensor], rows: NDArray[np.integer], depth: int
+    ) -> LayerDivergence:
+        return _measured((steps, layer), model, made, rows, depth, settings.batch)
+
+    looks = range(0, settings.steps + 1, max(1, settings.steps // CHECKS))
+    optimizer = torch.optim.AdamW(layer.values(), settings.rate, weight_decay=0.0)
+    found = fit(
+        LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 25)), loss, settings.steps, progress,
+        # At first the layer is the identity: that is to be beaten.
+        clip=1.0, looks={*looks, settings.steps},
+        validate=lambda: measured(layer, checked, settings.depth).layer,
+    )  # fmt: skip
+    kept = dict(zip(layer, found, strict=True))
     tensors = {name: tensor.cpu().numpy() for name, tensor in kept.items()}
     report = JointReport(
         training=len(train),
         held_out=len(held),
         parameters=sum(tensor.size for tensor in tensors.values()),
-        one=_measured((steps, kept), model, made, held, 1, settings.batch),
-        all=_measured((steps, kept), model, made, held, settings.depth, settings.batch),
+        one=measured(kept, held, 1),
+        all=measured(kept, held, settings.depth),
     )
     return JointLayer(facts, tensors), report
 
@@ -183,12 +185,10 @@ def _divergence(
     random: np.random.Generator,
 ) -> tuple[Tensor, Tensor]:
     """Mean divergences of the layer and of the old prediction, ``depth`` tokens after a canvas."""
-    step = made.step[rows]
+    tokens, step = made.rows(rows)
+    width = step.shape[1]
     last = step.max(axis=1)
     begin = np.array([random.integers(0, int(n) - depth + 1) for n in last])[:, None]
-    width = int((step != OUTSIDE).sum(axis=1).max())
-    step = step[:, :width]
-    tokens = made.tokens[rows, :width].astype(np.int64)
     inside = torch.from_numpy(step != OUTSIDE).to(model.device)
 
     def canvas(until: NDArray[np.integer]) -> Tensor:
@@ -234,7 +234,7 @@ def _measured(
 ) -> LayerDivergence:
     """Every held-out trajectory four times, at places that are always the same."""
     random, found = np.random.default_rng(0), []
-    for rows in np.array_split(np.tile(held, 4), -(-4 * len(held) // batch)):
+    for rows in four_times(held, batch):
         pair = _divergence(layer, model, made, rows, depth, random)
         found.append([float(each) for each in pair])
     return LayerDivergence(*np.mean(found, axis=0).tolist())

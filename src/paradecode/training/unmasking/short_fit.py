@@ -13,7 +13,7 @@ from torch import Tensor
 from paradecode.training.decoding import Progress
 from paradecode.training.unmasking.batched import BatchedModel
 from paradecode.training.unmasking.fine_tune import fine_tune, parts_of
-from paradecode.training.unmasking.trajectories import OUTSIDE, Trajectories
+from paradecode.training.unmasking.trajectories import OUTSIDE, Trajectories, four_times
 
 SURE = 0.8
 """R2's threshold for neighbourhoods, runs and steady tokens."""
@@ -121,13 +121,12 @@ def _asked(
     random: np.random.Generator,
 ) -> tuple[Tensor, Tensor]:
     """Logits [K, V] about the masked positions of a block, and their tokens [K]."""
-    width = int((made.step[rows] != OUTSIDE).sum(axis=1).max())
-    step = made.step[rows, :width]
-    right = np.tile(made.tokens[rows, :width].astype(np.int64), (2, 1))
+    tokens, step = made.rows(rows)
+    right = np.tile(tokens, (2, 1))
     masked, asked = complementary(step, block, random)
-    tokens = torch.from_numpy(np.where(masked, model.config.mask_token or 0, right))
+    shown = torch.from_numpy(np.where(masked, model.config.mask_token or 0, right))
     inside = torch.from_numpy(np.tile(step != OUTSIDE, (2, 1))).to(model.device)
-    states = model.about(model.states(tokens.to(model.device), inside))
+    states = model.about(model.states(shown.to(model.device), inside))
     where = torch.from_numpy(asked).to(model.device)
     return model.logits(states[where]), torch.from_numpy(right[asked]).to(model.device)
 
@@ -138,7 +137,7 @@ def _measured(
 ) -> Certainty:
     """Every held-out text four times, with masks that are always the same."""
     random, counts = np.random.default_rng(0), np.zeros(3)
-    for rows in np.array_split(np.tile(held, 4), -(-4 * len(held) // settings.batch)):
+    for rows in four_times(held, settings.batch):
         logits, right = _asked(model, made, rows, settings.block, random)
         best, tokens = logits.softmax(-1).max(-1)
         good = tokens == right

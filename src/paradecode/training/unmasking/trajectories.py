@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +18,9 @@ from paradecode.methods.canvas.loop import Unmask
 from paradecode.methods.canvas.policies.static import Static
 from paradecode.methods.canvas.view import Decision, View
 from paradecode.training.decoding import Progress, decode_all
-from paradecode.training.samples import FIELD, expect, load_samples, save_samples
+from paradecode.training.samples import FIELD, Samples
 from paradecode.training.unmasking.workload import CanvasWorkload
 
-KIND = "trajectories 1"
 MASKED = -1
 """In ``Trajectories.step``: never decided, as the text ended before it."""
 PROMPT = -2
@@ -30,7 +30,7 @@ OUTSIDE = -3
 
 
 @dataclass(frozen=True, eq=False)
-class Trajectories:
+class Trajectories(Samples):
     """M canvases of at most N positions.
 
     Attributes:
@@ -39,11 +39,36 @@ class Trajectories:
             OUTSIDE.
     """
 
+    kind: ClassVar = "trajectories 1"
+    axes: ClassVar = {"tokens": "MN", "step": "MN"}
+
     tokens: NDArray[np.float32]
     step: NDArray[np.float32]
 
     def __len__(self) -> int:
         return len(self.step)
+
+    def rows(self, rows: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Tokens and steps [B, T] of some canvases, as wide as the longest of them."""
+        width = int((self.step[rows] != OUTSIDE).sum(axis=1).max())
+        return self.tokens[rows, :width].astype(np.int64), self.step[rows, :width]
+
+    @classmethod
+    def load(cls, path: Path, digest: str, **known: Any) -> Trajectories:
+        """The trajectories of the same workload, of tokens below ``vocab_size``."""
+        vocab_size = known.pop("vocab_size")
+        made = super().load(path, digest, **known)
+        tokens, step = made.tokens, made.step
+        whole = (tokens % 1 == 0) & (step % 1 == 0)
+        known_tokens = (tokens >= 0) & (tokens < vocab_size)
+        if not (whole & known_tokens & (step >= OUTSIDE) & (step < step.shape[1])).all():
+            raise InvalidInput(FIELD, str(path), "it is damaged: name a new file")
+        return made
+
+
+def four_times(held: NDArray[np.integer], batch: int) -> list[NDArray[np.integer]]:
+    """Every held-out canvas four times, in batches: what a measurement goes through."""
+    return np.array_split(np.tile(held, 4), -(-4 * len(held) // batch))
 
 
 @dataclass
@@ -76,22 +101,4 @@ def record_trajectories(
     for row, policy in enumerate(policies):
         tokens[row, : policy.canvas.end] = policy.canvas.tokens
         step[row, : policy.canvas.end] = policy.when
-    return Trajectories(tokens, step)
-
-
-def save_trajectories(path: Path, made: Trajectories, digest: str) -> None:
-    """Keep trajectories under the digest of the workload they come from."""
-    save_samples(path, KIND, digest, vars(made))
-
-
-def load_trajectories(path: Path, digest: str, vocab_size: int) -> Trajectories:
-    """Trajectories of the same workload; raises InvalidInput for others, or a damaged file."""
-    _, tensors = load_samples(path, KIND, digest)
-    shape = tensors["tokens"].shape if "tokens" in tensors else ()
-    expect(path, tensors, {"tokens": shape, "step": shape})
-    tokens, step = tensors["tokens"], tensors["step"]
-    sound = len(shape) == 2 and (tokens % 1 == 0).all() and (step % 1 == 0).all()
-    known = (tokens >= 0) & (tokens < vocab_size) & (step >= OUTSIDE)
-    if not sound or not (known & (step < shape[-1])).all():
-        raise InvalidInput(FIELD, str(path), "it is damaged: name a new file")
     return Trajectories(tokens, step)
