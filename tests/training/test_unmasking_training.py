@@ -19,7 +19,7 @@ from unmasking_models import front, model_folder, texts  # noqa: E402
 
 from paradecode.models.catalogue import open_model  # noqa: E402
 from paradecode.models.tiny import tiny_checkpoint  # noqa: E402
-from paradecode.training.unmasking.batched import BatchedModel  # noqa: E402
+from paradecode.training.batched import BatchedModel  # noqa: E402
 from paradecode.training.unmasking.corrections import (  # noqa: E402
     RefineSettings,
     corrupt,

@@ -16,7 +16,7 @@ from paradecode.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from paradecode.models.checkpoint import Checkpoint
-    from paradecode.training.unmasking.batched import BatchedModel
+    from paradecode.training.batched import BatchedModel
     from paradecode.training.unmasking.trajectories import Trajectories
     from paradecode.training.unmasking.workload import CanvasWorkload
 
@@ -178,7 +178,7 @@ def _model_and_texts(
     import torch
 
     from paradecode.models.catalogue import open_model
-    from paradecode.training.unmasking.batched import BatchedModel
+    from paradecode.training.batched import BatchedModel
     from paradecode.training.unmasking.trajectories import Trajectories
 
     workload = texts.workload()

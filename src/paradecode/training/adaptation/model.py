@@ -26,7 +26,6 @@ class Adapted(Transformer):
         config, weights: of the causal model.
         facts: of the adapter.
         adapter: its tensors; ask for gradients to train them.
-
     """
 
     def __init__(
@@ -52,29 +51,6 @@ class Adapted(Transformer):
         y = super()._linear(x, name)
         a = self.adapter.get(f"{name}.a")
         return y if a is None else y + F.linear(F.linear(x, a), self.adapter[f"{name}.b"])
-
-    def states(self, tokens: Tensor, places: Tensor, seen: Tensor) -> Tensor:
-        """Final states before the last norm, [B, T, D].
-
-        Args:
-            tokens: int64 [B, T].
-            places: int64 [T], the position of each column.
-            seen: bool [T, T], which columns each one sees, in every row.
-        """
-        count, length = tokens.shape
-        cos, sin = self.angles(places.repeat(count))
-        groups = self.config.heads // self.config.kv_heads
-
-        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            # Repeated by hand: fused kernels that take a mask know no grouped queries.
-            k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
-            q, k, v = (x.unflatten(0, (count, length)).transpose(1, 2) for x in (q, k, v))
-            return F.scaled_dot_product_attention(q, k, v, seen).transpose(1, 2).flatten(0, 1)
-
-        x = self.embed(tokens.flatten())
-        for layer in range(self.config.layers):
-            x = self.layer(layer, x, cos, sin, attend)
-        return x.unflatten(0, (count, length))
 
 
 def copies_seen(block: int, length: int, copies: int) -> Tensor:

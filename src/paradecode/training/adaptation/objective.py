@@ -13,6 +13,7 @@ from torch import Tensor
 
 from paradecode.training.adaptation.model import Adapted, about, copies_seen
 from paradecode.training.adaptation.texts import BlockText
+from paradecode.training.batched import banned, final_states
 
 LEAST_LEVEL = 0.05
 
@@ -91,8 +92,8 @@ def masked_logits(
     seen = copies_seen(block, length, copies).to(model.device)
     row, copy_of, position = where.nonzero(as_tuple=True)
     column = about(position, copy_of, block, length, copies, model.facts.shift)
-    logits = model.logits(model.states(tokens, places, seen)[row, column])
-    return _banned(logits, model), clean[row, position]
+    logits = model.logits(final_states(model, tokens, places, seen)[row, column])
+    return banned(logits, model.facts.mask_token), clean[row, position]
 
 
 def causal_logits(
@@ -102,14 +103,9 @@ def causal_logits(
     tokens = torch.from_numpy(batch.tokens).to(model.device)
     places = torch.arange(tokens.shape[1], device=model.device)
     row, position = torch.from_numpy(wanted).to(model.device).nonzero(as_tuple=True)
-    states = model.using({}).states(tokens, places, places[None] <= places[:, None])
-    return _banned(model.logits(states[row, position - 1]), model), tokens[row, position]
-
-
-def _banned(logits: Tensor, model: Adapted) -> Tensor:
-    banned = torch.zeros(logits.shape[-1], dtype=logits.dtype, device=logits.device)
-    banned[model.facts.mask_token] = -torch.inf
-    return logits + banned
+    states = final_states(model.using({}), tokens, places, places[None] <= places[:, None])
+    logits = model.logits(states[row, position - 1])
+    return banned(logits, model.facts.mask_token), tokens[row, position]
 
 
 def loss_sum(

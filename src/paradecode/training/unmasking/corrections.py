@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from paradecode.training.batched import BatchedModel
 from paradecode.training.decoding import Progress
-from paradecode.training.unmasking.batched import BatchedModel
 from paradecode.training.unmasking.fine_tune import fine_tune, parts_of
 from paradecode.training.unmasking.trajectories import MASKED, OUTSIDE, Trajectories, four_times
 

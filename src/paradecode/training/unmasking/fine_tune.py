@@ -12,9 +12,9 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from paradecode.core.errors import InvalidInput
 from paradecode.training.acceptance.metrics import split
+from paradecode.training.batched import BatchedModel
 from paradecode.training.decoding import Progress
 from paradecode.training.fitting import fit
-from paradecode.training.unmasking.batched import BatchedModel
 from paradecode.training.unmasking.trajectories import Trajectories
 
 FEWEST = 8

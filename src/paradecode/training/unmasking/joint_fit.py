@@ -17,9 +17,9 @@ from paradecode.core.network import Step
 from paradecode.methods.canvas.networks import JointLayer
 from paradecode.models.tensor_file import MOST_BYTES
 from paradecode.training.acceptance.metrics import split
+from paradecode.training.batched import BatchedModel
 from paradecode.training.decoding import Progress
 from paradecode.training.fitting import fit
-from paradecode.training.unmasking.batched import BatchedModel
 from paradecode.training.unmasking.trajectories import OUTSIDE, PROMPT, Trajectories, four_times
 
 CHECKS = 10

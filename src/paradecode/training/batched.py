@@ -1,0 +1,87 @@
+"""Models in PyTorch for training: rectangular batches in, states out, with gradients, no cache."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from paradecode.backends.torch.model import Transformer
+from paradecode.models.config import ModelConfig
+from paradecode.models.weights import Weights
+
+
+def final_states(model: Transformer, tokens: Tensor, places: Tensor, seen: Tensor) -> Tensor:
+    """States before the last norm, [B, T, D].
+
+    Args:
+        tokens: int64 [B, T].
+        places: int64 [T], the position of each column.
+        seen: bool [T, T] or [B, 1, T, T], which columns each one sees.
+    """
+    count, length = tokens.shape
+    cos, sin = model.angles(places.repeat(count))
+    groups = model.config.heads // model.config.kv_heads
+
+    def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        # Repeated by hand: fused kernels that take a mask know no grouped queries.
+        k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
+        q, k, v = (x.unflatten(0, (count, length)).transpose(1, 2) for x in (q, k, v))
+        return F.scaled_dot_product_attention(q, k, v, seen).transpose(1, 2).flatten(0, 1)
+
+    x = model.embed(tokens.flatten())
+    for layer in range(model.config.layers):
+        x = model.layer(layer, x, cos, sin, attend)
+    return x.unflatten(0, (count, length))
+
+
+def banned(logits: Tensor, token: int | None) -> Tensor:
+    """Logits [..., V] without a token."""
+    if token is None:
+        return logits
+    ban = torch.zeros(logits.shape[-1], dtype=logits.dtype, device=logits.device)
+    ban[token] = -torch.inf
+    return logits + ban
+
+
+class BatchedModel(Transformer):
+    """A diffusion model in float32, over canvases that may be padded.
+
+    Attributes:
+        parameters: canonical name -> weight; ask for gradients to train them.
+    """
+
+    def __init__(self, config: ModelConfig, weights: Weights, device: torch.device) -> None:
+        super().__init__(config, weights, torch.float32, device)
+        self.parameters: dict[str, Tensor] = self.w
+
+    def states(self, tokens: Tensor, inside: Tensor) -> Tensor:
+        """Final states before the last norm, [B, T, D].
+
+        Args:
+            tokens: int64 [B, T].
+            inside: bool [B, T]: positions of the canvas; the others are padding.
+        """
+        places = torch.arange(tokens.shape[1], device=self.device)
+        seen = self.seen(places)[None] & inside[:, None, :]
+        seen |= torch.eye(len(places), dtype=torch.bool, device=self.device)  # Padding sees itself.
+        return final_states(self, tokens, places, seen[:, None])
+
+    def logits(self, x: Tensor) -> Tensor:
+        """[..., D] -> [..., V], the mask token banned."""
+        return banned(super().logits(x), self.config.mask_token)
+
+    def about(self, states: Tensor) -> Tensor:
+        """[B, T, D]: row p becomes the state that is about position p, in models that shift."""
+        return torch.cat([states[:, :1], states[:, :-1]], 1) if self.config.shift else states
+
+    def groups(self, places: Tensor) -> Tensor:
+        """int64 [T]: a row sees rows of its own group and of lower ones."""
+        sizes = {"full": len(places), "causal": 1}
+        return places // sizes.get(self.config.attention, self.config.block_length)
+
+    def seen(self, places: Tensor) -> Tensor:
+        """bool [T, T]: which rows each row sees."""
+        groups, window = self.groups(places), self.config.sliding_window
+        seen = groups[None, :] <= groups[:, None]
+        return seen & (places[None, :] > places[:, None] - window) if window else seen
