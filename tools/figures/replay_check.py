@@ -14,22 +14,17 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections import defaultdict
-from dataclasses import asdict, replace
-from itertools import zip_longest
+from dataclasses import asdict
 from typing import Any
 
-import numpy as np
 from rich.progress import Progress
 
 from paradecode import LLM, SamplingParams
-from paradecode.core.trace import Stats, Step
 from paradecode.engine.engine import Limits
-from paradecode.engine.request import GenerationRequest
-from paradecode.measure.prompts import Conversation, Item, load_prompts
+from paradecode.measure.paired import PairedRun, decode_by_turns
+from paradecode.measure.prompts import Item, load_prompts
 from paradecode.measure.replay import Recording, ReplayOutcome, play, record
-from paradecode.measure.serving import finish
-from paradecode.methods.registry import parse
+from paradecode.measure.suites.generation.suite import mixed
 from tools.figures.engine import calibrate, first_turns
 from tools.script import err, options, save, show, stamped
 
@@ -56,60 +51,47 @@ COLUMNS = {
 }
 
 
-def sample(count: int, llm: LLM, max_tokens: int) -> list[Item]:
-    """``count`` first turns, the first of every group before the second of any."""
-    groups: dict[str, list[Conversation]] = defaultdict(list)
-    for prompt in load_prompts():
-        groups[prompt.group].append(prompt)
-    in_turn = [prompt for rank in zip_longest(*groups.values()) for prompt in rank if prompt]
-    return first_turns(llm, in_turn[:count], max_tokens)
-
-
 def in_engine(
-    llm: LLM, recording: Recording, specs: list[str], rounds: int
-) -> dict[str, list[list[tuple[Stats, list[Step]]]]]:
-    """Method -> round -> what each request took. Stores start empty in every round."""
-    found: dict[str, list[list[tuple[Stats, list[Step]]]]] = {
-        spec: [[] for _ in range(rounds)] for spec in specs
-    }
+    llm: LLM, recording: Recording, items: list[Item], specs: list[str], rounds: int
+) -> dict[str, list[list[PairedRun]]]:
+    """Method -> round -> the run of each prompt. Stores start empty in every round."""
+    outputs = {request.id: tuple(request.output.tolist()) for request in recording.requests}
+    found: dict[str, list[list[PairedRun]]] = {spec: [] for spec in specs}
     with Progress(console=err) as progress:
-        task = progress.add_task("engine", total=rounds * len(recording.requests))
+        task = progress.add_task("engine", total=rounds * len(items) * len(specs))
         for turn in range(rounds):
-            for number, request in enumerate(recording.requests):
-                for spec in np.roll(specs, -number).tolist():
-                    params = replace(recording.params, max_tokens=request.max_tokens)
-                    asked = GenerationRequest(
-                        request.prompt, parse(spec), params, salt=f"{spec} {turn}"
-                    )
-                    sequence = finish(llm.engine, asked)
-                    if sequence.output != request.output.tolist():
-                        raise SystemExit(f"{spec} differs from plain decoding on {request.id}")
-                    found[spec][turn].append((sequence.stats, sequence.trace))
-                progress.advance(task)
+            runs = decode_by_turns(
+                llm, items, specs, sampling=recording.params, salt=str(turn),
+                progress=lambda: progress.advance(task),
+            )  # fmt: skip
+            for run in runs:
+                if run.output != outputs[run.prompt]:
+                    raise SystemExit(f"{run.method} differs from plain decoding on {run.prompt}")
+            for spec in specs:
+                found[spec].append([run for run in runs if run.method == spec])
     return found
 
 
 def compared(
     spec: str,
-    rounds: list[list[tuple[Stats, list[Step]]]],
-    plain: list[list[tuple[Stats, list[Step]]]],
+    rounds: list[list[PairedRun]],
+    plain: list[list[PairedRun]],
     outcome: ReplayOutcome,
     base: ReplayOutcome,
 ) -> dict[str, Any]:
     """Measured and predicted figures of one method."""
     totals = outcome.totals()
 
-    def speed(runs: list[tuple[Stats, list[Step]]]) -> float:
-        tokens = sum(stats.generated - stats.first_tokens for stats, _ in runs)
-        return tokens / sum(stats.decode_seconds for stats, _ in runs)
+    def speed(runs: list[PairedRun]) -> float:
+        return sum(run.later for run in runs) / sum(run.stats.decode_seconds for run in runs)
 
     equal = sum(
-        [(step.drafted, step.accepted) for step in trace]
+        [(step.drafted, step.accepted) for step in run.trace]
         == [(step.tokens, step.accepted) for step in played.steps]
-        for (_, trace), played in zip(rounds[0], outcome.requests, strict=True)
+        for run, played in zip(rounds[0], outcome.requests, strict=True)
     )
-    drafts = sum(stats.drafts for stats, _ in rounds[0])
-    accepted = sum(stats.accepted for stats, _ in rounds[0])
+    drafts = sum(run.stats.drafts for run in rounds[0])
+    accepted = sum(run.stats.accepted for run in rounds[0])
     measured = statistics.median(
         speed(runs) / speed(ground) for runs, ground in zip(rounds, plain, strict=True)
     )
@@ -122,7 +104,7 @@ def compared(
         "measured": {
             "accepted": accepted,
             "mean_acceptance_length": 1 + accepted / drafts if drafts else 1.0,
-            "forwards": sum(stats.forwards for stats, _ in rounds[0]),
+            "forwards": sum(run.stats.forwards for run in rounds[0]),
             "tokens_per_second": statistics.median(speed(runs) for runs in rounds),
             "speed_up": measured,
         },
@@ -145,8 +127,9 @@ def main() -> None:
     params = SamplingParams(temperature=given.temperature, seed=1)
     with LLM(backend="native", limits=Limits(prefix_cache=False)) as llm:
         curve = calibrate(llm)
-        recording = record(llm, sample(given.prompts, llm, given.max_tokens), params)
-        measured = in_engine(llm, recording, specs, given.rounds)
+        items = mixed(first_turns(llm, load_prompts(), given.max_tokens))[: given.prompts]
+        recording = record(llm, items, params)
+        measured = in_engine(llm, recording, items, specs, given.rounds)
         model, backend = llm.model, llm.backend.name
     started = time.perf_counter()
     outcomes = {spec: play(recording, spec) for spec in specs}

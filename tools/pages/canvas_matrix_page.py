@@ -39,8 +39,12 @@ def page(results: Mapping[str, Any]) -> str:
         results: of :func:`paradecode.testing.canvas_matrix.run`.
     """
     policies, blocks, caches = (results[name] for name in ("policies", "blocks", "caches"))
-    kinds, refused = results["attention"], results["refused"]
-    every = len(policies) * len(blocks) * len(caches) * len(kinds)
+    kinds = results["attention"]
+    combinations = len(blocks) * len(kinds)
+    left = {(policy, cache): combinations for policy in policies for cache in caches}
+    for policy, _, cache, kind, _ in results["refused"]:
+        left[policy, cache] -= len(kinds) if kind == "any" else 1
+    every = len(policies) * len(caches) * combinations
     lines = [
         HEAD,
         f"{len(policies)} policies, {len(blocks)} block rules ({_names(blocks)}), {len(caches)} "
@@ -52,13 +56,13 @@ def page(results: Mapping[str, Any]) -> str:
         *_reasons(results),
         "\n## By policy and cache\n",
         "How many of the block rules and kinds of attention run: "
-        f"{len(blocks)} x {len(kinds)} = {len(blocks) * len(kinds)} is all of them.\n",
+        f"{len(blocks)} x {len(kinds)} = {combinations} is all of them.\n",
         "| policy | " + " | ".join(f"`{cache}`" for cache in caches) + " |",
         "|---" * (len(caches) + 1) + "|",
     ]
     for policy in policies:
-        cells = [_count(refused, policy, cache, blocks, kinds) for cache in caches]
-        lines.append(f"| `{policy}` | " + " | ".join(map(str, cells)) + " |")
+        cells = [f"`{policy}`", *(str(left[policy, cache]) for cache in caches)]
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
@@ -69,7 +73,7 @@ def _reasons(results: Mapping[str, Any]) -> list[str]:
         groups[reason].append(parts)
     lines = []
     for reason, cases in sorted(groups.items()):
-        policies, blocks, caches, kinds = ({case[i] for case in cases} for i in range(4))
+        policies, blocks, caches, kinds = (set(column) for column in zip(*cases, strict=True))
         whole = len(policies) * len(blocks) * len(caches) * len(kinds) == len(cases)
         assert whole, f"the cases of one reason are no product of parts: {reason}"
         cells = [
@@ -81,21 +85,6 @@ def _reasons(results: Mapping[str, Any]) -> list[str]:
         ]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
-
-
-def _count(
-    refused: Sequence[Sequence[str]],
-    policy: str,
-    cache: str,
-    blocks: Sequence[str],
-    kinds: Sequence[str],
-) -> int:
-    """How many combinations of block rule and attention run."""
-    total = len(blocks) * len(kinds)
-    for refused_policy, _, refused_cache, kind, _ in refused:
-        if (refused_policy, refused_cache) == (policy, cache):
-            total -= len(kinds) if kind == "any" else 1
-    return total
 
 
 def _names(names: Sequence[str]) -> str:

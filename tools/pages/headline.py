@@ -14,8 +14,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.measure.figures import Figures, figures
 from paradecode.measure.result_files import read_results
 from paradecode.measure.results import Results
-from paradecode.measure.statistics import Interval
-from paradecode.measure.tables import number
+from paradecode.measure.tables import value
 from tools.pages.marked import put
 
 PLAIN, FAST, PEER = (
@@ -34,23 +33,24 @@ def headline(results: Results, elsewhere: Results, own_lengths: Results) -> str:
     if _equal(elsewhere) != equal:
         raise InvalidInput("results", FAST, "give two runs over the same inputs")
     longest = max(item.max_tokens for item in own_lengths.items)
+    over = _engine(own_lengths, FAST).total.speedup
     text = (
         f"`{results.model}`, tokens a second plain and with `prompt-lookup`: {_speeds(results)}; "
         f"{_speeds(elsewhere)}. On both machines all {equal} outputs of `prompt-lookup` equal the "
         "plain ones ([how it was measured](docs/benchmarks.md)). At the prompts' own lengths, up "
-        f"to {longest} tokens, `prompt-lookup` is {_over(_engine(own_lengths, FAST))} times "
+        f"to {longest} tokens, `prompt-lookup` is {value(over)} times "
         "llama.cpp on the first."
     )
     return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def _speeds(results: Results) -> str:
-    plain, fast = _engine(results, PLAIN), _engine(results, FAST)
+    plain, fast = _engine(results, PLAIN).total, _engine(results, FAST).total
     machine = results.machine
     return (
-        f"{_speed(plain)} and {_speed(fast)} on {machine.cores} cores of "
-        f"{machine.cpu.partition(' (family')[0]}, which is {_over(plain)} and {_over(fast)} times "
-        "llama.cpp on the same file"
+        f"{value(plain.decode)} and {value(fast.decode)} on {machine.cores} cores of "
+        f"{machine.cpu.partition(' (family')[0]}, which is {value(plain.speedup)} and "
+        f"{value(fast.speedup)} times llama.cpp on the same file"
     )
 
 
@@ -69,19 +69,6 @@ def _engine(results: Results, name: str) -> Figures:
         if each.name == name and each.total.speedup:
             return each
     raise InvalidInput("results", name, f"measure it beside {PEER}")
-
-
-def _speed(each: Figures) -> str:
-    return _value(each.total.decode)
-
-
-def _over(each: Figures) -> str:
-    return _value(each.total.speedup)
-
-
-def _value(found: Interval | None) -> str:
-    assert found is not None
-    return number(found.value)
 
 
 def main() -> None:

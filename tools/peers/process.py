@@ -89,7 +89,7 @@ class Worker:
 
     def peak_bytes(self) -> int | None:
         """Most resident memory so far, summed over the group (an upper bound if it has several)."""
-        found = [_peak(pid) for pid in _members(self._process.pid)]
+        found = [status_bytes(pid, "VmHWM") for pid in _members(self._process.pid)]
         self._peak = max(self._peak, sum(found))
         return self._peak or None
 
@@ -156,12 +156,13 @@ def _times(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS if fields else 0.0
 
 
-def _peak(pid: int) -> int:
+def status_bytes(pid: int, field: str) -> int:
+    """A field of /proc/PID/status, such as VmRSS, in bytes; 0 when there is none."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text("utf-8").splitlines()
     except OSError:
         return 0
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))
 
 
 def _raise_priority(pid: int) -> None:

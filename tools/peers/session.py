@@ -93,7 +93,7 @@ class Session:
         }
         self.journal = Journal(options.folder / "raw.jsonl", settings)
         self.players: dict[str, PeerPlayer] = {}
-        self._pythons: dict[str, Path | InstallError] = {}
+        self._failed: dict[str, InstallError] = {}
 
     def prepare(self) -> None:
         """Install, convert, and only then load what has something left to measure.
@@ -221,15 +221,13 @@ class Session:
     def _python(self, environment: Environment | None) -> Path:
         if environment is None:
             return Path(sys.executable)  # What runs the harness has Paradecode.
-        if environment.name not in self._pythons:
-            try:
-                self._pythons[environment.name] = install(environment, self.options.out, self._say)
-            except InstallError as error:
-                self._pythons[environment.name] = error
-        found = self._pythons[environment.name]
-        if isinstance(found, InstallError):
-            raise found
-        return found
+        if environment.name in self._failed:  # Several engines need it: once is enough.
+            raise self._failed[environment.name]
+        try:
+            return install(environment, self.options.out, self._say)
+        except InstallError as error:
+            self._failed[environment.name] = error
+            raise
 
     def _say(self, line: str) -> None:
         self.console.print(f"  [dim]{line}[/]", highlight=False)

@@ -14,11 +14,12 @@ from __future__ import annotations
 import json
 import re
 import sys
-import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import accumulate
+from threading import Barrier
 from typing import Any
 
 import httpx
@@ -127,7 +128,7 @@ def most_at_once(asked: list[Asked]) -> int:
 def crowd(server: Server, clients: int, rounds: int) -> list[Asked]:
     """All questions, answered: every client sends its first one at the same moment."""
     asked = [question(number) for number in range(clients * rounds)]
-    together = threading.Barrier(clients)
+    together = Barrier(clients)
 
     def run(number: int) -> None:
         with httpx.Client(base_url=server.url, timeout=900) as client:
@@ -136,22 +137,16 @@ def crowd(server: Server, clients: int, rounds: int) -> list[Asked]:
             for one in asked[number::clients]:
                 ask(client, one)
 
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(clients)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(clients) as pool:
+        pool.map(run, range(clients))
     return asked
 
 
 def offline(llm: LLM, asked: Asked) -> list[int]:
     """The tokens that the library gives alone, with plain decoding."""
     body = asked.body
-    settings: dict[str, Any] = {
-        "max_tokens": body["max_tokens"],
-        "temperature": body["temperature"],
-    }
-    settings |= {name: body[name] for name in ("seed", "ignore_eos") if name in body}
+    names = ("max_tokens", "temperature", "seed", "ignore_eos")
+    settings: dict[str, Any] = {name: body[name] for name in names if name in body}
     if "guided_json" in body:
         settings["constraint"] = {"type": "json_schema", "value": body["guided_json"]}
     if "guided_regex" in body:
@@ -195,10 +190,7 @@ def judge(asked: list[Asked]) -> tuple[dict[str, Counter[str]], list[str]]:
 
 
 def main() -> int:
-    parser = options(__doc__)
-    parser.add_argument("--clients", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=3)
-    given = parser.parse_args()
+    given = options(__doc__, clients=64, rounds=3).parse_args()
     with serving([AUTOREGRESSIVE, DIFFUSION], LOGS / "paradecode-serve-crowd.log") as server:
         began = time.monotonic()
         asked = crowd(server, given.clients, given.rounds)

@@ -19,7 +19,7 @@ from typing import Any
 import httpx
 
 from tools.script import options, stamped, tell
-from tools.serving.server import LOGS, PATIENCE, Server, complaints, serving
+from tools.serving.server import PATIENCE, Server, endure
 
 WARM_UP = 0.25
 """Share of the requests after which memory is first measured: caches and pools have grown."""
@@ -170,30 +170,20 @@ def fuzz(server: Server, first: int, last: int, seed: int, threads: int = 8) -> 
 
 
 def main() -> int:
-    parser = options(__doc__)
-    parser.add_argument("--requests", type=int, default=20000)
-    parser.add_argument("--seed", type=int, default=0)
+    parser = options(__doc__, requests=20000, seed=0)
     parser.add_argument("--models", nargs="*", default=["tiny=smollm2-135m-instruct"])
     chosen = parser.parse_args()
-    with serving(chosen.models, LOGS / "paradecode-serve-fuzz.log") as server:
-        warm = int(chosen.requests * WARM_UP)
-        kinds = fuzz(server, 0, warm, chosen.seed)
-        before = server.settled()
-        kinds += fuzz(server, warm, chosen.requests, chosen.seed)
-        after = server.settled()
-        alive = httpx.post(
-            f"{server.url}/v1/completions", json={"prompt": "a", "max_tokens": 2}, timeout=60
-        )
-        found = complaints(before, after)
-    result = stamped(
-        requests=chosen.requests,
-        answers=dict(sorted(kinds.items())),
-        before=vars(before),
-        after=vars(after),
-        leaks=found,
-    )
-    tell(result, chosen.out)
-    return 0 if alive.status_code == 200 and not found else 1
+    kinds: Counter[str] = Counter()
+    warm = int(chosen.requests * WARM_UP)
+
+    def load(server: Server, warmed: bool) -> None:
+        numbers = (warm, chosen.requests) if warmed else (0, warm)
+        kinds.update(fuzz(server, *numbers, chosen.seed))
+
+    held = endure("fuzz", chosen.models, load)
+    answers = dict(sorted(kinds.items()))
+    tell(stamped(requests=chosen.requests, answers=answers, **held), chosen.out)
+    return 1 if held["leaks"] else 0
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ that does nothing else.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -19,25 +18,22 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+import httpx
 from rich.progress import Progress
-from rich.table import Table
 
+from paradecode.cli.load import print_columns
 from paradecode.core.errors import InvalidInput
 from paradecode.measure.machine import usable_cores
 from paradecode.measure.suites.load import columns, report
 from paradecode.measure.suites.load.asks import read_asks
 from paradecode.measure.suites.load.plan import Endpoint, LoadPlan, OfferedLoad
 from paradecode.measure.suites.load.run import measure
-from paradecode.measure.tables import cells, heads
 from paradecode.models.catalogue import open_model
 from tools.peers.environments import TRANSFORMERS_SERVE, XLLAMACPP, InstallError, install
 from tools.peers.formats import FormatError, Formats
@@ -179,15 +175,12 @@ SERVERS: dict[str, Callable[[Path, int, int], Server]] = {
 
 
 def main() -> None:
-    parser = options(__doc__)
+    parser = options(
+        __doc__, requests=48, rounds=5, max_tokens=128, threads=usable_cores(), slo_ttft=1.0,
+        slo_tpot=0.05,
+    )  # fmt: skip
     parser.add_argument("--servers", nargs="+", choices=list(SERVERS), default=list(SERVERS))
     parser.add_argument("--concurrency", nargs="+", type=int, default=[1, 4, 16])
-    parser.add_argument("--requests", type=int, default=48)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--max-tokens", type=int, default=128)
-    parser.add_argument("--threads", type=int, default=usable_cores())
-    parser.add_argument("--slo-ttft", type=float, default=1.0)
-    parser.add_argument("--slo-tpot", type=float, default=0.05)
     parser.set_defaults(out=REPOSITORY / "bench" / "results" / "serve.json")
     given = parser.parse_args()
     logs = OUT / "runs" / "serve"
@@ -253,15 +246,8 @@ def _measure(running: list[Server], left_out: dict[str, str], given: Namespace) 
         err.print(str(file), soft_wrap=True, highlight=False)
     for line in [*report.failures(summaries), *report.warnings(summaries)]:
         err.print(f"[yellow]{line}[/]", highlight=False)
-    latencies = list(columns.latencies(summaries))
-    for head, rows in (
-        (heads(columns.THROUGHPUT), [cells(columns.THROUGHPUT, s) for s in summaries]),
-        (heads(columns.LATENCY), [cells(columns.LATENCY, line) for line in latencies]),
-    ):
-        shown = Table(*head)
-        for row in rows:
-            shown.add_row(*row)
-        Console().print(shown)
+    print_columns(columns.THROUGHPUT, summaries)
+    print_columns(columns.LATENCY, columns.latencies(summaries))
 
 
 def _free_port() -> int:
@@ -272,10 +258,8 @@ def _free_port() -> int:
 
 def _answers(url: str) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            json.load(answer)
-            return bool(answer.status == 200)
-    except (OSError, urllib.error.URLError, ValueError):
+        return httpx.get(url, timeout=5).is_success
+    except httpx.HTTPError:
         return False
 
 

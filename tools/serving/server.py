@@ -7,12 +7,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
+
+from tools.peers.process import status_bytes
 
 MEMORY_BOUND = 0.02
 """How much more memory may be held after the torment than after its beginning."""
@@ -50,7 +53,7 @@ class Server:
             return int(sum(map(float, rows)))
 
         return Holdings(
-            _resident(self.pid), total("worker_memory_bytes"), total("kv_pages_used"),
+            status_bytes(self.pid, "VmRSS"), total("worker_memory_bytes"), total("kv_pages_used"),
             total("num_requests_running") + total("num_requests_waiting"),
             total("worker_restarts_total"),
         )  # fmt: skip
@@ -99,11 +102,23 @@ def serving(models: Sequence[str], log: Path) -> Iterator[Server]:
             process.wait(60)
 
 
-def _resident(pid: int) -> int:
-    """Bytes; 0 where there is no /proc."""
-    try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return 0
-    found = re.search(r"VmRSS:\s+(\d+) kB", status)
-    return int(found[1]) * 1024 if found else 0
+def endure(
+    name: str, models: Sequence[str], load: Callable[[Server, bool], None]
+) -> dict[str, Any]:
+    """What a server of its own held after the two phases of a load, and what is wrong with it.
+
+    Args:
+        name: of the log.
+        load: drives the server; called with False to warm it up, then with True.
+    """
+    with serving(models, LOGS / f"paradecode-serve-{name}.log") as server:
+        load(server, False)
+        before = server.settled()
+        load(server, True)
+        after = server.settled()
+        leaks = complaints(before, after)
+        question = {"prompt": "a", "max_tokens": 2}
+        alive = httpx.post(f"{server.url}/v1/completions", json=question, timeout=60)
+        if alive.status_code != 200:
+            leaks.append(f"it answers with {alive.status_code}")
+    return {"before": vars(before), "after": vars(after), "leaks": leaks}

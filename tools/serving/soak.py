@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import random
 import sys
-import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
 
 from tools.script import options, stamped, tell
 from tools.serving.fuzz import attack
-from tools.serving.server import LOGS, PATIENCE, Server, complaints, serving
+from tools.serving.server import PATIENCE, Server, endure
 
 WARM_UP = 0.2
 """Share of the time after which memory is first measured."""
@@ -53,30 +53,25 @@ def question(chance: random.Random) -> tuple[str, dict[str, Any]]:
 
 
 class Load:
-    """Clients that run until ``end``; what became of their requests is counted."""
+    """Clients that run for ``seconds``; what became of their requests is counted."""
 
-    def __init__(self, server: Server, seed: int) -> None:
-        self.server, self.seed = server, seed
+    def __init__(self, seed: int, clients: int, seconds: float) -> None:
+        self.seed, self.clients, self.seconds = seed, clients, seconds
         self.counts: Counter[str] = Counter()
         self.lost: list[str] = []
-        self.end = 0.0
 
-    def run(self, seconds: float, clients: int, phase: int) -> None:
-        self.end = time.monotonic() + seconds
+    def run(self, server: Server, warmed: bool) -> None:
+        self.server = server
+        end = time.monotonic() + self.seconds * (1 - WARM_UP if warmed else WARM_UP)
         kinds = (self.proper, self.proper, self.proper, self.leaver, self.slow, self.hostile)
-        threads = [
-            threading.Thread(target=self._repeat, args=(kinds[i % len(kinds)], phase * 1000 + i))
-            for i in range(clients)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(self.clients) as pool:
+            for i in range(self.clients):
+                pool.submit(self._repeat, kinds[i % len(kinds)], warmed * 1000 + i, end)
 
-    def _repeat(self, what: Any, number: int) -> None:
+    def _repeat(self, what: Any, number: int, end: float) -> None:
         chance = random.Random(f"{self.seed}.{number}")
         with httpx.Client(base_url=self.server.url, timeout=PATIENCE) as client:
-            while time.monotonic() < self.end:
+            while time.monotonic() < end:
                 try:
                     self.counts[what(client, chance)] += 1
                 except Exception as error:
@@ -123,31 +118,21 @@ class Load:
 
 
 def main() -> int:
-    parser = options(__doc__)
-    parser.add_argument("--minutes", type=float, default=30.0)
-    parser.add_argument("--clients", type=int, default=24)
-    parser.add_argument("--seed", type=int, default=0)
+    parser = options(__doc__, minutes=30.0, clients=24, seed=0)
     parser.add_argument("--models", nargs="*", default=["tiny=smollm2-135m-instruct"])
     chosen = parser.parse_args()
-    with serving(chosen.models, LOGS / "paradecode-serve-soak.log") as server:
-        load = Load(server, chosen.seed)
-        load.run(chosen.minutes * 60 * WARM_UP, chosen.clients, 0)
-        before = server.settled()
-        load.run(chosen.minutes * 60 * (1 - WARM_UP), chosen.clients, 1)
-        after = server.settled()
-        found = complaints(before, after)
+    load = Load(chosen.seed, chosen.clients, chosen.minutes * 60)
+    held = endure("soak", chosen.models, load.run)
     result = stamped(
         minutes=chosen.minutes,
         clients=chosen.clients,
         requests=dict(sorted(load.counts.items())),
         lost=len(load.lost),
         first_lost=load.lost[:3],
-        before=vars(before),
-        after=vars(after),
-        leaks=found,
+        **held,
     )
     tell(result, chosen.out)
-    return 1 if load.lost or found else 0
+    return 1 if load.lost or held["leaks"] else 0
 
 
 if __name__ == "__main__":

@@ -104,15 +104,16 @@ def load(
         print_json(report.document(results, summaries))
     else:
         out.print(escape(report.headline(results)), highlight=False)
-        _print(columns.THROUGHPUT, summaries)
-        _print(columns.LATENCY, columns.latencies(summaries))
+        print_columns(columns.THROUGHPUT, summaries)
+        print_columns(columns.LATENCY, columns.latencies(summaries))
         for file in files:
             out.print(str(file), soft_wrap=True, highlight=False)
     if failed:
         raise typer.Exit(1)
 
 
-def _print(columns: Sequence[Column[Shown]], lines: Iterable[Shown]) -> None:
+def print_columns(columns: Sequence[Column[Shown]], lines: Iterable[Shown]) -> None:
+    """Print a table; its first two columns are text."""
     shown = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for number, column in enumerate(columns):
         text = number < 2

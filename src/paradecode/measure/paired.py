@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from paradecode.core.sampling import SamplingParams
-from paradecode.core.trace import Stats
+from paradecode.core.trace import Stats, Step
 from paradecode.llm import LLM
 from paradecode.measure.prompts import Item
 from paradecode.measure.statistics import Interval, interval, ratio_of_ratios
@@ -19,7 +19,7 @@ class PairedRun:
     Attributes:
         method: its spec.
         prompt, group: the item's.
-        stats: counts and times.
+        stats, trace: counts and times, of all and of each commit.
         output: token ids.
     """
 
@@ -27,6 +27,7 @@ class PairedRun:
     prompt: str
     group: str
     stats: Stats
+    trace: Sequence[Step]
     output: tuple[int, ...]
 
     @property
@@ -45,20 +46,21 @@ def decode_by_turns(
     items: Sequence[Item],
     methods: Sequence[str],
     *,
+    sampling: SamplingParams | None = None,
     salt: str = "",
     progress: Callable[[], None] = lambda: None,
 ) -> list[PairedRun]:
-    """Greedy answers of each method to each item, in an order that turns from item to item.
+    """Answers of each method to each item, in an order that turns from item to item.
 
-    Each method is a tenant of its own (named with ``salt``), so that none learns from the answers
-    of another.
+    They are greedy unless ``sampling`` says otherwise, of the items' own lengths. Each method is a
+    tenant of its own (named with ``salt``), so that none learns from the answers of another.
 
     Raises:
         Exception: what ended a request.
     """
     runs = []
     for number, item in enumerate(items):
-        params = SamplingParams(max_tokens=item.max_tokens)
+        params = replace(sampling or SamplingParams(), max_tokens=item.max_tokens)
         first = number % len(methods)
         for method in [*methods[first:], *methods[:first]]:
             output = llm.generate(
@@ -66,9 +68,8 @@ def decode_by_turns(
             )[0]
             if output.error is not None:
                 raise output.error
-            runs.append(
-                PairedRun(method, item.id, item.group, output.stats, tuple(output.token_ids))
-            )
+            stats, ids = output.stats, tuple(output.token_ids)
+            runs.append(PairedRun(method, item.id, item.group, stats, output.trace, ids))
             progress()
     return runs
 

@@ -93,15 +93,15 @@ class Generation:
         waiting = set(range(len(self.requests)))
         try:
             while waiting:
-                prompt, event = await anext(events)
+                number, event = await anext(events)
                 if isinstance(event, wire.Accepted):
-                    waiting.discard(prompt)
+                    waiting.discard(number)
                 else:
-                    early.append((prompt * self.n + event.index, event))
+                    early.append((number, event))
         except BaseException:
             await events.aclose()
             raise
-        return self._followed(early, events)
+        return _chained(early, events)
 
     async def outputs(self) -> list[WholeOutput]:
         """All outputs, when the last has ended; raises ApiError if one fails."""
@@ -115,20 +115,9 @@ class Generation:
                     found[index].logprobs += event.logprobs or ()
         return found
 
-    async def _followed(
-        self,
-        early: list[tuple[int, wire.OutputChunk | wire.Done]],
-        events: AsyncGenerator[tuple[int, Any], None],
-    ) -> News:
-        async with aclosing(events):
-            for entry in early:
-                yield entry
-            async for prompt, event in events:
-                if not isinstance(event, wire.Accepted):
-                    yield prompt * self.n + event.index, event
-
     async def _events(self) -> AsyncGenerator[tuple[int, Any], None]:
-        """Events, each with the number of its prompt. Raises ApiError for a failure."""
+        """Outputs' news, each with the output's number, and for each prompt, once and with its
+        number, that it was accepted. Raises ApiError for a failure."""
         streams = [self.pool.submit(self.model.name, request) for request in self.requests]
         async with aclosing(merged(streams)) as events:
             async for prompt, event in events:
@@ -138,7 +127,10 @@ class Generation:
                     if event.finish_reason == "cancelled":
                         raise ApiError(503, "the server ended this request")
                     self.note.done.append(event)
-                yield prompt, event
+                if isinstance(event, wire.Accepted):
+                    yield prompt, event
+                else:
+                    yield prompt * self.n + event.index, event
 
     def _decoder(self) -> str | dict[str, Any] | None:
         """The method that the request chooses; the worker checks it."""
@@ -163,6 +155,14 @@ class Generation:
         if asked and max(asked) > most:
             raise wrong("deadline", f"give at most {most:g} seconds")
         return min([*asked, most])
+
+
+async def _chained(early: list[Any], later: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
+    async with aclosing(later):
+        for entry in early:
+            yield entry
+        async for entry in later:
+            yield entry
 
 
 def model_of(request: Request, name: str | None) -> Model:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -166,8 +165,6 @@ COUNTERS = (
     ("refused", "requests_refused", "Requests refused because the queue was full."),
 )
 
-Family = TypeVar("Family", GaugeMetricFamily, CounterMetricFamily)
-
 
 class _Workers(Collector):
     """What the workers are doing now, and what their engines have done since they started."""
@@ -177,22 +174,17 @@ class _Workers(Collector):
         self.restarts: Mapping[str, int] = {}
 
     def collect(self) -> Iterator[Metric]:
-        for field, name, said in GAUGES:
-            gauge = GaugeMetricFamily(f"paradecode:{name}", said, labels=["model", "worker"])
-            yield self._filled(gauge, field)
-        for field, name, said in COUNTERS:
-            counter = CounterMetricFamily(f"paradecode:{name}", said, labels=["model", "worker"])
-            yield self._filled(counter, field)
+        for kind, fields in ((GaugeMetricFamily, GAUGES), (CounterMetricFamily, COUNTERS)):
+            for field, name, said in fields:
+                family = kind(f"paradecode:{name}", said, labels=["model", "worker"])
+                for model, workers in self.stats.items():
+                    for number, stats in enumerate(workers):
+                        if stats is not None:
+                            family.add_metric([model, str(number)], getattr(stats, field))
+                yield family
         restarted = CounterMetricFamily(
             "paradecode:worker_restarts", "Workers that were started again.", labels=["model"]
         )
         for model, times in self.restarts.items():
             restarted.add_metric([model], times)
         yield restarted
-
-    def _filled(self, family: Family, field: str) -> Family:
-        for model, workers in self.stats.items():
-            for number, stats in enumerate(workers):
-                if stats is not None:
-                    family.add_metric([model, str(number)], getattr(stats, field))
-        return family

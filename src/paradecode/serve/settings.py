@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from paradecode.core.checks import attributes, number, whole
 from paradecode.core.errors import InvalidInput
 from paradecode.serve.pool import HANG_SECONDS, LOAD_SECONDS, Served
 
@@ -15,8 +16,20 @@ ROUTES = {
 }
 """What may be opened without a key: name -> paths, each with those below it (``/`` alone)."""
 
+PATIENCE = ("body_seconds", "header_seconds", "write_seconds", "ping_seconds")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 MIN_KEY = 8
+RANGES = {
+    "body_bytes": whole(1, 8 << 20),
+    "header_bytes": whole(256, 1 << 20),
+    "connections": whole(1, 1 << 16),
+    "outputs": whole(1, 1 << 12),
+    **dict.fromkeys(PATIENCE, number(0.1, 3600)),
+    "request_seconds": number(0.1, 86400),
+    "drain_seconds": number(0, 86400),
+    "hang_seconds": number(1, 86400),
+    "load_seconds": number(1, 86400),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,19 +98,7 @@ class ServerSettings:
             raise InvalidInput(
                 "host", self.host, "set a key (--api-key), or --force to serve everybody"
             )
-        self._check_sizes()
-
-    def _check_sizes(self) -> None:
-        for name, low, high in (
-            ("body_bytes", 1, 8 << 20), ("header_bytes", 256, 1 << 20), ("connections", 1, 1 << 16),
-            ("outputs", 1, 1 << 12), ("body_seconds", 0.1, 3600), ("header_seconds", 0.1, 3600),
-            ("write_seconds", 0.1, 3600), ("ping_seconds", 0.1, 3600),
-            ("request_seconds", 0.1, 86400), ("drain_seconds", 0, 86400),
-            ("hang_seconds", 1, 86400), ("load_seconds", 1, 86400),
-        ):  # fmt: skip
-            value = getattr(self, name)
-            if isinstance(value, bool) or not low <= value <= high:
-                raise InvalidInput(name, value, f"give a number from {low} to {high}")
+        attributes(self, RANGES)
 
     @property
     def hosts(self) -> tuple[str, ...] | None:

@@ -50,6 +50,8 @@ Seconds = Annotated[float, Field(strict=True, ge=0, le=1e9)]
 Flag = Annotated[bool, Field(strict=True)]
 Tokens = Annotated[list[Token], Field(max_length=MAX_LIST, fail_fast=True)]
 Texts = Annotated[list[Short], Field(max_length=MAX_LIST, fail_fast=True)]
+Messages = Annotated[list[dict[str, Any]], Field(max_length=1 << 12, fail_fast=True)]
+Tools = Annotated[list[dict[str, Any]], Field(max_length=1 << 10, fail_fast=True)]
 Canvas = Annotated[list[Short | None], Field(max_length=MAX_LIST, fail_fast=True)]
 ConstraintType = Literal["json_schema", "json_object", "regex", "lark", "choice", "python"]
 
@@ -93,10 +95,8 @@ class PromptInput(WireMessage):
 
     text: Text | None = None
     tokens: Tokens | None = None
-    messages: Annotated[list[dict[str, Any]], Field(max_length=1 << 12, fail_fast=True)] | None = (
-        None
-    )
-    tools: Annotated[list[dict[str, Any]], Field(max_length=1 << 10, fail_fast=True)] | None = None
+    messages: Messages | None = None
+    tools: Tools | None = None
 
     def __post_init__(self) -> None:
         given = [self.text is not None, self.tokens is not None, self.messages is not None]
@@ -234,9 +234,7 @@ class OutputChunk(OneRequest):
     text: Text
     tokens: Tokens
     forward: Count
-    logprobs: Annotated[list[TokenLogprobs], Field(max_length=MAX_LIST, fail_fast=True)] | None = (
-        None
-    )
+    logprobs: Logprobs | None = None
     canvas: Canvas | None = None
 
 

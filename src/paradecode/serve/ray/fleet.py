@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 
@@ -153,15 +154,14 @@ class Fleet(Workers):
         well = any(report["healthy"] for report in reports)
         self._heard = time.monotonic() if well else -math.inf
         stats: dict[str, list[wire.WorkerStats | None]] = {}
-        restarts: dict[str, int] = {}
+        restarts = Counter[str]()
         for report in reports:
             self._ready = {
                 name: decode(line, wire.EVENTS) for name, line in report["ready"].items()
             }
             for name, lines in report["stats"].items():
                 stats.setdefault(name, []).extend(decode(line, wire.EVENTS) for line in lines)
-            for name, times in report["restarts"].items():
-                restarts[name] = restarts.get(name, 0) + times
+            restarts.update(report["restarts"])
         self._stats, self._restarts = stats, restarts
 
 
