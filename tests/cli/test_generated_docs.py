@@ -103,7 +103,7 @@ def test_the_architecture_shows_the_loop_as_it_is() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     (shown,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     loop = (ROOT / "src/paradecode/methods/draft/loop.py").read_text("utf-8")
-    assert indent(shown, "    ") in loop
+    assert indent(shown, "    ") in loop, "copy DraftVerify.decode into architecture.md"
 
 
 def test_the_architecture_has_every_room() -> None:
