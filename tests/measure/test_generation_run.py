@@ -22,9 +22,9 @@ from paradecode.measure.prompts import load_prompts
 from paradecode.measure.result_files import read_results
 from paradecode.measure.suites.generation.suite import (
     GenerationPlan,
+    by_turns,
     inputs,
     measure,
-    mixed,
     plan_units,
 )
 from paradecode.measure.turns import Unit
@@ -264,7 +264,7 @@ def test_prompts_that_do_not_fit_are_left_out_and_counted(llm, prompts):
 
 def test_batches_mix_the_kinds_of_task(llm, prompts):
     items, _, _ = inputs(llm, GenerationPlan((), tuple(load_prompts(prompts))))
-    assert [item.group for item in mixed(items)] == ["a", "b", "a", "b", "a"]
+    assert [item.group for item in by_turns(items)] == ["a", "b", "a", "b", "a"]
     units = plan_units(items, GenerationPlan((), (), batches=(2,)))
     assert [len(unit.items) for unit in units] == [2, 2]
     assert all({i.group for i in unit.items} == {"a", "b"} for unit in units)

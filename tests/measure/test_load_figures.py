@@ -14,11 +14,22 @@ from paradecode.core.errors import InvalidInput
 from paradecode.measure.machine import describe
 from paradecode.measure.statistics import Estimate, percentile, rate, speedup
 from paradecode.measure.suites.load.asks import arrivals, draw, read_asks
-from paradecode.measure.suites.load.columns import LATENCY, THROUGHPUT, latencies
 from paradecode.measure.suites.load.plan import Endpoint, LoadPlan, OfferedLoad, read_endpoints
-from paradecode.measure.suites.load.report import document, failures, write_report
-from paradecode.measure.suites.load.results import LoadResults, Phase, StreamedAnswer
-from paradecode.measure.suites.load.summary import is_good, summarise
+from paradecode.measure.suites.load.report import (
+    LATENCY,
+    THROUGHPUT,
+    document,
+    failures,
+    latencies,
+    write_report,
+)
+from paradecode.measure.suites.load.results import (
+    LoadResults,
+    Phase,
+    StreamedAnswer,
+    is_good,
+    summarise,
+)
 from paradecode.measure.tables import cells, ends
 
 

@@ -12,8 +12,8 @@ from paradecode.core.errors import InvalidInput, InvalidModel
 from paradecode.core.sampling import SamplingParams
 from paradecode.llm import LLM
 from paradecode.measure import cases as running
+from paradecode.measure.machine import digest, weights_of
 from paradecode.measure.play import play
-from paradecode.measure.provenance import digest, weights_of
 from paradecode.measure.suites.parallel import suite
 from paradecode.measure.suites.parallel.methods import (
     cache_of,

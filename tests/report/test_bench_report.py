@@ -12,8 +12,7 @@ import pytest
 
 from paradecode.core.errors import InvalidInput
 from paradecode.measure.charts.all import charts_of
-from paradecode.measure.charts.chart import shortened, spread_out
-from paradecode.measure.charts.looks import looks_of
+from paradecode.measure.charts.chart import looks_of, shortened, spread_out
 from paradecode.measure.charts.style import COLOURS, drawing, new_figure
 from paradecode.measure.charts.svg import inline
 from paradecode.measure.report.compare import compare_files

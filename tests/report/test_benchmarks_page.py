@@ -14,8 +14,7 @@ pytest.importorskip("matplotlib")
 
 from paradecode.core.errors import InvalidInput
 from paradecode.measure.charts.all import charts_of
-from paradecode.measure.charts.chart import Chart
-from paradecode.measure.charts.looks import looks_of
+from paradecode.measure.charts.chart import Chart, looks_of
 from paradecode.measure.charts.svg import document
 from paradecode.measure.report.load import read_sheet
 from repository import ROOT

@@ -26,7 +26,7 @@ from typing import Any
 from rich.progress import Progress
 
 from paradecode import LLM
-from paradecode.measure.provenance import weights_of
+from paradecode.measure.machine import weights_of
 from paradecode.measure.results import Results
 from paradecode.measure.suites.parallel.suite import DEFAULT_MODEL, ParallelPlan, measure
 from paradecode.measure.suites.parallel.summary import (

@@ -13,7 +13,7 @@ from typing import Any
 from rich.progress import track
 
 from paradecode import LLM
-from paradecode.measure.provenance import digest, weights_of
+from paradecode.measure.machine import digest, weights_of
 from paradecode.measure.statistics import wilson
 from paradecode.measure.tasks.tasks import TASKS
 from tools.script import err, options, save, show, stamped

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from paradecode.core.errors import InvalidInput
 from paradecode.measure.charts.all import charts_of
-from paradecode.measure.charts.looks import looks_of
+from paradecode.measure.charts.chart import looks_of
 from paradecode.measure.charts.svg import document
 from paradecode.measure.report.load import read_sheet
 from paradecode.measure.report.markdown import body

@@ -30,10 +30,10 @@ from rich.progress import Progress
 from paradecode.cli.load import print_columns
 from paradecode.core.errors import InvalidInput
 from paradecode.measure.machine import usable_cores
-from paradecode.measure.suites.load import columns, report
+from paradecode.measure.suites.load import report
 from paradecode.measure.suites.load.asks import read_asks
+from paradecode.measure.suites.load.drive import measure
 from paradecode.measure.suites.load.plan import Endpoint, LoadPlan, OfferedLoad
-from paradecode.measure.suites.load.run import measure
 from paradecode.models.catalogue import open_model
 from tools.peers.environments import TRANSFORMERS_SERVE, XLLAMACPP, InstallError, install
 from tools.peers.formats import FormatError, Formats
@@ -246,8 +246,8 @@ def _measure(running: list[Server], left_out: dict[str, str], given: Namespace) 
         err.print(str(file), soft_wrap=True, highlight=False)
     for line in [*report.failures(summaries), *report.warnings(summaries)]:
         err.print(f"[yellow]{line}[/]", highlight=False)
-    print_columns(columns.THROUGHPUT, summaries)
-    print_columns(columns.LATENCY, columns.latencies(summaries))
+    print_columns(report.THROUGHPUT, summaries)
+    print_columns(report.LATENCY, report.latencies(summaries))
 
 
 def _free_port() -> int:

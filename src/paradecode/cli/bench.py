@@ -84,8 +84,8 @@ def _generation(
     seed: int, output: Path,
 ) -> None:  # fmt: skip
     from paradecode.measure.figures import aggregates, figures
+    from paradecode.measure.machine import weights_of
     from paradecode.measure.prompt_sources import read_prompts
-    from paradecode.measure.provenance import weights_of
     from paradecode.measure.report.from_results import sheet_of_results
     from paradecode.measure.report.write import write_report
     from paradecode.measure.result_files import write_results
@@ -121,7 +121,7 @@ def _parallel(
     loading: Loading, drawn: TaskOptions, methods: tuple[str, ...], batch: int, seed: int,
     output: Path,
 ) -> None:  # fmt: skip
-    from paradecode.measure.provenance import weights_of
+    from paradecode.measure.machine import weights_of
     from paradecode.measure.suites.parallel import suite as parallel
     from paradecode.measure.suites.parallel.columns import BRIEF
     from paradecode.measure.suites.parallel.summary import summarise

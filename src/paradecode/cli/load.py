@@ -81,8 +81,8 @@ def load(
     asks = read_asks(prompts, max_tokens)
     if output is not None and (output.suffix != ".json" or not output.absolute().parent.is_dir()):
         raise InvalidInput("--output", str(output), "name a .json file in a folder that exists")
-    from paradecode.measure.suites.load import columns, report
-    from paradecode.measure.suites.load.run import measure
+    from paradecode.measure.suites.load import report
+    from paradecode.measure.suites.load.drive import measure
 
     total = plan.requests * plan.rounds * len(plan.loads) * len(plan.endpoints)
     try:
@@ -104,8 +104,8 @@ def load(
         print_json(report.document(results, summaries))
     else:
         out.print(escape(report.headline(results)), highlight=False)
-        print_columns(columns.THROUGHPUT, summaries)
-        print_columns(columns.LATENCY, columns.latencies(summaries))
+        print_columns(report.THROUGHPUT, summaries)
+        print_columns(report.LATENCY, report.latencies(summaries))
         for file in files:
             out.print(str(file), soft_wrap=True, highlight=False)
     if failed:

@@ -88,8 +88,8 @@ def run(
 ) -> None:
     """What methods would do on the recording: acceptance, forwards and predicted speed."""
     from paradecode.measure.replay import Recording, play, replayable
+    from paradecode.measure.replay.outcome import outcome_record, outcome_table
     from paradecode.measure.replay.player import PLAIN
-    from paradecode.measure.replay.report import outcome_record, outcome_table
 
     if not recording.is_file():
         raise InvalidInput("RECORDING", str(recording), "make it with `paradecode replay record`")

@@ -30,7 +30,7 @@ def tune(
     """Search methods, fusions and settings by replay; confirm the best on held-out prompts."""
     from paradecode.engine.engine import Limits
     from paradecode.measure.prompts import first_of_each_group, load_prompts, make_items
-    from paradecode.measure.tune.costs import Costs
+    from paradecode.measure.tune.search import Costs
     from paradecode.measure.tune.tuning import tune as tuned
     from paradecode.methods.profile import Profile
 

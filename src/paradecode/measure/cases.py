@@ -11,10 +11,9 @@ from typing import Any
 from paradecode.core.sampling import SamplingParams
 from paradecode.llm import LLM
 from paradecode.measure.journal import Journal
-from paradecode.measure.machine import stamp
+from paradecode.measure.machine import stamp, versions
 from paradecode.measure.play import Check, play
 from paradecode.measure.prompts import Item
-from paradecode.measure.provenance import versions
 from paradecode.measure.results import EngineInfo, ItemInfo, Record, Results
 from paradecode.measure.turns import PlayerError, Unit, run, schedule
 from paradecode.methods.registry import Spec
@@ -28,12 +27,8 @@ class Cases:
     """What is measured.
 
     Attributes:
-        specs: methods; an output is compared with that of its reference.
         references: spec -> spec of the plain mode; what is missing is plain itself.
-        items: what the records are about.
-        units: batches, in the order in which all methods get them.
-        sampling: of all requests.
-        check: whether an output is right.
+        units: batches of ``items``, in the order in which all methods get them.
         settings: what must be the same for measurements to be comparable.
         facts: further settings of the result.
         tenants: each method has a tenant of its own in each round and at each batch size: it may

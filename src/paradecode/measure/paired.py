@@ -14,14 +14,7 @@ from paradecode.measure.statistics import Interval, interval, ratio_of_ratios
 
 @dataclass(frozen=True)
 class PairedRun:
-    """One prompt by one method.
-
-    Attributes:
-        method: its spec.
-        prompt, group: the item's.
-        stats, trace: counts and times, of all and of each commit.
-        output: token ids.
-    """
+    """One prompt by one method; ``stats`` are of the whole, ``trace`` of each commit."""
 
     method: str
     prompt: str

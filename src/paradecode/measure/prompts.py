@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from paradecode.core.checks import listed, text, whole
 from paradecode.core.errors import InvalidInput
@@ -54,6 +55,9 @@ class Item:
     max_tokens: int
 
 
+Grouped = TypeVar("Grouped", Conversation, Item)
+
+
 def load_prompts(path: Path | None = None) -> list[Conversation]:
     """Read a prompts file; None is the package's own.
 
@@ -99,12 +103,22 @@ def json_lines(name: str, lines: str) -> Iterator[tuple[str, Any]]:
             raise InvalidInput(where, line, "write one JSON object a line") from None
 
 
+def by_turns(entries: Sequence[Grouped]) -> list[Grouped]:
+    """The first of each group, then the second of each, and so on, as in real traffic."""
+    seen = Counter[str]()
+    ranked: list[tuple[int, Grouped]] = []
+    for entry in entries:
+        ranked.append((seen[entry.group], entry))
+        seen[entry.group] += 1
+    return [entry for _, entry in sorted(ranked, key=lambda one: one[0])]
+
+
 def first_of_each_group(prompts: Sequence[Conversation], count: int) -> list[Conversation]:
     """A small sample that still touches every group."""
-    taken: dict[str, int] = {}
+    taken = Counter[str]()
     chosen = []
     for prompt in prompts:
-        taken[prompt.group] = taken.get(prompt.group, 0) + 1
+        taken[prompt.group] += 1
         if taken[prompt.group] <= count:
             chosen.append(prompt)
     return chosen

@@ -16,7 +16,6 @@ class Line:
     """One decoder or engine.
 
     Attributes:
-        name: unique in its sheet.
         family: lines of a family have one colour on the whole page.
         standing: ``exact``, ``law``, ``lossy``, ``broken`` (promised exactness, and differs), or
             empty where nothing was promised.

@@ -57,7 +57,6 @@ def interval(
         statistic: what is wanted, from totals.
         clusters: what each measurement belongs to (turns of one conversation are one prompt);
             whole clusters are drawn. None makes each measurement its own.
-        resamples, seed: of the bootstrap.
 
     Returns:
         None when there is nothing to measure (no prompts, or a total that is divided by is 0).
@@ -86,7 +85,7 @@ def _draws(count: int, resamples: int, seed: int) -> NDArray[np.int64]:
 
 
 def ratio(totals: NDArray[np.float64]) -> NDArray[np.float64]:
-    """First total over the second: tokens / seconds."""
+    """First total over the second."""
     return totals[..., 0] / totals[..., 1]
 
 

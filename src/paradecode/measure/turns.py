@@ -31,13 +31,7 @@ class PlayerError(Exception):
 
 @dataclass(frozen=True)
 class Unit:
-    """What runs together.
-
-    Attributes:
-        round: repetition, from 0.
-        number: from 0; batch size, round and number name a unit.
-        items: as many as the batch has requests.
-    """
+    """What runs together; batch size, round and number (from 0) name a unit."""
 
     round: int
     number: int
@@ -58,12 +52,7 @@ def units_of(items: Sequence[Item], batch: int = 1, round: int = 0, first: int =
 
 
 class Player(Protocol):
-    """An engine or a method that is ready.
-
-    Attributes:
-        name: of the engine, as in the results.
-        max_rounds: a slow engine may sit out the later rounds.
-    """
+    """An engine or a method that is ready; a slow one may sit out rounds from ``max_rounds``."""
 
     @property
     def name(self) -> str: ...

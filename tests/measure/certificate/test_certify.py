@@ -18,8 +18,7 @@ from wrong import (
 
 from paradecode.core.errors import InvalidInput
 from paradecode.measure.certificate.certify import Certificate, certify
-from paradecode.measure.certificate.control import biased
-from paradecode.measure.certificate.distribution import REQUIRED
+from paradecode.measure.certificate.distribution import REQUIRED, biased
 from paradecode.measure.certificate.plan import CertificatePlan, Claim
 from paradecode.methods.registry import methods, parse
 

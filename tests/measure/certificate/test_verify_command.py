@@ -12,8 +12,8 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from paradecode.cli import app
-from paradecode.measure.certificate.plan import COUNT, spread
-from paradecode.measure.prompts import load_prompts
+from paradecode.measure.certificate.plan import COUNT
+from paradecode.measure.prompts import by_turns, load_prompts
 from program import in_process
 
 QUICK = ["--count", "2", "--max-tokens", "8"]
@@ -108,7 +108,7 @@ def test_ctrl_c_is_clean(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_prompts_are_spread_over_the_groups() -> None:
     prompts = load_prompts()
-    chosen = spread(prompts)
+    chosen = by_turns(prompts)
     assert sorted(chosen, key=lambda p: p.id) == sorted(prompts, key=lambda p: p.id)
     groups = {prompt.group for prompt in prompts}
     assert [p.group for p in chosen[: len(groups)]] == list(dict.fromkeys(p.group for p in prompts))

@@ -16,8 +16,8 @@ from paradecode.core.sampling import SamplingParams
 from paradecode.engine.cost import CostCurve
 from paradecode.measure.replay import ReplayOutcome, between, play
 from paradecode.measure.replay.between import Gap, Stopwatch, cold_seconds, slowdown
+from paradecode.measure.replay.outcome import outcome_record, outcome_table
 from paradecode.measure.replay.recording import Timing
-from paradecode.measure.replay.report import outcome_record, outcome_table
 
 PARAMS = SamplingParams(seed=5)
 MADE = recording_of(toy(), items(4, tokens=24), PARAMS)

@@ -13,7 +13,7 @@ from paradecode.cli import app
 from paradecode.core.errors import InvalidInput
 from paradecode.measure.replay import Recording, player, replayable, timing
 from paradecode.measure.tune import candidate, search, tuning
-from paradecode.measure.tune.costs import Costs
+from paradecode.measure.tune.search import Costs
 from paradecode.methods.profile import SCHEMA, Profile
 from program import in_process, quick_costs
 

@@ -1,4 +1,8 @@
-"""The joint law of the first tokens through the whole engine, against the model's own."""
+"""The joint law of the first tokens through the whole engine, against the model's own.
+
+The negative control is a verifier that is wrong on purpose: a certificate that could not tell it
+from a right one would prove nothing.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +11,64 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from paradecode.core.decoder import Decoder
+from paradecode.core.errors import InvalidInput
 from paradecode.core.noise import key
 from paradecode.core.sampling import SamplingParams
+from paradecode.core.tree import TokenTree
 from paradecode.engine.engine import Engine
-from paradecode.measure.certificate.control import biased
 from paradecode.measure.certificate.law import NOMINAL, Word, p_value, statistic
 from paradecode.measure.certificate.places import BATCH, DEPTH, ROOM, LawPlace
 from paradecode.measure.certificate.plan import CertificatePlan, Claim
 from paradecode.measure.certificate.requests import request, running, serve
+from paradecode.methods.draft.loop import DraftVerify
+from paradecode.methods.draft.verifiers.recursive import Rejection
+from paradecode.methods.draft.verifiers.rule import Accepted, Chance, Row, Rows
+
+
+class Skewed:
+    """Chance that accepts with min(1, factor p / q) in place of min(1, p / q)."""
+
+    def __init__(self, fair: Chance, factor: float) -> None:
+        self._fair, self._factor = fair, factor
+
+    def accept(self, p: float, q: float = 1.0) -> bool:
+        return self._fair.accept(self._factor * p, q)
+
+    def draw(self, weights: Row) -> int:
+        return self._fair.draw(weights)
+
+
+@dataclass
+class BiasedRejection(Rejection):
+    """Rejection sampling with skewed chance."""
+
+    factor: float
+
+    def rule(self, p: Rows, tree: TokenTree, chance: Chance) -> Accepted:
+        return super().rule(p, tree, Skewed(chance, self.factor))
+
+
+def biased(make: Callable[[], Decoder], factor: float) -> Callable[[], Decoder]:
+    """The same drafts under the same budget, verified by rejection with skewed chance.
+
+    A factor above 1 accepts too often: then too much of q, the law of the drafts, gets through,
+    which is harmless where q is as good as p. A factor below 1 rejects too often: then too much of
+    norm((p - q)+) gets through, which is harmless nowhere.
+
+    Raises:
+        InvalidInput: when called, if the decoder is not draft-and-verify: then there is no control.
+    """
+
+    def build() -> Decoder:
+        decoder = make()
+        if not isinstance(decoder, DraftVerify):
+            name = type(decoder).__name__
+            raise InvalidInput("decoder", name, "no control can be made: it is not a DraftVerify")
+        decoder.verify = BiasedRejection(factor)
+        return decoder
+
+    return build
+
 
 CONTROLS = (1.25, 1.1, 0.9, 0.8)
 """What the controls multiply every acceptance probability by."""
@@ -67,15 +121,13 @@ class Control:
 
 @dataclass(frozen=True)
 class LawTest:
-    """The test at all places.
+    """The test at all places together, and at each.
 
     Attributes:
         samples: requests in all.
         drafted, accepted: draft tokens that the target scored, and those that stayed.
         drafted_share: requests whose first forward verified a draft.
-        places: each alone.
-        statistic, freedom, p: all together.
-        level: what every p (each place's, and the one of all together) must exceed.
+        level: what every p must exceed.
         controls: the biased verifiers; empty for a lossy method.
     """
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from paradecode.core.checks import attributes, number, whole
 from paradecode.core.decoder import Decoder, Guarantee
 from paradecode.core.errors import InvalidInput
 from paradecode.llm import LLM
-from paradecode.measure.prompts import Conversation, load_prompts
+from paradecode.measure.prompts import Conversation, by_turns, load_prompts
 from paradecode.methods.registry import Spec
 
 Progress = Callable[[str, int, int], None]
@@ -29,13 +28,9 @@ COUNT = 24
 
 @dataclass(frozen=True)
 class Claim:
-    """A decoder and what it promises.
+    """A decoder and what it promises; ``make`` builds the decoder of one request.
 
-    Attributes:
-        name: what users write.
-        make: builds the decoder of one request.
-        guarantee: what it promises.
-        drafts: it should draft, so a certificate without verified drafts proves nothing.
+    One that ``drafts`` must do so: a certificate without verified drafts proves nothing.
     """
 
     name: str
@@ -71,9 +66,7 @@ class CertificatePlan:
     Attributes:
         max_tokens: length of the outputs that are compared.
         temperature: of the sampled half; 0 leaves that half out.
-        seed: of all seeds.
-        samples: requests at each place where the law is tested.
-        places: how many places.
+        samples: requests at each of the ``places`` where the law is tested.
         keep_going: go on after the first difference.
         allow_near_ties: differences that rounding explains do not fail the certificate.
 
@@ -114,17 +107,7 @@ def choose_prompts(path: Path | None = None, count: int | None = None) -> list[C
     prompts = load_prompts(path)
     if count is None:
         count = COUNT if path is None else len(prompts)
-    return spread(prompts)[:count]
-
-
-def spread(prompts: Sequence[Conversation]) -> list[Conversation]:
-    """The first of each group, then the second of each, and so on."""
-    seen = Counter[str]()
-    ranked: list[tuple[int, Conversation]] = []
-    for prompt in prompts:
-        ranked.append((seen[prompt.group], prompt))
-        seen[prompt.group] += 1
-    return [prompt for _, prompt in sorted(ranked, key=lambda entry: entry[0])]
+    return by_turns(prompts)[:count]
 
 
 def texts_of(llm: LLM, prompts: Sequence[Conversation]) -> list[PromptTokens]:

@@ -23,6 +23,7 @@ from paradecode.core.sequence import Sequence as MethodSequence
 from paradecode.core.tree import EMPTY
 from paradecode.engine.engine import Engine
 from paradecode.measure.certificate.requests import request, rows_after, running, serve
+from paradecode.measure.speeds import first_difference
 from paradecode.methods.draft.verifiers import coupled
 
 AHEAD = 8
@@ -84,14 +85,6 @@ class LastRow:
             self.top_gap = float(logits[0, 0]) - float(logits[0, -1])
             self.tokens = tuple(seq.tokens.tolist())
             seq.commit(coupled(seq, EMPTY, reply))
-
-
-def first_difference(wanted: Sequence[int], got: Sequence[int]) -> int | None:
-    """The first position at which two outputs differ, None when they are equal."""
-    if list(wanted) == list(got):
-        return None
-    pairs = enumerate(zip(wanted, got))
-    return next((at for at, (a, b) in pairs if a != b), min(len(wanted), len(got)))
 
 
 def explain(

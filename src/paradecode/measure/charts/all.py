@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from paradecode.measure.charts import bars, curves, frontier, groups
-from paradecode.measure.charts.chart import Chart
-from paradecode.measure.charts.looks import Looks
+from paradecode.measure.charts.chart import Chart, Looks
 from paradecode.measure.sheet import Sheet
 
 CHARTS = {

@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from paradecode.measure.charts.chart import Chart, mark, name_rows, said, tip_of, whisker
-from paradecode.measure.charts.looks import Look, Looks, look_of
+from paradecode.measure.charts.chart import (
+    Chart,
+    Look,
+    Looks,
+    look_of,
+    mark,
+    name_rows,
+    said,
+    tip_of,
+    whisker,
+)
 from paradecode.measure.charts.style import NORMAL, SMALL, bare, light
 from paradecode.measure.figures import PARTS
 from paradecode.measure.sheet import Line, Sheet

@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from paradecode.measure.charts.chart import Chart, charted, mark, name_ends, said, tip_of
-from paradecode.measure.charts.looks import Looks, look_of
+from paradecode.measure.charts.chart import (
+    Chart,
+    Looks,
+    charted,
+    look_of,
+    mark,
+    name_ends,
+    said,
+    tip_of,
+)
 from paradecode.measure.charts.style import bare, light
 from paradecode.measure.sheet import Line, Sheet
 

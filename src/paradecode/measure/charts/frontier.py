@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from paradecode.measure.charts.chart import Chart, mark, said, tip_of
-from paradecode.measure.charts.looks import Looks, look_of
+from paradecode.measure.charts.chart import Chart, Looks, look_of, mark, said, tip_of
 from paradecode.measure.charts.style import SMALL, bare, light, whiskers
 from paradecode.measure.sheet import Line, Sheet
 from paradecode.measure.statistics import Interval, frontier

@@ -7,14 +7,15 @@ from typing import Any
 
 from paradecode.measure.charts.chart import (
     Chart,
+    Looks,
     charted,
+    look_of,
     mark,
     said,
     shortened,
     tip_of,
     whisker,
 )
-from paradecode.measure.charts.looks import Looks, look_of
 from paradecode.measure.charts.style import bare, light
 from paradecode.measure.sheet import Line, Sheet
 

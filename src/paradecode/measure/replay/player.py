@@ -120,10 +120,10 @@ class Later:
         top_k_rows, sample_rows: looked up here, work elsewhere.
     """
 
-    forwards: list[tuple[int, int]]
-    gaps: list[Gap]
-    top_k_rows: int
-    sample_rows: int
+    forwards: Sequence[tuple[int, int]] = ()
+    gaps: Sequence[Gap] = ()
+    top_k_rows: int = 0
+    sample_rows: int = 0
 
 
 class Mark:
@@ -141,7 +141,7 @@ class Mark:
     def later(self) -> Later:
         """To be called when the request is done."""
         if self._first is None:
-            return Later([], [], 0, 0)
+            return Later()
         (first, then), now = self._first, self._backend.reading
         return Later(
             self._backend.rows[first:],

@@ -36,9 +36,7 @@ class Identity:
     """Which model was recorded.
 
     Attributes:
-        name: what users call it.
         vocabulary: hash of all its tokens; empty when it has no tokenizer.
-        vocab_size, context_length, layers, hidden_size, eos_tokens: as in its configuration.
     """
 
     name: str = checked(text(MOST_NAME))
@@ -95,7 +93,6 @@ class Request:
     """One plainly decoded request.
 
     Attributes:
-        id, group: of the workload.
         prompt: int32 [p].
         output: int32 [n], the stop token included.
         tail: int32 [m], how the target would go on after a stop: a draft may go on there.
@@ -128,7 +125,6 @@ class Recording:
     """A workload with one model's answers.
 
     Attributes:
-        model: whose answers.
         params: how they were sampled; ``max_tokens`` is each request's own. The seed is set.
         curve: what a forward cost on the machine of the recording.
         timing: what a plain step cost there.

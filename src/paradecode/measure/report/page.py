@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 
 from paradecode.measure.charts.all import charts_of
-from paradecode.measure.charts.looks import Looks, look_of, looks_of
+from paradecode.measure.charts.chart import Looks, look_of, looks_of
 from paradecode.measure.charts.pictures import GET
 from paradecode.measure.charts.style import COLOURS, can_draw
 from paradecode.measure.charts.svg import inline

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from paradecode.core.errors import InvalidInput
 from paradecode.measure.charts.all import charts_of
-from paradecode.measure.charts.looks import looks_of
+from paradecode.measure.charts.chart import looks_of
 from paradecode.measure.charts.pictures import save_charts
 from paradecode.measure.charts.style import can_draw
 from paradecode.measure.figures import aggregates, figures

@@ -15,13 +15,7 @@ HELD_OUT_OF = 10
 
 @dataclass(frozen=True)
 class TaskInstance:
-    """A prompt with a right answer; where several are right, ``answer`` is one of them.
-
-    Attributes:
-        task: name of the task.
-        prompt: what the user says.
-        answer: what the assistant should say.
-    """
+    """A prompt with a right answer; where several are right, ``answer`` is one of them."""
 
     task: str
     prompt: str
@@ -33,7 +27,6 @@ class Task:
     """A family of instances.
 
     Attributes:
-        name: for tables and the command line.
         make: draws a (prompt, answer).
         accepts: (prompt, answer, text) -> whether ``text`` is right. Depends on ``answer`` only
             where there is one right answer.

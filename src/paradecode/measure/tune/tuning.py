@@ -17,8 +17,7 @@ from paradecode.measure.prompts import Item
 from paradecode.measure.replay import record, replayable
 from paradecode.measure.statistics import Interval
 from paradecode.measure.tune.candidate import CandidateMethod
-from paradecode.measure.tune.costs import Costs
-from paradecode.measure.tune.search import PLAIN, Scores, search
+from paradecode.measure.tune.search import PLAIN, Costs, Scores, search
 from paradecode.methods.draft.ngram_table import packaged
 from paradecode.methods.profile import SCHEMA
 
@@ -117,13 +116,7 @@ def split(items: Sequence[Item], seed: int) -> tuple[list[Item], list[Item]]:
 
 @dataclass(frozen=True)
 class Confirmed:
-    """A finalist, measured.
-
-    Attributes:
-        speed_up: over plain decoding, token-weighted.
-        groups: the same by group.
-        equal: outputs that are those of plain decoding, of ``prompts``.
-    """
+    """A finalist: token-weighted speed over plain decoding, and outputs equal to its."""
 
     candidate: CandidateMethod
     speed_up: Interval

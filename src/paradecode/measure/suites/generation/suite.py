@@ -18,14 +18,15 @@ from paradecode.engine.engine import Limits
 from paradecode.llm import LLM
 from paradecode.measure.answers import is_right
 from paradecode.measure.cases import Cases, Progress, measure_cases
+from paradecode.measure.machine import digest
 from paradecode.measure.prompts import (
     Conversation,
     Item,
     Messages,
+    by_turns,
     first_of_each_group,
     make_items,
 )
-from paradecode.measure.provenance import digest
 from paradecode.measure.quality import OutputScorer, distinct_outputs
 from paradecode.measure.results import ItemInfo, OutputKey, Results, Score
 from paradecode.measure.turns import Unit, units_of
@@ -48,12 +49,9 @@ class GenerationPlan:
 
     Attributes:
         decoders: specs, a few of the model's family if empty; plain decoding comes first.
-        prompts: conversations.
-        per_group: how many of each group; None takes all.
+        per_group: how many prompts of each group; None takes all.
         max_tokens: upper bound on the prompts' own.
         batches: how many requests run together; everything runs at each size.
-        rounds: repetitions.
-        sampling: temperature and seed.
     """
 
     decoders: tuple[str, ...]
@@ -195,23 +193,13 @@ def inputs(llm: LLM, plan: GenerationPlan) -> tuple[list[Item], dict[str, tuple[
     return items, answers, dropped
 
 
-def mixed(items: Sequence[Item]) -> list[Item]:
-    """The first item of each group, then the second of each, and so on, as in real traffic."""
-    seen: dict[str, int] = {}
-    ranks = []
-    for item in items:
-        ranks.append(seen.get(item.group, 0))
-        seen[item.group] = ranks[-1] + 1
-    return [items[index] for index in sorted(range(len(items)), key=ranks.__getitem__)]
-
-
 def plan_units(items: Sequence[Item], plan: GenerationPlan) -> list[Unit]:
     """Every round at every batch size. What does not fill a last batch is not run at its size."""
     units: list[Unit] = []
     for size in sorted(plan.batches):
         if size > len(items):
             raise InvalidInput("batch", size, f"there are {len(items)} inputs; give more, or less")
-        order = list(items) if size == 1 else mixed(items)
+        order = list(items) if size == 1 else by_turns(items)
         for round in range(plan.rounds):
             units += [unit for unit in units_of(order, size, round) if unit.batch == size]
     return units

@@ -35,7 +35,6 @@ class Endpoint:
     """A server, and what its requests say besides the prompt.
 
     Attributes:
-        name: in the tables.
         url: up to and including ``/v1``.
         model: as the server calls it; None takes the first that it lists.
         body: more fields of the request's JSON.
@@ -77,13 +76,12 @@ class LoadPlan:
     """A run. Every endpoint gets the same requests in the same order.
 
     Attributes:
-        endpoints: their names differ; the first is what the others are compared with.
+        endpoints: the first is what the others are compared with.
         loads: each is driven in every round.
         requests: of one round, for each endpoint and load.
-        rounds: repetitions; the order of the endpoints is drawn afresh in each.
+        rounds: the order of the endpoints is drawn afresh in each.
         warmup: requests before each measurement that do not count.
-        arrivals: of an open loop: ``poisson`` or ``constant``.
-        api: ``chat`` or ``completions``.
+        arrivals: of an open loop.
         max_tokens: upper bound on the prompts' own.
         timeout: seconds one request may take.
         count: who counts output tokens: each server's ``usage``, or one ``tokenizer`` for all.

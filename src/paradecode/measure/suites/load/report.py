@@ -1,9 +1,9 @@
-"""A run as files and tables."""
+"""A run as tables, as a file, and as a picture."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,8 @@ from paradecode.measure.charts.style import (
 )
 from paradecode.measure.result_files import write_lines
 from paradecode.measure.statistics import Estimate
-from paradecode.measure.suites.load.results import LoadResults, as_json
-from paradecode.measure.suites.load.summary import LoadSummary
+from paradecode.measure.suites.load.results import LoadResults, LoadSummary, Percentiles, as_json
+from paradecode.measure.tables import Column, ends, number
 
 BUSY, LATE = 0.25, 0.1
 """Share of a core, and seconds, above which the client disturbs what it measures."""
@@ -62,8 +62,8 @@ def _draw(summaries: Sequence[LoadSummary], subtitle: str) -> Any:
     figure = new_figure(4.2 * len(panels), 4.6)
     for place, (title, scale, pick, pick_dotted) in enumerate(panels, 1):
         axes = figure.add_subplot(1, len(panels), place)
-        for number, name in enumerate(names):
-            own, tint = [s for s in summaries if s.endpoint == name], HUES[number % len(HUES)]
+        for index, name in enumerate(names):
+            own, tint = [s for s in summaries if s.endpoint == name], HUES[index % len(HUES)]
             places, found = _known(map(pick, own))
             bars = [whiskers(each, scale) for each in found]
             axes.errorbar(
@@ -126,3 +126,49 @@ def warnings(summaries: Sequence[LoadSummary]) -> list[str]:
         if s.late > LATE:
             said.append(f"{s.endpoint}, {s.load}: a request was sent {s.late:.2f} s late")
     return said
+
+
+THROUGHPUT: tuple[Column[LoadSummary], ...] = (
+    Column("load", lambda s: str(s.load)),
+    Column("endpoint", lambda s: s.endpoint),
+    Column("failed", lambda s: f"{sum(s.errors.values())}/{s.requests}"),
+    Column("tokens/s", lambda s: ends(s.throughput)),
+    Column("x", lambda s: ends(s.speedup)),
+    Column("goodput/s", lambda s: _goodput(s)),
+)
+
+
+@dataclass(frozen=True)
+class Latency:
+    """One line of a summary's latencies; ``load`` and ``endpoint`` stand on its first line."""
+
+    load: str
+    endpoint: str
+    name: str
+    found: Percentiles
+    scale: float
+
+
+LATENCY: tuple[Column[Latency], ...] = (
+    Column("load", lambda line: line.load),
+    Column("endpoint", lambda line: line.endpoint),
+    Column("", lambda line: line.name),
+    Column("p50", lambda line: ends(line.found["p50"], line.scale)),
+    Column("p90", lambda line: ends(line.found["p90"], line.scale)),
+    Column("p99", lambda line: ends(line.found["p99"], line.scale)),
+)
+
+
+def latencies(summaries: Sequence[LoadSummary]) -> Iterator[Latency]:
+    """The lines of the table of latencies."""
+    for s in summaries:
+        yield Latency(str(s.load), s.endpoint, "TTFT, ms", s.first, 1000)
+        yield Latency("", "", "TPOT, ms", s.per_token, 1000)
+        yield Latency("", "", "whole, s", s.whole, 1)
+
+
+def _goodput(summary: LoadSummary) -> str:
+    """Requests a second, and their share of all."""
+    if summary.good is None or summary.goodput is None:
+        return ""
+    return f"{number(summary.goodput)} ({100 * summary.good.value:.0f} %)"

@@ -14,8 +14,8 @@ from paradecode.core.sampling import SamplingParams
 from paradecode.llm import LLM
 from paradecode.measure.cases import Cases, Progress, measure_cases
 from paradecode.measure.charts.style import can_draw
+from paradecode.measure.machine import digest
 from paradecode.measure.prompts import Item
-from paradecode.measure.provenance import digest
 from paradecode.measure.result_files import write_results
 from paradecode.measure.results import ItemInfo, Results
 from paradecode.measure.suites.parallel.columns import report
@@ -48,7 +48,6 @@ class ParallelPlan:
         tasks: names, all if empty.
         instances: held-out ones of each task.
         batch: how many are decoded together.
-        seed: of instances and order.
     """
 
     methods: tuple[str, ...] = ()
@@ -79,7 +78,7 @@ def measure(
     """Run the plan, or what an interrupted run has left of it.
 
     Args:
-        llm: opened with ``settings``, of which the journal is told.
+        llm: opened with ``settings``.
         weights: its file or folder.
         journal: file of the answers as they come.
 

@@ -48,7 +48,6 @@ class MethodComparison:
     """A method against another one, on what both did.
 
     Attributes:
-        items: how many.
         gain: exact match minus the other's; below 0 is a loss.
         forwards, deciding, rows: how many times fewer a token.
         seconds: how many times faster a token.
