@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import pytest
 from parallel_runs import PLAIN, Behaviour, good, make
@@ -169,7 +168,7 @@ def old():
 
 
 def test_files_of_the_old_schema_say_the_same(old):
-    results = results_from_json(Path("p.json"), old)
+    results = results_from_json(old)
     assert results.is_parallel
     static, *others = summarise(results)
     (run,) = [run for run in old["runs"] if run["method"] == "static"]
@@ -209,7 +208,7 @@ def test_damaged_results_are_refused(spoil, named, old):
     data = copy.deepcopy(old)
     spoil(data)
     with pytest.raises(InvalidInput, match=named):
-        results_from_json(Path("p.json"), data)
+        results_from_json(data)
 
 
 def test_two_results_are_compared_on_what_both_have():

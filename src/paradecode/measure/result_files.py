@@ -33,23 +33,27 @@ MOST_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
-class ResultsHead:
-    """What a file says once."""
-
-    created: str
-    commit: str
-    model: str
-    settings: Mapping[str, Any]
-    machine: Machine
-
-
-@dataclass(frozen=True)
 class OutputEntry:
     """An output in the file, with the oracle's summed likelihood and number of agreements."""
 
     item: str
     token_ids: tuple[int, ...]
     score: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True)
+class ResultsFile:
+    """The JSON object; what else it holds is not read. Records have the index of their output."""
+
+    created: str
+    commit: str
+    model: str
+    settings: Mapping[str, Any]
+    machine: Machine
+    engines: tuple[EngineInfo, ...]
+    items: tuple[ItemInfo, ...]
+    outputs: tuple[OutputEntry, ...]
+    records: tuple[Mapping[str, Any], ...]
 
 
 def write_results(results: Results, path: Path, aggregates: Any = None) -> None:
@@ -120,11 +124,11 @@ def read_results(path: Path) -> Results:
     Raises:
         InvalidInput: naming what is wrong with the file.
     """
-    return results_from_json(path, read_json(path))
+    return results_from_json(read_json(path))
 
 
-def results_from_json(path: Path, data: Mapping[str, Any]) -> Results:
-    """The results in a JSON object; ``path`` is for errors.
+def results_from_json(data: Mapping[str, Any]) -> Results:
+    """The results in a JSON object.
 
     Raises:
         InvalidInput: naming the field that is wrong.
@@ -132,46 +136,37 @@ def results_from_json(path: Path, data: Mapping[str, Any]) -> Results:
     schema = data.get("schema")
     if schema not in READABLE:
         raise InvalidInput("schema", schema, f"this version reads {', '.join(READABLE)}")
-    results = parallel_results(data) if schema == PARALLEL else _results(path, data)
+    results = parallel_results(data) if schema == PARALLEL else _results(data)
     items, engines = [item.id for item in results.items], [each.name for each in results.engines]
     _check_names("items", items, [record.item for record in results.records])
     _check_names("engines", engines, [record.engine for record in results.records])
     return results
 
 
-def _results(path: Path, data: Mapping[str, Any]) -> Results:
-    lists: dict[str, list[Any]] = {}
-    for name in ("items", "engines", "outputs", "records"):
-        found = data.get(name)
-        if not isinstance(found, list):
-            raise InvalidInput(f"{path.name} {name}", found, "give a list")
-        lists[name] = found
-    outputs = _build_all(OutputEntry, "outputs", lists)
-    records = []
-    for number, entry in enumerate(lists["records"]):
-        where = f"records[{number}]"
-        own = dict(entry) if isinstance(entry, dict) else {}
-        index = own.pop("output", None)
-        if not isinstance(index, int) or not 0 <= index < len(outputs):
-            raise InvalidInput(f"{where}.output", index, f"name one of {len(outputs)} outputs")
-        records.append(build(Record, {**own, "token_ids": outputs[index].token_ids}, where))
-    names = {field.name for field in fields(ResultsHead)}
-    head = build(ResultsHead, {name: data[name] for name in names & data.keys()}, "results")
+def _results(data: Mapping[str, Any]) -> Results:
+    names = [field.name for field in fields(ResultsFile)]
+    file: ResultsFile = build(ResultsFile, {name: data.get(name) for name in names}, "results")
     return Results(
-        **vars(head),
-        items=_build_all(ItemInfo, "items", lists),
-        engines=_build_all(EngineInfo, "engines", lists),
-        records=tuple(records),
+        created=file.created, commit=file.commit, model=file.model, machine=file.machine,
+        settings=file.settings, items=file.items, engines=file.engines,
+        records=tuple(
+            _record(f"records[{n}]", dict(entry), file.outputs)
+            for n, entry in enumerate(file.records)
+        ),
         scores={
             (entry.item, entry.token_ids): _score(f"outputs[{n}].score", entry.score, entry)
-            for n, entry in enumerate(outputs)
+            for n, entry in enumerate(file.outputs)
             if entry.score is not None
         },
-    )
+    )  # fmt: skip
 
 
-def _build_all(kind: type, name: str, lists: Mapping[str, Sequence[Any]]) -> tuple[Any, ...]:
-    return tuple(build(kind, entry, f"{name}[{n}]") for n, entry in enumerate(lists[name]))
+def _record(where: str, entry: dict[str, Any], outputs: Sequence[OutputEntry]) -> Record:
+    index = entry.pop("output", None)
+    if not isinstance(index, int) or not 0 <= index < len(outputs):
+        raise InvalidInput(f"{where}.output", index, f"name one of {len(outputs)} outputs")
+    record: Record = build(Record, {**entry, "token_ids": outputs[index].token_ids}, where)
+    return record
 
 
 def _score(where: str, found: Sequence[float], output: OutputEntry) -> Score:

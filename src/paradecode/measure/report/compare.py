@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from paradecode.core.errors import InvalidInput
 from paradecode.measure import compare
-from paradecode.measure.report.from_methods import Row, read_rows
-from paradecode.measure.result_files import read_json, results_from_json
+from paradecode.measure.report.from_methods import MethodRows, Row
+from paradecode.measure.report.load import read_file
 from paradecode.measure.results import Results
 from paradecode.measure.suites.parallel import compare as parallel
-from paradecode.measure.tables import cells, heads, number
+from paradecode.measure.tables import Column, Shown, cells, heads, number
 
-METHODS = "tools/figures/methods.py"
-METHODS_HEAD = ("method", "tok/s before", "tok/s now", "x plain before", "x plain now", "equal now")
+METHODS: tuple[Column[tuple[Row, Row]], ...] = (
+    Column("method", lambda pair: pair[0].method),
+    Column("tok/s before", lambda pair: number(pair[0].tokens_per_second)),
+    Column("tok/s now", lambda pair: number(pair[1].tokens_per_second)),
+    Column("x plain before", lambda pair: _ratio(pair[0])),
+    Column("x plain now", lambda pair: _ratio(pair[1])),
+    Column("equal now", lambda pair: f"{pair[1].equal_to_plain}/{pair[1].prompts}"),
+)
+"""Totals only: these files hold no single records that could be paired."""
 
 
 @dataclass(frozen=True)
@@ -38,57 +44,38 @@ def compare_files(before: Path, now: Path, baseline: str | None = None) -> Compa
     Raises:
         InvalidInput: a file is wrong, they are of different kinds, or have nothing in common.
     """
-    one, other = (_read(path, read_json(path)) for path in (before, now))
-    kinds = _kind(one), _kind(other)
+    old, new = (read_file(path)[0] for path in (before, now))
+    kinds = _kind(old), _kind(new)
     if kinds[0] != kinds[1]:
         raise InvalidInput("results", list(kinds), "give two results of one kind")
     if baseline is not None and kinds[0] != "bench":
         raise InvalidInput(
             "baseline", baseline, "results of this kind have their own; leave it out"
         )
-    if isinstance(one, Results) and isinstance(other, Results):
-        return _results(one, other, baseline)
-    assert isinstance(one, list)
-    assert isinstance(other, list)
-    return Compared(METHODS_HEAD, _methods({row.method: row for row in one}, other), [])
+    if isinstance(old, MethodRows) and isinstance(new, MethodRows):
+        pairs = [(old.methods[n], row) for n, row in new.methods.items() if n in old.methods]
+        if not pairs:
+            raise InvalidInput("results", list(new.methods), "give methods in common")
+        return _compared(METHODS, pairs)
+    assert isinstance(old, Results)
+    assert isinstance(new, Results)
+    if new.is_parallel:
+        return _compared(parallel.COLUMNS, parallel.changes(old, new))
+    base = compare.common_baseline(old, new, baseline)
+    changes = compare.changes(old, new, base)
+    return _compared(compare.columns(base), changes, compare.warnings(old, new))
 
 
-def _results(before: Results, now: Results, baseline: str | None) -> Compared:
-    if now.is_parallel:
-        changed = parallel.changes(before, now)
-        rows = [cells(parallel.COLUMNS, change) for change in changed]
-        return Compared(heads(parallel.COLUMNS), rows, [])
-    base = compare.common_baseline(before, now, baseline)
-    columns = compare.columns(base)
-    rows = [cells(columns, change) for change in compare.changes(before, now, base)]
-    return Compared(heads(columns), rows, compare.warnings(before, now))
+def _compared(
+    columns: Sequence[Column[Shown]], lines: Iterable[Shown], warnings: Sequence[str] = ()
+) -> Compared:
+    return Compared(heads(columns), [cells(columns, line) for line in lines], list(warnings))
 
 
-def _read(path: Path, data: Mapping[str, Any]) -> Results | list[Row]:
-    if data.get("schema") is None and isinstance(data.get("methods"), list):
-        return read_rows(path, data)
-    return results_from_json(path, data)
-
-
-def _kind(found: Results | list[Row]) -> str:
-    if isinstance(found, list):
-        return METHODS
+def _kind(found: Results | MethodRows) -> str:
+    if isinstance(found, MethodRows):
+        return "tools/figures/methods.py"
     return "bench --suite parallel" if found.is_parallel else "bench"
-
-
-def _methods(before: Mapping[str, Row], now: list[Row]) -> list[tuple[str, ...]]:
-    """Totals only: these files hold no single records that could be paired."""
-    rows: list[tuple[str, ...]] = [
-        (
-            row.method, number(before[row.method].tokens_per_second),
-            number(row.tokens_per_second), _ratio(before[row.method]), _ratio(row),
-            f"{row.equal_to_plain}/{row.prompts}",
-        )
-        for row in now if row.method in before
-    ]  # fmt: skip
-    if not rows:
-        raise InvalidInput("results", [row.method for row in now], "give methods in common")
-    return rows
 
 
 def _ratio(row: Row) -> str:

@@ -34,24 +34,32 @@ class Row:
     predicted: Mapping[str, Any] | None = None
 
 
-def read_rows(path: Path, data: Mapping[str, Any]) -> list[Row]:
+@dataclass(frozen=True)
+class MethodRows:
+    """The methods of a file, and what else it says."""
+
+    methods: Mapping[str, Row]
+    facts: Mapping[str, Any]
+
+
+def read_rows(path: Path, data: Mapping[str, Any]) -> MethodRows:
     """The methods of a file; raises InvalidInput that names the field."""
-    entries = data.get("methods")
-    if not isinstance(entries, list) or not entries:
+    entries = data["methods"]
+    if not entries:
         raise InvalidInput(f"{path.name} methods", entries, "give a list of methods")
-    return [build(Row, entry, f"methods[{n}]") for n, entry in enumerate(entries)]
+    rows = [build(Row, entry, f"methods[{n}]") for n, entry in enumerate(entries)]
+    return MethodRows({row.method: row for row in rows}, data)
 
 
-def sheet_of_methods(path: Path, data: Mapping[str, Any]) -> Sheet:
+def sheet_of_methods(found: MethodRows) -> Sheet:
     """A sheet of what ``tools/figures/methods.py`` wrote."""
-    rows = read_rows(path, data)
+    rows, data = list(found.methods.values()), found.facts
     machine = data.get("machine")
     machine = machine if isinstance(machine, Mapping) else {}
     draft = f", draft model {data['draft_model']}" if data.get("draft_model") else ""
-    lines = tuple(_line(row) for row in rows)
     return Sheet(
         title=f"Methods on {data.get('model')}",
-        lines=lines,
+        lines=tuple(map(_line, rows)),
         conditions=(
             ("Model", f"{data.get('model')}{draft}, {data.get('backend')}, greedy"),
             ("Inputs", f"{rows[0].prompts} prompts in {len(rows[0].groups)} groups, at most "

@@ -1,31 +1,40 @@
-"""A sheet from a file, whichever of the harnesses wrote it."""
+"""What a file holds, whichever of the harnesses wrote it, and its sheet."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from paradecode.measure.report.from_methods import sheet_of_methods
+from paradecode.measure.report.from_methods import MethodRows, read_rows, sheet_of_methods
 from paradecode.measure.report.from_parallel import sheet_of_parallel
 from paradecode.measure.report.from_results import sheet_of_results
 from paradecode.measure.result_files import read_json, results_from_json
+from paradecode.measure.results import Results
 from paradecode.measure.sheet import Sheet
 
 
-def read_sheet(path: Path, baseline: str | None = None) -> Sheet:
-    """The sheet of a result file.
-
-    Args:
-        baseline: engine that ratios refer to; None is the one that the file names.
+def read_file(path: Path) -> tuple[Results | MethodRows, str | None]:
+    """What is in a result file, and the baseline that it names.
 
     Raises:
         InvalidInput: the file is not a result, or something in it is wrong; the field is named.
     """
     data = read_json(path)
     if data.get("schema") is None and isinstance(data.get("methods"), list):
-        return sheet_of_methods(path, data)
-    results = results_from_json(path, data)
-    if results.is_parallel:
-        return sheet_of_parallel(results)
+        return read_rows(path, data), None
     stated = data.get("aggregates")
     named = stated.get("baseline") if isinstance(stated, dict) else None
-    return sheet_of_results(results, baseline or named)
+    return results_from_json(data), named
+
+
+def read_sheet(path: Path, baseline: str | None = None) -> Sheet:
+    """The sheet of a result file; see :func:`read_file` for what is raised.
+
+    Args:
+        baseline: engine that ratios refer to; None is the one that the file names.
+    """
+    found, named = read_file(path)
+    if isinstance(found, MethodRows):
+        return sheet_of_methods(found)
+    if found.is_parallel:
+        return sheet_of_parallel(found)
+    return sheet_of_results(found, baseline or named)
