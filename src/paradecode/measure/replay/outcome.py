@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -44,8 +44,9 @@ class Played:
     drafter_seconds: float
 
 
-SUMS = ("generated", "later", "forwards")
-SECONDS = ("forward_seconds", "python_seconds", "drafter_seconds")
+SUMS = (
+    "generated", "later", "forwards", "forward_seconds", "python_seconds", "drafter_seconds",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,21 @@ class Totals:
     forward_seconds: float
     python_seconds: float
     drafter_seconds: float
+
+    @classmethod
+    def of(cls, requests: Sequence[Played]) -> Totals:
+        """The sums over ``requests``."""
+        drafts = [step for request in requests for step in request.steps if step.tokens]
+        depths = range(max((step.depth for step in drafts), default=0))
+        return cls(
+            requests=len(requests),
+            drafts=len(drafts),
+            drafted=sum(step.tokens for step in drafts),
+            accepted=sum(step.accepted for step in drafts),
+            accepted_at=tuple(sum(step.accepted > depth for step in drafts) for depth in depths),
+            drafted_at=tuple(sum(step.depth > depth for step in drafts) for depth in depths),
+            **{name: sum(getattr(request, name) for request in requests) for name in SUMS},
+        )
 
     @property
     def acceptance(self) -> tuple[float, ...]:
@@ -125,21 +141,6 @@ class ReplayOutcome:
         """Predicted speed over that of ``plain``, token-weighted; 0 where nothing was decoded."""
         base = plain.totals(group).tokens_per_second
         return self.totals(group).tokens_per_second / base if base else 0.0
-
-
-def _totals(requests: Iterable[Played]) -> Totals:
-    chosen = list(requests)
-    drafts = [step for request in chosen for step in request.steps if step.tokens]
-    depths = range(max((step.depth for step in drafts), default=0))
-    return Totals(
-        requests=len(chosen),
-        drafts=len(drafts),
-        drafted=sum(step.tokens for step in drafts),
-        accepted=sum(step.accepted for step in drafts),
-        accepted_at=tuple(sum(step.accepted > depth for step in drafts) for depth in depths),
-        drafted_at=tuple(sum(step.depth > depth for step in drafts) for depth in depths),
-        **{name: sum(getattr(request, name) for request in chosen) for name in (*SUMS, *SECONDS)},
-    )
 
 
 DEPTHS = 3
