@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from functools import cache
 
 import jsonschema
 import numpy as np
@@ -12,6 +13,7 @@ from constraint_schemas import PERSON, random_schema
 
 from paradecode.constraints.regular.schema import schema_expression
 from paradecode.constraints.regular.tokens import token_automaton
+from paradecode.core.automaton import TokenAutomaton
 from paradecode.core.errors import InvalidInput
 from paradecode.core.request import TARGET
 from paradecode.core.sampling import SamplingParams
@@ -39,8 +41,13 @@ def engine(attention: str = "full", shift: bool = False) -> Engine:
     return Engine({TARGET: ToyBackend(config, surprise=900)}, Limits(kv_tokens=8192))
 
 
+@cache
+def compiled(schema: str) -> TokenAutomaton:
+    return token_automaton(schema_expression(json.loads(schema)), SPELLINGS)
+
+
 def answer(machine: Engine, schema: dict, decoder: str, **sampling) -> str:
-    automaton = token_automaton(schema_expression(schema), SPELLINGS)
+    automaton = compiled(json.dumps(schema))
     params = SamplingParams(**{"max_tokens": 96, **sampling})
     sequence = machine.add(
         GenerationRequest(

@@ -78,10 +78,12 @@ def interval(
     return Interval(value, float(low), float(high))
 
 
-@lru_cache(maxsize=2)  # Many figures of one run share the draw, and drawing takes the time.
-def _draws(count: int, resamples: int, seed: int) -> NDArray[np.int64]:
+@lru_cache(maxsize=8)  # Many figures of one run share the draw, and drawing takes the time.
+def _draws(count: int, resamples: int, seed: int) -> NDArray[np.float64]:
     """How often each of ``count`` prompts is in each resample, [resamples, count]."""
-    return np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=resamples)
+    shares = np.full(count, 1 / count)
+    draws = np.random.default_rng(seed).multinomial(count, shares, size=resamples)
+    return draws.astype(np.float64)  # Multiplied again and again.
 
 
 def ratio(totals: NDArray[np.float64]) -> NDArray[np.float64]:

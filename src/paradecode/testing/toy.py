@@ -28,6 +28,10 @@ from paradecode.testing.network_reference import apply_network
 Hashes = NDArray[np.uint64]
 WIDTH = 5
 """Hidden size: four 16-bit pieces of the hash, and the token; all exact in float32."""
+_ADDED = np.uint64(GOLDEN)
+_FACTORS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_SHIFTS = np.uint64(30), np.uint64(27), np.uint64(31)
+_PIECES = np.array([0, 16, 32, 48], np.uint64)
 
 
 def toy_config(
@@ -104,7 +108,7 @@ class ToyBackend:
     def head(self, states: Hashes, tokens: NDArray[np.integer]) -> NDArray[np.float64]:
         """float64 [R, V]: mostly the successor of the last token; else what the hash says."""
         ids = np.arange(self.config.vocab_size, dtype=np.uint64)
-        noise = mix(states[:, None] + ids[None, :] * np.uint64(GOLDEN))
+        noise = mix(states[:, None] + ids[None, :] * _ADDED)
         logits = (noise >> np.uint64(11)).astype(np.float64) * 2.0**-53
         usual = np.flatnonzero(states % np.uint64(1024) >= np.uint64(self.surprise))
         logits[usual, successor(tokens[usual], self.config.vocab_size)] += 6.0
@@ -122,10 +126,11 @@ class ToyBackend:
         given = span.resume if span.resume is not None else span.embeddings
         x, tokens = _unpack(given if given is not None else self.embed(span.tokens))
         rows, tail = len(x), len(span.tail)
-        mask = np.tri(rows, dtype=bool) if span.mask is None else span.mask[:, tail:]
+        mask = None if span.mask is None else span.mask[:, tail:]
         seen_tail = np.ones((rows, tail), bool) if span.mask is None else span.mask[:, :tail]
-        base = np.arange(span.context) if span.visible is None else span.visible
         stored = np.flatnonzero(span.slots >= 0)
+        before = _physical(span, np.arange(span.context) if span.visible is None else span.visible)
+        behind, own = _physical(span, span.tail), _physical(span, span.slots[stored])
         # Masks are all one token and may see one and the same: only their places tell them apart.
         place = span.positions.astype(np.uint64) * np.uint64(self.config.mask_token is not None)
         hidden: dict[int, NDArray[np.float32]] = {}
@@ -134,13 +139,11 @@ class ToyBackend:
             if attends:
                 new = _value(x, span.positions, layer)
                 cached = self.values[layer]
-                seen = (
-                    cached[_physical(span, base)].sum(dtype=np.uint64)
-                    + (seen_tail * cached[_physical(span, span.tail)]).sum(1, dtype=np.uint64)
-                    + (mask * new).sum(1, dtype=np.uint64)
-                )
-                cached[_physical(span, span.slots[stored])] = new[stored]
-                x = x + seen + place
+                x = x + place + cached[before].sum(dtype=np.uint64)
+                x += np.cumsum(new) if mask is None else (mask * new).sum(1, dtype=np.uint64)
+                if tail:
+                    x += (seen_tail * cached[behind]).sum(1, dtype=np.uint64)
+                cached[own] = new[stored]
             if feeds:
                 x = mix(x)
             if layer in span.hidden:
@@ -187,10 +190,13 @@ def letter(token: int) -> str:
 
 def mix(values: Hashes) -> Hashes:
     """SplitMix64's finaliser, elementwise."""
-    z = values + np.uint64(GOLDEN)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
+    z = values + _ADDED
+    z ^= z >> _SHIFTS[0]
+    z *= _FACTORS[0]
+    z ^= z >> _SHIFTS[1]
+    z *= _FACTORS[1]
+    z ^= z >> _SHIFTS[2]
+    return z
 
 
 def _value(x: Hashes, positions: NDArray[np.integer], layer: int) -> Hashes:
@@ -206,12 +212,10 @@ def _physical(span: Span, slots: NDArray[np.integer]) -> NDArray[np.int64]:
 
 
 def _pack(states: Hashes, tokens: NDArray[np.integer]) -> NDArray[np.float32]:
-    shifts = np.array([0, 16, 32, 48], np.uint64)
-    pieces = (states[:, None] >> shifts) & np.uint64(0xFFFF)
+    pieces = (states[:, None] >> _PIECES) & np.uint64(0xFFFF)
     return np.concatenate([pieces, tokens.astype(np.uint64)[:, None]], axis=1).astype(np.float32)
 
 
 def _unpack(hidden: NDArray[np.float32]) -> tuple[Hashes, NDArray[np.int64]]:
-    shifts = np.array([0, 16, 32, 48], np.uint64)
-    states = (hidden[:, :4].astype(np.uint64) << shifts).sum(axis=1, dtype=np.uint64)
+    states = (hidden[:, :4].astype(np.uint64) << _PIECES).sum(axis=1, dtype=np.uint64)
     return states, hidden[:, 4].astype(np.int64)
