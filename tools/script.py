@@ -6,7 +6,6 @@ import json
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from paradecode.measure.machine import commit, describe
+from paradecode.measure.machine import stamp
 
 REPOSITORY = Path(__file__).parents[1]
 OUT = REPOSITORY / "bench" / "out"
@@ -57,8 +56,9 @@ def show(
 
 def stamped(**facts: Any) -> dict[str, Any]:
     """The facts of a result behind its date, machine and commit."""
-    head = {"date": date.today().isoformat(), "machine": asdict(describe())}
-    return {**head, "commit": commit(REPOSITORY), **facts}
+    now = stamp(REPOSITORY)
+    head = {"date": now["created"][:10], "machine": asdict(now["machine"])}
+    return {**head, "commit": now["commit"], **facts}
 
 
 def tell(result: Any, out: Path | None) -> None:

@@ -11,9 +11,6 @@ from starlette.responses import JSONResponse, Response
 
 from paradecode.serve.wire import TYPES, Failure
 
-RENAMED = {"decoder": "speculative"}
-"""What a worker calls a field, and what requests call it."""
-
 PHRASES = {404: "there is no such route", 405: "this route does not know the method"}
 
 
@@ -46,10 +43,9 @@ class ApiError(Exception):
     def of(cls, failure: Failure) -> ApiError:
         """What a worker reported, with the names that the HTTP API uses."""
         param, message = failure.param, failure.message
-        for inner, outer in RENAMED.items():
-            if param is not None and (param == inner or param.startswith(inner + ".")):
-                param = outer + param.removeprefix(inner)
-                message = outer + message.removeprefix(inner)
+        if param is not None and param.partition(".")[0] == "decoder":
+            param = "speculative" + param.removeprefix("decoder")
+            message = "speculative" + message.removeprefix("decoder")
         return cls(failure.status, message, param=param, retry_after=failure.retry_after)
 
     @property

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any
 
 from paradecode.core.errors import InvalidInput
 
 MAX_DEPTH = 64
 MAX_VALUES = 1 << 20
+SURROGATE = re.compile("[\ud800-\udfff]")
+"""Half of a pair: Python joins whole ones."""
+
 LOWEST, HIGHEST = -(1 << 63), (1 << 64) - 1
 
 
@@ -59,22 +63,12 @@ def _check(value: Any) -> None:
             elif isinstance(entry, list):
                 inner += entry
                 nested = True
-            elif isinstance(entry, str) and not _encodable(entry):
+            elif isinstance(entry, str) and SURROGATE.search(entry):
                 raise _refusal("half of a surrogate pair in a text", "write whole characters")
         depth += nested
         if depth > MAX_DEPTH:
             raise _too_deep()
         level = inner
-
-
-def _encodable(text: str) -> bool:
-    if text.isascii():
-        return True
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -29,11 +29,12 @@ Setting = bool | int | float | Annotated[str, StringConstraints(max_length=1024)
 Settings = Annotated[dict[Name, Setting | list[Name]], Field(max_length=32)]
 Spec = Annotated[str, StringConstraints(max_length=1024)]
 
-SAME_NAME = (
+SAMPLING = {
     "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty",
-    "repetition_penalty", "min_tokens", "ignore_eos", "stop", "stop_token_ids", "seed", "n",
-)  # fmt: skip
-"""Fields that are called the same in SamplingParams."""
+    "repetition_penalty", "min_tokens", "max_tokens", "ignore_eos", "stop", "stop_token_ids",
+    "seed", "n", "logit_bias",
+}  # fmt: skip
+"""Fields of SamplingParams, where they have the same names."""
 
 
 class Common(Body):
@@ -65,6 +66,10 @@ class Common(Body):
     service_tier: Name | None = None
     safety_identifier: Name | None = None
     prompt_cache_key: Name | None = None
+
+    def sampling(self) -> dict[str, Any]:
+        """The fields of SamplingParams that the request sets; OpenAI's defaults for the others."""
+        return {"temperature": 1.0, **self.model_dump(include=SAMPLING, exclude_none=True)}
 
 
 class StreamOptions(Body):
@@ -116,9 +121,3 @@ class Sampled(Common, Constrained):
         if bias is not None and len({int(token) for token in bias}) < len(bias):
             raise ValueError("name each token once")
         return bias
-
-    def sampling(self) -> dict[str, Any]:
-        """The fields of SamplingParams that the request sets; OpenAI's defaults for the others."""
-        chosen = {name: getattr(self, name) for name in SAME_NAME}
-        chosen |= {"max_tokens": self.max_tokens, "logit_bias": self.logit_bias}
-        return {"temperature": 1.0, **{k: v for k, v in chosen.items() if v is not None}}

@@ -46,12 +46,8 @@ class ResponsesRequest(Common):
     truncation: Literal["disabled"] | None = None
 
     def sampling(self) -> dict[str, Any]:
-        chosen = {
-            "temperature": 1.0 if self.temperature is None else self.temperature,
-            "top_p": self.top_p,
-            "max_tokens": self.max_output_tokens,
-        }
-        return {name: value for name, value in chosen.items() if value is not None}
+        limit = {} if self.max_output_tokens is None else {"max_tokens": self.max_output_tokens}
+        return super().sampling() | limit
 
     def prompt(self) -> PromptInput:
         if isinstance(self.input, str):
