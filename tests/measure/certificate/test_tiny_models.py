@@ -11,7 +11,7 @@ from paradecode.engine.engine import Engine, Limits
 from paradecode.measure.certificate.certify import certify
 from paradecode.measure.certificate.distribution import Tally
 from paradecode.measure.certificate.places import find_places
-from paradecode.measure.certificate.plan import CertificatePlan, Claim, PromptTokens
+from paradecode.measure.certificate.plan import CertificatePlan, Claim, PromptTokens, Trial
 from paradecode.measure.certificate.record import fingerprint
 from paradecode.methods.registry import parse
 from paradecode.models.tiny import tiny_checkpoint
@@ -47,8 +47,9 @@ def test_trees_drawn_from_a_draft_model_keep_the_law() -> None:
     claim = Claim.of(parse("draft-model(verifier=specinfer,model=any)"))
     small = Engine(models, Limits(16, 512, 4096))
     texts = [(text.id, [*text.tokens, *text.tokens]) for text in TEXTS]
-    places = find_places(small, claim, texts, PLAN, lambda: None)
-    tally = Tally(small, claim.make, places, PLAN, "law", lambda: None)
+    trial = Trial(small, claim, PLAN)
+    places = find_places(trial, texts)
+    tally = Tally(trial, claim.make, places, "law", lambda: None)
     tally.run(PLAN.samples)
     law = tally.result()
     assert len(places) == PLAN.places

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from paradecode.core.errors import DecoderError, InvalidInput
 from paradecode.engine.engine import Engine
-from paradecode.measure.certificate.distribution import CONTROLS, LawTest, check_law
+from paradecode.measure.certificate.distribution import LawTest, check_law
 from paradecode.measure.certificate.places import find_places
-from paradecode.measure.certificate.plan import CertificatePlan, Claim, Progress, PromptTokens
+from paradecode.measure.certificate.plan import (
+    CertificatePlan,
+    Claim,
+    Progress,
+    PromptTokens,
+    Trial,
+)
 from paradecode.measure.certificate.tokens import (
     Case,
     Invariance,
     TokenEquality,
     compare,
     plain_cases,
-    requests_of,
-    temperatures,
     vary,
 )
 
@@ -79,22 +83,19 @@ def certify(
     plan.check(claim)
     started = time.perf_counter()
     found = Certificate(claim.name, claim.guarantee, len(texts), plan)
-    runs, lossy = len(texts) * len(temperatures(claim, plan)), claim.guarantee == "lossy"
-    tick = _counter(progress, "plain decoding", runs)
-    cases = plain_cases(engine, claim, texts, plan, tick)
-    tick = _counter(progress, "token equality", runs)
-    found.equality = compare(engine, claim, cases, tick, plan.keep_going or lossy)
+    trial, lossy = Trial(engine, claim, plan, progress), claim.guarantee == "lossy"
+    cases = plain_cases(trial, texts)
+    found.equality = compare(trial, cases, plan.keep_going or lossy)
     _judge_equality(found, claim, found.equality)
     if found.equality.divergences and found.failures and not (plan.keep_going or lossy):
         found.notes.append("stopped at the first difference; the other checks were left out")
     else:
         if not lossy:
             some = [case for case in cases if case.text in texts[:VARIED]]
-            tick = _counter(progress, "invariance", requests_of(some))
-            found.invariance = vary(engine, claim, some, plan, tick)
+            found.invariance = vary(trial, some)
             _judge_invariance(found)
         if claim.guarantee != "exact" and plan.temperature > 0.0:
-            _judge_law(found, engine, claim, cases, progress)
+            _judge_law(found, trial, cases)
     found.seconds = time.perf_counter() - started
     return found
 
@@ -125,21 +126,15 @@ def _judge_invariance(found: Certificate) -> None:
             found.failures.append(f"{way.name}: no prompt was found in the cache")
 
 
-def _judge_law(
-    found: Certificate, engine: Engine, claim: Claim, cases: Sequence[Case], progress: Progress
-) -> None:
-    plan = found.plan
+def _judge_law(found: Certificate, trial: Trial, cases: Sequence[Case]) -> None:
     greedy = [case for case in cases if case.params.temperature == 0.0]
     long = [(case.text.id, [*case.text.tokens, *case.plain]) for case in greedy]
-    tick = _counter(progress, "places for the law", len(long) + plan.places)
-    places = find_places(engine, claim, long, plan, tick)
+    places = find_places(trial, long)
     if not places:
         found.failures.append("the law was not tested: no prompt has a likely draft at its end")
         return
-    kinds = 1 + (len(CONTROLS) if claim.guarantee == "distribution" else 0)
-    tick = _counter(progress, "law and controls", plan.samples * len(places) * kinds)
     try:
-        law = found.distribution = check_law(engine, claim, places, plan, tick)
+        law = found.distribution = check_law(trial, places)
     except DecoderError as error:
         found.failures.append(f"a sampled request failed: {error}")
         return
@@ -157,15 +152,3 @@ def _judge_law(
                 f"the control (acceptance times {control.factor}) was not found: "
                 "the test has too little power; raise samples"
             )
-
-
-def _counter(progress: Progress, stage: str, total: int) -> Callable[[], None]:
-    done = 0
-    progress(stage, 0, total)
-
-    def tick() -> None:
-        nonlocal done
-        done += 1
-        progress(stage, done, total)
-
-    return tick

@@ -15,10 +15,9 @@ from paradecode.core.errors import InvalidInput
 from paradecode.core.noise import key
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.tree import TokenTree
-from paradecode.engine.engine import Engine
 from paradecode.measure.certificate.law import NOMINAL, Word, p_value, statistic
 from paradecode.measure.certificate.places import BATCH, DEPTH, ROOM, LawPlace
-from paradecode.measure.certificate.plan import CertificatePlan, Claim
+from paradecode.measure.certificate.plan import Trial
 from paradecode.measure.certificate.requests import request, running, serve
 from paradecode.methods.draft.loop import DraftVerify
 from paradecode.methods.draft.verifiers.recursive import Rejection
@@ -170,10 +169,9 @@ class Tally:
     the same on every run.
     """
 
-    engine: Engine
+    trial: Trial
     make: Callable[[], Decoder]
     places: Sequence[LawPlace]
-    plan: CertificatePlan
     salt: str
     ended: Callable[[], None]
 
@@ -184,20 +182,20 @@ class Tally:
 
     def run(self, samples: int) -> None:
         """Until there were ``samples`` requests at each place; raises what ended a request."""
-        with running(self.engine, costs=False, batch=BATCH):
+        with running(self.trial.engine, costs=False, batch=BATCH):
             for index in range(len(self.places)):
                 for start in range(self.done, samples, 16 * BATCH):
                     self._count(index, range(start, min(start + 16 * BATCH, samples)))
         self.done = max(self.done, samples)
 
     def _count(self, index: int, numbers: range) -> None:
-        params = SamplingParams(ROOM, temperature=self.plan.temperature, ignore_eos=True)
-        seeds = [key(self.plan.seed, (index << 32) + number) for number in numbers]
+        params = SamplingParams(ROOM, temperature=self.trial.plan.temperature, ignore_eos=True)
+        seeds = [key(self.trial.plan.seed, (index << 32) + number) for number in numbers]
         prompt = self.places[index].prompt
         requests = [
             request(prompt, self.make, replace(params, seed=seed), self.salt) for seed in seeds
         ]
-        for sequence in serve(self.engine, requests, self.ended, DEPTH):
+        for sequence in serve(self.trial.engine, requests, self.ended, DEPTH):
             if sequence.error is not None:
                 raise sequence.error
             self.words[index][tuple(sequence.output[:DEPTH])] += 1
@@ -244,26 +242,20 @@ class Tally:
         )
 
 
-def check_law(
-    engine: Engine,
-    claim: Claim,
-    places: Sequence[LawPlace],
-    plan: CertificatePlan,
-    ended: Callable[[], None],
-) -> LawTest:
+def check_law(trial: Trial, places: Sequence[LawPlace]) -> LawTest:
     """Test the decoder at all places, then the controls of one that promises the law.
 
     Raises:
         Exception: whatever ended a request.
     """
-    tally = Tally(engine, claim.make, places, plan, "law", ended)
-    tally.run(plan.samples)
+    claim, samples = trial.claim, trial.plan.samples
+    factors = CONTROLS if claim.guarantee == "distribution" else ()
+    ended = trial.counter("law and controls", samples * len(places) * (1 + len(factors)))
+    tally = Tally(trial, claim.make, places, "law", ended)
+    tally.run(samples)
     result = tally.result()
-    if claim.guarantee == "lossy" or not places:
-        return result
     controls = [
-        _control(Tally(engine, biased(claim.make, f), places, plan, f"x{f}", ended), f)
-        for f in CONTROLS
+        _control(Tally(trial, biased(claim.make, f), places, f"x{f}", ended), f) for f in factors
     ]
     return replace(result, controls=tuple(controls))
 
@@ -272,7 +264,7 @@ def _control(tally: Tally, factor: float) -> Control:
     found = None
     result = tally.result()
     for look in LOOKS:
-        tally.run(tally.plan.samples // look)
+        tally.run(tally.trial.plan.samples // look)
         result = tally.result()
         if not result.same_law:
             found = result.samples

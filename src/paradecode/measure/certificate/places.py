@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,9 +13,8 @@ from paradecode.core.logits import Warp
 from paradecode.core.request import TARGET
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.tree import ROOT
-from paradecode.engine.engine import Engine
 from paradecode.measure.certificate.law import LEAST, Law, Word, enumerate_law
-from paradecode.measure.certificate.plan import CertificatePlan, Claim
+from paradecode.measure.certificate.plan import Trial
 from paradecode.measure.certificate.requests import request, rows_after, running, serve
 
 DEPTH = 3
@@ -58,13 +57,7 @@ class _Prefix:
     top: dict[int, float]
 
 
-def find_places(
-    engine: Engine,
-    claim: Claim,
-    texts: Sequence[tuple[str, Sequence[int]]],
-    plan: CertificatePlan,
-    ended: Callable[[], None],
-) -> list[LawPlace]:
+def find_places(trial: Trial, texts: Sequence[tuple[str, Sequence[int]]]) -> list[LawPlace]:
     """At most ``plan.places``, the best first, each from another text.
 
     Prefixes end just behind a page, so that with a cached prefix a request computes only one row
@@ -72,16 +65,17 @@ def find_places(
 
     Args:
         texts: names and tokens, outputs included.
-        ended: called once for each text, and once for each place wanted.
     """
-    backend, warp = engine.models[TARGET], Warp(plan.temperature)
+    plan, backend = trial.plan, trial.engine.models[TARGET]
+    warp = Warp(plan.temperature)
+    ended = trial.counter("places for the law", len(texts) + plan.places)
     candidates: list[_Prefix] = []
     for name, tokens in texts:
         candidates += _candidates(backend, name, tokens, warp)
         ended()
     candidates.sort(key=lambda one: abs(max(one.top.values()) - IDEAL))
     places: list[LawPlace] = []
-    for draft, one in _drafted(engine, claim, candidates[: TRIED * plan.places], plan):
+    for draft, one in _drafted(trial, candidates[: TRIED * plan.places]):
         if len(places) == plan.places:
             break
         if any(place.text == one.text for place in places):
@@ -112,12 +106,11 @@ def _candidates(backend: Backend, name: str, tokens: Sequence[int], warp: Warp) 
     return found
 
 
-def _drafted(
-    engine: Engine, claim: Claim, candidates: Sequence[_Prefix], plan: CertificatePlan
-) -> list[tuple[float, _Prefix]]:
+def _drafted(trial: Trial, candidates: Sequence[_Prefix]) -> list[tuple[float, _Prefix]]:
     """Those at which the method drafts a likely token in its first forward, and how likely."""
+    engine, plan = trial.engine, trial.plan
     params = SamplingParams(ROOM, temperature=plan.temperature, seed=plan.seed, ignore_eos=True)
-    requests = [request(one.prompt, claim.make, params, "places") for one in candidates]
+    requests = [request(one.prompt, trial.claim.make, params, "places") for one in candidates]
     with running(engine, costs=False, batch=BATCH):
         sequences = serve(engine, requests, enough=DEPTH)
     found = []

@@ -9,6 +9,7 @@ from pathlib import Path
 from paradecode.core.checks import attributes, number, whole
 from paradecode.core.decoder import Decoder, Guarantee
 from paradecode.core.errors import InvalidInput
+from paradecode.engine.engine import Engine
 from paradecode.llm import LLM
 from paradecode.measure.prompts import Conversation, by_turns, load_prompts
 from paradecode.methods.registry import Spec
@@ -90,6 +91,28 @@ class CertificatePlan:
         if claim.guarantee == "distribution" and self.temperature == 0.0:
             fix = "give one above 0: the method promises a distribution"
             raise InvalidInput("temperature", 0, fix)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What every check is given: what is tried in which engine, and whom to tell how far it is."""
+
+    engine: Engine
+    claim: Claim
+    plan: CertificatePlan
+    progress: Progress = lambda stage, done, total: None
+
+    def counter(self, stage: str, total: int) -> Callable[[], None]:
+        """To be called each time that one of ``total`` is done."""
+        done = 0
+        self.progress(stage, 0, total)
+
+        def tick() -> None:
+            nonlocal done
+            done += 1
+            self.progress(stage, done, total)
+
+        return tick
 
 
 def choose_prompts(path: Path | None = None, count: int | None = None) -> list[Conversation]:

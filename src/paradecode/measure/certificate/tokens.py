@@ -11,7 +11,7 @@ from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
-from paradecode.measure.certificate.plan import CertificatePlan, Claim, PromptTokens
+from paradecode.measure.certificate.plan import CertificatePlan, Claim, PromptTokens, Trial
 from paradecode.measure.certificate.requests import request, running, serve
 from paradecode.measure.certificate.ties import FirstDifference, explain
 from paradecode.methods.registry import parse
@@ -110,26 +110,22 @@ def temperatures(claim: Claim, plan: CertificatePlan) -> tuple[float, ...]:
     return (0.0, plan.temperature) if sampled else (0.0,)
 
 
-def plain_cases(
-    engine: Engine,
-    claim: Claim,
-    texts: Sequence[PromptTokens],
-    plan: CertificatePlan,
-    ended: Callable[[], None],
-) -> list[Case]:
+def plain_cases(trial: Trial, texts: Sequence[PromptTokens]) -> list[Case]:
     """Plain decoding of every text at every temperature, temperature 0 first.
 
     Raises:
         Exception: what ended a request: nothing can be compared with a model that fails.
     """
+    engine, plan = trial.engine, trial.plan
     wanted = [
         (text, SamplingParams(plan.max_tokens, temperature=t, seed=plan.seed + index))
-        for t in temperatures(claim, plan)
+        for t in temperatures(trial.claim, plan)
         for index, text in enumerate(texts)
     ]
     plain = parse("greedy")
     with running(engine, **ALONE):
         requests = [request(text.tokens, plain, params) for text, params in wanted]
+        ended = trial.counter("plain decoding", len(requests))
         sequences = serve(engine, requests, ended)
     for sequence in sequences:
         if sequence.error is not None:
@@ -140,23 +136,18 @@ def plain_cases(
     ]
 
 
-def compare(
-    engine: Engine,
-    claim: Claim,
-    cases: Sequence[Case],
-    ended: Callable[[], None],
-    keep_going: bool,
-) -> TokenEquality:
+def compare(trial: Trial, cases: Sequence[Case], keep_going: bool) -> TokenEquality:
     """The method's outputs, one request at a time, against plain decoding's.
 
     Args:
         keep_going: go on after a difference.
     """
+    engine, ended = trial.engine, trial.counter("token equality", len(cases))
     differences: list[FirstDifference] = []
     runs = tokens = drafted = accepted = 0
     for case in cases:
         with running(engine, costs=False, **ALONE):
-            asked = request(case.text.tokens, claim.make, case.params)
+            asked = request(case.text.tokens, trial.claim.make, case.params)
             (sequence,) = serve(engine, [asked], ended)
         runs, tokens = runs + 1, tokens + len(case.plain)
         drafted += sequence.stats.drafted
@@ -170,33 +161,20 @@ def compare(
     return TokenEquality(runs, equal, tokens, drafted, accepted, tuple(differences))
 
 
-def requests_of(cases: Sequence[Case]) -> int:
-    """How many requests :func:`vary` makes, neighbours included."""
-    return sum(len(cases) * (2 if way.neighbours else way.rounds) for way in WAYS)
-
-
-def vary(
-    engine: Engine,
-    claim: Claim,
-    cases: Sequence[Case],
-    plan: CertificatePlan,
-    ended: Callable[[], None],
-) -> list[Invariance]:
+def vary(trial: Trial, cases: Sequence[Case]) -> list[Invariance]:
     """The same requests in every other way to serve them; only the last round is judged."""
-    return [_in_way(engine, claim, cases, plan, way, ended) for way in WAYS]
+    requests = sum(len(cases) * (2 if way.neighbours else way.rounds) for way in WAYS)
+    ended = trial.counter("invariance", requests)
+    return [_in_way(trial, cases, way, ended) for way in WAYS]
 
 
 def _in_way(
-    engine: Engine,
-    claim: Claim,
-    cases: Sequence[Case],
-    plan: CertificatePlan,
-    way: Serving,
-    ended: Callable[[], None],
+    trial: Trial, cases: Sequence[Case], way: Serving, ended: Callable[[], None]
 ) -> Invariance:
+    engine = trial.engine
     requests: list[GenerationRequest] = []
     for number, case in enumerate(cases):
-        makers = [claim.make]
+        makers = [trial.claim.make]
         if way.neighbours:
             makers.append(parse(NEIGHBOURS[number % len(NEIGHBOURS)]))
         requests += [request(case.text.tokens, make, case.params, way.name) for make in makers]
@@ -207,7 +185,7 @@ def _in_way(
     own = sequences[:: 2 if way.neighbours else 1]
     found = [_difference(engine, case, seq) for case, seq in zip(cases, own, strict=True)]
     differences = tuple(difference for difference in found if difference is not None)
-    counted = any(not (each.near_tie and plan.allow_near_ties) for each in differences)
+    counted = any(not (each.near_tie and trial.plan.allow_near_ties) for each in differences)
     cached = sum(sequence.cached_tokens for sequence in own)
     reusable = any(len(case.text.tokens) > PAGE for case in cases)
     tried = way.rounds == 1 or cached > 0 or not reusable
