@@ -81,41 +81,30 @@ async def _phase(
     # The same for every endpoint: neither seed names it.
     warm = draw(asks, plan.warmup, f"{plan.seed}/warm-up/{number}/{load}")
     drawn = draw(asks, plan.requests, f"{plan.seed}/{number}/{load}")
-    if warm:
-        await _warm_up(session, plan, endpoint, load, warm)
-    began, busy = time.perf_counter(), time.process_time()
+    began = time.perf_counter()
 
     async def ask(one: Ask, due: float | None = None) -> StreamedAnswer:
-        answer = await ask_once(session, endpoint, one, plan, began, due)
+        return await ask_once(session, endpoint, one, plan, began, due)
+
+    async def ask_and_tell(one: Ask, due: float | None = None) -> StreamedAnswer:
+        answer = await ask(one, due)
         tell("", 1)
         return answer
 
+    answers = await _closed(ask, warm, load.clients or 1)
+    if warm and all(answer.error for answer in answers):
+        fix = f"its warm-up requests must be answered ({answers[0].error})"
+        raise InvalidInput(f"--endpoint {endpoint.name}", endpoint.url, fix)
+    began, busy = time.perf_counter(), time.process_time()  # Answers count from here.
+
     if load.clients is not None:
-        answers = await _closed(ask, drawn, load.clients)
+        answers = await _closed(ask_and_tell, drawn, load.clients)
     else:
         due = arrivals(load, plan.arrivals, len(drawn), f"{plan.seed}/{number}/{load}/arrivals")
-        answers = await _open(ask, drawn, due, began)
+        answers = await _open(ask_and_tell, drawn, due, began)
     client = time.process_time() - busy
     seconds = max(answer.start + answer.end for answer in answers)
     return Phase(endpoint.name, load, number, seconds, client, answers)
-
-
-async def _warm_up(
-    session: aiohttp.ClientSession,
-    plan: LoadPlan,
-    endpoint: Endpoint,
-    load: OfferedLoad,
-    asks: list[Ask],
-) -> None:
-    began = time.perf_counter()
-    answers = await _closed(
-        lambda one: ask_once(session, endpoint, one, plan, began), asks, load.clients or 1
-    )
-    if all(answer.error for answer in answers):
-        raise InvalidInput(
-            f"--endpoint {endpoint.name}", endpoint.url,
-            f"its warm-up requests must be answered ({answers[0].error})",
-        )  # fmt: skip
 
 
 async def _closed(
