@@ -10,7 +10,7 @@ import pytest
 from paradecode.backends.native import _core
 from paradecode.backends.native.networks import run_networks as native
 from paradecode.core.errors import InvalidInput
-from paradecode.core.network import Network, Step
+from paradecode.core.network import Network, Op
 from paradecode.testing.network_reference import apply_network
 
 WIDTH = 12
@@ -28,17 +28,17 @@ TENSORS = {
 X, IDS = {"x": WIDTH}, {"positions": 0, "groups": 0}
 
 
-def network(*steps: Step, inputs: dict[str, int] | None = None) -> Network:
+def network(*steps: Op, inputs: dict[str, int] | None = None) -> Network:
     used = {name for step in steps for name in step.tensors}
     return Network(inputs or X, steps, {n: t for n, t in TENSORS.items() if n in used})
 
 
 def attention(heads: int = 2) -> Network:
     return network(
-        Step("q", "linear", ("x",), ("square",)),
-        Step("k", "scale", ("x",), ("row",)),
-        Step("mixed", "attention", ("q", "k", "x", "positions", "groups"), (), heads, 10000.0),
-        Step("out", "add", ("x", "mixed")),
+        Op("q", "linear", ("x",), ("square",)),
+        Op("k", "scale", ("x",), ("row",)),
+        Op("mixed", "attention", ("q", "k", "x", "positions", "groups"), (), heads, 10000.0),
+        Op("out", "add", ("x", "mixed")),
         inputs={**X, **IDS},
     )
 
@@ -48,17 +48,17 @@ ONE_STEP = {
     "relu": (), "silu": (), "sigmoid": (), "gelu": (), "rms": (), "centre": (),
 }  # fmt: skip
 NETWORKS = {
-    **{kind: network(Step("y", kind, ("x",), used, 0, 1e-6)) for kind, used in ONE_STEP.items()},
+    **{kind: network(Op("y", kind, ("x",), used, 0, 1e-6)) for kind, used in ONE_STEP.items()},
     **{
-        kind: network(Step("r", "rms", ("x",), (), 0, 0.1), Step("y", kind, ("x", other)))
+        kind: network(Op("r", "rms", ("x",), (), 0, 0.1), Op("y", kind, ("x", other)))
         for kind, other in itertools.product(("add", "multiply", "divide"), ("r",))
     },
-    "join": network(Step("r", "rms", ("x",)), Step("y", "join", ("x", "r", "x"))),
-    "lookup": network(Step("y", "lookup", ("ids",), ("table",)), inputs={"ids": 0}),
+    "join": network(Op("r", "rms", ("x",)), Op("y", "join", ("x", "r", "x"))),
+    "lookup": network(Op("y", "lookup", ("ids",), ("table",)), inputs={"ids": 0}),
     "deep": network(
-        Step("a", "linear", ("x",), ("wide",)),
-        Step("b", "silu", ("a",)),
-        Step("c", "linear", ("b",), ("narrow",)),
+        Op("a", "linear", ("x",), ("wide",)),
+        Op("b", "silu", ("a",)),
+        Op("c", "linear", ("b",), ("narrow",)),
     ),
     "one head": attention(1),
     "attention": attention(),
@@ -135,20 +135,20 @@ def test_only_distances_of_positions_count() -> None:
 
 
 BAD_STEPS = [
-    Step("y", "relu", ("z",)), Step("x", "relu", ("x",)), Step("y", "what", ("x",)),
-    Step("y", "relu", ()), Step("y", "relu", ("x",), ("row",)), Step("y", "linear", ("x",)),
-    Step("y", "linear", ("x",), ("narrow",)), Step("y", "linear", ("x",), ("row",)),
-    Step("y", "scale", ("x",), ("square",)), Step("y", "lookup", ("x",), ("table",)),
-    Step("y", "add", ("x", "ids")), Step("y", "join", ()), Step("y", "rms", ("x",), (), 0, np.nan),
-    Step("y", "relu", ("ids",)), Step("y", "attention", ("x", "x", "x", "ids", "x"), (), 2, 1.0),
-    Step("y", "attention", ("x", "x", "x", "ids", "ids"), (), 5, 1.0),
-    Step("y", "attention", ("x", "x", "x", "ids", "ids"), (), 0, 1.0),
-    Step("y", "attention", ("x", "x", "x", "ids", "ids"), (), 2, 0.0),
+    Op("y", "relu", ("z",)), Op("x", "relu", ("x",)), Op("y", "what", ("x",)),
+    Op("y", "relu", ()), Op("y", "relu", ("x",), ("row",)), Op("y", "linear", ("x",)),
+    Op("y", "linear", ("x",), ("narrow",)), Op("y", "linear", ("x",), ("row",)),
+    Op("y", "scale", ("x",), ("square",)), Op("y", "lookup", ("x",), ("table",)),
+    Op("y", "add", ("x", "ids")), Op("y", "join", ()), Op("y", "rms", ("x",), (), 0, np.nan),
+    Op("y", "relu", ("ids",)), Op("y", "attention", ("x", "x", "x", "ids", "x"), (), 2, 1.0),
+    Op("y", "attention", ("x", "x", "x", "ids", "ids"), (), 5, 1.0),
+    Op("y", "attention", ("x", "x", "x", "ids", "ids"), (), 0, 1.0),
+    Op("y", "attention", ("x", "x", "x", "ids", "ids"), (), 2, 0.0),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("step", BAD_STEPS, ids=str)
-def test_sizes_that_do_not_fit_are_refused(step: Step) -> None:
+def test_sizes_that_do_not_fit_are_refused(step: Op) -> None:
     inputs = {"x": WIDTH, "ids": 0}
     with pytest.raises(InvalidInput, match="network"):
         network(step, inputs=inputs)

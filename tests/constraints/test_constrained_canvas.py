@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from constraint_schemas import PERSON, random_schema
 
+from paradecode.constraints.regular.automaton import token_automaton
 from paradecode.constraints.regular.schema import schema_expression
-from paradecode.constraints.regular.tokens import token_automaton
 from paradecode.core.automaton import TokenAutomaton
 from paradecode.core.errors import InvalidInput
 from paradecode.core.request import TARGET

@@ -14,11 +14,10 @@ from constraint_schemas import PERSON, TREE, random_schema
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paradecode.constraints.regular.automaton import byte_automaton
+from paradecode.constraints.regular.automaton import byte_automaton, token_automaton
 from paradecode.constraints.regular.expressions import between
 from paradecode.constraints.regular.schema import schema_expression
 from paradecode.constraints.regular.syntax import parse
-from paradecode.constraints.regular.tokens import token_automaton
 from paradecode.core.automaton import TokenAutomaton
 from paradecode.core.errors import InvalidInput
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from paradecode.backends.interface import Backend
 from paradecode.core.decoder import Steps
-from paradecode.core.network import Network, Step
+from paradecode.core.network import Network, Op
 from paradecode.core.request import Apply, Forward
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.tree import EMPTY
@@ -18,12 +18,12 @@ from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.draft.verifiers import coupled
-from paradecode.testing.toy import LetterText, ToyBackend
+from paradecode.testing.toy import LetterText, ToyBackend, letter
 
 PROMPT = tuple(4 + (5 * i * i + 2 * i) % 24 for i in range(37))
 LOOP = (5, 6, 7, 8, 9) * 4
 NEGATIVE = {
-    width: Network({"x": width}, (Step("y", "scale", ("x",), ("minus",)),),
+    width: Network({"x": width}, (Op("y", "scale", ("x",), ("minus",)),),
                    {"minus": -np.ones(width, np.float32)})
     for width in (1, 2, 3)
 }  # fmt: skip
@@ -102,3 +102,18 @@ def greedy(
     for _ in range(count):
         tokens.append(int(toy.plain_logits(np.array(tokens)).argmax()))
     return tokens[len(prompt) :]
+
+
+class ToyText:
+    """A detokeniser: each token is a letter, and every letter is held back by one token."""
+
+    def __init__(self) -> None:
+        self._held = ""
+
+    def push(self, token: int) -> str:
+        piece, self._held = self._held, letter(token)
+        return piece
+
+    def flush(self) -> str:
+        piece, self._held = self._held, ""
+        return piece

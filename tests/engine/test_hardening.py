@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from driving import LOOP, NEGATIVE, PROMPT, add, finish, greedy, negative, plainly, toy_engine
+from driving import (
+    LOOP,
+    NEGATIVE,
+    PROMPT,
+    ToyText,
+    add,
+    finish,
+    greedy,
+    negative,
+    plainly,
+    toy_engine,
+)
 from numpy.typing import NDArray
 
 from paradecode.backends.interface import Span, SpanResult
@@ -17,7 +28,7 @@ from paradecode.core.sequence import Sequence
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.methods.draft.verifiers import coupled
 from paradecode.models.text_stream import OutputText
-from paradecode.testing.toy import ToyBackend, ToyText, letter
+from paradecode.testing.toy import ToyBackend, letter
 
 ONE = np.ones((1, 1), np.float32)
 

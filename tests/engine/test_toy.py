@@ -6,13 +6,13 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from driving import LOOP, PROMPT, greedy
+from driving import LOOP, PROMPT, ToyText, greedy
 
 from paradecode.backends.interface import Span
 from paradecode.core.errors import InvalidInput
 from paradecode.core.layers import Half
 from paradecode.testing.reference import fresh_logits
-from paradecode.testing.toy import LetterText, ToyBackend, ToyText
+from paradecode.testing.toy import LetterText, ToyBackend
 
 
 def span(tokens: tuple[int, ...], start: int = 0, **changes: object) -> Span:

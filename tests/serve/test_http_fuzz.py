@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from paradecode.testing.tiny_folder import write_folder
+from tiny_folder import write_folder
 
 pytest.importorskip("uvicorn")
 

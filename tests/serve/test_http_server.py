@@ -20,7 +20,7 @@ from paradecode import LLM
 from paradecode.serve.pool import Served
 from paradecode.serve.settings import ServerSettings
 from paradecode.serve.worker.settings import WorkerSettings
-from paradecode.testing.tiny_folder import write_folder
+from tiny_folder import write_folder
 
 openai = pytest.importorskip("openai")
 

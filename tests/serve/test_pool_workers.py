@@ -22,7 +22,7 @@ from paradecode.serve.pool import HANG_SECONDS, Pool, Served
 from paradecode.serve.wire import Accepted, Done, Failure, Generate, OutputChunk, PromptInput
 from paradecode.serve.worker.settings import WorkerSettings
 from paradecode.serve.workers import RequestFailed
-from paradecode.testing.tiny_folder import write_folder
+from tiny_folder import write_folder
 
 
 @pytest.fixture(scope="module")

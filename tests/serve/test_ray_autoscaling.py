@@ -16,7 +16,7 @@ if not Path("/proc/self/stat").exists():
 from ray_serving import Server, settings_of, until, workers
 
 from paradecode.serve.ray.deploy import Scaling, cluster, deploy
-from paradecode.testing.tiny_folder import write_folder
+from tiny_folder import write_folder
 
 pytestmark = pytest.mark.slow
 

@@ -29,7 +29,7 @@ from paradecode import LLM
 from paradecode.core.errors import InvalidInput
 from paradecode.serve.pool import Served
 from paradecode.serve.ray.deploy import Scaling, cluster, deploy
-from paradecode.testing.tiny_folder import write_folder
+from tiny_folder import write_folder
 
 pytestmark = pytest.mark.slow
 

@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-from paradecode.testing.tiny_folder import write_folder
+from tiny_folder import write_folder
 
 pytest.importorskip("uvicorn")
 

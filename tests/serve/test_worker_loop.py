@@ -29,7 +29,7 @@ from paradecode.serve.wire import (
     TokenizedPrompt,
     WorkerStats,
 )
-from paradecode.testing.tiny_folder import write_folder
+from tiny_folder import write_folder
 
 MIXED: dict[str, dict[str, Any]] = {
     "plain": {"decoder": "none"},

@@ -17,7 +17,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.serve.lines import MAX_LINE, decode, encode
 from paradecode.serve.wire import EVENTS, Done, Failure, OutputChunk, Ready
 from paradecode.serve.worker.settings import WorkerSettings
-from paradecode.testing.tiny_folder import write_folder
+from tiny_folder import write_folder
 
 
 class Worker:

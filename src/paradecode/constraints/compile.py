@@ -21,11 +21,10 @@ from paradecode.constraints.limits import (
     checked_text,
 )
 from paradecode.constraints.matcher import GrammarConstraint
-from paradecode.constraints.regular.automaton import too_large
+from paradecode.constraints.regular.automaton import token_automaton, too_large
 from paradecode.constraints.regular.expressions import Expression, one_of, text
 from paradecode.constraints.regular.schema import schema_expression
 from paradecode.constraints.regular.syntax import parse
-from paradecode.constraints.regular.tokens import token_automaton
 from paradecode.core.constraint import Constraint
 from paradecode.core.errors import InvalidInput
 from paradecode.models.tokenizer import Tokenizer

@@ -28,7 +28,7 @@ KINDS = tuple(SHAPES)
 
 
 @dataclass(frozen=True)
-class Step:
+class Op:
     """One step: computes the value ``out`` from earlier ones; each row of it has ``width`` numbers.
 
     The kinds, for values x, y and tensors w, v:
@@ -71,7 +71,7 @@ class Network:
     """
 
     inputs: Mapping[str, int]
-    steps: tuple[Step, ...]
+    steps: tuple[Op, ...]
     tensors: Mapping[str, Array]
     widths: Mapping[str, int] = field(init=False, repr=False)
 
@@ -89,7 +89,7 @@ class Network:
             raise InvalidInput("network", "no steps", "give at least one")
         object.__setattr__(self, "widths", widths)
 
-    def _shapes(self, step: Step) -> list[tuple[int, ...]]:
+    def _shapes(self, step: Op) -> list[tuple[int, ...]]:
         return [self.tensors[name].shape for name in step.tensors]
 
     def check(self, item: Item) -> None:
@@ -111,7 +111,7 @@ class Network:
                     raise InvalidInput(step.values[0], int(ids.max()), f"give numbers below {most}")
 
 
-def _width(step: Step, widths: list[int], shapes: list[tuple[int, ...]]) -> int | None:
+def _width(step: Op, widths: list[int], shapes: list[tuple[int, ...]]) -> int | None:
     """Numbers in a row of what a step computes; None if its sizes do not fit."""
     kind, first = step.kind, widths[0] if widths else 0
     wanted = SHAPES.get(kind)

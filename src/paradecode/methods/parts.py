@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import Field, dataclass, fields
+from dataclasses import Field, dataclass, field, fields
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -116,7 +116,7 @@ class Part:
     url: str | None = None
     parameters: tuple[Parameter, ...]
     aliases: tuple[str, ...] = ()
-    names: Mapping[str, str]
+    names: Mapping[str, str] = field(default_factory=dict)
     build: Callable[..., Any]
     summary: str = ""
     idea: str = ""
@@ -133,7 +133,7 @@ class Method(Part):
         under: what is left of the guarantee under some settings; None if they do not matter.
     """
 
-    family: str
+    family: str = "autoregressive"
     models: tuple[str, ...] = ()
     under: Callable[[Mapping[str, Any]], Guarantee] | None = None
 
@@ -153,67 +153,44 @@ def register(part: Part) -> None:
         _ALIASES[part.kind, alias] = part.name
 
 
-def declare(
-    kind: str,
-    name: str,
-    *,
-    guarantee: Guarantee = "exact",
-    paper: str = "",
-    arxiv: str | None = None,
-    url: str | None = None,
-    training: str = "none",
-    aliases: tuple[str, ...] = (),
-    names: Mapping[str, str] | None = None,
-) -> Callable[[Class], Class]:
-    """Class decorator: make a dataclass the part ``name``; the arguments are :class:`Part`'s."""
+def declare(kind: str, name: str, **about: Any) -> Callable[[Class], Class]:
+    """Class decorator: make a dataclass the part ``name``.
+
+    Args:
+        about: ``paper``, ``arxiv``, ``guarantee`` and the like; see :class:`Part`.
+    """
 
     def add(cls: Class) -> Class:
+        settings = parameters_of(cls)
         register(
-            Part(
-                kind=kind, name=name, guarantee=guarantee, training=training, paper=paper,
-                arxiv=arxiv, url=url, parameters=parameters_of(cls), aliases=aliases,
-                names=names or {}, build=cls, **told(cls.__doc__),
-            )
-        )  # fmt: skip
+            Part(kind=kind, name=name, parameters=settings, build=cls, **told(cls.__doc__), **about)
+        )
         return cls
 
     return add
 
 
-def method(
-    name: str,
-    *,
-    paper: str,
-    schedule: bool = False,
-    family: str = "autoregressive",
-    guarantee: Guarantee = "exact",
-    arxiv: str | None = None,
-    url: str | None = None,
-    training: str = "none",
-    aliases: tuple[str, ...] = (),
-    names: Mapping[str, str] | None = None,
-    models: tuple[str, ...] = (),
-) -> Callable[[Class], Class]:
+def method(name: str, *, schedule: bool = False, **about: Any) -> Callable[[Class], Class]:
     """Class decorator: make a dataclass with a ``decode`` of its own the method ``name``.
 
     Args:
         schedule: it runs a draft model and the target at the same time.
-        paper, family, ...: as in :class:`Method`.
+        about: ``paper``, ``family``, ``models`` and the like; see :class:`Method`.
     """
 
     def add(cls: Class) -> Class:
         if schedule:
-            declare("schedule", name, guarantee=guarantee, paper=paper, arxiv=arxiv, url=url)(cls)
-        register(
-            Method(
-                name=name, family=family, guarantee=guarantee, training=training, paper=paper,
-                arxiv=arxiv, url=url, parameters=parameters_of(cls), aliases=aliases,
-                names=names or {}, build=cls, models=models, **told(cls.__doc__),
-            )
-        )  # fmt: skip
+            declare("schedule", name, **origin(about))(cls)
+        settings = parameters_of(cls)
+        register(Method(name=name, parameters=settings, build=cls, **told(cls.__doc__), **about))
         return cls
 
     return add
+
+
+def origin(about: Mapping[str, Any]) -> dict[str, Any]:
+    """What a part has in common with the method that is made of it."""
+    return {key: about[key] for key in ("guarantee", "paper", "arxiv", "url") if key in about}
 
 
 def known(kind: str) -> Mapping[str, Part]:

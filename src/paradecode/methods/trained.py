@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
 from paradecode.core.errors import InvalidInput
-from paradecode.core.network import Array, Network, Step
+from paradecode.core.network import Array, Network, Op
 from paradecode.core.tensor_file import Facts, tensor_format
 from paradecode.methods.read_once import read_once
 
@@ -51,7 +51,7 @@ class TrainedPart:
         raise NotImplementedError
 
     @staticmethod
-    def steps(facts: Mapping[str, Any]) -> tuple[Step, ...]:
+    def steps(facts: Mapping[str, Any]) -> tuple[Op, ...]:
         """Of the network."""
         raise NotImplementedError
 
@@ -105,21 +105,21 @@ class TrainedPart:
         return cls(facts, tensors)
 
 
-def linear(out: str, x: str, weight: str, bias: str | None = None) -> tuple[Step, ...]:
+def linear(out: str, x: str, weight: str, bias: str | None = None) -> tuple[Op, ...]:
     """x @ weight + bias."""
     if bias is None:
-        return (Step(out, "linear", (x,), (weight,)),)
+        return (Op(out, "linear", (x,), (weight,)),)
     product = f"{out}.product"
-    return (Step(product, "linear", (x,), (weight,)), Step(out, "shift", (product,), (bias,)))
+    return (Op(product, "linear", (x,), (weight,)), Op(out, "shift", (product,), (bias,)))
 
 
-def rms_norm(out: str, x: str, gain: str | None = None, epsilon: float = 1e-6) -> tuple[Step, ...]:
+def rms_norm(out: str, x: str, gain: str | None = None, epsilon: float = 1e-6) -> tuple[Op, ...]:
     """x over its root mean square, which becomes the value ``out.rms``; times ``gain``."""
-    rms = Step(f"{out}.rms", "rms", (x,), (), 0, epsilon)
+    rms = Op(f"{out}.rms", "rms", (x,), (), 0, epsilon)
     if gain is None:
-        return (rms, Step(out, "divide", (x, rms.out)))
-    unit = Step(f"{out}.unit", "divide", (x, rms.out))
-    return (rms, unit, Step(out, "scale", (unit.out,), (gain,)))
+        return (rms, Op(out, "divide", (x, rms.out)))
+    unit = Op(f"{out}.unit", "divide", (x, rms.out))
+    return (rms, unit, Op(out, "scale", (unit.out,), (gain,)))
 
 
 def check_shapes(

@@ -5,16 +5,21 @@ To add one, write a function and decorate it with ``@case``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import product
+from typing import Any
 
 from paradecode.core.automaton import TokenAutomaton
 from paradecode.core.sampling import SamplingParams
-from paradecode.engine.engine import Engine
+from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.sequence import LiveSequence
 from paradecode.testing.harness import Job, Run, limits_of
 
 Case = Callable[[Run], None]
+Values = Mapping[str, Any]
+"""Sampling parameters."""
 CASES: dict[str, Case] = {}
 
 LOOP = (5, 6, 7, 8, 9) * 4
@@ -31,8 +36,24 @@ def case(function: Case) -> Case:
     return function
 
 
-def ask(max_tokens: int = 12, **values: object) -> SamplingParams:
+def ask(max_tokens: int = 12, **values: Any) -> SamplingParams:
     return SamplingParams.from_mapping({"max_tokens": max_tokens, **values})
+
+
+def crossed(
+    prompts: Iterable[tuple[int, ...]],
+    each: Sequence[Values],
+    other: Sequence[Values] = ({},),
+    **all: Any,
+) -> list[Job]:
+    """Every prompt with every one of ``each`` and of ``other``; ``all`` is what all have."""
+    every = product(prompts, each, other)
+    return [Job(prompt, ask(**{**all, **one, **two})) for prompt, one, two in every]
+
+
+def warm(temperature: float) -> tuple[Values, Values]:
+    """Greedy, and at a temperature."""
+    return {"temperature": 0.0}, {"temperature": temperature}
 
 
 def variety(run: Run) -> list[Job]:
@@ -59,22 +80,25 @@ def variety(run: Run) -> list[Job]:
     return [Job(PROMPTS[i % len(PROMPTS)], each) for i, each in enumerate(params)]
 
 
-@case
-def one_at_a_time(run: Run) -> None:
-    """Every sampling parameter, without company."""
-    run.serve(variety(run), limits_of(batch=1))
+def serve(run: Run, part: slice, limits: Limits) -> None:
+    """A part of the sixteen requests, in an engine with these limits."""
+    run.serve(variety(run)[part], limits)
 
 
-@case
-def batch_of_4(run: Run) -> None:
-    """The same in company that changes as requests end and others are admitted."""
-    run.serve(variety(run), limits_of(batch=4))
-
-
-@case
-def batch_of_16(run: Run) -> None:
-    """The same, all at once."""
-    run.serve(variety(run))
+ALL, EVEN, ODD, THIRD = slice(None), slice(0, None, 2), slice(1, None, 2), slice(0, None, 3)
+LIMITED = {
+    "one-at-a-time": (ALL, limits_of(batch=1)),
+    # Company that changes as requests end and others are admitted.
+    "batch-of-4": (ALL, limits_of(batch=4)),
+    "batch-of-16": (ALL, limits_of(batch=16)),
+    # A step has room for a few rows: prompts arrive in pieces, and share steps with drafts.
+    "chunks-of-1": (THIRD, limits_of(batch=4, step_tokens=1)),
+    "chunks-of-3": (EVEN, limits_of(batch=4, step_tokens=3)),
+    "chunks-of-7": (ODD, limits_of(batch=8, step_tokens=7)),
+    # Requests wait for one another, and cached prefixes are recycled.
+    "little-memory": (ALL, limits_of(batch=8, kv_tokens=512)),
+}
+CASES |= {name: partial(serve, part=part, limits=at) for name, (part, at) in LIMITED.items()}
 
 
 @case
@@ -83,24 +107,6 @@ def mixed_methods(run: Run) -> None:
     jobs = variety(run)
     run.serve([replace(job, plain=i % 2 == 0) for i, job in enumerate(jobs)])
     run.serve([replace(job, plain=i % 2 == 1) for i, job in enumerate(jobs)])
-
-
-@case
-def chunks_of_1(run: Run) -> None:
-    """A step has room for one row: prompts arrive token by token, drafts one after the other."""
-    run.serve(variety(run)[::3], limits_of(batch=4, step_tokens=1))
-
-
-@case
-def chunks_of_3(run: Run) -> None:
-    """Prompts are cut into threes."""
-    run.serve(variety(run)[::2], limits_of(batch=4, step_tokens=3))
-
-
-@case
-def chunks_of_7(run: Run) -> None:
-    """Prompts are cut into sevens, and share steps with drafts."""
-    run.serve(variety(run)[1::2], limits_of(batch=8, step_tokens=7))
 
 
 @case
@@ -135,12 +141,6 @@ def tenants(run: Run) -> None:
             run.require(
                 sequence.cached_tokens == 0, f"tenant {salt!r} was given another tenant's pages"
             )
-
-
-@case
-def little_memory(run: Run) -> None:
-    """Pages are so few that requests wait for one another and cached prefixes are recycled."""
-    run.serve(variety(run), limits_of(batch=8, kv_tokens=512))
 
 
 @case
@@ -183,13 +183,10 @@ def stop_tokens(run: Run) -> None:
 @case
 def end_of_text(run: Run) -> None:
     """EOS is likely, and part of the prompt's pattern, so that drafts contain it."""
-    loop = (5, 6, run.eos, 8) * 4
-    jobs = []
-    for push in (2.0, 5.0, 30.0, 1000.0):
-        for values in ({}, {"min_tokens": 6}, {"ignore_eos": True}, {"temperature": 1.0}):
-            params = ask(logit_bias={run.eos: push}, seed=3, **values)
-            jobs.append(Job((*loop, 5, 6), params))
-    run.serve(jobs)
+    loop = (*(5, 6, run.eos, 8) * 4, 5, 6)
+    values: tuple[Values, ...] = ({}, {"min_tokens": 6}, {"ignore_eos": True}, {"temperature": 1.0})
+    pushes = [{"logit_bias": {run.eos: push}} for push in (2.0, 5.0, 30.0, 1000.0)]
+    run.serve(crossed([loop], pushes, values, seed=3))
 
 
 @case
@@ -213,19 +210,15 @@ def context_end(run: Run) -> None:
 @case
 def penalties(run: Run) -> None:
     """Penalties that count along the draft, on texts that repeat themselves."""
-    jobs = []
-    for prompt in (LOOP, PAIR):
-        for values in (
-            {"repetition_penalty": 1.5},
-            {"repetition_penalty": 0.5},
-            {"presence_penalty": 4.0},
-            {"presence_penalty": -2.0, "frequency_penalty": 2.5},
-            {"frequency_penalty": 1.7, "repetition_penalty": 1.1},
-        ):
-            for temperature in (0.0, 0.8):
-                params = ask(20, temperature=temperature, seed=9, ignore_eos=True, **values)
-                jobs.append(Job(prompt, params))
-    run.serve(jobs)
+    values = (
+        {"repetition_penalty": 1.5},
+        {"repetition_penalty": 0.5},
+        {"presence_penalty": 4.0},
+        {"presence_penalty": -2.0, "frequency_penalty": 2.5},
+        {"frequency_penalty": 1.7, "repetition_penalty": 1.1},
+    )
+    common = {"max_tokens": 20, "seed": 9, "ignore_eos": True}
+    run.serve(crossed((LOOP, PAIR), values, warm(0.8), **common))
 
 
 @case
@@ -234,23 +227,22 @@ def bans(run: Run) -> None:
     jobs = []
     for prompt in (LOOP, PAIR):
         first = run.expected(prompt, ask()).tokens[0]
-        for bias in ({first: -1000.0}, {first: 1000.0}, {10: 6.0, 11: 6.0}, {first: 0.5, 5: -2.0}):
-            for temperature in (0.0, 1.0):
-                jobs.append(Job(prompt, ask(logit_bias=bias, temperature=temperature, seed=2)))
+        biases = ({first: -1000.0}, {first: 1000.0}, {10: 6.0, 11: 6.0}, {first: 0.5, 5: -2.0})
+        jobs += crossed([prompt], [{"logit_bias": bias} for bias in biases], warm(1.0), seed=2)
     run.serve(jobs)
 
 
 @case
 def log_probabilities(run: Run) -> None:
     """Log-probabilities are the model's own, whatever was drafted, biased or cut off."""
-    jobs = []
-    for prompt in PROMPTS:
-        for count, values in (
-            (0, {}), (1, {"temperature": 0.8}), (5, {"repetition_penalty": 1.4}),
-            (20, {"logit_bias": {6: 5.0}}), (2, {"stop_token_ids": (7, 12)}),
-        ):  # fmt: skip
-            jobs.append(Job(prompt, ask(logprobs=count, seed=11, **values)))
-    run.serve(jobs)
+    values = (
+        {"logprobs": 0},
+        {"logprobs": 1, "temperature": 0.8},
+        {"logprobs": 5, "repetition_penalty": 1.4},
+        {"logprobs": 20, "logit_bias": {6: 5.0}},
+        {"logprobs": 2, "stop_token_ids": (7, 12)},
+    )
+    run.serve(crossed(PROMPTS, values, seed=11))
 
 
 @case

@@ -59,26 +59,14 @@ class ConformanceCase:
 def check(
     spec: str | Spec | DecoderFactory,
     backend_factory: BackendFactory = oracle_backends,
-    *,
-    guarantee: Guarantee = "exact",
-    family: str = "autoregressive",
-    kinds: Sequence[str] | None = None,
-    only: Iterable[str] | None = None,
+    **chosen: Any,
 ) -> None:
-    """Run a method through all cases.
-
-    Args:
-        spec: a registered method with its settings, or anything that makes a decoder when called.
-        backend_factory: makes the models; by default the toy, and torch in fp64.
-        guarantee, family: of a decoder that is not registered.
-        kinds, only: names of the models and of the cases to use; all by default.
+    """Run a method through the cases that :func:`cases` gives for these arguments.
 
     Raises:
         ConformanceFailure: naming the case, the request, and the first token that is wrong.
     """
-    for each in cases(
-        spec, backend_factory, guarantee=guarantee, family=family, kinds=kinds, only=only
-    ):
+    for each in cases(spec, backend_factory, **chosen):
         each.run()
 
 
@@ -91,13 +79,24 @@ def cases(
     kinds: Sequence[str] | None = None,
     only: Iterable[str] | None = None,
 ) -> list[ConformanceCase]:
-    """The cases of :func:`check`, one by one."""
+    """The cases of a method, one by one.
+
+    Args:
+        spec: a registered method with its settings, or anything that makes a decoder when called.
+        backend_factory: makes the models; by default the toy, and torch in fp64.
+        guarantee, family: of a decoder that is not registered.
+        kinds, only: names of the models and of the cases to use; all by default.
+
+    Raises:
+        InvalidInput: a name of a model or of a case that is not known.
+    """
     subject, family = _subject(spec, guarantee, family)
-    chosen = [kind for kind in KINDS if kind.family == family and kind.name in (kinds or _NAMES)]
+    models = {kind.name: kind for kind in KINDS}
     names = list(CASES if only is None else only)
     for name in (*names, *(kinds or ())):
-        if name not in CASES and name not in _NAMES:
-            raise InvalidInput("case or kind", name, f"use one of {', '.join([*CASES, *_NAMES])}")
+        if name not in CASES and name not in models:
+            raise InvalidInput("case or kind", name, f"use one of {', '.join([*CASES, *models])}")
+    chosen = [kind for kind in KINDS if kind.family == family and kind.name in (kinds or models)]
     return [
         ConformanceCase(name, kind, subject, backend_factory) for kind in chosen for name in names
     ]
@@ -189,6 +188,3 @@ def _bench(kind: Kind, factory: BackendFactory) -> Bench:
     if (kind, factory) not in _BENCHES:
         _BENCHES[kind, factory] = Bench(kind, factory)
     return _BENCHES[kind, factory]
-
-
-_NAMES = tuple(kind.name for kind in KINDS)

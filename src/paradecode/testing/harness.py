@@ -17,9 +17,8 @@ from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.registry import parse
-from paradecode.testing.canvas_reference import static
 from paradecode.testing.machines import BackendFactory, Kind
-from paradecode.testing.reference import Outcome, plain
+from paradecode.testing.reference import Outcome, plain, static
 from paradecode.testing.toy import LetterText
 
 DecoderFactory = Callable[[], Decoder]
@@ -238,9 +237,7 @@ class Run:
             )
 
 
-def structure(
-    job: Job, seq: LiveSequence, context: int, eos: Iterable[int]
-) -> Iterable[str]:  # fmt: skip
+def structure(job: Job, seq: LiveSequence, context: int, eos: Iterable[int]) -> Iterable[str]:
     """What is wrong with a finished request, whatever its method promises about tokens."""
     output, params, stats = seq.output, job.params, seq.stats
     ends = {*(() if params.ignore_eos else eos), *params.stop_token_ids}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.network import Array, Item, Network, Step
+from paradecode.core.network import Array, Item, Network, Op
 
 
 def apply_network(network: Network, items: Sequence[Item]) -> list[Array]:
@@ -25,7 +25,7 @@ def _run(network: Network, item: Item) -> Array:
     return np.asarray(values[network.steps[-1].out], np.float32)
 
 
-def _step(step: Step, values: list[NDArray[Any]], network: Network) -> Array:
+def _step(step: Op, values: list[NDArray[Any]], network: Network) -> Array:
     x, y = values[0], values[-1]
     tensors = [network.tensors[name] for name in step.tensors]
     match step.kind:
@@ -64,7 +64,7 @@ def _step(step: Step, values: list[NDArray[Any]], network: Network) -> Array:
     return np.asarray(made, np.float32)
 
 
-def _attention(step: Step, q: Array, k: Array, v: Array, positions: Array, groups: Array) -> Array:
+def _attention(step: Op, q: Array, k: Array, v: Array, positions: Array, groups: Array) -> Array:
     size = q.shape[1] // step.heads
     angles = np.multiply.outer(positions, step.number ** -(np.arange(0, size, 2) / size))
     cos, sin = np.cos(angles), np.sin(angles)

@@ -159,21 +159,6 @@ def successor(tokens: NDArray[np.integer], vocab_size: int) -> NDArray[np.int64]
     return np.where(inside < vocab_size, inside, ids // 5 * 5)
 
 
-class ToyText:
-    """A detokeniser: each token is a letter, and every letter is held back by one token."""
-
-    def __init__(self) -> None:
-        self._held = ""
-
-    def push(self, token: int) -> str:
-        piece, self._held = self._held, letter(token)
-        return piece
-
-    def flush(self) -> str:
-        piece, self._held = self._held, ""
-        return piece
-
-
 class LetterText:
     """A detokeniser: each token is a letter at once."""
 

@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 from paradecode.models.config import ModelConfig, Rope
 from paradecode.models.mixture import Mixture
 from paradecode.models.weights import Tensor, Weights
-from paradecode.testing.tiny_folder import NAMES
+from tiny_folder import NAMES
 
 EXPERT_FAMILIES = ("llada-moe", "llada2")
 MASK = 95

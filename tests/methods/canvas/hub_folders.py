@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 from paradecode.models.config import ModelConfig
 from paradecode.models.tiny import tiny_checkpoint
 from paradecode.models.weights import Tensor, Weights
-from paradecode.testing.tiny_folder import stored_name
+from tiny_folder import stored_name
 
 FAMILIES = ("llada", "dream", "sdar", "fast-dllm-v2")
 

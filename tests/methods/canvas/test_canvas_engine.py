@@ -16,7 +16,7 @@ from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.methods.canvas.blocks.fixed import FixedBlocks
 from paradecode.methods.canvas.caches.base import CacheRule, RowPlan, everything, marks
-from paradecode.methods.canvas.caches.none import NoCache
+from paradecode.methods.canvas.caches.blockwise import NoCache
 from paradecode.methods.canvas.loop import Unmask
 from paradecode.methods.canvas.policies.base import Policy
 from paradecode.methods.canvas.policies.static import Static

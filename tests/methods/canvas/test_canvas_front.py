@@ -12,8 +12,8 @@ from paradecode import LLM
 from paradecode.core.errors import InvalidInput, InvalidModel
 from paradecode.models.safetensors_dir import read_weights
 from paradecode.models.tiny import tiny_checkpoint
-from paradecode.testing.tiny_folder import ARCHITECTURES, write_folder
 from program import paradecode
+from tiny_folder import ARCHITECTURES, write_folder
 
 
 @pytest.fixture(scope="module")

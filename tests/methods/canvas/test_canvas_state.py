@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from paradecode.core.errors import DecoderError
-from paradecode.methods.canvas.canvas import NOTHING, Canvas, State
+from paradecode.methods.canvas.canvas import NOTHING, Canvas
 
 MASK = 9
 
@@ -18,10 +18,11 @@ def canvas(block: int = 0, prompt: tuple[int, ...] = (1, MASK, 2), length: int =
 def test_a_mask_token_in_the_prompt_is_a_token() -> None:
     c = canvas()
     assert (c.start, c.end, c.edge) == (3, 9, 3)
-    assert c.states.tolist() == [State.COMMITTED] * 3 + [State.MASKED] * 6
+    assert c.masked.tolist() == [False] * 3 + [True] * 6
+    assert not c.final.any()
     c.stored[:4] = c.tokens[:4]
-    assert c.states.tolist() == [State.CACHED] * 3 + [State.MASKED] * 6
-    assert not c.final[3]  # A cached mask is not what will be there.
+    assert c.final.tolist() == [True] * 3 + [False] * 6
+    # A cached mask is not what will be there.
     assert c.cached[:5].tolist() == [True] * 4 + [False]
 
 
@@ -29,7 +30,8 @@ def test_stale_rows_are_not_cached() -> None:
     c = canvas()
     c.stored[:] = c.tokens
     c.commit(np.array([4]), np.array([7]))
-    assert c.states[4] == State.COMMITTED
+    assert not c.masked[4]
+    assert not c.final[4]
     assert c.stored[4] == MASK
     c.revoke(np.array([4]))
     assert c.masked[4]

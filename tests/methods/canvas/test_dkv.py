@@ -9,8 +9,7 @@ from views import canvas_of
 
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.blocks.fixed import FixedBlocks
-from paradecode.methods.canvas.caches.dkv import DelayedKV
-from paradecode.methods.canvas.caches.dkv_greedy import GreedyDelayedKV
+from paradecode.methods.canvas.caches.dkv import DelayedKV, GreedyDelayedKV
 from paradecode.methods.canvas.loop import Unmask
 from paradecode.methods.canvas.policies.static import Static
 from paradecode.methods.canvas.view import Window

@@ -8,7 +8,7 @@ from canvases import ATTENTION, PROMPT, run, toy
 
 from paradecode.backends import open_backend
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.canvas.blocks.full import Full
+from paradecode.methods.canvas.blocks.fixed import Full
 from paradecode.methods.canvas.caches.elastic import ElasticCache
 from paradecode.methods.canvas.loop import Unmask
 from paradecode.methods.canvas.policies.static import Static

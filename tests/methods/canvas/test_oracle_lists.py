@@ -10,9 +10,8 @@ import pytest
 from canvases import UNTRAINED, run
 from oracle_lists import OPERATIONS, Oracle, OracleBackend, success
 
-from paradecode.methods.canvas.policies.factor import Factor
 from paradecode.methods.canvas.policies.static import Static
-from paradecode.methods.canvas.policies.threshold import Threshold
+from paradecode.methods.canvas.policies.threshold import Factor, Threshold
 
 PAIRS = [(4, 1), (4, 2), (4, 4), (5, 5), (6, 1), (6, 2), (6, 3), (6, 6)]
 """(n, k): lists of n, k positions a forward."""

@@ -7,7 +7,7 @@ import pytest
 from canvases import ATTENTION, PROMPT, run, toy
 
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.canvas.blocks.full import Full
+from paradecode.methods.canvas.blocks.fixed import Full
 from paradecode.methods.canvas.caches.window import WindowCache
 from paradecode.methods.canvas.loop import Unmask
 from paradecode.methods.canvas.policies.static import Static

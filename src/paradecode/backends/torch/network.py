@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from paradecode.core.network import Array, Item, Network, Step
+from paradecode.core.network import Array, Item, Network, Op
 
 
 def run_networks(network: Network, items: Sequence[Item], device: torch.device) -> list[Array]:
@@ -29,10 +29,10 @@ def run_networks(network: Network, items: Sequence[Item], device: torch.device) 
 
 
 def compute(
-    steps: Sequence[Step],
+    steps: Sequence[Op],
     inputs: Mapping[str, Tensor],
     tensors: Mapping[str, Tensor],
-    after: Callable[[Step, Tensor], Tensor] = lambda step, value: value,
+    after: Callable[[Op, Tensor], Tensor] = lambda step, value: value,
 ) -> Tensor:
     """The value of the last step.
 
@@ -49,7 +49,7 @@ def compute(
     return values[steps[-1].out]
 
 
-def _step(step: Step, values: list[Tensor], tensors: list[Tensor]) -> Tensor:
+def _step(step: Op, values: list[Tensor], tensors: list[Tensor]) -> Tensor:
     x, y = values[0], values[-1]
     match step.kind:
         case "linear":
@@ -86,7 +86,7 @@ def _step(step: Step, values: list[Tensor], tensors: list[Tensor]) -> Tensor:
 
 
 def _attention(
-    step: Step, q: Tensor, k: Tensor, v: Tensor, positions: Tensor, groups: Tensor
+    step: Op, q: Tensor, k: Tensor, v: Tensor, positions: Tensor, groups: Tensor
 ) -> Tensor:
     size = q.shape[-1] // step.heads
     half = torch.arange(0, size, 2, dtype=torch.float64, device=q.device)

@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 from copy import copy
-from enum import IntEnum
 
 import numpy as np
-from numpy.typing import NDArray
 
 from paradecode.core.errors import DecoderError, InvalidInput
 from paradecode.core.sequence import Sequence
-from paradecode.methods.canvas.feasible import Rules, rules_of
+from paradecode.methods.canvas.feasible import Marks, Positions, Rules, Tokens, rules_of
 
 NOTHING = -1
 """In :attr:`Canvas.stored`: no keys and values were stored for this position."""
-
-
-class State(IntEnum):
-    """What is known of a position. Flags, never token ids: a prompt may hold the mask token."""
-
-    MASKED = 0
-    COMMITTED = 1
-    CACHED = 2
-    """Committed, and the cache holds keys and values that were computed from that very token."""
 
 
 class Canvas:
@@ -38,7 +27,7 @@ class Canvas:
 
     Attributes:
         tokens: int32 [N], the mask token where masked.
-        masked: bool [N].
+        masked: bool [N]; no position is known by its token: a prompt may hold the mask token.
         stored: int32 [N], the token that the cached K/V of a position were computed from, or -1.
         start: P, where the output begins.
         origin: where the blocks of fixed lengths begin: P, or for a model with blocks of its own
@@ -54,12 +43,7 @@ class Canvas:
     layers = 1
 
     def __init__(
-        self,
-        prompt: NDArray[np.int32],
-        length: int,
-        mask_token: int,
-        block: int = 0,
-        shift: bool = False,
+        self, prompt: Tokens, length: int, mask_token: int, block: int = 0, shift: bool = False
     ) -> None:
         self.start, self.block, self.shift = len(prompt), block, shift
         self.mask_token = mask_token
@@ -112,17 +96,12 @@ class Canvas:
         return int(masks) if self.masked[masks] else self.end
 
     @property
-    def final(self) -> NDArray[np.bool_]:
+    def final(self) -> Marks:
         """bool [N]: cached from the token that is there, and that token is decided."""
         return ~self.masked & (self.stored == self.tokens)
 
     @property
-    def states(self) -> NDArray[np.int8]:
-        """int8 [N]: the :class:`State` of each position."""
-        return np.where(self.masked, 0, np.where(self.stored == self.tokens, 2, 1)).astype(np.int8)
-
-    @property
-    def cached(self) -> NDArray[np.bool_]:
+    def cached(self) -> Marks:
         """bool [N]: some keys and values are stored, perhaps stale ones."""
         return self.stored != NOTHING
 
@@ -130,7 +109,7 @@ class Canvas:
         """One past the last row that rows before ``end`` may see."""
         return min(-(-end // self.block) * self.block, self.end) if self.block else self.end
 
-    def commit(self, positions: NDArray[np.integer], tokens: NDArray[np.integer]) -> None:
+    def commit(self, positions: Positions, tokens: Tokens) -> None:
         """Decide masked positions."""
         twice = len(positions) > 1 and (np.diff(np.sort(positions)) == 0).any()
         if twice or not self.masked[positions].all():
@@ -142,7 +121,7 @@ class Canvas:
         self.tokens[positions] = tokens
         self.masked[positions] = False
 
-    def revoke(self, positions: NDArray[np.integer]) -> None:
+    def revoke(self, positions: Positions) -> None:
         """Mask decided positions of the output again."""
         if len(positions) and (positions.min() < self.start or self.masked[positions].any()):
             raise DecoderError("only decided positions of the output can be masked again")

@@ -19,7 +19,10 @@ from paradecode.core.automaton import DEAD, TokenAutomaton
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sequence import Sequence as LiveSequence
 
-States = NDArray[np.bool_]
+Tokens = NDArray[np.int32]
+Positions = NDArray[np.int64]
+Marks = NDArray[np.bool_]
+"""A set of the N positions of a canvas, of K rows about some of them, or of states."""
 Steps = tuple[NDArray[np.int64], NDArray[np.int64]]
 Columns = NDArray[np.int64]
 
@@ -80,19 +83,17 @@ class Rules:
             self.table[states] = self.done
         self.final = np.append(automaton.accepting, True)
         self._any, self._text = self._edges(self.table), self._edges(self.table[:, :columns])
-        self._known: tuple[bytes, tuple[States, States]] | None = None
+        self._known: tuple[bytes, tuple[Marks, Marks]] | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Rules:
         return self
 
-    def fits(self, tokens: NDArray[np.int32], masked: NDArray[np.bool_]) -> bool:
+    def fits(self, tokens: Tokens, masked: Marks) -> bool:
         """Whether a canvas (tokens and masks [N], prompt included) can be completed."""
         ahead, back = self._sets(self._output(tokens, masked))
         return bool((ahead[0] & back[0]).any())
 
-    def allowed(
-        self, tokens: NDArray[np.int32], masked: NDArray[np.bool_], positions: NDArray[np.int64]
-    ) -> NDArray[np.bool_]:
+    def allowed(self, tokens: Tokens, masked: Marks, positions: Positions) -> Marks:
         """bool [K, V]: the tokens that fit each of ``positions``, whatever is there now.
 
         Each for itself: two tokens that fit need not fit together.
@@ -108,12 +109,8 @@ class Rules:
         return fitting
 
     def together(
-        self,
-        tokens: NDArray[np.int32],
-        masked: NDArray[np.bool_],
-        positions: NDArray[np.int64],
-        chosen: NDArray[np.int32],
-    ) -> NDArray[np.bool_]:
+        self, tokens: Tokens, masked: Marks, positions: Positions, chosen: Tokens
+    ) -> Marks:
         """bool [K]: which of ``chosen`` can be decided together, earlier ones first."""
         columns = self._output(tokens, masked)
         ahead, back = (sets.copy() for sets in self._sets(columns))
@@ -132,13 +129,13 @@ class Rules:
                 self._spread_back(columns, back, at)
         return keep
 
-    def _output(self, tokens: NDArray[np.int32], masked: NDArray[np.bool_]) -> Columns:
+    def _output(self, tokens: Tokens, masked: Marks) -> Columns:
         """int64 [n]: the column of each decided token of the output, :data:`DEAD` where masked."""
         end = min(self.start + self.length, len(tokens))
         known = self.columns[tokens[self.start : end]]
         return np.where(masked[self.start : end], DEAD, known).astype(np.int64)
 
-    def _sets(self, columns: Columns) -> tuple[States, States]:
+    def _sets(self, columns: Columns) -> tuple[Marks, Marks]:
         """bool [n + 1, S] twice: ``ahead`` and ``back``."""
         key = columns.tobytes()
         if self._known is None or self._known[0] != key:
@@ -151,7 +148,7 @@ class Rules:
             self._known = key, (ahead, back)
         return self._known[1]
 
-    def _spread(self, columns: Columns, ahead: States, first: int) -> None:
+    def _spread(self, columns: Columns, ahead: Marks, first: int) -> None:
         """Compute ``ahead`` anew behind position ``first``, as far as anything changes."""
         for at in range(first, len(columns)):
             origins, targets = self._steps(int(columns[at]), at)
@@ -161,7 +158,7 @@ class Rules:
                 return
             ahead[at + 1] = after
 
-    def _spread_back(self, columns: Columns, back: States, last: int) -> None:
+    def _spread_back(self, columns: Columns, back: Marks, last: int) -> None:
         for at in range(last, -1, -1):
             origins, targets = self._steps(int(columns[at]), at)
             before = np.zeros_like(back[at])

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from paradecode.core.decoder import Steps
 from paradecode.core.errors import DecoderError, InvalidInput
@@ -19,7 +18,7 @@ from paradecode.core.trace import CanvasStep, TokenLogprob
 from paradecode.methods.canvas.blocks.base import Blocks
 from paradecode.methods.canvas.caches.base import CacheRule, RowPlan
 from paradecode.methods.canvas.canvas import Canvas
-from paradecode.methods.canvas.feasible import Rules
+from paradecode.methods.canvas.feasible import Marks, Positions, Rules, Tokens
 from paradecode.methods.canvas.policies.base import Policy
 from paradecode.methods.canvas.proposals import propose
 from paradecode.methods.canvas.view import Decision, Progress, View, Window
@@ -79,7 +78,7 @@ class Unmask:
         self.store(plan)
         return self.read(window, plan.refresh, positions, reply.logits)
 
-    def ask(self, window: Window, plan: RowPlan) -> tuple[Forward, NDArray[np.int64]]:
+    def ask(self, window: Window, plan: RowPlan) -> tuple[Forward, Positions]:
         """The forward of a plan, and the positions [K] that the rows of its logits are about."""
         canvas = self.canvas
         positions = np.flatnonzero(_observed(canvas, window, plan, self.policy))
@@ -108,7 +107,7 @@ class Unmask:
         self,
         window: Window,
         refresh: bool,
-        positions: NDArray[np.int64],
+        positions: Positions,
         logits: Logits,
         canvas: Canvas | None = None,
     ) -> View:
@@ -118,15 +117,15 @@ class Unmask:
             canvas: that the forward computed, if it was another one than the request's.
         """
         canvas = canvas or self.canvas
-        made = propose(self.seq, canvas, logits, positions, self.policy.fuse)
+        tokens, sure, processed = propose(self.seq, canvas, logits, positions, self.policy.fuse)
         return View(
             canvas=canvas,
             window=window,
             positions=positions,
             eligible=np.ones(len(positions), bool),
-            proposals=made.tokens,
-            confidence=made.confidence,
-            logits=made.logits,
+            proposals=tokens,
+            confidence=sure,
+            logits=processed,
             raw=logits,
             progress=self._pace.at(window),
             refresh=refresh,
@@ -151,7 +150,7 @@ class Unmask:
         self._shown.show(view, decision)
 
 
-def _observed(canvas: Canvas, window: Window, plan: RowPlan, policy: Policy) -> np.ndarray:
+def _observed(canvas: Canvas, window: Window, plan: RowPlan, policy: Policy) -> Marks:
     """bool [N]: the positions whose logits are asked for."""
     wanted = (plan.rows if plan.about is None else plan.about).copy()
     wanted[: canvas.start] = False
@@ -165,7 +164,7 @@ def _observed(canvas: Canvas, window: Window, plan: RowPlan, policy: Policy) -> 
     return wanted
 
 
-def _check(canvas: Canvas, plan: RowPlan, see: np.ndarray, fed: np.ndarray) -> None:
+def _check(canvas: Canvas, plan: RowPlan, see: Marks, fed: Tokens) -> None:
     if (see & ~canvas.cached).any() or (plan.store & ~plan.rows).any():
         raise DecoderError("a plan may see cached positions, and store computed ones only")
     # Which cached positions are seen is said once for all rows.
@@ -180,19 +179,13 @@ def _attention(canvas: Canvas) -> Attend | BlockCausal:
 
 
 def decided(policy: Policy, view: View) -> Generator[Apply, Any, Decision]:
-    """What a policy decides, made to do something; its networks are run for it."""
-    yield from policy.prepare(view)
-    return forced(view, policy.decide(view))
+    """What a policy decides after its networks were run, cut to what fits the constraint.
 
-
-def forced(view: View, decision: Decision) -> Decision:
-    """The decision; if it would do nothing, the commit of the most confident position.
-
-    Under a constraint it is first cut to what fits together.
+    A decision that would do nothing becomes the commit of the most confident position.
     """
-    if view.canvas.rules is not None:
-        return fitting(view, decision, view.canvas.rules)
-    return view.or_best(decision)
+    yield from policy.prepare(view)
+    decision, rules = policy.decide(view), view.canvas.rules
+    return view.or_best(decision) if rules is None else fitting(view, decision, rules)
 
 
 def fitting(view: View, decision: Decision, rules: Rules) -> Decision:
@@ -240,15 +233,13 @@ def apply(canvas: Canvas, view: View, decision: Decision) -> None:
     canvas.steps += 1
 
 
-@dataclass
 class Pace:
     """Counts steps and masks; see :class:`Progress`."""
 
-    canvas: Canvas
-    steps: int
-    _block: int | None = field(default=None, init=False)
+    _block: int | None = None
 
-    def __post_init__(self) -> None:
+    def __init__(self, canvas: Canvas, steps: int) -> None:
+        self.canvas, self.steps = canvas, steps
         self.masks = self._first = self._before = self._block_masks = 0
 
     def at(self, window: Window) -> Progress:
@@ -301,7 +292,7 @@ class ShownText:
         if canvas.steps > PATIENCE * (self.planned - canvas.start) + PATIENCE:
             raise DecoderError("the policy revokes as much as it commits: no end in sight")
 
-    def _step(self, view: View, decision: Decision, decided: np.ndarray) -> CanvasStep:
+    def _step(self, view: View, decision: Decision, decided: Positions) -> CanvasStep:
         start, canvas = self.canvas.start, self.canvas
         return CanvasStep(
             offsets=tuple((decided - start).tolist()),
@@ -321,7 +312,7 @@ class ShownText:
         tokens, confidences = view.proposals[inside], view.confidence[inside]
         return tuple(zip(offsets.tolist(), tokens.tolist(), confidences.tolist(), strict=True))
 
-    def _log(self, raw: Logits, rows: np.ndarray, decided: np.ndarray) -> None:
+    def _log(self, raw: Logits, rows: Positions, decided: Positions) -> None:
         """Log-probabilities are those of the forward in which a position was decided."""
         count, tokens = self.seq.params.logprobs or 0, self.canvas.tokens[decided].tolist()
         reports = token_logprobs(raw, rows.tolist(), tokens, count)

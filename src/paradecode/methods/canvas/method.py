@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from paradecode.core.decoder import Decoder, Guarantee, weakest
@@ -13,7 +14,16 @@ from paradecode.methods.canvas.caches.base import CacheRule
 from paradecode.methods.canvas.loop import Unmask
 from paradecode.methods.canvas.policies.base import Policy
 from paradecode.methods.parameters import parameter, part
-from paradecode.methods.parts import Method, declare, make, parameters_of, read, register, told
+from paradecode.methods.parts import (
+    Method,
+    declare,
+    make,
+    origin,
+    parameters_of,
+    read,
+    register,
+    told,
+)
 
 Class = TypeVar("Class", bound=type[Policy])
 
@@ -37,40 +47,36 @@ class CanvasSettings:
 def policy(
     name: str,
     *,
-    paper: str,
-    arxiv: str | None = None,
-    url: str | None = None,
-    training: str = "none",
-    aliases: tuple[str, ...] = (),
-    names: Mapping[str, str] | None = None,
+    names: Mapping[str, str] = MappingProxyType({}),
     guarantee: Guarantee = "lossy",
     under: Callable[[Mapping[str, Any]], Guarantee] | None = None,
     driver: Callable[..., Decoder] = Unmask,
-    defaults: Mapping[str, Any] | None = None,
+    defaults: Mapping[str, Any] = MappingProxyType({}),
+    **about: Any,
 ) -> Callable[[Class], Class]:
     """Class decorator: make a :class:`Policy` dataclass available as the method ``name``.
 
     Args:
-        paper, arxiv, url: where the policy comes from.
-        training: what has to be trained first.
-        aliases: other names for it; ``names`` maps other engines' settings to ours.
+        names: other engines' settings -> ours.
         guarantee: ``exact`` if the tokens are those of the reference (``static``, one token a
             forward, with the same blocks and no cache), and ``under`` which settings.
         driver: called with (policy, blocks, cache, block_length, steps); another loop than
             :class:`Unmask`, for methods that forward several canvases at once.
         defaults: of the loop's settings, where this method has others.
+        about: ``paper``, ``arxiv``, ``aliases`` and the like; see :class:`Method`.
     """
 
-    usual = dict(defaults or {})
-    loop = parameters_of(CanvasSettings)
-    shared = [replace(entry, default=usual.get(entry.name, entry.default)) for entry in loop]
+    shared = [
+        replace(entry, default=defaults.get(entry.name, entry.default))
+        for entry in parameters_of(CanvasSettings)
+    ]
 
     def add(cls: Class) -> Class:
         own = parameters_of(cls)
 
         def build(**settings: Any) -> Decoder:
             mine = {p.name: settings.pop(p.name) for p in own if p.name in settings}
-            loop = CanvasSettings(**{**usual, **settings})
+            loop = CanvasSettings(**{**defaults, **settings})
             commits: Policy = cls(**mine)
             blocks: Blocks = make("blocks", loop.blocks, f"{name}.blocks")
             cache: CacheRule = make("cache", loop.cache, f"{name}.cache")
@@ -89,22 +95,18 @@ def policy(
             left_by_settings: Guarantee = under(settings) if under else "exact"
             return weakest(left_by_settings, blocks.guarantee, cache.guarantee)
 
-        declare("policy", name, guarantee=guarantee, paper=paper, arxiv=arxiv, url=url)(cls)
+        about["guarantee"] = guarantee
+        declare("policy", name, **origin(about))(cls)
         register(
             Method(
                 name=name,
                 family="diffusion",
-                guarantee=guarantee,
-                training=training,
-                paper=paper,
-                arxiv=arxiv,
-                url=url,
-                **told(cls.__doc__),
                 parameters=(*own, *shared),
-                aliases=aliases,
-                names={**NAMES, **(names or {})},
+                names={**NAMES, **names},
                 build=build,
                 under=left,
+                **told(cls.__doc__),
+                **about,
             )
         )
         return cls

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from paradecode.core.errors import InvalidInput
-from paradecode.core.network import Step
+from paradecode.core.network import Op
 from paradecode.core.sequence import ModelFacts
 from paradecode.methods.trained import TrainedPart, linear, rms_norm
 
@@ -34,12 +34,12 @@ class UnmaskFilter(TrainedPart):
         return {"confidence": facts["block"]}
 
     @staticmethod
-    def steps(facts: Mapping[str, Any]) -> tuple[Step, ...]:
+    def steps(facts: Mapping[str, Any]) -> tuple[Op, ...]:
         return (
             *linear("hidden", "confidence", "w1", "b1"),
-            Step("active", "relu", ("hidden",)),
+            Op("active", "relu", ("hidden",)),
             *linear("logit", "active", "w2", "b2"),
-            Step("chance", "sigmoid", ("logit",)),
+            Op("chance", "sigmoid", ("logit",)),
         )
 
 
@@ -84,29 +84,29 @@ class JointLayer(TrainedPart):
         return {"tokens": 0, "states": facts["hidden_size"], "positions": 0, "groups": 0}
 
     @staticmethod
-    def steps(facts: Mapping[str, Any]) -> tuple[Step, ...]:
+    def steps(facts: Mapping[str, Any]) -> tuple[Op, ...]:
         qkv = ("Q", "K", "V", "positions", "groups")
         return (
             *rms_norm("unit", "states"),
             *linear("known", "unit", "state"),
-            Step("word", "lookup", ("tokens",), ("table",)),
-            Step("x", "add", ("word", "known")),
+            Op("word", "lookup", ("tokens",), ("table",)),
+            Op("x", "add", ("word", "known")),
             *rms_norm("h", "x", "attn_norm"),
             *(step for name in "qkv" for step in linear(name.upper(), "h", name)),
-            Step("mixed", "attention", qkv, (), facts["heads"], THETA),
+            Op("mixed", "attention", qkv, (), facts["heads"], THETA),
             *linear("attended", "mixed", "o"),
-            Step("x2", "add", ("x", "attended")),
+            Op("x2", "add", ("x", "attended")),
             *rms_norm("h2", "x2", "mlp_norm"),
             *linear("opening", "h2", "gate"),
-            Step("open", "silu", ("opening",)),
+            Op("open", "silu", ("opening",)),
             *linear("raised", "h2", "up"),
-            Step("gated", "multiply", ("raised", "open")),
+            Op("gated", "multiply", ("raised", "open")),
             *linear("fed", "gated", "down"),
-            Step("x3", "add", ("x2", "fed")),
+            Op("x3", "add", ("x2", "fed")),
             *rms_norm("h3", "x3", "out_norm"),
             *linear("change", "h3", "out"),
-            Step("scaled", "multiply", ("change", "unit.rms")),
-            Step("result", "add", ("states", "scaled")),
+            Op("scaled", "multiply", ("change", "unit.rms")),
+            Op("result", "add", ("states", "scaled")),
         )
 
     def check(self, model: ModelFacts, path: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,25 +12,19 @@ from paradecode.core.noise import key
 from paradecode.core.sampling import SamplingParams, penalties
 from paradecode.core.sequence import Sequence
 from paradecode.methods.canvas.canvas import Canvas
-from paradecode.methods.canvas.feasible import Rules
+from paradecode.methods.canvas.feasible import Positions, Rules, Tokens
+from paradecode.methods.canvas.view import Scores
 
-Fuse = Callable[[Logits, NDArray[np.int64]], Logits]
+Fuse = Callable[[Logits, Positions], Logits]
 """(logits [K, V] after biases, positions [K]) -> logits: a policy's own change of them."""
 
 
-@dataclass(frozen=True, eq=False)
-class Proposals:
-    """int32 [K] tokens, their probabilities float64 [K], and the logits [K, V] they came from."""
-
-    tokens: NDArray[np.int32]
-    confidence: NDArray[np.float64]
-    logits: Logits
-
-
 def propose(
-    seq: Sequence, canvas: Canvas, raw: Logits, positions: NDArray[np.int64], fuse: Fuse
-) -> Proposals:
+    seq: Sequence, canvas: Canvas, raw: Logits, positions: Positions, fuse: Fuse
+) -> tuple[Tokens, Scores, Logits]:
     """A token for each of ``positions`` [K] from the model's logits ``raw`` [K, V].
+
+    Returns int32 [K] tokens, their probabilities float64 [K], and the logits they came from.
 
     In this order: the mask token is banned, biases and penalties (over what is decided anywhere on
     the canvas), ``fuse``; then the constraint bans what would leave no way to fill in the rest;
@@ -46,12 +39,10 @@ def propose(
     keys = [] if warp.temperature == 0 else [key(seq.sampler.seed, p) for p in positions.tolist()]
     tokens = logits.sample(warp, keys)
     confidence = np.exp(logits.log_probability(tokens[:, None])[:, 0])
-    return Proposals(tokens, confidence, logits)
+    return tokens, confidence, logits
 
 
-def _biases(
-    seq: Sequence, canvas: Canvas, raw: Logits, positions: NDArray[np.int64]
-) -> list[Bias | None]:
+def _biases(seq: Sequence, canvas: Canvas, raw: Logits, positions: Positions) -> list[Bias | None]:
     params = seq.params
     added = dict(params.logit_bias or {})
     added[canvas.mask_token] = -np.inf
@@ -66,7 +57,7 @@ def _biases(
     return [_joined(bias, ids, change) for bias, change in zip(biases, changes, strict=True)]
 
 
-def _bans(canvas: Canvas, rules: Rules, positions: NDArray[np.int64]) -> list[Bias | None]:
+def _bans(canvas: Canvas, rules: Rules, positions: Positions) -> list[Bias | None]:
     """Minus infinity for what fits nowhere."""
     allowed = rules.allowed(canvas.tokens, canvas.masked, positions)
     allowed[:, canvas.mask_token] = False
@@ -78,9 +69,7 @@ def _sparse(added: dict[int, float]) -> Bias:
     return np.array([*added], np.int32), np.array([*added.values()], np.float32)
 
 
-def _penalties(
-    params: SamplingParams, canvas: Canvas, raw: Logits
-) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+def _penalties(params: SamplingParams, canvas: Canvas, raw: Logits) -> Bias:
     """Token ids [m] and what is added to them in each row [K, m]."""
     decided = ~canvas.masked
     output = canvas.tokens[canvas.start :][decided[canvas.start :]]
@@ -90,7 +79,7 @@ def _penalties(
     return ids, penalties(params, values, counts).astype(np.float32)
 
 
-def _joined(bias: Bias, ids: NDArray[np.int32], change: NDArray[np.float32]) -> Bias:
+def _joined(bias: Bias, ids: Tokens, change: NDArray[np.float32]) -> Bias:
     every, place = np.unique(np.concatenate([bias[0], ids]), return_inverse=True)
     total = np.zeros(len(every), np.float32)
     np.add.at(total, place, np.concatenate([bias[1], change]))

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from paradecode.core.logits import Logits
 from paradecode.core.noise import Purpose, gumbel, key, uniform
 from paradecode.methods.canvas.canvas import Canvas
+from paradecode.methods.canvas.feasible import Marks, Positions, Tokens
 
-Positions = NDArray[np.int64]
-Marks = NDArray[np.bool_]
-"""bool: a set of rows [K] of a view, or of positions [N] of the canvas."""
+Scores = NDArray[np.float64]
 NO_POSITIONS: Positions = np.empty(0, np.int64)
 
 
@@ -84,9 +83,9 @@ class View:
     canvas: Canvas
     window: Window
     positions: Positions
-    eligible: NDArray[np.bool_]
-    proposals: NDArray[np.int32]
-    confidence: NDArray[np.float64]
+    eligible: Marks
+    proposals: Tokens
+    confidence: Scores
     logits: Logits
     raw: Logits
     progress: Progress
@@ -94,31 +93,31 @@ class View:
     seed: int
 
     @cached_property
-    def margin(self) -> NDArray[np.float64]:
+    def margin(self) -> Scores:
         """float64 [K]: probability of the best token minus that of the second best."""
         return self.logits.margin()
 
     @cached_property
-    def entropy(self) -> NDArray[np.float64]:
+    def entropy(self) -> Scores:
         """float64 [K]: in nats."""
         return self.logits.entropy()
 
     @cached_property
-    def gap(self) -> NDArray[np.float64]:
+    def gap(self) -> Scores:
         """float64 [K]: best logit minus second best logit."""
         values = self.logits.top_k(2)[1].astype(np.float64)
         return values[:, 0] - values[:, -1]
 
     @property
-    def inside(self) -> NDArray[np.bool_]:
+    def inside(self) -> Marks:
         """bool [K]: in the window, masked or not."""
         return (self.positions >= self.window.start) & (self.positions < self.window.end)
 
-    def uniform(self, step: int) -> NDArray[np.float64]:
+    def uniform(self, step: int) -> Scores:
         """float64 [K]: noise of (seed, step, position) in (0, 1); for random orders."""
         return uniform(key(self.seed, step, Purpose.ORDER), self.positions)
 
-    def gumbel(self, step: int) -> NDArray[np.float64]:
+    def gumbel(self, step: int) -> Scores:
         """float64 [K]: Gumbel noise of (seed, step, position)."""
         return gumbel(key(self.seed, step, Purpose.ORDER), self.positions)
 
@@ -132,7 +131,7 @@ class View:
         order = np.argsort(-np.asarray(scores)[rows], kind="stable")
         return self.positions[rows[order[: max(count, 0)]]]
 
-    def rows(self, positions: Positions) -> NDArray[np.int64]:
+    def rows(self, positions: Positions) -> Positions:
         """int64: the rows of observed positions."""
         return np.searchsorted(self.positions, positions)
 
@@ -141,7 +140,7 @@ class View:
         view = replace(self, window=window)
         return replace(view, eligible=view.inside & self.canvas.masked[self.positions])
 
-    def tokens(self, decision: Decision) -> NDArray[np.int32]:
+    def tokens(self, decision: Decision) -> Tokens:
         """int32: the token for each position that a decision commits."""
         proposed = self.proposals.take(self.rows(decision.commit), mode="clip")
         return proposed if decision.tokens is None else decision.tokens
@@ -176,7 +175,7 @@ class Decision:
     """
 
     commit: Positions = field(default_factory=lambda: NO_POSITIONS)
-    tokens: NDArray[np.int32] | None = None
+    tokens: Tokens | None = None
     revoke: Positions = field(default_factory=lambda: NO_POSITIONS)
     truncate: int | None = None
     refresh: bool = False

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from paradecode.backends.torch.network import compute, run_networks
 from paradecode.core.errors import InvalidInput
-from paradecode.core.network import Step
+from paradecode.core.network import Op
 from paradecode.methods.draft.budgets.networks import SCALARS, TreeSelector, choices
 from paradecode.training.acceptance.epochs import Epochs, least_loss
 from paradecode.training.acceptance.metrics import split
@@ -97,7 +97,7 @@ def fit_selector(
     def loss(rows: torch.Tensor, training: bool) -> torch.Tensor:
         batch = {name: values[rows] for name, values in data.items()}
 
-        def dropped(step: Step, value: torch.Tensor) -> torch.Tensor:
+        def dropped(step: Op, value: torch.Tensor) -> torch.Tensor:
             drops = training and step.kind == "gelu"
             return functional.dropout(value, settings.dropout) if drops else value
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from paradecode.llm import LLM
 from paradecode.methods.canvas.blocks.fixed import FixedBlocks
-from paradecode.methods.canvas.caches.none import NoCache
+from paradecode.methods.canvas.caches.blockwise import NoCache
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.loop import Unmask
 from paradecode.methods.canvas.policies.base import Policy

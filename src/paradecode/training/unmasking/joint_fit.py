@@ -13,7 +13,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from paradecode.backends.torch.network import compute
 from paradecode.core.errors import InvalidInput
-from paradecode.core.network import Step
+from paradecode.core.network import Op
 from paradecode.methods.canvas.networks import JointLayer
 from paradecode.models.tensor_file import MOST_BYTES
 from paradecode.training.acceptance.metrics import split
@@ -78,7 +78,7 @@ class JointReport:
     all: LayerDivergence
 
 
-Layer = tuple[tuple[Step, ...], dict[str, Tensor]]
+Layer = tuple[tuple[Op, ...], dict[str, Tensor]]
 """Steps and weights."""
 
 

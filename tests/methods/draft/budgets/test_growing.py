@@ -19,8 +19,7 @@ from paradecode.methods.draft.budgets.acceptance_head import (
 )
 from paradecode.methods.draft.budgets.auto import AutoBudget
 from paradecode.methods.draft.budgets.base import Budget
-from paradecode.methods.draft.budgets.confidence import Confidence
-from paradecode.methods.draft.budgets.dyspec import DySpec
+from paradecode.methods.draft.budgets.estimated import Confidence, DySpec
 from paradecode.methods.draft.budgets.hardware import Hardware
 from paradecode.methods.draft.budgets.specdec import SpecDecPP
 

@@ -1,8 +1,8 @@
-"""Blocks of one length, from left to right."""
+"""Blocks from left to right: of one length, with a leading token, or the whole canvas."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from paradecode.methods.canvas.blocks.base import Blocks
 from paradecode.methods.canvas.canvas import Canvas
@@ -26,3 +26,30 @@ class FixedBlocks(Blocks):
         if start < canvas.start:
             return Window(canvas.start, end, block, begin=start)
         return Window(start, end, block)
+
+
+@declare("blocks", "lead", paper="Fast-dLLM v2", arxiv="2509.26328")
+@dataclass
+class Lead(FixedBlocks):
+    """Fixed blocks; the first position of each block of the model is decided first, and alone.
+
+    Fast-dLLM v2's sampler (arXiv 2509.26328): the forward that computes a finished block from its
+    final tokens also says what the next block begins with, for the model's logits are shifted. For
+    other models, and inside of a block, this is ``fixed``.
+    """
+
+    def window(self, canvas: Canvas) -> Window:
+        window = super().window(canvas)
+        led = canvas.block > 1 and canvas.shift and window.start % canvas.block == 0
+        if not led or not canvas.masked[window.start]:
+            return window
+        return replace(window, end=window.start + 1, span=(window.start, window.end))
+
+
+@declare("blocks", "full", paper="Dream", arxiv="2508.15487")
+@dataclass
+class Full(Blocks):
+    """The whole canvas is one block: Dream's way (arXiv 2508.15487)."""
+
+    def window(self, canvas: Canvas) -> Window:
+        return Window(canvas.start, canvas.end)

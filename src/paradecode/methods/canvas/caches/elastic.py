@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from paradecode.core.request import Forward, Overwrite, Reply
 from paradecode.methods.canvas.caches.base import CacheRule, RowPlan, everything, first_masks
 from paradecode.methods.canvas.canvas import Canvas
-from paradecode.methods.canvas.view import Window
+from paradecode.methods.canvas.view import Scores, Window
 from paradecode.methods.parameters import parameter
 from paradecode.methods.parts import declare
 
@@ -100,7 +100,7 @@ def _stacked(reply: Reply) -> NDArray[np.float32]:
     return np.stack([reply.hidden[layer] for layer in sorted(reply.hidden)])
 
 
-def _cosine(before: NDArray[np.float32], after: NDArray[np.float32]) -> NDArray[np.float64]:
+def _cosine(before: NDArray[np.float32], after: NDArray[np.float32]) -> Scores:
     """float64 [layers, rows]: between what each layer added to a row, and adds now."""
     old, new = (
         np.diff(states.astype(np.float64), axis=0, prepend=0.0) for states in (before, after)

@@ -72,7 +72,7 @@ class Dream(Planned):
         parts[-1] = 1  # The last step commits all.
         return parts
 
-    def _counts(self, view: View, since: int) -> NDArray[np.int64]:
+    def _counts(self, view: View, since: int) -> Positions:
         """int64: how many masks each step from ``since`` on would commit of those there are now."""
         masks, steps = masks_of(view), len(self.parts)
         if self.schedule == "even":

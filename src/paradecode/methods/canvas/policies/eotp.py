@@ -8,9 +8,8 @@ import numpy as np
 
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.method import policy
-from paradecode.methods.canvas.policies.base import Policy
+from paradecode.methods.canvas.policies.base import Policy, Wrapper
 from paradecode.methods.canvas.view import Decision, View
-from paradecode.methods.canvas.wrapper import Wrapper
 from paradecode.methods.parameters import choice
 
 DECIDED, GUESSED = "decided", "guessed"

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from paradecode.core.decoder import Guarantee, Steps
 from paradecode.core.logits import Logits
@@ -21,8 +20,8 @@ from paradecode.methods.canvas.branches import MOST_ROWS, instead, run_branches
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.loop import Unmask, apply, decided
 from paradecode.methods.canvas.method import policy
-from paradecode.methods.canvas.view import Decision, View, Window
-from paradecode.methods.canvas.wrapper import Wrapper
+from paradecode.methods.canvas.policies.base import Wrapper
+from paradecode.methods.canvas.view import Decision, Positions, View, Window
 from paradecode.methods.parameters import choice, parameter
 
 
@@ -31,7 +30,7 @@ class Foreseen:
     """A canvas that a forward computed: ``logits`` [K, V] about ``positions`` [K]."""
 
     canvas: Canvas
-    positions: NDArray[np.int64]
+    positions: Positions
     logits: Logits
     refresh: bool
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.policies.base import Policy
-from paradecode.methods.canvas.view import Progress, View
+from paradecode.methods.canvas.view import Progress, Scores, View
 
 
 def share(progress: Progress) -> int:
@@ -55,6 +55,6 @@ def masks_of(view: View) -> int:
     return int(view.canvas.masked[view.window.shared].sum())
 
 
-def noisy(view: View, scores: NDArray[np.float64], noise: float, step: int) -> NDArray[np.float64]:
+def noisy(view: View, scores: Scores, noise: float, step: int) -> Scores:
     """The scores over the temperature ``noise``, plus Gumbel noise of the step; 0 changes none."""
     return scores if noise == 0.0 else scores / noise + view.gumbel(step)

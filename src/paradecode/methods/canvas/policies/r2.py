@@ -8,8 +8,8 @@ import numpy as np
 
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.method import policy
+from paradecode.methods.canvas.policies.base import Wrapper
 from paradecode.methods.canvas.view import Decision, Marks, View
-from paradecode.methods.canvas.wrapper import Wrapper
 from paradecode.methods.parameters import choice, parameter, part
 
 

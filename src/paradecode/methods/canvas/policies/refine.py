@@ -9,8 +9,8 @@ import numpy as np
 
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.method import policy
+from paradecode.methods.canvas.policies.base import Wrapper
 from paradecode.methods.canvas.view import Decision, View
-from paradecode.methods.canvas.wrapper import Wrapper
 from paradecode.methods.parameters import parameter
 
 

@@ -6,17 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from paradecode.core.decoder import Guarantee
 from paradecode.methods.canvas.method import policy
 from paradecode.methods.canvas.policies.base import Policy
 from paradecode.methods.canvas.policies.planned import quota
-from paradecode.methods.canvas.view import Decision, View
+from paradecode.methods.canvas.view import Decision, Scores, View
 from paradecode.methods.parameters import choice
 
-SCORES: Mapping[str, Callable[[View], NDArray[np.float64]]] = {
+SCORES: Mapping[str, Callable[[View], Scores]] = {
     "confidence": lambda view: view.confidence,
     "margin": lambda view: view.margin,
     "entropy": lambda view: -view.entropy,
@@ -30,7 +27,7 @@ NAMES = {
 """What the models' own scripts call them."""
 
 
-def scores_of(view: View, name: str) -> NDArray[np.float64]:
+def scores_of(view: View, name: str) -> Scores:
     """float64 [K]: the scores of a name of ours or of the models' scripts."""
     return SCORES[NAMES.get(name, name)](view)
 

@@ -1,4 +1,4 @@
-"""Commit whatever the model is sure of."""
+"""Commit what the model is sure of: Fast-dLLM's threshold and factor."""
 
 from __future__ import annotations
 
@@ -36,3 +36,31 @@ class Threshold(Policy):
     def decide(self, view: View) -> Decision:
         sure = int((view.eligible & (view.confidence >= self.threshold)).sum())
         return Decision(np.sort(view.best(view.confidence, max(sure, 1))))
+
+
+@policy(
+    "factor",
+    paper="Fast-dLLM: Training-free Acceleration of Diffusion LLM by Enabling KV Cache and "
+    "Parallel Decoding",
+    arxiv="2505.22618",
+)
+@dataclass
+class Factor(Policy):
+    """Commit the n surest positions while (n + 1)(1 - probability) is at most the factor.
+
+    With a factor of 1 the argmax of each position is then the argmax of their joint distribution
+    (the paper's theorem 1). The best position is always committed.
+
+    When: as ``threshold``, where how many are committed should follow from how sure they are
+    together.
+    """
+
+    factor: float = parameter(1.0, 0.0, 1e6, "how much joint doubt is allowed")
+
+    def decide(self, view: View) -> Decision:
+        order = view.best(view.confidence, len(view.positions))
+        doubt = 1.0 - view.confidence[view.rows(order)]
+        fits = doubt * (np.arange(len(order)) + 2) <= self.factor
+        fits[0] = True
+        count = len(order) if fits.all() else int(np.argmin(fits))
+        return Decision(order[:count])

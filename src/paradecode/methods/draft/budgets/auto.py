@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
-
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.budgets.base import (
     Budget,
+    Estimates,
+    Marks,
+    Nodes,
     Seconds,
     reach_of,
 )
@@ -88,9 +88,7 @@ class AutoBudget(Budget):
             return 0
         return self.count
 
-    def expand(
-        self, seq: Sequence, tree: TokenTree, leaves: NDArray[np.int32], seconds: Seconds
-    ) -> NDArray[np.int32]:
+    def expand(self, seq: Sequence, tree: TokenTree, leaves: Nodes, seconds: Seconds) -> Nodes:
         leaves = super().expand(seq, tree, leaves, seconds)
         if len(tree) and len(leaves):
             leaves = leaves[: self._paying(seq, tree, leaves, seconds)]
@@ -98,13 +96,7 @@ class AutoBudget(Budget):
             self._spent += seconds(len(leaves))
         return leaves
 
-    def grow(
-        self,
-        seq: Sequence,
-        tree: TokenTree,
-        parents: NDArray[np.int32],
-        estimates: NDArray[np.float32],
-    ) -> NDArray[np.bool_]:
+    def grow(self, seq: Sequence, tree: TokenTree, parents: Nodes, estimates: Estimates) -> Marks:
         self._follow += 0.1 * (float(estimates[0, 0]) - self._follow)
         return super().grow(seq, tree, parents, estimates)
 
@@ -155,9 +147,7 @@ class AutoBudget(Budget):
             # The next trial is judged by what it brings itself, not by the past.
             self._gained = self._paid = 0.0
 
-    def _paying(
-        self, seq: Sequence, tree: TokenTree, leaves: NDArray[np.int32], seconds: Seconds
-    ) -> int:
+    def _paying(self, seq: Sequence, tree: TokenTree, leaves: Nodes, seconds: Seconds) -> int:
         """How many of ``leaves`` (best first) to expand: all, one, or none.
 
         Looks several levels ahead, for t(K) has steps: the next node alone may not pay where the

@@ -15,6 +15,10 @@ from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.budgets.states import DraftRows
 from paradecode.methods.draft.needs import Needs
 
+Nodes = NDArray[np.int32]
+Estimates = NDArray[np.float32]
+"""[F, W], of the W best continuations of F nodes."""
+Marks = NDArray[np.bool_]
 Seconds = Callable[[int], float]
 """What a draft forward over so many rows takes; 0 when it was not measured."""
 
@@ -54,22 +58,14 @@ class Budget:
         """The most nodes a draft may have at this step; 0 asks for no draft."""
         return self.count
 
-    def expand(
-        self, seq: Sequence, tree: TokenTree, leaves: NDArray[np.int32], seconds: Seconds
-    ) -> NDArray[np.int32]:
+    def expand(self, seq: Sequence, tree: TokenTree, leaves: Nodes, seconds: Seconds) -> Nodes:
         """Which of the newest nodes deserve a row in one more draft forward; empty to stop.
 
         The first forward is asked for with ``leaves`` = [ROOT].
         """
         return leaves[reach_of(tree, leaves) > self._least_reach(tree)]
 
-    def grow(
-        self,
-        seq: Sequence,
-        tree: TokenTree,
-        parents: NDArray[np.int32],
-        estimates: NDArray[np.float32],
-    ) -> NDArray[np.bool_]:
+    def grow(self, seq: Sequence, tree: TokenTree, parents: Nodes, estimates: Estimates) -> Marks:
         """bool [F, W]: which candidates become nodes.
 
         Candidate (f, w) is the w-th best continuation of node ``parents[f]`` and is accepted with
@@ -81,9 +77,7 @@ class Budget:
         kept[order[: self.count]] = True
         return kept[len(tree) :].reshape(offered.shape) & (offered > 0)
 
-    def see_draft(
-        self, seq: Sequence, tree: TokenTree, nodes: NDArray[np.int32], rows: DraftRows
-    ) -> None:
+    def see_draft(self, seq: Sequence, tree: TokenTree, nodes: Nodes, rows: DraftRows) -> None:
         """Look at what a draft forward computed at ``nodes``, before their children are grown."""
 
     def prepare(self, seq: Sequence, tree: TokenTree) -> Generator[Apply, Any, None]:
@@ -112,6 +106,6 @@ class Budget:
         return float(np.sort(tree.reach)[-self.count]) if self.count else np.inf
 
 
-def reach_of(tree: TokenTree, nodes: NDArray[np.int32]) -> NDArray[np.float64]:
+def reach_of(tree: TokenTree, nodes: Nodes) -> NDArray[np.float64]:
     """float64 [F]: probability that each node is accepted; the root is."""
     return np.array([1.0 if node == ROOT else float(tree.reach[node]) for node in nodes])

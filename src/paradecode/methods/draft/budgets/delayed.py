@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from paradecode.core.request import Apply, Reply
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.budgets.actions import Action, actions
+from paradecode.methods.draft.budgets.base import Nodes
 from paradecode.methods.draft.budgets.networks import TreeSelector, choices
 from paradecode.methods.draft.budgets.shapes import Shape, Shaped
 from paradecode.methods.draft.budgets.situations import Situation, Situations
@@ -69,9 +69,7 @@ class Delayed(Shaped):
         limit = super().limit(seq)
         return limit if self._selector is None else self.count
 
-    def see_draft(
-        self, seq: Sequence, tree: TokenTree, nodes: NDArray[np.int32], rows: DraftRows
-    ) -> None:
+    def see_draft(self, seq: Sequence, tree: TokenTree, nodes: Nodes, rows: DraftRows) -> None:
         self._now = self._situations.see_draft(seq, tree, nodes, rows, self._draft)
 
     def prepare(self, seq: Sequence, tree: TokenTree) -> Generator[Apply, Any, None]:

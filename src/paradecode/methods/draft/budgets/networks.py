@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from paradecode.core.errors import InvalidInput
-from paradecode.core.network import Step
+from paradecode.core.network import Op
 from paradecode.methods.draft.budgets.actions import Action, actions
 from paradecode.methods.trained import TrainedPart, linear, rms_norm
 
@@ -68,16 +68,16 @@ class ResidualHead(TrainedPart):
         return {"x": facts["width"]}
 
     @staticmethod
-    def steps(facts: Mapping[str, Any]) -> tuple[Step, ...]:
+    def steps(facts: Mapping[str, Any]) -> tuple[Op, ...]:
         steps = [*rms_norm("unit", "x")] if facts["reads"] == HIDDEN else []
-        steps.append(Step("x0", "standardise", ("unit" if steps else "x",), ("mean", "scale")))
+        steps.append(Op("x0", "standardise", ("unit" if steps else "x",), ("mean", "scale")))
         for block in range(facts["blocks"]):
             x = f"x{block}"
             steps += linear(f"y{block}", x, "weight", "bias")
-            steps.append(Step(f"z{block}", "silu", (f"y{block}",)))
-            steps.append(Step(f"x{block + 1}", "add", (x, f"z{block}")))
+            steps.append(Op(f"z{block}", "silu", (f"y{block}",)))
+            steps.append(Op(f"x{block + 1}", "add", (x, f"z{block}")))
         steps += linear("logit", f"x{facts['blocks']}", "out.weight", "out.bias")
-        return (*steps, Step("chance", "sigmoid", ("logit",)))
+        return (*steps, Op("chance", "sigmoid", ("logit",)))
 
     @staticmethod
     def weights(tensors: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,20 +134,20 @@ class TreeSelector(TrainedPart):
         return {"p_before": p, "q_before": q, "q_now": q, "scalars": len(SCALARS)}
 
     @staticmethod
-    def steps(facts: Mapping[str, Any]) -> tuple[Step, ...]:
-        steps = [Step("known", "standardise", ("scalars",), ("mean", "scale"))]
+    def steps(facts: Mapping[str, Any]) -> tuple[Op, ...]:
+        steps = [Op("known", "standardise", ("scalars",), ("mean", "scale"))]
         for name in STATES:
             steps += rms_norm(f"{name} unit", name)
             steps += linear(f"{name} seen", f"{name} unit", f"{name}.weight", f"{name}.bias")
-            steps.append(Step(f"{name} centred", "centre", (f"{name} seen",)))
+            steps.append(Op(f"{name} centred", "centre", (f"{name} seen",)))
             steps += rms_norm(f"{name} normed", f"{name} centred", f"{name}.gain", 1e-5)
-            steps.append(Step(f"{name} read", "shift", (f"{name} normed",), (f"{name}.shift",)))
-        steps.append(Step("all", "join", ("known", *(f"{name} read" for name in STATES))))
+            steps.append(Op(f"{name} read", "shift", (f"{name} normed",), (f"{name}.shift",)))
+        steps.append(Op("all", "join", ("known", *(f"{name} read" for name in STATES))))
         x = "all"
         for layer in ("inner", "later"):
             steps += linear(layer, x, f"{layer}.weight", f"{layer}.bias")
             x = f"{layer} active"
-            steps.append(Step(x, "gelu", (layer,)))
+            steps.append(Op(x, "gelu", (layer,)))
         return (*steps, *linear("scores", x, "out.weight", "out.bias"))
 
     def expect(self, widths: Mapping[str, int]) -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import ROOT, TokenTree
-from paradecode.methods.draft.budgets.base import Budget, Seconds
+from paradecode.methods.draft.budgets.base import Budget, Estimates, Marks, Nodes, Seconds
 
 Path = tuple[int, ...]
 """Ranks from the root down: (0, 1) is the second child of the first child."""
@@ -45,13 +45,13 @@ class Ranks:
                     self._accepted[children.index(taken)] += 1
 
 
-def paths_of(tree: TokenTree) -> list[Path]:
-    """The rank path of each node."""
+def paths_of(tree: TokenTree) -> dict[int, Path]:
+    """The rank path of each node, and of the root."""
     paths: dict[int, Path] = {ROOT: ()}
     for parent in range(ROOT, len(tree)):
         for rank, child in enumerate(tree.children(parent)):
             paths.setdefault(child, (*paths[parent], rank))
-    return [paths[node] for node in range(len(tree))]
+    return paths
 
 
 @dataclass
@@ -71,31 +71,22 @@ class Shaped(Budget):
         self._shape = self.choose(seq)
         return sum(self._shape.values())
 
-    def expand(
-        self, seq: Sequence, tree: TokenTree, leaves: NDArray[np.int32], seconds: Seconds
-    ) -> NDArray[np.int32]:
+    def expand(self, seq: Sequence, tree: TokenTree, leaves: Nodes, seconds: Seconds) -> Nodes:
         self._draft = seconds(1)
         paths = paths_of(tree)
-        inner = [(() if leaf == ROOT else paths[leaf]) in self._shape for leaf in leaves]
-        return leaves[np.array(inner, bool)]
+        return leaves[np.array([paths[leaf] in self._shape for leaf in leaves.tolist()], bool)]
 
-    def grow(
-        self,
-        seq: Sequence,
-        tree: TokenTree,
-        parents: NDArray[np.int32],
-        estimates: NDArray[np.float32],
-    ) -> NDArray[np.bool_]:
+    def grow(self, seq: Sequence, tree: TokenTree, parents: Nodes, estimates: Estimates) -> Marks:
         paths = paths_of(tree)
-        wanted = [self._shape.get(() if p == ROOT else paths[p], 0) for p in parents]
-        inside: NDArray[np.bool_] = (
-            np.arange(estimates.shape[1])[None, :] < np.array(wanted)[:, None]
-        )
+        wanted = np.array([self._shape.get(paths[parent], 0) for parent in parents.tolist()])
+        inside: Marks = np.arange(estimates.shape[1])[None, :] < wanted[:, None]
         return inside
 
     def cut(self, seq: Sequence, tree: TokenTree) -> TokenTree:
         if not tree.sampled:
-            inside = [path[-1] < self._shape.get(path[:-1], 0) for path in paths_of(tree)]
+            paths = paths_of(tree)
+            places = [paths[node] for node in range(len(tree))]
+            inside = [path[-1] < self._shape.get(path[:-1], 0) for path in places]
             tree = tree.select(np.array(inside, bool))
         return super().cut(seq, tree)
 

@@ -17,7 +17,7 @@ from paradecode.methods.draft.budgets.acceptance_head import (
     AcceptanceLog,
     features,
 )
-from paradecode.methods.draft.budgets.base import Budget, Seconds
+from paradecode.methods.draft.budgets.base import Budget, Nodes, Seconds
 from paradecode.methods.draft.budgets.networks import HIDDEN, ResidualHead
 from paradecode.methods.draft.budgets.states import DraftRows, needs_levels
 from paradecode.methods.draft.needs import Needs
@@ -48,7 +48,7 @@ class SpecDecPP(Budget):
     _head: ResidualHead | None = field(default=None, init=False, repr=False)
     _log: AcceptanceLog | None = None
     _seen: dict[int, float] = field(default_factory=dict, repr=False)
-    _new: tuple[NDArray[np.int32], NDArray[np.float32]] | None = None
+    _new: tuple[Nodes, NDArray[np.float32]] | None = None
 
     def __post_init__(self) -> None:
         if self.head:
@@ -64,9 +64,7 @@ class SpecDecPP(Budget):
         self._log = seq.shared("specdec++", AcceptanceLog)
         return super().limit(seq)
 
-    def see_draft(
-        self, seq: Sequence, tree: TokenTree, nodes: NDArray[np.int32], rows: DraftRows
-    ) -> None:
+    def see_draft(self, seq: Sequence, tree: TokenTree, nodes: Nodes, rows: DraftRows) -> None:
         if len(tree) == 0:  # The root's row: a new draft, behind a committed token.
             self._seen, self._new = {}, None
             return
@@ -83,9 +81,7 @@ class SpecDecPP(Budget):
             chances = yield Apply(self._head.network, {"x": inputs})
             self._seen.update(zip(nodes.tolist(), chances[:, 0].tolist(), strict=True))
 
-    def expand(
-        self, seq: Sequence, tree: TokenTree, leaves: NDArray[np.int32], seconds: Seconds
-    ) -> NDArray[np.int32]:
+    def expand(self, seq: Sequence, tree: TokenTree, leaves: Nodes, seconds: Seconds) -> Nodes:
         survival = self._survival(tree)
         safe = [leaf == ROOT or 1 - survival[leaf] <= self.threshold for leaf in leaves]
         return super().expand(seq, tree, leaves[np.array(safe, bool)], seconds)

@@ -1,4 +1,4 @@
-"""Top-down verification of drawn children, one after another: rejection, SpecInfer and RSD."""
+"""Top-down verification of draft tokens, one after another."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from paradecode.methods.draft.verifiers.rule import (
     TopDown,
     proposal,
     residual,
+    sampling,
     without,
 )
-from paradecode.methods.parts import declare
 
 
 def one_by_one(
@@ -50,10 +50,8 @@ def _one_hot(p: Row, node: int, tree: TokenTree, chance: Chance) -> tuple[int | 
     return None, chance.draw(p)
 
 
-@declare(
-    "verifier",
+@sampling(
     "rejection",
-    guarantee="distribution",
     paper="Fast Inference from Transformers via Speculative Decoding",
     arxiv="2211.17192",
 )
@@ -71,7 +69,7 @@ class Rejection(TopDown):
         return one_by_one(p, node, tree, chance, 1)
 
 
-@declare("verifier", "specinfer", guarantee="distribution", paper="SpecInfer", arxiv="2305.09781")
+@sampling("specinfer", paper="SpecInfer", arxiv="2305.09781")
 @dataclass
 class SpecInfer(TopDown):
     """Test siblings one after another, each against what the last ones left of p.
@@ -85,25 +83,13 @@ class SpecInfer(TopDown):
         return one_by_one(p, node, tree, chance)
 
 
-@declare(
-    "verifier",
-    "rsd",
-    guarantee="distribution",
-    paper="Recursive Speculative Decoding",
-    arxiv="2402.14160",
-)
+@sampling("rsd", paper="Recursive Speculative Decoding", arxiv="2402.14160")
 @dataclass
 class Rsd(SpecInfer):
     """As ``specinfer``, under the name that it has for siblings drawn without replacement."""
 
 
-@declare(
-    "verifier",
-    "naive-tree",
-    guarantee="distribution",
-    paper="Dynamic Delayed Tree Expansion",
-    arxiv="2602.16994",
-)
+@sampling("naive-tree", paper="Dynamic Delayed Tree Expansion", arxiv="2602.16994")
 @dataclass
 class NaiveTree(Rejection):
     """Test the first sibling with p / q, take another one when the residual happens to give it."""
@@ -111,3 +97,13 @@ class NaiveTree(Rejection):
     def level(self, p: Row, node: int, tree: TokenTree, chance: Chance) -> tuple[int | None, int]:
         child, token = super().level(p, node, tree, chance)
         return (tree.child(node, token) if child is None else child), token
+
+
+@sampling("nss", paper="SpecInfer (naive sampling)", arxiv="2305.09781")
+@dataclass
+class NaiveSampling(TopDown):
+    """Draw from p, go on if the token was drafted. Needs no q, and is exact for any tree."""
+
+    def level(self, p: Row, node: int, tree: TokenTree, chance: Chance) -> tuple[int | None, int]:
+        token = chance.draw(p)
+        return tree.child(node, token), token

@@ -8,6 +8,7 @@ the law of the output exactly.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -19,10 +20,14 @@ from paradecode.core.request import Reply
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import ROOT, Drawn, Mode, TokenTree
 from paradecode.methods.draft.verifiers.coupled import Verifier, coupled
+from paradecode.methods.parts import declare
 
 Row = NDArray[np.float64]
 Rows = Callable[[int], Row]
 """Node (or ``ROOT``) -> float64 [V]: p, the law of the token that follows the node's path."""
+
+sampling = partial(declare, "verifier", guarantee="distribution")
+"""Declares a verifier whose outputs have the law of plain sampling."""
 
 NOTHING = 1e-12
 """A residual with less mass is rounding: the distribution it was to replace stays."""

@@ -9,14 +9,20 @@ import numpy as np
 
 from paradecode.core.tree import Mode, TokenTree
 from paradecode.methods.draft.verifiers.recursive import one_by_one
-from paradecode.methods.draft.verifiers.rule import NOTHING, Chance, Row, TopDown, proposal
-from paradecode.methods.parts import declare
+from paradecode.methods.draft.verifiers.rule import (
+    NOTHING,
+    Chance,
+    Row,
+    TopDown,
+    proposal,
+    sampling,
+)  # fmt: skip
 
 HALVINGS = 24
 """Of the interval that holds rho. A rho that is too large by a little is exact all the same."""
 
 
-@declare("verifier", "spectr", guarantee="distribution", paper="SpecTr", arxiv="2310.15141")
+@sampling("spectr", paper="SpecTr", arxiv="2310.15141")
 @dataclass
 class SpecTr(TopDown):
     """Test k draws with replacement by approximate optimal transport (Sun et al. 2023).

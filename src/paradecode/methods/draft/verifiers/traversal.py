@@ -17,9 +17,9 @@ from paradecode.methods.draft.verifiers.rule import (
     Rows,
     SamplingVerifier,
     proposal,
+    sampling,
     without,
 )
-from paradecode.methods.parts import declare
 
 
 def verify_block(p: Rows, tree: TokenTree, chance: Chance) -> Accepted:
@@ -146,13 +146,7 @@ def _copies(tree: TokenTree) -> tuple[dict[int, list[int]], dict[int, int]]:
     return children, origin
 
 
-@declare(
-    "verifier",
-    "block",
-    guarantee="distribution",
-    paper="Block Verification Accelerates Speculative Decoding",
-    arxiv="2403.10444",
-)
+@sampling("block", paper="Block Verification Accelerates Speculative Decoding", arxiv="2403.10444")
 @dataclass
 class BlockVerifier(SamplingVerifier):
     """Accept the longest prefix of a chain, judged as a whole."""
@@ -163,12 +157,8 @@ class BlockVerifier(SamplingVerifier):
         return verify_block(p, tree, chance)
 
 
-@declare(
-    "verifier",
-    "traversal",
-    guarantee="distribution",
-    paper="Traversal Verification for Speculative Tree Decoding",
-    arxiv="2505.12398",
+@sampling(
+    "traversal", paper="Traversal Verification for Speculative Tree Decoding", arxiv="2505.12398"
 )
 @dataclass
 class Traversal(SamplingVerifier):

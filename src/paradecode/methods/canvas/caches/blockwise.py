@@ -1,4 +1,4 @@
-"""Keys and values of what is left of the block are kept while the block is decoded."""
+"""No cache, and those that keep what is outside of the block while it is decoded."""
 
 from __future__ import annotations
 
@@ -9,6 +9,15 @@ from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.view import Window
 from paradecode.methods.parameters import parameter
 from paradecode.methods.parts import declare
+
+
+@declare("cache", "none")
+@dataclass
+class NoCache(CacheRule):
+    """Every forward computes every row."""
+
+    def plan(self, canvas: Canvas, window: Window) -> RowPlan:
+        return everything(canvas, window, store=False)
 
 
 @declare("cache", "prefix", guarantee="lossy", paper="Fast-dLLM", arxiv="2505.22618")
@@ -29,3 +38,20 @@ class PrefixCache(CacheRule):
             return everything(canvas, window, store=marks(canvas, 0, self.frozen))
         rows = marks(canvas, self.frozen, canvas.end)
         return some(rows, store=False)
+
+
+@declare("cache", "dual", guarantee="lossy", paper="Fast-dLLM", arxiv="2505.22618")
+@dataclass
+class DualCache(CacheRule):
+    """Fast-dLLM's dual cache (arXiv 2505.22618): the masks after the block are cached as well.
+
+    For models with blocks of their own nothing after the block is seen: it is the prefix cache.
+    """
+
+    refresh: int = parameter(0, 0, 4096, "also compute all every n forwards; 0: a block's first")
+
+    def sparse(self, canvas: Canvas, window: Window) -> RowPlan:
+        if self.due(window, self.refresh):
+            return everything(canvas, window)
+        rows = marks(canvas, window.start, window.end)
+        return some(rows)

@@ -1,0 +1,65 @@
+"""Budgets that go by the drafter's own estimates: `fixed`, `confidence` and `dyspec`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from paradecode.core.sequence import Sequence
+from paradecode.core.tree import ROOT, TokenTree
+from paradecode.methods.draft.budgets.base import Budget, Estimates, Marks, Nodes, Seconds, reach_of
+from paradecode.methods.parameters import parameter
+from paradecode.methods.parts import declare
+
+
+@declare("budget", "fixed", paper="EAGLE-2", arxiv="2406.16858")
+@dataclass
+class FixedBudget(Budget):
+    """Verify up to ``num_speculative_tokens`` nodes at every step, the most promising first."""
+
+
+@declare(
+    "budget",
+    "confidence",
+    paper="Dynamic Speculation Lookahead (assisted generation in transformers)",
+    arxiv="2405.04304",
+)
+@dataclass
+class Confidence(Budget):
+    """Stop behind a node whose own probability is below ``threshold``.
+
+    The unsure node itself is still verified.
+    """
+
+    threshold: float = parameter(0.4, 0.0, 1.0, "least probability of a node that goes on")
+
+    def expand(self, seq: Sequence, tree: TokenTree, leaves: Nodes, seconds: Seconds) -> Nodes:
+        sure = [leaf == ROOT or tree.estimates[leaf] >= self.threshold for leaf in leaves]
+        return super().expand(seq, tree, leaves[np.array(sure, bool)], seconds)
+
+    def cut(self, seq: Sequence, tree: TokenTree) -> TokenTree:
+        if not tree.sampled:
+            doubted = tree.estimates < self.threshold
+            below = [parent != ROOT and bool(doubted[parent]) for parent in tree.parents]
+            tree = tree.select(~np.array(below, bool))
+        return super().cut(seq, tree)
+
+
+@declare("budget", "dyspec", paper="DySpec", arxiv="2410.11744")
+@dataclass
+class DySpec(Budget):
+    """Grow, level by level, every node that is reached with a probability above 1 / count.
+
+    The threshold variant of DySpec's greedy rule (Xiong et al. 2024, arXiv 2410.11744): one draft
+    forward a level instead of one a node. The greedy choice, the ``count`` nodes of largest reach,
+    is then made among them; it is optimal for the drafter's estimates.
+    """
+
+    def expand(self, seq: Sequence, tree: TokenTree, leaves: Nodes, seconds: Seconds) -> Nodes:
+        likely = reach_of(tree, leaves) > 1.0 / max(self.count, 1)
+        return super().expand(seq, tree, leaves[likely], seconds)
+
+    def grow(self, seq: Sequence, tree: TokenTree, parents: Nodes, estimates: Estimates) -> Marks:
+        offered = reach_of(tree, parents)[:, None] * estimates
+        return super().grow(seq, tree, parents, estimates) & (offered > 1.0 / max(self.count, 1))
