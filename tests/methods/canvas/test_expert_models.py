@@ -16,6 +16,7 @@ from test_reference_parity import OneForward, trajectory
 from paradecode.backends import open_backend
 from paradecode.backends.interface import Backend
 from paradecode.core.errors import InvalidInput, InvalidModel
+from paradecode.models.metadata import Metadata
 from paradecode.models.mixture import Mixture, llada2, llada_moe
 from paradecode.models.safetensors_dir import read_weights
 
@@ -132,9 +133,9 @@ SECOND: dict[str, Any] = {
     ],
 )
 def test_llada_moe_refuses(change: dict[str, Any], named: str) -> None:
-    assert llada_moe(MOE)["mixture"] == Mixture(8, 2, 32)
+    assert llada_moe(Metadata(MOE))["mixture"] == Mixture(8, 2, 32)
     with pytest.raises(InvalidModel, match=named):
-        llada_moe(MOE | change)
+        llada_moe(Metadata(MOE | change))
 
 
 @pytest.mark.parametrize(
@@ -154,9 +155,9 @@ def test_llada_moe_refuses(change: dict[str, Any], named: str) -> None:
     ],
 )
 def test_llada2_refuses(change: dict[str, Any], named: str) -> None:
-    assert llada2(SECOND)["mixture"].scale == 2.5
+    assert llada2(Metadata(SECOND))["mixture"].scale == 2.5
     with pytest.raises(InvalidModel, match=named):
-        llada2(SECOND | change)
+        llada2(Metadata(SECOND | change))
 
 
 def test_damaged_folders(folders: Any, tmp_path: Path) -> None:
