@@ -20,10 +20,9 @@ from paradecode import methods as rooms
 from paradecode.core.aliases import own_names
 from paradecode.core.decoder import Guarantee
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.spec_text import MAX_SPEC, name_and_settings
+from paradecode.methods.spec_text import LISTED, MAX_SPEC, name_and_settings
 
 Class = TypeVar("Class", bound=type)
-LISTED = "those that `paradecode methods` lists"
 
 
 @dataclass(frozen=True)

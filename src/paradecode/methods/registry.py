@@ -14,8 +14,8 @@ from paradecode.methods import parts as registered
 from paradecode.methods.draft.fuse import Fused
 from paradecode.methods.draft.loop import Drafter
 from paradecode.methods.draft.method import DraftSettings, assemble, guarantee_under
-from paradecode.methods.parts import LISTED, Method, checked, parameters_of, written
-from paradecode.methods.spec_text import name_and_settings, parts_of
+from paradecode.methods.parts import Method, checked, parameters_of, written
+from paradecode.methods.spec_text import name_and_settings, named, parts_of
 
 MOST_PARTS = 4
 """Drafters in a fusion."""
@@ -98,12 +98,7 @@ def parse(spec: str | Mapping[str, Any] | Spec | None, trusted: bool = True) -> 
         parts = parts_of(spec)
         name, given = name_and_settings(spec) if len(parts) == 1 else (spec, {})
     elif isinstance(spec, Mapping):
-        given = dict(spec)
-        name = given.pop("method", None)
-        if isinstance(name, (list, tuple)) and all(isinstance(part, str) for part in name):
-            name = "+".join(name)
-        if not isinstance(name, str):
-            raise InvalidInput("method", name, f"name one of {LISTED}")
+        name, given = named(spec)
     elif spec is None:
         name, given = "greedy", {}
     else:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from paradecode.core.errors import InvalidInput
 
+LISTED = "those that `paradecode methods` lists"
 MAX_SPEC = 4096
 """Characters of a spec, and of one text in it."""
 MAX_DEPTH = 16
@@ -39,7 +40,12 @@ def name_and_settings(text: str) -> tuple[str, dict[str, Any]]:
         raise InvalidInput("decoder", text, f"give at most {MAX_SPEC} characters")
     text = text.strip()
     if text.startswith("{"):
-        return _read_object(text)
+        try:
+            return named(json.loads(text, object_pairs_hook=_once))
+        except InvalidInput:
+            raise
+        except (ValueError, RecursionError):
+            raise InvalidInput("decoder", text, "this is not valid JSON") from None
     name, bracket, rest = text.partition("(")
     if not bracket:
         return name or "greedy", {}
@@ -91,19 +97,19 @@ def _value(text: str) -> Any:
     return ast.literal_eval(text)
 
 
-def _read_object(text: str) -> tuple[str, dict[str, Any]]:
-    try:
-        given = json.loads(text, object_pairs_hook=_once)
-    except InvalidInput:
-        raise
-    except (ValueError, RecursionError):
-        raise InvalidInput("decoder", text, "this is not valid JSON") from None
-    name = given.pop("method", None)
-    if isinstance(name, list) and all(isinstance(part, str) for part in name):
+def named(given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The ``method`` of an object (a list of names is a fusion), and its other entries.
+
+    Raises:
+        InvalidInput: for an object without such a name.
+    """
+    settings = dict(given)
+    name = settings.pop("method", None)
+    if isinstance(name, (list, tuple)) and all(isinstance(part, str) for part in name):
         name = "+".join(name)
     if not isinstance(name, str):
-        raise InvalidInput("method", name, "give the method's name as a text")
-    return name, given
+        raise InvalidInput("method", name, f"name one of {LISTED}")
+    return name, settings
 
 
 def _once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:

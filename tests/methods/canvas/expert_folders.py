@@ -12,7 +12,6 @@ from safetensors.numpy import save_file
 from paradecode.models.config import ModelConfig, Rope
 from paradecode.models.mixture import Mixture
 from paradecode.models.weights import Tensor, Weights
-from tiny_folder import NAMES
 
 EXPERT_FAMILIES = ("llada-moe", "llada2")
 MASK = 95
@@ -34,6 +33,13 @@ SHAPES: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 """Every part that the families' code has: the published models leave some of it out."""
+NAMES = {
+    "embed": "model.embed_tokens", "norm": "model.norm", "head": "lm_head",
+    "attn_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm",
+    "q": "self_attn.q_proj", "k": "self_attn.k_proj", "v": "self_attn.v_proj",
+    "o": "self_attn.o_proj", "q_norm": "self_attn.q_norm", "k_norm": "self_attn.k_norm",
+    "gate": "mlp.gate_proj", "up": "mlp.up_proj", "down": "mlp.down_proj",
+}  # fmt: skip
 LLADA2_NAMES = {
     "embed": "model.word_embeddings", "q_norm": "attention.query_layernorm",
     "k_norm": "attention.key_layernorm", "o": "attention.dense",

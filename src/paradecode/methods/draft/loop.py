@@ -10,8 +10,7 @@ from paradecode.core.decoder import Steps
 from paradecode.core.request import Forward, Reply, Request
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import EMPTY, TokenTree
-from paradecode.methods.draft.budgets.base import Budget
-from paradecode.methods.draft.budgets.states import LAST
+from paradecode.methods.draft.budgets.base import LAST, Budget
 from paradecode.methods.draft.constrained import ForcedTokens
 from paradecode.methods.draft.needs import Needs
 from paradecode.methods.draft.verifiers.coupled import Verifier, coupled

@@ -14,8 +14,7 @@ from paradecode.core.request import Forward, Reply
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import EMPTY, ROOT, Mode, TokenTree, TreeBuilder
 from paradecode.methods.draft.acceptance import Calibration
-from paradecode.methods.draft.budgets.base import Budget
-from paradecode.methods.draft.budgets.states import DraftRows
+from paradecode.methods.draft.budgets.base import Budget, DraftRows
 from paradecode.methods.draft.candidates import candidates
 from paradecode.methods.draft.loop import Drafter, Proposal
 from paradecode.methods.draft.source import Source

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from paradecode.core.layers import Layers, halves, work
 from paradecode.core.request import TARGET
 from paradecode.core.sequence import Sequence
-from paradecode.methods.draft.budgets.base import Seconds
-from paradecode.methods.draft.budgets.states import LAST
+from paradecode.methods.draft.budgets.base import LAST, Seconds
 
 
 @dataclass(frozen=True)

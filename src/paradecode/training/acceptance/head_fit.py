@@ -12,7 +12,7 @@ from torch.nn import functional
 from paradecode.backends.torch.network import compute, run_networks
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.draft.budgets.networks import HIDDEN, ResidualHead
-from paradecode.methods.draft.budgets.states import unit
+from paradecode.methods.draft.budgets.situations import unit
 from paradecode.training.acceptance.epochs import Epochs, least_loss
 from paradecode.training.acceptance.head_samples import HeadSamples
 from paradecode.training.acceptance.metrics import Quality, quality, split

@@ -23,9 +23,8 @@ from paradecode.core.tree import ROOT, TokenTree
 from paradecode.llm import LLM
 from paradecode.measure.prompts import Item
 from paradecode.methods.draft.budgets.acceptance_head import features
-from paradecode.methods.draft.budgets.base import Budget
+from paradecode.methods.draft.budgets.base import Budget, DraftRows
 from paradecode.methods.draft.budgets.networks import ESTIMATES, HIDDEN
-from paradecode.methods.draft.budgets.states import DraftRows
 from paradecode.methods.registry import Spec
 from paradecode.training.acceptance.workload import draft_size, drafting, play
 from paradecode.training.decoding import Progress

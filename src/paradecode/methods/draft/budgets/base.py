@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.errors import InvalidInput
+from paradecode.core.logits import Logits
 from paradecode.core.request import Apply, Reply
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import ROOT, TokenTree
-from paradecode.methods.draft.budgets.states import DraftRows
 from paradecode.methods.draft.needs import Needs
 
 Nodes = NDArray[np.int32]
@@ -21,6 +22,24 @@ Estimates = NDArray[np.float32]
 Marks = NDArray[np.bool_]
 Seconds = Callable[[int], float]
 """What a draft forward over so many rows takes; 0 when it was not measured."""
+
+LAST = -1
+"""The layer whose outputs budgets read: the last, before the final norm."""
+
+
+@dataclass(frozen=True, eq=False)
+class DraftRows:
+    """What a draft forward computed at F nodes, which it consumed as its input.
+
+    Attributes:
+        model: name of the model that drafts.
+        logits: F rows: what follows each node.
+        states: float32 [F, H], outputs of the last layer that ran, before the norm.
+    """
+
+    model: str
+    logits: Logits
+    states: NDArray[np.float32]
 
 
 @dataclass
@@ -109,3 +128,10 @@ class Budget:
 def reach_of(tree: TokenTree, nodes: Nodes) -> NDArray[np.float64]:
     """float64 [F]: probability that each node is accepted; the root is."""
     return np.array([1.0 if node == ROOT else float(tree.reach[node]) for node in nodes])
+
+
+def needs_levels(field: str, path: str, needs: Needs) -> None:
+    """Raise InvalidInput unless the drafter grows its tree with a model, whose states are read."""
+    if not needs.levels:
+        fix = "it reads a draft model's states: use it with a method that drafts with a model"
+        raise InvalidInput(field, path, fix)

@@ -99,9 +99,9 @@ class TreeSelector(TrainedPart):
 
     Each state goes through a linear layer to 128 and a LayerNorm; these and the scalars through 512
     and 32 GELU units (tanh form) to one score for each of ``choices(count)``. States are brought to
-    unit scale first. Divergences are summed over 64 tokens (see ``states.divergence``), and are 0
-    when the draft model has a vocabulary of its own; the paper's "positional information" is the
-    context length. Scalars that did not vary in training are ignored.
+    unit scale first. Divergences are summed over 64 tokens, and are 0 when the draft model has a
+    vocabulary of its own; the paper's "positional information" is the context length. Scalars that
+    did not vary in training are ignored.
 
     Inputs: as the fields of ``Situation``. Output [N, actions].
     """

@@ -12,8 +12,10 @@ from paradecode.core.logits import Logits
 from paradecode.core.request import Reply
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import TokenTree
-from paradecode.methods.draft.budgets.states import LAST, DraftRows, divergence
+from paradecode.methods.draft.budgets.base import LAST, DraftRows, Nodes
 
+DIVERGENCE_TOKENS = 64
+"""Most likely tokens over which a divergence is summed."""
 NO_SECONDS = 1.0
 """Stands for the time of a forward that was not measured."""
 
@@ -52,12 +54,7 @@ class Situations:
     _before: tuple[NDArray[np.float32], NDArray[np.float32], list[float]] | None = None
 
     def see_draft(
-        self,
-        seq: Sequence,
-        tree: TokenTree,
-        nodes: NDArray[np.int32],
-        rows: DraftRows,
-        seconds: float,
+        self, seq: Sequence, tree: TokenTree, nodes: Nodes, rows: DraftRows, seconds: float
     ) -> Situation | None:
         """Keep the rows; at the root of a draft, what is known there, if a step came before.
 
@@ -97,3 +94,21 @@ class Situations:
                 self._before = p_state, q_state, entropies + gaps
                 break
         self._drafted = {}
+
+
+def unit(states: NDArray[np.float32]) -> NDArray[np.float32]:
+    """float32 [N, H]: each row over its root mean square, as the model's final norm has it."""
+    scale = np.sqrt((states.astype(np.float64) ** 2).mean(axis=1, keepdims=True) + 1e-6)
+    return (states / scale).astype(np.float32)
+
+
+def divergence(p: Logits, q: Logits) -> float:
+    """KL(p || q) in nats of one row each, summed over the 64 tokens that p finds most likely.
+
+    What is left out has little mass; the whole sum would take longer than a small draft forward.
+    """
+    ids, _ = p.top_k(DIVERGENCE_TOKENS)
+    log_p, log_q = p.log_probability(ids), q.log_probability(ids)
+    both = np.isfinite(log_p) & np.isfinite(log_q)
+    gap = np.where(both, log_p, 0.0) - np.where(both, log_q, 0.0)
+    return float((np.exp(np.where(both, log_p, -np.inf)) * gap).sum())

@@ -17,9 +17,8 @@ from paradecode.methods.draft.budgets.acceptance_head import (
     AcceptanceLog,
     features,
 )
-from paradecode.methods.draft.budgets.base import Budget, Nodes, Seconds
+from paradecode.methods.draft.budgets.base import Budget, DraftRows, Nodes, Seconds, needs_levels
 from paradecode.methods.draft.budgets.networks import HIDDEN, ResidualHead
-from paradecode.methods.draft.budgets.states import DraftRows, needs_levels
 from paradecode.methods.draft.needs import Needs
 from paradecode.methods.parameters import local_path, parameter
 from paradecode.methods.parts import declare
