@@ -18,8 +18,8 @@ HEAD = """# Which parts of a canvas method run together
 
 Generated from a run of every policy with every block rule and every cache by
 `python -m paradecode.testing.canvas_matrix` and `python -m tools.pages.canvas_matrix_page`;
-do not edit. [Canvas decoding](diffusion.md) says what the parts are. Every setting that is not named
-here has its default.
+do not edit. [Canvas decoding](diffusion.md) says what the parts are. Every setting that is not
+named here has its default.
 """
 
 ATTENTION = {
