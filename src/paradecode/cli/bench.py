@@ -14,7 +14,7 @@ from rich.table import Table
 
 from paradecode.cli.console import err, out
 from paradecode.cli.options import Loading, grouped, option
-from paradecode.cli.progress import STOPPED, open_progress
+from paradecode.cli.progress import open_progress, stopping
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
 
@@ -99,7 +99,7 @@ def _generation(
     weights, journal = weights_of(loading.model or "default"), output.with_suffix(".jsonl")
     opening = {"limits": plan.limits(), "draft_model": workload.draft_model}
     with _measuring(journal) as progress, loading.open(**opening) as llm:
-        results = measure(llm, weights, plan, journal, _opened(loading), progress)
+        results = measure(llm, weights, plan, journal, loading.settings(), progress)
     found = figures(results)
     plain = found[0].name if found else None
     write_results(results, output, aggregates(found, plain))
@@ -133,7 +133,7 @@ def _parallel(
     loading = replace(loading, model=loading.model or parallel.DEFAULT_MODEL)
     weights, journal = weights_of(loading.model or ""), output.with_suffix(".jsonl")
     with _measuring(journal) as progress, loading.open() as llm:
-        results = parallel.measure(llm, weights, plan, journal, _opened(loading), progress)
+        results = parallel.measure(llm, weights, plan, journal, loading.settings(), progress)
     summaries, found = summarise(results), verdicts(results)
     files = parallel.write_files(results, output, summaries, found)
     _print_table(heads(BRIEF), [cells(BRIEF, summary) for summary in summaries])
@@ -174,13 +174,10 @@ def compare(
 @contextmanager
 def _measuring(journal: Path) -> Iterator[Callable[[int, int], None]]:
     """A progress bar; Ctrl-C says how to go on."""
-    try:
-        with open_progress() as progress:
-            bar = progress.add_task("generations", total=None)
-            yield lambda new, total: progress.update(bar, advance=new, total=total)
-    except KeyboardInterrupt:
-        err.print(f"stopped; the same command goes on from {escape(str(journal))}")
-        raise typer.Exit(STOPPED) from None
+    said = f"stopped; the same command goes on from {escape(str(journal))}"
+    with stopping(said), open_progress() as progress:
+        bar = progress.add_task("generations", total=None)
+        yield lambda new, total: progress.update(bar, advance=new, total=total)
 
 
 def _sizes(text: str) -> tuple[int, ...]:
@@ -188,10 +185,6 @@ def _sizes(text: str) -> tuple[int, ...]:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise InvalidInput("batch", text, "give whole numbers, such as 1,2,4,8,16") from None
-
-
-def _opened(loading: Loading) -> dict[str, object]:
-    return {name: value for name, value in vars(loading).items() if name != "model"}
 
 
 def _print_table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:

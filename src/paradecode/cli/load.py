@@ -14,7 +14,7 @@ from rich.table import Table
 
 from paradecode.cli.console import err, out, print_json
 from paradecode.cli.options import Json, grouped, option
-from paradecode.cli.progress import STOPPED, open_progress
+from paradecode.cli.progress import open_progress, stopping
 from paradecode.core.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -85,17 +85,13 @@ def load(
     from paradecode.measure.suites.load.drive import measure
 
     total = plan.requests * plan.rounds * len(plan.loads) * len(plan.endpoints)
-    try:
-        with open_progress() as progress:
-            bar = progress.add_task("starting", total=total)
+    with stopping("stopped; nothing was written"), open_progress() as progress:
+        bar = progress.add_task("starting", total=total)
 
-            def tell(what: str, ended: int) -> None:
-                progress.update(bar, advance=ended, description=escape(what) if what else None)
+        def tell(what: str, ended: int) -> None:
+            progress.update(bar, advance=ended, description=escape(what) if what else None)
 
-            results, summaries = measure(plan, asks, key, tokenizer, tell)
-    except KeyboardInterrupt:
-        err.print("stopped; nothing was written")
-        raise typer.Exit(STOPPED) from None
+        results, summaries = measure(plan, asks, key, tokenizer, tell)
     failed = report.failures(summaries)
     for line in [*failed, *report.warnings(summaries)]:
         err.print(f"[yellow]{escape(line)}[/]", highlight=False)

@@ -66,11 +66,11 @@ class Loading:
     def open(self, **settings: Any) -> LLM:
         from paradecode.llm import LLM
 
-        return LLM(
-            self.model, backend=self.backend, dtype=self.dtype,
-            device=self.device, threads=self.threads, ranks=self.ranks, adapter=self.adapter,
-            **settings,
-        )  # fmt: skip
+        return LLM(self.model, **self.settings(), **settings)
+
+    def settings(self) -> dict[str, Any]:
+        """All but the model's name."""
+        return {name: value for name, value in vars(self).items() if name != "model"}
 
 
 @dataclass(frozen=True)

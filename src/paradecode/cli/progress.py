@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+import typer
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 from paradecode.cli.console import err
 
@@ -14,14 +24,32 @@ if TYPE_CHECKING:
 
 STOPPED = 130
 """Exit status after Ctrl-C, as shells have it."""
+Tick = Callable[[int, int], None]
+"""Called with what is done and what there is to do."""
+T = TypeVar("T")
 
 
-def open_progress() -> Progress:
+def open_progress(*more: ProgressColumn) -> Progress:
     """A bar on standard error: what is running, how many of how many, and the time left."""
-    return Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-        console=err,
-    )  # fmt: skip
+    counted = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+    return Progress(*counted, TimeRemainingColumn(), *more, console=err)
+
+
+def watched(title: str, work: Callable[[Tick], T]) -> T:
+    """What ``work`` returns, under a bar that it moves."""
+    with Progress(console=err) as progress:
+        task = progress.add_task(title, total=None)
+        return work(lambda done, total: progress.update(task, completed=done, total=total))
+
+
+@contextmanager
+def stopping(said: str) -> Iterator[None]:
+    """Ctrl-C says this and ends the command with STOPPED."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        err.print(said)
+        raise typer.Exit(STOPPED) from None
 
 
 def measure_forwards(llm: LLM, progress: Progress) -> CostCurve:

@@ -12,6 +12,7 @@ import typer
 
 from paradecode.cli.console import err, out
 from paradecode.cli.options import Decoding, argument, grouped, option
+from paradecode.cli.progress import STOPPED
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.registry import Spec, parse
 from paradecode.models.catalogue import DEFAULT
@@ -156,7 +157,7 @@ def serve(
 
             asyncio.run(run(settings, announce))
     except KeyboardInterrupt:  # While a model was loading.
-        raise typer.Exit(130) from None
+        raise typer.Exit(STOPPED) from None
     err.print("stopped", highlight=False)
 
 
@@ -186,7 +187,7 @@ def _serve_on_ray(settings: ServerSettings, working: Working, clustering: Cluste
                 return
             run(settings, scaling, announce)
     except KeyboardInterrupt:
-        raise typer.Exit(130) from None
+        raise typer.Exit(STOPPED) from None
     err.print("stopped", highlight=False)
 
 

@@ -12,7 +12,8 @@ from rich.table import Table
 
 from paradecode.cli.console import out
 from paradecode.cli.options import grouped, option
-from paradecode.cli.train_steps import RunFolder, device_of, until_stopped, watched
+from paradecode.cli.progress import watched
+from paradecode.cli.train_steps import RunFolder, device_of, until_stopped
 from paradecode.core.errors import InvalidInput
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from paradecode.cli.console import out
 from paradecode.cli.options import Loading, argument, grouped, option
-from paradecode.cli.train_steps import Output, watched, writable
+from paradecode.cli.progress import watched
+from paradecode.cli.train_steps import Output, writable
 from paradecode.core.errors import InvalidInput
 
 

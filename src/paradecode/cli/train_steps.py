@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import TextColumn
 from rich.table import Table
 
 from paradecode.cli.console import err, out, print_json
+from paradecode.cli.progress import STOPPED, Tick, open_progress, watched
 from paradecode.core.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -27,9 +28,6 @@ Samples = Annotated[
     Path | None, typer.Option(help="Keep the logged samples here; reused if they are there.")
 ]
 RunFolder = Annotated[Path, typer.Argument(help="Folder; a run that was stopped there goes on.")]
-Tick = Callable[[int, int], None]
-"""Called with what is done and what there is to do."""
-T = TypeVar("T")
 S = TypeVar("S", bound="LoggedSamples")
 
 
@@ -95,11 +93,8 @@ def until_stopped(
         run: called with (whether to stop, what to tell: step, loss, and a note); whether it ended.
     """
     stop = stop_on_signals()
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-        TextColumn("loss {task.fields[loss]:.3f}  {task.fields[note]}"),
-    )  # fmt: skip
-    with Progress(*columns, console=err) as progress:
+    loss_and_note = TextColumn("loss {task.fields[loss]:.3f}  {task.fields[note]}")
+    with open_progress(loss_and_note) as progress:
         bar = progress.add_task(
             title, total=training.steps, completed=training.step, loss=float("nan"), note=""
         )
@@ -112,19 +107,13 @@ def until_stopped(
         done = run(stop.is_set, tell)
     if not done:
         err.print(f"stopped at step {training.step}; the same command goes on", highlight=False)
-        raise typer.Exit(130)
+        raise typer.Exit(STOPPED)
 
 
 def writable(field: str, path: Path) -> None:
     """Raise InvalidInput unless ``path`` can become a file."""
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise InvalidInput(field, str(path), "name a file in a folder that is there")
-
-
-def watched(title: str, work: Callable[[Tick], T]) -> T:
-    with Progress(console=err) as progress:
-        task = progress.add_task(title, total=None)
-        return work(lambda done, total: progress.update(task, completed=done, total=total))
 
 
 def logged(

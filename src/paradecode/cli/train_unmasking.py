@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from paradecode.cli.options import Json, Loading, grouped, option
-from paradecode.cli.train_steps import Output, Samples, logged, ready, tell, trained, watched
+from paradecode.cli.progress import watched
+from paradecode.cli.train_steps import Output, Samples, logged, ready, tell, trained
 from paradecode.core.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def refine(
     from paradecode.training.unmasking.folder import save_folder, source_of
     from paradecode.training.unmasking.trajectories import record_trajectories
 
-    settings = RefineSettings(corrupted, own, tuning.steps, tuning.batch, tuning.rate, texts.seed)
+    settings = RefineSettings(corrupted, own, **vars(tuning), seed=texts.seed)
     model, made, checkpoint = _model_and_texts(
         loading, texts, record_trajectories, "trajectories", block, check=source_of
     )
@@ -146,7 +147,7 @@ def r2(
     from paradecode.training.unmasking.short_decodings import record_short_decodings
     from paradecode.training.unmasking.short_fit import ShortSettings, fit_short
 
-    settings = ShortSettings(block, tuning.steps, tuning.batch, tuning.rate, texts.seed)
+    settings = ShortSettings(block=block, **vars(tuning), seed=texts.seed)
     model, made, checkpoint = _model_and_texts(
         loading, texts, record_short_decodings, "short decodings", block, draws, check=source_of
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import typer
@@ -9,7 +10,7 @@ from rich.progress import Progress
 
 from paradecode.cli.console import err, out, print_json
 from paradecode.cli.options import Decoding, Json, Loading, grouped, option
-from paradecode.cli.progress import STOPPED
+from paradecode.cli.progress import stopping
 
 
 @grouped
@@ -43,33 +44,23 @@ def verify(
     spec = decoding.spec()
     claim = Claim.of(spec)
     plan = CertificatePlan(
-        max_tokens,
-        temperature,
-        seed,
-        samples,
-        keep_going=keep_going,
+        max_tokens, temperature, seed, samples, keep_going=keep_going,
         allow_near_ties=allow_near_ties,
-    )
+    )  # fmt: skip
     plan.check(claim)
     chosen = choose_prompts(prompts, count)
-    try:
-        with loading.open(decoder=spec, draft_model=decoding.draft_model) as llm:
-            texts = texts_of(llm, chosen)
-            with Progress(console=err, transient=True) as progress:
-                shown = _Stages(progress)
-                certificate = certify(llm.engine, claim, texts, plan, shown)
-            if as_json:
-                opened = {name: value for name, value in vars(loading).items() if name != "model"}
-                print_json(certificate_record(certificate, llm, loading.model, opened))
-            else:
-                out.print(
-                    report(
-                        certificate, lambda token: llm.tokenizer.decode([token], skip_special=False)
-                    )
-                )
-    except KeyboardInterrupt:
-        err.print("[yellow]stopped: no certificate[/]")
-        raise typer.Exit(STOPPED) from None
+    with (
+        stopping("[yellow]stopped: no certificate[/]"),
+        loading.open(decoder=spec, draft_model=decoding.draft_model) as llm,
+    ):
+        texts = texts_of(llm, chosen)
+        with Progress(console=err, transient=True) as progress:
+            certificate = certify(llm.engine, claim, texts, plan, _Stages(progress))
+        if as_json:
+            print_json(certificate_record(certificate, llm, loading.model, loading.settings()))
+        else:
+            spelt = partial(llm.tokenizer.decode, skip_special=False)
+            out.print(report(certificate, lambda token: spelt([token])))
     if certificate.verdict != "pass":
         raise typer.Exit(1)
 

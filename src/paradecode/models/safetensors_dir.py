@@ -77,17 +77,12 @@ def read_folder(path: str | Path) -> Checkpoint:
 
 def read_weights(path: str | Path) -> tuple[ModelConfig, Weights]:
     """The model alone, for folders without a tokenizer. Errors as ``read_folder``."""
-    folder = Path(path)
-    config = _config(folder, read_json(folder / "config.json"))
+    config, found = _stored(Path(path))
     weights: dict[str, Tensor] = {}
-    for file in _shards(folder):
-        for stored, tensor in _separate(_tensors(file), config):
-            name = _canonical(stored, config)
-            if name is None:
-                continue
-            if name in weights:
-                raise InvalidModel(stored, "twice", "each tensor may be in one shard only")
-            weights[name] = tensor
+    for stored, name, tensor in found:
+        if name in weights:
+            raise InvalidModel(stored, "twice", "each tensor may be in one shard only")
+        weights[name] = tensor
     unknown = sorted(weights.keys() - config.tensors().keys())
     if unknown:
         raise InvalidModel(unknown[0], "tensor", "config.json does not imply it; get good files")
@@ -97,10 +92,14 @@ def read_weights(path: str | Path) -> tuple[ModelConfig, Weights]:
 
 def stored_tensors(folder: Path) -> list[tuple[str, str, Tensor]]:
     """Stored name, canonical name and value of each weight. Errors as ``read_folder``."""
+    return _stored(folder)[1]
+
+
+def _stored(folder: Path) -> tuple[ModelConfig, list[tuple[str, str, Tensor]]]:
     config = _config(folder, read_json(folder / "config.json"))
     found = [pair for file in _shards(folder) for pair in _separate(_tensors(file), config)]
     named = [(name, _canonical(name, config), tensor) for name, tensor in found]
-    return [(name, own, tensor) for name, own, tensor in named if own is not None]
+    return config, [(name, own, tensor) for name, own, tensor in named if own is not None]
 
 
 def _config(folder: Path, raw: Metadata) -> ModelConfig:
@@ -247,9 +246,9 @@ def _shards(folder: Path) -> list[Path]:
 
 def _tensors(path: Path) -> list[tuple[str, Tensor]]:
     """Memory-mapped tensors of one file."""
+    if not path.is_file():
+        raise InvalidModel("model", str(path), "the file is missing; get a complete folder")
     try:
-        if not path.is_file():
-            raise InvalidModel("model", str(path), "the file is missing; get a complete folder")
         # The library checks the header against the file. Its NumPy reader has no BF16 and copies,
         # so the arrays are made here, on the offsets it has checked.
         with safe_open(path, "numpy"):
@@ -257,11 +256,7 @@ def _tensors(path: Path) -> list[tuple[str, Tensor]]:
         data = np.memmap(path, np.uint8, "r")
         start = 8 + int(data[:8].view("<u8")[0])
         header = json.loads(bytes(data[8:start]))
-    except (OSError, SafetensorError, RecursionError) as error:
-        raise InvalidModel("model", str(path), f"the file is damaged: {error}") from None
-    except InvalidModel:
-        raise
-    except ValueError as error:
+    except (OSError, SafetensorError, RecursionError, ValueError) as error:
         raise InvalidModel("model", str(path), f"the file is damaged: {error}") from None
     header.pop("__metadata__", None)
     tensors = []

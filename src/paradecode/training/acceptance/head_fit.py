@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch.nn import functional
 
 from paradecode.backends.torch.network import compute, run_networks
@@ -98,28 +97,17 @@ def fit_head(
     kept = least_loss(parameters, loss, train, validation, settings, generator, progress)
     trained = {name: tensor.numpy() for name, tensor in zip(learnt, kept, strict=True)}
     head = ResidualHead(facts, {"mean": mean, "scale": scale, **trained})
-    return head, _report(head, samples, train, held, settings.rejection_weight)
 
-
-def _report(
-    head: ResidualHead,
-    samples: HeadSamples,
-    train: NDArray[np.bool_],
-    held: NDArray[np.bool_],
-    weight: float,
-) -> HeadReport:
-    truth = samples.accepted[held]
-    given = [{"x": samples.inputs[held]}]
+    truth, given = samples.accepted[held], [{"x": samples.inputs[held]}]
     predicted = run_networks(head.network, given, torch.device("cpu"))[0][:, 0]
     # Weighing rejections w times multiplies their odds by w.
-    odds = weight * predicted / (1.0 - predicted)
-    constant = np.full(len(truth), samples.accepted[train].mean())
-    return HeadReport(
+    odds = settings.rejection_weight * predicted / (1.0 - predicted)
+    return head, HeadReport(
         training=int(train.sum()),
         held_out=int(held.sum()),
         rate=float(truth.mean()),
         head=quality(predicted, truth),
         unweighted=quality(odds / (1.0 + odds), truth),
         probability=quality(samples.probability[held], truth),
-        constant=quality(constant, truth),
+        constant=quality(np.full(len(truth), samples.accepted[train].mean()), truth),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,12 +12,12 @@ from torch import Tensor
 
 from paradecode.training.batched import BatchedModel
 from paradecode.training.decoding import Progress
-from paradecode.training.unmasking.fine_tune import fine_tune, parts_of
+from paradecode.training.unmasking.fine_tune import TuneReport, TuneSettings, fine_tune
 from paradecode.training.unmasking.trajectories import MASKED, OUTSIDE, Trajectories, four_times
 
 
 @dataclass(frozen=True)
-class RefineSettings:
+class RefineSettings(TuneSettings):
     """How to train.
 
     Attributes:
@@ -26,17 +25,10 @@ class RefineSettings:
         own: part of these that the model itself gets wrong in one parallel forward, as far as it
             does; the others are random tokens. Stands for the paper's second stage, in which
             another model marks the mistakes of drafts.
-        steps: of the optimiser, with ``batch`` texts each.
-        rate: of AdamW; rises over 20 steps, then falls to 0.
-        seed: of the split and the masks.
     """
 
     corrupted: float = 0.05
     own: float = 0.5
-    steps: int = 400
-    batch: int = 16
-    rate: float = 1e-4
-    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -50,20 +42,6 @@ class Shares:
     masked: float
     corrected: float
     kept: float
-
-
-@dataclass(frozen=True)
-class RefineReport:
-    """Held-out texts that training did not see, before and after.
-
-    Attributes:
-        training, held_out: texts.
-    """
-
-    training: int
-    held_out: int
-    before: Shares
-    after: Shares
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,8 +58,8 @@ class Batch:
 
 def fit_corrections(
     model: BatchedModel, made: Trajectories, settings: RefineSettings, progress: Progress
-) -> RefineReport:
-    """Fine-tune all weights of ``model``; equal arguments give equal weights on one machine.
+) -> TuneReport[Shares]:
+    """Fine-tune all weights of ``model``.
 
     The loss is the paper's first stage: cross-entropy at masked, at corrupted and at untouched
     visible positions, each averaged over its own number; its factor 1/t, of which the authors doubt
@@ -90,17 +68,11 @@ def fit_corrections(
     Raises:
         InvalidInput: if there are too few texts.
     """
-    train, held = parts_of(made, settings.seed)
-    before = _measured(model, made, held, settings)
-    random = np.random.default_rng(settings.seed)
-
-    def step_loss() -> Tensor:
-        rows = random.choice(train, settings.batch)
-        return loss(model, corrupt(model, made, rows, settings, random))
-
-    fine_tune(model, step_loss, settings.steps, settings.rate, progress)
-    after = _measured(model, made, held, settings)
-    return RefineReport(len(train), len(held), before, after)
+    return fine_tune(
+        model, made, settings,
+        lambda rows, random: loss(model, corrupt(model, made, rows, settings, random)),
+        lambda held: _measured(model, made, held, settings), progress,
+    )  # fmt: skip
 
 
 def corrupt(
@@ -131,14 +103,8 @@ def corrupt(
         wrong = np.where(own, guesses, wrong)
     corrupted &= wrong != right
     tokens = np.where(unknown, mask_token, np.where(corrupted, wrong, right))
-    kept = answer & ~masked & ~corrupted
-
-    def tensor(values: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(values).to(model.device)
-
-    return Batch(
-        tensor(tokens), tensor(right), inside, tensor(masked), tensor(corrupted), tensor(kept)
-    )
+    parts = (tokens, right, step != OUTSIDE, masked, corrupted, answer & ~masked & ~corrupted)
+    return Batch(*(torch.from_numpy(part).to(model.device) for part in parts))
 
 
 def loss(model: BatchedModel, batch: Batch) -> Tensor:

@@ -107,21 +107,15 @@ def fit_filter(
     )  # fmt: skip
     tensors = {name: tensor.numpy() for name, tensor in zip(weights, kept, strict=True)}
     trained = UnmaskFilter(facts, tensors)
-    return trained, _report(trained, samples, train, held, float(rates[0]))
-
-
-def _report(
-    trained: UnmaskFilter, samples: FilterSamples, train: np.ndarray, held: np.ndarray, rate: float
-) -> FilterReport:
-    judged = samples.judged[held] > 0
-    truth = samples.final[held][judged]
-    given = [{"confidence": samples.confidence[held]}]
+    asked = judged[held]
+    truth, confidence = samples.final[held][asked], samples.confidence[held]
+    given = [{"confidence": confidence}]
     predicted = run_networks(trained.network, given, torch.device("cpu"))[0]
-    return FilterReport(
+    return trained, FilterReport(
         training=int(train.sum()),
         held_out=int(held.sum()),
         rate=float(truth.mean()),
-        filter=quality(predicted[judged], truth),
-        confidence=quality(samples.confidence[held][judged], truth),
-        constant=quality(np.full(len(truth), rate), truth),
+        filter=quality(predicted[asked], truth),
+        confidence=quality(confidence[asked], truth),
+        constant=quality(np.full(len(truth), float(rates[0])), truth),
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
@@ -21,31 +23,70 @@ FEWEST = 8
 """Texts below which nothing is learnt."""
 RISE = 20
 """Steps in which the rate rises; then it falls to 0."""
+Figures = TypeVar("Figures")
 
 
-def parts_of(made: Trajectories, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Which texts train, and which are held out.
+@dataclass(frozen=True, kw_only=True)
+class TuneSettings:
+    """How to train.
 
-    Raises:
-        InvalidInput: if there are too few texts.
+    Attributes:
+        steps: of the optimiser, with ``batch`` texts each.
+        rate: of AdamW; rises over 20 steps, then falls to 0.
+        seed: of the split and the masks.
     """
-    train, _, held = (np.flatnonzero(part) for part in split(np.arange(float(len(made))), seed))
-    if len(train) < FEWEST:
-        raise InvalidInput("samples", f"{len(made)} texts", f"log at least {2 * FEWEST}")
-    return train, held
+
+    steps: int = 400
+    batch: int = 16
+    rate: float = 1e-4
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class TuneReport(Generic[Figures]):
+    """Held-out texts that training did not see, before and after.
+
+    Attributes:
+        training, held_out: texts.
+    """
+
+    training: int
+    held_out: int
+    before: Figures
+    after: Figures
 
 
 def fine_tune(
     model: BatchedModel,
-    loss: Callable[[], Tensor],
-    steps: int,
-    rate: float,
+    made: Trajectories,
+    settings: TuneSettings,
+    loss: Callable[[NDArray[np.integer], np.random.Generator], Tensor],
+    measure: Callable[[NDArray[np.integer]], Figures],
     progress: Progress,
-) -> None:
-    """AdamW over all weights; ``loss`` draws a batch and gives its loss."""
+) -> TuneReport[Figures]:
+    """AdamW over all weights; equal arguments give equal weights on one machine.
+
+    Args:
+        loss: of the texts in these rows, with masks drawn from the generator.
+        measure: of the held-out texts in these rows.
+
+    Raises:
+        InvalidInput: if there are too few texts.
+    """
+    parts = split(np.arange(float(len(made))), settings.seed)
+    train, _, held = (np.flatnonzero(part) for part in parts)
+    if len(train) < FEWEST:
+        raise InvalidInput("samples", f"{len(made)} texts", f"log at least {2 * FEWEST}")
+    before, random = measure(held), np.random.default_rng(settings.seed)
     parameters = [weight.requires_grad_() for weight in model.parameters.values()]
-    optimizer = torch.optim.AdamW(parameters, rate, weight_decay=0.0)
-    factor = LambdaLR(optimizer, lambda step: min((step + 1) / RISE, 1.0 - step / steps))
-    fit(factor, loss, steps, progress, clip=1.0)
+    optimizer = torch.optim.AdamW(parameters, settings.rate, weight_decay=0.0)
+    steps = settings.steps
+    rate = LambdaLR(optimizer, lambda step: min((step + 1) / RISE, 1.0 - step / steps))
+
+    def drawn() -> Tensor:
+        return loss(random.choice(train, settings.batch), random)
+
+    fit(rate, drawn, steps, progress, clip=1.0)
     for weight in parameters:
         weight.requires_grad_(False)
+    return TuneReport(len(train), len(held), before, measure(held))

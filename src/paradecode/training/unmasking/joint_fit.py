@@ -136,7 +136,12 @@ def fit_joint(
     def measured(
         layer: dict[str, Tensor], rows: NDArray[np.integer], depth: int
     ) -> LayerDivergence:
-        return _measured((steps, layer), model, made, rows, depth, settings.batch)
+        """Each trajectory four times, at places that are always the same."""
+        random, found = np.random.default_rng(0), []
+        for some in four_times(rows, settings.batch):
+            pair = _divergence((steps, layer), model, made, some, depth, random)
+            found.append([float(each) for each in pair])
+        return LayerDivergence(*np.mean(found, axis=0).tolist())
 
     looks = range(0, settings.steps + 1, max(1, settings.steps // CHECKS))
     optimizer = torch.optim.AdamW(layer.values(), settings.rate, weight_decay=0.0)
@@ -148,13 +153,10 @@ def fit_joint(
     )  # fmt: skip
     kept = dict(zip(layer, found, strict=True))
     tensors = {name: tensor.cpu().numpy() for name, tensor in kept.items()}
-    report = JointReport(
-        training=len(train),
-        held_out=len(held),
-        parameters=sum(tensor.size for tensor in tensors.values()),
-        one=measured(kept, held, 1),
-        all=measured(kept, held, settings.depth),
-    )
+    size = sum(tensor.size for tensor in tensors.values())
+    with torch.no_grad():
+        one, several = (measured(kept, held, depth) for depth in (1, settings.depth))
+    report = JointReport(len(train), len(held), size, one, several)
     return JointLayer(facts, tensors), report
 
 
@@ -221,20 +223,3 @@ def _kl(wanted: Tensor, found: Tensor) -> Tensor:
     """Mean over rows of KL(wanted || found); tokens that both ban do not count."""
     terms = wanted.exp() * (wanted - found)
     return terms.nan_to_num(0.0).sum(-1).mean()
-
-
-@torch.no_grad()
-def _measured(
-    layer: Layer,
-    model: BatchedModel,
-    made: Trajectories,
-    held: NDArray[np.integer],
-    depth: int,
-    batch: int,
-) -> LayerDivergence:
-    """Every held-out trajectory four times, at places that are always the same."""
-    random, found = np.random.default_rng(0), []
-    for rows in four_times(held, batch):
-        pair = _divergence(layer, model, made, rows, depth, random)
-        found.append([float(each) for each in pair])
-    return LayerDivergence(*np.mean(found, axis=0).tolist())

@@ -12,29 +12,19 @@ from torch import Tensor
 
 from paradecode.training.batched import BatchedModel
 from paradecode.training.decoding import Progress
-from paradecode.training.unmasking.fine_tune import fine_tune, parts_of
+from paradecode.training.unmasking.fine_tune import TuneReport, TuneSettings, fine_tune
 from paradecode.training.unmasking.trajectories import OUTSIDE, Trajectories, four_times
 
 SURE = 0.8
 """R2's threshold for neighbourhoods, runs and steady tokens."""
 
 
-@dataclass(frozen=True)
-class ShortSettings:
-    """How to train.
-
-    Attributes:
-        block: positions of a block (32 in the paper).
-        steps: of the optimiser, with ``batch`` texts each, every one of them masked in two ways.
-        rate: of AdamW; rises over 20 steps, then falls to 0.
-        seed: of the split and the masks.
-    """
+@dataclass(frozen=True, kw_only=True)
+class ShortSettings(TuneSettings):
+    """How to train, each text being masked in two ways; blocks have ``block`` positions."""
 
     block: int = 32
-    steps: int = 400
     batch: int = 8
-    rate: float = 1e-4
-    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -50,43 +40,28 @@ class Certainty:
 
 
 @dataclass(frozen=True)
-class ShortReport:
-    """Held-out texts that training did not see, before and after.
+class ShortReport(TuneReport[Certainty]):
+    """Also how many forwards a text of the samples took, on average."""
 
-    Attributes:
-        training, held_out: texts.
-        forwards: that a text of the samples took, on average.
-    """
-
-    training: int
-    held_out: int
     forwards: float
-    before: Certainty
-    after: Certainty
 
 
 def fit_short(
     model: BatchedModel, made: Trajectories, settings: ShortSettings, progress: Progress
 ) -> ShortReport:
-    """Fine-tune all weights of ``model``; equal arguments give equal weights on one machine.
+    """Fine-tune all weights of ``model``.
 
     Raises:
         InvalidInput: if there are too few texts.
     """
-    train, held = parts_of(made, settings.seed)
-    before = _measured(model, made, held, settings)
-    random = np.random.default_rng(settings.seed)
 
-    def loss() -> Tensor:
-        rows = random.choice(train, settings.batch)
-        logits, right = _asked(model, made, rows, settings.block, random)
-        return F.cross_entropy(logits, right)
+    def loss(rows: NDArray[np.integer], random: np.random.Generator) -> Tensor:
+        return F.cross_entropy(*_asked(model, made, rows, settings.block, random))
 
-    fine_tune(model, loss, settings.steps, settings.rate, progress)
-    after = _measured(model, made, held, settings)
-    return ShortReport(
-        len(train), len(held), float((made.step.max(axis=1) + 1).mean()), before, after
+    report = fine_tune(
+        model, made, settings, loss, lambda held: _measured(model, made, held, settings), progress
     )
+    return ShortReport(**vars(report), forwards=float((made.step.max(axis=1) + 1).mean()))
 
 
 def complementary(
