@@ -8,10 +8,8 @@ come from anywhere, so everything in them is checked against the model before it
 from __future__ import annotations
 
 import json
-import os
 import warnings
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,10 +20,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from paradecode.core.checks import build, checked, flag, text, whole
-from paradecode.core.errors import InvalidInput, InvalidModel
+from paradecode.core.errors import InvalidModel
 from paradecode.models.checkpoint import Checkpoint
 from paradecode.models.config import ModelConfig
 from paradecode.models.metadata import as_model
+from paradecode.models.tensor_file import write_whole
 from paradecode.models.weights import Tensor
 
 KIND = "block diffusion adapter 1"
@@ -86,15 +85,7 @@ def save_adapter(path: Path, adapter: Adapter) -> None:
     """
     tensors = {name: np.ascontiguousarray(t, np.float16) for name, t in adapter.tensors.items()}
     metadata = {"paradecode": KIND, "facts": json.dumps(asdict(adapter.facts), sort_keys=True)}
-    part = path.with_name(path.name + ".part")
-    try:
-        part.write_bytes(save(tensors, metadata))
-        os.replace(part, path)
-    except (OSError, SafetensorError) as error:
-        raise InvalidInput("OUTPUT", str(path), f"give a writable place ({error})") from None
-    finally:
-        with suppress(OSError):
-            part.unlink()  # There only if something went wrong.
+    write_whole(path, save(tensors, metadata), "OUTPUT")
 
 
 def read_adapter(path: Path, config: ModelConfig) -> Adapter:

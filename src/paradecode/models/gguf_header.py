@@ -8,7 +8,6 @@ block layouts and dequantisation stay the package's.
 from __future__ import annotations
 
 import math
-import struct
 from dataclasses import dataclass
 from functools import cache
 
@@ -80,12 +79,12 @@ class _Walk:
         return number
 
     def u32(self, what: str) -> int:
-        value: int = struct.unpack_from("<I", self.buffer, self.take(4, what))[0]
-        return value
+        start = self.take(4, what)
+        return int.from_bytes(self.buffer[start : start + 4], "little")
 
     def u64(self, what: str) -> int:
-        value: int = struct.unpack_from("<Q", self.buffer, self.take(8, what))[0]
-        return value
+        start = self.take(8, what)
+        return int.from_bytes(self.buffer[start : start + 8], "little")
 
     def string(self, what: str) -> str:
         size = self.u64(what)
@@ -97,9 +96,6 @@ class _Walk:
         except UnicodeDecodeError as error:
             raise InvalidModel(what, error.reason, DAMAGED) from None
 
-    def strings(self, number: int, what: str) -> list[str]:
-        return [self.string(what) for _ in range(number)]
-
     def value(self, code: int, what: str) -> object:
         """One metadata value of the type with this number."""
         if code == GGUFValueType.STRING:
@@ -108,7 +104,7 @@ class _Walk:
             inner = self.u32(what)
             number = self.count(self.u64(what), what)
             if inner == GGUFValueType.STRING:
-                return self.strings(number, what)
+                return [self.string(what) for _ in range(number)]
             return self.numbers(inner, number, what)
         number = self.numbers(code, 1, what)[0].item()
         return bool(number) if code == GGUFValueType.BOOL else number

@@ -246,9 +246,9 @@ def _shards(folder: Path) -> list[Path]:
 
 def _tensors(path: Path) -> list[tuple[str, Tensor]]:
     """Memory-mapped tensors of one file."""
-    if not path.is_file():
-        raise InvalidModel("model", str(path), "the file is missing; get a complete folder")
     try:
+        if not path.is_file():
+            raise InvalidModel("model", str(path), "the file is missing; get a complete folder")
         # The library checks the header against the file. Its NumPy reader has no BF16 and copies,
         # so the arrays are made here, on the offsets it has checked.
         with safe_open(path, "numpy"):
@@ -256,6 +256,8 @@ def _tensors(path: Path) -> list[tuple[str, Tensor]]:
         data = np.memmap(path, np.uint8, "r")
         start = 8 + int(data[:8].view("<u8")[0])
         header = json.loads(bytes(data[8:start]))
+    except InvalidModel:
+        raise
     except (OSError, SafetensorError, RecursionError, ValueError) as error:
         raise InvalidModel("model", str(path), f"the file is damaged: {error}") from None
     header.pop("__metadata__", None)

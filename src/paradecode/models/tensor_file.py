@@ -50,16 +50,7 @@ class TensorFile:
         size = sum(array.nbytes for array in arrays.values())
         if len(metadata["facts"]) > MOST_HEADER // 2 or size > MOST_BYTES:
             raise InvalidInput("output", fspath(path), f"{size} bytes of tensors are too many")
-        part = f"{fspath(path)}.part"
-        try:
-            with open(part, "wb") as file:
-                file.write(to_bytes(arrays, metadata))
-            os.replace(part, path)
-        except (OSError, ValueError) as error:
-            raise InvalidInput("output", fspath(path), f"give a writable place ({error})") from None
-        finally:
-            with suppress(OSError, ValueError):
-                os.unlink(part)  # There only if something went wrong.
+        write_whole(path, to_bytes(arrays, metadata), "output")
 
     def load(self, path: str, kind: str, field: str) -> tuple[Facts, dict[str, Array]]:
         """The facts and tensors of a file that :meth:`save` has written."""
@@ -81,6 +72,24 @@ class TensorFile:
             raise InvalidInput(field, path, fix) from None
         tensors = {name: _array(path, field, entry) for name, entry in entries}
         return facts, tensors
+
+
+def write_whole(path: str | PathLike[str], data: bytes, field: str) -> None:
+    """Write a file that appears under its name when it is complete.
+
+    Raises:
+        InvalidInput: naming ``field``, if the file cannot be written.
+    """
+    part = f"{fspath(path)}.part"
+    try:
+        with open(part, "wb") as file:
+            file.write(data)
+        os.replace(part, path)
+    except (OSError, ValueError) as error:
+        raise InvalidInput(field, fspath(path), f"give a writable place ({error})") from None
+    finally:
+        with suppress(OSError, ValueError):
+            os.unlink(part)  # There only if something went wrong.
 
 
 def _read(path: str, field: str) -> bytes:

@@ -78,14 +78,10 @@ class AdapterTraining(Training):
     """An adapter on its way.
 
     Args:
-        plan: what to train.
         checkpoint: the causal model.
-        facts: of the adapter.
-        texts: to learn from.
-        device: a torch device; bfloat16 products on CUDA, float32 on the CPU.
+        device: bfloat16 products on CUDA, float32 on the CPU.
 
     Attributes:
-        step: optimiser steps done.
         model: the causal model with the adapter.
     """
 
@@ -176,7 +172,6 @@ def train(
 
     Args:
         folder: gets CHECKPOINT, LOG and, in the end, ADAPTER.
-        should_stop: asked before every step.
         tell: told (step, mean loss of the last LOSSES steps).
 
     Returns:

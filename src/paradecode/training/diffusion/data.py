@@ -44,10 +44,7 @@ def packs(
     """The rows of one optimiser step, shortest first.
 
     Args:
-        tokenizer: from ``build_tokenizer``.
         shares: task name -> how often it is drawn, relative to the others.
-        seed, step: equal values give equal rows.
-        rows: how many.
         tails: END goes on for a random length after the answer, as in a canvas that is longer
             than its text.
     """

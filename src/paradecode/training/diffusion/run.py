@@ -46,12 +46,9 @@ def train(
     """Train to the end of the plan or until asked to stop; a checkpoint is left either way.
 
     Args:
-        trainer: new or loaded.
         folder: gets CHECKPOINT, LOG and, in the end, MODEL.
-        should_stop: asked after every step.
         tell: told (step, mean loss of the last steps, exact match or None).
         every: steps between evaluations, of ``instances`` held-out instances a task.
-        checkpoint_seconds: between checkpoints.
 
     Returns:
         Whether the plan is done.

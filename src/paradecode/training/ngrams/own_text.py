@@ -15,17 +15,9 @@ QUESTION_TOKENS = 80
 def own_answers(
     llm: LLM, count: int, max_tokens: int, seed: int, tick: Callable[[int, int], None]
 ) -> list[list[int]]:
-    """Greedy answers to questions that the model asks itself.
+    """Token ids of ``count`` greedy answers to questions that the model asks itself.
 
-    Args:
-        llm: an autoregressive model.
-        count: how many texts.
-        max_tokens: most tokens of each.
-        seed: equal arguments give equal texts.
-        tick: told (texts done, count).
-
-    Returns:
-        Token ids of each answer, its stop token included.
+    Stop tokens are included; equal arguments give equal texts. ``tick`` is told (done, count).
     """
     texts = list[list[int]]()
     for some in own_conversations(llm, count, max_tokens, seed):
@@ -44,7 +36,6 @@ def own_conversations(
     its own. Without a chat template the texts themselves are sampled, behind an empty prompt.
 
     Args:
-        llm, count, max_tokens, seed: as of :func:`own_answers`.
         done: texts to leave out at the beginning, a multiple of TOGETHER.
 
     Yields:
