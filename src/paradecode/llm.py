@@ -27,9 +27,15 @@ from paradecode.engine.cost import obtain
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
-from paradecode.methods.choice import AUTO, DEFAULT_DECODERS, PLAIN_DECODERS, Decoder, choose
+from paradecode.methods.choice import (
+    AUTO,
+    DEFAULT_DECODERS,
+    PLAIN_DECODERS,
+    Decoder,
+    Profile,
+    choose,
+)
 from paradecode.methods.draft.ngram_table import packaged
-from paradecode.methods.profile import Profile
 from paradecode.methods.registry import Spec, parse
 from paradecode.models.adapter import merge_file
 from paradecode.models.catalogue import open_model

@@ -13,8 +13,8 @@ from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
-from paradecode.methods.draft.budgets.actions import Action
 from paradecode.methods.draft.budgets.networks import SCALARS, ResidualHead, TreeSelector, choices
+from paradecode.methods.draft.budgets.shapes import Action
 from paradecode.methods.registry import parse
 from paradecode.testing.toy import WIDTH, ToyBackend, toy_config
 

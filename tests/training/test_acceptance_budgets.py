@@ -8,7 +8,7 @@ from acceptance_models import PROMPTS, head, pair, selector, serve
 
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import ArrayLogits
-from paradecode.methods.draft.budgets.actions import Action
+from paradecode.methods.draft.budgets.shapes import Action
 from paradecode.methods.draft.budgets.situations import divergence, unit
 
 SPEC = {"method": "draft-model", "num_speculative_tokens": 6}

@@ -11,8 +11,8 @@ from acceptance_models import PROMPTS, front, pair, serve
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
 from paradecode.measure.prompts import Item
-from paradecode.methods.draft.budgets.actions import Action
 from paradecode.methods.draft.budgets.networks import choices
+from paradecode.methods.draft.budgets.shapes import Action
 from paradecode.methods.registry import parse
 from paradecode.training.acceptance.head_samples import (
     HeadSamples,

@@ -15,8 +15,7 @@ import typer
 
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
-from paradecode.methods.choice import AUTO, DEFAULT_DECODERS, choose
-from paradecode.methods.profile import Profile
+from paradecode.methods.choice import AUTO, DEFAULT_DECODERS, Profile, choose
 from paradecode.methods.registry import Spec, parse
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ def tune(
     from paradecode.measure.prompts import first_of_each_group, load_prompts, make_items
     from paradecode.measure.tune.search import Costs
     from paradecode.measure.tune.tuning import tune as tuned
-    from paradecode.methods.profile import Profile
+    from paradecode.methods.choice import Profile
 
     prompts = load_prompts(workload)
     if per_group is not None:

@@ -2,13 +2,63 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.profile import Profile
 from paradecode.methods.registry import Spec, parse
+
+SCHEMA = "paradecode-profile/1"
+MAX_BYTES = 1 << 24
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What ``paradecode tune`` has found.
+
+    Attributes:
+        decoder: spec of the method.
+        model: name of the model that it was tuned for.
+        record: the whole file: how it was found, what was measured, and why.
+    """
+
+    decoder: str
+    model: str
+    record: Mapping[str, Any]
+
+    @property
+    def spec(self) -> Spec:
+        return parse(self.decoder)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Profile:
+        """Read a profile.
+
+        Raises:
+            InvalidInput: if it cannot be read, is no profile, or names a method that is not here.
+        """
+        file = Path(path)
+        try:
+            if file.stat().st_size > MAX_BYTES:
+                raise InvalidInput("profile", str(path), f"give a file below {MAX_BYTES} bytes")
+            record = json.loads(file.read_text("utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise InvalidInput(
+                "profile", str(path), f"give a file that `paradecode tune` wrote ({error})"
+            ) from None
+        schema = record.get("schema") if isinstance(record, dict) else None
+        if schema != SCHEMA:
+            raise InvalidInput("profile schema", schema, f"give a file with schema {SCHEMA}")
+        for name in ("decoder", "model"):
+            if not isinstance(record.get(name), str):
+                raise InvalidInput(f"profile {name}", record.get(name), "give a text")
+        parse(record["decoder"])
+        return cls(record["decoder"], record["model"], record)
+
 
 AUTO = "auto"
 """The default method of the model's family."""

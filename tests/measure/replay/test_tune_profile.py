@@ -14,7 +14,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.measure.replay import Recording, player, replayable, timing
 from paradecode.measure.tune import candidate, search, tuning
 from paradecode.measure.tune.search import Costs
-from paradecode.methods.profile import SCHEMA, Profile
+from paradecode.methods.choice import SCHEMA, Profile
 from program import in_process, quick_costs
 
 GOOD = {"schema": SCHEMA, "decoder": "suffix+prompt-lookup(max_ngram=4)", "model": "m"}

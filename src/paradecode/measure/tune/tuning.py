@@ -18,8 +18,8 @@ from paradecode.measure.replay import record, replayable
 from paradecode.measure.statistics import Interval
 from paradecode.measure.tune.candidate import CandidateMethod
 from paradecode.measure.tune.search import PLAIN, Costs, Scores, search
+from paradecode.methods.choice import SCHEMA
 from paradecode.methods.draft.ngram_table import packaged
-from paradecode.methods.profile import SCHEMA
 
 FINALISTS = 3
 DEFAULT = "prompt-lookup"
@@ -41,7 +41,7 @@ def tune(
     tables: Sequence[str] = (),
     stage: Callable[[str, int | None], Callable[[], None]] = lambda title, total: lambda: None,
 ) -> dict[str, Any]:
-    """The profile, as JSON holds it; see :class:`paradecode.methods.profile.Profile`.
+    """The profile, as JSON holds it; see :class:`paradecode.methods.choice.Profile`.
 
     Args:
         items: the workload, at least six prompts.

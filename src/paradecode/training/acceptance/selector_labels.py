@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.methods.draft.budgets.actions import Action
+from paradecode.methods.draft.budgets.shapes import Action
 
 
 def tokens_of(ranks: NDArray[np.int64], options: Sequence[Action]) -> NDArray[np.float32]:

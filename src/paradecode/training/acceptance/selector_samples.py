@@ -24,9 +24,9 @@ from paradecode.core.sequence import Verdict
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.llm import LLM
 from paradecode.measure.prompts import Item
-from paradecode.methods.draft.budgets.actions import BRANCHES
 from paradecode.methods.draft.budgets.base import Budget, DraftRows, Seconds
 from paradecode.methods.draft.budgets.networks import SCALARS, STATES, choices
+from paradecode.methods.draft.budgets.shapes import BRANCHES
 from paradecode.methods.draft.budgets.situations import Situation, Situations
 from paradecode.methods.registry import Spec
 from paradecode.training.acceptance.selector_labels import seconds_of, tokens_of

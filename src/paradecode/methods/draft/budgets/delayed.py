@@ -11,10 +11,9 @@ import numpy as np
 from paradecode.core.request import Apply, Reply
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import TokenTree
-from paradecode.methods.draft.budgets.actions import Action, actions
 from paradecode.methods.draft.budgets.base import DraftRows, Nodes, needs_levels
 from paradecode.methods.draft.budgets.networks import TreeSelector, choices
-from paradecode.methods.draft.budgets.shapes import Shape, Shaped
+from paradecode.methods.draft.budgets.shapes import Action, Shape, Shaped, actions
 from paradecode.methods.draft.budgets.situations import Situation, Situations
 from paradecode.methods.draft.needs import Needs
 from paradecode.methods.parameters import local_path

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from paradecode.core.errors import InvalidInput
 from paradecode.core.network import Op
-from paradecode.methods.draft.budgets.actions import Action, actions
+from paradecode.methods.draft.budgets.shapes import Action, actions
 from paradecode.methods.trained import TrainedPart, linear, rms_norm
 
 HIDDEN, ESTIMATES = "states", "estimates"
