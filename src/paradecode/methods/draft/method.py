@@ -12,7 +12,16 @@ from paradecode.methods.draft.budgets.base import Budget
 from paradecode.methods.draft.loop import MAX_DRAFT, Drafter, DraftVerify
 from paradecode.methods.draft.verifiers.coupled import Verifier
 from paradecode.methods.parameters import local_path, parameter, part
-from paradecode.methods.parts import Method, declare, make, parameters_of, read, register, told
+from paradecode.methods.parts import (
+    Method,
+    declare,
+    make,
+    origin,
+    parameters_of,
+    read,
+    register,
+    told,
+)
 
 Class = TypeVar("Class", bound=type[Drafter])
 BUDGET, VERIFIER = "auto", "coupled"
@@ -37,27 +46,13 @@ class DraftSettings:
     verifier: str = part(VERIFIER, "verifier", "rule that accepts draft tokens")
 
 
-def drafter(
-    name: str,
-    *,
-    paper: str,
-    guarantee: Guarantee = "exact",
-    arxiv: str | None = None,
-    url: str | None = None,
-    training: str = "none",
-    aliases: tuple[str, ...] = (),
-    names: Mapping[str, str] | None = None,
-    models: tuple[str, ...] = (),
-) -> Callable[[Class], Class]:
+def drafter(name: str, **about: Any) -> Callable[[Class], Class]:
     """Class decorator: make a :class:`Drafter` dataclass available as the method ``name``.
 
     Args:
-        paper, arxiv, url: where the method comes from.
-        guarantee: what the output has in common with plain decoding, under a verifier that keeps
-            it; drafts that are verified change nothing.
-        training: what has to be trained first.
-        aliases: other names for the method; ``names`` maps other engines' settings to ours.
-        models: names of the models that it needs beside the target.
+        about: ``paper``, ``training``, ``models`` and the like; see :class:`Method`. ``guarantee``
+            is what the output has in common with plain decoding, under a verifier that keeps it;
+            drafts that are verified change nothing.
     """
 
     def add(cls: Class) -> Class:
@@ -69,23 +64,15 @@ def drafter(
 
         build.__module__ = cls.__module__  # Where the method lives.
 
-        declare("drafter", name, guarantee=guarantee, paper=paper, arxiv=arxiv, url=url)(cls)
+        declare("drafter", name, **origin(about))(cls)
         register(
             Method(
                 name=name,
-                family="autoregressive",
-                guarantee=guarantee,
-                training=training,
-                paper=paper,
-                arxiv=arxiv,
-                url=url,
-                **told(cls.__doc__),
                 parameters=(*own, *parameters_of(DraftSettings)),
-                aliases=aliases,
-                names=names or {},
                 build=build,
-                models=models,
                 under=guarantee_under,
+                **told(cls.__doc__),
+                **about,
             )
         )
         return cls
