@@ -46,7 +46,7 @@ class AdaptOptions:
     steps: int = option(6000, "Optimiser steps.", min=1, max=10**6)
     batch: int = option(64, "Texts a step.", min=1, max=4096)
     together: int = option(8, "Texts a forward: memory.", min=1, max=4096)
-    rate: float = option(2e-4, "AdaptOptions rate.", min=1e-8, max=0.1)
+    rate: float = option(2e-4, "Learning rate.", min=1e-8, max=0.1)
     distil: float = option(0.0, "Weight of the divergence from the model.", min=0, max=100)
     seed: int = option(0, "Of texts, adapter, masks.", min=0, max=2**31)
 

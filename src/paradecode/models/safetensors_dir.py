@@ -77,7 +77,7 @@ def read_folder(path: str | Path) -> Checkpoint:
 
 def read_weights(path: str | Path) -> tuple[ModelConfig, Weights]:
     """The model alone, for folders without a tokenizer. Errors as ``read_folder``."""
-    config, found = _stored(Path(path))
+    config, found = stored_tensors(Path(path))
     weights: dict[str, Tensor] = {}
     for stored, name, tensor in found:
         if name in weights:
@@ -90,12 +90,8 @@ def read_weights(path: str | Path) -> tuple[ModelConfig, Weights]:
     return config, weights
 
 
-def stored_tensors(folder: Path) -> list[tuple[str, str, Tensor]]:
-    """Stored name, canonical name and value of each weight. Errors as ``read_folder``."""
-    return _stored(folder)[1]
-
-
-def _stored(folder: Path) -> tuple[ModelConfig, list[tuple[str, str, Tensor]]]:
+def stored_tensors(folder: Path) -> tuple[ModelConfig, list[tuple[str, str, Tensor]]]:
+    """Also the stored name beside each weight's own. Errors as ``read_folder``."""
     config = _config(folder, read_json(folder / "config.json"))
     found = [pair for file in _shards(folder) for pair in _separate(_tensors(file), config)]
     named = [(name, _canonical(name, config), tensor) for name, tensor in found]

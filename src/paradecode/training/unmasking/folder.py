@@ -45,7 +45,7 @@ def save_folder(checkpoint: Checkpoint, weights: dict[str, Tensor], output: Path
     source = source_of(checkpoint)
     stored = {
         name: weights[own].detach().cpu().to(DTYPES[tensor.kind]).contiguous()
-        for name, own, tensor in stored_tensors(source)
+        for name, own, tensor in stored_tensors(source)[1]
     }
     try:
         output.mkdir(parents=True, exist_ok=True)
