@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paradecode.constraints.trial import Trial
+from paradecode.constraints.trial import GrammarTrial
 from paradecode.core.errors import InvalidInput
 
 LOOP: dict = {}
@@ -174,7 +174,7 @@ ENDLESS = {
 
 def test_a_trial_ends_what_would_not_end(monkeypatch):
     monkeypatch.setattr("paradecode.constraints.trial.SECONDS", 1)
-    trial = Trial()
+    trial = GrammarTrial()
     try:
         for _ in range(2):  # The second time from memory.
             with pytest.raises(InvalidInput, match="compiling it takes more than"):

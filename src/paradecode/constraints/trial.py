@@ -32,7 +32,7 @@ KEPT = 256
 """Verdicts that are remembered."""
 
 
-class Trial:
+class GrammarTrial:
     """Finds out whether grammars compile in time. Safe to use from several threads."""
 
     def __init__(self) -> None:

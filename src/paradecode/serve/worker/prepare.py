@@ -9,7 +9,7 @@ from typing import Any
 
 from paradecode.backends.interface import PAGE
 from paradecode.constraints.compile import GRAMMARS
-from paradecode.constraints.trial import Trial
+from paradecode.constraints.trial import GrammarTrial
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import ALIASES, SamplingParams
 from paradecode.engine.request import GenerationRequest
@@ -31,7 +31,7 @@ class Preparer:
     """
 
     def __init__(self, llm: LLM, max_tokens: int) -> None:
-        self._llm, self._max_tokens, self._trial = llm, max_tokens, Trial()
+        self._llm, self._max_tokens, self._trial = llm, max_tokens, GrammarTrial()
         vocabulary = range(llm.tokenizer.vocab_size)
         longest = max((len(spelling(llm.tokenizer, token)) for token in vocabulary), default=1)
         self._most = llm.config.context_length * max(longest, 1)
