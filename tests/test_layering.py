@@ -7,11 +7,39 @@ import sys
 
 import pytest
 
-from tools.structure import MODULES, room_of, upward, violations
+from tools.structure import (
+    MODULES,
+    circles,
+    files_entered,
+    long_methods,
+    room_of,
+    shared_names,
+    upward,
+    violations,
+)
 
 
 def test_nothing_imports_upward():
     assert upward() == []
+
+
+def test_no_file_imports_itself_through_others():
+    assert circles() == []
+
+
+def test_a_class_name_means_one_thing():
+    assert shared_names() == {}
+
+
+def test_a_method_fits_a_page():
+    """Of the three that may be longer, each says why in its docstring."""
+    assert len(long_methods()) <= 3
+
+
+@pytest.mark.parametrize(("decoder", "most"), [("greedy", 10), ("prompt-lookup", 16)])
+def test_a_step_enters_few_files(decoder, most):
+    pytest.importorskip("paradecode.backends.native._core")
+    assert len(files_entered(decoder)) <= most
 
 
 def test_every_floor_of_the_design_is_seen():
