@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from house import CONFIGS, House, causal, close, ints
+from house import causal, close, ints
 
 from paradecode.core.layers import Half
 
@@ -105,8 +105,3 @@ def test_embeddings_equal_tokens(house):
     close(house.run(span)[0], house.naive.logits(text))
     other = replace(span, embeddings=rows[::-1], pages=house.pages(14))
     close(house.run(other)[0], house.naive.logits(text[::-1]))
-
-
-def test_apply_runs_the_module():
-    house = House(CONFIGS["plain"])
-    assert house.backend.apply(lambda x: 2 * x, np.arange(3.0)).tolist() == [0, 2, 4]
