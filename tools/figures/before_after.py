@@ -93,6 +93,7 @@ def main() -> None:
     parser = options(__doc__, per_group=2, max_tokens=64, rounds=3)
     parser.add_argument("before", type=Path, help="interpreter of the older checkout")
     parser.add_argument("after", type=Path, help="interpreter of the newer checkout")
+    parser.add_argument("--note", default="", help="what the two are, kept in the result")
     given = parser.parse_args()
     results = {
         model or "default": compare(
@@ -101,7 +102,7 @@ def main() -> None:
         for model in METHODS
     }
     settings = {name: getattr(given, name) for name in ("per_group", "max_tokens", "rounds")}
-    tell(stamped(settings=settings, results=results), given.out)
+    tell(stamped(note=given.note, settings=settings, results=results), given.out)
 
 
 if __name__ == "__main__":
