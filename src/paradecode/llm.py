@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from paradecode.backends import open_backend
 from paradecode.completion import Chunk, Completion, completion_of, with_alternatives
 from paradecode.constraints.compile import Compiler
-from paradecode.core import tensor_file
 from paradecode.core.aliases import own_names
 from paradecode.core.checks import is_whole, known
 from paradecode.core.errors import InvalidInput
@@ -39,12 +38,9 @@ from paradecode.methods.draft.ngram_table import packaged
 from paradecode.methods.registry import Spec, parse
 from paradecode.models.adapter import merge_file
 from paradecode.models.catalogue import open_model
-from paradecode.models.tensor_file import TensorFile
 from paradecode.models.vocabulary import match
 
 REQUEST_SETTINGS = {"priority", "deadline", "salt", "prediction", "constraint"}
-
-tensor_file.install(TensorFile())  # Methods open trained parts through it.
 
 
 class LLM:

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paradecode.core.errors import DecoderError
-from paradecode.core.tree import EMPTY, ROOT, TokenTree, TreeBuilder
+from paradecode.core.tree import EMPTY, ROOT, TokenTree
+from paradecode.core.tree_builder import TreeBuilder, merge
 
 
 @st.composite
@@ -151,8 +152,8 @@ def test_follow_goes_as_far_as_the_tree(tree, tokens):
 
 @given(trees(), trees())
 def test_locate_finds_the_paths_that_both_have(one, other):
-    other = TokenTree.merge([TokenTree.chain([9]), other])  # No equal children.
-    found = one.locate(other)
+    other = merge([TokenTree.chain([9]), other])  # No equal children.
+    found = one.locate(other.child)
     assert found.pop(ROOT) == ROOT
     assert all(one.tokens_to(node) == other.tokens_to(same) for node, same in found.items())
     assert {*map(tuple, map(one.tokens_to, found))} == {*words(one)} & {*words(other)}

@@ -12,11 +12,10 @@ from acceptance_models import head, selector
 from part_files import header_of, made, opened, rewritten
 
 from paradecode.backends.native.networks import run_networks
+from paradecode.core import tensor_file
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.draft.budgets.networks import ResidualHead
 from paradecode.methods.registry import parse
-from paradecode.models import tensor_file
-from paradecode.models.tensor_file import TensorFile
 
 KINDS = ("acceptance_head", "tree_selector")
 
@@ -125,19 +124,18 @@ def test_many_names_for_the_same_bytes_do_not_fill_the_memory(tmp_path):
         ResidualHead.open(str(path))
 
 
-def test_large_files_are_not_read(tmp_path, monkeypatch):
+def test_large_files_are_not_read(tmp_path):
     path = made(tmp_path / "part", "acceptance_head")
-    monkeypatch.setattr(tensor_file, "MOST_BYTES", -(1 << 20))
     with pytest.raises(InvalidInput, match="too large"):
-        TensorFile().load(str(path), "acceptance head 1", "acceptance_head")
+        tensor_file.load(str(path), "acceptance head 1", "acceptance_head", most=-(1 << 20))
     with pytest.raises(InvalidInput, match="too many"):
-        TensorFile().save(tmp_path / "out", "kind", {}, {"a": np.zeros(4)})
+        tensor_file.save(tmp_path / "out", "kind", {}, {"a": np.zeros(4)}, most=15)
 
 
 def test_places_that_cannot_be_written(tmp_path):
     for place in (tmp_path / "no" / "folder", tmp_path):
         with pytest.raises(InvalidInput, match="writable"):
-            TensorFile().save(place, "kind", {}, {"a": np.zeros(4)})
+            tensor_file.save(place, "kind", {}, {"a": np.zeros(4)})
     assert [path.name for path in tmp_path.iterdir()] == []
 
 

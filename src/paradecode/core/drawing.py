@@ -13,10 +13,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.drawn import Drawn, Mode
 from paradecode.core.logits import Logits, Warp
 from paradecode.core.noise import MASK64, Purpose, gumbel, mix, uniform
 from paradecode.core.sampling import Sampler
-from paradecode.core.tree import ROOT, Drawn, Mode, TreeBuilder
+from paradecode.core.tree import ROOT
+from paradecode.core.tree_builder import TreeBuilder
 
 Ids = NDArray[np.int32]
 Weights = NDArray[np.float64]

@@ -1,16 +1,16 @@
-"""The draft of every autoregressive method: a tree of candidate tokens, and its builder."""
+"""The draft of every autoregressive method: a tree of candidate tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.drawn import Drawn, Mode
 from paradecode.core.errors import DecoderError
 
 ROOT = -1
@@ -18,69 +18,6 @@ ROOT = -1
 
 
 _NO_OPINION = np.empty(0, np.float32)
-_ONE_WAY = "token tree: the children of one node must all come about in one way, from one q"
-
-
-class Mode(Enum):
-    """How the children of one node came about."""
-
-    DET = "det"
-    """Chosen by a rule; to a verifier each child is certain (its q is one-hot)."""
-    IID = "iid"
-    """Drawn one after another from q, each from the whole of it; equal children may occur."""
-    SWOR = "swor"
-    """Drawn one after another from q without replacement; children are distinct."""
-
-
-@dataclass(frozen=True, eq=False)
-class Drawn:
-    """What the children of a node were drawn from; the order of the nodes is the drawing order.
-
-    Attributes:
-        mode: IID or SWOR.
-        ids: int32 [n], the tokens that q can give, ascending.
-        probabilities: float64 [n], their probabilities: the very numbers the draw has used.
-        order: tokens in the order they were drawn, equal ones repeated, when equal children share
-            one node; None when every draw has a node of its own.
-    """
-
-    mode: Mode
-    ids: NDArray[np.int32]
-    probabilities: NDArray[np.float64]
-    order: tuple[int, ...] | None = None
-
-    def __post_init__(self) -> None:
-        ids = np.asarray(self.ids, np.int32)
-        q = np.asarray(self.probabilities, np.float64)
-        if ids.shape != q.shape or ids.ndim != 1 or not (q >= 0).all() or not 0 < q.sum() < np.inf:
-            raise DecoderError("drawn children: q needs one finite weight >= 0 for each token id")
-        if len(ids) > 1 and not (ids[1:] > ids[:-1]).all():
-            raise DecoderError("drawn children: the token ids of q must be distinct and ascending")
-        if self.mode is Mode.DET:
-            raise DecoderError("drawn children: leave nodes that were not drawn out of ``drawn``")
-        object.__setattr__(self, "ids", ids)
-        object.__setattr__(self, "probabilities", q / q.sum())
-
-    def goes_on_as(self, other: Drawn) -> bool:
-        """Whether ``other`` draws on in the same way; shared nodes are drawn all at once."""
-        return self is other or (
-            self.mode is other.mode
-            and self.order is other.order is None
-            and np.array_equal(self.ids, other.ids)
-            and np.array_equal(self.probabilities, other.probabilities)
-        )
-
-    def row(self, vocabulary: int) -> NDArray[np.float64]:
-        """float64 [vocabulary]: q, zeros included."""
-        row = np.zeros(vocabulary)
-        row[self.ids] = self.probabilities
-        return row
-
-    def of(self, token: int) -> float:
-        """q of one token."""
-        place = int(np.searchsorted(self.ids, token))
-        known = place < len(self.ids) and self.ids[place] == token
-        return float(self.probabilities[place]) if known else 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,17 +199,20 @@ class TokenTree:
             node = child
         return path
 
-    def locate(self, other: TokenTree | TreeBuilder) -> dict[int, int]:
-        """Node -> the node of ``other`` with the same path; ``ROOT`` -> ``ROOT``.
+    def locate(self, child: Callable[[int, int], int | None]) -> dict[int, int]:
+        """Node -> the node of another tree with the same path; ``ROOT`` -> ``ROOT``.
 
-        Nodes whose path ``other`` lacks are left out; of its equal children the first counts.
+        The result has no entry for a path that the other tree lacks.
+
+        Args:
+            child: :meth:`child` of the other tree or of a builder.
         """
         found = {ROOT: ROOT}
         for node, (parent, token) in enumerate(
             zip(self.parents.tolist(), self.tokens.tolist(), strict=True)
         ):
             if parent in found:
-                theirs = other.child(found[parent], token)
+                theirs = child(found[parent], token)
                 if theirs is not None:
                     found[node] = theirs
         return found
@@ -369,42 +309,6 @@ class TokenTree:
             np.concatenate([self.estimates, tree.estimates]),
         )
 
-    @staticmethod
-    def merge(trees: Iterable[TokenTree]) -> TokenTree:
-        """One tree of several: nodes with equal tokens under equal parents become one.
-
-        Drafters that agree are more often right than the best of them, so a node that several
-        propose gets 1 - (1 - a)(1 - b), as if they erred independently. They do not quite, and the
-        children of one parent may then add up to more than 1; such a family is scaled down to 1.
-        What remains of the optimism is for the budget, which compares promises with results.
-
-        A single tree that is not empty is returned as it is. Otherwise every node is DET: siblings
-        of different origins can only be verified as they stand.
-        """
-        trees = [tree for tree in trees if len(tree)]
-        if len(trees) < 2:
-            return trees[0] if trees else EMPTY
-        merged = TreeBuilder()
-        for tree in trees:
-            place = {ROOT: ROOT}
-            proposed: set[int] = set()
-            rows = zip(
-                tree.parents.tolist(), tree.tokens.tolist(), tree.estimates.tolist(), strict=True
-            )
-            for node, (parent, token, estimate) in enumerate(rows):
-                size = len(merged)
-                known = place[node] = merged.add(place[parent], token, estimate)
-                # A drafter that says a thing twice says it once.
-                if known < size and known not in proposed:
-                    doubt = (1.0 - merged.estimates[known]) * (1.0 - estimate)
-                    merged.estimates[known] = 1.0 - doubt
-                proposed.add(known)
-        parents = np.array(merged.parents, np.int32)
-        chances = np.array(merged.estimates, np.float32)
-        family = np.bincount(parents + 1, chances, len(merged) + 1)[parents + 1]
-        chances = (chances / np.maximum(family, 1.0)).astype(np.float32)
-        return TokenTree(np.array(merged.tokens, np.int32), parents, chances)
-
     def _take(self, nodes: NDArray[np.bool_]) -> TokenTree:
         keep = nodes.copy()
         for node, parent in enumerate(self.parents.tolist()):
@@ -418,79 +322,6 @@ class TokenTree:
         places = ((node, int(renumber[node]), drawn) for node, drawn in self.drawn.items())
         drawn = {new: drawn for node, new, drawn in places if node in kept and new in internal}
         return TokenTree(self.tokens[keep], parents, self.estimates[keep], drawn)
-
-
-class TreeBuilder:
-    """A tree in the making; nodes are numbered in the order in which they are added.
-
-    Attributes:
-        tokens, parents, estimates, drawn: as of :class:`TokenTree`.
-    """
-
-    def __init__(self) -> None:
-        self.tokens: list[int] = []
-        self.parents: list[int] = []
-        self.estimates: list[float] = []
-        self.drawn: dict[int, Drawn] = {}
-        self._children: dict[tuple[int, int], int] = {}
-        self._is_chain = True
-
-    def __len__(self) -> int:
-        return len(self.tokens)
-
-    def child(self, node: int, token: int) -> int | None:
-        """The first child of ``node`` (or of ``ROOT``) that carries ``token``, if there is one."""
-        return self._children.get((node, token))
-
-    def children(self, node: int) -> list[int]:
-        """Children of ``node`` (or of ``ROOT``), the oldest first."""
-        return [child for child, parent in enumerate(self.parents) if parent == node]
-
-    def add(self, parent: int, token: int, estimate: float = 1.0) -> int:
-        """The node of ``token`` under ``parent``; one that is there already stays as it is.
-
-        Raises:
-            DecoderError: if children of ``parent`` were drawn.
-        """
-        if parent in self.drawn:
-            raise DecoderError(_ONE_WAY)
-        known = self._children.get((parent, token))
-        return self._append(parent, token, estimate) if known is None else known
-
-    def draw(self, parent: int, tokens: Iterable[int], drawn: Drawn) -> list[int]:
-        """Add children that were drawn, equal ones each as a node; returns the new nodes.
-
-        Their estimate is their q, which a drafter that knows better may replace.
-
-        Raises:
-            DecoderError: if ``parent`` has children that came about in another way.
-        """
-        before = self.drawn.get(parent)
-        if self.children(parent) if before is None else not before.goes_on_as(drawn):
-            raise DecoderError(_ONE_WAY)
-        nodes = [self._append(parent, token, drawn.of(token)) for token in tokens]
-        if nodes:
-            self.drawn.setdefault(parent, drawn)
-        return nodes
-
-    def tree(self) -> TokenTree:
-        """What was built so far. A chain costs least."""
-        if not self.tokens:
-            return EMPTY
-        estimates = np.array(self.estimates, np.float32)
-        if self._is_chain and not self.drawn:
-            return TokenTree.chain(np.array(self.tokens, np.int32), estimates)
-        tokens, parents = np.array(self.tokens, np.int32), np.array(self.parents, np.int32)
-        return TokenTree(tokens, parents, estimates, dict(self.drawn))
-
-    def _append(self, parent: int, token: int, estimate: float) -> int:
-        node = len(self.tokens)
-        self._is_chain = self._is_chain and parent == node - 1
-        self._children.setdefault((parent, token), node)
-        self.tokens.append(token)
-        self.parents.append(parent)
-        self.estimates.append(estimate)
-        return node
 
 
 _CHAIN = np.arange(-1, 255, dtype=np.int32)

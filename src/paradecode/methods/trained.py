@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 from paradecode.core.errors import InvalidInput
 from paradecode.core.network import Array, Network, Op
-from paradecode.core.tensor_file import Facts, tensor_format
+from paradecode.core.tensor_file import Facts, load, save
 from paradecode.methods.read_once import read_once
 
 P = TypeVar("P", bound="TrainedPart")
@@ -70,7 +70,7 @@ class TrainedPart:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the file that :meth:`open` reads."""
-        tensor_format().save(path, self.kind, self.facts, self.tensors)
+        save(path, self.kind, self.facts, self.tensors)
 
     def __init_subclass__(cls) -> None:
         cls._open = read_once(cls.field)(cls._read)
@@ -95,7 +95,7 @@ class TrainedPart:
 
     @classmethod
     def _read(cls: type[P], path: str) -> P:
-        facts, tensors = tensor_format().load(path, cls.kind, cls.field)
+        facts, tensors = load(path, cls.kind, cls.field)
         for name, most in cls.sizes.items():
             size_in(cls.field, path, facts, name, most)
         fix = cls.wrong(facts)

@@ -7,24 +7,20 @@ come from anywhere, so everything in them is checked against the model before it
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
 from paradecode.core.checks import build, checked, flag, text, whole
 from paradecode.core.errors import InvalidModel
+from paradecode.core.tensor_file import load, save
 from paradecode.models.checkpoint import Checkpoint
 from paradecode.models.config import ModelConfig
 from paradecode.models.metadata import as_model
-from paradecode.models.tensor_file import write_whole
 from paradecode.models.weights import Tensor
 
 KIND = "block diffusion adapter 1"
@@ -78,14 +74,13 @@ def _matrices(config: ModelConfig) -> dict[str, tuple[int, ...]]:
 
 
 def save_adapter(path: Path, adapter: Adapter) -> None:
-    """Write a file; it appears under its name when it is complete.
+    """Write a file; it gets its name only when it is complete.
 
     Raises:
         InvalidInput: if the file cannot be written.
     """
-    tensors = {name: np.ascontiguousarray(t, np.float16) for name, t in adapter.tensors.items()}
-    metadata = {"paradecode": KIND, "facts": json.dumps(asdict(adapter.facts), sort_keys=True)}
-    write_whole(path, save(tensors, metadata), "OUTPUT")
+    facts = asdict(adapter.facts)
+    save(path, KIND, facts, adapter.tensors, dtype="<f2", most=MOST_BYTES, field="OUTPUT")
 
 
 def read_adapter(path: Path, config: ModelConfig) -> Adapter:
@@ -96,32 +91,7 @@ def read_adapter(path: Path, config: ModelConfig) -> Adapter:
             size; the message says what does not fit.
     """
     name = str(path)
-    try:
-        if not path.is_file():
-            raise InvalidModel(FIELD, name, "give the path of a file that `train adapt` wrote")
-        if path.stat().st_size > MOST_BYTES:
-            raise InvalidModel(FIELD, name, f"it has more than {MOST_BYTES} bytes")
-        with safe_open(path, "numpy") as file:
-            facts = _facts(name, file.metadata(), config)
-            _check_shapes(name, file, adapter_shapes(config, facts.rank))
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    except (OSError, ValueError, SafetensorError) as error:
-        if isinstance(error, InvalidModel):
-            raise
-        raise InvalidModel(FIELD, name, f"the file is damaged: {error}") from None
-    for key, values in tensors.items():
-        if not np.isfinite(values).all():
-            raise InvalidModel(FIELD, name, f"{key} has numbers that are NaN or infinite")
-    return Adapter(facts, tensors)
-
-
-def _facts(name: str, metadata: Any, config: ModelConfig) -> Facts:
-    if not isinstance(metadata, dict) or metadata.get("paradecode") != KIND:
-        raise InvalidModel(FIELD, name, f"give a file of the kind '{KIND}'")
-    try:
-        given = json.loads(metadata["facts"])
-    except (ValueError, RecursionError, KeyError, TypeError):
-        raise InvalidModel(FIELD, name, "what it says of itself is damaged") from None
+    given, tensors = as_model(lambda: load(name, KIND, FIELD, dtype="<f2", most=MOST_BYTES))
     facts: Facts = as_model(lambda: build(Facts, given, FIELD))
     top = config.vocab_size - 1
     if facts.mask_token > top:
@@ -129,19 +99,13 @@ def _facts(name: str, metadata: Any, config: ModelConfig) -> Facts:
         raise InvalidModel(FIELD, name, fix)
     if facts.mask_token in config.eos_tokens:
         raise InvalidModel(FIELD, name, f"its mask token {facts.mask_token} ends this model's text")
-    return facts
-
-
-def _check_shapes(name: str, file: Any, wanted: Mapping[str, tuple[int, ...]]) -> None:
-    """Before a tensor is read: the right ones, of the right size, and no others."""
-    found = {}
-    for key in file.keys():  # noqa: SIM118 (not a mapping)
-        part = file.get_slice(key)
-        found[key] = tuple(part.get_shape()) if part.get_dtype() == "F16" else part.get_dtype()
+    wanted = adapter_shapes(config, facts.rank)
+    found = {key: tensor.shape for key, tensor in tensors.items()}
     for key in sorted(wanted.keys() | found.keys()):
         if found.get(key) != wanted.get(key):
             needs = f"{found.get(key)} in the file, {wanted.get(key)} in the model"
             raise InvalidModel(FIELD, name, f"it is for another model: {key:.80} is {needs}")
+    return Adapter(facts, tensors)
 
 
 def merge_file(checkpoint: Checkpoint, path: Path) -> Checkpoint:

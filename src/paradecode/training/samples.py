@@ -7,13 +7,12 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, cast
 
+from paradecode.core import tensor_file
 from paradecode.core.errors import InvalidInput
-from paradecode.core.tensor_file import tensor_format
 from paradecode.methods.trained import check_shapes
-from paradecode.models.tensor_file import MOST_BYTES
 
 FIELD = "--samples"
-MOST_NUMBERS = MOST_BYTES // 8
+MOST_NUMBERS = tensor_file.MOST_BYTES // 8
 """Float32 numbers of all inputs together: half of what a file may hold."""
 Own = TypeVar("Own", bound="Samples")
 
@@ -34,7 +33,7 @@ class Samples:
         """Write the samples; ``digest`` names the workload."""
         facts = {name: getattr(self, name) for name in self.facts()}
         tensors = {name: getattr(self, name) for name in self.axes}
-        tensor_format().save(path, self.kind, {**facts, "workload": digest}, tensors)
+        tensor_file.save(path, self.kind, {**facts, "workload": digest}, tensors)
 
     @classmethod
     def load(cls: type[Own], path: Path, digest: str, **known: Any) -> Own:
@@ -46,7 +45,7 @@ class Samples:
         Raises:
             InvalidInput: for a damaged file, or samples of another workload.
         """
-        found, tensors = tensor_format().load(str(path), cls.kind, FIELD)
+        found, tensors = tensor_file.load(str(path), cls.kind, FIELD)
         letters = {letter for axes in cls.axes.values() for letter in axes}
         wanted = {name: value for name, value in known.items() if name not in letters}
         wanted["workload"] = digest

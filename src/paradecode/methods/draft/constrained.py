@@ -10,6 +10,7 @@ from paradecode.core.constraint import Matcher
 from paradecode.core.request import Reply
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import ROOT, TokenTree
+from paradecode.core.tree_builder import merge
 from paradecode.methods.draft.acceptance import Odds
 from paradecode.methods.draft.joining import share
 
@@ -39,7 +40,7 @@ class ForcedTokens:
             return draft
         tree, room, sure = allowed(draft, matcher), seq.room - 1, self._odds.of(0)
         self._ahead = matcher.forced((), min(room, MOST_FORCED))
-        joined = TokenTree.merge([TokenTree.chain(self._ahead, sure), tree])
+        joined = merge([TokenTree.chain(self._ahead, sure), tree])
         if joined.is_chain and not joined.sampled:
             path = joined.tokens.tolist()
             more = matcher.forced(path, min(room, MOST_FORCED) - len(path))

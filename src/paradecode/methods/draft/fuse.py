@@ -9,6 +9,7 @@ from paradecode.core.request import Reply
 from paradecode.core.sequence import Sequence as LiveSequence
 from paradecode.core.sequence import Verdict
 from paradecode.core.tree import EMPTY, TokenTree
+from paradecode.core.tree_builder import merge
 from paradecode.methods.draft.joining import share
 from paradecode.methods.draft.loop import Drafter, Offer, Proposal
 from paradecode.methods.draft.needs import Needs
@@ -56,7 +57,7 @@ class Fused(Drafter):
 
     def join(self, drafts: Sequence[TokenTree], limit: int) -> TokenTree:
         """The ``limit`` best nodes of all drafts."""
-        return TokenTree.merge(drafts).best(limit)
+        return merge(drafts).best(limit)
 
     def observe(self, seq: LiveSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         drafts = self._drafts or [EMPTY] * len(self.parts)

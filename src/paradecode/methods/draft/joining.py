@@ -17,7 +17,7 @@ def share(
     The nodes of ``tree`` that are in ``draft``, their rows, and the verdict as it would have been
     for them alone: up to the first token that they do not contain.
     """
-    nodes = [node for node in tree.locate(draft) if node != ROOT]
+    nodes = [node for node in tree.locate(draft.child) if node != ROOT]
     number = {ROOT: ROOT, **{node: index for index, node in enumerate(nodes)}}
     keep = np.zeros(len(tree), bool)
     keep[nodes] = True

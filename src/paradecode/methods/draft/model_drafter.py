@@ -9,10 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.drawing import distribution, draw
+from paradecode.core.drawn import Mode
 from paradecode.core.logits import Logits
 from paradecode.core.request import Forward, Reply
 from paradecode.core.sequence import Sequence, Verdict
-from paradecode.core.tree import EMPTY, ROOT, Mode, TokenTree, TreeBuilder
+from paradecode.core.tree import EMPTY, ROOT, TokenTree
+from paradecode.core.tree_builder import TreeBuilder
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.budgets.base import Budget, DraftRows
 from paradecode.methods.draft.candidates import candidates

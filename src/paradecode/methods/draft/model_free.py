@@ -8,7 +8,8 @@ from typing import ClassVar
 
 from paradecode.core.request import Reply
 from paradecode.core.sequence import Sequence, Verdict
-from paradecode.core.tree import ROOT, TokenTree, TreeBuilder
+from paradecode.core.tree import ROOT, TokenTree
+from paradecode.core.tree_builder import TreeBuilder
 from paradecode.methods.draft.acceptance import Odds
 from paradecode.methods.draft.loop import Drafter
 from paradecode.methods.draft.priors import load_priors, priors_of
@@ -45,7 +46,7 @@ class RatedTree(TreeBuilder):
             return
         accepted = {row - 1 for row in verdict.rows}
         tally: dict[int, list[int]] = {}
-        for node, mine in tree.locate(self).items():
+        for node, mine in tree.locate(self.child).items():
             if node != ROOT and int(tree.parents[node]) in accepted:
                 counts = tally.setdefault(self._kinds[mine], [0, 0])
                 counts[0] += node in accepted

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from paradecode.core.errors import InvalidInput
-from paradecode.core.tensor_file import tensor_format
+from paradecode.core.tensor_file import load, save
 from paradecode.methods.draft.acceptance import Odds
 from paradecode.methods.read_once import read_once
 from paradecode.methods.trained import size_in
@@ -71,7 +71,7 @@ class NgramTable:
             rows = [(*context, *entry) for context, entry in self.entries.items()
                     if len(context) == size]  # fmt: skip
             tensors[str(size)] = np.array(sorted(rows)).reshape(len(rows), size + 2)
-        tensor_format().save(path, KIND, {"vocabulary": self.vocabulary}, tensors)
+        save(path, KIND, {"vocabulary": self.vocabulary}, tensors)
 
 
 def count_ngrams(texts: Sequence[Sequence[int]], vocabulary: int) -> NgramTable:
@@ -159,7 +159,7 @@ def load_ngrams(path: str) -> NgramTable:
 
 @read_once(FIELD)
 def _loaded(path: str) -> NgramTable:
-    facts, tensors = tensor_format().load(path, KIND, FIELD)
+    facts, tensors = load(path, KIND, FIELD)
     vocabulary = size_in(FIELD, path, facts, "vocabulary", MOST_VOCABULARY)
     wanted = {"priors", *(str(size) for size in range(1, ORDER + 1))}
     priors = tensors.get("priors", np.empty(0))

@@ -14,8 +14,8 @@ from torch.optim.lr_scheduler import LambdaLR
 from paradecode.backends.torch.network import compute
 from paradecode.core.errors import InvalidInput
 from paradecode.core.network import Op
+from paradecode.core.tensor_file import MOST_BYTES
 from paradecode.methods.canvas.networks import JointLayer
-from paradecode.models.tensor_file import MOST_BYTES
 from paradecode.training.acceptance.metrics import split
 from paradecode.training.batched import BatchedModel
 from paradecode.training.decoding import Progress

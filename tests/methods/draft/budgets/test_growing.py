@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sequences import Asked, grown, verdict
 
-from paradecode.core.tree import ROOT, Drawn, Mode, TokenTree
+from paradecode.core.drawn import Drawn, Mode
+from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.budgets.acceptance_head import (
     AcceptanceHead,

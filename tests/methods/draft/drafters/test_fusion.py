@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from paradecode.core.errors import InvalidInput
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
+from paradecode.core.tree_builder import merge
 from paradecode.methods.draft.fuse import Fused
 from paradecode.methods.draft.joining import share
 from paradecode.methods.draft.verifiers import coupled
@@ -39,7 +40,7 @@ def families(tree: TokenTree) -> list[float]:
 
 @given(st.lists(trees(), max_size=4))
 def test_merge_is_the_union_of_paths(drafts):
-    merged = TokenTree.merge(drafts)
+    merged = merge(drafts)
     assert set(paths(merged)) == {path for tree in drafts for path in paths(tree)}
     if sum(len(tree) > 0 for tree in drafts) > 1:
         assert len(paths(merged)) == len(merged)  # No two nodes have one path.
@@ -49,14 +50,14 @@ def test_merge_is_the_union_of_paths(drafts):
 
 @given(trees())
 def test_an_empty_draft_changes_nothing(tree):
-    for merged in (TokenTree.merge([tree, EMPTY]), TokenTree.merge([EMPTY, tree])):
+    for merged in (merge([tree, EMPTY]), merge([EMPTY, tree])):
         assert merged is tree or len(merged) == len(tree) == 0
-    assert len(TokenTree.merge([EMPTY, EMPTY])) == len(TokenTree.merge([])) == 0
+    assert len(merge([EMPTY, EMPTY])) == len(merge([])) == 0
 
 
 @given(trees(), trees())
 def test_agreement_never_lowers_an_estimate_before_scaling(a, b):
-    merged, one, other = TokenTree.merge([a, b]), paths(a), paths(b)
+    merged, one, other = merge([a, b]), paths(a), paths(b)
     if not (len(a) and len(b)) or any(total > 1 for total in families(merged)):
         return
     for node in range(len(merged)):
@@ -70,10 +71,8 @@ def test_agreement_never_lowers_an_estimate_before_scaling(a, b):
 def test_estimates():
     a = TokenTree.chain([1, 2], [0.5, 0.5])
     b = TokenTree.chain([1, 3], [0.5, 0.6])
-    assert paths(TokenTree.merge([a, b])) == pytest.approx(
-        {(1,): 0.75, (1, 2): 0.5 / 1.1, (1, 3): 0.6 / 1.1}
-    )
-    assert paths(TokenTree.merge([a, b])).keys() == paths(TokenTree.merge([b, a])).keys()
+    assert paths(merge([a, b])) == pytest.approx({(1,): 0.75, (1, 2): 0.5 / 1.1, (1, 3): 0.6 / 1.1})
+    assert paths(merge([a, b])).keys() == paths(merge([b, a])).keys()
 
 
 @given(trees(), trees(), st.integers(0, 50))
@@ -81,7 +80,7 @@ def test_the_union_accepts_at_least_what_each_part_does(a, b, seed):
     seq, target = Request([0], vocabulary=4), hashed(4, seed=seed)
     lengths = [
         len(coupled(seq, tree, reply_to(seq, tree, target)).tokens)
-        for tree in (TokenTree.merge([a, b]), a, b)
+        for tree in (merge([a, b]), a, b)
     ]
     assert lengths[0] >= max(lengths[1:])
 
@@ -90,8 +89,8 @@ def test_the_union_accepts_at_least_what_each_part_does(a, b, seed):
 def test_each_part_sees_what_it_would_have_seen_alone(a, b, seed, kept):
     """Of the nodes that were verified."""
     seq, target = Request([0], vocabulary=4), hashed(4, seed=seed)
-    a, b = TokenTree.merge([a, a]), TokenTree.merge([b, b])
-    tree = TokenTree.merge([a, b]).best(kept)
+    a, b = merge([a, a]), merge([b, b])
+    tree = merge([a, b]).best(kept)
     reply = reply_to(seq, tree, target)
     verdict = coupled(seq, tree, reply)
     for part in (a, b):

@@ -59,7 +59,7 @@ def test_books_its_own_nodes_in_a_cut_and_mixed_tree():
     draft.book(mixed, verdict_along(mixed, [1, 2, 5], reply))
     assert odds.seen == {0: (1, 1), 1: (1, 1)}
     assert odds.totals == [(1, 1), (1, 1), (0, 0)]
-    assert mixed.locate(draft) == {ROOT: ROOT, 1: 0, 3: 1}
+    assert mixed.locate(draft.child) == {ROOT: ROOT, 1: 0, 3: 1}
 
 
 @given(st.integers(1, 30), st.integers(1, 4), st.integers(0, 1000))

@@ -16,11 +16,13 @@ from paradecode.core.drawing import (
     draw_swor,
     noise_key,
 )
+from paradecode.core.drawn import Drawn, Mode
 from paradecode.core.errors import DecoderError
 from paradecode.core.logits import ArrayLogits, Warp
 from paradecode.core.noise import Purpose, key
 from paradecode.core.sampling import Sampler, SamplingParams
-from paradecode.core.tree import ROOT, Drawn, Mode, TokenTree, TreeBuilder
+from paradecode.core.tree import ROOT, TokenTree
+from paradecode.core.tree_builder import TreeBuilder
 
 IDS = np.array([1, 4, 5, 9], np.int32)
 Q = np.array([0.5, 0.05, 0.3, 0.15])

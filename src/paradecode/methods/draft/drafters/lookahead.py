@@ -71,7 +71,7 @@ class Lookahead(ModelFree):
         if not self.whole or self._rated is None:
             return
         self._gain.book(len(verdict.tokens) - 1)
-        rows = {mine: node + 1 for node, mine in tree.locate(self._rated).items()}
+        rows = {mine: node + 1 for node, mine in tree.locate(self._rated.child).items()}
         if not all(node in rows for node in self._columns):
             return  # The end is near and the tree was clipped: this window leads no further.
         new = reply.logits.argmax()[[rows[node] for node in self._columns]].tolist()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paradecode.core.tree import ROOT, TokenTree
+from paradecode.core.tree_builder import merge
 from paradecode.methods.draft.drafters.retrieval import Retrieval
 from paradecode.methods.draft.fuse import Fused
 from paradecode.methods.draft.method import drafter
@@ -48,4 +49,4 @@ class Rasd(Fused):
             roots = retrieved.parents == ROOT
             known = np.isin(retrieved.tokens, drafted.tokens[drafted.parents == ROOT])
             retrieved = retrieved.select(~roots | known)
-        return TokenTree.merge([drafted, retrieved]).best(limit)
+        return merge([drafted, retrieved]).best(limit)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from paradecode.core.drawn import Mode
 from paradecode.core.errors import InvalidInput
 from paradecode.core.request import Reply
 from paradecode.core.sequence import Sequence, Verdict
-from paradecode.core.tree import ROOT, Mode, TokenTree
+from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.parts import declare
 
 

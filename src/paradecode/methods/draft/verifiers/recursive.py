@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from paradecode.core.tree import Mode, TokenTree
+from paradecode.core.drawn import Mode
+from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.verifiers.rule import (
     Chance,
     Row,

@@ -14,11 +14,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.drawn import Drawn, Mode
 from paradecode.core.errors import DecoderError
 from paradecode.core.noise import GOLDEN, MASK64, Purpose, mix
 from paradecode.core.request import Reply
 from paradecode.core.sequence import Sequence, Verdict
-from paradecode.core.tree import ROOT, Drawn, Mode, TokenTree
+from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.verifiers.coupled import Verifier, coupled
 from paradecode.methods.parts import declare
 

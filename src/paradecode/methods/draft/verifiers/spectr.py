@@ -7,7 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from paradecode.core.tree import Mode, TokenTree
+from paradecode.core.drawn import Mode
+from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.verifiers.recursive import one_by_one
 from paradecode.methods.draft.verifiers.rule import (
     NOTHING,
