@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from repository import ROOT
 from tools.structure import (
     MODULES,
     circles,
@@ -34,6 +35,16 @@ def test_a_class_name_means_one_thing():
 def test_a_method_fits_a_page():
     """Of the three that may be longer, each says why in its docstring."""
     assert len(long_methods()) <= 3
+
+
+def test_the_tests_mirror_the_rooms():
+    """A folder of tests has the name of what it tests; whole-model checks are about all rooms."""
+    tests = ROOT / "tests"
+    folders = {file.parent.relative_to(tests) for file in tests.rglob("test_*.py")}
+    known = (ROOT / "src" / "paradecode", ROOT)
+    assert {
+        str(folder) for folder in folders if not any((place / folder).is_dir() for place in known)
+    } == {"default_model"}
 
 
 @pytest.mark.parametrize(("decoder", "most"), [("greedy", 10), ("prompt-lookup", 16)])

@@ -1,11 +1,11 @@
-"""What budgets ask of a sequence, and a drafter with known acceptance."""
+"""A drafter with known acceptance, and what a verification says of its tree."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
+from drafting import Request
 
 from paradecode.core.logits import ArrayLogits
 from paradecode.core.sequence import Verdict
@@ -15,34 +15,14 @@ from paradecode.methods.draft.budgets.base import Budget
 LOGITS = ArrayLogits(np.zeros((1, 4)))
 
 
-class Asked:
-    """Answers with a cost curve; keeps shared stores."""
-
-    neighbours = 0
-
-    def __init__(self, curve: Callable[[int], float] | None = None) -> None:
-        self.curve = curve
-        self.stores: dict[str, Any] = {}
-
-    def step_seconds(self, rows: int, model: str = "target") -> float | None:
-        return self.curve(rows) if self.curve else None
-
-    def shared(self, name: str, make: Callable[[], Any]) -> Any:
-        return self.stores.setdefault(name, make())
-
-
 def verdict(tree: TokenTree, node: int) -> Verdict:
     """The verification that accepts the path to ``node``."""
-    path: list[int] = []
-    while node != ROOT:
-        path.append(int(tree.tokens[node]))
-        node = int(tree.parents[node])
-    tokens = [*path[::-1], -1]
+    tokens = [*tree.tokens_to(node), -1]
     return Verdict(tokens, [0] * len(tokens), LOGITS)
 
 
 def grown(
-    budget: Budget, seq: Asked, estimates: Callable[[list[int]], np.ndarray], price: float = 0.0
+    budget: Budget, seq: Request, estimates: Callable[[list[int]], np.ndarray], price: float = 0.0
 ) -> tuple[TokenTree, int]:
     """The tree that a drafter with these estimates grows, and how many forwards it took.
 
@@ -58,7 +38,7 @@ def grown(
         if len(leaves) == 0:
             break
         forwards += 1
-        offered = np.stack([estimates(_path(tree, leaf)) for leaf in leaves]).astype(np.float32)
+        offered = np.stack([estimates(tree.tokens_to(leaf)) for leaf in leaves]).astype(np.float32)
         at = np.nonzero(budget.grow(seq, tree, leaves, offered))  # type: ignore[arg-type]
         first = len(tree)
         tree = TokenTree(
@@ -71,11 +51,3 @@ def grown(
         if len(leaves) == 0 or forwards >= limit:
             break
     return budget.cut(seq, tree), forwards  # type: ignore[arg-type]
-
-
-def _path(tree: TokenTree, node: int) -> list[int]:
-    path: list[int] = []
-    while node != ROOT:
-        path.append(int(tree.tokens[node]))
-        node = int(tree.parents[node])
-    return path[::-1]

@@ -6,9 +6,10 @@ import itertools
 
 import numpy as np
 import pytest
+from drafting import Request
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sequences import Asked, grown, verdict
+from sequences import grown, verdict
 
 from paradecode.core.drawn import Drawn, Mode
 from paradecode.core.tree import ROOT, TokenTree
@@ -48,7 +49,7 @@ def best_sum(estimates, count: int, deepest: int) -> float:
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 5))
 def test_growing_by_the_fixed_rule_gives_the_best_tree(seed, count):
-    tree, _ = grown(Budget(count), Asked(), chances(seed))
+    tree, _ = grown(Budget(count), Request(), chances(seed))
     assert len(tree) == count
     assert float(tree.reach.sum()) == pytest.approx(best_sum(chances(seed), count, count), rel=1e-4)
 
@@ -56,30 +57,30 @@ def test_growing_by_the_fixed_rule_gives_the_best_tree(seed, count):
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10**6), st.integers(2, 5))
 def test_dyspec_takes_what_is_likely_and_is_greedy_among_it(seed, count):
-    tree, _ = grown(DySpec(count), Asked(), chances(seed))
-    best, _ = grown(Budget(count), Asked(), chances(seed))
+    tree, _ = grown(DySpec(count), Request(), chances(seed))
+    best, _ = grown(Budget(count), Request(), chances(seed))
     likely = sorted((r for r in best.reach.tolist() if r > 1 / count), reverse=True)
     assert sorted(tree.reach.tolist(), reverse=True) == pytest.approx(likely)
 
 
 def test_sure_drafts_grow_into_chains():
-    tree, forwards = grown(Budget(6), Asked(), lambda path: np.array([0.97, 0.01, 0.01]))
+    tree, forwards = grown(Budget(6), Request(), lambda path: np.array([0.97, 0.01, 0.01]))
     assert tree.is_chain
     assert forwards == 6
 
 
 def test_confidence_ends_with_the_first_token_in_doubt():
     surely = iter([0.9, 0.8, 0.3, 0.9, 0.9])
-    tree, forwards = grown(Confidence(8, 0.4), Asked(), lambda path: np.array([next(surely)]))
+    tree, forwards = grown(Confidence(8, 0.4), Request(), lambda path: np.array([next(surely)]))
     assert (len(tree), forwards) == (3, 3)
     chain = TokenTree.chain(range(5), [0.9, 0.3, 0.9, 0.9, 0.9])
-    assert len(Confidence(8, 0.4).cut(Asked(), chain)) == 2
+    assert len(Confidence(8, 0.4).cut(Request(), chain)) == 2
 
 
 @pytest.mark.parametrize(("threshold", "length"), [(0.0, 1), (0.3, 4), (1.0, 8)])
 def test_specdec_stops_when_a_rejection_is_likely(threshold, length):
     """1 - 0.9^4 is the first above 0.3: that token is drafted, and nothing behind it."""
-    tree, _ = grown(SpecDecPP(8, threshold), Asked(), lambda path: np.array([0.9]))
+    tree, _ = grown(SpecDecPP(8, threshold), Request(), lambda path: np.array([0.9]))
     assert len(tree) == length
 
 
@@ -111,7 +112,7 @@ def test_rejections_can_weigh_more():
 
 
 def test_hardware_takes_the_size_that_pays_on_average():
-    seq = Asked(curve=lambda rows: 1.0 if rows <= 5 else 10.0)
+    seq = Request(curve=lambda rows: 1.0 if rows <= 5 else 10.0)
     budget = Hardware(8)
     assert budget.limit(seq) == 4
     tree = TokenTree.chain(range(8), [0.9] * 8)
@@ -125,7 +126,7 @@ def test_hardware_takes_the_size_that_pays_on_average():
 
 
 def test_auto_spends_a_draft_forward_only_when_it_promises_more_than_it_costs():
-    seq = Asked(curve=lambda rows: 1.0 + 0.05 * rows)
+    seq = Request(curve=lambda rows: 1.0 + 0.05 * rows)
     lengths = [
         len(grown(AutoBudget(8), seq, lambda path: np.array([0.8]), price)[0])
         for price in (0.0, 0.2, 0.5, 3.0)
@@ -137,7 +138,7 @@ def test_auto_spends_a_draft_forward_only_when_it_promises_more_than_it_costs():
 
 def test_auto_rests_from_a_hopeless_drafter_and_comes_back_when_it_is_good():
     """Seconds over what plain decoding takes, for a drafter that costs half a forward a token."""
-    seq, budget = Asked(curve=lambda rows: 1.0 + 0.05 * rows), AutoBudget(6)
+    seq, budget = Request(curve=lambda rows: 1.0 + 0.05 * rows), AutoBudget(6)
     plain = seq.curve(1)
 
     def steps(count: int, good: bool) -> tuple[float, int, int]:
@@ -163,7 +164,7 @@ def test_auto_rests_from_a_hopeless_drafter_and_comes_back_when_it_is_good():
 
 def test_auto_looks_past_a_step_of_the_cost_curve():
     """The second row costs as much as the seven after it: one node never pays, several do."""
-    seq = Asked(curve=lambda rows: 1.0 if rows == 1 else 1.9)
+    seq = Request(curve=lambda rows: 1.0 if rows == 1 else 1.9)
     tree, _ = grown(AutoBudget(8), seq, lambda path: np.array([0.85]), 0.01)
     assert len(tree) == 8
 
@@ -188,7 +189,7 @@ def test_sampled_trees_are_cut_in_drawing_order():
     drawn = {ROOT: Drawn(Mode.SWOR, np.arange(4), np.full(4, 0.25))}
     tree = TokenTree(np.array([3, 1, 2]), np.array([-1] * 3), np.array([0.1, 0.2, 0.9]), drawn)
     for budget in (Budget(2), AutoBudget(2), Confidence(2), SpecDecPP(2), Hardware(2)):
-        budget.limit(Asked())
-        kept = budget.cut(Asked(), tree)
+        budget.limit(Request())
+        kept = budget.cut(Request(), tree)
         assert kept.tokens.tolist() == [3, 1]
         assert kept.sampled

@@ -6,9 +6,9 @@ from functools import cache
 
 import numpy as np
 import pytest
+from drafting import Request
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sequences import Asked
 
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.budgets.delayed import Delayed, actions
@@ -67,7 +67,7 @@ def test_a_sure_first_child_makes_a_chain_and_even_ranks_make_it_wide():
 
 
 def test_sequoia_weighs_depth_against_the_time_of_draft_forwards():
-    budget, seq = Sequoia(8), Asked(curve=lambda rows: 1.0 + 0.01 * rows)
+    budget, seq = Sequoia(8), Request(curve=lambda rows: 1.0 + 0.01 * rows)
     deep = budget.limit(seq), max(map(len, budget._shape))
     budget._draft = 0.5
     shallow = budget.limit(seq), max(map(len, budget._shape))
@@ -98,7 +98,7 @@ def test_expected_tokens_of_an_action_are_the_reach_of_its_nodes():
 
 
 def test_delayed_branches_where_first_children_are_sure_and_others_plausible():
-    budget, seq = Delayed(8), Asked(curve=lambda rows: 1.0)
+    budget, seq = Delayed(8), Request(curve=lambda rows: 1.0)
     ranks = seq.shared("ranks", Ranks)
     ranks._accepted = ranks._tried * np.array([0.6, 0.35, 0, 0, 0, 0, 0, 0])
     budget.limit(seq)

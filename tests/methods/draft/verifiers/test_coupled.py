@@ -1,26 +1,27 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
-from fakes import FakeSequence, answer, hashed, play
+from drafting import Request, hashed, play, reply_to
 from hypothesis import given
 from hypothesis import strategies as st
 
 from paradecode.core.logits import ArrayLogits
-from paradecode.core.request import Forward, Reply
-from paradecode.core.sampling import SamplingParams
+from paradecode.core.request import Reply
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.methods.draft.plain import Plain
 from paradecode.methods.draft.verifiers import coupled
 
 V = 8
-PARAMS = {
-    "greedy": SamplingParams(),
-    "sampled": SamplingParams(temperature=1.0, seed=3),
-    "filtered": SamplingParams(temperature=1.3, top_k=5, top_p=0.9, min_p=0.02, seed=4),
-    "penalised": SamplingParams(temperature=0.9, presence_penalty=1.5, frequency_penalty=0.5,
-                                repetition_penalty=1.2, logit_bias={3: 1.0}, seed=5),
-    "greedy-penalised": SamplingParams(repetition_penalty=1.4, frequency_penalty=1.0, min_tokens=6),
+PARAMS: dict[str, dict[str, Any]] = {
+    "greedy": {},
+    "sampled": {"temperature": 1.0, "seed": 3},
+    "filtered": {"temperature": 1.3, "top_k": 5, "top_p": 0.9, "min_p": 0.02, "seed": 4},
+    "penalised": {"temperature": 0.9, "presence_penalty": 1.5, "frequency_penalty": 0.5,
+                  "repetition_penalty": 1.2, "logit_bias": {3: 1.0}, "seed": 5},
+    "greedy-penalised": {"repetition_penalty": 1.4, "frequency_penalty": 1.0, "min_tokens": 6},
 }  # fmt: skip
 all_params = pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS.keys())
 
@@ -54,7 +55,7 @@ def tree_of(*nodes: tuple[int, int]) -> TokenTree:
 )
 def test_greedy_walk(tree, best, tokens, rows):
     reply = greedy_reply(*best)
-    verdict = coupled(FakeSequence([0]), tree, reply)
+    verdict = coupled(Request([0]), tree, reply)
     assert verdict.tokens == tokens
     assert verdict.rows == rows
     assert verdict.logits is reply.logits
@@ -68,8 +69,8 @@ def trees(draw: st.DrawFn) -> TokenTree:
     return TokenTree(np.array(tokens, np.int32), np.array(parents, np.int32))
 
 
-def verdict_of(seq: FakeSequence, tree: TokenTree) -> list[int]:
-    return coupled(seq, tree, answer(seq, Forward(seq.pending, tree=tree), hashed(V))).tokens
+def verdict_of(seq: Request, tree: TokenTree) -> list[int]:
+    return coupled(seq, tree, reply_to(seq, tree, hashed(V))).tokens
 
 
 def shuffled(tree: TokenTree, rng: np.random.Generator) -> TokenTree:
@@ -88,8 +89,8 @@ def shuffled(tree: TokenTree, rng: np.random.Generator) -> TokenTree:
 @all_params
 @given(tree=trees(), prompt=st.lists(st.integers(0, V - 1), min_size=1, max_size=4))
 def test_any_tree_yields_a_prefix_of_plain_decoding(params, tree, prompt):
-    plain = play(Plain(), FakeSequence(prompt, params, [7]), hashed(V))
-    got = verdict_of(FakeSequence(prompt, params, [7]), tree)
+    plain = play(Plain(), Request(prompt, stop_ids=[7], **params), hashed(V)).output
+    got = verdict_of(Request(prompt, stop_ids=[7], **params), tree)
     shared = min(len(plain), len(got))  # Plain decoding ends at the stop token.
     assert got[:shared] == plain[:shared]
 
@@ -98,7 +99,7 @@ def test_any_tree_yields_a_prefix_of_plain_decoding(params, tree, prompt):
 @given(tree=trees(), prompt=st.lists(st.integers(0, V - 1), min_size=1, max_size=4))
 def test_the_longest_right_path_is_accepted(params, tree, prompt):
     """Of distinct siblings, no right token is overlooked."""
-    got = verdict_of(FakeSequence(prompt, params), tree)
+    got = verdict_of(Request(prompt, **params), tree)
     merged = {
         tuple(tree.tokens[np.flatnonzero(tree.visibility[node])].tolist())
         for node in range(len(tree))
@@ -116,15 +117,14 @@ def test_sibling_order_does_not_matter(params, tree, seed):
     if len(edges) < len(tree):  # Of equal siblings the first counts: order matters there.
         tree = tree.select(np.zeros(len(tree), bool))
     other = shuffled(tree, np.random.default_rng(seed))
-    assert verdict_of(FakeSequence([1, 2], params), tree) == verdict_of(
-        FakeSequence([1, 2], params), other
-    )
+    one, two = (verdict_of(Request([1, 2], **params), each) for each in (tree, other))
+    assert one == two
 
 
 def test_sampled_decoding_differs_from_greedy():
     """Else the tests above would not test sampling."""
     outputs = {
-        name: tuple(play(Plain(), FakeSequence([1, 2], params), hashed(V)))
+        name: tuple(play(Plain(), Request([1, 2], **params), hashed(V)).output)
         for name, params in PARAMS.items()
     }
     assert len(set(outputs.values())) == len(outputs)

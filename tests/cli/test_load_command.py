@@ -10,9 +10,9 @@ import pytest
 
 pytest.importorskip("aiohttp")
 
-from fake_openai import TOKENS, FakeServer
 from typer.testing import CliRunner
 
+from fake_openai import TOKENS, FakeServer
 from paradecode.cli import app
 from paradecode.core.errors import InvalidInput
 

@@ -7,12 +7,12 @@ import shlex
 from typing import Any
 
 import pytest
-from tiny_llm import write_model, write_prompts
 from typer.main import get_command
 from typer.testing import CliRunner
 
 from paradecode.cli import app
 from repository import ROOT
+from tiny_llm import write_model, write_prompts
 
 PAGE = (ROOT / "docs" / "measuring.md").read_text("utf-8")
 pytest.importorskip("torch")

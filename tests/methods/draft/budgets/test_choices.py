@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fakes import FakeSequence, certain, play
+from drafting import Request, certain, play
 from hypothesis import given
 from hypothesis import strategies as st
 
 from paradecode.core.logits import ArrayLogits
-from paradecode.core.sampling import SamplingParams
 from paradecode.core.sequence import Verdict
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.acceptance import KIND_MEMORY, Odds
@@ -35,7 +34,7 @@ def trees(draw: st.DrawFn) -> TokenTree:
 
 @given(trees(), st.integers(0, 12))
 def test_fixed_keeps_the_best(tree, count):
-    kept = Budget(count).cut(FakeSequence([0]), tree)
+    kept = Budget(count).cut(Request([0]), tree)
     assert kept.tokens.tolist() == tree.best(count).tokens.tolist()
 
 
@@ -43,7 +42,7 @@ def test_fixed_keeps_the_best(tree, count):
        st.integers(0, 5))  # fmt: skip
 def test_cost_curve_maximises_tokens_per_second(tree, count, steps, neighbours):
     curve = np.concatenate([[np.inf], 1.0 + np.cumsum(steps)])
-    seq = FakeSequence([0], curve=lambda rows: float(curve[rows]))
+    seq = Request([0], curve=lambda rows: float(curve[rows]))
     seq.neighbours = neighbours
     kept = AutoBudget(count).cut(seq, tree)
 
@@ -57,18 +56,18 @@ def test_cost_curve_maximises_tokens_per_second(tree, count, steps, neighbours):
 
 def test_without_measurements_everything_is_verified():
     tree = TokenTree.chain([1, 2, 3], [0.01] * 3)
-    assert len(AutoBudget(8).cut(FakeSequence([0]), tree)) == 3
-    assert len(AutoBudget(2).cut(FakeSequence([0]), tree)) == 2
+    assert len(AutoBudget(8).cut(Request([0]), tree)) == 3
+    assert len(AutoBudget(2).cut(Request([0]), tree)) == 2
 
 
 def test_free_rows_are_all_used_and_dear_ones_are_not():
     tree = TokenTree.chain(range(6), [0.5] * 6)
-    assert len(AutoBudget(6).cut(FakeSequence([0], curve=lambda rows: 1.0), tree)) == 6
-    assert len(AutoBudget(6).cut(FakeSequence([0], curve=float), tree)) == 0
+    assert len(AutoBudget(6).cut(Request([0], curve=lambda rows: 1.0), tree)) == 6
+    assert len(AutoBudget(6).cut(Request([0], curve=float), tree)) == 0
 
 
 def test_a_refused_drafter_is_tried_now_and_then():
-    budget, seq = AutoBudget(6, patience=5), FakeSequence([0], curve=float)
+    budget, seq = AutoBudget(6, patience=5), Request([0], curve=float)
     tree = TokenTree.chain(range(6), [0.5] * 6)
     sizes = [len(budget.cut(seq, tree)) for _ in range(15)]
     assert sizes == [0, 0, 0, 0, 1] * 3
@@ -76,7 +75,7 @@ def test_a_refused_drafter_is_tried_now_and_then():
 
 def test_broken_promises_make_it_careful_and_kept_ones_bold():
     budget = AutoBudget(6)
-    seq = FakeSequence([0], curve=lambda rows: 1.0 + 0.3 * rows)
+    seq = Request([0], curve=lambda rows: 1.0 + 0.3 * rows)
     tree = TokenTree.chain(range(6), [0.9] * 6)
     start = len(budget.cut(seq, tree))
     for _ in range(60):
@@ -96,8 +95,8 @@ def test_the_budget_never_changes_the_output(dear):
     outputs = []
     for spec in ("prompt-lookup(budget=auto)", "prompt-lookup(budget=fixed)", "greedy"):
         curve = (lambda rows: float(rows)) if dear else (lambda rows: 1.0)
-        seq = FakeSequence([1, 2, 3], SamplingParams(max_tokens=120), curve=curve)
-        outputs.append(play(parse(spec)(), seq, certain(rule)))
+        seq = Request([1, 2, 3], 120, curve=curve)
+        outputs.append(play(parse(spec)(), seq, certain(rule)).output)
     assert outputs[0] == outputs[1] == outputs[2]
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fakes import FakeSequence, certain, hashed, play
+from drafting import Request, certain, hashed, play
 from hypothesis import given
 from hypothesis import strategies as st
 
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import ArrayLogits
 from paradecode.core.request import Reply
-from paradecode.core.sampling import SamplingParams
 from paradecode.core.sequence import Verdict
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.drafters.prompt_lookup import PromptLookup
@@ -22,7 +21,7 @@ from paradecode.methods.registry import parse
 texts = st.lists(st.integers(0, 3), min_size=1, max_size=40)
 
 
-def propose(drafter: PromptLookup, seq: FakeSequence, limit: int) -> TokenTree:
+def propose(drafter: PromptLookup, seq: Request, limit: int) -> TokenTree:
     steps = drafter.propose(seq, limit)
     with pytest.raises(StopIteration) as done:
         next(steps)  # It asks nothing of the engine.
@@ -54,7 +53,7 @@ def matching(text: list[int], end: int) -> int:
 @given(texts, st.integers(1, 10), st.integers(1, 5), st.integers(1, 5))
 def test_equals_a_brute_force_scan(text, limit, longest, shortest):
     shortest = min(shortest, longest)
-    tree = propose(PromptLookup(longest, shortest), FakeSequence(text), limit)
+    tree = propose(PromptLookup(longest, shortest), Request(text), limit)
     assert tree.is_chain
     assert tree.tokens.tolist() == scan(text, limit, longest, shortest)
 
@@ -62,7 +61,7 @@ def test_equals_a_brute_force_scan(text, limit, longest, shortest):
 @given(texts, st.lists(texts, max_size=5), st.integers(1, 4), st.integers(1, 4))
 def test_the_growing_index_equals_a_fresh_one(text, pieces, longest, shortest):
     drafter = PromptLookup(longest, min(shortest, longest))
-    seq = FakeSequence(text, SamplingParams(max_tokens=10_000))
+    seq = Request(text, 10_000)
     propose(drafter, seq, 4)
     logits = ArrayLogits(np.zeros((1, 4)))
     for piece in pieces:
@@ -75,17 +74,17 @@ def test_never_proposes_the_suffix_itself():
     """All tokens differ, so the suffix occurs only at the end: no draft."""
     for length in range(1, 12):
         for sizes in ((1, 1), (3, 1), (3, 3), (32, 1)):
-            assert len(propose(PromptLookup(*sizes), FakeSequence(range(length)), 5)) == 0
+            assert len(propose(PromptLookup(*sizes), Request(range(length)), 5)) == 0
 
 
 def test_the_place_before_which_more_text_matches():
     #     0  1  2  3  5  1  2  4  0  1  2   <- both "1 2", one of them behind a 0
-    seq = FakeSequence([0, 1, 2, 3, 5, 1, 2, 4, 0, 1, 2])
+    seq = Request([0, 1, 2, 3, 5, 1, 2, 4, 0, 1, 2])
     assert propose(PromptLookup(2, 1), seq, 2).tokens.tolist() == [3, 5]
 
 
 def test_a_copy_is_surer_the_longer_it_has_matched():
-    first = propose(PromptLookup(), FakeSequence([*range(40), 3]), 20).estimates
+    first = propose(PromptLookup(), Request([*range(40), 3]), 20).estimates
     assert (np.diff(first) >= 0).all()
     assert first[0] < 0.5
     assert first[-1] > 0.9
@@ -94,31 +93,31 @@ def test_a_copy_is_surer_the_longer_it_has_matched():
 def test_longest_then_latest():
     #     0  1  2  3  1  2  4  9  2  5  0  1  2   <- "0 1 2" was followed by 3
     text = [0, 1, 2, 3, 1, 2, 4, 9, 2, 5, 0, 1, 2]
-    assert propose(PromptLookup(3, 1), FakeSequence(text), 1).tokens.tolist() == [3]
+    assert propose(PromptLookup(3, 1), Request(text), 1).tokens.tolist() == [3]
     text = [7, 2, 3, 8, 2, 4, 9, 2]
-    assert propose(PromptLookup(3, 1), FakeSequence(text), 1).tokens.tolist() == [4]
+    assert propose(PromptLookup(3, 1), Request(text), 1).tokens.tolist() == [4]
 
 
 def test_the_copy_runs_into_itself():
-    assert propose(PromptLookup(), FakeSequence([7, 7]), 4).tokens.tolist() == [7, 7, 7, 7]
-    tree = propose(PromptLookup(), FakeSequence([1, 2, 3, 1]), 7)
+    assert propose(PromptLookup(), Request([7, 7]), 4).tokens.tolist() == [7, 7, 7, 7]
+    tree = propose(PromptLookup(), Request([1, 2, 3, 1]), 7)
     assert tree.tokens.tolist() == [2, 3, 1, 2, 3, 1, 2]
 
 
 @pytest.mark.parametrize("count", [1, 3, 8])
 def test_periodic_text_reaches_the_whole_draft_and_one_more(count):
     """After the prompt "abcabc", every forward yields num_speculative_tokens + 1 tokens."""
-    params = SamplingParams(max_tokens=10 * (count + 1))
-    seq = FakeSequence([0, 1, 2] * 2, params)
+    most = 10 * (count + 1)
+    seq = Request([0, 1, 2] * 2, most)
     decoder = parse({"method": "prompt-lookup", "num_speculative_tokens": count})()
-    output = play(decoder, seq, certain(lambda text: (text[-1] + 1) % 3))
-    assert output == [i % 3 for i in range(params.max_tokens)]
+    output = play(decoder, seq, certain(lambda text: (text[-1] + 1) % 3)).output
+    assert output == [i % 3 for i in range(most)]
     assert [len(step) for step in seq.commits] == [count + 1] * 10
 
 
 def test_random_text_gives_about_one_token_a_step():
     random = np.random.default_rng(0).integers(0, 1000, 401)
-    seq = FakeSequence(random[:1], SamplingParams(max_tokens=400))
+    seq = Request(random[:1], 400)
     play(parse("prompt-lookup")(), seq, certain(lambda text: random[len(text)], 1000))
     assert seq.output == random[1:].tolist()
     assert 1.0 <= 400 / len(seq.commits) < 1.05
@@ -126,29 +125,29 @@ def test_random_text_gives_about_one_token_a_step():
 
 @given(texts, st.integers(1, 20), st.integers(0, 9))
 def test_drafts_fit_into_what_is_left(text, max_tokens, count):
-    """FakeSequence refuses a commit past its room."""
-    seq = FakeSequence(text, SamplingParams(max_tokens=max_tokens))
+    """Request refuses a commit past its room."""
+    seq = Request(text, max_tokens)
     left = []
     target = certain(lambda text: text[-1])
     steps = parse(f"pld(num_speculative_tokens={count})")()
     verify = steps.verify
 
-    def spy(seq: FakeSequence, tree: TokenTree, reply: Reply) -> Verdict:
+    def spy(seq: Request, tree: TokenTree, reply: Reply) -> Verdict:
         left.append(seq.room - len(tree))
         return verify(seq, tree, reply)
 
     steps.verify = spy
-    assert len(play(steps, seq, target)) == max_tokens
-    assert max(seq.drafts) <= count
+    assert len(play(steps, seq, target).output) == max_tokens
+    assert max(map(len, seq.trees)) <= count
     assert min(left) >= 1
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @given(prompt=st.lists(st.integers(0, 7), min_size=1, max_size=30), seed=st.integers(0, 99))
 def test_output_is_that_of_plain_decoding(temperature, prompt, seed):
-    params = SamplingParams(max_tokens=40, temperature=temperature, seed=seed)
+    params = {"stop_ids": [7], "temperature": temperature, "seed": seed}
     outputs = [
-        play(decoder, FakeSequence(prompt, params, [7]), hashed(seed=seed))
+        play(decoder, Request(prompt, **params), hashed(8, seed=seed)).output
         for decoder in (Plain(), parse("prompt-lookup(min_ngram=1)")())
     ]
     assert outputs[0] == outputs[1]
@@ -156,7 +155,7 @@ def test_output_is_that_of_plain_decoding(temperature, prompt, seed):
 
 def test_estimates_learn_from_rejections():
     drafter = PromptLookup()
-    seq = FakeSequence([1, 2, 1, 2])
+    seq = Request([1, 2, 1, 2])
     first = propose(drafter, seq, 4)
     reply = Reply(ArrayLogits(np.zeros((5, 8))))
     drafter.observe(seq, first, reply, Verdict([5], [0], reply.logits))
@@ -171,10 +170,10 @@ def test_estimates_learn_from_rejections():
 def test_requests_do_not_share_an_index():
     spec = parse("prompt-lookup")
     target = certain(lambda text: 5)
-    play(spec(), FakeSequence([1, 2, 3, 1, 2, 3]), target)
-    fresh = FakeSequence([9, 1, 2], SamplingParams(max_tokens=1 + 1))
+    play(spec(), Request([1, 2, 3, 1, 2, 3]), target)
+    fresh = Request([9, 1, 2], 2)
     play(spec(), fresh, target)
-    assert fresh.drafts[0] == 0
+    assert len(fresh.trees[0]) == 0
 
 
 def test_sizes_must_be_in_order():

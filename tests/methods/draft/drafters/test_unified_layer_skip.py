@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from fakes import FakeSequence, answer, certain
+from drafting import Request, certain, reply_to
 
-from paradecode.core.sampling import SamplingParams
 from paradecode.core.sequence import ModelFacts
 from paradecode.methods.draft.drafters.layer_skip import spread
 from paradecode.methods.registry import parse
 
 
 def test_unified_layer_skipping_leaves_layers_out_behind_the_prompt():
-    class Twelve(FakeSequence):
+    class Twelve(Request):
         def about(self, model="target"):
             return ModelFacts(layers=12, hidden_size=1, vocab_size=32)
 
-    seq = Twelve([1, 2, 3], SamplingParams(max_tokens=4))
+    seq = Twelve([1, 2, 3], max_tokens=4)
     steps, layers = parse("unified-layer-skip(speedup=3)")().decode(seq), []
     forward = next(steps)
     while not seq.finished:
         layers.append(forward.layers)
         try:
-            forward = steps.send(answer(seq, forward, certain(lambda text: 5)))
+            forward = steps.send(reply_to(seq, forward.tree, certain(lambda text: 5)))
         except StopIteration:
             break
     assert layers == [None, *[spread(12, 4)] * 3]

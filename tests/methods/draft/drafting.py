@@ -1,4 +1,4 @@
-"""A request and a target without an engine, for drafters that share stores between requests."""
+"""A request and a target without an engine: what a decoder sees, and nothing else."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from paradecode.core.decoder import Decoder
 from paradecode.core.logits import ArrayLogits
-from paradecode.core.request import Forward, Reply
+from paradecode.core.request import TARGET, Forward, Reply
 from paradecode.core.sampling import Sampler, SamplingParams
 from paradecode.core.sequence import ModelFacts, Verdict
 from paradecode.core.tree import ROOT, TokenTree
@@ -20,25 +21,30 @@ Target = Callable[[list[int]], np.ndarray]
 
 
 class Request:
-    """Implements what drafters use of :class:`paradecode.core.sequence.Sequence`."""
+    """Implements what decoders use of :class:`paradecode.core.sequence.Sequence`.
+
+    The cache holds everything but the last committed token. ``curve`` says what a step of so many
+    rows costs; without it nothing was measured yet.
+    """
 
     neighbours = 0
 
     def __init__(
         self,
-        prompt: Sequence[int],
+        prompt: Sequence[int] = (0,),
         max_tokens: int = 40,
         stores: dict[str, Any] | None = None,
         vocabulary: int = 32,
         prediction: Sequence[int] | None = None,
         curve: Callable[[int], float] | None = None,
+        stop_ids: Sequence[int] = (),
         **params: Any,
     ) -> None:
         self.params = SamplingParams(**{"max_tokens": max_tokens, "seed": 0, **params})
-        self.text = list(prompt)
-        self.prompt_length, self.vocabulary, self.curve = len(prompt), vocabulary, curve
+        self.text, self.prompt_length, self.cached = list(prompt), len(prompt), 0
+        self.vocabulary, self.curve, self.stop_ids = vocabulary, curve, stop_ids
         self.prediction = None if prediction is None else np.array(prediction, np.int32)
-        self.sampler = Sampler(self.params, np.array(prompt, np.int32), ())
+        self.sampler = Sampler(self.params, np.array(prompt, np.int32), stop_ids)
         self.stores = {} if stores is None else stores
         self.commits: list[list[int]] = []
         self.trees: list[TokenTree] = []
@@ -55,7 +61,10 @@ class Request:
 
     @property
     def pending(self) -> np.ndarray:
-        return self.tokens[-1:]
+        return self.pending_for()
+
+    def pending_for(self, model: str = TARGET) -> np.ndarray:
+        return self.tokens[self.cached :]
 
     @property
     def room(self) -> int:
@@ -63,12 +72,12 @@ class Request:
 
     @property
     def finished(self) -> bool:
-        return self.room == 0
+        return self.room == 0 or (bool(self.output) and self.text[-1] in self.stop_ids)
 
-    def about(self, model: str = "target") -> ModelFacts:
+    def about(self, model: str = TARGET) -> ModelFacts:
         return ModelFacts(layers=2, hidden_size=8, vocab_size=self.vocabulary)
 
-    def step_seconds(self, rows: int, model: str = "target") -> float | None:
+    def step_seconds(self, rows: int, model: str = TARGET) -> float | None:
         return self.curve(rows) if self.curve else None
 
     def shared(self, name: str, make: Callable[[], Any]) -> Any:
@@ -77,10 +86,15 @@ class Request:
         return self.stores[name]
 
     def commit(self, verdict: Verdict) -> None:
-        assert 1 <= len(verdict.tokens) <= self.room
-        self.text += verdict.tokens
-        self.sampler.advance(verdict.tokens)
-        self.commits.append(verdict.tokens)
+        assert not self.finished
+        assert 1 <= len(verdict.tokens) == len(verdict.rows)
+        assert len(verdict.tokens) <= self.room
+        ends = [n for n, token in enumerate(verdict.tokens, 1) if token in self.stop_ids]
+        kept = verdict.tokens[: ends[0] if ends else None]
+        self.text += kept
+        self.cached = len(self.text) - 1
+        self.sampler.advance(kept)
+        self.commits.append(kept)
 
     @property
     def tokens_per_step(self) -> float:
@@ -97,16 +111,14 @@ def draft(drafter: Any, seq: Request, limit: int = 8) -> TokenTree:
 
 def reply_to(seq: Request, tree: TokenTree, target: Target) -> Reply:
     """The root's row, then one a node, each from its own path."""
-    rows, paths = [target(seq.text)], {ROOT: list(seq.text)}
-    for node in range(len(tree)):
-        paths[node] = [*paths[int(tree.parents[node])], int(tree.tokens[node])]
-        rows.append(target(paths[node]))
-    return Reply(ArrayLogits(np.stack(rows).astype(np.float32)))
+    texts = [seq.text + tree.tokens_to(node) for node in range(ROOT, len(tree))]
+    return Reply(ArrayLogits(np.stack([target(text) for text in texts]).astype(np.float32)))
 
 
-def play(spec: str, seq: Request, target: Target) -> Request:
+def play(method: str | Decoder, seq: Request, target: Target) -> Request:
     """Decode to the end with a method that asks for target forwards only."""
-    steps = parse(spec)().decode(seq)  # type: ignore[arg-type]
+    decoder = parse(method)() if isinstance(method, str) else method
+    steps = decoder.decode(seq)  # type: ignore[arg-type]
     reply = None
     while True:
         try:
@@ -114,6 +126,7 @@ def play(spec: str, seq: Request, target: Target) -> Request:
         except StopIteration:
             return seq
         assert isinstance(request, Forward)
+        assert request.tokens.tolist() == seq.pending.tolist()
         seq.trees.append(request.tree)
         reply = reply_to(seq, request.tree, target)
 
@@ -138,10 +151,6 @@ def hashed(vocabulary: int = 32, memory: int = 2, seed: int = 0) -> Target:
 
 def verdict_along(tree: TokenTree, tokens: Sequence[int], reply: Reply) -> Verdict:
     """The verdict of a target that says ``tokens``; they must leave the tree at the last one."""
-    rows, node = [0], ROOT
-    for token in tokens[:-1]:
-        child = tree.child(node, token)
-        assert child is not None
-        node = child
-        rows.append(node + 1)
-    return Verdict(list(tokens), rows, reply.logits)
+    nodes = tree.follow(tokens[:-1])
+    assert len(nodes) == len(tokens) - 1
+    return Verdict(list(tokens), [0, *(node + 1 for node in nodes)], reply.logits)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tiny_llm import write_model, write_prompts
 
 from paradecode.core.errors import InvalidInput
 from paradecode.core.request import Forward
@@ -31,6 +30,7 @@ from paradecode.measure.turns import Unit
 from paradecode.methods.draft.verifiers import coupled
 from paradecode.methods.parts import TABLE, Method, register
 from paradecode.methods.registry import parse
+from tiny_llm import write_model, write_prompts
 
 pytest.importorskip("torch")
 

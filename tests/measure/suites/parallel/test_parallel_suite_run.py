@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from tiny_llm import write_model
 
 from paradecode.core.errors import InvalidInput, InvalidModel
 from paradecode.core.sampling import SamplingParams
@@ -35,6 +34,7 @@ from paradecode.measure.tasks.tasks import BY_NAME
 from paradecode.measure.turns import Unit
 from paradecode.methods.parts import known
 from paradecode.methods.registry import methods, parse
+from tiny_llm import write_model
 
 pytest.importorskip("torch")
 SHORT = ["-d", "threshold(threshold=0.01)", "-d", "freedave", "--task", "copy", "--task", "shuffle"]

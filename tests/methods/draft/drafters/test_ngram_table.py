@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fakes import FakeSequence
+from drafting import Request
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -112,7 +112,7 @@ def test_what_cannot_be_counted_is_refused() -> None:
         count_ngrams([[1, 10]] * 20, 10)
 
 
-def proposal(drafter: PromptLookup, seq: FakeSequence) -> list[int]:
+def proposal(drafter: PromptLookup, seq: Request) -> list[int]:
     with pytest.raises(StopIteration) as done:
         next(drafter.propose(seq, 4))
     return done.value.value.tokens.tolist()
@@ -121,18 +121,18 @@ def proposal(drafter: PromptLookup, seq: FakeSequence) -> list[int]:
 def test_lookup_hears_the_table_where_it_knows_better(tmp_path: Path) -> None:
     count_ngrams(WORDS, 10).save(tmp_path / "a.ngrams")
     with_table = PromptLookup(table=str(tmp_path / "a.ngrams"))
-    assert proposal(PromptLookup(), FakeSequence([8, 1])) == []
-    assert proposal(with_table, FakeSequence([8, 1])) == [2, 3, 4, 5]
+    assert proposal(PromptLookup(), Request([8, 1])) == []
+    assert proposal(with_table, Request([8, 1])) == [2, 3, 4, 5]
     long = [1, 8, 0, 5, 2, 0, 3, 7, 0, 9] * 4 + [1]
-    assert proposal(with_table, FakeSequence(long)) == [8, 0, 5, 2]
+    assert proposal(with_table, Request(long)) == [8, 0, 5, 2]
 
 
 def test_a_copy_goes_on_behind_a_token_of_the_table(tmp_path: Path) -> None:
     count_ngrams(WORDS, 10).save(tmp_path / "a.ngrams")
     with_table = PromptLookup(min_ngram=2, table=str(tmp_path / "a.ngrams"))
     # The text has not said "4 5" before, but "5 6", which the table makes of it.
-    assert proposal(with_table, FakeSequence([5, 6, 0, 8, 9, 4, 5])) == [6, 0, 8, 9]
-    assert proposal(PromptLookup(min_ngram=2), FakeSequence([5, 6, 0, 8, 9, 4, 5])) == []
+    assert proposal(with_table, Request([5, 6, 0, 8, 9, 4, 5])) == [6, 0, 8, 9]
+    assert proposal(PromptLookup(min_ngram=2), Request([5, 6, 0, 8, 9, 4, 5])) == []
 
 
 def test_outputs_are_the_same_with_any_table(tmp_path: Path) -> None:
@@ -159,4 +159,4 @@ def test_a_table_of_a_larger_vocabulary_is_refused(tmp_path: Path) -> None:
     NgramTable({(1,): (2, 9)}, (0.9,) * (ORDER * SHARES), 1 << 20).save(tmp_path / "a.ngrams")
     drafter = PromptLookup(table=str(tmp_path / "a.ngrams"))
     with pytest.raises(InvalidInput, match="make it with this model"):
-        proposal(drafter, FakeSequence([1]))
+        proposal(drafter, Request([1]))
