@@ -11,7 +11,6 @@ import pytest
 pytest.importorskip("aiohttp")
 
 from fake_openai import DELAY, TOKENS, FakeServer
-
 from paradecode.core.errors import InvalidInput
 from paradecode.measure.suites.load.asks import Ask
 from paradecode.measure.suites.load.drive import drive
