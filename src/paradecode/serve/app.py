@@ -30,6 +30,7 @@ def create_app(settings: ServerSettings, pool: Workers, metrics: Metrics) -> Fas
         title="Paradecode", version=__version__, openapi_url=None, docs_url=None, redoc_url=None
     )
     app.state.settings, app.state.pool, app.state.metrics = settings, pool, metrics
+    app.state.bodies = 0  # Bytes that are being read.
     for routes in (status, chat, completions, responses, tokens):
         app.include_router(routes.router)
     app.include_router(page)

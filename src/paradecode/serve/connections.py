@@ -12,18 +12,40 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from paradecode.serve.errors import ApiError
 from paradecode.serve.settings import ServerSettings
 
+LINGER = 1.0
+"""Seconds that a client has to read an answer that came before the end of its request."""
+
+JUNK = ApiError(400, "this is not a valid HTTP request, or its header is large")
+
+
+class _Parser(h11.Connection):
+    """Refuses every ``Transfer-Encoding``: chunks of one byte cost more than any other request,
+    and what does not say its length once and for all is how requests are smuggled."""
+
+    refusal = JUNK
+
+    def next_event(self) -> Any:
+        event = super().next_event()
+        if isinstance(event, h11.Request) and b"transfer-encoding" in dict(event.headers):
+            self.refusal = ApiError(411, "send a Content-Length, and no Transfer-Encoding")
+            raise h11.RemoteProtocolError(self.refusal.message)
+        return event
+
 
 def limited(settings: ServerSettings) -> type[H11Protocol]:
     """The protocol class of a server, for uvicorn's ``http`` setting.
 
     The parser bounds headers and refuses what is not HTTP. Here a connection beyond the limit is
     told so and closed, one whose request does not arrive in time is dropped, and so is one that
-    takes nothing of its answer: what the application then sees is a client that has left.
+    takes nothing of its answer: what the application then sees is a client that has left. What
+    comes behind the answer of a request that has not arrived whole is thrown away unread.
     """
 
     class Connection(H11Protocol):
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
+            self.conn = self._parser = _Parser(h11.SERVER, settings.header_bytes)
+            self._deaf = False
             self._arriving: asyncio.TimerHandle | None = None
             self._writing: asyncio.TimerHandle | None = None
 
@@ -31,6 +53,7 @@ def limited(settings: ServerSettings) -> type[H11Protocol]:
             super().connection_made(transport)
             if len(self.connections) > settings.connections:
                 self._refuse(ApiError(503, "the server has all the connections it may have"))
+                self.transport.close()
             else:
                 self._expect()
 
@@ -40,7 +63,7 @@ def limited(settings: ServerSettings) -> type[H11Protocol]:
             super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:
-            if self.transport.is_closing():
+            if self.transport.is_closing() or self._deaf:
                 return
             super().data_received(data)
             if self._answering():
@@ -57,7 +80,12 @@ def limited(settings: ServerSettings) -> type[H11Protocol]:
             self._unwrite()
 
         def send_400_response(self, msg: str) -> None:
-            self._refuse(ApiError(400, "this is not a valid HTTP request, or its header is large"))
+            self._refuse(self._parser.refusal)
+
+        def on_response_complete(self) -> None:
+            if self.conn.their_state is h11.SEND_BODY:
+                self._hang_up()
+            super().on_response_complete()
 
         def _answering(self) -> bool:
             return self.cycle is not None and not self.cycle.response_complete
@@ -77,6 +105,13 @@ def limited(settings: ServerSettings) -> type[H11Protocol]:
                 self._writing.cancel()
                 self._writing = None
 
+        def _hang_up(self) -> None:
+            """Say no more, and hear no more. To close at once would lose what was just said."""
+            if not self._deaf and not self.transport.is_closing():
+                self._deaf = True
+                self.transport.write_eof()
+                self.loop.call_later(LINGER, self.transport.abort)
+
         def _refuse(self, error: ApiError) -> None:
             """Answer without the application, and close."""
             body = json.dumps(error.body).encode()
@@ -93,6 +128,6 @@ def limited(settings: ServerSettings) -> type[H11Protocol]:
                     h11.EndOfMessage(),
                 ):
                     self.transport.write(self.conn.send(event) or b"")
-            self.transport.close()
+            self._hang_up()
 
     return Connection

@@ -17,6 +17,7 @@ REFUSALS = {
     401: "The key is missing or wrong.",
     404: "There is no such model or route.",
     408: "The body took too long to arrive.",
+    411: "The body does not say its length.",
     413: "The body is too large.",
     415: "The body is not JSON.",
     422: "The constraint cannot be followed.",

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -11,10 +14,16 @@ from paradecode.core.errors import InvalidInput
 from paradecode.serve import strict_json
 from paradecode.serve.errors import ApiError
 from paradecode.serve.protocol.base import AnyBody, validated
-from paradecode.serve.settings import ServerSettings
+
+T = TypeVar("T")
 
 LARGE = 1 << 15
 """Bytes from which on a body is parsed in a thread, so that other requests need not wait."""
+
+BODIES = 1 << 26
+"""Bytes of all bodies that are being read; more are asked to come back."""
+
+_apart = ThreadPoolExecutor(1, "bodies")  # One: threads take the event loop's time.
 
 CLOSE = {"connection": "close"}
 """For answers to a body that is not read to its end."""
@@ -24,32 +33,45 @@ def reading(kind: type[AnyBody]) -> Callable[[Request], Awaitable[AnyBody]]:
     """A FastAPI dependency that gives the request's body as a ``kind``, or refuses it."""
 
     async def read(request: Request) -> AnyBody:
-        settings: ServerSettings = request.app.state.settings
-        _check_headers(request, settings.body_bytes)
+        state, settings = request.app.state, request.app.state.settings
+        size = _size(request, settings.body_bytes)
+        if state.bodies + size > BODIES:
+            raise ApiError(503, "too many bodies are on their way", headers=CLOSE)
+        state.bodies += size
         try:
-            body = await asyncio.wait_for(
-                _collect(request, settings.body_bytes), settings.body_seconds
-            )
+            body = await asyncio.wait_for(_collect(request, size), settings.body_seconds)
+            request.state.large = len(body) >= LARGE
+            return await apart(request, partial(_parsed, kind, body))
         except asyncio.TimeoutError:
             raise ApiError(408, "the body took too long to arrive", headers=CLOSE) from None
         except ClientDisconnect:
             raise ApiError(400, "the body ended early") from None
-        if len(body) < LARGE:
-            return _parsed(kind, body)
-        return await asyncio.to_thread(_parsed, kind, body)
+        finally:
+            state.bodies -= size
 
     return read
 
 
-def _check_headers(request: Request, limit: int) -> None:
+async def apart(request: Request, work: Callable[[], T]) -> T:
+    """The result of ``work``, done in a thread if the request's body was large."""
+    if not request.state.large:
+        return work()
+    return await asyncio.get_running_loop().run_in_executor(_apart, work)
+
+
+def _size(request: Request, limit: int) -> int:
+    """The body's length, or the limit where it is not said."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ApiError(415, "send JSON with 'Content-Type: application/json'")
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise ApiError(415, "send the body without Content-Encoding")
+    if "transfer-encoding" in request.headers:
+        return limit
     length = request.headers.get("content-length", "0")
-    if length.isdecimal() and int(length[:20]) > limit:
+    if not length.isdecimal() or int(length[:20]) > limit:
         raise _too_large(limit)
+    return int(length)
 
 
 async def _collect(request: Request, limit: int) -> bytes:

@@ -63,7 +63,6 @@ def configured(settings: ServerSettings, pool: Pool, metrics: Metrics) -> uvicor
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        h11_max_incomplete_event_size=settings.header_bytes,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=int(settings.drain_seconds),
     )

@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from typing import Any
 
 from paradecode.core.errors import InvalidInput
 
 MAX_DEPTH = 64
 MAX_VALUES = 1 << 20
+MAX_BRACKETS = 1 << 18
+"""Opening brackets, those in texts included: an empty list is twenty times as large when read."""
+MAX_KEYS = 1 << 13
+"""Of one object: whatever checks it may have something to say about each of them."""
 SURROGATE = re.compile("[\ud800-\udfff]")
 """Half of a pair: Python joins whole ones."""
 
@@ -22,11 +27,14 @@ def read(body: bytes) -> Any:
 
     Refused beside what is not JSON: other encodings than UTF-8, a key given twice in one object,
     numbers that are not finite or whole ones beyond 64 bits, half of a surrogate pair (no text can
-    hold it), and more than MAX_DEPTH levels or MAX_VALUES values.
+    hold it), more than MAX_DEPTH levels, MAX_VALUES values, MAX_BRACKETS lists and objects, or
+    MAX_KEYS in one object. The time is linear in the length.
 
     Raises:
         InvalidInput: with ``field`` ``body``.
     """
+    if body.count(b"[") + body.count(b"{") > MAX_BRACKETS:
+        raise _refusal(f"more than {MAX_BRACKETS} brackets", "send less at once")
     try:
         value = json.loads(
             body.decode("utf-8"),
@@ -74,9 +82,11 @@ def _check(value: Any) -> None:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in made if names.count(name) > 1)
+        counts = Counter(name for name, _ in pairs)
+        twice = next(name for name, count in counts.items() if count > 1)
         raise _refusal(f"the key {twice[:60]!r} is given twice in one object", "give it once")
+    if len(made) > MAX_KEYS:
+        raise _refusal(f"an object of {len(made)} keys", f"give at most {MAX_KEYS}")
     return made
 
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
+from pydantic_core import CoreSchema, ErrorDetails
 
 from paradecode.serve.errors import ApiError, wrong
-from paradecode.serve.validation import path_of, spelled
+from paradecode.serve.validation import MOST, path_of, spelled
 
 UNSUPPORTED = {
     "chat_template": "the template comes with the model",
@@ -31,12 +31,32 @@ UNSUPPORTED = {
 """Fields of other servers that are refused, and why or what to use instead."""
 
 
+def _end_early(part: Any) -> None:
+    if isinstance(part, dict):
+        if part.get("type") == "list":
+            part["fail_fast"] = True
+        for inner in part.values():
+            _end_early(inner)
+    elif isinstance(part, (list, tuple)):
+        for inner in part:
+            _end_early(inner)
+
+
 class Body(BaseModel):
     """A JSON object from a request. Numbers are numbers: no texts, no booleans, no NaN."""
 
     model_config = ConfigDict(
         strict=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True
     )
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, source: type[BaseModel], handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Every list of a body ends at its first bad entry: a million errors help nobody."""
+        schema = handler(source)
+        _end_early(schema)
+        return schema
 
 
 AnyBody = TypeVar("AnyBody", bound=Body)
@@ -53,6 +73,9 @@ def validated(kind: type[AnyBody], value: Any) -> AnyBody:
     try:
         return kind.model_validate(value)
     except ValidationError as error:
+        if error.error_count() > MOST:  # Pydantic would write them all down first.
+            message = f"the body has {error.error_count()} errors: more than are told one by one"
+            raise ApiError(400, message) from None
         found = [(path_of(value, detail), detail) for detail in error.errors(include_url=False)]
     # Of a choice of types each one complains; who got deepest was probably meant.
     path, detail = max(found, key=lambda entry: len(entry[0]))
@@ -73,7 +96,8 @@ def _refusal(
     if name in UNSUPPORTED:
         fix = f"it is not supported; {UNSUPPORTED[name]}"
     else:
-        near = difflib.get_close_matches(name[:100], _names(kind), 1)
+        names = [known for known in _names(kind) if known != name]  # It exists, elsewhere.
+        near = difflib.get_close_matches(name[:100], names, 1)
         fix = "there is no such field" + (f"; the nearest is {near[0]}" if near else "")
     return wrong(param, fix, "unknown_field")
 

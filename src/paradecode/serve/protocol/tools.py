@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, PrivateAttr, StringConstraints
 
 from paradecode.core.errors import InvalidInput
 from paradecode.serve import strict_json
@@ -49,6 +49,13 @@ class ToolChoice(Body):
 class CalledFunction(Body):
     name: FunctionName
     arguments: Arguments
+    _given: Any = PrivateAttr()
+
+    def model_post_init(self, context: Any) -> None:
+        """Read the arguments with the body, apart from other requests if they are long."""
+        self._given = self.arguments
+        with suppress(InvalidInput):  # A model may have written anything: then it stays a text.
+            self._given = strict_json.read(self.arguments.encode())
 
 
 class ToolCall(Body):
@@ -112,10 +119,7 @@ def _moved(schema: Any, place: str) -> Any:
 
 def for_template(call: ToolCall) -> dict[str, Any]:
     """An earlier call as templates take it: with the arguments as an object, if they are one."""
-    arguments: Any = call.function.arguments
-    with suppress(InvalidInput):  # A model may have written anything: then it stays a text.
-        arguments = strict_json.read(arguments.encode())
-    function = {"name": call.function.name, "arguments": arguments}
+    function = {"name": call.function.name, "arguments": call.function._given}
     return {"id": call.id, "type": "function", "function": function}
 
 

@@ -13,7 +13,7 @@ from paradecode.serve.generation import Generation, WholeOutput
 from paradecode.serve.outputs import chat_logprobs, progress, reason
 from paradecode.serve.protocol.answers import ChatCompletion
 from paradecode.serve.protocol.chat import ChatRequest
-from paradecode.serve.reading import reading
+from paradecode.serve.reading import apart, reading
 from paradecode.serve.routes.reply import ChoicesReply, Part
 from paradecode.serve.tool_calls import CallReader, Delta, message
 from paradecode.serve.wire import Done, OutputChunk
@@ -27,7 +27,11 @@ async def chat(
 ) -> Response:
     """Answer a conversation."""
     job = Generation(request, body, body.n or 1)
-    return await _ChatReply(job, body, [body.prompt(job.model.ready.tools)]).response(request)
+
+    def asked() -> _ChatReply:
+        return _ChatReply(job, body, [body.prompt(job.model.ready.tools)])
+
+    return await (await apart(request, asked)).response(request)
 
 
 class _ChatReply(ChoicesReply):

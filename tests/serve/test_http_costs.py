@@ -1,0 +1,148 @@
+"""What a request may cost the front: time and memory are bounded by its length, and small."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from http_server import JSON, USER, FakePool, Running, raw, running, settings
+
+from paradecode.core.errors import InvalidInput
+from paradecode.serve import strict_json
+from paradecode.serve.connections import LINGER
+from paradecode.serve.protocol.base import Body
+
+KEYS = ("first-key-of-two", "other-key-of-two")
+
+
+def twice(keys: int) -> str:
+    """An object whose last key comes twice."""
+    return "{" + ",".join(f'"{i}":0' for i in range(keys)) + f',"{keys - 1}":1}}'
+
+
+def test_a_key_given_twice_is_found_in_linear_time() -> None:
+    began = time.process_time()
+    with pytest.raises(InvalidInput, match="'39999' is given twice"):
+        strict_json.read(twice(40_000).encode())  # 30 s when each key was counted among all.
+    assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [(b"[" + b"[]," * strict_json.MAX_BRACKETS + b"0]", "brackets"),
+     (json.dumps(dict.fromkeys(map(str, range(strict_json.MAX_KEYS + 1)))).encode(), "keys")],
+    ids=["lists", "keys"],
+)  # fmt: skip
+def test_what_grows_when_it_is_read_is_bounded(body: bytes, problem: str) -> None:
+    with pytest.raises(InvalidInput, match=problem):
+        strict_json.read(body)
+
+
+def test_earlier_calls_are_read_with_the_body(server: Running) -> None:
+    """And not on the event loop: there a long one would stop every other request."""
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"x": [1]}'}}
+    said = {"role": "assistant", "tool_calls": [call]}
+    broken = {**call, "function": {"name": "f", "arguments": twice(3)}}
+    for given, wanted in ((call, {"x": [1]}), (broken, twice(3))):
+        messages = [*USER, {**said, "tool_calls": [given]}, *USER]
+        assert server.chat(model="caller", messages=messages).status_code == 200
+        (seen,) = server.pool.seen[-1].prompt.messages[1]["tool_calls"]
+        assert seen["function"]["arguments"] == wanted
+
+
+WIDE: dict[str, Any] = {
+    "lists of texts that must not be empty": {"prompt": [[""] * 240] * 1000},
+    "texts where tokens belong": {"prompt": ["a"] * 4000 + [1]},
+    "bias of no token": {"prompt": "a", "logit_bias": {f"x{i}": 1 for i in range(8000)}},
+    "unknown fields": {"prompt": "a", **{f"x{i}": 1 for i in range(8000)}},
+    "metadata": {"prompt": "a", "metadata": {str(i): 1 for i in range(8000)}},
+    "stops": {"prompt": "a", "stop": [1] * 200_000},
+    "settings": {"prompt": "a", "speculative": {str(i): [1] * 100 for i in range(2000)}},
+}
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_a_million_errors_cost_as_much_as_one(server: Running, name: str) -> None:
+    """Reading these bodies took 2 to 19 s, and up to 762 MB, when each error was written down."""
+    began = time.process_time()
+    response = server.complete(**WIDE[name])
+    assert response.status_code == 400
+    assert len(response.content) < 1500
+    assert time.process_time() - began < 1.0  # The client's own work is in it as well.
+
+
+def test_every_list_of_a_body_ends_at_its_first_bad_entry() -> None:
+    lists = 0
+
+    def check(part: Any, kind: type) -> None:
+        nonlocal lists
+        if isinstance(part, dict):
+            if part.get("type") == "list":
+                lists += 1
+                assert part["fail_fast"], kind
+            for inner in part.values():
+                check(inner, kind)
+        elif isinstance(part, (list, tuple)):
+            for inner in part:
+                check(inner, kind)
+
+    def every(kind: type[Body]) -> list[type[Body]]:
+        return [kind, *(one for inner in kind.__subclasses__() for one in every(inner))]
+
+    for kind in every(Body):
+        check(kind.__pydantic_core_schema__, kind)
+    assert lists > 10
+
+
+def test_bodies_on_their_way_are_bounded_together(server: Running, monkeypatch: Any) -> None:
+    monkeypatch.setattr("paradecode.serve.reading.BODIES", 100)
+    response = server.complete(prompt="x" * 200)
+    assert response.status_code == 503
+    assert int(response.headers["retry-after"]) >= 1
+    assert server.complete().status_code == 200
+
+
+HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+
+@pytest.mark.parametrize(
+    "framing",
+    [b"Transfer-Encoding: chunked\r\n", b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+     b"Transfer-Encoding: identity\r\nContent-Length: 5\r\n",
+     b"Transfer-Encoding: gzip, chunked\r\n"],
+)  # fmt: skip
+def test_bodies_say_their_length_once(server: Running, framing: bytes) -> None:
+    """Chunks of one byte took eight clients 10 s of everybody's time, before any key was asked."""
+    answer = raw(server, HEAD + framing + b"\r\n", b"1\r\n{\r\n" * 1000)
+    assert answer.startswith((b"HTTP/1.1 411", b"HTTP/1.1 400", b"HTTP/1.1 501")), answer[:80]
+    assert answer.count(b"HTTP/1.1") == 1
+    assert json.loads(answer.split(b"\r\n\r\n", 1)[1])["error"]["message"]
+
+
+def test_what_follows_a_refusal_is_not_read() -> None:
+    with running(settings(keys=KEYS), FakePool()) as server:
+        request = HEAD + b"Content-Length: 4000000\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+            connection.sendall(request)
+            answer = connection.recv(65536)
+            assert answer.startswith(b"HTTP/1.1 401")
+            began = time.monotonic()
+            with suppress(OSError):  # The server closes, and does not wait for the rest.
+                while time.monotonic() - began < 20 * LINGER:
+                    connection.sendall(b"x" * 1000)
+                    time.sleep(0.01)
+            assert time.monotonic() - began < 10 * LINGER
+        # What has arrived whole keeps its connection.
+        for _ in range(2):
+            wrong = {"authorization": "Bearer nobody"}
+            assert server.client.post("/tokenize", json={}, headers=wrong).status_code == 401
+        assert server.client.post("/tokenize", json={"prompt": "a"}, headers=JSON).is_success
+
+
+def test_the_nearest_field_is_another_one(server: Running) -> None:
+    error = server.complete(content="x").json()["error"]
+    assert "nearest is content" not in error["message"]
