@@ -358,7 +358,15 @@ NB_MODULE(_core, m) {
       .def("forward", forward, nb::arg("spans"), nb::arg("layers").none())
       .def("copy", copy_slots)
       .def_prop_ro("threads", &Model::threads)
-      .def_prop_ro("weight_bytes", &Model::weight_bytes)
+      .def("work_of", &Model::work_of)
+      .def("profile",
+           [](Model& model, bool on) {
+             nb::dict out;
+             const PartSeconds seconds = model.profile(on);
+             for (std::size_t i = 0; i < kParts; ++i) out[kPartNames[i]] = seconds[i];
+             return out;
+           })
+      .def_prop_ro("slot_bytes", &Model::slot_bytes)
       .def_prop_ro("cache_bytes", &Model::cache_bytes)
       .def_prop_ro("isa", [](const Model& model) {
         return std::make_pair(std::string(model.isa().kernels->name), model.isa().reason);

@@ -24,6 +24,8 @@ class Cache {
   bool half() const { return element_ == 2; }
   int padded_dim() const { return padded_dim_; }
   std::size_t bytes() const { return store_.bytes(); }
+  // Of one token, in all layers.
+  std::size_t slot_bytes() const { return stretch_bytes(false) / (kStretch * kPage); }
 
   const void* keys(bool scratch, int layer, int head) const;
   const void* values(bool scratch, int layer, int head) const;

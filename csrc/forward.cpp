@@ -114,6 +114,7 @@ template <class Fill, class Work>
 void Forward::with_input(Member& member, int rows, int width, Needs needs, Fill fill, int chunks,
                          Work work) {
   auto& own = space_.members[static_cast<std::size_t>(member.index())];
+  const Part part = member.enter(Part::Prepare);
   const auto prepare = [&](const Activations& input, int row) {
     const float* values = fill(row, own.row.data());
     if (needs.integers) kernels_.quantise(values, 0, width / kGroup, row, input);
@@ -126,6 +127,7 @@ void Forward::with_input(Member& member, int rows, int width, Needs needs, Fill 
         chunks,
         [&] {
           for (int row = 0; row < rows; ++row) prepare(input, row);
+          member.enter(part);
         },
         [&](int chunk) { work(chunk, input); });
     return;
@@ -137,6 +139,7 @@ void Forward::with_input(Member& member, int rows, int width, Needs needs, Fill 
     for (int row = chunk * step; row < std::min(rows, (chunk + 1) * step); ++row)
       prepare(input, row);
   });
+  member.enter(part);
   member.phase(chunks, [&](int chunk) { work(chunk, input); });
 }
 
@@ -171,6 +174,12 @@ void Forward::begin_row(int row) {
 }
 
 void Forward::work(Member& member) {
+  if (model_.profiling_) {
+    auto& watch = space_.members[static_cast<std::size_t>(member.index())].watch;
+    if (member.index() > 0) watch.restart(Part::Waiting);  // The caller's runs since the plan.
+    member.watch(watch);
+  }
+  member.enter(Part::Embed);
   member.phase(plan_.rows, [&](int row) { begin_row(row); });
   for (const LayerPart& part : layers_) {
     if (part.attention) mix(member, part.layer);
@@ -182,6 +191,7 @@ void Forward::work(Member& member) {
     if (wanted) member.phase(1, [&](int) { keep_hidden(part.layer); });
   }
   if (!plan_.logit_rows.empty()) head(member);
+  member.enter(Part::Waiting);
 }
 
 int Forward::block_rows(int block) const {
@@ -215,17 +225,20 @@ void Forward::mix(Member& member, int layer) {
   const int rows = plan_.rows;
   const int blocks = blocks_of(rows);
   const int units = shape_.heads + 2 * shape_.kv_heads;
+  member.enter(Part::Queries);
   with_input(member, rows, width_, needs({w.q.format, w.k.format, w.v.format}), normed(w.attn_norm),
              units * blocks, [&](int chunk, const Activations& input) {
                const int block = chunk / units;
-               project_head(chunk % units, block * kRowBlock, block_rows(block), input, layer,
-                            own.tile.data());
+               project_head(member, chunk % units, block * kRowBlock, block_rows(block), input,
+                            layer, own.tile.data());
              });
 
+  member.enter(Part::Attend);
   member.phase(static_cast<int>(tiles_.size()), [&](int chunk) {
     attend(tiles_[static_cast<std::size_t>(chunk)], layer, own.scores.data());
   });
 
+  member.enter(Part::Output);
   const int o_step = chunk_units(w.o.panels, model_.team_->size());
   with_input(
       member, rows, attended_width_, needs({w.o.format}),
@@ -243,14 +256,16 @@ void Forward::feed(Member& member, int layer) {
   const int pairs = inner_width_ / kGroup;
   const int pair_step = chunk_units(pairs, threads);
   const int pair_steps = (pairs + pair_step - 1) / pair_step;
+  member.enter(Part::Inner);
   with_input(member, rows, width_, needs({w.gate.format, w.up.format}), normed(w.mlp_norm),
              pair_steps * blocks, [&](int chunk, const Activations& input) {
                const int pair = chunk % pair_steps * pair_step;
                const int block = chunk / pair_steps;
-               inner_chunk(w, input, pair, std::min(pair_step, pairs - pair), block * kRowBlock,
-                           block_rows(block), own.tile.data());
+               inner_chunk(member, w, input, pair, std::min(pair_step, pairs - pair),
+                           block * kRowBlock, block_rows(block), own.tile.data());
              });
 
+  member.enter(Part::Down);
   const int down_step = chunk_units(w.down.panels, threads);
   const auto down = into_residual(w.down, w.down_bias, down_step);
   member.phase((w.down.panels + down_step - 1) / down_step * blocks,
@@ -258,8 +273,8 @@ void Forward::feed(Member& member, int layer) {
 }
 
 // Projects one head of queries, keys or values, and brings it where attention reads it.
-void Forward::project_head(int unit, int row, int rows, const Activations& input, int layer,
-                           float* scratch) {
+void Forward::project_head(Member& member, int unit, int row, int rows, const Activations& input,
+                           int layer, float* scratch) {
   const LayerWeights& w = model_.layers_[static_cast<std::size_t>(layer)];
   const int panels = dim_ / kLanes;
   const auto bias_of = [&](const float* bias, int head) {
@@ -270,12 +285,14 @@ void Forward::project_head(int unit, int row, int rows, const Activations& input
     float* out = queries_ + row * stride + unit * dim_;
     kernels_.matmul(w.q, unit * panels, panels, input, row, rows, out, stride,
                     bias_of(w.q_bias, unit), false);
+    member.enter(Part::Rotate);
     const float scale = 1.0F / std::sqrt(static_cast<float>(shape_.head_dim));
     for (int r = 0; r < rows; ++r) {
       float* query = out + r * stride;
       rotate(query, row + r, w.q_norm);
       for (int d = 0; d < dim_; ++d) query[d] *= scale;
     }
+    member.enter(Part::Queries);
     return;
   }
   const bool is_key = unit < shape_.heads + shape_.kv_heads;
@@ -283,6 +300,7 @@ void Forward::project_head(int unit, int row, int rows, const Activations& input
   const Matrix& weight = is_key ? w.k : w.v;
   kernels_.matmul(weight, head * panels, panels, input, row, rows, scratch, dim_,
                   bias_of(is_key ? w.k_bias : w.v_bias, head), false);
+  member.enter(Part::Rotate);
   for (int r = 0; r < rows; ++r) {
     float* values = scratch + std::int64_t{r} * dim_;
     const Slot& slot = plan_.slots[static_cast<std::size_t>(row + r)];
@@ -293,6 +311,7 @@ void Forward::project_head(int unit, int row, int rows, const Activations& input
       model_.cache_.put_value(slot, layer, head, values, kernels_);
     }
   }
+  member.enter(Part::Queries);
 }
 
 void Forward::rotate(float* head, int row, const float* norm) const {
@@ -337,8 +356,8 @@ void Forward::attend(const Tile& tile, int layer, float* scores) {
 }
 
 // Gate and up for groups of 32 outputs, and their product as the input of the down projection.
-void Forward::inner_chunk(const LayerWeights& w, const Activations& input, int pair, int pairs,
-                          int row, int rows, float* scratch) {
+void Forward::inner_chunk(Member& member, const LayerWeights& w, const Activations& input, int pair,
+                          int pairs, int row, int rows, float* scratch) {
   float* gate = scratch;
   float* up = scratch + std::int64_t{kRowBlock} * kGroup;
   const auto bias_of = [](const float* bias, int at) {
@@ -348,6 +367,7 @@ void Forward::inner_chunk(const LayerWeights& w, const Activations& input, int p
     kernels_.matmul(w.gate, 2 * at, 2, input, row, rows, gate, kGroup, bias_of(w.gate_bias, at),
                     false);
     kernels_.matmul(w.up, 2 * at, 2, input, row, rows, up, kGroup, bias_of(w.up_bias, at), false);
+    member.enter(Part::Activate);
     kernels_.swiglu(gate, up, rows * kGroup);
     for (int r = 0; r < rows; ++r) {
       const float* values = gate + r * kGroup;
@@ -357,6 +377,7 @@ void Forward::inner_chunk(const LayerWeights& w, const Activations& input, int p
         for (int k = 0; k < kGroup; ++k)
           inner_.values[inner_.value(row + r, at * kGroup + k)] = values[k];
     }
+    member.enter(Part::Inner);
   }
 }
 
@@ -380,6 +401,7 @@ void Forward::head(Member& member) {
   const int step = std::max(1, weight.panels / (model_.team_->size() * 4 * kShare));
   const int steps = (weight.panels + step - 1) / step;
   const std::int64_t stride = LogitRows::stride_for(shape_.vocab_size);
+  member.enter(Part::Head);
   with_input(
       member, rows, width_, needs({weight.format}),
       [&](int row, float* out) {

@@ -35,6 +35,7 @@ struct Model::Workspace {
     Buffer<float> row;
     Buffer<float> tile;
     Buffer<float> scores;
+    Stopwatch watch;
   };
   Buffer<float> states;     // the residual stream [rows, padded hidden]
   Buffer<float> queries;    // [rows, heads * padded head_dim]
@@ -67,12 +68,12 @@ class Forward {
   int block_rows(int block) const;
   auto normed(const float* weight);
   auto into_residual(const Matrix& weight, const float* bias, int step);
-  void project_head(int unit, int row, int rows, const Activations& input, int layer,
-                    float* scratch);
+  void project_head(Member& member, int unit, int row, int rows, const Activations& input,
+                    int layer, float* scratch);
   void rotate(float* head, int row, const float* norm) const;
   void attend(const Tile& tile, int layer, float* scores);
-  void inner_chunk(const LayerWeights& weights, const Activations& input, int pair, int pairs,
-                   int row, int rows, float* scratch);
+  void inner_chunk(Member& member, const LayerWeights& weights, const Activations& input, int pair,
+                   int pairs, int row, int rows, float* scratch);
   void keep_hidden(int layer);
   void head(Member& member);
 

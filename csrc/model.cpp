@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "errors.hpp"
 #include "forward.hpp"
@@ -168,16 +169,38 @@ void Model::finish_loading(bool tied_head) {
   loaded_ = true;
 }
 
-std::size_t Model::weight_bytes() const {
-  const auto size = [](const Matrix& m) {
-    return static_cast<std::size_t>(m.panels) * m.panel_bytes;
+std::pair<std::size_t, std::size_t> Model::work_of(const std::string& tensor) {
+  const Matrix* matrix = find_matrix(tensor);
+  if (matrix == nullptr) throw InvalidInput("weights", tensor, "no matrix has this name");
+  const auto panels = static_cast<std::size_t>(matrix->panels);
+  const auto products = panels * kLanes * static_cast<std::size_t>(matrix->groups) * kGroup;
+  return {panels * matrix->panel_bytes, is_integer(matrix->format) ? products : 0};
+}
+
+PartSeconds Model::profile(bool on) {
+  const std::lock_guard lock(busy_);
+  const PartSeconds out = profile_;
+  profile_.fill(0);
+  profiling_ = on;
+  return out;
+}
+
+void Model::add_profile() {
+  auto& members = workspace_->members;
+  members[0].watch.enter(Part::Waiting);
+  const PartSeconds& caller = members[0].watch.seconds();
+  const auto sum = [](const PartSeconds& parts) {
+    return std::accumulate(parts.begin(), parts.end(), 0.0);
   };
-  std::size_t total = size(head_);
-  for (const LayerWeights& layer : layers_)
-    for (const Matrix* m :
-         {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down})
-      total += size(*m);
-  return total;
+  const double plan = caller[static_cast<std::size_t>(Part::Plan)];
+  const double threads = static_cast<double>(members.size());
+  for (const auto& member : members) {
+    PartSeconds own = member.watch.seconds();
+    // The others have nothing to do while the caller plans, and may begin late.
+    own[static_cast<std::size_t>(Part::Plan)] = plan;
+    own[static_cast<std::size_t>(Part::Waiting)] += sum(caller) - sum(own);
+    for (std::size_t i = 0; i < kParts; ++i) profile_[i] += own[i] / threads;
+  }
 }
 
 void Model::reserve(std::int64_t pages) {
@@ -211,11 +234,15 @@ ForwardResult Model::forward(const std::vector<SpanInput>& spans,
     if (part.layer < 0 || part.layer >= shape_.layers)
       throw InvalidInput("layers", part.layer,
                          "name layers from 0 to " + std::to_string(shape_.layers - 1));
+  if (profiling_)
+    for (auto& member : workspace_->members) member.watch.restart(Part::Plan);
   const PlanLimits limits{shape_.vocab_size, shape_.context_length, shape_.layers,
                           shape_.sliding_window, cache_.pages()};
   const Plan plan(spans, layers, limits);
   Forward forward(*this, *workspace_, plan, spans, layers);
-  return forward.run();
+  ForwardResult out = forward.run();
+  if (profiling_) add_profile();
+  return out;
 }
 
 }  // namespace paradecode

@@ -13,6 +13,7 @@
 #include "memory.hpp"
 #include "pack.hpp"
 #include "plan.hpp"
+#include "profile.hpp"
 #include "team.hpp"
 #include "types.hpp"
 
@@ -76,12 +77,19 @@ class Model {
   const IsaChoice& isa() const { return isa_; }
   int threads() const { return team_->size(); }
   std::size_t cache_bytes() const { return cache_.bytes(); }
-  // Bytes of weights that one forward reads.
-  std::size_t weight_bytes() const;
+  // What one row costs at a matrix: bytes read (by all rows of a forward together), and products
+  // of bytes (0 where the matrix holds floats).
+  std::pair<std::size_t, std::size_t> work_of(const std::string& tensor);
+  std::size_t slot_bytes() const { return cache_.slot_bytes(); }
+
+  // Takes the time of forwards from now on, or stops; returns the seconds of each part so far,
+  // means of all threads, that add up to the duration of the forwards.
+  PartSeconds profile(bool on);
 
  private:
   friend class Forward;
   Matrix* find_matrix(const std::string& tensor);
+  void add_profile();
   bool padded_heads(const std::string& tensor) const;
 
   ModelShape shape_;
@@ -98,6 +106,8 @@ class Model {
   std::mutex busy_;  // one forward or copy at a time
   struct Workspace;
   std::shared_ptr<Workspace> workspace_;
+  bool profiling_ = false;
+  PartSeconds profile_{};
   std::shared_ptr<LogitStore> logit_store_;
 };
 

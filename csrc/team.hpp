@@ -17,6 +17,8 @@
 #include <thread>
 #include <vector>
 
+#include "profile.hpp"
+
 namespace paradecode {
 
 class Team;
@@ -27,9 +29,14 @@ class Member {
   Member(Team& team, int index) : team_(team), index_(index) {}
 
   int index() const { return index_; }
+  // From now on the member's time is taken.
+  void watch(Stopwatch& watch) { watch_ = &watch; }
+  // The part of the forward that follows; returns the one before. Nothing where no time is taken.
+  Part enter(Part part) { return watch_ == nullptr ? part : watch_->enter(part); }
 
   // Runs work(chunk) for chunks 0 .. chunks - 1, shared with the other members, and returns when
-  // all are done. `prepare` runs once in each member that gets a chunk, before its first.
+  // all are done. `prepare` runs once in each member that gets a chunk, before its first. The time
+  // at the end belongs to Part::Waiting.
   template <class Prepare, class Work>
   void phase(int chunks, Prepare prepare, Work work);
   template <class Work>
@@ -44,6 +51,7 @@ class Member {
   Team& team_;
   int index_;
   int next_phase_ = 0;
+  Stopwatch* watch_ = nullptr;
 };
 
 class Team {
@@ -113,6 +121,7 @@ void Member::phase(int chunks, Prepare prepare, Work work) {
     if (done == 0) prepare();
     work(chunk);
   }
+  enter(Part::Waiting);
   finish(phase, chunks, done);
 }
 

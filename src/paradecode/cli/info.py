@@ -3,38 +3,49 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 
 from rich.progress import Progress
 
 from paradecode.cli.console import err, out, print_json
 from paradecode.cli.options import Json, Loading, grouped, option
-from paradecode.cli.progress import measure_forwards
+from paradecode.cli.progress import measure_forwards, watched
 
 
 @grouped
 def info(
     loading: Loading,
     calibrate: bool = option(False, "Measure what a forward costs here, and remember it."),
+    profile: bool = option(False, "Measure where a forward's time goes, beside what it must take."),
+    context: int = option(300, "Cached tokens, for --profile; fewer where they do not fit."),
     as_json: Json = False,
 ) -> None:
     """This machine: versions, kernels, and the cost of a forward."""
     from paradecode.engine import cost
+    from paradecode.measure.phases import measure_phases, phase_table
     from paradecode.report.information import cost_table, machine_record, native_record
 
     record = {**machine_record(), "native": native_record()}
-    curve = saved = None
-    if calibrate:
+    curve = saved = phases = None
+    if calibrate or profile:
         with loading.open() as llm:
-            with Progress(console=err) as progress:
-                curve = measure_forwards(llm, progress)
-            saved = cost.save(llm.backend, curve)
-            record |= {"model": llm.model, "backend": llm.backend.name, "cost": asdict(curve)}
+            record |= {"model": llm.model, "backend": llm.backend.name}
+            if calibrate:
+                with Progress(console=err) as progress:
+                    curve = measure_forwards(llm, progress)
+                saved = cost.save(llm.backend, curve)
+                record["cost"] = asdict(curve)
+            if profile:
+                phases = watched("timing forwards", partial(measure_phases, llm, context))
+                record["profile"] = asdict(phases)
     if as_json:
         print_json(record)
         return
     for name, value in record.items():
-        if name != "cost":
+        if name not in ("cost", "profile"):
             out.print(f"{name}: {value}", highlight=False, markup=False, soft_wrap=True)
     if curve is not None:
         out.print(cost_table(curve))
         out.print(f"remembered in {saved}", highlight=False, soft_wrap=True)
+    if phases is not None:
+        out.print(phase_table(phases))

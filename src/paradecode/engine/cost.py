@@ -140,7 +140,7 @@ def measure(
     rows = [k for k in rows if k <= room // 2] or [1]
     contexts = [c for c in contexts if c + max(rows) <= room] or [max(0, room - max(rows))]
     times: dict[tuple[int, int], list[float]] = {(c, k): [] for c in contexts for k in rows}
-    backend.forward([_span(config.vocab_size, max(rows), 0)])
+    backend.forward([probe(config.vocab_size, max(rows), 0)])
     # Memory that was never written may hold NaN: put what that forward stored into every slot.
     every = np.arange(max(contexts), dtype=np.int64)
     backend.copy(every % max(rows), every)
@@ -152,7 +152,7 @@ def measure(
         for context, count in times:
             if count > MANY_ROWS and turn % 4:
                 continue
-            span = _span(config.vocab_size, count, context)
+            span = probe(config.vocab_size, count, context)
             started = time.perf_counter()
             backend.forward([span])[0].logits.argmax()
             times[context, count].append(time.perf_counter() - started)
@@ -210,7 +210,7 @@ def processor() -> str:
     return platform.processor()
 
 
-def _span(vocabulary: int, count: int, context: int) -> Span:
+def probe(vocabulary: int, count: int, context: int) -> Span:
     """``count`` rows behind ``context`` slots, all rows through the head, as a verification is."""
     slots = np.arange(context, context + count, dtype=np.int32)
     return Span(

@@ -128,7 +128,30 @@ class NativeBackend:
     @property
     def weight_bytes(self) -> int:
         """Bytes of weights that a forward of all layers reads."""
-        return self._model().weight_bytes
+        return sum(nbytes for nbytes, _ in self.work().values())
+
+    def work(self) -> dict[str, tuple[int, int]]:
+        """Of each matrix that a forward reads: bytes, and products of bytes that a row makes.
+
+        The products are 0 where the weights are floats.
+        """
+        core, shapes = self._model(), self.config.tensors()
+        layers = [name for name in shapes if name.startswith("layers.") and len(shapes[name]) == 2]
+        return {name: core.work_of(name) for name in [*layers, "head"]}
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes of a token's keys and values, all layers."""
+        return self._model().slot_bytes
+
+    def profile(self, on: bool) -> dict[str, float]:
+        """Take the time of forwards by part from now on, or stop.
+
+        Returns:
+            Seconds of each part since the last call, means of the threads; their sum is the
+            duration of the forwards.
+        """
+        return self._model().profile(on)
 
     def reserve(self, pages: int) -> None:
         self._model().reserve(pages)

@@ -1,0 +1,143 @@
+"""Where the time of a native forward goes, beside the least that this machine could take."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rich.box import SIMPLE
+from rich.table import Table
+
+from paradecode.backends.interface import PAGE
+from paradecode.core.errors import InvalidInput
+from paradecode.core.request import TARGET
+from paradecode.engine.cost import probe
+from paradecode.llm import LLM
+
+ROWS = (1, 2, 4, 8, 16)
+ROUNDS = 24
+"""Forwards of each size, taking turns; the faster half counts."""
+CHUNK = 64
+"""Tokens of a forward that fills the context."""
+LONG = 20.0
+"""Seconds after which no more rounds begin."""
+
+MATRICES = {
+    "qkv": ("q", "k", "v"), "output": ("o",), "gate+up": ("gate", "up"), "down": ("down",),
+    "head": ("head",),
+}  # fmt: skip
+"""The phases that read weights."""
+
+
+@dataclass(frozen=True)
+class Phases:
+    """Milliseconds of forwards of several sizes by phase.
+
+    Attributes:
+        rows: tokens of each forward.
+        context: cached tokens they see.
+        bandwidth: bytes a second that all threads read from a buffer as large as the weights.
+        peak: products of two bytes a second that all threads make.
+        milliseconds: by phase, for each of ``rows``; means of the threads, so that they add up.
+        floors: what the bytes and the products of a phase take at that bandwidth and that peak,
+            whichever is longer; 0 where a phase needs neither.
+    """
+
+    rows: tuple[int, ...]
+    context: int
+    bandwidth: float
+    peak: float
+    milliseconds: dict[str, tuple[float, ...]]
+    floors: dict[str, tuple[float, ...]]
+
+
+def measure_phases(
+    llm: LLM, context: int, progress: Callable[[int, int], None] = lambda done, total: None
+) -> Phases:
+    """Time forwards of one sequence; overwrites the model's K/V, so call it while idle.
+
+    Args:
+        context: cached tokens; fewer where the model has no room for them.
+
+    Raises:
+        InvalidInput: if the backend is not the native one, or there is no context.
+    """
+    from paradecode.backends.native import _core
+    from paradecode.backends.native.backend import NativeBackend
+
+    backend = llm.backend
+    if not isinstance(backend, NativeBackend):
+        raise InvalidInput("--profile", backend.name, "only the native backend times its phases")
+    config = backend.config
+    room = min(config.context_length, llm.engine.pools[TARGET].count * PAGE) - max(ROWS)
+    if context < 1:
+        raise InvalidInput("--context", context, "give at least 1")
+    context = min(context, room)
+    for first in range(0, context, CHUNK):
+        backend.forward([probe(config.vocab_size, min(CHUNK, context - first), first)])
+    taken: dict[int, list[dict[str, float]]] = {rows: [] for rows in ROWS}
+    begun = time.perf_counter()
+    for done in range(ROUNDS):
+        if time.perf_counter() - begun > LONG:
+            break
+        for rows in ROWS:
+            span = probe(config.vocab_size, rows, context)
+            backend.profile(True)
+            backend.forward([span])
+            taken[rows].append(backend.profile(False))
+        progress(done + 1, ROUNDS)
+    progress(ROUNDS, ROUNDS)
+    bandwidth = _core.read_bandwidth(backend.weight_bytes, backend.threads)
+    peak = _core.dot_peak(backend.threads)
+    columns = [_typical(taken[rows]) for rows in ROWS]
+    window = min(context, config.sliding_window or context)
+    least: dict[str, list[float]] = {phase: [0.0] * len(ROWS) for phase in columns[0]}
+    for index, rows in enumerate(ROWS):
+        least["attention"][index] = backend.slot_bytes * (window + rows) / bandwidth
+        for phase, kinds in MATRICES.items():
+            work = [each for name, each in backend.work().items() if name.split(".")[-1] in kinds]
+            read = sum(nbytes for nbytes, _ in work) / bandwidth
+            multiply = rows * sum(products for _, products in work) / peak
+            least[phase][index] = max(read, multiply)
+    return Phases(
+        ROWS, context, bandwidth, peak,
+        {phase: tuple(1e3 * column[phase] for column in columns) for phase in columns[0]},
+        {phase: tuple(1e3 * seconds for seconds in times) for phase, times in least.items()},
+    )  # fmt: skip
+
+
+def _typical(runs: list[dict[str, float]]) -> dict[str, float]:
+    """Means over the faster half: neighbours on the machine only ever add time."""
+    fast = sorted(runs, key=lambda run: sum(run.values()))[: (len(runs) + 1) // 2]
+    return {phase: sum(run[phase] for run in fast) / len(fast) for phase in runs[0]}
+
+
+def phase_table(phases: Phases) -> Table:
+    """Milliseconds of each phase, with the floor in brackets where it has one."""
+    table = Table(
+        "",
+        title=f"Milliseconds of a forward (at least) after {phases.context} tokens",
+        caption=f"at least: {phases.bandwidth / 1e9:.1f} GB/s read and {phases.peak / 1e9:.0f} G "
+        "byte products a second",
+        box=SIMPLE,
+        pad_edge=False,
+    )
+    for rows in phases.rows:
+        table.add_column(f"{rows} row{'s' * (rows > 1)}", justify="right", no_wrap=True)
+    total = [sum(times) for times in zip(*phases.milliseconds.values())]
+    floor = [sum(times) for times in zip(*phases.floors.values())]
+    for phase, times in phases.milliseconds.items():
+        table.add_row(phase, *map(_cell, times, phases.floors[phase]))
+    table.add_section()
+    table.add_row("all", *map(_cell, total, floor))
+    table.add_row("floor", *(f"{low / all:.0%}" for low, all in zip(floor, total)))
+    return table
+
+
+def _cell(milliseconds: float, floor: float) -> str:
+    """Both with three digits."""
+    texts = [
+        f"{value:.{max(0, 2 - (value >= 10) - (value >= 100))}f}" for value in (milliseconds, floor)
+    ]
+    return f"{texts[0]} ({texts[1]})" if floor else texts[0]

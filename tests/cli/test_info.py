@@ -1,0 +1,33 @@
+"""`paradecode info --profile`."""
+
+from __future__ import annotations
+
+import json
+
+from program import paradecode
+
+TINY = ("--model", "paradecode/tiny-autoregressive")
+
+
+def test_phases_stand_beside_their_floors() -> None:
+    profile = json.loads(paradecode("info", "--profile", "--json", *TINY).stdout)["profile"]
+    assert profile["context"] == 240  # What fits before 16 more.
+    assert profile["rows"] == [1, 2, 4, 8, 16]
+    assert profile["milliseconds"].keys() == profile["floors"].keys()
+    for phase in ("qkv", "attention", "output", "gate+up", "down", "head"):
+        for least, taken in zip(profile["floors"][phase], profile["milliseconds"][phase]):
+            assert 0 < least < 10
+            assert 0 < taken < 1e4
+    # Sixteen rows make as many products as one, sixteen times; the weights are read once.
+    for one, sixteen in ((column[0], column[-1]) for column in profile["floors"].values()):
+        assert one <= sixteen <= 16.1 * one
+    assert profile["floors"]["swiglu"] == [0.0] * 5
+    table = paradecode("info", "--profile", *TINY).stdout
+    assert "at least" in table
+    assert max(map(len, table.split("Milliseconds")[1].splitlines())) <= 80
+
+
+def test_without_a_context_it_is_refused() -> None:
+    refused = paradecode("info", "--profile", "--context", "0", *TINY)
+    assert refused.returncode != 0
+    assert "--context: 0 is not usable; give at least 1" in refused.stderr
