@@ -20,6 +20,9 @@ class Fused(Drafter):
     """A drafter made of drafters.
 
     Each part is asked for a draft of the whole size, and the most promising nodes of all are kept.
+    Parts that run a model come last, and only if the budget finds that their forward still pays
+    beside what was drafted for nothing: they are for the places where there is nothing to copy
+    (CopySpec's precedence, arXiv 2502.08923; the hybrid of SuffixDecoding, arXiv 2411.04975).
     Afterwards each part sees how *its* nodes fared, as if the others had not been there, unless it
     needs all rows.
     """
@@ -42,17 +45,23 @@ class Fused(Drafter):
         )
 
     def begin(self, offer: Offer) -> None:
+        super().begin(offer)
         for part in self.parts:
             part.begin(Offer(offer.budget, noise=offer.noise and part.needs.noise))
 
     def propose(self, seq: LiveSequence, limit: int) -> Proposal:
-        self._drafts = []
-        for part in self.parts:
-            tree = yield from part.propose(seq, limit)
-            self._drafts.append(tree)
+        self._drafts = [EMPTY] * len(self.parts)
+        self.whole = False
+        cascade = not all(part.needs.levels for part in self.parts)
+        # A stable order: those that run no model first.
+        for place, part in sorted(enumerate(self.parts), key=lambda each: each[1].needs.levels):
+            if cascade and part.needs.levels:
+                if not self.offer.budget.asks(seq, TokenTree.merge(self._drafts)):
+                    continue
+            self._drafts[place] = yield from part.propose(seq, limit)
+            self.whole = self.whole or part.whole
         layers = [layer for part in self.parts for layer in part.hidden]
         self.hidden = tuple(dict.fromkeys(layers))
-        self.whole = any(part.whole for part in self.parts)
         return self.join(self._drafts, limit)
 
     def join(self, drafts: Sequence[TokenTree], limit: int) -> TokenTree:

@@ -73,7 +73,7 @@ class ModelDrafter(Drafter):
                 budget.see_draft(seq, self._tree, leaves, rows)
                 yield from budget.prepare(seq, self._tree)
             if draws:
-                fresh = self._draw(seq, source, drawn, leaves, logits, width, limit)
+                fresh = self._draw(seq, source, budget, drawn, leaves, logits, width, limit)
             else:
                 fresh = self._choose(seq, source, budget, leaves, logits, width)
             if level == depth or len(fresh) == 0:
@@ -150,12 +150,17 @@ class ModelDrafter(Drafter):
         return self._since(len(tree))
 
     def _draw(
-        self, seq: Sequence, source: Source, drawn: TreeBuilder,
+        self, seq: Sequence, source: Source, budget: Budget, drawn: TreeBuilder,
         leaves: NDArray[np.int32], logits: Logits, width: int, limit: int,
     ) -> NDArray[np.int32]:  # fmt: skip
-        """Draw ``width`` children of each leaf while there is room; returns the new nodes."""
+        """Draw as many children of each leaf as the budget wants; returns the new nodes.
+
+        The budget sees q, and what was drawn before: never what these draws will be.
+        """
         sampler, vocabulary = seq.sampler, seq.about(source.model).vocabulary
         start = len(drawn)
+        laws: list[tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64]]] = []
+        promised = np.zeros((len(leaves), width))
         for row, leaf in enumerate(leaves.tolist()):
             one = logits.select([row])
             if vocabulary is None:
@@ -166,7 +171,14 @@ class ModelDrafter(Drafter):
                 both = np.flatnonzero(vocabulary.to_target[ids] >= 0)
                 both = both[np.argsort(vocabulary.to_target[ids[both]], kind="stable")]
                 own, ids, q = ids[both], vocabulary.to_target[ids[both]], q[both]
-            count = min(width, limit - len(drawn), len(ids))
+            best = -np.sort(-q)[:width]
+            promised[row, : len(best)] = best
+            laws.append((own, ids, q))
+        later = np.broadcast_to(np.arange(width) > 0, promised.shape)
+        offered = self._calibration.of(promised, later).astype(np.float32)
+        wanted = budget.grow(seq, self._tree, leaves, offered).sum(axis=1).tolist()
+        for leaf, most, (own, ids, q) in zip(leaves.tolist(), wanted, laws):
+            count = min(most, limit - len(drawn), len(ids))
             nodes = draw(drawn, sampler, leaf, Mode.SWOR, ids, q, count) if count > 0 else ()
             for node in nodes:
                 self._own.append(int(own[np.searchsorted(ids, drawn.tokens[node])]))

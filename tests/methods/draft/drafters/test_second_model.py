@@ -11,10 +11,12 @@ from small_models import PROMPT, deep, engine, permuted, serve
 from paradecode.core.errors import DecoderError, InvalidInput
 from paradecode.core.vocabulary import Vocabulary
 from paradecode.engine.cost import CostCurve
+from paradecode.engine.engine import Engine, Limits
 from paradecode.llm import LLM
 from paradecode.methods.parts import known
 from paradecode.methods.registry import parse
 from paradecode.models.tiny import tiny_checkpoint
+from paradecode.testing.toy import ToyBackend
 
 TARGET = tiny_checkpoint("llama")
 METHODS = (
@@ -199,6 +201,69 @@ def test_fusions_hand_the_budget_on():
     plain, fused = serve(eng, ["greedy", "draft-model+prompt-lookup"], ignore_eos=True)
     assert fused.output == plain.output
     assert fused.stats.forwards < plain.stats.forwards
+
+
+@pytest.mark.parametrize("curves", [False, True])
+@pytest.mark.parametrize("fused", ["suffix+draft-model", "draft-model+prompt-lookup"])
+def test_a_fusion_runs_no_model_on_a_text_that_repeats(fused, curves):
+    ran = {}
+    for surprise in (0, 1024):  # A text of one cycle, and one without any.
+        for spec in ("greedy", "draft-model", fused):
+            models = {name: ToyBackend(surprise=surprise) for name in ("target", "draft")}
+            eng = Engine(models, Limits(kv_tokens=2048))
+            if curves:
+                eng.load.curve = CostCurve((1, 32), (64,), ((1.0, 1.5),))
+                eng.load.others["draft"] = CostCurve((1, 32), (64,), ((0.3, 0.4),))
+            rows: list[int] = []
+            run = models["draft"].forward
+            models["draft"].forward = lambda spans, run=run, rows=rows: (
+                rows.append(len(spans)) or run(spans)
+            )
+            (sequence,) = serve(eng, [spec], (5, 6, 7, 8, 9) * 4, max_tokens=80, ignore_eos=True)
+            ran[surprise, spec] = len(rows), sequence.stats.forwards
+            assert surprise or spec != fused or not rows
+    assert ran[0, fused][1] < ran[0, "greedy"][1] / 4
+    # Where nothing repeats the model drafts nearly as much as it does alone.
+    assert ran[1024, fused][0] > 0.5 * ran[1024, "draft-model"][0]
+    assert ran[1024, fused][1] < 1.2 * ran[1024, "draft-model"][1], ran
+
+
+@pytest.mark.parametrize("budget", ["delayed", "sequoia", "dyspec", "fixed"])
+@pytest.mark.parametrize("verifier", ["rsd", "traversal"])
+def test_budgets_shape_drawn_trees(budget, verifier):
+    """No drawn node has more children than its budget wanted, and most have as many."""
+    spec = {
+        "method": "draft-model", "budget": budget, "verifier": verifier,
+        "num_speculative_tokens": 12,
+    }  # fmt: skip
+    eng, wanted = engine(TARGET, tiny_checkpoint("llama", seed=0)), []
+
+    def build():
+        decoder = parse(spec)()
+        grow = decoder.budget.grow
+
+        def told(seq, tree, parents, estimates):
+            marks = grow(seq, tree, parents, estimates)
+            wanted.append((len(tree), parents.tolist(), marks.sum(axis=1).tolist()))
+            return marks
+
+        decoder.budget.grow = told
+        return decoder
+
+    (sequence,) = serve(eng, [build], temperature=0.8, max_tokens=64, ignore_eos=True)
+    trees = [step.tree for step in sequence.trace if step.tree is not None and len(step.tree)]
+    asked, full, made = [], 0, 0
+    for size, parents, counts in wanted:
+        if size == 0:
+            asked.append({})
+        asked[-1].update(zip(parents, counts))
+    for tree, counts in zip(trees, [counts for counts in asked if any(counts.values())]):
+        for node in (-1, *range(len(tree))):
+            children = len(tree.children(node))
+            assert children <= counts.get(node, 0)
+            made += children > 0
+            full += children > 0 and children == counts[node]
+    assert made > 10 and full > 0.7 * made
 
 
 def test_a_deep_model_is_what_it_is_meant_to_be():

@@ -13,6 +13,7 @@ from paradecode.methods.draft.budgets.base import (
     Marks,
     Nodes,
     Seconds,
+    first_reach,
     reach_of,
 )
 from paradecode.methods.draft.needs import Needs
@@ -52,6 +53,8 @@ class AutoBudget(Budget):
     A drafter that runs a model has spent time before its tree can be judged. So each of its
     forwards must promise to raise the rate, and when its recent drafts gained less than they cost,
     it rests: for ``patience`` steps, and twice as long after every failed trial, up to 16 times.
+    In a fusion only the model rests. There it is asked where the copies are so likely wrong that
+    what it has gained a second of late is more than what verifying them gives.
     A cheap drafter whose drafts were refused several times in a row is asked less often; the more
     sequences share the step, the less often, because its own time delays them all. A request begins
     where the requests before it, of the same tenant and method, have left off.
@@ -66,6 +69,9 @@ class AutoBudget(Budget):
     _refused: int = 0
     _rest: int = 0
     _pause: int = 0
+    _asleep: int = 0
+    _unasked: int = 0
+    _fused: bool = False
     _spent: float = 0.0
     _follow: float = 0.7
     _gained: float = 2.0
@@ -88,6 +94,19 @@ class AutoBudget(Budget):
             return 0
         return self.count
 
+    def asks(self, seq: Sequence, drafted: TokenTree) -> bool:
+        self._fused = True
+        if self._asleep > 0:
+            self._asleep -= 1
+            return False
+        base, doubted = seq.step_seconds(1), super().asks(seq, drafted)
+        if base is None or len(drafted) == 0 or self._paid == 0.0:
+            return doubted
+        missed = 1.0 - self._learned.calibration.one(first_reach(drafted))
+        pays = missed * self._gained > self._paid * self._best(seq, drafted, base)[2]
+        self._unasked = 0 if pays else self._unasked + doubted
+        return pays or (doubted and self._unasked % self.patience == 0)
+
     def expand(self, seq: Sequence, tree: TokenTree, leaves: Nodes, seconds: Seconds) -> Nodes:
         leaves = super().expand(seq, tree, leaves, seconds)
         if len(tree) and len(leaves):
@@ -108,13 +127,7 @@ class AutoBudget(Budget):
         self._plain, self._price = base / (1 + seq.neighbours), self._spent
         if len(tree) == 0 or tree.sampled:  # What was drawn decides nothing about its own length.
             return tree
-        corrected, expected = self._learned.calibration.one, 1.0 + seq.neighbours
-        best, price, rate = 0, 0.0, expected / base
-        for nodes, reach in enumerate(sorted(tree.reach.tolist(), reverse=True), 1):
-            expected += corrected(reach)
-            seconds = seq.step_seconds(1 + nodes) or base
-            if expected > rate * seconds:
-                best, price, rate = nodes, seconds - base, expected / seconds
+        best, price, _ = self._best(seq, tree, base)
         self._refused = 0 if best else self._refused + 1
         self._learned.refused = 0 if best else self._learned.refused + 1
         if best == 0 and self._refused % self.patience == 0:
@@ -131,6 +144,17 @@ class AutoBudget(Budget):
         if self._spent > 0:
             self._judge(len(path))
 
+    def _best(self, seq: Sequence, tree: TokenTree, base: float) -> tuple[int, float, float]:
+        """How many nodes to verify, their price in seconds, and the tokens a second that gives."""
+        corrected, expected = self._learned.calibration.one, 1.0 + seq.neighbours
+        best, price, rate = 0, 0.0, expected / base
+        for nodes, reach in enumerate(sorted(tree.reach.tolist(), reverse=True), 1):
+            expected += corrected(reach)
+            seconds = seq.step_seconds(1 + nodes) or base
+            if expected > rate * seconds:
+                best, price, rate = nodes, seconds - base, expected / seconds
+        return best, price, rate
+
     def _rest_if_refused(self, seq: Sequence) -> None:
         if self._refused >= HABIT:
             self._rest = min(self._refused // HABIT + seq.neighbours, self.patience)
@@ -143,7 +167,10 @@ class AutoBudget(Budget):
             self._pause = 0
         else:
             self._pause = min(max(2 * self._pause, self.patience), 16 * self.patience)
-            self._rest = self._pause
+            if self._fused:
+                self._asleep = self._pause
+            else:
+                self._rest = self._pause
             # The next trial is judged by what it brings itself, not by the past.
             self._gained = self._paid = 0.0
 

@@ -77,6 +77,13 @@ class Budget:
         """The most nodes a draft may have at this step; 0 asks for no draft."""
         return self.count
 
+    def asks(self, seq: Sequence, drafted: TokenTree) -> bool:
+        """Whether a model is worth a forward beside what was drafted without it, in a fusion.
+
+        As it stands: where no first token is likelier right than wrong.
+        """
+        return first_reach(drafted) < 0.5
+
     def expand(self, seq: Sequence, tree: TokenTree, leaves: Nodes, seconds: Seconds) -> Nodes:
         """Which of the newest nodes deserve a row in one more draft forward; empty to stop.
 
@@ -128,6 +135,11 @@ class Budget:
 def reach_of(tree: TokenTree, nodes: Nodes) -> NDArray[np.float64]:
     """float64 [F]: probability that each node is accepted; the root is."""
     return np.array([1.0 if node == ROOT else float(tree.reach[node]) for node in nodes])
+
+
+def first_reach(tree: TokenTree) -> float:
+    """Probability that one of the tree's first tokens is accepted."""
+    return min(float(tree.reach[tree.parents == ROOT].sum()), 1.0)
 
 
 def needs_levels(field: str, path: str, needs: Needs) -> None:
