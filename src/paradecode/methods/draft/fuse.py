@@ -55,9 +55,9 @@ class Fused(Drafter):
         cascade = not all(part.needs.levels for part in self.parts)
         # A stable order: those that run no model first.
         for place, part in sorted(enumerate(self.parts), key=lambda each: each[1].needs.levels):
-            if cascade and part.needs.levels:
-                if not self.offer.budget.asks(seq, TokenTree.merge(self._drafts)):
-                    continue
+            last = cascade and part.needs.levels
+            if last and not self.offer.budget.asks(seq, TokenTree.merge(self._drafts)):
+                continue
             self._drafts[place] = yield from part.propose(seq, limit)
             self.whole = self.whole or part.whole
         layers = [layer for part in self.parts for layer in part.hidden]
