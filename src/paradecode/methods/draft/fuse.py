@@ -56,7 +56,7 @@ class Fused(Drafter):
         # A stable order: those that run no model first.
         for place, part in sorted(enumerate(self.parts), key=lambda each: each[1].needs.levels):
             last = cascade and part.needs.levels
-            if last and not self.offer.budget.asks(seq, TokenTree.merge(self._drafts)):
+            if last and not self.offer.budget.asks(seq, merge(self._drafts)):
                 continue
             self._drafts[place] = yield from part.propose(seq, limit)
             self.whole = self.whole or part.whole
