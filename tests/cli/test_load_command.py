@@ -46,12 +46,12 @@ def test_json_and_files(server: FakeServer, tmp_path: Path) -> None:
     assert code == 0
     found = json.loads(printed)
     assert found == json.loads(file.read_text("utf-8"))
-    assert found["schema"] == "paradecode-load/1"
+    assert found["schema"] == "paradecode-bench/4"
     assert found["machine"]["cores"] >= 1
-    assert [e["model"] for e in found["endpoints"]] == ["model-of-quick", "model-of-brisk"]
+    assert [e["weights"] for e in found["engines"]] == ["model-of-quick", "model-of-brisk"]
     assert found["settings"]["loads"] == ["c=1", "c=2", "50/s"]
-    assert len(found["figures"]) == 6
-    for figures in found["figures"]:
+    assert len(found["aggregates"]["figures"]) == 6
+    for figures in found["aggregates"]["figures"]:
         assert (figures["requests"], figures["errors"]) == (4, {})
         assert figures["tokens"] == 4 * TOKENS
         assert figures["good"]["value"] == 1.0
@@ -69,8 +69,8 @@ def test_one_tokenizer_counts_for_all(server: FakeServer) -> None:
     """A server that does not count can be measured all the same."""
     code, printed = run(server, "--count", "tokenizer", "--json", behaviours=("uncounted",))
     assert code == 0
-    answers = [a for phase in json.loads(printed)["phases"] for a in phase["answers"]]
-    assert {answer["tokens"] for answer in answers} == {TOKENS}  # " word" is one token.
+    records = json.loads(printed)["records"]
+    assert {record["streamed"]["tokens"] for record in records} == {TOKENS}  # " word" is one token.
 
 
 @pytest.mark.parametrize(

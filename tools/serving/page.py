@@ -5,12 +5,13 @@ python -m tools.serving.page bench/results/serve.json docs/benchmarks.md
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
+from paradecode.measure.result_files import read_results
+from paradecode.measure.results import Results
+from paradecode.measure.suites.load.summary import LoadSummary, summarise
+from paradecode.measure.tables import Column, ends, markdown, value
 from tools.pages.marked import put
 
 NAMES = {
@@ -19,36 +20,31 @@ NAMES = {
     "paradecode-plain": "ours, `none`",
     "paradecode": "ours, default",
 }
+COLUMNS: tuple[Column[LoadSummary], ...] = (
+    Column("clients", lambda s: s.load.removeprefix("c=")),
+    Column("server", lambda s: NAMES[s.endpoint]),
+    Column("tokens/s", lambda s: value(s.throughput)),
+    Column("x (95 %)", lambda s: ends(s.speedup) or "1"),
+    Column("first token, ms", lambda s: value(s.first["p50"], 1e3)),
+    Column("a token, ms", lambda s: value(s.per_token["p50"], 1e3)),
+    Column("failed", lambda s: f"{sum(s.errors.values())} of {s.requests}"),
+)
 
 
-def table(document: Mapping[str, Any]) -> str:
+def table(results: Results) -> str:
     """Markdown: throughput, its ratio to the first endpoint, latencies, for each load."""
-    settings, machine = document["settings"], document["machine"]
-    lines = [
-        f"{document['created'][:10]}, {machine['cpu']}, {settings['threads']} threads; "
+    settings = results.settings
+    said = (
+        f"{results.created[:10]}, {results.machine.cpu}, {settings['threads']} threads; "
         f"{settings['requests']} requests of at most {settings['max_tokens']} tokens, "
-        f"{settings['rounds']} rounds:",
-        "",
-        "| clients | server | tokens/s | x (95 %) | first token, ms | a token, ms | failed |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for found in document["figures"]:
-        speedup = found["speedup"]
-        x = "1" if speedup is None else "{value:.2f} ({low:.2f} to {high:.2f})".format(**speedup)
-        lines.append(
-            f"| {found['load'].removeprefix('c=')} | {NAMES[found['endpoint']]} "
-            f"| {found['throughput']['value']:.0f} | {x} "
-            f"| {1e3 * found['first']['p50']['value']:.0f} "
-            f"| {1e3 * found['per_token']['p50']['value']:.1f} "
-            f"| {sum(found['errors'].values())} of {found['requests']} |"
-        )
+        f"{settings['rounds']} rounds:"
+    )
     left_out = [f"{name} was left out: {why}." for name, why in settings["left_out"].items()]
-    return "\n".join([*lines, *(["", *left_out] if left_out else [])])
+    return "\n\n".join([said, markdown(COLUMNS, summarise(results)), *left_out])
 
 
 def main(result: str, page: str) -> None:
-    document = json.loads(Path(result).read_text("utf-8"))
-    put(Path(page), "servers", table(document))
+    put(Path(page), "servers", table(read_results(Path(result))))
 
 
 if __name__ == "__main__":

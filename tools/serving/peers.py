@@ -25,14 +25,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from rich.progress import Progress
+import typer
 
-from paradecode.cli.load import print_columns
+from paradecode.cli.load import drive
+from paradecode.cli.progress import STOPPED
 from paradecode.core.errors import InvalidInput
 from paradecode.measure.machine import usable_cores
-from paradecode.measure.suites.load import report
 from paradecode.measure.suites.load.asks import read_asks
-from paradecode.measure.suites.load.drive import measure
 from paradecode.measure.suites.load.plan import Endpoint, LoadPlan, OfferedLoad
 from paradecode.models.catalogue import open_model
 from tools.peers.environments import TRANSFORMERS_SERVE, XLLAMACPP, InstallError, install
@@ -195,9 +194,8 @@ def main() -> None:
                 left_out[name] = str(error)
                 err.print(f"[yellow]{name} left out:[/] {error}", highlight=False)
         _measure(running, left_out, given)
-    except KeyboardInterrupt:
-        err.print("stopped; nothing was written")
-        sys.exit(130)
+    except (KeyboardInterrupt, typer.Exit) as stopped:
+        sys.exit(getattr(stopped, "exit_code", STOPPED))
     except InvalidInput as error:
         err.print(f"[red]error:[/] {error}", highlight=False)
         sys.exit(2)
@@ -230,24 +228,9 @@ def _measure(running: list[Server], left_out: dict[str, str], given: Namespace) 
             own = server is owners[endpoint.name]
             server.signal(signal.SIGCONT if own else signal.SIGSTOP)
 
-    total = plan.requests * plan.rounds * len(plan.loads) * len(plan.endpoints)
-    with Progress(console=err) as progress:
-        bar = progress.add_task("starting", total=total)
-
-        def tell(what: str, ended: int) -> None:
-            progress.update(bar, advance=ended, description=what or None)
-
-        results, summaries = measure(
-            plan, read_asks(None, plan.max_tokens), None, None, tell, begin
-        )
-    extra = {"threads": given.threads, "context": CONTEXT, "left_out": left_out}
-    results = type(results)(**{**vars(results), "settings": {**results.settings, **extra}})
-    for file in report.write_report(results, summaries, given.out):
-        err.print(str(file), soft_wrap=True, highlight=False)
-    for line in [*report.failures(summaries), *report.warnings(summaries)]:
-        err.print(f"[yellow]{line}[/]", highlight=False)
-    print_columns(report.THROUGHPUT, summaries)
-    print_columns(report.LATENCY, report.latencies(summaries))
+    facts = {"threads": given.threads, "context": CONTEXT, "left_out": left_out}
+    journal = OUT / "runs" / "serve" / "answers.jsonl"
+    drive(plan, read_asks(None, plan.max_tokens), given.out, journal, facts=facts, begin=begin)
 
 
 def _free_port() -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -18,6 +18,8 @@ from paradecode.cli.progress import open_progress, stopping
 from paradecode.core.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from paradecode.measure.prompts import Conversation
+    from paradecode.measure.suites.load.plan import LoadPlan
     from paradecode.measure.tables import Column, Shown
 
 
@@ -57,12 +59,14 @@ def load(
     key: str | None = option(
         None, "Better set as a variable.", "--api-key", envvar="PARADECODE_API_KEY"
     ),
-    output: Path | None = option(None, "JSON file; a picture goes beside it.", "--output -o"),
+    output: Path | None = option(
+        None, "JSON file; a journal and a picture go beside it.", "--output -o"
+    ),
     json: Json = False,
 ) -> None:
     """Load on OpenAI-compatible servers: TTFT, TPOT, throughput and goodput, with intervals.
 
-    Exit status 1 when a request failed.
+    With `-o`, Ctrl-C stops and the same command goes on. Exit status 1 when a request failed.
     """
     from paradecode.measure.suites.load.asks import read_asks
     from paradecode.measure.suites.load.plan import LoadPlan, OfferedLoad, read_endpoints
@@ -81,17 +85,36 @@ def load(
     asks = read_asks(prompts, max_tokens)
     if output is not None and (output.suffix != ".json" or not output.absolute().parent.is_dir()):
         raise InvalidInput("--output", str(output), "name a .json file in a folder that exists")
+    journal = output and output.with_suffix(".jsonl")
+    if drive(plan, asks, output, journal, json, key=key, tokenizer=tokenizer):
+        raise typer.Exit(1)
+
+
+def drive(
+    plan: LoadPlan, asks: Sequence[Conversation], output: Path | None, journal: Path | None,
+    json: bool = False, **more: Any,
+) -> bool:  # fmt: skip
+    """Measure under a bar, show and write what was found; whether a request failed.
+
+    Args:
+        more: of :func:`paradecode.measure.suites.load.suite.measure`.
+    """
     from paradecode.measure.suites.load import report
-    from paradecode.measure.suites.load.drive import measure
+    from paradecode.measure.suites.load.suite import measure
+    from paradecode.measure.suites.load.summary import summarise
 
     total = plan.requests * plan.rounds * len(plan.loads) * len(plan.endpoints)
-    with stopping("stopped; nothing was written"), open_progress() as progress:
+    how = f"the same command goes on from {journal}" if journal else "nothing was written"
+    if journal and journal.exists():
+        err.print(escape(f"what {journal} has is not measured again"), highlight=False)
+    with stopping(escape(f"stopped; {how}")), open_progress() as progress:
         bar = progress.add_task("starting", total=total)
 
         def tell(what: str, ended: int) -> None:
             progress.update(bar, advance=ended, description=escape(what) if what else None)
 
-        results, summaries = measure(plan, asks, key, tokenizer, tell)
+        results = measure(plan, asks, journal=journal, tell=tell, **more)
+    summaries = summarise(results)
     failed = report.failures(summaries)
     for line in [*failed, *report.warnings(summaries)]:
         err.print(f"[yellow]{escape(line)}[/]", highlight=False)
@@ -100,15 +123,14 @@ def load(
         print_json(report.document(results, summaries))
     else:
         out.print(escape(report.headline(results)), highlight=False)
-        print_columns(report.THROUGHPUT, summaries)
-        print_columns(report.LATENCY, report.latencies(summaries))
+        _print_columns(report.THROUGHPUT, summaries)
+        _print_columns(report.LATENCY, report.latencies(summaries))
         for file in files:
             out.print(str(file), soft_wrap=True, highlight=False)
-    if failed:
-        raise typer.Exit(1)
+    return bool(failed)
 
 
-def print_columns(columns: Sequence[Column[Shown]], lines: Iterable[Shown]) -> None:
+def _print_columns(columns: Sequence[Column[Shown]], lines: Iterable[Shown]) -> None:
     """Print a table; its first two columns are text."""
     shown = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for number, column in enumerate(columns):

@@ -19,22 +19,21 @@ class Journal:
     """Append-only record of a run. Engines and items may be added from call to call.
 
     Args:
-        path: the file; made if it is not there.
+        path: the file; made if it is not there. None keeps nothing.
         settings: what must be the same for measurements to be comparable.
 
     Raises:
         InvalidInput: the file belongs to a run with other settings, or is damaged.
     """
 
-    def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path | None, settings: Mapping[str, Any]) -> None:
         self.path = path
         self.records: list[Record] = []
         self.engines: dict[str, EngineInfo] = {}
         own = json.loads(json.dumps(settings))
-        if path.exists():
-            self._read(own)
+        if path is not None and path.exists():
+            self._read(path, own)
         else:
-            path.parent.mkdir(parents=True, exist_ok=True)
             self._append({"settings": own})
 
     @property
@@ -52,14 +51,17 @@ class Journal:
         self._append({"engine": asdict(engine)})
 
     def _append(self, entry: Mapping[str, Any]) -> None:
+        if self.path is None:
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(entry, ensure_ascii=False) + "\n")
 
-    def _read(self, settings: Mapping[str, Any]) -> None:
-        text = self.path.read_text("utf-8", errors="replace")
+    def _read(self, path: Path, settings: Mapping[str, Any]) -> None:
+        text = path.read_text("utf-8", errors="replace")
         whole = text[: text.rfind("\n") + 1]
         if whole != text:  # A run that was killed while writing leaves half a line; it is cut off.
-            self.path.write_text(whole, "utf-8")
+            path.write_text(whole, "utf-8")
         try:
             first, *entries = (json.loads(line) for line in whole.splitlines())
             found = dict(first["settings"])
@@ -71,12 +73,12 @@ class Journal:
                     self.engines[engine.name] = engine
         except (ValueError, KeyError, TypeError, RecursionError):
             fix = "the file is damaged; remove it"
-            raise InvalidInput("run", str(self.path), fix) from None
+            raise InvalidInput("run", str(path), fix) from None
         if found != settings:
             names = sorted(settings.keys() | found.keys())
             other = [f"{n} {found.get(n)!r}" for n in names if found.get(n) != settings.get(n)]
             raise InvalidInput(
-                "run", str(self.path),
+                "run", str(path),
                 f"it was made with other prompts or settings ({', '.join(other)}); "
                 "remove it or name another output",
             )  # fmt: skip

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -101,6 +102,11 @@ def json_lines(name: str, lines: str) -> Iterator[tuple[str, Any]]:
             yield where, json.loads(line)
         except (ValueError, RecursionError):
             raise InvalidInput(where, line, "write one JSON object a line") from None
+
+
+def fingerprint(entries: Sequence[Conversation | Item]) -> str:
+    """A digest by which a run knows its inputs again."""
+    return hashlib.sha256(json.dumps(list(map(asdict, entries))).encode()).hexdigest()[:16]
 
 
 def by_turns(entries: Sequence[Grouped]) -> list[Grouped]:

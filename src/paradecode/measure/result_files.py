@@ -14,7 +14,7 @@ from typing import Any
 from paradecode.core.checks import build, json_object
 from paradecode.core.errors import InvalidInput
 from paradecode.measure.machine import Machine
-from paradecode.measure.old_results import PARALLEL, parallel_results
+from paradecode.measure.old_results import OLD
 from paradecode.measure.results import (
     EngineInfo,
     ItemInfo,
@@ -24,10 +24,11 @@ from paradecode.measure.results import (
     Score,
 )
 
-SCHEMA = "paradecode-bench/3"
-READABLE = ("paradecode-bench/1", "paradecode-bench/2", SCHEMA, PARALLEL)
+SCHEMA = "paradecode-bench/4"
+READABLE = (*(f"paradecode-bench/{version}" for version in (1, 2, 3)), SCHEMA, *OLD)
 """Version 1 has no batches, counts, guarantees and checked answers; version 2 no texts, questions
-and deciding forwards. The parallel suite had a schema of its own before version 3."""
+and deciding forwards; version 3 no requests to servers. The suites parallel (before version 3) and
+load (before version 4) had schemas of their own."""
 
 MOST_BYTES = 1 << 30
 
@@ -56,18 +57,32 @@ class ResultsFile:
     records: tuple[Mapping[str, Any], ...]
 
 
+LISTS = ("engines", "items", "outputs", "records")
+
+
 def write_results(results: Results, path: Path, aggregates: Any = None) -> None:
-    """Write JSON: one line a record, so that versions of the file can be compared.
+    """Write JSON: a line for each field and each record, so that versions can be compared.
 
     Args:
         aggregates: the figures of the tables, for programs.
     """
+    head = results_to_json(results, aggregates)
+    lists = {name: head.pop(name) for name in LISTS}
+    with path.open("w", encoding="utf-8") as file:
+        file.write("{" + ",\n".join(f"{_dump(name)}: {_dump(own)}" for name, own in head.items()))
+        for name, entries in lists.items():
+            file.write(f',\n"{name}": [\n' + ",\n".join(map(_dump, entries)) + "\n]")
+        file.write("\n}\n")
+
+
+def results_to_json(results: Results, aggregates: Any = None) -> dict[str, Any]:
+    """The JSON object of a result."""
     outputs: dict[OutputKey, int] = {}
     records = []
     for record in results.records:
         entry = record_to_json(record)
-        entry.pop("token_ids", None)
-        entry["output"] = outputs.setdefault((record.item, record.token_ids), len(outputs))
+        if entry.pop("token_ids", None):
+            entry["output"] = outputs.setdefault((record.item, record.token_ids), len(outputs))
         records.append(entry)
     listed = []
     for item, token_ids in outputs:
@@ -79,24 +94,8 @@ def write_results(results: Results, path: Path, aggregates: Any = None) -> None:
     head["machine"] = asdict(results.machine)
     if aggregates is not None:
         head["aggregates"] = rounded(aggregates)
-    lists = {
-        "engines": [asdict(engine) for engine in results.engines],
-        "items": [_brief(item) for item in results.items],
-        "outputs": listed,
-        "records": records,
-    }
-    write_lines(path, head, lists)
-
-
-def write_lines(
-    path: Path, head: Mapping[str, Any], lists: Mapping[str, Sequence[Mapping[str, Any]]]
-) -> None:
-    """Write a JSON object: a line for each field of ``head``, and for each entry of each list."""
-    with path.open("w", encoding="utf-8") as file:
-        file.write("{" + ",\n".join(f"{_dump(name)}: {_dump(own)}" for name, own in head.items()))
-        for name, entries in lists.items():
-            file.write(f',\n"{name}": [\n' + ",\n".join(map(_dump, entries)) + "\n]")
-        file.write("\n}\n")
+    lists = ([asdict(engine) for engine in results.engines], map(_brief, results.items))
+    return {**head, **dict(zip(LISTS, (*map(list, lists), listed, records)))}
 
 
 def record_to_json(record: Record) -> dict[str, Any]:
@@ -136,7 +135,7 @@ def results_from_json(data: Mapping[str, Any]) -> Results:
     schema = data.get("schema")
     if schema not in READABLE:
         raise InvalidInput("schema", schema, f"this version reads {', '.join(READABLE)}")
-    results = parallel_results(data) if schema == PARALLEL else _results(data)
+    results = OLD[schema](data) if schema in OLD else _results(data)
     items, engines = [item.id for item in results.items], [each.name for each in results.engines]
     _check_names("items", items, [record.item for record in results.records])
     _check_names("engines", engines, [record.engine for record in results.records])
@@ -162,10 +161,12 @@ def _results(data: Mapping[str, Any]) -> Results:
 
 
 def _record(where: str, entry: dict[str, Any], outputs: Sequence[OutputEntry]) -> Record:
-    index = entry.pop("output", None)
-    if not isinstance(index, int) or not 0 <= index < len(outputs):
-        raise InvalidInput(f"{where}.output", index, f"name one of {len(outputs)} outputs")
-    record: Record = build(Record, {**entry, "token_ids": outputs[index].token_ids}, where)
+    if "output" in entry:
+        index = entry.pop("output")
+        if not isinstance(index, int) or not 0 <= index < len(outputs):
+            raise InvalidInput(f"{where}.output", index, f"name one of {len(outputs)} outputs")
+        entry["token_ids"] = outputs[index].token_ids
+    record: Record = build(Record, entry, where)
     return record
 
 

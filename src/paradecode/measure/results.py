@@ -1,7 +1,7 @@
 """The schema of a result: what was run, on what, and every single measurement.
 
-Generation, parallel and peer runs have this schema; ``result_files`` is its JSON. What can be
-computed from the records (see ``summary``, ``figures``) is not stored here.
+All suites and the peers have this schema; ``result_files`` is its JSON. What can be computed from
+the records (see ``figures`` and the suites' ``summary``) is not stored here.
 """
 
 from __future__ import annotations
@@ -73,6 +73,48 @@ class Counts(DraftCounts):
     other: float = 0.0
 
 
+@dataclass
+class StreamedAnswer:
+    """What a client saw of an answer that a server streamed. All times are seconds.
+
+    Attributes:
+        load: under which it was asked: ``c=4`` (clients) or ``2/s`` (requests a second).
+        start: when it was sent (closed loop) or due (open loop), from the start of the round. The
+            times that follow count from then.
+        late: how much later than due it was sent: the client's own delay.
+        first, last: to the first and to the last text; None without text.
+        end: to the end of the answer.
+        longest_gap: between two of its chunks.
+        tokens: of the output; None where the request failed.
+        client_seconds: processor time that the client took in this round, over its requests.
+    """
+
+    load: str
+    start: float
+    late: float = 0.0
+    first: float | None = None
+    last: float | None = None
+    end: float = 0.0
+    chunks: int = 0
+    longest_gap: float = 0.0
+    tokens: int | None = None
+    finish_reason: str = ""
+    client_seconds: float = 0.0
+
+    @property
+    def per_token(self) -> float | None:
+        """Seconds per token from the first text to the last (TPOT).
+
+        A chunk may hold many tokens, so the time between chunks is no time between tokens: this is
+        the mean over all tokens after the first. None where nothing was timed: fewer than two
+        tokens, or all of them in one chunk.
+        """
+        if self.first is None or self.last is None or self.chunks < 2 or (self.tokens or 0) < 2:
+            return None
+        assert self.tokens is not None
+        return (self.last - self.first) / (self.tokens - 1)
+
+
 @dataclass(frozen=True)
 class Record:
     """One generation.
@@ -90,6 +132,7 @@ class Record:
         right: whether the answer is right; None where it cannot be checked.
         counts: None for engines that do not tell.
         text: the output as it was checked; empty where it was not.
+        streamed: of a request to a server, whose tokens and times are there and not here.
     """
 
     engine: str
@@ -107,6 +150,7 @@ class Record:
     right: bool | None = None
     counts: Counts | None = None
     text: str = ""
+    streamed: StreamedAnswer | None = None
 
 
 @dataclass(frozen=True)
@@ -155,6 +199,11 @@ class Results:
     def is_parallel(self) -> bool:
         """Whether the suite ``parallel`` made it, whose figures are others."""
         return self.settings.get("suite") == "parallel"
+
+    @property
+    def is_load(self) -> bool:
+        """Whether it is of requests to servers."""
+        return self.settings.get("suite") == "load"
 
     @property
     def failed(self) -> dict[str, str]:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("aiohttp")
 
+from paradecode.measure.result_files import read_results
 from repository import ROOT
 from tools.serving.page import table
 from tools.serving.peers import NotStarted, Server, _answers, _free_port, paradecode
@@ -70,10 +71,12 @@ def test_our_own_command_is_understood() -> None:
 
 def test_the_page_shows_the_committed_figures() -> None:
     """After a change: python -m tools.serving.page bench/results/serve.json docs/benchmarks.md"""
-    document = json.loads((ROOT / "bench" / "results" / "serve.json").read_text("utf-8"))
+    results = read_results(ROOT / "bench" / "results" / "serve.json")
     page = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
-    assert table(document) in page
-    document["figures"][1]["throughput"]["value"] += 7
-    document["settings"]["left_out"] = {"transformers": "no room"}
-    assert table(document) not in page
-    assert table(document).endswith("transformers was left out: no room.")
+    assert table(results) in page
+    assert len(results.records) == 3 * 4 * 2 * 16  # Loads, endpoints, rounds, requests.
+    slower = [replace(each, wall_seconds=2 * each.wall_seconds) for each in results.records]
+    assert table(replace(results, records=tuple(slower))) not in page
+    settings = {**results.settings, "left_out": {"transformers": "no room"}}
+    fewer = table(replace(results, settings=settings))
+    assert fewer.endswith("transformers was left out: no room.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from paradecode.core.errors import InvalidInput
 from paradecode.measure.report.from_methods import MethodRows, read_rows, sheet_of_methods
 from paradecode.measure.report.from_parallel import sheet_of_parallel
 from paradecode.measure.report.from_results import sheet_of_results
@@ -23,7 +24,11 @@ def read_file(path: Path) -> tuple[Results | MethodRows, str | None]:
         return read_rows(path, data), None
     stated = data.get("aggregates")
     named = stated.get("baseline") if isinstance(stated, dict) else None
-    return results_from_json(data), named
+    results = results_from_json(data)
+    if results.is_load:
+        fix = "`paradecode bench load` itself writes tables and a picture of requests to servers"
+        raise InvalidInput("results", str(path), fix)
+    return results, named
 
 
 def read_sheet(path: Path, baseline: str | None = None) -> Sheet:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +14,15 @@ pytest.importorskip("aiohttp")
 
 from fake_openai import DELAY, TOKENS, FakeServer
 from paradecode.core.errors import InvalidInput
-from paradecode.measure.suites.load.asks import Ask
-from paradecode.measure.suites.load.drive import drive
+from paradecode.measure.prompts import Conversation
+from paradecode.measure.results import Record, StreamedAnswer
+from paradecode.measure.suites.load.client import ask_once, open_session
 from paradecode.measure.suites.load.plan import Endpoint, LoadPlan, OfferedLoad
-from paradecode.measure.suites.load.results import Phase, StreamedAnswer
+from paradecode.measure.suites.load.suite import measure
+from paradecode.measure.suites.load.summary import phase_of, streamed
 
-ASKS = [Ask(f"ask-{number}", f"Question {number}?", 16 + number) for number in range(5)]
+ASKS = [Conversation(f"ask-{n}", "kind", (f"Question {n}?",), 16 + n) for n in range(5)]
+Phases = dict[tuple[str, str, int], list[Record]]
 
 
 @pytest.fixture(scope="module")
@@ -29,25 +34,33 @@ def server() -> Iterator[FakeServer]:
         opened.close()
 
 
-def run(server: FakeServer, *behaviours: str, key: str | None = None, **plan: Any) -> list[Phase]:
+def run(server: FakeServer, *behaviours: str, journal: Path | None = None, **plan: Any) -> Phases:
+    """(endpoint, load, round) -> its requests."""
     endpoints = tuple(Endpoint(name, f"{server.url}/{name}/v1") for name in behaviours)
     settings = {"requests": 4, "rounds": 1, "warmup": 0, "timeout": 20.0, **plan}
     server.seen.clear()
     server.most_under_way = 0
-    return asyncio.run(drive(LoadPlan(endpoints=endpoints, **settings), ASKS, key))[1]
+    phases: Phases = {}
+    for record in measure(LoadPlan(endpoints=endpoints, **settings), ASKS, journal=journal).records:
+        phases.setdefault(phase_of(record), []).append(record)
+    return phases
+
+
+def records(server: FakeServer, behaviour: str, **plan: Any) -> list[Record]:
+    (found,) = run(server, behaviour, **plan).values()
+    return found
 
 
 def answers(server: FakeServer, behaviour: str, **plan: Any) -> list[StreamedAnswer]:
-    (phase,) = run(server, behaviour, **plan)
-    return list(phase.answers)
+    return [streamed(record) for record in records(server, behaviour, **plan)]
 
 
 def test_every_request_is_timed_and_counted(server: FakeServer) -> None:
-    found = answers(server, "steady")
-    assert len({answer.ask for answer in found}) == 4
-    for answer in found:
-        assert answer.error == ""
-        assert answer.text == " word" * TOKENS
+    found = records(server, "steady")
+    assert len({record.item for record in found}) == 4
+    for record in found:
+        answer = streamed(record)
+        assert (record.error, record.text) == ("", "")  # No answer is kept.
         assert (answer.tokens, answer.chunks, answer.finish_reason) == (TOKENS, TOKENS, "stop")
         assert answer.first is not None
         assert answer.last is not None
@@ -83,23 +96,21 @@ def test_chunks_are_not_tokens(
     ],
 )  # fmt: skip
 def test_failures_are_kept_and_named(server: FakeServer, behaviour: str, kind: str) -> None:
-    found = answers(server, behaviour, timeout=0.2 if behaviour == "silent" else 20.0)
-    assert [answer.error.partition(":")[0] for answer in found] == [kind] * 4
-    assert all(answer.end > 0 for answer in found)
+    found = records(server, behaviour, timeout=0.2 if behaviour == "silent" else 20.0)
+    assert [record.error.partition(":")[0] for record in found] == [kind] * 4
+    assert all(streamed(record).end > 0 for record in found)
 
 
 def test_a_server_that_fails_now_and_then(server: FakeServer) -> None:
-    found = answers(server, "flaky", requests=6)
-    assert sum(bool(answer.error) for answer in found) == 2
+    assert sum(bool(record.error) for record in records(server, "flaky", requests=6)) == 2
 
 
 def test_a_connection_that_is_refused(server: FakeServer) -> None:
     nowhere = Endpoint("nowhere", "http://127.0.0.1:9/v1", model="m")
     plan = LoadPlan(endpoints=(nowhere,), requests=2, rounds=1, warmup=0)
-    (phase,) = asyncio.run(drive(plan, ASKS))[1]
-    assert all(answer.error.startswith("connection: ") for answer in phase.answers)
+    assert all(one.error.startswith("connection: ") for one in measure(plan, ASKS).records)
     with pytest.raises(InvalidInput, match=r"--endpoint nowhere.*warm-up"):
-        asyncio.run(drive(LoadPlan(endpoints=(nowhere,), requests=2, rounds=1), ASKS))
+        measure(LoadPlan(endpoints=(nowhere,), requests=2, rounds=1), ASKS)
 
 
 @pytest.mark.parametrize(("behaviour", "fix"), [("locked", "401"), ("empty", "--model")])
@@ -132,16 +143,57 @@ def test_an_open_loop_does_not_wait_for_answers(server: FakeServer) -> None:
 def test_endpoints_take_turns_and_get_the_same(server: FakeServer) -> None:
     loads = (OfferedLoad(clients=1), OfferedLoad(clients=2))
     phases = run(server, "quick", "brisk", loads=loads, rounds=4, requests=3, warmup=1)
-    order = [(phase.round, str(phase.load)) for phase in phases]
+    order = [(number, load) for _, load, number in phases]
     assert order == sorted(order)
-    first = [phases[at].endpoint for at in range(0, len(phases), 2)]
-    assert set(first) == {"quick", "brisk"}  # Who begins changes.
-    for one, other in zip(phases[::2], phases[1::2]):
-        assert {one.endpoint, other.endpoint} == {"quick", "brisk"}
-        assert sorted(a.ask for a in one.answers) == sorted(a.ask for a in other.answers)
+    names = [endpoint for endpoint, _, _ in phases]
+    assert set(names[::2]) == {"quick", "brisk"}  # Who begins changes.
+    both = list(phases.values())
+    for one, other in zip(both[::2], both[1::2]):
+        assert {one[0].engine, other[0].engine} == {"quick", "brisk"}
+        assert sorted(r.item for r in one) == sorted(r.item for r in other)
     assert len(server.seen) == len(phases) * (3 + 1)  # With the warm-up.
     again = run(server, "quick", "brisk", loads=loads, rounds=4, requests=3, warmup=1)
-    assert [p.endpoint for p in again] == [p.endpoint for p in phases]
+    assert list(again) == list(phases)
+
+
+def test_an_interrupted_run_goes_on(server: FakeServer, tmp_path: Path) -> None:
+    """What was killed in the middle of a round asks that round's requests again, and no others."""
+    journal = tmp_path / "load.jsonl"
+    whole = run(server, "quick", "brisk", journal=journal, rounds=2)
+    assert len(server.seen) == 2 * 2 * 4
+    lines = journal.read_text("utf-8").splitlines(keepends=True)
+    kept = len(lines) - 6  # One round of four is lost, and half of another one.
+    journal.write_text("".join(lines[:kept]) + lines[kept][:20], "utf-8")
+    again = run(server, "quick", "brisk", journal=journal, rounds=2)
+    assert len(server.seen) == 2 * 4
+    assert again.keys() == whole.keys()
+    for phase, found in again.items():
+        assert [r.item for r in found] == [r.item for r in whole[phase]]
+        assert [r.unit for r in found] == [0, 1, 2, 3]
+    first = next(iter(whole))
+    ends = [[streamed(record).end for record in found[first]] for found in (again, whole)]
+    assert ends[0] == pytest.approx(ends[1], abs=1e-6)
+    # Rounds and loads may be added; what is asked may not change, nor who answers.
+    run(server, "quick", journal=journal, rounds=3)
+    assert len(server.seen) == 4
+    with pytest.raises(InvalidInput, match="requests 4"):
+        run(server, "quick", journal=journal, requests=5)
+    other = Endpoint("quick", f"{server.url}/brisk/v1")
+    plan = LoadPlan(endpoints=(other,), requests=4, rounds=1, warmup=0, timeout=20.0)
+    with pytest.raises(InvalidInput, match="model-of-quick"):
+        measure(plan, ASKS, journal=journal)
+
+
+@pytest.mark.parametrize("api", ["chat", "completions"])
+def test_the_text_that_is_read(server: FakeServer, api: str) -> None:
+    endpoint = Endpoint("steady", f"{server.url}/steady/v1", model="m")
+    plan = LoadPlan(endpoints=(endpoint,), api=api)
+
+    async def once() -> Record:
+        async with open_session(plan, None) as session:
+            return await ask_once(session, endpoint, ASKS[0], plan, "c=1", time.perf_counter())
+
+    assert asyncio.run(once()).text == " word" * TOKENS
 
 
 def test_what_is_sent(server: FakeServer) -> None:
@@ -150,7 +202,7 @@ def test_what_is_sent(server: FakeServer) -> None:
     )
     plan = LoadPlan(endpoints=(endpoint,), requests=1, rounds=1, warmup=0)
     server.seen.clear()
-    asyncio.run(drive(plan, [Ask("a", "Hello?", 9, system="Be brief.")], "secret-key"))
+    measure(plan, [Conversation("a", "b", ("Hello?",), 9, system="Be brief.")], "secret-key")
     (body,) = server.seen
     assert body["model"] == "model-of-steady"
     assert body["messages"] == [
@@ -163,7 +215,6 @@ def test_what_is_sent(server: FakeServer) -> None:
 
 
 def test_completions_without_usage(server: FakeServer) -> None:
-    for answer in answers(server, "steady", api="completions", count="tokenizer"):
-        assert answer.text == " word" * TOKENS
-        assert answer.tokens is None  # Counted afterwards, from the text.
+    found = answers(server, "uncounted", api="completions", count="tokenizer")
+    assert [answer.tokens for answer in found] == [TOKENS] * 4  # " word" is one token.
     assert all("stream_options" not in body and "prompt" in body for body in server.seen)

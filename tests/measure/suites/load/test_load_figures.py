@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ import pytest
 
 from paradecode.core.errors import InvalidInput
 from paradecode.measure.machine import describe
+from paradecode.measure.report.load import read_sheet
+from paradecode.measure.result_files import read_results
+from paradecode.measure.results import EngineInfo, ItemInfo, Record, Results, StreamedAnswer
 from paradecode.measure.statistics import Estimate, percentile, rate, speedup
 from paradecode.measure.suites.load.asks import arrivals, draw, read_asks
 from paradecode.measure.suites.load.plan import Endpoint, LoadPlan, OfferedLoad, read_endpoints
@@ -23,13 +27,7 @@ from paradecode.measure.suites.load.report import (
     latencies,
     write_report,
 )
-from paradecode.measure.suites.load.results import (
-    LoadResults,
-    Phase,
-    StreamedAnswer,
-    is_good,
-    summarise,
-)
+from paradecode.measure.suites.load.summary import is_good, summarise
 from paradecode.measure.tables import cells, ends
 
 
@@ -75,27 +73,38 @@ def test_rates_and_speedups_over_rounds() -> None:
     assert rate([], []) is None
 
 
-def answer(**changes: Any) -> StreamedAnswer:
-    fields = {"ask": "a", "start": 0.0, "first": 0.1, "last": 1.1, "end": 1.2, "chunks": 5,
-              "tokens": 11, "finish_reason": "stop"}  # fmt: skip
-    return StreamedAnswer(**{**fields, **changes})
+def answer(error: str = "", **changes: Any) -> Record:
+    fields = {"load": "c=2", "start": 0.0, "first": 0.1, "last": 1.1, "end": 1.2, "chunks": 5,
+              "tokens": 11, "finish_reason": "stop", "client_seconds": 0.1}  # fmt: skip
+    return Record("", "a", 0, error=error, streamed=StreamedAnswer(**{**fields, **changes}))
 
 
-PLAN = LoadPlan(
-    endpoints=(Endpoint("one", "http://x/v1"), Endpoint("two", "http://y/v1")),
-    loads=(OfferedLoad(clients=2),), slo_ttft=0.2, slo_tpot=0.15,
-)  # fmt: skip
+def phase(endpoint: str, *answers: Record, number: int = 0) -> list[Record]:
+    """A round of 2 seconds."""
+    seconds = 2.0 / len(answers)
+    return [
+        replace(each, engine=endpoint, round=number, unit=unit, wall_seconds=seconds)
+        for unit, each in enumerate(answers)
+    ]
 
 
-def phase(endpoint: str, *answers: StreamedAnswer, seconds: float = 2.0, number: int = 0) -> Phase:
-    return Phase(endpoint, OfferedLoad(clients=2), number, seconds, 0.1, answers)
+SETTINGS = {"suite": "load", "loads": ["c=2"], "slo_ttft": 0.2, "slo_tpot": 0.15,
+            "requests": 1, "rounds": 2, "count": "usage"}  # fmt: skip
+
+
+def results(*phases: list[Record]) -> Results:
+    records = tuple(record for phase in phases for record in phase)
+    names = dict.fromkeys(record.engine for record in records)
+    engines = tuple(EngineInfo(name, "server", "m", "plain") for name in names)
+    items = (ItemInfo("a", "a", "kind", 0, 16),)
+    return Results("now", "", "m", describe(), SETTINGS, items, engines, records)
 
 
 def test_a_summary_counts_the_failed() -> None:
     broken = answer(tokens=7, error="http 503: full")
     one = phase("one", answer(), answer(first=0.3), answer(last=4.1), broken)
     two = phase("two", answer(tokens=44))
-    first, second = summarise([one, two], PLAN)
+    first, second = summarise(results(one, two))
     assert (first.requests, first.errors, first.tokens) == (4, {"http 503": 1}, 33)
     assert first.throughput == Estimate(16.5)
     assert first.goodput == pytest.approx(0.5)  # Of four, one came in time and complete.
@@ -118,11 +127,11 @@ def test_a_summary_counts_the_failed() -> None:
     ],
 )  # fmt: skip
 def test_objectives(changes: dict[str, Any], good: bool) -> None:
-    assert is_good(answer(**changes), PLAN) is good
+    assert is_good(answer(**changes), SETTINGS) is good
 
 
 def test_an_endpoint_that_only_fails_has_no_figures() -> None:
-    (summary,) = summarise([phase("one", answer(error="timeout: 1 s"))], PLAN)
+    (summary,) = summarise(results(phase("one", answer(error="timeout: 1 s"))))
     assert summary.first == {"p50": None, "p90": None, "p99": None}
     assert summary.throughput == Estimate(0.0)
     assert cells(THROUGHPUT, summary) == ("c=2", "one", "1/1", "0.00", "", "0.00 (0 %)")
@@ -139,21 +148,19 @@ def test_ends_that_are_not_known() -> None:
 
 def test_files(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    phases = [
-        phase(name, answer(text="secret"), number=n) for n in (0, 1) for name in ("one", "two")
-    ]
-    settings = {"requests": 1, "rounds": 2, "count": "usage"}
-    endpoints = [{"name": "one", "model": "m"}, {"name": "two", "model": "m"}]
-    results = LoadResults("now", describe(), settings, endpoints, phases)
-    summaries = summarise(phases, PLAN)
-    files = write_report(results, summaries, tmp_path / "load.json")
+    made = results(*(phase(name, answer(), number=n) for n in (0, 1) for name in ("one", "two")))
+    summaries = summarise(made)
+    files = write_report(made, summaries, tmp_path / "load.json")
     assert [file.name for file in files] == ["load.json", "load.png"]
+    assert read_results(files[0]) == made
     read = json.loads(files[0].read_text("utf-8"))
-    assert read == json.loads(json.dumps(document(results, summaries)))
-    assert "secret" not in files[0].read_text("utf-8")
-    assert read["figures"][0]["throughput"]["value"] == 5.5
-    assert read["phases"][0]["answers"][0]["tokens"] == 11
+    assert read == json.loads(json.dumps(document(made, summaries)))
+    assert read["aggregates"]["figures"][0]["throughput"]["value"] == 5.5
+    assert read["records"][0]["streamed"]["tokens"] == 11
+    assert "output" not in read["records"][0]
     assert files[1].read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(InvalidInput, match="bench load"):
+        read_sheet(files[0])
 
 
 def test_prompts_and_their_order(tmp_path: Path) -> None:
@@ -165,7 +172,7 @@ def test_prompts_and_their_order(tmp_path: Path) -> None:
     assert sorted(ask.id for ask in twice) == sorted([ask.id for ask in asks[:4]] * 2)
     text = tmp_path / "prompts.txt"
     text.write_text("One?\n\n  Two? \n", "utf-8")
-    assert [ask.text for ask in read_asks(text)] == ["One?", "Two?"]
+    assert [ask.turns for ask in read_asks(text)] == [("One?",), ("Two?",)]
     text.write_text("\n", "utf-8")
     with pytest.raises(InvalidInput, match="at least one prompt"):
         read_asks(text)

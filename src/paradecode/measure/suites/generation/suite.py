@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ from paradecode.measure.prompts import (
     Item,
     Messages,
     by_turns,
+    fingerprint,
     first_of_each_group,
     make_items,
 )
@@ -114,7 +113,7 @@ def measure(
         settings={
             **settings,
             "suite": "generation",
-            "items": _digest(items),
+            "items": fingerprint(items),
             "draft_model": llm.draft_model,
             "max_tokens": plan.max_tokens,
             "temperature": plan.sampling.temperature,
@@ -224,8 +223,3 @@ def _scores(llm: LLM, items: Sequence[Item], results: Results) -> dict[OutputKey
     pages, longest = llm.engine.pools[TARGET].count, max(len(ids) for _, ids in outputs)
     scorer = OutputScorer(llm.backend, items, longest, reserved=pages)
     return {key: scorer.score(by_id[key[0]], key[1]) for key in distinct_outputs(outputs)}
-
-
-def _digest(items: Sequence[Item]) -> str:
-    text = json.dumps([asdict(item) for item in items])
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,30 +1,21 @@
-"""What is asked: prompts of a file, in a seeded order, and when each request is due."""
+"""What is asked: first turns of prompts, in a seeded order, and when each request is due."""
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from paradecode.core.errors import InvalidInput
-from paradecode.measure.prompts import load_prompts, read_text
+from paradecode.measure.prompts import Conversation, load_prompts, read_text
 from paradecode.measure.suites.load.plan import OfferedLoad
 
 TEXT_TOKENS = 128
 """``max_tokens`` of prompts from a plain text file."""
 
 
-@dataclass(frozen=True)
-class Ask:
-    """One request: a user's message after an optional system message."""
-
-    id: str
-    text: str
-    max_tokens: int
-    system: str = ""
-
-
-def read_asks(path: Path | None = None, max_tokens: int | None = None) -> list[Ask]:
+def read_asks(path: Path | None = None, max_tokens: int | None = None) -> list[Conversation]:
     """The prompts of the package (None), of a JSONL file, or of a text file with one on a line.
 
     Of a conversation the first turn is asked.
@@ -32,18 +23,15 @@ def read_asks(path: Path | None = None, max_tokens: int | None = None) -> list[A
     Raises:
         InvalidInput: naming the file or the line that cannot be read.
     """
-    if path is not None and path.suffix != ".jsonl":
-        asks = _lines(path)
-    else:
-        asks = [Ask(p.id, p.turns[0], p.max_tokens, p.system) for p in load_prompts(path)]
+    asks = load_prompts(path) if path is None or path.suffix == ".jsonl" else _lines(path)
     limit = max_tokens or max(ask.max_tokens for ask in asks)
-    return [Ask(a.id, a.text, min(a.max_tokens, limit), a.system) for a in asks]
+    return [replace(a, turns=a.turns[:1], max_tokens=min(a.max_tokens, limit)) for a in asks]
 
 
-def draw(asks: list[Ask], count: int, seed: str) -> list[Ask]:
+def draw(asks: Sequence[Conversation], count: int, seed: str) -> list[Conversation]:
     """``count`` of them in a random order: none twice before each was taken once."""
     order = random.Random(seed)
-    drawn: list[Ask] = []
+    drawn: list[Conversation] = []
     while len(drawn) < count:
         drawn += order.sample(asks, len(asks))
     return drawn[:count]
@@ -62,9 +50,13 @@ def arrivals(load: OfferedLoad, kind: str, count: int, seed: str) -> list[float]
     return due
 
 
-def _lines(path: Path) -> list[Ask]:
+def _lines(path: Path) -> list[Conversation]:
     lines = enumerate(read_text(path, "--prompts").splitlines(), 1)
-    asks = [Ask(f"line-{n}", line.strip(), TEXT_TOKENS) for n, line in lines if line.strip()]
+    asks = [
+        Conversation(f"line-{n}", path.stem, (line.strip(),), TEXT_TOKENS)
+        for n, line in lines
+        if line.strip()
+    ]
     if not asks:
         raise InvalidInput("--prompts", str(path), "give at least one prompt")
     return asks

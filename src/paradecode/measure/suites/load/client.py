@@ -11,9 +11,9 @@ from typing import Any
 import aiohttp
 
 from paradecode.core.errors import InvalidInput
-from paradecode.measure.suites.load.asks import Ask
+from paradecode.measure.prompts import Conversation
+from paradecode.measure.results import Record, StreamedAnswer
 from paradecode.measure.suites.load.plan import Endpoint, LoadPlan
-from paradecode.measure.suites.load.results import StreamedAnswer
 
 LINE = 1 << 22
 """Most bytes of one event."""
@@ -67,23 +67,24 @@ async def first_model(session: aiohttp.ClientSession, endpoint: Endpoint) -> str
 async def ask_once(
     session: aiohttp.ClientSession,
     endpoint: Endpoint,
-    ask: Ask,
+    ask: Conversation,
     plan: LoadPlan,
+    load: str,
     began: float,
     due: float | None = None,
-) -> StreamedAnswer:
-    """Ask, read the stream to its end, and time it. Whatever goes wrong is in the answer.
+) -> Record:
+    """Ask, read the stream to its end, and time it. Whatever goes wrong is in the record.
 
     Args:
+        load: as :class:`StreamedAnswer` has it.
         began: ``time.perf_counter()`` when the round began.
         due: seconds after ``began`` at which the request should have been sent; None is now.
     """
     sent = time.perf_counter() - began
-    answer = StreamedAnswer(
-        ask.id, sent if due is None else due, 0.0 if due is None else sent - due
-    )
-    zero = began + answer.start
+    start = sent if due is None else due
+    answer = StreamedAnswer(load, start, max(0.0, sent - start))
     path = "chat/completions" if plan.api == "chat" else "completions"
+    error = text = ""
     try:
         async with session.post(
             f"{endpoint.url}/{path}", json=request_body(endpoint, ask, plan)
@@ -91,18 +92,18 @@ async def ask_once(
             if response.status != 200:
                 detail = (await response.content.read(DETAIL)).decode("utf-8", "replace")
                 raise BadAnswer(f"http {response.status}: {' '.join(detail.split())}")
-            await _read(response, answer, zero, plan)
-    except BadAnswer as error:
-        answer.error = str(error)[:DETAIL]
+            text = await _read(response, answer, began + start, plan)
+    except BadAnswer as bad:
+        error = str(bad)[:DETAIL]
     except asyncio.TimeoutError:
-        answer.error = f"timeout: {plan.timeout:g} s"
-    except (aiohttp.ClientError, OSError, ValueError) as error:
-        answer.error = f"connection: {type(error).__name__} {error}"[:DETAIL]
-    answer.end = time.perf_counter() - zero
-    return answer
+        error = f"timeout: {plan.timeout:g} s"
+    except (aiohttp.ClientError, OSError, ValueError) as bad:
+        error = f"connection: {type(bad).__name__} {bad}"[:DETAIL]
+    answer.end = time.perf_counter() - began - start
+    return Record(endpoint.name, ask.id, 0, error=error, text=text, streamed=answer)
 
 
-def request_body(endpoint: Endpoint, ask: Ask, plan: LoadPlan) -> dict[str, Any]:
+def request_body(endpoint: Endpoint, ask: Conversation, plan: LoadPlan) -> dict[str, Any]:
     """The JSON of a request."""
     body: dict[str, Any] = {
         "model": endpoint.model,
@@ -114,15 +115,15 @@ def request_body(endpoint: Endpoint, ask: Ask, plan: LoadPlan) -> dict[str, Any]
     if plan.count == "usage":
         body["stream_options"] = {"include_usage": True}
     if plan.api == "completions":
-        return {**body, "prompt": ask.text}
+        return {**body, "prompt": ask.turns[0]}
     system = [{"role": "system", "content": ask.system}] if ask.system else []
-    return {**body, "messages": [*system, {"role": "user", "content": ask.text}]}
+    return {**body, "messages": [*system, {"role": "user", "content": ask.turns[0]}]}
 
 
 async def _read(
     response: aiohttp.ClientResponse, answer: StreamedAnswer, zero: float, plan: LoadPlan
-) -> None:
-    """Follow the server-sent events, which end with ``[DONE]``."""
+) -> str:
+    """The text of the server-sent events, which end with ``[DONE]``; times go into ``answer``."""
     pieces: list[str] = []
     async for line in response.content:
         now = time.perf_counter() - zero
@@ -143,9 +144,9 @@ async def _read(
     else:
         if not answer.finish_reason:
             raise BadAnswer("stream: it ended without a finish_reason")
-    answer.text = "".join(pieces)
     if plan.count == "usage" and answer.tokens is None:
         raise BadAnswer("usage: the server does not count its tokens; use --count tokenizer")
+    return "".join(pieces)
 
 
 def _event(data: bytes, answer: StreamedAnswer) -> str:

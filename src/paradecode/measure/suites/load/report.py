@@ -17,9 +17,10 @@ from paradecode.measure.charts.style import (
     styled,
     whiskers,
 )
-from paradecode.measure.result_files import write_lines
+from paradecode.measure.result_files import results_to_json, write_results
+from paradecode.measure.results import Results
 from paradecode.measure.statistics import Estimate
-from paradecode.measure.suites.load.results import LoadResults, LoadSummary, Percentiles, as_json
+from paradecode.measure.suites.load.summary import LoadSummary, Percentiles
 from paradecode.measure.tables import Column, ends, number
 
 BUSY, LATE = 0.25, 0.1
@@ -38,26 +39,29 @@ PANELS: tuple[tuple[str, float, Pick, Pick], ...] = (
 """Of the picture: title, factor to its unit, the line, and one that is dotted, without whiskers."""
 
 
-def document(results: LoadResults, summaries: Sequence[LoadSummary]) -> dict[str, Any]:
+def document(results: Results, summaries: Sequence[LoadSummary]) -> dict[str, Any]:
     """Machine, settings, figures and every request, for programs."""
-    return as_json(results, [{**asdict(s), "load": str(s.load)} for s in summaries])
+    return results_to_json(results, _aggregates(summaries))
 
 
-def write_report(results: LoadResults, summaries: Sequence[LoadSummary], path: Path) -> list[Path]:
+def write_report(results: Results, summaries: Sequence[LoadSummary], path: Path) -> list[Path]:
     """Write the JSON file and, where matplotlib is there, a picture beside it."""
-    head = document(results, summaries)
-    write_lines(path, head, {"phases": head.pop("phases")})
+    write_results(results, path, _aggregates(summaries))
     if not can_draw():
         return [path]
     figure = _draw(summaries, headline(results))
     return [path, save(figure, path.with_suffix(".png"), dpi=140)]
 
 
+def _aggregates(summaries: Sequence[LoadSummary]) -> dict[str, Any]:
+    return {"figures": list(map(asdict, summaries))}
+
+
 @styled
 def _draw(summaries: Sequence[LoadSummary], subtitle: str) -> Any:
     """A panel a figure, over the load; a line an endpoint."""
     panels = PANELS if any(s.goodput is not None for s in summaries) else PANELS[:-1]
-    loads = list(dict.fromkeys(str(s.load) for s in summaries))
+    loads = list(dict.fromkeys(s.load for s in summaries))
     names = list(dict.fromkeys(s.endpoint for s in summaries))
     figure = new_figure(4.2 * len(panels), 4.6)
     for place, (title, scale, pick, pick_dotted) in enumerate(panels, 1):
@@ -94,16 +98,15 @@ def _known(values: Iterable[Estimate | None]) -> tuple[list[int], list[Estimate]
     return [x for x, _ in known], [found for _, found in known]
 
 
-def headline(results: LoadResults) -> str:
+def headline(results: Results) -> str:
     """What the figures are about, in one line."""
     settings = results.settings
-    models = dict.fromkeys(str(endpoint["model"]) for endpoint in results.endpoints)
     counted = {
         "usage": "tokens as each server counts them",
         "tokenizer": "tokens of one tokenizer for all",
     }[settings["count"]]
     return (
-        f"{', '.join(models)}; {settings['requests']} requests x {settings['rounds']} rounds; "
+        f"{results.model}; {settings['requests']} requests x {settings['rounds']} rounds; "
         f"{counted}; {results.machine.cores} cores. Whiskers: 95 % intervals."
     )
 
@@ -129,7 +132,7 @@ def warnings(summaries: Sequence[LoadSummary]) -> list[str]:
 
 
 THROUGHPUT: tuple[Column[LoadSummary], ...] = (
-    Column("load", lambda s: str(s.load)),
+    Column("load", lambda s: s.load),
     Column("endpoint", lambda s: s.endpoint),
     Column("failed", lambda s: f"{sum(s.errors.values())}/{s.requests}"),
     Column("tokens/s", lambda s: ends(s.throughput)),
@@ -162,7 +165,7 @@ LATENCY: tuple[Column[Latency], ...] = (
 def latencies(summaries: Sequence[LoadSummary]) -> Iterator[Latency]:
     """The lines of the table of latencies."""
     for s in summaries:
-        yield Latency(str(s.load), s.endpoint, "TTFT, ms", s.first, 1000)
+        yield Latency(s.load, s.endpoint, "TTFT, ms", s.first, 1000)
         yield Latency("", "", "TPOT, ms", s.per_token, 1000)
         yield Latency("", "", "whole, s", s.whole, 1)
 
