@@ -111,7 +111,7 @@ def _summary(
     if rounds is not base and throughput and baseline and baseline.value > 0:
         rates, others = ([t / s for t, s in zip(*totals)] for totals in (own, first))
         faster = speedup(rates, others, throughput.value / baseline.value)
-    tokens, seconds = map(sum, own)
+    tokens, seconds = sum(own[0]), sum(own[1])
     good = sum(is_good(record, settings) for record in records)
     objectives = any(settings.get(bound) is not None for bound in ("slo_ttft", "slo_tpot"))
     chunks = sum(answer.chunks for answer in fine)
