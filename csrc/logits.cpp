@@ -118,6 +118,7 @@ float LogitRows::value(int index, std::int32_t id) const {
 }
 
 void LogitRows::add(int index, const std::int32_t* ids, const float* added, std::int64_t count) {
+  const FloatState state;
   auto& row = rows_[static_cast<std::size_t>(index)];
   auto changes = std::make_shared<Changes>();
   // From the old row; and of an id that is named twice the last holds, as in NumPy.
@@ -148,6 +149,7 @@ void LogitRows::for_each(const std::function<void(int)>& each) const {
       }
     });
   };
+  const FloatState state;
   const bool worth = rows() > 1 && rows() * stride() >= kWorthSharing;
   if (!worth || team_ == nullptr || !team_->run_if_free(1, work, &job)) {
     for (int row = 0; row < rows(); ++row) each(row);

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "errors.hpp"
+#include "exact.hpp"
 #include "forward.hpp"
 
 namespace paradecode {
@@ -97,6 +98,7 @@ void Model::set_format(const std::string& tensor, Format format) {
 
 void Model::fill(const std::string& tensor, std::int64_t first_row, std::int64_t rows,
                  Source source, const std::uint8_t* data, std::int64_t row_bytes) {
+  const FloatState state;
   Matrix* matrix = find_matrix(tensor);
   if (matrix == nullptr || matrix->data == nullptr)
     throw InvalidInput("weights", tensor, "give the matrix a format first");

@@ -122,6 +122,7 @@ def phase_table(phases: Phases) -> Table:
         "byte products a second",
         box=SIMPLE,
         pad_edge=False,
+        collapse_padding=True,
     )
     for rows in phases.rows:
         table.add_column(f"{rows} row{'s' * (rows > 1)}", justify="right", no_wrap=True)
