@@ -206,15 +206,17 @@ class LLM:
         self,
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None = None,
+        **variables: Any,
     ) -> list[int]:
         """Token ids of a conversation in the model's own format.
 
         Args:
             tools: descriptions of functions that the model may call, for templates that show them.
+            variables: others that the template reads, for example ``enable_thinking``.
         """
         if self.chat_template is None:
             raise InvalidInput("model", self.model, "it has no chat template; use generate")
-        return self.chat_template.encode(self.tokenizer, messages, tools=tools)
+        return self.chat_template.encode(self.tokenizer, messages, tools=tools, **variables)
 
     def close(self) -> None:
         """Free the model; further calls fail."""

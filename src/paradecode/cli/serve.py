@@ -57,6 +57,17 @@ class Listening:
     load_seconds: float = option(
         600.0, "Seconds that a worker may load its model.", "--load-timeout"
     )
+    ignore_unknown: bool = option(
+        False, "Ignore fields of requests that do not exist.", "--ignore-unknown"
+    )
+    open_objects: bool = option(
+        False, "Allow objects properties that their JSON schema does not name.", "--open-objects"
+    )
+    origins: list[str] | None = option(
+        None,
+        "Web pages of this origin may use the server (* is any); repeat for more.",
+        "--cors-origin --allowed-origins",
+    )
     log_requests: bool = option(True, "A line for each request, no texts.")
 
 
@@ -139,6 +150,7 @@ def serve(
         **vars(listening),
         "keys": tuple(listening.keys or ()),
         "public": tuple(listening.public or ()),
+        "origins": tuple(listening.origins or ()),
     }
     served = tuple(_served(*entry, working, decoding) for entry in named)
     settings = ServerSettings(models=served, **given)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse, Response
 
 from paradecode import __version__
@@ -45,6 +46,12 @@ def create_app(settings: ServerSettings, pool: Workers, metrics: Metrics) -> Fas
     app.add_exception_handler(RequestFailed, _answer_failure)
     app.add_exception_handler(ClientGone, _answer_nobody)
     app.add_middleware(Guard, settings=settings)  # The last one added is the outermost.
+    if settings.origins:
+        app.add_middleware(
+            CORSMiddleware, allow_origins=settings.origins, allow_methods=["GET", "POST"],
+            allow_headers=["authorization", "content-type", "x-api-key", "anthropic-version"],
+            expose_headers=["x-request-id", "retry-after"],
+        )  # fmt: skip
     app.add_middleware(Audit, metrics=metrics, log=Log() if settings.log_requests else None)
     return app
 

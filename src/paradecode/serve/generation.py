@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from starlette.requests import Request
@@ -14,6 +14,7 @@ from paradecode.serve.errors import ApiError, wrong
 from paradecode.serve.log import Note
 from paradecode.serve.merge import merged
 from paradecode.serve.protocol.fields import Common
+from paradecode.serve.protocol.schemas import closed
 from paradecode.serve.security import tenant
 from paradecode.serve.settings import ServerSettings
 from paradecode.serve.workers import Workers
@@ -76,6 +77,9 @@ class Generation:
             "priority": self.body.priority or 0,
             "deadline": self._deadline(),
         }
+        constraint = wanted.get("constraint")
+        if constraint and constraint.type == "json_schema" and not self.settings.open_objects:
+            wanted["constraint"] = replace(constraint, value=closed(constraint.value))
         self.requests = [
             wire.Generate(id=f"{self.note.id}-{index}", prompt=prompt, **wanted)
             for index, prompt in enumerate(prompts)

@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from paradecode.core.errors import InvalidInput
 from paradecode.serve import strict_json
 from paradecode.serve.errors import ApiError
-from paradecode.serve.protocol.base import AnyBody, validated
+from paradecode.serve.protocol.base import AnyBody, known_only, validated
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ def reading(kind: type[AnyBody]) -> Callable[[Request], Awaitable[AnyBody]]:
         try:
             body = await asyncio.wait_for(_collect(request, size), settings.body_seconds)
             request.state.large = len(body) >= LARGE
-            return await apart(request, partial(_parsed, kind, body))
+            return await apart(request, partial(_parsed, kind, settings.ignore_unknown, body))
         except asyncio.TimeoutError:
             raise ApiError(408, "the body took too long to arrive", headers=CLOSE) from None
         except ClientDisconnect:
@@ -87,8 +87,8 @@ def _too_large(limit: int) -> ApiError:
     return ApiError(413, f"send at most {limit} bytes", headers=CLOSE)
 
 
-def _parsed(kind: type[AnyBody], body: bytes) -> AnyBody:
+def _parsed(kind: type[AnyBody], ignore_unknown: bool, body: bytes) -> AnyBody:
     try:
-        return validated(kind, strict_json.read(body))
+        return validated(kind, known_only(kind, strict_json.read(body), ignore_unknown))
     except InvalidInput as error:
         raise ApiError(400, str(error), code="invalid_json") from None

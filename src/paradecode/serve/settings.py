@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from paradecode.core.checks import attributes, number, whole
@@ -52,6 +53,10 @@ class ServerSettings:
         drain_seconds: how long a stopping server waits for the requests it accepted.
         hang_seconds: a worker that has work and says nothing for so long is killed.
         load_seconds: a worker that has not loaded its model after so long is killed.
+        ignore_unknown: whether fields of a request that do not exist are ignored, not refused.
+        open_objects: whether objects may have properties that their JSON schema does not name, as
+            the standard has it.
+        origins: of web pages that may use the server from a browser; ``*`` is any.
         log_requests: whether a line is logged for each request, without prompt or answer.
     """
 
@@ -73,6 +78,9 @@ class ServerSettings:
     drain_seconds: float = 30.0
     hang_seconds: float = HANG_SECONDS
     load_seconds: float = LOAD_SECONDS
+    ignore_unknown: bool = False
+    open_objects: bool = False
+    origins: tuple[str, ...] = ()
     log_requests: bool = True
 
     def __post_init__(self) -> None:
@@ -93,6 +101,9 @@ class ServerSettings:
         for name in self.public:
             if name not in ROUTES:
                 raise InvalidInput("public", name, f"use one of {', '.join(ROUTES)}")
+        for origin in self.origins:
+            if not re.fullmatch(r"\*|https?://[^/\s]{1,255}", origin):
+                raise InvalidInput("origin", origin, "give * or one such as https://example.org")
         local = self.host in LOOPBACK or self.host.startswith("127.")
         if not (local or self.keys or self.force):
             raise InvalidInput(

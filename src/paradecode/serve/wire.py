@@ -90,13 +90,15 @@ class PromptInput(WireMessage):
     Attributes:
         text: raw text; control tokens in it count.
         tokens: token ids.
-        messages: a conversation, for the model's chat template, which reads ``tools`` as well.
+        messages: a conversation, for the model's chat template, which reads ``tools`` and
+            ``variables`` as well.
     """
 
     text: Text | None = None
     tokens: Tokens | None = None
     messages: Messages | None = None
     tools: Tools | None = None
+    variables: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         given = [self.text is not None, self.tokens is not None, self.messages is not None]

@@ -15,11 +15,9 @@ from paradecode.serve.validation import MOST, path_of, spelled
 
 UNSUPPORTED = {
     "chat_template": "the template comes with the model",
-    "chat_template_kwargs": "the template's settings are not a request's to choose",
     "functions": "use tools",
     "function_call": "use tool_choice",
     "best_of": "use n",
-    "echo": "only the continuation is returned",
     "suffix": "the models here only continue a text",
     "audio": "the models here read and write text",
     "modalities": "the models here read and write text",
@@ -81,6 +79,19 @@ def validated(kind: type[AnyBody], value: Any) -> AnyBody:
     path, detail = max(found, key=lambda entry: len(entry[0]))
     there = dict.fromkeys(other["msg"] for where, other in found if where == path)
     raise _refusal(kind, path, detail, list(there))
+
+
+def known_only(kind: type[Body], value: Any, ignore_unknown: bool) -> Any:
+    """The body without what says nothing: unsupported fields that are null and, if they are to be
+    ignored, fields that do not exist."""
+    if not isinstance(value, Mapping):
+        return value
+    known = {field.alias or name for name, field in kind.model_fields.items()}
+    return {
+        name: found
+        for name, found in value.items()
+        if name in known or (found is not None if name in UNSUPPORTED else not ignore_unknown)
+    }
 
 
 def _refusal(

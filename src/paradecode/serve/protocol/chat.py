@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from paradecode.core.sampling import MAX_TOKENS
 from paradecode.serve.errors import ApiError, wrong
@@ -25,20 +25,28 @@ from paradecode.serve.protocol.tools import (
 from paradecode.serve.wire import ConstraintSpec, PromptInput
 
 MAX_MESSAGES = 1 << 12
+FIXED = {"messages", "tools", "documents", "add_generation_prompt", "chat_template", "tokenize"}
+"""Variables of a template that a request does not choose; nor those that end in ``_token``."""
+
+Ignored = Annotated[str, StringConstraints(max_length=1 << 20)]
+Variable = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
+Plain = bool | int | float | Annotated[str, StringConstraints(max_length=1024)] | None
 
 
 class Message(Body):
-    """One message. The last four fields occur in answers of other servers, and are ignored."""
+    """One message. The last six fields occur in answers of other servers, and are ignored."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Content | None = None
     name: Name | None = None
     tool_calls: Annotated[list[ToolCall], Field(max_length=128)] | None = None
     tool_call_id: Name | None = None
-    refusal: Annotated[str, StringConstraints(max_length=1 << 16)] | None = None
+    refusal: Ignored | None = None
     annotations: Annotated[list[Any], Field(max_length=0)] | None = None
     audio: None = None
     function_call: None = None
+    reasoning: Ignored | None = None
+    reasoning_content: Ignored | None = None
 
     @model_validator(mode="after")
     def _complete(self) -> Message:
@@ -57,6 +65,20 @@ class ChatRequest(Sampled):
     tools: Annotated[list[Tool], Field(min_length=1, max_length=128)] | None = None
     tool_choice: Literal["none", "auto", "required"] | ToolChoice | None = None
     parallel_tool_calls: bool | None = None
+    chat_template_kwargs: Annotated[dict[Variable, Plain], Field(max_length=32)] | None = Field(
+        None, description="Variables of the model's template, such as `enable_thinking`."
+    )
+    add_generation_prompt: Literal[True] | None = None
+    continue_final_message: Literal[False] | None = None
+    add_special_tokens: Literal[False] | None = None
+
+    @field_validator("chat_template_kwargs")
+    @classmethod
+    def _own_variables(cls, given: dict[str, Any] | None) -> dict[str, Any] | None:
+        for name in given or ():
+            if name in FIXED or name.endswith("_token"):
+                raise ValueError(f"{name} is not a request's to choose")
+        return given
 
     def sampling(self) -> dict[str, Any]:
         chosen = super().sampling()
@@ -115,15 +137,16 @@ class ChatRequest(Sampled):
                 become messages.
         """
         tools = self.callable_tools()
-        messages = to_wire(self.messages, template_has_tools)
+        messages, variables = to_wire(self.messages, template_has_tools), self.chat_template_kwargs
         if not tools or template_has_tools:
-            return PromptInput(messages=messages, tools=offered(tools) if tools else None)
+            shown = offered(tools) if tools else None
+            return PromptInput(messages=messages, tools=shown, variables=variables)
         said = instructions(tools)
         if messages[0]["role"] in ("system", "developer"):
             messages[0]["content"] += "\n\n" + said
         else:
             messages.insert(0, {"role": "system", "content": said})
-        return PromptInput(messages=messages)
+        return PromptInput(messages=messages, variables=variables)
 
 
 def to_wire(messages: Sequence[Message], template_has_tools: bool) -> list[dict[str, Any]]:

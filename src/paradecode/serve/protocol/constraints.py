@@ -31,6 +31,7 @@ class NamedSchema(Body):
 class ResponseFormat(Body):
     type: Literal["text", "json_object", "json_schema"]
     json_schema: NamedSchema | None = None
+    schema_: Schema | None = Field(None, alias="schema", description="Of a `json_object`.")
 
 
 class StructuredOutputs(Body):
@@ -81,6 +82,9 @@ class Constrained(Body):
         chosen = self.response_format
         if chosen is None or chosen.type == "text":
             return {}
+        if chosen.type == "json_object" and chosen.schema_ is not None:
+            wanted = ConstraintSpec(type="json_schema", value=chosen.schema_)
+            return {"response_format": wanted}
         if chosen.type == "json_object":
             return {"response_format": ConstraintSpec(type="json_object")}
         if chosen.json_schema is None:

@@ -36,7 +36,7 @@ def _part(part: Any) -> str:
     text = part.get("refusal" if kind == "refusal" else "text")
     if not isinstance(text, str):
         raise _wrong("the text of a part must be a string")
-    if not part.keys() <= {"type", "text", "refusal", "annotations", "logprobs"}:
+    if not part.keys() <= {"type", "text", "refusal", "annotations", "logprobs", "cache_control"}:
         raise _wrong("a part has a type and a text, and nothing else")
     return text
 

@@ -14,9 +14,11 @@ from paradecode.core.sampling import (
     MAX_TOKENS,
     MAX_TOP_LOGPROBS,
 )  # fmt: skip
+from paradecode.serve.errors import wrong
 from paradecode.serve.protocol.base import Body
 from paradecode.serve.protocol.constraints import Constrained
 from paradecode.serve.protocol.content import Content
+from paradecode.serve.protocol.harmless import Harmless, HarmlessInChoices
 
 Name = Annotated[str, StringConstraints(max_length=256)]
 Text = Annotated[str, StringConstraints(max_length=1 << 21)]
@@ -35,13 +37,12 @@ SAMPLING = {
     "seed", "n", "logit_bias",
 }  # fmt: skip
 """Fields of SamplingParams, where they have the same names."""
+LLAMA_CPP = {"n_predict": "max_tokens", "repeat_penalty": "repetition_penalty"}
+"""llama.cpp's names of fields."""
 
 
-class Common(Body):
-    """What every generating request may say beside its prompt.
-
-    The last six change nothing here: OpenAI's service uses them.
-    """
+class Common(Harmless):
+    """What every generating request may say beside its prompt."""
 
     model: Name | None = Field(None, description="A served name; the first model if left out.")
     stream: bool | None = None
@@ -60,12 +61,6 @@ class Common(Body):
         None, description="Prompts are shared in the cache only with requests of the same salt."
     )
     include_metrics: bool | None = Field(None, description="Report forwards, drafts and times.")
-    user: Name | None = None
-    metadata: Annotated[dict[Name, Name], Field(max_length=16)] | None = None
-    store: bool | None = None
-    service_tier: Name | None = None
-    safety_identifier: Name | None = None
-    prompt_cache_key: Name | None = None
 
     def sampling(self) -> dict[str, Any]:
         """The fields of SamplingParams that the request sets; OpenAI's defaults for the others."""
@@ -75,6 +70,7 @@ class Common(Body):
 class StreamOptions(Body):
     include_usage: bool | None = None
     include_obfuscation: bool | None = None
+    continuous_usage_stats: bool | None = Field(None, description="Usage comes at the end.")
 
 
 class Prediction(Body):
@@ -82,10 +78,11 @@ class Prediction(Body):
     content: Content
 
 
-class Sampled(Common, Constrained):
+class Sampled(Common, HarmlessInChoices, Constrained):
     """What the chat and completion routes add to that."""
 
     max_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
+    n_predict: int | None = Field(None, ge=-1, le=MAX_TOKENS, description="`max_tokens`.")
     n: int | None = Field(None, ge=1, le=MAX_N)
     seed: int | None = Field(None, ge=-(1 << 63), lt=1 << 64)
     stop: Stop | Annotated[list[Stop], Field(max_length=MAX_STOPS)] | None = None
@@ -101,6 +98,7 @@ class Sampled(Common, Constrained):
     top_k: int | None = Field(None, ge=-1, lt=1 << 31)
     min_p: float | None = Field(None, ge=0, le=1)
     repetition_penalty: float | None = Field(None, ge=0.01, le=100)
+    repeat_penalty: float | None = Field(None, ge=0.01, le=100, description="`repetition_penalty`.")
     min_tokens: int | None = Field(None, ge=0, le=MAX_TOKENS)
     ignore_eos: bool | None = None
     stop_token_ids: Annotated[list[TokenId], Field(max_length=MAX_LOGIT_BIAS)] | None = None
@@ -110,6 +108,18 @@ class Sampled(Common, Constrained):
 
     prediction: Prediction | None = None
     stream_options: StreamOptions | None = None
+
+    def sampling(self) -> dict[str, Any]:
+        chosen = super().sampling()
+        for other, name in LLAMA_CPP.items():
+            value = getattr(self, other)
+            if value is None:
+                continue
+            if name in chosen:
+                raise wrong(other, f"it is {name}: give one of them")
+            if value != -1:  # llama.cpp's word for no limit.
+                chosen[name] = value
+        return chosen
 
     @property
     def predicted(self) -> str | None:

@@ -33,6 +33,7 @@ async def model(request: Request, name: str) -> Response:
     return JSONResponse(_card(*model_of(request, name)))
 
 
+@router.head("/health", include_in_schema=False)
 @router.get("/health", **gets(Health, 503))
 async def health(request: Request) -> Response:
     """200 while every model has a worker that takes requests."""

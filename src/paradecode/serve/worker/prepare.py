@@ -46,7 +46,7 @@ class Preparer:
         assert prompt.messages is not None
         contents = [message.get("content") for message in prompt.messages]
         self._check_length(sum(len(text) for text in contents if isinstance(text, str)))
-        return self._llm.chat_tokens(prompt.messages, prompt.tools)
+        return self._llm.chat_tokens(prompt.messages, prompt.tools, **prompt.variables or {})
 
     def requests(self, message: Generate) -> list[GenerationRequest]:
         """One request for each of the ``n`` outputs. Raises InvalidInput."""

@@ -1,0 +1,143 @@
+"""What other servers' clients send: accepted, ignored or refused as docs/serve.md says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from http_server import FakePool, Running, running, settings
+
+from paradecode.serve.protocol.harmless import HarmlessInChoices
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}}
+SAID = {
+    "best_of": 1, "modalities": ["text"], "suffix": "", "skip_special_tokens": True,
+    "detokenize": True, "use_beam_search": False, "include_stop_str_in_output": False,
+    "no_stop_trim": False, "return_token_ids": False, "return_tokens_as_token_ids": False,
+    "return_hidden_states": False, "length_penalty": 1.0, "logits_processors": [], "functions": [],
+    "function_call": "auto", "audio": None, "prompt_embeds": None, "truncate_prompt_tokens": None,
+    "lora_path": None,
+}  # fmt: skip
+UNUSED = {
+    "user": "u", "metadata": {"a": "b"}, "store": True, "service_tier": "auto", "id_slot": -1,
+    "safety_identifier": "s", "prompt_cache_key": "k", "prompt_cache_retention": "24h",
+    "verbosity": "low", "reasoning_effort": "low", "request_id": "r", "rid": "r",
+    "spaces_between_special_tokens": False, "separate_reasoning": True, "stream_reasoning": True,
+    "cache_prompt": True, "timings_per_token": True, "return_progress": True,
+}  # fmt: skip
+OTHER = {
+    "best_of": 2, "modalities": ["text", "audio"], "suffix": "x", "skip_special_tokens": False,
+    "length_penalty": 0.5, "use_beam_search": True, "return_token_ids": True, "lora_path": "a",
+    "function_call": {"name": "f"}, "audio": {"voice": "a"}, "logits_processors": ["x"],
+}  # fmt: skip
+
+
+def test_every_harmless_field_is_sent_here() -> None:
+    assert {*SAID, *UNUSED} == set(HarmlessInChoices.model_fields)
+
+
+@pytest.mark.parametrize("route", ["chat", "complete"])
+def test_harmless_fields_change_nothing(server: Running, route: str) -> None:
+    ask = getattr(server, route)
+    assert ask().status_code == ask(**SAID, **UNUSED).status_code == 200
+    plain, full = server.pool.seen
+    assert (plain.sampling, plain.prompt) == (full.sampling, full.prompt)
+
+
+@pytest.mark.parametrize(("name", "value"), OTHER.items())
+def test_a_value_that_asks_for_something_else_is_refused(
+    server: Running, name: str, value: Any
+) -> None:
+    answer = server.chat(**{name: value})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"].startswith(name)
+
+
+def test_llama_cpps_names(server: Running) -> None:
+    assert server.chat(n_predict=7, repeat_penalty=1.5).status_code == 200
+    assert server.chat(n_predict=-1).status_code == 200
+    limited, free = (request.sampling for request in server.pool.seen)
+    assert (limited["max_tokens"], limited["repetition_penalty"]) == (7, 1.5)
+    assert "max_tokens" not in free
+    assert server.chat(n_predict=7, max_tokens=8).json()["error"]["param"] == "n_predict"
+
+
+def test_variables_of_the_template(server: Running) -> None:
+    chosen = {"enable_thinking": False, "level": "low", "budget": 3}
+    assert server.chat(chat_template_kwargs=chosen).status_code == 200
+    assert server.pool.seen[0].prompt.variables == chosen
+    for name in ("messages", "tools", "bos_token", "chat_template", "X", "__class__"):
+        assert server.chat(chat_template_kwargs={name: "x"}).status_code == 400
+    assert server.chat(chat_template_kwargs={"a": {"b": 1}}).status_code == 400
+
+
+def test_messages_as_other_servers_gave_them(server: Running) -> None:
+    messages = [
+        {"role": "user", "content": [
+            {"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}}]},
+        {"role": "assistant", "content": "Oh", "reasoning_content": "Hm", "reasoning": "Hm"},
+        {"role": "user", "content": "Go on"},
+    ]  # fmt: skip
+    assert server.chat(messages=messages).status_code == 200
+    sent = server.pool.seen[0].prompt.messages
+    assert [message["content"] for message in sent] == ["Hi", "Oh", "Go on"]
+
+
+def test_an_object_with_a_schema(server: Running) -> None:
+    chosen = {"type": "json_object", "schema": SCHEMA}
+    assert server.chat(response_format=chosen).status_code == 200
+    constraint = server.pool.seen[0].constraint
+    assert constraint.type == "json_schema"
+    assert constraint.value == {**SCHEMA, "additionalProperties": False}
+
+
+def test_objects_may_be_left_open() -> None:
+    pool = FakePool()
+    with running(settings(open_objects=True), pool) as server:
+        assert server.chat(guided_json=SCHEMA).status_code == 200
+    assert pool.seen[0].constraint.value == SCHEMA
+
+
+def test_unknown_fields_are_ignored_where_the_server_is_told_so(server: Running) -> None:
+    assert server.chat(temprature=0).json()["error"]["code"] == "unknown_field"
+    pool = FakePool()
+    with running(settings(ignore_unknown=True), pool) as lenient:
+        assert lenient.chat(temprature=0, new_field={"a": 1}).status_code == 200
+        assert lenient.chat(chat_template="x").status_code == 400
+        assert lenient.chat(temperature="x").status_code == 400
+    assert pool.seen[0].sampling == {"temperature": 1.0}
+
+
+def test_unsupported_fields_may_be_null(server: Running) -> None:
+    assert server.chat(chat_template=None).status_code == 200
+
+
+def test_heads_of_health(server: Running) -> None:
+    answer = server.client.head("/health")
+    assert (answer.status_code, answer.content) == (200, b"")
+    server.pool.healthy = False
+    assert server.client.head("/health").status_code == 503
+
+
+def test_pages_of_named_origins(server: Running) -> None:
+    ours, theirs = {"origin": "https://ours.example"}, {"origin": "https://theirs.example"}
+    asked = {"access-control-request-method": "POST",
+             "access-control-request-headers": "authorization,content-type"}  # fmt: skip
+    path, allowed = "/v1/chat/completions", "access-control-allow-origin"
+    assert allowed not in server.client.get("/health", headers=ours).headers
+    assert server.client.options(path, headers={**ours, **asked}).status_code == 405
+    chosen = settings(origins=("https://ours.example",), keys=("a-long-key",))
+    with running(chosen, FakePool()) as open_:
+        preflight = open_.client.options(path, headers={**ours, **asked, "authorization": ""})
+        assert preflight.status_code == 200
+        assert preflight.headers[allowed] == "https://ours.example"
+        assert allowed not in open_.client.options(path, headers={**theirs, **asked}).headers
+        assert open_.client.get("/health", headers=ours).headers[allowed] == ours["origin"]
+        refused = open_.client.get("/health", headers={**ours, "authorization": ""})
+        assert (refused.status_code, refused.headers[allowed]) == (401, ours["origin"])
+
+
+def test_an_origin_is_checked() -> None:
+    for origin in ("example.org", "https://a/b", "null"):
+        with pytest.raises(ValueError, match="origin"):
+            settings(origins=(origin,))
