@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import re
+import time
 
 import numpy as np
 import pytest
 
 from paradecode.constraints.python.masks import MonitoredText
-from paradecode.constraints.python.monitor import AttributesExist
+from paradecode.constraints.python.monitor import AttributesExist, _bound_here
 from paradecode.core.errors import DecoderError, InvalidInput
 
 SHOP = '''
@@ -227,3 +229,29 @@ def test_bad_files_are_refused(compiler, value):
 def test_a_canvas_has_no_monitor(compiler):
     with pytest.raises(InvalidInput, match="automaton"):
         compiler.compile({"type": "python", "value": {"files": FILES}}, "diffusion")
+
+
+@pytest.mark.parametrize("line", ["for " * 30_000 + "in x.", "lambda " * 30_000 + "x.",
+                                  "x := " * 30_000 + "y.", "a.b" * 30_000 + "."])  # fmt: skip
+def test_a_long_line_takes_linear_time(line):
+    """The first was read for minutes, in the engine, while all others waited."""
+    began = time.process_time()
+    AttributesExist({"a.py": "y = 1"}).names(line.encode())
+    assert time.process_time() - began < 2
+
+
+def test_names_that_a_line_binds():
+    """As a regular expression says it, which is short, and quadratic."""
+    oracle = r"\blambda\b[^:]*\bs\b|\bfor\b(?:(?!\bin\b).)*\bs\b|\bs\s*:="
+    words = ("for", "in", "s", "t", "lambda", ":", ":=", "(", " ", "s:=", "former", "s :=", "x.s")
+    chance = random.Random(0)
+    for _ in range(5000):
+        line = " ".join(chance.choices(words, k=chance.randrange(9)))
+        assert _bound_here("s", line) == (re.search(oracle, line) is not None), line
+
+
+def test_what_nobody_writes_is_not_known():
+    deep = "class A(" + "a." * 400 + "b):\n    x = 1\n"
+    monitor = AttributesExist({"a.py": deep})
+    assert monitor.names(b"import a\na.A().") is None
+    assert monitor.names(("import a\nx = a" + ".b" * 800 + "\nx.").encode()) is None

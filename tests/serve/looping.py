@@ -9,6 +9,7 @@ from typing import Any
 from paradecode.llm import LLM
 from paradecode.serve.lines import encode
 from paradecode.serve.wire import Done, Event, Failure, Generate, OutputChunk, PromptInput, Request
+from paradecode.serve.worker.compiling import Compiling
 from paradecode.serve.worker.loop import Loop
 from paradecode.serve.worker.settings import WorkerSettings
 
@@ -28,7 +29,10 @@ class Served:
     def give(self, *messages: Request | bytes) -> None:
         for message in messages:
             line = message if isinstance(message, bytes) else encode(message)
-            self._send(self.loop.handle(self.loop.read(line)))
+            read = self.loop.read(line)
+            self._send(self.loop.handle(read))
+            if isinstance(read, Compiling):
+                self._send(self.loop.handle(read.work()))
 
     def finish(self, steps: int = 5000) -> None:
         """Step until nothing is left; the page books must be right, and empty at last."""

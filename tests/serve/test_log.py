@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 from typing import Any
 
 import pytest
 
 from paradecode.core.trace import Stats
 from paradecode.serve.errors import ApiError
-from paradecode.serve.log import Log, Note
+from paradecode.serve.log import Log, Note, PlacesOnly
 from paradecode.serve.wire import Done
 
 SECRET = "the launch code is 0000"
@@ -84,3 +85,14 @@ def test_hostile_text_stays_inside_of_its_line() -> None:
     assert len(lines) == 1
     assert stream.getvalue().isascii()
     assert len(lines[0]["model"]) == 256
+
+
+def test_exceptions_are_logged_without_their_text() -> None:
+    try:
+        raise ValueError("the prompt was: attack at dawn")
+    except ValueError as error:
+        record = logging.LogRecord("x", logging.ERROR, __file__, 1, "request r failed", (),
+                                   (type(error), error, error.__traceback__))  # fmt: skip
+    shown = PlacesOnly("%(message)s").format(record)
+    assert "dawn" not in shown
+    assert shown.startswith("request r failed\nValueError at test_log.py:")

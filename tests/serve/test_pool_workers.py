@@ -223,6 +223,45 @@ def test_a_worker_that_hangs_costs_only_its_requests(folder: str) -> None:
     run(test)
 
 
+def test_what_may_have_made_a_worker_hang_is_not_tried_again(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that hangs its worker must not have the next one, too."""
+    monkeypatch.setattr(replicas, "UNWELL", 0.5)
+
+    async def test() -> None:
+        async with opened(folder, 1, hang_seconds=1.6) as pool:
+            (victim,) = pool._replicas["m"]
+            assert victim.pid is not None
+            assert pool.healthy
+            os.kill(victim.pid, signal.SIGSTOP)
+            lost = asyncio.create_task(last_of(pool.submit("m", ask("lost"))))
+            await asyncio.sleep(1.2)
+            assert not pool.healthy  # Before it is killed.
+            assert victim.restarts == 0
+            end = await lost
+            assert isinstance(end, Failure)
+            assert (end.status, end.message) == (500, "the worker that ran this request hung")
+            while not victim.open:
+                await asyncio.sleep(0.05)
+            assert (victim.served, pool.healthy) == (1, True)
+
+    run(test)
+
+
+def test_what_is_cut_by_the_end_is_told(folder: str) -> None:
+    async def test() -> None:
+        async with opened(folder) as pool:
+            stream = pool.submit("m", ask("cut", ignore_eos=True, max_tokens=3000))
+            assert isinstance(await anext(stream), Accepted)
+            pool.stop()
+            end = await last_of(stream)
+            assert isinstance(end, Failure)
+            assert (end.status, end.message) == (503, "the server is stopping")
+
+    run(test)
+
+
 def test_leaving_cancels(folder: str) -> None:
     async def test() -> None:
         async with opened(folder) as pool:
@@ -350,6 +389,7 @@ def test_a_model_that_cannot_be_loaded(tmp_path: Path) -> None:
 BUSY = """
 import sys, json, time
 sys.stdin.readline()
+asked = 0
 def say(x): sys.stdout.write(x + "\\n"); sys.stdout.flush()
 say('{"kind":"ready","model":"m","families":[],"context_length":9,"vocab_size":9,'
     '"decoder":"x","draft_model":null,"chat":false}')

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +15,7 @@ from looping import Served, ask
 from paradecode.core.errors import BackendError
 from paradecode.engine.engine import Limits
 from paradecode.llm import LLM
+from paradecode.serve.lines import encode
 from paradecode.serve.outputs import usage
 from paradecode.serve.wire import (
     Accepted,
@@ -29,6 +32,7 @@ from paradecode.serve.wire import (
     TokenizedPrompt,
     WorkerStats,
 )
+from paradecode.serve.worker.compiling import Compiling, Turns
 from tiny_folder import write_folder
 
 MIXED: dict[str, dict[str, Any]] = {
@@ -301,6 +305,8 @@ def test_a_broken_engine_is_reported_to_all(
         (ask("x", decoder="draft-model"), "draft_model"),
         (ask("x", decoder="(" * 5000), "decoder"),
         (ask("x", "a" * 5000), "prompt"),
+        (ask("x", prediction="a" * 10**6), "prediction"),
+        (ask("x", constraint=ConstraintSpec(type="python", value={})), "constraint.type"),
         (ask("x", "\ud800"), "prompt.text"),
         (replace(ask("x"), prompt=PromptInput(tokens=[])), "prompt"),
         (replace(ask("x"), prompt=PromptInput(tokens=[96])), "prompt"),
@@ -343,13 +349,61 @@ def test_questions(llm: LLM) -> None:
     found = served.events[-1]
     assert isinstance(found, TokenizedPrompt)
     assert found.texts == ["h", "i", "!"]
-    served.give(Detokenize(id="d", tokens=[*found.tokens, 95, 1 << 20]), AskStats(id="s"))
+    served.give(Detokenize(id="d", tokens=[*found.tokens, 95]), AskStats(id="s"))
     text, stats = served.events[-2:]
     assert isinstance(text, DecodedText)
     assert text.text == "hi!"
     assert isinstance(stats, WorkerStats)
     assert (stats.running, stats.waiting, stats.held_pages) == (0, 0, 0)
     assert stats.memory_bytes > 1 << 20
+
+
+def test_ids_that_the_model_does_not_have_are_refused(llm: LLM) -> None:
+    served = Served(llm)
+    served.give(Detokenize(id="d", tokens=[1, 1 << 20]))
+    assert served.events[-1] == Failure(
+        id="d", status=400, param="tokens",
+        message="tokens: 1048576 is not usable; token ids go up to 95",
+    )  # fmt: skip
+
+
+def test_a_request_that_waits_for_its_constraint_can_be_cancelled(llm: LLM) -> None:
+    served = Served(llm)
+    choice = ConstraintSpec(type="choice", value=["abba", "cab"])
+    for id, early in (("early", True), ("late", False)):
+        later = served.loop.read(encode(ask(id, constraint=choice, max_tokens=20)))
+        assert isinstance(later, Compiling)
+        assert served.loop.handle(later) == []
+        made = None if early else later.work()
+        served.give(Cancel(id=id), Drain())
+        assert not served.loop.jobs
+        served._send(served.loop.handle(made or later.work()))
+        end = served.of(id)[1]
+        assert isinstance(end, Failure)
+        assert end.status == (400 if early else 503)
+    served.finish()
+
+
+def test_keys_take_turns_with_their_constraints() -> None:
+    """A key with many heavy ones delays another by one of them, not by all."""
+    made: list[str] = []
+    go, ended = threading.Event(), threading.Event()
+
+    def put(what: str) -> None:
+        made.append(what)
+        if len(made) == 6:
+            ended.set()
+
+    turns: Turns[str] = Turns(put, most=3)
+    turns.add(Compiling("0", "greedy", lambda: "0" if go.wait(60) else "", lambda: "refused"))
+    while turns._waiting:
+        time.sleep(0.01)
+    for name in ("1", "2", "3", "4"):
+        turns.add(Compiling(name, "greedy", lambda name=name: name, lambda: "refused"))
+    turns.add(Compiling("modest", "modest", lambda: "modest", lambda: "refused"))
+    go.set()
+    assert ended.wait(60)
+    assert made == ["refused", "0", "1", "modest", "2", "3"]
 
 
 def test_canvases_are_shown_on_demand(tmp_path: Path) -> None:

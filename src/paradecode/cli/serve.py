@@ -109,6 +109,9 @@ class Working:
         256, "Outputs that may wait at a worker; more get a 429.", "--queue --max-queued-requests"
     )
     max_tokens: int = option(1024, "Of requests that do not say.", "--max-tokens -n")
+    python_constraints: bool = option(
+        False, "Accept constraints by a monitor of Python code.", "--python-constraints"
+    )
 
 
 @dataclass(frozen=True)
@@ -226,7 +229,7 @@ def _served(
     given = vars(working)
     limits = {name: given[name] for name in ("batch", "kv_tokens", "step_tokens", "prefix_cache")}
     same = {name: given[name] for name in ("backend", "dtype", "device", "threads", "ranks",
-                                           "max_tokens")}  # fmt: skip
+                                           "max_tokens", "python_constraints")}  # fmt: skip
     worker = WorkerSettings(
         model=source, **_method(own, decoding), adapter=own.get("adapter"), limits=limits,
         queue_requests=working.queue, **same,

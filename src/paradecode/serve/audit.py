@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-import traceback
-from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from paradecode.serve.errors import ApiError
-from paradecode.serve.log import Log, Note
+from paradecode.serve.log import Log, Note, places
 from paradecode.serve.metrics import Metrics
 
 
@@ -56,8 +54,4 @@ class Audit:
     def _crashed(self, note: Note, error: Exception) -> None:
         if self.log is None:
             return
-        places: list[Any] = [
-            f"{frame.filename.rpartition('/')[2]}:{frame.lineno}"
-            for frame in traceback.extract_tb(error.__traceback__)[-8:]
-        ]
-        self.log.write("crash", id=note.id, error=type(error).__name__, where=places)
+        self.log.write("crash", id=note.id, error=type(error).__name__, where=places(error))

@@ -29,6 +29,7 @@ class WorkerCall:
         unwanted: whether nobody reads it any more.
         accepted: whether a worker has accepted it, this one or one that died.
         lost: whether its reader has come to where the worker ended.
+        hung: whether the worker ended because it hung: perhaps this request was why.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class WorkerCall:
         self.message = message
         self.outputs = outputs_of(message) if isinstance(message, wire.Generate) else 0
         self.accepted = accepted
-        self.started = self.over = self.unwanted = self.lost = False
+        self.started = self.over = self.unwanted = self.lost = self.hung = False
         self.buffer: Buffer[wire.Event | Lost] = Buffer(bounds)
         self._done: set[int] = set()
 
@@ -79,11 +80,17 @@ class WorkerCall:
             self.over = True
         return self.unwanted or self.buffer.put(event, size)
 
-    def lose(self) -> None:
+    def lose(self, hung: bool = False) -> None:
         """The worker is gone."""
-        self.over = True
+        self.over, self.hung = True, hung
         if not self.unwanted:
             self.buffer.put(Lost(), 0)
+
+    def end(self, failure: wire.Failure) -> None:
+        """Let its reader have what has come, and then the failure."""
+        if not self.unwanted:
+            self.unwanted = True
+            self.buffer.put(failure, 0)
 
     def give_up(self) -> wire.Failure:
         """Its reader is too slow: replace what it has not read by a failure."""

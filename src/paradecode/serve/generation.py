@@ -74,6 +74,7 @@ class Generation:
             "sampling": sampling,
             "decoder": self._decoder(),
             "salt": salt if own is None else tenant(salt, own),
+            "key": salt,
             "priority": self.body.priority or 0,
             "deadline": self._deadline(),
         }

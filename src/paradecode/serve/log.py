@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import sys
 import threading
+import traceback
 import uuid
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -35,6 +37,19 @@ class Note:
     model: str | None = None
     done: list[Done] = field(default_factory=list)
     error: ApiError | None = None
+
+
+def places(error: BaseException) -> list[str]:
+    """Where an error was raised: its text may quote a request."""
+    frames = traceback.extract_tb(error.__traceback__)[-8:]
+    return [f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in frames]
+
+
+class PlacesOnly(logging.Formatter):
+    """Shows the kind of an exception and where it was raised, not its text."""
+
+    def formatException(self, ei: Any) -> str:
+        return f"{ei[0].__name__} at {', '.join(places(ei[1]))}"
 
 
 class Log:

@@ -116,7 +116,7 @@ class Pool(Workers):
     @property
     def healthy(self) -> bool:
         groups = self._replicas.values()
-        return bool(groups) and all(any(replica.open for replica in group) for group in groups)
+        return bool(groups) and all(any(replica.well for replica in group) for group in groups)
 
     @property
     def restarts(self) -> dict[str, int]:
@@ -144,9 +144,10 @@ class Pool(Workers):
                     yield event
                 if not call.lost:
                     return
-                if call.started:
+                if call.started or call.hung:
                     break
-            raise _died(request.id)
+            assert call is not None
+            raise _died(request.id, "hung" if call.hung else "died")
         except RequestFailed as error:
             yield self._failed(model, error.failure)
         finally:
@@ -180,6 +181,13 @@ class Pool(Workers):
         _, pending = await asyncio.wait(lives, timeout=timeout)
         return not pending
 
+    def stop(self) -> None:
+        """End every request with a failure (503) that its reader sees."""
+        self.draining = True
+        self._changes.set()
+        for replica in self._all():
+            replica.stop()
+
     async def close(self) -> None:
         """End every worker; requests that still run fail with 503."""
         self.draining = True
@@ -212,7 +220,7 @@ class Pool(Workers):
         while not self.draining:
             able = [replica for replica in self._replicas[model] if replica.open]
             if able:
-                return min(able, key=lambda replica: (replica.load, replica.served))
+                return min(able, key=lambda one: (not one.well, one.load, one.served))
             left = limit - time.monotonic()
             if left <= 0:
                 break
@@ -249,6 +257,6 @@ async def _answer(replica: Replica, question: wire.Question) -> wire.Event:
     return answer
 
 
-def _died(id: str) -> RequestFailed:
-    message = "the worker that ran this request died"
+def _died(id: str, how: str = "died") -> RequestFailed:
+    message = f"the worker that ran this request {how}"
     return RequestFailed(wire.Failure(id=id, status=500, message=message))

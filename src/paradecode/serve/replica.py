@@ -13,6 +13,7 @@ from contextlib import suppress
 from paradecode.core.errors import InvalidInput
 from paradecode.serve import wire
 from paradecode.serve.call import WorkerCall
+from paradecode.serve.failures import stopping
 from paradecode.serve.lines import MAX_LINE, WireError, decode, encode
 from paradecode.serve.worker.settings import WorkerSettings
 from paradecode.serve.workers import Fate
@@ -32,8 +33,12 @@ GRACE = 5.0
 BURST = 32
 """After so many events other tasks run, such as those that read the events."""
 
-LOOKS = 8
-"""How often a silent worker is asked before it counts as one that hangs."""
+LOOKS, LOOK = 8, 2.0
+"""How often, at least, a silent worker is asked before it counts as one that hangs, and the most
+seconds between."""
+
+UNWELL = 10.0
+"""Seconds of silence after which others are preferred, and the server is not called healthy."""
 
 
 class Replica:
@@ -68,12 +73,13 @@ class Replica:
     ) -> None:
         self._name, self._settings = name, settings
         self._hang_seconds, self._load_seconds = hang_seconds, load_seconds
+        self._look = min(hang_seconds / LOOKS, LOOK)
         self._observe, self._changed = observe, changed
         self.ready: wire.Ready | None = None
         self.known: wire.Ready | None = None
         self.calls: dict[str, WorkerCall] = {}
         self.life: asyncio.Task[None] | None = None
-        self.leaving = self._ending = False
+        self.leaving = self._ending = self._hung = False
         self.served = self.restarts = self._silent = 0
         self._process: Process | None = None
         self._writing = asyncio.Lock()
@@ -86,6 +92,11 @@ class Replica:
     @property
     def open(self) -> bool:
         return self.ready is not None and not self.leaving
+
+    @property
+    def well(self) -> bool:
+        """Whether it takes requests, and answers."""
+        return self.open and self._silent * self._look < UNWELL
 
     @property
     def pid(self) -> int | None:
@@ -116,6 +127,12 @@ class Replica:
         """Tell the worker to end a request; its last events still come."""
         if not call.over and call.id in self.calls:
             self._put(encode(wire.Cancel(id=call.id)))
+
+    def stop(self) -> None:
+        """Tell all readers that the server stops, and let nobody in."""
+        self.leaving = self._ending = True
+        for call in self.calls.values():
+            call.end(stopping(call.id))
 
     async def drain(self) -> None:
         """Let the worker finish what it has, and end; it is not started again."""
@@ -202,13 +219,13 @@ class Replica:
 
         Looks are counted, not seconds: were this process paused as well, that is one look.
         """
-        self._silent = 0
-        while self._silent < LOOKS:
-            if self.calls:
-                self._put(encode(wire.AskStats(id=wire.WORKER)))
-            await asyncio.sleep(self._hang_seconds / LOOKS)
-            self._silent = self._silent + 1 if self.calls else 0
+        self._silent, self._hung = 0, False
+        while not (self.calls and self._silent * self._look >= self._hang_seconds):
+            self._put(encode(wire.AskStats(id=wire.WORKER)))
+            await asyncio.sleep(self._look)
+            self._silent += 1
         _log.error("a worker of %s has hung for %g s", self._name, self._hang_seconds)
+        self._hung = True
         self._kill()
 
     async def _listen(self) -> None:
@@ -296,5 +313,5 @@ class Replica:
         self.ready = None
         calls, self.calls = self.calls, {}
         for call in calls.values():
-            call.lose()
+            call.lose(self._hung)
         self._changed()

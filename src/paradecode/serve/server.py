@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 import signal
 import socket
 from collections.abc import Callable
@@ -17,6 +19,9 @@ from paradecode.serve.settings import ServerSettings
 
 KEEP_ALIVE_SECONDS = 30
 """How long an idle connection is kept."""
+
+LAST_WORDS = 2
+"""Seconds in which streams that a stopping server cuts are told so."""
 
 
 async def serve(settings: ServerSettings, announce: Callable[[str, Pool], None]) -> None:
@@ -42,6 +47,9 @@ async def serve(settings: ServerSettings, announce: Callable[[str, Pool], None])
         try:
             server = _Server(configured(settings, pool, metrics))
             server.announce = lambda: announce(address(listener), pool)
+            server.late = lambda: asyncio.get_running_loop().call_later(
+                settings.drain_seconds, pool.stop
+            )
             # The server answers signals itself, and raises them again for these when it is done.
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, lambda *_: None)
@@ -64,7 +72,7 @@ def configured(settings: ServerSettings, pool: Pool, metrics: Metrics) -> uvicor
         server_header=False,
         proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=int(settings.drain_seconds),
+        timeout_graceful_shutdown=math.ceil(settings.drain_seconds) + LAST_WORDS,
     )
 
 
@@ -90,10 +98,16 @@ def bind(settings: ServerSettings) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """Says when it listens."""
+    """Says when it listens, and when it has not much time left."""
 
     announce: Callable[[], None]
+    late: Callable[[], asyncio.TimerHandle]
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.announce()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        timer = self.late()
+        await super().shutdown(sockets)
+        timer.cancel()

@@ -126,7 +126,8 @@ class Generate(OneRequest):
             ``predicted-output``), ``none`` plain decoding, else a spec or a mapping with
             ``method``, which may not name files.
         prediction: what the output will probably be.
-        salt: the tenant; nothing is shared between tenants, and their waiting requests take turns.
+        salt: nothing is shared between requests of different salts.
+        key: who asks; waiting requests of different keys take turns.
         priority: smaller goes first.
         deadline: seconds from arrival after which the request ends with what it has.
         provisional: chunks also show the undecided canvas of a diffusion model.
@@ -137,6 +138,7 @@ class Generate(OneRequest):
     decoder: Text | dict[str, Any] | None = None
     prediction: Text | None = None
     salt: Annotated[str, Field(strict=True, max_length=256)] = ""
+    key: Annotated[str, Field(strict=True, max_length=256)] = ""
     priority: Annotated[int, Field(strict=True, ge=-(1 << 31), lt=1 << 31)] = 0
     deadline: Seconds | None = None
     constraint: ConstraintSpec | None = None

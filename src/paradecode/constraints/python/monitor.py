@@ -17,6 +17,7 @@ QUOTED = re.compile(
     re.DOTALL,
 )
 """A comment or a text literal, perhaps unfinished."""
+WORDS = re.compile(r"(\w+|:)(\s*:=)?")
 WORD = frozenset(b"_0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 
 
@@ -52,16 +53,22 @@ class AttributesExist:
         receiver = found[1].split(".")
         if _bound_here(receiver[0], line):
             return None
+        try:
+            attributes = self._attributes(code, line, receiver)
+        except RecursionError:  # Nobody writes such code; nothing is known of it.
+            return None
+        return None if attributes is None else sorted(name.encode() for name in attributes)
+
+    def _attributes(self, code: str, line: str, receiver: list[str]) -> set[str] | None:
         resolver = Resolver(self._modules)
         above = code[: len(code) - len(line)]
-        scope = names_at_end(above, len(line) - len(stripped), resolver)
+        scope = names_at_end(above, len(line) - len(line.lstrip()), resolver)
         if scope is None or receiver[0] not in scope:
             return None
         thing = scope[receiver[0]]
         for name in receiver[1:]:
             thing = resolver.member(thing, name)
-        attributes = resolver.attributes(thing)
-        return None if attributes is None else sorted(name.encode() for name in attributes)
+        return resolver.attributes(thing)
 
 
 def current(text: str) -> str:
@@ -83,6 +90,13 @@ def _is_code(code: str) -> bool:
 
 
 def _bound_here(name: str, line: str) -> bool:
-    """Whether the line that is being written gives the name a meaning of its own."""
-    binds = rf"\blambda\b[^:]*\b{name}\b|\bfor\b(?:(?!\bin\b).)*\b{name}\b|\b{name}\s*:="
-    return re.search(binds, line) is not None
+    """Whether the line that is being written gives the name a meaning of its own: in a ``lambda``,
+    between ``for`` and ``in``, or by ``:=``. One walk over its words."""
+    binding = {"lambda": False, "for": False}
+    for word, after in WORDS.findall(line):
+        if word == name and (any(binding.values()) or after):
+            return True
+        opened = word == "lambda" or binding["lambda"]
+        binding["lambda"] = opened and word != ":" and not after
+        binding["for"] = word == "for" or (binding["for"] and word != "in")
+    return False

@@ -25,6 +25,8 @@ MOST_STEPS = 20_000
 """States of the nondeterministic one: how large an expression is with its repeats written out."""
 MOST_WORK = 5_000_000
 """States visited while the second is made from the first: about a second."""
+MOST_CELLS_REFINED = 30_000_000
+"""Entries of the first one's table that are looked at while it is made smaller: about a second."""
 
 
 def too_large() -> InvalidInput:
@@ -158,10 +160,21 @@ class _NFA:
 def _smallest(
     table: NDArray[np.int32], accepting: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-    """Merge equivalent states (Moore's partition refinement); the start stays 0."""
-    groups = accepting.astype(np.int64)
-    count = len(np.unique(groups))
+    """Merge equivalent states (Moore's partition refinement); the start stays 0.
+
+    It begins with what tells most states of a long chain apart, so that few rounds are left: how
+    far away the next accepting state is, and the next one that is not.
+    """
+    # Row -1 is the state of no return, which does not accept.
+    steps = np.vstack([table, np.full((1, table.shape[1]), DEAD, np.int32)])
+    ends = np.append(accepting, False)
+    groups = np.unique([_distance(steps, ends), _distance(steps, ~ends)], axis=1,
+                       return_inverse=True)[1].ravel()[:-1]  # fmt: skip
+    count, rounds = len(np.unique(groups)), 0
     while True:
+        rounds += 1
+        if rounds * table.size > MOST_CELLS_REFINED:
+            raise too_large()
         after = np.where(table == DEAD, DEAD, groups[table])
         rows = np.ascontiguousarray(np.column_stack([groups, after]))
         whole = rows.view(np.dtype((np.void, rows.shape[1] * rows.itemsize))).ravel()
@@ -176,6 +189,17 @@ def _smallest(
     kept = first[order]
     merged = np.where(table[kept] == DEAD, DEAD, rank[groups[table[kept]]])
     return merged.astype(np.int32), accepting[kept]
+
+
+def _distance(steps: NDArray[np.int32], goals: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """int64 [S]: how many bytes at least lead from each state to a goal; -1: none does."""
+    found = np.where(goals, 0, -1)
+    while True:
+        known = found >= 0
+        new = ~known & known[steps].any(axis=1)
+        if not new.any():
+            return found
+        found[new] = found.max() + 1
 
 
 MOST_CELLS = 8_000_000

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from paradecode.llm import LLM
 from paradecode.serve.failures import failure
 from paradecode.serve.lines import MAX_LINE, encode
+from paradecode.serve.log import PlacesOnly
 from paradecode.serve.wire import WORKER, Drain, Event, Ready
 from paradecode.serve.worker.inbox import Inbox
 from paradecode.serve.worker.loop import Loop, Message
@@ -22,7 +23,9 @@ SERVED, NOT_LOADED, BROKEN = 0, 2, 3
 
 
 def main() -> int:
-    logging.basicConfig(format="%(asctime)s worker %(process)d %(levelname)s %(message)s")
+    logging.basicConfig()
+    form = "%(asctime)s worker %(process)d %(levelname)s %(message)s"
+    logging.root.handlers[0].setFormatter(PlacesOnly(form))
     # Events have the pipe for themselves: what anything prints goes to stderr.
     events = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
@@ -52,7 +55,7 @@ def main() -> int:
 
 
 def load(settings: WorkerSettings) -> LLM:
-    own = {"limits", "queue_requests", "queue_tokens", "max_tokens"}
+    own = {"limits", "queue_requests", "queue_tokens", "max_tokens", "python_constraints"}
     return LLM(**settings.model_dump(exclude=own), limits=settings.engine_limits())
 
 

@@ -8,11 +8,15 @@ from queue import Empty, SimpleQueue
 from typing import BinaryIO, Generic, TypeVar
 
 from paradecode.serve.lines import MAX_LINE
+from paradecode.serve.worker.compiling import Compiling, Turns
 
 T = TypeVar("T")
 
 AHEAD = 64
 """Messages that are read ahead of the engine; the pipe holds back what comes behind them."""
+
+LATER = 64
+"""Requests of one key that wait for their constraints; more are refused."""
 
 
 def lines(stream: BinaryIO) -> Iterator[bytes]:
@@ -28,12 +32,14 @@ class Inbox(Generic[T]):
 
     Args:
         stream: where lines come from.
-        read: turns a line into a message; must not raise.
+        read: turns a line into a message; must not raise. A :class:`Compiling` comes at once, and
+            what it makes when that is ready.
     """
 
-    def __init__(self, stream: BinaryIO, read: Callable[[bytes], T]) -> None:
+    def __init__(self, stream: BinaryIO, read: Callable[[bytes], T | Compiling[T]]) -> None:
         self._stream, self._read = stream, read
-        self._queue: SimpleQueue[tuple[T | None, bool]] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[T | Compiling[T] | None, bool]] = SimpleQueue()
+        self._turns = Turns(self.put, LATER)
         self._room = threading.Semaphore(AHEAD)
         threading.Thread(target=self._follow, name="inbox", daemon=True).start()
 
@@ -41,7 +47,7 @@ class Inbox(Generic[T]):
         """Add a message from this process; a signal handler may call this."""
         self._queue.put((message, False))
 
-    def take(self, wait: bool) -> Iterator[T | None]:
+    def take(self, wait: bool) -> Iterator[T | Compiling[T] | None]:
         """What has arrived; with ``wait``, at least one message."""
         while True:
             try:
@@ -56,5 +62,8 @@ class Inbox(Generic[T]):
     def _follow(self) -> None:
         for line in lines(self._stream):
             self._room.acquire()
-            self._queue.put((self._read(line), True))
+            message = self._read(line)
+            self._queue.put((message, True))
+            if isinstance(message, Compiling):
+                self._turns.add(message)
         self._queue.put((None, False))

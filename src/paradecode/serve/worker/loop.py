@@ -9,9 +9,10 @@ from paradecode.engine.sequence import LiveSequence
 from paradecode.llm import LLM
 from paradecode.methods.registry import Spec
 from paradecode.serve import wire
-from paradecode.serve.failures import failure
+from paradecode.serve.failures import busy, failure
 from paradecode.serve.lines import WireError, decode
 from paradecode.serve.worker.admission import Admission
+from paradecode.serve.worker.compiling import Compiling
 from paradecode.serve.worker.inbox import Inbox
 from paradecode.serve.worker.memory import resident
 from paradecode.serve.worker.output import OutputReport, Speller
@@ -25,7 +26,7 @@ class Prepared:
     """A request whose prompt and settings were read; ``outputs`` is what the engine is given."""
 
     def __init__(self, request: wire.Generate, preparer: Preparer) -> None:
-        self.request, self.outputs = request, preparer.requests(request)
+        self.id, self.request, self.outputs = request.id, request, preparer.requests(request)
 
 
 Message = wire.Request | Prepared | wire.TokenizedPrompt | wire.DecodedText | wire.Failure
@@ -45,37 +46,50 @@ class Loop:
         self, llm: LLM, settings: WorkerSettings, send: Callable[[Iterable[wire.Event]], None]
     ) -> None:
         self._llm, self._engine, self._send = llm, llm.engine, send
-        self._preparer = Preparer(llm, settings.max_tokens)
+        self._preparer = Preparer(llm, settings)
         self._speller = Speller(llm.tokenizer)
         self._admission = Admission(llm.engine, settings)
         self.jobs: dict[str, list[OutputReport]] = {}
         self._outputs: dict[LiveSequence, OutputReport] = {}
+        self._later: dict[str, bool] = {}
+        """By id, whether a request whose constraint is being compiled is still wanted."""
         self._steps = 0
 
-    def read(self, line: bytes) -> Message:
+    def read(self, line: bytes) -> Message | Compiling[Message]:
         """The message of a line, prepared as far as that needs no engine; never raises."""
         try:
             message: wire.Request = decode(line, wire.REQUESTS)
         except WireError as error:
             return failure(error.id or wire.WORKER, error)
+        if isinstance(message, wire.Generate) and message.constraint is not None:
+            request = message
+            wait = "too many constraints of this key wait to be compiled; try again later"
+            return Compiling(
+                request.id, request.key, lambda: self._prepared(request),
+                lambda: busy(request.id, wait),
+            )  # fmt: skip
+        return self._prepared(message)
+
+    def _prepared(self, message: wire.Request) -> Message:
         try:
             if isinstance(message, wire.Generate):
+                if not self._later.get(message.id, True):  # Nobody waits for it any more.
+                    return wire.Failure(id=message.id, status=400, message="it was cancelled")
                 return Prepared(message, self._preparer)
             if isinstance(message, wire.Tokenize):
                 tokens = self._preparer.tokens(message.prompt)
                 texts = [self._speller.text(token) for token in tokens]
                 return wire.TokenizedPrompt(id=message.id, tokens=tokens, texts=texts)
             if isinstance(message, wire.Detokenize):
-                return wire.DecodedText(
-                    id=message.id, text=self._llm.tokenizer.decode(message.tokens)
-                )
+                text = self._preparer.text(message.tokens)
+                return wire.DecodedText(id=message.id, text=text)
         except Exception as error:
             return failure(getattr(message, "id", wire.WORKER), error)
         return message
 
     def run(self, inbox: Inbox[Message]) -> bool:
         """Serve until the stream ends or a drain is complete; False if the engine broke."""
-        while not (self._admission.draining and not self.jobs):
+        while self.jobs or self._later or not self._admission.draining:
             for message in inbox.take(wait=not self._engine.busy):
                 if message is None:  # Nobody is left to answer to.
                     return True
@@ -84,22 +98,33 @@ class Loop:
                 return False
         return True
 
-    def handle(self, message: Message) -> list[wire.Event]:
+    def handle(self, message: Message | Compiling[Message]) -> list[wire.Event]:
         """Do what a message asks; returns the events that answer it at once."""
-        if isinstance(message, Prepared):
-            return self._accept(message)
+        if isinstance(message, Compiling):
+            self._later[message.id] = True
+            return []
+        if isinstance(message, (Prepared, wire.Failure)):
+            wanted = self._later.pop(message.id, True)
+            if isinstance(message, wire.Failure):
+                return [message]
+            return [*self._accept(message), *([] if wanted else self._cancel(message.id))]
         if isinstance(message, wire.Cancel):
-            outputs = self.jobs.get(message.id, [])
-            for output in outputs:
-                self._engine.cancel(output.sequence)
-            return [e for output in outputs for e in self._report(output)]
+            if message.id in self._later:
+                self._later[message.id] = False
+            return self._cancel(message.id)
         if isinstance(message, wire.Drain):
             self._admission.draining = True
             return []
         if isinstance(message, wire.AskStats):
             return [self._stats(message.id)]
-        assert isinstance(message, (wire.TokenizedPrompt, wire.DecodedText, wire.Failure))
+        assert isinstance(message, (wire.TokenizedPrompt, wire.DecodedText))
         return [message]
+
+    def _cancel(self, id: str) -> list[wire.Event]:
+        outputs = self.jobs.get(id, [])
+        for output in outputs:
+            self._engine.cancel(output.sequence)
+        return [event for output in outputs for event in self._report(output)]
 
     def step(self) -> bool:
         """One step of the engine and its events; False if the engine itself broke."""

@@ -18,20 +18,17 @@ from paradecode.methods.choice import AUTO
 from paradecode.methods.registry import Spec, parse
 from paradecode.models.vocabulary import spelling
 from paradecode.serve.wire import Generate, PromptInput
+from paradecode.serve.worker.settings import WorkerSettings
 
 PREDICTED = "predicted-output"
 MAX_TOKENS = {"max_tokens", *(alias for alias, name in ALIASES.items() if name == "max_tokens")}
 
 
 class Preparer:
-    """Prepares the requests of one model.
+    """Prepares the requests of one model."""
 
-    Args:
-        max_tokens: of requests that do not say.
-    """
-
-    def __init__(self, llm: LLM, max_tokens: int) -> None:
-        self._llm, self._max_tokens, self._trial = llm, max_tokens, GrammarTrial()
+    def __init__(self, llm: LLM, settings: WorkerSettings) -> None:
+        self._llm, self._settings, self._trial = llm, settings, GrammarTrial()
         vocabulary = range(llm.tokenizer.vocab_size)
         longest = max((len(spelling(llm.tokenizer, token)) for token in vocabulary), default=1)
         self._most = llm.config.context_length * max(longest, 1)
@@ -48,6 +45,14 @@ class Preparer:
         self._check_length(sum(len(text) for text in contents if isinstance(text, str)))
         return self._llm.chat_tokens(prompt.messages, prompt.tools, **prompt.variables or {})
 
+    def text(self, tokens: list[int]) -> str:
+        """Raises InvalidInput for ids that the model does not have."""
+        top = max(tokens, default=0)
+        if top >= self._llm.config.vocab_size:
+            fix = f"token ids go up to {self._llm.config.vocab_size - 1}"
+            raise InvalidInput("tokens", top, fix)
+        return self._llm.tokenizer.decode(tokens)
+
     def requests(self, message: Generate) -> list[GenerationRequest]:
         """One request for each of the ``n`` outputs. Raises InvalidInput."""
         ids = self.tokens(message.prompt)
@@ -59,11 +64,16 @@ class Preparer:
         sampling = dict(message.sampling)
         if not sampling.keys() & MAX_TOKENS:
             sampling["max_tokens"] = self._default_max_tokens(len(ids))
+        if message.prediction is not None:
+            self._check_length(len(message.prediction), "prediction")
         settings: dict[str, Any] = {
             "salt": message.salt, "priority": message.priority, "deadline": message.deadline,
             "prediction": message.prediction, "decoder": self._decoder(message),
         }  # fmt: skip
         if message.constraint is not None:
+            if message.constraint.type == "python" and not self._settings.python_constraints:
+                fix = "choose another: this server was started without --python-constraints"
+                raise InvalidInput("constraint.type", "python", fix)
             if message.constraint.type in GRAMMARS and "autoregressive" in self._llm.families:
                 self._trial.check(message.constraint.type, message.constraint.value)
             settings["constraint"] = vars(message.constraint)
@@ -91,11 +101,13 @@ class Preparer:
         engine = self._llm.engine
         memory = min(pool.count for pool in engine.pools.values()) * PAGE
         room = memory - PAGE - engine.limits.draft_tokens - prompt
-        return max(1, min(self._max_tokens, self._llm.config.context_length - prompt, room))
+        return max(
+            1, min(self._settings.max_tokens, self._llm.config.context_length - prompt, room)
+        )
 
-    def _check_length(self, characters: int) -> None:
+    def _check_length(self, characters: int, field: str = "prompt") -> None:
         if characters > self._most:
             context = self._llm.config.context_length
             raise InvalidInput(
-                "prompt", f"{characters} characters", f"the model's context is {context} tokens"
+                field, f"{characters} characters", f"the model's context is {context} tokens"
             )

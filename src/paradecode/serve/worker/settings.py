@@ -26,6 +26,7 @@ class WorkerSettings(BaseModel):
         queue_requests: outputs that may wait beside those that run; more are refused with 429.
         queue_tokens: prompt tokens that may wait; one request alone may have more.
         max_tokens: of requests that do not say, and for whom the context has more room.
+        python_constraints: whether requests may ask for the constraint ``python``.
 
     Raises:
         InvalidInput: naming what is unknown or out of range.
@@ -47,6 +48,7 @@ class WorkerSettings(BaseModel):
     queue_requests: Annotated[int, Field(ge=0, lt=1 << 20)] = 256
     queue_tokens: Annotated[int, Field(ge=0, lt=1 << 40)] = 1 << 18
     max_tokens: Annotated[int, Field(ge=1, lt=1 << 20)] = 1024
+    python_constraints: bool = False
 
     def __init__(self, **given: Any) -> None:
         try:
