@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich.progress import track
@@ -19,8 +20,10 @@ from rich.progress import track
 from paradecode.backends import open_backend
 from paradecode.backends.interface import PAGE, Backend
 from paradecode.models.catalogue import open_model
+from paradecode.models.checkpoint import Checkpoint
 from tools.figures.engine import span
 from tools.figures.llama_cpp import PYTHON, SECONDS, open_rows
+from tools.peers.process import Worker
 from tools.script import options, save, show
 
 WINDOW = 512
@@ -49,16 +52,36 @@ def nll(backend: Backend, ids: list[int]) -> np.ndarray:
     return np.concatenate(losses)
 
 
-def llama_cpp(model: str, ids: list[int]) -> np.ndarray:
-    """The same from llama.cpp."""
-    worker = open_rows(model, WINDOW)
+def peer_nll(worker: Worker, ids: list[int]) -> np.ndarray:
+    """The same from a worker that answers ``{"tokens"}``, which is ended then."""
     try:
         starts = range(0, len(ids) - WINDOW + 1, WINDOW)
         windows = [ids[start : start + WINDOW] for start in starts]
-        asked = [worker.ask({"tokens": window}, SECONDS) for window in track(windows, "llama.cpp")]
+        asked = [worker.ask({"tokens": window}, SECONDS) for window in track(windows, "peer")]
     finally:
         worker.kill()
     return np.concatenate([answer["nll"] for answer in asked])
+
+
+def text_ids(checkpoint: Checkpoint, text: Path | None, tokens: int) -> list[int]:
+    """The first tokens of a file's text, or of the default text."""
+    if text:
+        words = text.read_text("utf-8")
+    else:
+        from pydoc_data.topics import topics
+
+        words = "\n\n".join(topics[name] for name in sorted(topics))
+    return checkpoint.tokenizer.encode(words, special=False, parse_special=False)[:tokens]
+
+
+def row(name: str, weights: str, losses: np.ndarray, reference: np.ndarray) -> dict[str, Any]:
+    """A line of the table; the spread is that of the mean difference, 95 %."""
+    change = losses - reference
+    return {
+        "backend": name, "weights": weights, "tokens": len(losses),
+        "perplexity": math.exp(losses.mean()), "nll": losses.mean(),
+        "nll_difference": change.mean(), "spread": 1.96 * change.std() / math.sqrt(len(change)),
+    }  # fmt: skip
 
 
 def main() -> None:
@@ -67,33 +90,19 @@ def main() -> None:
     parser.add_argument("--text", type=Path)
     given = parser.parse_args()
     checkpoint = open_model(given.model)
-    if given.text:
-        text = given.text.read_text("utf-8")
-    else:
-        from pydoc_data.topics import topics
-
-        text = "\n\n".join(topics[name] for name in sorted(topics))
-    ids = checkpoint.tokenizer.encode(text, special=False, parse_special=False)[: given.tokens]
+    ids = text_ids(checkpoint, given.text, given.tokens)
     reference, rows = None, []
     for name, dtype in FORMATS:
         if name == "llama.cpp":
             if not PYTHON.exists():
                 continue
-            losses = llama_cpp(checkpoint.source, ids)
+            losses = peer_nll(open_rows(checkpoint.source, WINDOW), ids)
         else:
             backend = open_backend(name, checkpoint.config, checkpoint.weights, dtype=dtype)
             losses = nll(backend, ids)
             backend.close()
         reference = losses if reference is None else reference
-        change = losses - reference
-        spread = 1.96 * change.std() / math.sqrt(len(change))
-        rows.append(
-            {
-                "backend": name, "weights": dtype, "tokens": len(losses),
-                "perplexity": math.exp(losses.mean()), "nll": losses.mean(),
-                "nll_difference": change.mean(), "spread": spread,
-            }
-        )  # fmt: skip
+        rows.append(row(name, dtype, losses, reference))
     show(rows, COLUMNS)
     save(rows, given.out)
 

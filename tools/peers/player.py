@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paradecode.measure.machine import busy_seconds
+from paradecode.measure.machine import busy_seconds, describe
 from paradecode.measure.prompts import Item
 from paradecode.measure.results import EngineInfo, Record, trim
 from paradecode.measure.turns import PlayerError, Unit
@@ -19,6 +20,12 @@ from tools.peers.process import Worker, WorkerError
 
 LOAD_TIMEOUT = 900.0
 WARM_UP_TOKENS = 16
+# As llama.cpp names the instruction sets that decide its speed -> as the system names them.
+DECISIVE = {
+    "avx2": "avx2", "fma": "fma", "avx512": "avx512f", "avx512_vnni": "avx512_vnni",
+    "avx512_bf16": "avx512_bf16", "amx_int8": "amx_int8", "neon": "asimd", "dotprod": "asimddp",
+    "matmul_int8": "i8mm",
+}  # fmt: skip
 LEAST_FREE = 3 << 29
 """Bytes of memory that must be available before another engine is loaded."""
 
@@ -69,7 +76,8 @@ class PeerPlayer:
         except BaseException:
             self._worker.kill()
             raise
-        self._load_seconds, self._versions = loaded["seconds"], loaded["versions"]
+        self._load_seconds = loaded["seconds"]
+        self._versions = {**loaded["versions"], **said_of_itself(loaded["system"])}
 
     def warm_up(self, items: Sequence[Item]) -> None:
         """First calls compile, allocate and fault pages in; they are not measured."""
@@ -126,6 +134,20 @@ class PeerPlayer:
             return self._worker.ask(request, self._conditions.timeout)
         except WorkerError as error:
             raise PlayerError(str(error), error.ended) from None
+
+
+def said_of_itself(system: Mapping[str, str]) -> dict[str, str]:
+    """A worker's ``system`` as versions; ``without`` are instructions that it leaves unused.
+
+    A wheel from an index is often compiled for older processors than the one it runs on.
+    """
+    told = {name: text for name, text in system.items() if name != "info"}
+    if "info" in system:
+        used = {name.lower() for name in re.findall(r"(\w+) = 1", system["info"])}
+        here = set(describe().isa)
+        unused = [own for own, name in DECISIVE.items() if name in here and own not in used]
+        told |= {"without": " ".join(unused)} if unused else {}
+    return told
 
 
 def _available() -> int:

@@ -22,9 +22,10 @@ from paradecode.measure.quality import OutputScorer, distinct_outputs
 from paradecode.measure.results import ItemInfo, Record, Results, Score
 from paradecode.measure.speeds import QUIET
 from paradecode.measure.turns import DoneKey, PlayerError, Unit, run, schedule, units_of
-from paradecode.models.catalogue import open_model
+from paradecode.models.checkpoint import Checkpoint
 from tools.peers.catalogue import Engine
-from tools.peers.environments import OPENVINO_EXPORT, Environment, InstallError, install
+from tools.peers.checkout import InstallError
+from tools.peers.environments import Environment, install
 from tools.peers.formats import FormatError, Formats
 from tools.peers.player import Conditions, PeerPlayer
 from tools.peers.process import WorkerError
@@ -36,6 +37,7 @@ class Options:
     """What a run is asked to do.
 
     Attributes:
+        checkpoint: the model, read from a GGUF file.
         engines, prompts, rounds: what is measured.
         max_tokens: upper bound on the prompts' own.
         threads: of every engine.
@@ -46,6 +48,7 @@ class Options:
         name: of the run; a run with the same name resumes.
     """
 
+    checkpoint: Checkpoint
     engines: Sequence[Engine]
     prompts: Sequence[Conversation]
     rounds: int
@@ -67,14 +70,10 @@ class Session:
 
     def __init__(self, options: Options, console: Console) -> None:
         self.options, self.console = options, console
-        self.checkpoint = open_model()
+        self.checkpoint = options.checkpoint
         self.source = Path(self.checkpoint.source)
-        self.formats = Formats(
-            self.source,
-            options.out / "models",
-            lambda: self._python(OPENVINO_EXPORT),
-            self._say,
-        )
+        models = options.out / "models"
+        self.formats = Formats(self.source, models, self._python, self._say)
         self.items = self._items()
         longest = max(len(item.token_ids) + item.max_tokens for item in self.items)
         self.conditions = Conditions(
@@ -240,7 +239,8 @@ class Session:
             kept = json.loads(file.read_text("utf-8"))
             if kept["of"] == wanted:
                 return [Item(**{**i, "token_ids": tuple(i["token_ids"])}) for i in kept["items"]]
-        with LLM(decoder="greedy", threads=self.options.threads) as llm:
+        source = str(self.source)
+        with LLM(source, decoder="greedy", threads=self.options.threads) as llm:
 
             def answer(messages: Messages, limit: int) -> str:
                 return llm.chat(messages, max_tokens=limit).text

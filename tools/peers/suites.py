@@ -9,9 +9,9 @@ from paradecode.core.errors import InvalidInput
 # Every peer in its best format and in the same format as ours, plain and with its best speculation.
 MAIN = (
     "paradecode-native/*",
-    "llama-cpp/q4_1*", "llama-cpp/q4_0*", "llama-cpp/q8_0",
-    "xllamacpp/q4_1", "xllamacpp/q4_1+ngram-simple-4-8",
-    "openvino/int8*", "openvino/int4", "openvino/gguf-q4_1",
+    "llama-cpp/{source}*", "llama-cpp/q4_0*", "llama-cpp/q8_0", "ik-llama-cpp/*",
+    "xllamacpp/{source}", "xllamacpp/{source}+ngram-simple-4-8", "onnxruntime-genai/*",
+    "openvino/int8*", "openvino/int4", "openvino/gguf-{source}",
     "vllm/*",
     "transformers/bf16*",
 )  # fmt: skip
@@ -22,7 +22,7 @@ class Suite:
     """Defaults of one run.
 
     Attributes:
-        engines: patterns of their names.
+        engines: patterns of their names; ``{source}`` stands for the format of the model's file.
         rounds: repetitions of everything.
         per_group: prompts of each group; None is all.
         max_tokens: upper bound on the prompts' own.

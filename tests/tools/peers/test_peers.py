@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -15,8 +16,10 @@ peers = pytest.importorskip("tools.peers.process")
 
 from paradecode.core.errors import InvalidInput  # noqa: E402
 from tools.peers.catalogue import engines, select  # noqa: E402
-from tools.peers.environments import Environment, InstallError, install  # noqa: E402
-from tools.peers.formats import FormatError, Formats, requantise  # noqa: E402
+from tools.peers.checkout import InstallError, commands, find_source, version_of  # noqa: E402
+from tools.peers.environments import Environment, install  # noqa: E402
+from tools.peers.formats import FormatError, Formats, requantise, weights_of  # noqa: E402
+from tools.peers.player import said_of_itself  # noqa: E402
 from tools.peers.process import Worker, WorkerError  # noqa: E402
 from tools.peers.suites import SUITES, find_suite  # noqa: E402
 
@@ -125,17 +128,69 @@ def test_names_and_references_fit_together() -> None:
 
 
 def test_suites_name_engines_that_exist() -> None:
-    known = engines()
-    sizes = {name: len(select(known, suite.engines)) for name, suite in SUITES.items()}
-    assert sizes["quick"] == sizes["full"] == len(known) > sizes["main"]
-    chosen = [engine.name for engine in select(known, SUITES["main"].engines)]
+    known = engines(weights="q4_k_m")
+    of_suite = {
+        name: [e.name for e in select(known, [p.format(source="q4_k_m") for p in suite.engines])]
+        for name, suite in SUITES.items()
+    }
+    assert of_suite["quick"] == of_suite["full"] == [engine.name for engine in known]
+    chosen = of_suite["main"]
+    assert len(chosen) < len(known)
     assert {name.partition("/")[0] for name in chosen} >= {
-        "llama-cpp", "xllamacpp", "openvino", "vllm", "transformers",
+        "llama-cpp", "xllamacpp", "openvino", "vllm", "transformers", "ik-llama-cpp",
+        "onnxruntime-genai",
     }  # fmt: skip
     for engine in known:  # A mode is never shown without the plain mode it refers to.
         assert engine.name not in chosen or engine.reference in (None, *chosen)
     with pytest.raises(InvalidInput, match="quick, main, full"):
         find_suite("everything")
+
+
+def test_a_model_of_another_format_gives_its_name_to_engines() -> None:
+    names = [engine.name for engine in engines(weights="q4_0")]
+    assert len(set(names)) == len(names)
+    assert {"llama-cpp/q4_0", "ik-llama-cpp/q4_0", "openvino/gguf-q4_0"} <= set(names)
+    assert "llama-cpp/q4_1" not in names
+
+
+def test_a_source_checkout_is_found_or_its_lack_is_told(tmp_path, monkeypatch) -> None:
+    monkeypatch.delenv("A_CHECKOUT", raising=False)
+    with pytest.raises(InstallError, match="set A_CHECKOUT to a source checkout"):
+        install(Environment("x", (), checkout="A_CHECKOUT"), tmp_path)
+    for given in (tmp_path, tmp_path / "none", Path(__file__)):
+        monkeypatch.setenv("A_CHECKOUT", str(given))
+        with pytest.raises(InstallError, match="A_CHECKOUT="):
+            find_source("A_CHECKOUT", tmp_path / "root")
+    header = tmp_path / "made" / "llama-1" / "include" / "llama.h"
+    header.parent.mkdir(parents=True)
+    header.touch()
+    archive = shutil.make_archive(str(tmp_path / "source"), "gztar", tmp_path / "made")
+    for given in (archive, header.parents[1]):
+        monkeypatch.setenv("A_CHECKOUT", str(given))
+        source = find_source("A_CHECKOUT", tmp_path / "root")
+        assert (source / "include" / "llama.h").is_file()
+        assert version_of(source) == "llama-1"
+    configure, build, link = commands(source, tmp_path / "bin")
+    assert configure[:2] == [str(tmp_path / "bin" / "cmake"), "-S"]
+    assert "Ninja" in configure
+    assert build[-1] == "llama"
+    assert link[-1] == str(tmp_path / "bin" / "ik_llama_cpp")
+    (source / "build").mkdir()
+    (source / "build" / "CMakeCache.txt").touch()  # A build that is there keeps its generator.
+    assert "Ninja" not in next(commands(source, tmp_path / "bin"))
+
+
+def test_a_wheel_for_lesser_processors_is_named_as_such(monkeypatch) -> None:
+    class Here:
+        isa = ("avx2", "fma", "avx512f", "avx512_vnni")
+
+    monkeypatch.setattr("tools.peers.player.describe", Here)
+    assert said_of_itself({"info": "CPU : AVX2 = 1 | FMA = 1 | AVX512 = 0 | REPACK = 1 |"}) == {
+        "without": "avx512 avx512_vnni"
+    }
+    all_used = "AVX2 = 1 | FMA = 1 | AVX512 = 1 | AVX512_VNNI = 1"
+    assert said_of_itself({"info": all_used, "ik_llama.cpp": "8337"}) == {"ik_llama.cpp": "8337"}
+    assert said_of_itself({}) == {}
 
 
 @pytest.mark.slow
@@ -228,6 +283,9 @@ def test_requantised_files_are_close_and_complete(tmp_path) -> None:
     writer.write_tensors_to_file()
     writer.close()
     requantise(source, target, Kind.Q8_0)
+    assert weights_of(source) == "gguf"  # It does not say.
+    with pytest.raises(InvalidInput, match="give a GGUF file"):
+        weights_of(Path(__file__))
     before, after = GGUFReader(source), GGUFReader(target)
     assert [t.tensor_type for t in after.tensors] == [Kind.Q8_0, Kind.F32]
     assert after.get_field("tokenizer.ggml.tokens").contents() == ["a", "bc"]
@@ -243,8 +301,10 @@ def test_formats_that_cannot_be_made_say_why(tmp_path) -> None:
     assert formats.path("source") == source
     with pytest.raises(FormatError, match="unknown format"):
         formats.path("nothing")
-    with pytest.raises(FormatError, match="exports to OpenVINO"):
+    with pytest.raises(FormatError, match=r"nothing is installed for export_openvino\.py"):
         formats.path("openvino-int8")
+    with pytest.raises(FormatError, match=r"nothing is installed for export_onnx\.py"):
+        formats.path("onnx-int4")
 
 
 def test_a_format_that_failed_is_not_tried_again(tmp_path, monkeypatch) -> None:

@@ -15,8 +15,10 @@ from rich.console import Console
 
 from paradecode.measure.prompts import Conversation
 from paradecode.measure.report.write import write_run
+from paradecode.models.catalogue import open_model
 from tools.peers.catalogue import Engine
-from tools.peers.environments import Environment, InstallError
+from tools.peers.checkout import InstallError
+from tools.peers.environments import Environment
 from tools.peers.player import PeerPlayer
 from tools.peers.process import WORKERS
 from tools.peers.progress import Steps
@@ -51,8 +53,9 @@ def make_session(tmp_path, monkeypatch):
     def make(rounds: int = 1) -> tuple[Session, io.StringIO]:
         out = io.StringIO()
         options = Options(
-            engines=engines, prompts=prompts, rounds=rounds, max_tokens=None, threads=1,
-            timeout=20.0, urgent=False, retries=0, out=tmp_path, name="run",
+            checkpoint=open_model(), engines=engines, prompts=prompts, rounds=rounds,
+            max_tokens=None, threads=1, timeout=20.0, urgent=False, retries=0, out=tmp_path,
+            name="run",
         )  # fmt: skip
         session = Session(options, Console(file=out, width=200))
         monkeypatch.setattr(session, "_scores", dict)

@@ -6,7 +6,7 @@ import ctypes
 from typing import Any
 
 import numpy as np
-from protocol import Generate, Reply, Settings, Stopwatch, serve
+from protocol import Generate, Reply, Settings, Stopwatch, serve, system
 
 BATCH = 512
 
@@ -25,6 +25,7 @@ def load(settings: Settings) -> Generate:
         draft_model=LlamaPromptLookupDecoding(num_pred_tokens=lookup) if lookup else None,
         verbose=False,
     )
+    system["info"] = llama_cpp.llama_print_system_info().decode()
 
     def with_lookup(prompt: list[int], max_tokens: int, stops: list[int]) -> Reply:
         model.reset()  # Or the prompt of an earlier round would be found in the cache.

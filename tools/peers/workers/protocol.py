@@ -1,7 +1,7 @@
 """How a worker talks: JSON lines on stdin and stdout. Standard library only: every peer's own
 environment imports this file.
 
-{"load": {...}}                                    -> {"seconds", "versions"}
+{"load": {...}}                                    -> {"seconds", "versions", "system"}
 {"prompt_token_ids", "max_tokens", "stop_token_ids"} -> {"token_ids", "first_tokens",
                                                         "prefill_seconds", "decode_seconds",
                                                         "stopped"}
@@ -27,6 +27,10 @@ Generate = Callable[[list[int], int, list[int]], "Reply"]
 
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
 """A request that is not a ``load`` -> what is answered."""
+
+system: dict[str, str] = {}
+"""What an engine says of itself while it is loaded: ``info`` (the instruction sets that it was
+compiled for, as llama.cpp writes them) and versions of what is no package."""
 
 
 @dataclass
@@ -90,7 +94,7 @@ def answer_requests(load: Callable[[Settings], Answer], packages: Sequence[str])
                 start = time.perf_counter()
                 answer = load(request["load"])
                 seconds = time.perf_counter() - start
-                reply = {"seconds": seconds, "versions": _versions(packages)}
+                reply = {"seconds": seconds, "versions": _versions(packages), "system": system}
             else:
                 assert answer is not None, "load comes first"
                 reply = answer(request)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 
-from protocol import Generate, Reply, Settings, serve
+from protocol import Generate, Reply, Settings, serve, system
 
 
 def load(settings: Settings) -> Generate:
@@ -25,6 +25,7 @@ def load(settings: Settings) -> Generate:
     for name, value in settings.get("ngram", {}).items():
         setattr(getattr(params.speculative, settings["speculation"].replace("-", "_")), name, value)
     server = x.Server(params)
+    system["info"] = x.get_system_info()
 
     def generate(prompt: list[int], max_tokens: int, stops: list[int]) -> Reply:
         start = time.perf_counter()

@@ -1,0 +1,120 @@
+"""Perplexity of GGUF's formats, one model quantised to each: f32, our core and ik_llama.cpp.
+
+    python -m tools.figures.perplexity_formats MODEL.gguf LLAMA_QUANTIZE --out FILE.json
+
+``LLAMA_QUANTIZE`` is the program of llama.cpp or ik_llama.cpp; it is run with ``--pure``, so that
+every matrix has the format. Text and windows are those of ``tools.figures.perplexity``.
+ik_llama.cpp takes part where ``make bench`` has installed it. Rows must be multiples of 256.
+
+A model that is known in few bits only lies on the grid of these formats, and would come back from
+them without loss. So each of its weights is first drawn anew, evenly from about the values that its
+rounding sent to it; what is drawn is the f32 model. A run that is stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from gguf import GGMLQuantizationType as Kind
+
+from paradecode.backends import open_backend
+from paradecode.measure.machine import usable_cores
+from paradecode.models.catalogue import open_model
+from tools.figures.perplexity import COLUMNS, WINDOW, nll, peer_nll, row, text_ids
+from tools.peers.environments import IK_LLAMA_CPP
+from tools.peers.formats import requantise
+from tools.peers.process import Worker
+from tools.script import OUT, options, save, show, stamped
+
+FORMATS = {
+    "Q2_K": "q2_k", "Q3_K": "q3_k_m", "Q4_K": "q4_k_m", "Q5_K": "q5_k_m", "Q6_K": "q6_k",
+    "Q8_0": "q8_0", "Q5_0": "q5_0", "Q5_1": "q5_1", "IQ4_NL": "iq4_nl", "IQ4_XS": "iq4_xs",
+}  # fmt: skip
+"""Format -> as ``llama-quantize`` calls it."""
+
+STEPS = {Kind.Q4_K: (32, 15), Kind.Q6_K: (16, 63)}
+"""Kind -> weights that share a scale, and steps from the smallest to the largest of them."""
+
+PEER = "ik_llama.cpp"
+
+
+def drawn_anew(values: np.ndarray, kind: Kind) -> np.ndarray:
+    """Weights that rounding to ``kind`` would bring near ``values``: float32, the same shape."""
+    if kind not in STEPS:
+        return values
+    size, steps = STEPS[kind]
+    groups = values.reshape(-1, size)
+    step = (groups.max(1, keepdims=True) - groups.min(1, keepdims=True)) / steps
+    noise = np.random.default_rng(values.size).random(groups.shape, np.float32) - 0.5
+    return (groups + noise * step).reshape(values.shape)
+
+
+def ik_worker(model: Path, threads: int) -> Worker | None:
+    """ik_llama.cpp with a model loaded, where it is installed."""
+    python = OUT / "envs" / IK_LLAMA_CPP.name / "bin" / "python"
+    if not python.exists():
+        return None
+    worker = Worker(python, "ik_llama_cpp_worker.py", OUT / "logs" / "ik-perplexity.log", {})
+    settings = {
+        "model": str(model), "threads": threads, "context": WINDOW, "repack": 0, "batch": WINDOW,
+    }  # fmt: skip
+    worker.ask({"load": settings}, 600)
+    return worker
+
+
+def main() -> None:
+    parser = options(__doc__, tokens=8192)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("quantize", type=Path)
+    parser.add_argument("--text", type=Path)
+    given = parser.parse_args()
+    checkpoint = open_model(str(given.model))
+    ids = text_ids(checkpoint, given.text, given.tokens)
+    threads = usable_cores()
+    rows = json.loads(given.out.read_text("utf-8"))["formats"] if given.out.exists() else []
+    with tempfile.TemporaryDirectory() as scratch:
+        source, kept = Path(scratch) / "f16.gguf", given.out.with_suffix(".npy")
+        requantise(given.model, source, Kind.F16, set(Kind) - {Kind.F32}, drawn_anew)
+        if not kept.exists():
+            np.save(kept, native(source, "f32", ids))
+        reference = np.load(kept)
+
+        def keep(name: str, weights: str, losses: np.ndarray) -> None:
+            rows.append(row(name, weights, losses, reference))
+            facts = {"model": checkpoint.config.name, "window": WINDOW, "formats": rows}
+            save(stamped(**facts), given.out)
+
+        if not rows:
+            keep("native", "f32", reference)
+        for name, own in FORMATS.items():
+            if any(done["weights"] == name for done in rows):
+                continue
+            file = Path(scratch) / f"{name}.gguf"
+            command = [given.quantize, "--pure", source, file, own, str(threads)]
+            subprocess.run(command, check=True, capture_output=True)
+            worker = ik_worker(file, threads)
+            theirs = None if worker is None else peer_nll(worker, ids)
+            keep("native", name, native(file, "auto", ids))
+            if theirs is not None:
+                keep(PEER, name, theirs)
+            file.unlink()
+    kept.unlink()
+    show(rows, COLUMNS)
+
+
+def native(file: Path, dtype: str, ids: list[int]) -> np.ndarray:
+    """float64: what our core loses on each token, in nats."""
+    checkpoint = open_model(str(file))
+    backend = open_backend("native", checkpoint.config, checkpoint.weights, dtype=dtype)
+    try:
+        return nll(backend, ids)
+    finally:
+        backend.close()
+
+
+if __name__ == "__main__":
+    main()
