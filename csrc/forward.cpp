@@ -12,8 +12,9 @@ namespace {
 // Rows that a chunk of a matrix product covers: their inputs stay in the first-level cache while
 // the weights pass by.
 constexpr int kRowBlock = 64;
-// Up to this many rows, every member prepares its own inputs: cheaper than one more phase.
-constexpr int kPrivateRows = 4;
+// Up to this many rows, every member prepares its own inputs: cheaper than one more phase, and than
+// fetching what others wrote, of which a cache line holds the scales of sixteen rows.
+constexpr int kPrivateRows = 16;
 // Chunks of a matrix product that each member starts with.
 constexpr int kShare = 4;
 // At most: preparation and product of queries/keys/values, output, gate/up; attention; down; and
@@ -134,9 +135,8 @@ void Forward::with_input(Member& member, int rows, int width, Needs needs, Fill 
   }
   Activations input = space_.input.view();
   input.width = width;
-  const int step = std::max(1, std::min(kRowGroup, rows / 8));
-  member.phase((rows + step - 1) / step, [&](int chunk) {
-    for (int row = chunk * step; row < std::min(rows, (chunk + 1) * step); ++row)
+  member.phase((rows + kRowGroup - 1) / kRowGroup, [&](int chunk) {
+    for (int row = chunk * kRowGroup; row < std::min(rows, (chunk + 1) * kRowGroup); ++row)
       prepare(input, row);
   });
   member.enter(part);

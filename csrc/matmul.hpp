@@ -11,8 +11,9 @@
 namespace paradecode {
 namespace {
 
-// How far ahead of the current group a tile prefetches.
-inline constexpr std::size_t kPrefetchBytes = 4096;
+// How far ahead of the current group a tile prefetches: far enough for four rows' arithmetic to
+// hide the memory, and a quarter of a small first-level cache.
+inline constexpr std::size_t kPrefetchBytes = 8192;
 
 // Rows whose dots are interleaved.
 inline constexpr int kTurns = 4;
