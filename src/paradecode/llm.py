@@ -40,7 +40,7 @@ from paradecode.models.adapter import merge_file
 from paradecode.models.catalogue import open_model
 from paradecode.models.vocabulary import match
 
-REQUEST_SETTINGS = {"priority", "deadline", "salt", "prediction", "constraint"}
+REQUEST_SETTINGS = {"priority", "deadline", "salt", "owner", "prediction", "constraint"}
 
 
 class LLM:

@@ -14,6 +14,7 @@ from looping import Served, ask
 
 from paradecode.core.errors import BackendError
 from paradecode.engine.engine import Limits
+from paradecode.engine.scheduler import SHARED
 from paradecode.llm import LLM
 from paradecode.serve.lines import encode
 from paradecode.serve.outputs import usage
@@ -214,13 +215,52 @@ def test_tenants_take_turns(llm: LLM) -> None:
     assert last < 20, order
 
 
-def test_priority_comes_before_turns(llm: LLM) -> None:
+def test_priority_is_among_the_requests_of_one_key(llm: LLM) -> None:
     served = Served(llm)
-    served.give(*(ask(f"a{i}", ignore_eos=True, max_tokens=10) for i in range(20)))
-    served.give(ask("urgent", priority=-1, ignore_eos=True, max_tokens=10))
+    served.give(*(ask(f"a{i}", key="a", ignore_eos=True, max_tokens=10) for i in range(20)))
+    served.give(ask("urgent", key="a", priority=-1, ignore_eos=True, max_tokens=10))
+    first = [ask(f"b{i}", key="b", priority=-100, ignore_eos=True, max_tokens=10) for i in range(9)]
+    served.give(*first, ask("modest", key="c", ignore_eos=True, max_tokens=10))
     served.finish()
     order = [event.id for event in served.events if isinstance(event, Done)]
-    assert order.index("urgent") < 9
+    assert order.index("urgent") < 12
+    assert order.index("modest") < 12, order  # Others' priorities do not concern it.
+
+
+def test_a_greedy_key_leaves_room_and_rows_to_a_modest_one(llm: LLM) -> None:
+    """It asks for many outputs at once; the other one has a slot, and short steps, at once."""
+    alone = Served(llm)
+    alone.give(ask("modest", key="modest", ignore_eos=True, max_tokens=40, decoder="none"))
+    alone.finish()
+    steps = alone.loop._steps
+    served = Served(llm, queue_requests=8)
+    for i in range(3):
+        served.give(ask(f"g{i}", "ab" * 40, key="greedy", n=5, ignore_eos=True, max_tokens=300))
+    served.give(ask("refused", key="greedy", n=5, max_tokens=9))
+    for _ in range(20):
+        served.loop.step()
+    assert len(llm.engine.running) == 7  # One of eight is kept free.
+    before, widest = served.loop._steps, 0
+    served.give(ask("modest", key="modest", ignore_eos=True, max_tokens=40, decoder="none"))
+    while served.of("modest")[1] is None:
+        assert served.loop.step()
+        widest = max(widest, llm.engine.load.rows)
+    assert served.loop._steps - before <= steps + 2
+    assert widest <= SHARED + 1
+    assert served.tokens("modest") == alone.tokens("modest")
+    refused = served.of("refused")[1]
+    assert isinstance(refused, Failure)
+    assert refused.status == 429
+    assert refused.retry_after is not None
+    served.finish()
+
+
+def test_many_salts_of_one_key_forget_their_own(llm: LLM) -> None:
+    resources = llm.engine
+    kept = resources.stores_of("s", "modest")
+    for i in range(200):
+        resources.stores_of(f"salt {i}", "greedy")
+    assert resources.stores_of("s", "modest") is kept
 
 
 def test_deadlines_end_requests_with_what_they_have(llm: LLM) -> None:

@@ -20,7 +20,7 @@ from paradecode.engine.forward import Pending, PendingApply, PendingForward
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.resources import Limits as Limits
 from paradecode.engine.resources import Resources
-from paradecode.engine.scheduler import OUTPUT_WEIGHT, Queue, share_out
+from paradecode.engine.scheduler import KEPT_FREE, OUTPUT_WEIGHT, SHARED, Queue, shared_out
 from paradecode.engine.sequence import LiveSequence
 from paradecode.models.text_stream import NewTextStream
 
@@ -244,10 +244,10 @@ class Engine(Resources):
 
     def _admit(self, changed: list[LiveSequence]) -> None:
         while self.queue.size and len(self.running) < self.limits.batch:
-            live = self.queue.peek()
-            if live.reserved > self.unreserved and self.running:
+            live = self.queue.peek(self._has_room)
+            if live is None or (live.reserved > self.unreserved and self.running):
                 return
-            self.queue.pop()
+            self.queue.pop(live)
             self.running.append(live)
             self.reserve(live.reserved)
             try:
@@ -255,6 +255,13 @@ class Engine(Resources):
             except Exception as error:  # The method's own code: it ends this request only.
                 self._end(live, "error", error)
                 changed.append(live.sequence)
+
+    def _has_room(self, owner: str) -> bool:
+        """Whether one more output of this owner leaves something for others."""
+        own = [live.reserved for live in self.running if live.request.owner == owner]
+        pages = self.pools[TARGET].count
+        few = len(own) + 1 <= self.limits.batch - self.limits.batch // KEPT_FREE
+        return not (owner and own) or (few and sum(own) + own[-1] <= pages - pages // KEPT_FREE)
 
     def _advance(self, live: Live, changed: list[LiveSequence]) -> None:
         sequence, commits = live.sequence, len(live.sequence.trace)
@@ -266,19 +273,21 @@ class Engine(Resources):
             return
         if len(sequence.trace) > commits:
             changed.append(sequence)
-            tenant, served = live.request.salt, self.queue.served
-            if tenant in served:
+            owner, served = live.request.owner, self.queue.served
+            if owner in served:
                 tokens = sum(len(step.tokens) for step in sequence.trace[commits:])
-                served[tenant] += OUTPUT_WEIGHT * tokens
+                served[owner] += OUTPUT_WEIGHT * tokens
         if sequence.finished:
             self._end(live, sequence.finish_reason or "stop")
 
     def _chosen(self, forwards: list[PendingForward]) -> list[tuple[PendingForward, int]]:
         """Which of them run in this step, and how many of their rows."""
-        chosen = [(forward, forward.rows) for forward in forwards]
-        if sum(rows for _, rows in chosen) <= self.limits.step_tokens:
-            return chosen
-        return share_out(forwards, self.limits.step_tokens)
+        rows = sum(forward.rows for forward in forwards)
+        if rows <= min(self.limits.step_tokens, SHARED):
+            return [(forward, forward.rows) for forward in forwards]
+        if rows <= self.limits.step_tokens and len({f.owner.owner for f in forwards}) == 1:
+            return [(forward, forward.rows) for forward in forwards]
+        return shared_out(forwards, self.limits.step_tokens)
 
     def _run(self, batch: Sequence[tuple[PendingForward, int]]) -> None:
         planned: list[tuple[PendingForward, Forward, Span]] = []

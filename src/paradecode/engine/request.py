@@ -23,11 +23,12 @@ class GenerationRequest:
         prompt: int32 [p], token ids, at least one.
         decoder: makes the method's object for this request.
         params: with ``n`` 1.
-        priority: smaller goes first; equal ones in order of arrival.
+        priority: smaller goes first among those of one owner; equal ones in order of arrival.
         deadline: seconds from arrival after which the request ends with what it has.
         prediction: int32, what the output will probably be, for methods that can use it.
         constraint: what the output must be.
-        salt: tenant; prompts are shared in the prefix cache only under the same salt.
+        salt: prompts are shared in the prefix cache only under the same salt.
+        owner: who asks, "" for the salt; owners take turns and share the steps.
     """
 
     prompt: NDArray[np.int32]
@@ -36,8 +37,12 @@ class GenerationRequest:
     priority: int = 0
     deadline: float | None = None
     salt: str = ""
+    owner: str = ""
     prediction: NDArray[np.int32] | None = None
     constraint: Constraint | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "owner", self.owner or self.salt)
 
     def check(self, config: ModelConfig, has_text: bool) -> None:
         """Raise InvalidInput for what a model of this configuration cannot serve.

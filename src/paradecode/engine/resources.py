@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -85,7 +85,7 @@ class Resources:
             backend.reserve(pages)
         self.load = Load(curve)
         self._reserved = 0
-        self._stores: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._stores: OrderedDict[tuple[str, str], dict[str, Any]] = OrderedDict()
 
     @property
     def unreserved(self) -> int:
@@ -119,12 +119,16 @@ class Resources:
         end = min(end, self.config.context_length)
         return -(-(end + self.limits.draft_tokens) // PAGE) + 1
 
-    def stores_of(self, salt: str) -> dict[str, Any]:
-        """The tenant's shared stores; the tenant that was quiet longest is forgotten."""
-        stores = self._stores.setdefault(salt, {})
-        self._stores.move_to_end(salt)
+    def stores_of(self, salt: str, owner: str) -> dict[str, Any]:
+        """The shared stores of a salt. Too many: of the owner with the most salts, the one that was
+        quiet longest is forgotten."""
+        place = owner, salt
+        stores = self._stores.setdefault(place, {})
+        self._stores.move_to_end(place)
         if len(self._stores) > self.limits.tenants:
-            self._stores.popitem(last=False)
+            counts = Counter(owner for owner, _ in self._stores)
+            most = max(counts.values())
+            del self._stores[next(key for key in self._stores if counts[key[0]] == most)]
         return stores
 
     def open_cache(self, model: str, request: GenerationRequest) -> KVCache:

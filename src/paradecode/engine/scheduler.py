@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from typing import Generic, Protocol, TypeVar
 
@@ -20,6 +20,12 @@ PATIENT_SHARE = 4
 SHORT = 8
 """Rows up to which committed tokens are a step of a running sequence rather than a prompt: a draft
 model, for one, has not seen the last few tokens when its draft was accepted as a whole."""
+
+SHARED = 16
+"""Rows that an owner has in a step while another one waits for fewer: not much dearer than one."""
+
+KEPT_FREE = 8
+"""One such part of the batch and of the memory is never one owner's, if owners have names."""
 
 PROMPT_WEIGHT, OUTPUT_WEIGHT = 1, 2
 """What a token counts when tenants take turns; the paper's."""
@@ -38,16 +44,16 @@ Item = TypeVar("Item", bound=Waiting)
 
 
 class Queue(Generic[Item]):
-    """Requests that wait for admission: by priority, then by tenant, then by arrival.
+    """Requests that wait for admission: by owner, then by priority, then by arrival.
 
-    Tenants (``salt``) take turns by what they were given so far, as in the virtual token counter
+    Owners take turns by what they were given so far, as in the virtual token counter
     (Sheng et al. 2024, arXiv 2401.00588): the least served is next, and whoever comes back from a
     pause starts level with those that wait, without credit for the pause.
 
     Attributes:
         size: how many wait.
         tokens: prompt tokens that wait.
-        served: tenant -> what it was given so far; whoever serves a tenant counts it here.
+        served: owner -> what it was given so far; whoever serves an owner counts it here.
     """
 
     def __init__(self) -> None:
@@ -61,7 +67,7 @@ class Queue(Generic[Item]):
         return self.size
 
     def push(self, live: Item) -> None:
-        tenant = live.request.salt
+        tenant = live.request.owner
         if tenant not in self._waiting:
             level = min((self.served[other] for other in self._waiting), default=self._last)
             self.served[tenant] = max(self.served.pop(tenant, 0), level)
@@ -73,41 +79,73 @@ class Queue(Generic[Item]):
         self.size += 1
         self.tokens += live.sequence.prompt_length
 
-    def peek(self) -> Item:
-        return self._waiting[self._next()][0][2]
+    def peek(self, able: Callable[[str], bool] = lambda owner: True) -> Item | None:
+        """The next one whose owner is ``able`` to have one more."""
+        owners = [owner for owner in self._waiting if able(owner)]
+        if not owners:
+            return None
 
-    def pop(self) -> Item:
-        """Take the next one out; its tenant is charged for the prompt."""
-        tenant = self._next()
-        self._last = self.served[tenant]
-        live = heapq.heappop(self._waiting[tenant])[2]
-        self.served[tenant] += PROMPT_WEIGHT * live.sequence.prompt_length
+        def turn(owner: str) -> tuple[int, int, int]:
+            priority, order, _ = self._waiting[owner][0]
+            return self.served[owner], priority, order
+
+        return self._waiting[min(owners, key=turn)][0][2]
+
+    def pop(self, live: Item) -> None:
+        """Take one out that :meth:`peek` gave; its owner is charged for the prompt."""
+        owner = live.request.owner
+        self._last = self.served[owner]
+        heapq.heappop(self._waiting[owner])
+        self.served[owner] += PROMPT_WEIGHT * live.sequence.prompt_length
         self._left(live)
-        return live
+
+    def of(self, owner: str) -> int:
+        """How many of an owner's wait."""
+        return len(self._waiting.get(owner, ()))
+
+    @property
+    def owners(self) -> int:
+        """How many have something that waits."""
+        return len(self._waiting)
 
     def remove(self, live: Item) -> None:
-        heap = self._waiting.get(live.request.salt, [])
+        heap = self._waiting.get(live.request.owner, [])
         kept = [entry for entry in heap if entry[2] is not live]
         if len(kept) < len(heap):
             heapq.heapify(kept)
-            self._waiting[live.request.salt] = kept
+            self._waiting[live.request.owner] = kept
             self._left(live)
 
     def all(self) -> list[Item]:
         return [live for heap in self._waiting.values() for _, _, live in heap]
 
-    def _next(self) -> str:
-        def turn(tenant: str) -> tuple[int, int, int]:
-            priority, order, _ = self._waiting[tenant][0]
-            return priority, self.served[tenant], order
-
-        return min(self._waiting, key=turn)
-
     def _left(self, live: Item) -> None:
         self.size -= 1
         self.tokens -= live.sequence.prompt_length
-        if not self._waiting[live.request.salt]:
-            del self._waiting[live.request.salt]
+        if not self._waiting[live.request.owner]:
+            del self._waiting[live.request.owner]
+
+
+def shared_out(calls: Sequence[PendingForward], budget: int) -> list[tuple[PendingForward, int]]:
+    """Which calls run in this forward, and how many of their rows: owners first, then calls.
+
+    An owner who asks for little does not wait for the many rows of another: while somebody asks for
+    fewer, nobody has more than :data:`SHARED`.
+    """
+    groups: dict[str, list[PendingForward]] = {}
+    for call in calls:
+        groups.setdefault(call.owner.owner, []).append(call)
+    if len(groups) == 1:
+        return share_out(calls, budget)
+    asked = sorted(groups.values(), key=lambda group: sum(call.rows for call in group))
+    most = max(SHARED, sum(call.rows for call in asked[0]))
+    chosen: list[tuple[PendingForward, int]] = []
+    for group in asked:
+        if budget > 0 or not chosen:
+            mine = share_out(group, min(most, max(budget, 1)))
+            chosen += mine
+            budget -= sum(rows for _, rows in mine)
+    return chosen
 
 
 def share_out(calls: Iterable[PendingForward], budget: int) -> list[tuple[PendingForward, int]]:

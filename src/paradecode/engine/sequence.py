@@ -70,7 +70,7 @@ class LiveSequence:
             matcher = request.constraint.follow(tuple(self._stops))
         self._request, self._resources = request, resources
         self.params, self.prompt_length, self.context = params, len(prompt), config.context_length
-        self.constraint = request.constraint
+        self.constraint, self.owner = request.constraint, request.owner
         self.prediction = request.prediction
         if self.prediction is not None:  # No output is longer than the context.
             self.prediction = np.asarray(self.prediction)[: self.context].astype(np.int32)
@@ -78,7 +78,7 @@ class LiveSequence:
         stream = None if resources.new_text is None else resources.new_text()
         self.text = OutputText(stream, params.stop)
         self.caches: dict[str, KVCache] = {}
-        self._stores = resources.stores_of(request.salt)
+        self._stores = resources.stores_of(request.salt, request.owner)
         self._translations = {
             name: Translation(vocabulary) for name, vocabulary in resources.vocabularies.items()
         }

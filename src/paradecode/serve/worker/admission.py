@@ -9,6 +9,8 @@ from paradecode.serve.wire import Failure
 from paradecode.serve.worker.settings import WorkerSettings
 
 LONGEST = 60.0
+KEYS = 16
+"""Full queues of keys that a worker holds."""
 RECENT = 0.1
 """Weight of the newest output in the mean service time."""
 
@@ -31,8 +33,10 @@ class Admission:
         """Why the outputs of a request cannot wait here; None if they can."""
         engine, settings = self._engine, self._settings
         tokens = sum(len(output.prompt) for output in outputs)
-        held = len(engine.running) + len(engine.queue)
-        full = held + len(outputs) > engine.limits.batch + settings.queue_requests
+        # Each key has a queue of its own: another's requests are no reason to refuse.
+        owner, room = outputs[0].owner, engine.limits.batch + settings.queue_requests
+        held = engine.queue.of(owner) + sum(one.request.owner == owner for one in engine.running)
+        full = held + len(outputs) > room or len(engine.queue) > KEYS * room
         # An empty queue takes any prompt that the engine can serve at all.
         deep = len(engine.queue) > 0 and engine.queue.tokens + tokens > settings.queue_tokens
         if not (self.draining or full or deep):
@@ -41,14 +45,18 @@ class Admission:
         if self.draining:
             return stopping(id)
         what = "requests" if full else "prompt tokens"
-        return busy(id, f"too many {what} are waiting; try again later", self._wait(len(outputs)))
+        return busy(
+            id, f"too many {what} are waiting; try again later", self._wait(owner, len(outputs))
+        )
 
     def served(self, seconds: float) -> None:
         """Tell how long an output took once it was admitted."""
         self._service += RECENT * (seconds - self._service)
 
-    def _wait(self, outputs: int) -> float:
-        """Seconds until so many outputs have room, if things go on like this."""
-        excess = len(self._engine.queue) + outputs - self._settings.queue_requests
-        expected = self._service * max(excess, 1) / self._engine.limits.batch
+    def _wait(self, owner: str, outputs: int) -> float:
+        """Seconds until so many outputs have room, if things go on like this: an owner has a share
+        of the batch beside the others that wait."""
+        excess = self._engine.queue.of(owner) + outputs - self._settings.queue_requests
+        share = self._engine.limits.batch / max(self._engine.queue.owners, 1)
+        expected = self._service * max(excess, 1) / share
         return float(round(min(max(expected, SHORTEST), LONGEST)))

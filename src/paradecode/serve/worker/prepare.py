@@ -67,8 +67,9 @@ class Preparer:
         if message.prediction is not None:
             self._check_length(len(message.prediction), "prediction")
         settings: dict[str, Any] = {
-            "salt": message.salt, "priority": message.priority, "deadline": message.deadline,
-            "prediction": message.prediction, "decoder": self._decoder(message),
+            "salt": message.salt, "owner": message.key, "priority": message.priority,
+            "deadline": message.deadline, "prediction": message.prediction,
+            "decoder": self._decoder(message),
         }  # fmt: skip
         if message.constraint is not None:
             if message.constraint.type == "python" and not self._settings.python_constraints:
