@@ -49,7 +49,6 @@ from paradecode.training.adaptation.training import (  # noqa: E402
     ADAPTER,
     AdaptationPlan,
     AdapterTraining,
-    train,
 )
 from paradecode.training.diffusion.model import TinyModel, save_model, tiny_config  # noqa: E402
 from paradecode.training.diffusion.vocabulary import build_tokenizer, save_tokenizer  # noqa: E402
@@ -201,7 +200,7 @@ def test_the_loss_falls_and_the_bound_with_it(tmp_path, shift):
     trainer = AdapterTraining(plan, base(), facts(shift), texts(), CPU)
     before = likelihood(trainer.model, texts(8, seed=9), 4, 4, 0, quiet)
     losses = []
-    assert train(trainer, tmp_path, should_stop=lambda: False, tell=lambda *t: losses.append(t[1]))
+    assert trainer.run(tmp_path, lambda: False, lambda *told: losses.append(told[1]))
     after = likelihood(trainer.model, texts(8, seed=9), 4, 4, 0, quiet)
     assert losses[-1] < 0.5 * losses[0]
     assert after.bound.high < before.bound.low
@@ -248,11 +247,11 @@ def test_a_stopped_run_ends_with_the_adapter_of_an_unbroken_one(tmp_path, distil
     for _ in range(plan.steps):
         unbroken.advance()
     asked = iter([False] * 3 + [True])
-    assert not train(broken, tmp_path, should_stop=lambda: next(asked), tell=quiet)
+    assert not broken.run(tmp_path, lambda: next(asked), quiet)
     assert not (tmp_path / ADAPTER).exists()
     resumed.resume(tmp_path / CHECKPOINT)
     assert resumed.step == 3
-    assert train(resumed, tmp_path, should_stop=lambda: False, tell=quiet)
+    assert resumed.run(tmp_path, lambda: False, quiet)
     for name, tensor in unbroken.model.adapter.items():
         assert torch.equal(tensor, resumed.model.adapter[name])
     assert not torch.equal(unbroken.model.adapter["mask"], broken.model.adapter["mask"])

@@ -16,7 +16,7 @@ from paradecode.measure.tasks.tasks import BY_NAME, TASKS  # noqa: E402
 from paradecode.models.safetensors_dir import read_folder  # noqa: E402
 from paradecode.training.diffusion.evaluation import answers, decoder_of, exact_match  # noqa: E402
 from paradecode.training.diffusion.sampler import continue_text, fill  # noqa: E402
-from paradecode.training.diffusion.training import OBJECTIVES  # noqa: E402
+from paradecode.training.diffusion.training import MODEL, OBJECTIVES  # noqa: E402
 from paradecode.training.diffusion.vocabulary import END, MASK  # noqa: E402
 
 TOKENS = np.array([3, 270, 9, MASK, 300, MASK, 0, 51, 4], np.int32)
@@ -48,7 +48,7 @@ def test_saved_folders_load_and_agree_with_the_dense_model(learner, name, tmp_pa
     if name == "native":
         pytest.importorskip("paradecode.backends.native._core")
     learner.export(tmp_path)
-    checkpoint = read_folder(tmp_path)
+    checkpoint = read_folder(tmp_path / MODEL)
     full = learner.plan.objective == "diffusion"
     assert checkpoint.config.attention == ("full" if full else "causal")
     assert checkpoint.config.mask_token == (MASK if full else None)

@@ -13,14 +13,13 @@ torch = pytest.importorskip("torch")
 from diffusion_models import CPU, SMALL, trainer  # noqa: E402
 
 from paradecode.core.errors import InvalidInput, InvalidModel  # noqa: E402
-from paradecode.training.diffusion.run import (  # noqa: E402
-    EXACT,
+from paradecode.training.diffusion.run import EXACT, VARIANTS, evaluate, look  # noqa: E402
+from paradecode.training.diffusion.training import (  # noqa: E402
     MODEL,
-    VARIANTS,
-    evaluate,
-    train,
+    OBJECTIVES,
+    DiffusionPlan,
+    TinyTraining,
 )
-from paradecode.training.diffusion.training import OBJECTIVES, DiffusionPlan, TinyTraining  # noqa: E402
 from paradecode.training.running import CHECKPOINT, LOG  # noqa: E402
 
 
@@ -44,12 +43,12 @@ def test_a_stopped_run_ends_with_the_weights_of_an_unbroken_one(tmp_path, object
         unbroken.advance()
     asked = iter([False] * 5 + [True])
     broken = trainer(workers, objective=objective)
-    done = train(broken, tmp_path, should_stop=lambda: next(asked), tell=quiet, every=100)
+    done = broken.run(tmp_path, lambda: next(asked), quiet)
     assert not done
     assert broken.step == 5
     assert not (tmp_path / MODEL).exists()
     resumed = TinyTraining.load(tmp_path / CHECKPOINT, broken.plan, CPU, workers)
-    assert train(resumed, tmp_path, should_stop=lambda: False, tell=quiet, every=100)
+    assert resumed.run(tmp_path, lambda: False, quiet)
     assert same(unbroken, resumed)
     assert not same(unbroken, broken)
 
@@ -71,10 +70,9 @@ def test_seeds_differ():
 def test_the_log_and_the_last_evaluation(tmp_path):
     told = []
     learner = trainer(steps=4)
-    train(
-        learner, tmp_path, should_stop=lambda: False, tell=lambda *what: told.append(what),
-        every=4, instances=1,
-    )  # fmt: skip
+    learner.run(
+        tmp_path, lambda: False, lambda *what: told.append(what), lambda: look(learner, 1), every=4
+    )
     assert [step for step, _, _ in told] == [1, 2, 3, 4]
     lines = [json.loads(line) for line in (tmp_path / LOG).read_text().splitlines()]
     assert [line["step"] for line in lines] == [4]

@@ -71,12 +71,7 @@ def adapt(
     from paradecode.models.adapter import Facts, check_base, read_adapter, unused_token
     from paradecode.models.catalogue import open_model
     from paradecode.training.adaptation.texts import read_texts
-    from paradecode.training.adaptation.training import (
-        ADAPTER,
-        AdaptationPlan,
-        AdapterTraining,
-        train,
-    )
+    from paradecode.training.adaptation.training import ADAPTER, AdaptationPlan, AdapterTraining
     from paradecode.training.running import CHECKPOINT
 
     plan = AdaptationPlan(**asdict(learning))
@@ -103,10 +98,7 @@ def adapt(
         trainer.resume(output / CHECKPOINT)
     named = base.tokenizer.token(mask) or "a row of the embedding that no token has"
     out.print(f"the mask is token {mask}: {named}", highlight=False, markup=False)
-    until_stopped(
-        "adapting", trainer,
-        lambda should_stop, tell: train(trainer, output, should_stop=should_stop, tell=tell),
-    )  # fmt: skip
+    until_stopped("adapting", trainer, output)
 
     def measured(tick: Callable[[int, int], None]) -> Likelihood:
         from paradecode.training.adaptation.evaluation import likelihood

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,7 +48,7 @@ def _train(objective: str, output: Path, run: RunOptions) -> None:
     where = device_of(run.device)
     import torch
 
-    from paradecode.training.diffusion.run import VARIANTS, evaluate, train
+    from paradecode.training.diffusion.run import VARIANTS, evaluate, look
     from paradecode.training.diffusion.training import DiffusionPlan, TinyTraining
     from paradecode.training.running import CHECKPOINT
 
@@ -62,15 +62,7 @@ def _train(objective: str, output: Path, run: RunOptions) -> None:
         else TinyTraining(plan, where, workers)
     )
 
-    def run_all(should_stop: Callable[[], bool], tell: Callable[..., None]) -> bool:
-        def noted(step: int, loss: float, exact: dict[str, Interval] | None) -> None:
-            shares = [share.value for share in (exact or {}).values()]
-            note = f"held out {sum(shares) / len(shares):.0%} exact" if shares else ""
-            tell(step, loss, note)
-
-        return train(trainer, output, should_stop=should_stop, tell=noted, every=run.every)
-
-    until_stopped(objective, trainer, run_all)
+    until_stopped(objective, trainer, output, partial(look, trainer), run.every)
     torch.set_num_threads(workers)
     variants = VARIANTS if objective == "diffusion" else VARIANTS[:1]
     with err.status(f"exact match on {run.instances} held-out instances a task"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
@@ -85,12 +85,16 @@ def stop_on_signals() -> threading.Event:
 
 
 def until_stopped(
-    title: str, training: Training, run: Callable[[Callable[[], bool], Callable[..., None]], bool]
+    title: str,
+    training: Training,
+    folder: Path,
+    evaluate: Callable[[], Mapping[str, float]] | None = None,
+    every: int = 500,
 ) -> None:
-    """Run a training under a bar that shows its loss; leave with status 130 if it was stopped.
+    """Run a training under a bar that shows its loss; exit with status 130 if it was stopped.
 
     Args:
-        run: called with (whether to stop, what to tell: step, loss, and a note); whether it ended.
+        folder, evaluate, every: as :meth:`Training.run` takes them.
     """
     stop = stop_on_signals()
     loss_and_note = TextColumn("loss {task.fields[loss]:.3f}  {task.fields[note]}")
@@ -99,12 +103,13 @@ def until_stopped(
             title, total=training.steps, completed=training.step, loss=float("nan"), note=""
         )
 
-        def tell(step: int, loss: float, note: str = "") -> None:
+        def tell(step: int, loss: float, exact: Mapping[str, float] | None) -> None:
             progress.update(bar, completed=step, loss=loss)
-            if note:
-                progress.update(bar, note=note)
+            if exact:
+                share = sum(exact.values()) / len(exact)
+                progress.update(bar, note=f"held out {share:.0%} exact")
 
-        done = run(stop.is_set, tell)
+        done = training.run(folder, stop.is_set, tell, evaluate, every)
     if not done:
         err.print(f"stopped at step {training.step}; the same command goes on", highlight=False)
         raise typer.Exit(STOPPED)

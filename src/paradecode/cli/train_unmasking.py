@@ -99,7 +99,7 @@ def joint_sampler(
     from paradecode.training.unmasking.joint_fit import JointSettings, fit_joint
     from paradecode.training.unmasking.trajectories import record_trajectories
 
-    settings = JointSettings(width, depth, steps, batch, seed=texts.seed)
+    settings = JointSettings(width=width, depth=depth, steps=steps, batch=batch, seed=texts.seed)
     model, made, _ = _model_and_texts(loading, texts, record_trajectories, "trajectories", block)
     fit = partial(fit_joint, model, made, settings)
     trained(output, f"joint-sampler(layer='{output}')", fit, as_json)

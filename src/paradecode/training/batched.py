@@ -1,4 +1,4 @@
-"""Models in PyTorch for training: rectangular batches in, states out, with gradients, no cache."""
+"""Models in PyTorch for training: rectangular batches with gradients and without a cache."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from paradecode.models.weights import Weights
 
 
 def final_states(model: Transformer, tokens: Tensor, places: Tensor, seen: Tensor) -> Tensor:
-    """States before the last norm, [B, T, D].
+    """States [B, T, D] before the last norm.
 
     Args:
         tokens: int64 [B, T].
         places: int64 [T], the position of each column.
-        seen: bool [T, T] or [B, 1, T, T], which columns each one sees.
+        seen: bool [T, T] or [B, 1, T, T]; entry (i, j) says that column i sees column j.
     """
     count, length = tokens.shape
     cos, sin = model.angles(places.repeat(count))
     groups = model.config.heads // model.config.kv_heads
 
     def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        # Repeated by hand: fused kernels that take a mask know no grouped queries.
+        # Fused kernels that take a mask do not support grouped queries, so repeat the heads here.
         k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
         q, k, v = (x.unflatten(0, (count, length)).transpose(1, 2) for x in (q, k, v))
         return F.scaled_dot_product_attention(q, k, v, seen).transpose(1, 2).flatten(0, 1)
@@ -36,7 +36,7 @@ def final_states(model: Transformer, tokens: Tensor, places: Tensor, seen: Tenso
 
 
 def banned(logits: Tensor, token: int | None) -> Tensor:
-    """Logits [..., V] without a token."""
+    """The logits [..., V] with minus infinity for ``token``."""
     if token is None:
         return logits
     ban = torch.zeros(logits.shape[-1], dtype=logits.dtype, device=logits.device)
@@ -48,7 +48,7 @@ class BatchedModel(Transformer):
     """A diffusion model in float32, over canvases that may be padded.
 
     Attributes:
-        parameters: canonical name -> weight; ask for gradients to train them.
+        parameters: canonical name -> weight; call ``requires_grad_`` on those to train.
     """
 
     def __init__(self, config: ModelConfig, weights: Weights, device: torch.device) -> None:
@@ -56,11 +56,11 @@ class BatchedModel(Transformer):
         self.parameters: dict[str, Tensor] = self.w
 
     def states(self, tokens: Tensor, inside: Tensor) -> Tensor:
-        """Final states before the last norm, [B, T, D].
+        """States [B, T, D] before the last norm.
 
         Args:
             tokens: int64 [B, T].
-            inside: bool [B, T]: positions of the canvas; the others are padding.
+            inside: bool [B, T], true for positions of the canvas and false for padding.
         """
         places = torch.arange(tokens.shape[1], device=self.device)
         seen = self.seen(places)[None] & inside[:, None, :]
@@ -72,11 +72,11 @@ class BatchedModel(Transformer):
         return banned(super().logits(x), self.config.mask_token)
 
     def about(self, states: Tensor) -> Tensor:
-        """[B, T, D]: row p becomes the state that is about position p, in models that shift."""
+        """[B, T, D]: row p is the state that predicts position p, also in models that shift."""
         return torch.cat([states[:, :1], states[:, :-1]], 1) if self.config.shift else states
 
     def groups(self, places: Tensor) -> Tensor:
-        """int64 [T]: a row sees rows of its own group and of lower ones."""
+        """int64 [T], the group of each row; a row sees rows of its own and of lower groups."""
         sizes = {"full": len(places), "causal": 1}
         return places // sizes.get(self.config.attention, self.config.block_length)
 

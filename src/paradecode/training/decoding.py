@@ -1,4 +1,4 @@
-"""Decodes prompts in the engine, with a decoder of its own for each."""
+"""Decodes prompts in the engine, each with its own decoder."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from paradecode.engine.sequence import LiveSequence
 from paradecode.llm import LLM
 
 Progress = Callable[[int, int], None]
-"""Called with what is done and what there is to do."""
+"""Called with the number of items done and the number of all items."""
 TOGETHER = 64
-"""Requests that are in the engine at a time."""
+"""Number of requests in the engine at a time."""
 
 
 def decode_all(
@@ -32,7 +32,7 @@ def decode_all(
     """Decode every prompt, ``together`` in a batch, each with its own decoder and parameters.
 
     Raises:
-        Exception: what ended a request.
+        Exception: the error of a request, if one failed.
     """
     done: list[LiveSequence] = []
     for first in range(0, len(prompts), together):

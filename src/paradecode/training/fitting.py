@@ -1,4 +1,4 @@
-"""The optimiser's loop, with the best of the weights that were looked at."""
+"""The optimiser's loop; it returns the weights with the least validation loss."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def fit(
     validate: Callable[[], float] = lambda: 0.0,
     patience: int | None = None,
 ) -> list[Tensor]:
-    """Train the parameters of an optimiser; returns a copy of them where ``validate`` was least.
+    """Train the parameters of an optimiser, and return those for which ``validate`` was least.
 
     Args:
-        rate: of the optimiser, step by step.
-        loss: draws a batch and gives its loss.
-        clip: most that the norm of all gradients may be.
-        looks: numbers of steps done after which ``validate`` is asked.
-        patience: looks without a better one after which the training ends.
+        rate: the learning rate schedule, which holds the optimiser.
+        loss: draws a batch and returns its loss.
+        clip: largest norm of all gradients together.
+        looks: step numbers after which ``validate`` is called.
+        patience: the training ends after so many calls of ``validate`` without a new least value.
     """
     optimizer, since, best, kept = rate.optimizer, 0, torch.inf, list[Tensor]()
     parameters = [tensor for group in optimizer.param_groups for tensor in group["params"]]

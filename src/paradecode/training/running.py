@@ -1,4 +1,4 @@
-"""Training that can be stopped and goes on: the loop, its log, and checkpoints."""
+"""Training that can be stopped and continued: the loop, its log, and checkpoints."""
 
 from __future__ import annotations
 
@@ -15,16 +15,21 @@ import torch
 from paradecode.core.errors import InvalidInput, InvalidModel
 
 CHECKPOINT, LOG = "checkpoint.pt", "log.jsonl"
+Tell = Callable[[int, float, "Mapping[str, float] | None"], None]
+"""Called with the step, the mean loss of the last LOSSES steps, and the evaluation if there is one.
+"""
 LOSSES = 20
-"""Steps whose losses are averaged for the log."""
+"""Number of steps whose losses are averaged; the log gets a line after so many steps."""
 
 
 class Training:
-    """A model on its way; equal plans give equal weights, wherever it is stopped in between.
+    """A model that is being trained.
+
+    Equal plans give equal weights, even if the training was stopped and continued.
 
     Attributes:
-        step: optimiser steps done.
-        steps: optimiser steps in all.
+        step: number of optimiser steps done.
+        steps: number of optimiser steps in the plan.
     """
 
     step: int = 0
@@ -38,8 +43,16 @@ class Training:
         """What a checkpoint holds."""
         raise NotImplementedError
 
+    def log_line(self) -> dict[str, Any]:
+        """What a line of the log says beside step and loss."""
+        raise NotImplementedError
+
+    def export(self, folder: Path) -> None:
+        """Write the result into the folder of the run."""
+        raise NotImplementedError
+
     def save(self, path: Path) -> None:
-        """Write a checkpoint; a crash leaves the old one or the new one, never half of one."""
+        """Write a checkpoint; after a crash the file is the old checkpoint or the new one."""
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(".part")
         torch.save(self.state(), part)
@@ -49,49 +62,54 @@ class Training:
         self,
         folder: Path,
         should_stop: Callable[[], bool],
-        each: Callable[[float], bool],
-        checkpoint_seconds: float,
+        tell: Tell,
+        evaluate: Callable[[], Mapping[str, float]] | None = None,
+        every: int = 500,
+        checkpoint_seconds: float = 120.0,
     ) -> bool:
-        """Train to the end or until asked to stop; a checkpoint is left either way.
+        """Train until all steps are done or ``should_stop`` says so; then save a checkpoint.
 
         Args:
-            folder: gets CHECKPOINT.
+            folder: gets CHECKPOINT, LOG and, when all steps are done, the result.
             should_stop: asked before every step.
-            each: told the mean loss of the last steps after each one; whether to save now.
+            tell: called after every step.
+            evaluate: called after every ``every`` steps; a checkpoint follows.
 
         Returns:
             Whether all steps are done.
         """
+        folder.mkdir(parents=True, exist_ok=True)
         losses: list[float] = []
         saved = time.monotonic()
         while self.step < self.steps and not should_stop():
             losses = [*losses[1 - LOSSES :], self.advance()]
-            if each(sum(losses) / len(losses)) or time.monotonic() - saved > checkpoint_seconds:
+            loss = sum(losses) / len(losses)
+            exact = evaluate() if evaluate is not None and self.step % every == 0 else None
+            if exact is not None or self.step % LOSSES == 0:
+                line = {"step": self.step, "loss": round(loss, 4), **self.log_line()}
+                with (folder / LOG).open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(line if exact is None else {**line, "exact": exact}))
+                    file.write("\n")
+            tell(self.step, loss, exact)
+            if exact is not None or time.monotonic() - saved > checkpoint_seconds:
                 self.save(folder / CHECKPOINT)
                 saved = time.monotonic()
         self.save(folder / CHECKPOINT)
-        return self.step >= self.steps
-
-
-def log(folder: Path, line: Mapping[str, Any]) -> None:
-    """Append a line to LOG."""
-    with (folder / LOG).open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")
+        done = self.step >= self.steps
+        if done:
+            self.export(folder)
+        return done
 
 
 def load_checkpoint(path: Path, device: torch.device) -> dict[str, Any]:
-    """What :meth:`Training.state` was; raises InvalidModel for a damaged file."""
+    """What :meth:`Training.state` returned; raises InvalidModel for a damaged file."""
     with readable(path):
         return dict(torch.load(path, map_location=device, weights_only=True))
 
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Whatever goes wrong inside is the fault of a checkpoint.
-
-    Raises:
-        InvalidModel: in place of every other error.
-    """
+    """Turn every error inside of the block into an InvalidModel that names the checkpoint."""
     try:
         yield
     except Exception as error:  # Unpicklers raise anything.

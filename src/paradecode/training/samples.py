@@ -1,4 +1,4 @@
-"""Logged samples on disk: tensors under the digest of the workload they come from."""
+"""Logged samples on disk, with the digest of the workload that they come from."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from paradecode.methods.trained import check_shapes
 
 FIELD = "--samples"
 MOST_NUMBERS = tensor_file.MOST_BYTES // 8
-"""Float32 numbers of all inputs together: half of what a file may hold."""
+"""Most float32 numbers of all inputs together: half of the numbers that a file may hold."""
 Own = TypeVar("Own", bound="Samples")
 
 
 class Samples:
-    """What a workload gave: a dataclass of float32 arrays and of facts about them.
+    """Base class of samples: a dataclass of float32 arrays and of facts about them.
 
     Attributes:
-        kind: of the file.
-        axes: name of each array -> a letter for each axis; equal letters are equal sizes. The
-            other fields are facts.
+        kind: what the file is; the file contains this text.
+        axes: name of each array -> a letter for each axis; axes with equal letters have equal
+            sizes. The other fields are facts.
     """
 
     kind: ClassVar[str]
@@ -40,7 +40,7 @@ class Samples:
         """The samples of the same workload.
 
         Args:
-            known: facts and sizes of axes that the file must have.
+            known: values that facts and axes (by letter) must have.
 
         Raises:
             InvalidInput: for a damaged file, or samples of another workload.
@@ -62,5 +62,5 @@ class Samples:
 
     @classmethod
     def facts(cls) -> list[str]:
-        """Names of the fields that are no arrays."""
+        """Names of the fields that are not arrays."""
         return [field.name for field in fields(cast(Any, cls)) if field.name not in cls.axes]

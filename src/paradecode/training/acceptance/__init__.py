@@ -1,5 +1,5 @@
-"""The trained parts of autoregressive budgets: SpecDec++'s head, the selector of delayed trees.
+"""The trained parts of budgets: SpecDec++'s head, and the selector of delayed trees.
 
-Both are fitted to what the engine did: a workload is decoded, and a recording budget keeps what the
-budget in question will see, with what became of it.
+A workload is decoded in the engine with a budget that records what the trained budget will see, and
+what was accepted. The parts are fitted to these records.
 """

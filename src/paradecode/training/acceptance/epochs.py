@@ -1,4 +1,4 @@
-"""Passes over samples with AdamW, for as long as the validation loss falls."""
+"""Trains on samples with AdamW as long as the validation loss falls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paradecode.training.decoding import Progress
 from paradecode.training.fitting import fit
 
 PATIENCE = 5
-"""Epochs without a better validation loss after which a training ends."""
+"""A training ends after so many epochs without a new least validation loss."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,10 +23,10 @@ class Epochs:
     """How long to train, and how fast.
 
     Attributes:
-        epochs: most passes over the samples; the one of least validation loss is kept.
-        batch: samples a step.
+        epochs: most passes over the samples; the weights of least validation loss are kept.
+        batch: number of samples in a step.
         rate, decay: of AdamW; the rate falls to 0 along a cosine.
-        seed: of all that is random, the split included.
+        seed: of everything that is random, including the split.
     """
 
     epochs: int = 20
@@ -48,10 +48,10 @@ def least_loss(
     """The parameters after the epoch of least validation loss.
 
     Args:
-        parameters: leaves that require gradients; they are changed.
-        loss: of the samples with these numbers, int64 [n]; told whether it is trained on.
-        train, validation: which samples, bool [N] each.
-        generator: of the order.
+        parameters: tensors that require gradients; they are changed.
+        loss: called with the numbers of samples, int64 [n], and whether this is a training step.
+        train, validation: which samples belong to each part, bool [N] each.
+        generator: draws the order of the samples.
     """
     rows, checked = (torch.from_numpy(np.flatnonzero(part)) for part in (train, validation))
     passes = -(-len(rows) // settings.batch)

@@ -18,12 +18,12 @@ from paradecode.training.acceptance.metrics import Quality, quality, split
 from paradecode.training.decoding import Progress
 
 FEWEST = 200
-"""Samples below which nothing can be said of a head."""
+"""Least number of samples; fewer are too few to judge a head."""
 
 
 @dataclass(frozen=True)
 class HeadSettings(Epochs):
-    """How to train; the paper makes 3 epochs over 40 000 texts.
+    """How to train; the paper trains for 3 epochs on 40 000 texts.
 
     Attributes:
         blocks: residual blocks (3 in the paper).
@@ -36,15 +36,15 @@ class HeadSettings(Epochs):
 
 @dataclass(frozen=True)
 class HeadReport:
-    """Held-out quality, of conversations that training did not see.
+    """Quality on held-out conversations, which were not trained on.
 
     Attributes:
-        training, held_out: samples.
-        rate: share of accepted tokens, held out.
-        head: of the head as it is; it overstates rejections by the weight they had in training.
-        unweighted: of the head when that weight is taken out of its log-odds.
-        probability: of the draft's own probability of the token.
-        constant: of the training samples' acceptance rate.
+        training, held_out: numbers of samples.
+        rate: share of held-out tokens that were accepted.
+        head: quality of the head as it is; it overstates rejections, which weigh more in training.
+        unweighted: quality of the head after that weight is removed from its log-odds.
+        probability: quality of the draft's own probability of the token.
+        constant: quality of the training samples' acceptance rate, taken for every token.
     """
 
     training: int
@@ -100,7 +100,7 @@ def fit_head(
 
     truth, given = samples.accepted[held], [{"x": samples.inputs[held]}]
     predicted = run_networks(head.network, given, torch.device("cpu"))[0][:, 0]
-    # Weighing rejections w times multiplies their odds by w.
+    # In training a weight of w for rejections multiplies their odds by w.
     odds = settings.rejection_weight * predicted / (1.0 - predicted)
     return head, HeadReport(
         training=int(train.sum()),

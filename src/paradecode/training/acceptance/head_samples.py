@@ -1,9 +1,9 @@
-"""What SpecDec++'s head learns from: draft tokens of real drafts, and whether they were accepted.
+"""Samples for SpecDec++'s head: tokens of real drafts, and whether they were accepted.
 
-The paper runs the draft once over texts of the target in which 85 % of the tokens were replaced by
-the draft's own (token mixing), so that one forward gives many samples whose prefixes resemble those
-of a draft. Here every sample *is* a token of a draft, behind tokens that were accepted, as the head
-will meet it; so nothing is mixed. The label is the engine's verdict, 0 or 1, not min(1, p / q).
+The paper runs the draft model once over texts of the target in which 85 % of the tokens were
+replaced by its own (token mixing). So one forward gives many samples with prefixes like those of a
+draft. Here every sample is a token of a real draft after accepted tokens, so nothing is mixed. The
+label is the engine's verdict, 0 or 1, and not min(1, p / q).
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ Array = NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class HeadSamples(Samples):
-    """N judged draft tokens, in the order they were judged.
+    """N draft tokens that were verified, in that order.
 
     Attributes:
         reads: what ``inputs`` are, ``states`` or ``estimates``; see ``ResidualHead``.
         inputs: float32 [N, H].
         accepted: float32 [N], 1 or 0.
-        probability: float32 [N], what the draft gave the token (where no model drafts:
-            its estimate).
-        prompt: float32 [N], number of the conversation it comes from.
+        probability: float32 [N], the draft model's probability of the token, or the drafter's
+            estimate if it runs no model.
+        prompt: float32 [N], number of the conversation that the token comes from.
     """
 
     kind: ClassVar = "acceptance samples 1"
@@ -61,11 +61,11 @@ class HeadSamples(Samples):
 
 @dataclass
 class HeadRecorder(Budget):
-    """Drafts of the full size; keeps each judged token whose row is known.
+    """A budget that cuts nothing, and records each verified token whose row is known.
 
     Attributes:
         prompt: number of the conversation.
-        rows: input, accepted, probability and conversation of each sample, of all recorders.
+        rows: input, accepted, probability and conversation of each sample; recorders share it.
     """
 
     prompt: int
@@ -90,7 +90,7 @@ class HeadRecorder(Budget):
             if node == ROOT:
                 continue
             chance = float(tree.estimates[node])
-            if not translated:  # Else the token's number is not the draft model's.
+            if not translated:  # Otherwise the draft model has another id for the token.
                 token = tree.tokens[node][None, None]
                 before = self._logits[int(tree.parents[node])]
                 chance = float(np.exp(before.log_probability(token))[0, 0])
@@ -108,7 +108,7 @@ class HeadRecorder(Budget):
             found = known[node], float(tree.estimates[node])
             if self.reads == HIDDEN:
                 kept = self._states.get(tuple(tree.tokens_to(node)))
-                if kept is None:  # The newest tokens of a draft were never consumed.
+                if kept is None:  # The draft model has not read the last tokens of its draft.
                     continue
                 found = kept
             self.rows.append((found[0], float(node in path), found[1], float(self.prompt)))
@@ -117,7 +117,7 @@ class HeadRecorder(Budget):
 def record_head_samples(
     llm: LLM, items: Sequence[Item], spec: Spec, params: SamplingParams, progress: Progress
 ) -> HeadSamples:
-    """Decode a workload with full drafts of ``spec``'s method and keep what became of them."""
+    """Decode a workload with full drafts of ``spec``'s method, and record their verdicts."""
     decoder = drafting(spec)
     reads = HIDDEN if decoder.drafter.needs.levels else ESTIMATES
     names = {item.prompt: number for number, item in enumerate(items)}

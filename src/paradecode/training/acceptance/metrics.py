@@ -12,10 +12,10 @@ BINS = 10
 
 @dataclass(frozen=True)
 class Quality:
-    """Of N predictions.
+    """How good N predictions are.
 
     Attributes:
-        auc: chance that an accepted token got a higher prediction than a rejected one.
+        auc: chance that an accepted token has a higher prediction than a rejected one.
         calibration_error: mean of |predicted - observed| over ten bins of equal width, weighted
             by their sizes (ECE).
         log_loss: in nats.
@@ -36,7 +36,7 @@ def quality(predicted: NDArray[np.floating], accepted: NDArray[np.floating]) -> 
 
 
 def auc(predicted: NDArray[np.floating], accepted: NDArray[np.floating]) -> float:
-    """Area under the ROC curve, ties counted half; NaN when only one outcome occurs."""
+    """Area under the ROC curve; ties count half, and one single outcome gives NaN."""
     _, place, counts = np.unique(predicted, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]
     positive = accepted > 0
@@ -49,7 +49,7 @@ def auc(predicted: NDArray[np.floating], accepted: NDArray[np.floating]) -> floa
 def split(prompt: NDArray[np.floating], seed: int) -> tuple[NDArray[np.bool_], ...]:
     """Three masks over samples: training (70 %), validation and held out (15 % each).
 
-    Whole conversations go to one side. With fewer than three, samples do.
+    All samples of a conversation are in one part, unless there are fewer than three conversations.
     """
     names = np.unique(prompt)
     if len(names) < 3:

@@ -1,4 +1,4 @@
-"""Measures how often the tokens of drafters without a model are right, by kind of evidence."""
+"""Measures how often draft tokens of drafters without a model are right, by kind of evidence."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ METHODS = (
     "aded", "jacobi(explore=always)", "lookahead(explore=always)",
 )  # fmt: skip
 WEIGHT = 4
-"""What the default model's figure counts, in tokens: for kinds that hardly occurred."""
+"""The default model's prior counts as so many tokens; this matters for kinds that seldom occur."""
 
 
 def measure_priors(
     llm: LLM, items: Sequence[Item], params: SamplingParams, progress: Progress
 ) -> dict[str, list[float]]:
-    """Decode a workload with each method and full drafts; the priors of each group."""
+    """Decode a workload with full drafts of each method, and return the priors of each group."""
     known = priors_of(DEFAULT)
     totals = {group: [[0, 0] for _ in chances] for group, chances in known.items()}
     for index, name in enumerate(METHODS):

@@ -24,11 +24,11 @@ FEWEST = 200
 
 @dataclass(frozen=True)
 class SelectorSettings(Epochs):
-    """How to train; the paper does not give its rates and weights, so these are ours.
+    """How to train. The rates and weights are ours, because the paper does not give its own.
 
     Attributes:
-        worst_weight, worst_share: lambda and alpha of the loss: what the mean over the worst share
-            of positions counts.
+        worst_weight, worst_share: lambda and alpha of the loss, the weight and the share of the
+            worst positions.
         dropout: after each of the two wide layers.
     """
 
@@ -40,7 +40,7 @@ class SelectorSettings(Epochs):
 
 @dataclass(frozen=True)
 class ActionGain:
-    """Of held-out positions: tokens a step, and tokens per second over the best constant action."""
+    """On held-out positions: tokens a step, and speed relative to the best constant action."""
 
     tokens: float
     speed: float
@@ -48,14 +48,15 @@ class ActionGain:
 
 @dataclass(frozen=True)
 class SelectorReport:
-    """Held-out outcome, of conversations that training did not see, at this machine's costs.
+    """Gains on held-out conversations, which were not trained on, at this machine's costs.
 
     Attributes:
-        training, held_out: positions.
-        constant: of the one action that was best in training, ``action`` (branches, trunk, length).
-        formula: of the action that the budget without a selector takes for the training ranks.
-        selector: of the trained network.
-        oracle: of the action with the most tokens per second at each position, known afterwards.
+        training, held_out: numbers of positions.
+        action: branches, trunk and length of the one action that was best in training.
+        constant: gain of that action at every position.
+        formula: gain of the action that the budget without a selector takes.
+        selector: gain of the trained network's actions.
+        oracle: gain of the best action at each position, chosen afterwards.
     """
 
     training: int
@@ -151,8 +152,7 @@ def _report(
         constant = tokens[:, base].sum() / (len(tokens) * seconds[base])
         return ActionGain(float(gained / len(tokens)), float(gained / taken / constant))
 
-    # Chances that the first choice is right, and that one of so many branches is: what actions of
-    # one level have gained.
+    # Actions of one level show how often the first choice is right, or one of several branches.
     level = {a.branches: i for i, a in enumerate(options) if (a.trunk, a.length) == (0, 1)}
     rate = {width: samples.tokens[train][:, place].mean() - 1 for width, place in level.items()}
     rate = {width: float(rate.get(width, max(rate.values()))) for width in range(1, 5)}

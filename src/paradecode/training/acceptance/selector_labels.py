@@ -1,4 +1,4 @@
-"""What each action of a delayed tree would have brought and taken, from the ranks of a text."""
+"""Tokens and seconds of each action of a delayed tree, computed from the ranks of a text."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from paradecode.methods.draft.budgets.shapes import Action
 
 
 def tokens_of(ranks: NDArray[np.int64], options: Sequence[Action]) -> NDArray[np.float32]:
-    """float32 [n, A]: tokens of a step at each position of a text, for each action.
+    """Tokens that a step with each action gives at each position of a text, float32 [n, A].
 
     Args:
         ranks: int64 [L], rank of each token among the draft's choices for its position. The last
-            positions are left out (n < L): what would have followed there is not known.
+            positions have no result (n < L), because the text after them is not known.
     """
     deepest = max(action.trunk + action.length for action in options)
     places = np.arange(max(len(ranks) - deepest, 0))
@@ -34,7 +34,7 @@ def tokens_of(ranks: NDArray[np.int64], options: Sequence[Action]) -> NDArray[np
 
 
 def seconds_of(action: Action, draft: Sequence[float], verify: Sequence[float]) -> float:
-    """What an action takes. The draft's first forward is run before the choice is made."""
+    """Seconds of an action, including the draft's first forward, which precedes the choice."""
     narrow = max(1, action.trunk + min(action.length, 1))
     wide = max(0, action.length - 1)
     return narrow * draft[0] + wide * draft[action.branches - 1] + verify[action.nodes]

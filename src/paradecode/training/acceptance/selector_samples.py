@@ -1,9 +1,9 @@
-"""What the selector of delayed trees learns from: every position of the target's own texts.
+"""Samples for the selector of delayed trees: every position of the target's own texts.
 
-At each position the draft model's best continuations are ranked once; the rank of the token that
-the target then chose tells how far *any* trunk with any branches would have come, so the paper's
-sampled trees (every 16 tokens, four a root) are not needed: the drafts here are chosen, not drawn,
-and the count of accepted tokens is exact for the text at hand.
+At each position the draft model's best continuations are ranked once. The ranks of the tokens that
+the target chose tell how many tokens of any tree would have been accepted. So the paper's sampled
+trees (every 16 tokens, four a root) are not needed: drafts are chosen here and not drawn, and the
+number of accepted tokens is exact.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from paradecode.training.decoding import Progress
 from paradecode.training.samples import MOST_NUMBERS, Samples
 
 MISSED = BRANCHES
-"""Rank of a token that is not among the draft's best ``BRANCHES``."""
+"""Rank of a token that is not among the draft's ``BRANCHES`` best ones."""
 SITUATION = (*STATES, "scalars")
 
 Array = NDArray[np.float32]
@@ -43,14 +43,14 @@ Array = NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class SelectorSamples(Situation, Samples):
-    """N positions of T texts, in order, each with what was known there.
+    """N positions of the texts, in order, with the network's inputs there.
 
     Attributes:
-        count: most nodes of the actions.
-        tokens: float32 [N, A], tokens of a step that took each of ``choices(count)`` there, the
-            verification's own token included.
-        seconds: float32 [A], what each action takes on this machine, the draft's first forward and
-            the verification included.
+        count: most nodes of an action.
+        tokens: float32 [N, A], tokens that a step with each of ``choices(count)`` gives there,
+            including the token of the verification itself.
+        seconds: float32 [A], time of each action on this machine, including the draft's first
+            forward and the verification.
         prompt: float32 [N], number of the conversation.
     """
 
@@ -79,14 +79,14 @@ class SelectorSamples(Situation, Samples):
 
 @dataclass
 class TextRecorder(Budget):
-    """Drafts one level, verifies none of it: plain decoding, with the draft model looking on."""
+    """Records while decoding plainly: one level is drafted at each position, none is verified."""
 
     rows: list[Situation | None]
     ranks: list[int] = field(default_factory=list)
     draft: list[float] = field(default_factory=list)
-    """Seconds of a draft forward over 1 to ``BRANCHES`` rows; 0 when not measured."""
+    """Seconds of a draft forward with 1 to ``BRANCHES`` rows; 0 if not measured."""
     verify: list[float] = field(default_factory=list)
-    """Seconds of a verification of 0 to ``count`` nodes; 1 when not measured."""
+    """Seconds of a verification of 0 to ``count`` nodes; 1 if not measured."""
     _situations: Situations = field(default_factory=Situations)
     _children: list[int] | None = None
     _situation: Situation | None = None
@@ -137,7 +137,7 @@ class TextRecorder(Budget):
 def record_selector_samples(
     llm: LLM, items: Sequence[Item], spec: Spec, params: SamplingParams, progress: Progress
 ) -> SelectorSamples:
-    """Decode a workload plainly and keep what the selector would have seen at each position.
+    """Decode a workload plainly, and record what the selector would have seen at each position.
 
     Raises:
         InvalidInput: if the method of ``spec`` does not draft with a model, or drafts nothing.

@@ -1,4 +1,4 @@
-"""Decodes a workload with a recording budget in place of the method's own."""
+"""Decodes a workload with a recording budget instead of the method's own."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from paradecode.training.decoding import Progress, decode_all
 
 @dataclass(frozen=True)
 class DraftWorkload:
-    """What is decoded to be learnt from.
+    """Which conversations are decoded for training.
 
     Attributes:
-        prompts: JSONL file of the benchmark's form; None is the package's own.
-        limit: so many of its conversations, spread evenly over the file; 0 takes all.
+        prompts: JSONL file in the benchmark's format; None takes the package's own file.
+        limit: number of conversations, spread evenly over the file; 0 takes all.
         max_tokens: most tokens of an answer.
         temperature, seed: of the answers.
     """
@@ -43,7 +43,7 @@ class DraftWorkload:
         )
 
     def items(self, llm: LLM) -> list[Item]:
-        """The turns, with the token ids of their prompts; earlier answers are plain decoding's."""
+        """The turns with the token ids of their prompts; plain decoding gave earlier answers."""
         prompts = load_prompts(self.prompts)
         if 0 < self.limit < len(prompts):
             chosen = np.linspace(0, len(prompts) - 1, self.limit).round().astype(int)
@@ -61,7 +61,7 @@ class DraftWorkload:
         return make_items(prompts, encode, answer, self.max_tokens)
 
     def digest(self, llm: LLM, spec: Spec) -> str:
-        """Names everything that the samples depend on, except this machine's speed."""
+        """A name for everything that the samples depend on, except this machine's speed."""
         text = (self.prompts or DEFAULT_FILE).read_bytes()
         facts = (self.limit, self.max_tokens, self.temperature, self.seed, str(spec))
         models = (llm.model, llm.draft_model, llm.backend.name)
@@ -69,7 +69,7 @@ class DraftWorkload:
 
 
 def drafting(spec: Spec) -> DraftVerify:
-    """The method of a spec as a draft-and-verify decoder; raises InvalidInput if it is none."""
+    """The decoder of a spec; raises InvalidInput unless it drafts and verifies."""
     decoder = spec()
     if not isinstance(decoder, DraftVerify):
         raise InvalidInput("--decoder", str(spec), "name a method that drafts and verifies")
@@ -89,12 +89,12 @@ def play(
     record: Callable[[int], Budget],
     progress: Progress,
 ) -> None:
-    """Decode every item, one after the other, with ``record(item's number)`` as the budget.
+    """Decode the items one after the other, item i with ``record(i)`` as the budget.
 
-    The recordings get a tenant of their own, so what was decoded before does not change them.
+    The items belong to a new tenant, so earlier decodings do not change the recordings.
 
     Raises:
-        Exception: what ended a request.
+        Exception: the error of a request, if one failed.
     """
     prompts = [item.token_ids for item in items]
     decode_all(

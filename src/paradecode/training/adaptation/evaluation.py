@@ -1,4 +1,4 @@
-"""How likely held-out texts are: a bound for the block diffusion model, exact for its parent."""
+"""Perplexity of held-out texts: a bound for the block diffusion model, exact for the causal one."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ QUARTERS = 4
 
 @dataclass(frozen=True)
 class Likelihood:
-    """Of held-out answers; the stop token counts, what fills the block behind it does not.
+    """Figures of held-out answers. Their stop tokens count; the filling after them does not.
 
     Attributes:
-        texts, tokens: how many.
-        bound: perplexity that the block diffusion model does not exceed, on average over the masks
-            that were drawn, with a 95 % interval over texts.
+        texts, tokens: numbers of texts and tokens.
+        bound: upper bound of the block diffusion model's perplexity, averaged over the masks that
+            were drawn, with a 95 % interval over texts.
         autoregressive: perplexity of the causal model.
-        cross_entropy: nats a masked position, by the share of its block that is masked: up to a
-            quarter, a half, three quarters, all. NaN where a block is too small for a quarter.
+        cross_entropy: nats per masked position, by the masked share of its block: up to 1/4, 1/2,
+            3/4 and 1. NaN for shares that the block is too small for.
     """
 
     texts: int
@@ -51,9 +51,9 @@ def likelihood(
     """Estimate the bound with ``draws`` masks of each block.
 
     For a block of c answer positions, -log p <= E[c / k * (sum of the k masked positions' cross-
-    entropies)] with k uniform in 1..c (LLaDA, arXiv 2502.09992, eq. 14; blocks as in BD3-LM): an
-    average over the orders of writing the block one token at a time. The draws of a block spread
-    their k evenly. Filling is part of the block, so it counts in the bound, but not as text.
+    entropies)] with k uniform in 1..c (LLaDA, arXiv 2502.09992, eq. 14; blocks as in BD3-LM). This
+    is an average over all orders in which the block can be written one token at a time. The draws
+    of a block spread their k evenly. Filling counts in the bound, but not in the number of tokens.
     """
     rows: list[tuple[float, float, float]] = []
     sums = np.zeros((2, QUARTERS))

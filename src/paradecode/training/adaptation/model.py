@@ -1,4 +1,4 @@
-"""A causal model with an adapter that is not merged, and forwards over several copies of a text."""
+"""A causal model with an adapter beside its weights, and the masks of its training forwards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from paradecode.models.config import ModelConfig
 from paradecode.models.weights import Weights
 
 NOISE = 0.1
-"""Of the mask token's first embedding, relative to the spread of the embeddings."""
+"""Noise in the mask token's first embedding, relative to the embeddings' spread."""
 
 
 class Adapted(Transformer):
@@ -25,7 +25,7 @@ class Adapted(Transformer):
     Args:
         config, weights: of the causal model.
         facts: of the adapter.
-        adapter: its tensors; ask for gradients to train them.
+        adapter: its tensors; call ``requires_grad_`` on them to train them.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Adapted(Transformer):
         self.facts, self.adapter = facts, dict(adapter)
 
     def using(self, adapter: Mapping[str, Tensor]) -> Adapted:
-        """Another adapter on the same weights; with an empty one, the causal model itself."""
+        """The same weights with another adapter; an empty one gives the causal model itself."""
         other = copy(self)
         other.adapter = dict(adapter)
         return other
@@ -54,11 +54,12 @@ class Adapted(Transformer):
 
 
 def copies_seen(block: int, length: int, copies: int) -> Tensor:
-    """bool [T, T], T = (copies + 1) * length: masked copies, and behind them the clean text.
+    """Which columns each column sees, bool [T, T]; a row has masked copies, then the clean text.
 
-    A masked copy sees its own block of itself and the clean blocks before it; the clean text sees
-    its own block and those before it, as while decoding. (BD3-LM, arXiv 2503.09573, with one copy;
-    Fast-dLLM v2, 2509.26328, stacks rows of two copies each. Here the clean text is computed once.)
+    T is (copies + 1) * length. A masked position sees its own block of its copy, and the earlier
+    blocks of the clean text. A clean position sees its own and the earlier clean blocks, as in
+    decoding. (BD3-LM, arXiv 2503.09573, has one copy; Fast-dLLM v2, 2509.26328, has rows of two
+    copies. Here all copies share one clean text.)
     """
     column = torch.arange((copies + 1) * length)
     copy_of, block_of = column // length, column % length // block
@@ -69,10 +70,10 @@ def copies_seen(block: int, length: int, copies: int) -> Tensor:
 
 def about(positions: Tensor, copy_of: Tensor, block: int, length: int, copies: int,
           shift: bool) -> Tensor:  # fmt: skip
-    """The column whose logits are about each masked position of each copy, int64 [K].
+    """The column whose logits predict each masked position of each copy, int64 [K].
 
-    With shifted logits it is the one to the left; that of a block's first position belongs to the
-    block before, which is finished by then: the clean text has it.
+    With shifted logits it is the column to the left. For the first position of a block that is a
+    column of the clean text, because the block before is finished when this one is decoded.
     """
     if not shift:
         return copy_of * length + positions
@@ -83,7 +84,7 @@ def about(positions: Tensor, copy_of: Tensor, block: int, length: int, copies: i
 def new_adapter(
     config: ModelConfig, weights: Weights, facts: Facts, seed: int, device: torch.device
 ) -> dict[str, Tensor]:
-    """Float32 tensors that change nothing yet; the mask is the mean embedding with some noise."""
+    """Float32 tensors of an adapter without effect; the mask is the mean embedding plus noise."""
     random, made = np.random.default_rng(seed), dict[str, Tensor]()
     for name, shape in adapter_shapes(config, facts.rank).items():
         values = random.standard_normal(shape) / np.sqrt(shape[-1])
@@ -97,11 +98,11 @@ def new_adapter(
 
 
 def tensors_of(adapter: Adapter, dtype: torch.dtype, device: torch.device) -> dict[str, Tensor]:
-    """What a file holds, for :class:`Adapted`."""
+    """An adapter's tensors in PyTorch, for :class:`Adapted`."""
     return {n: torch.from_numpy(t).to(device, dtype) for n, t in adapter.tensors.items()}
 
 
 def rounded(facts: Facts, adapter: Mapping[str, Tensor]) -> Adapter:
-    """The adapter as a file holds it."""
+    """The adapter in float16, as files hold it."""
     tensors = {name: t.detach().cpu().numpy().astype(np.float16) for name, t in adapter.items()}
     return Adapter(facts, tensors)

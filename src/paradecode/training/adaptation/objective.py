@@ -1,4 +1,4 @@
-"""Which answer positions are masked, and what the model is asked about them."""
+"""Which answer positions are masked, and the loss of the model at them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ LEAST_LEVEL = 0.05
 
 @dataclass(frozen=True, eq=False)
 class TextBatch:
-    """Texts side by side, padded at the end.
+    """A batch of texts, padded at the end.
 
     Attributes:
-        tokens: int64 [B, L]; padding is behind every block that counts, so nothing sees it.
-        answer: bool [B, L], the answers with what fills their last blocks.
-        text: bool [B, L], the answers without it.
+        tokens: int64 [B, L]; padding follows all blocks of a text, so no block sees it.
+        answer: bool [B, L], the answers and the filling of their last blocks.
+        text: bool [B, L], the answers without the filling.
     """
 
     tokens: NDArray[np.int64]
@@ -54,7 +54,7 @@ def in_blocks(values: NDArray[np.bool_], block: int) -> NDArray[np.bool_]:
 def draw(
     chosen: NDArray[np.bool_], counts: NDArray[np.integer], block: int, random: np.random.Generator
 ) -> NDArray[np.bool_]:
-    """Of ``chosen`` [B, L], in each block as many as ``counts`` [B, L / block] says, at random."""
+    """Draw from ``chosen`` [B, L]: in each block ``counts`` [B, L / block] positions, at random."""
     keys = np.where(in_blocks(chosen, block), random.random(chosen.shape).reshape(
         len(chosen), -1, block), np.inf)  # fmt: skip
     rank = keys.argsort(-1).argsort(-1)
@@ -67,7 +67,7 @@ def complementary(
     """bool [B, 2, L]: every answer position is masked in one of two copies.
 
     Args:
-        levels: [B, L / block] in 0..1, the share of each block that the first copy masks.
+        levels: [B, L / block] from 0 to 1, the share of each block that the first copy masks.
     """
     sizes = in_blocks(batch.answer, block).sum(-1)
     share = LEAST_LEVEL + (1 - LEAST_LEVEL) * levels
@@ -78,7 +78,7 @@ def complementary(
 def masked_logits(
     model: Adapted, batch: TextBatch, masked: NDArray[np.bool_], block: int
 ) -> tuple[Tensor, Tensor]:
-    """Logits [K, V] about the masked positions, the mask token banned, and their tokens [K].
+    """Logits [K, V] for the masked positions, mask token banned, and the right tokens [K].
 
     Args:
         masked: bool [B, copies, L]; the order of K is that of ``masked.nonzero()``.
@@ -99,7 +99,7 @@ def masked_logits(
 def causal_logits(
     model: Adapted, batch: TextBatch, wanted: NDArray[np.bool_]
 ) -> tuple[Tensor, Tensor]:
-    """The causal model's logits [K, V] about positions ``wanted`` [B, L], and their tokens [K]."""
+    """The causal model's logits [K, V] for positions ``wanted`` [B, L], and their tokens [K]."""
     tokens = torch.from_numpy(batch.tokens).to(model.device)
     places = torch.arange(tokens.shape[1], device=model.device)
     row, position = torch.from_numpy(wanted).to(model.device).nonzero(as_tuple=True)
@@ -111,12 +111,12 @@ def causal_logits(
 def loss_sum(
     model: Adapted, batch: TextBatch, masked: NDArray[np.bool_], block: int, distil: float
 ) -> Tensor:
-    """Cross-entropy to the text, summed over the masked positions, plus ``distil`` times the
-    divergence from the causal model where that can say the same.
+    """The sum of the masked positions' cross-entropies, plus ``distil`` times a divergence.
 
-    The causal model knows nothing of what is right of a position. So it is a teacher only where
-    nothing visible is: averaged over texts sampled from it, its distribution there is the right
-    answer. (For greedy texts the text itself is, and this only smooths.)
+    The divergence is that from the causal model, at masked positions with no visible token to the
+    right in their block: the causal model cannot see such a token. There its distribution is the
+    right one, averaged over texts that were sampled from it. (For greedy texts the text itself is
+    the right answer, and the divergence only smooths.)
     """
     logits, right = masked_logits(model, batch, masked, block)
     loss = F.cross_entropy(logits, right, reduction="sum")
@@ -132,6 +132,6 @@ def loss_sum(
     rows = np.broadcast_to(number[:, None], masked.shape)[taught]
     mine = logits[torch.from_numpy(taught[masked]).to(model.device)].log_softmax(-1)
     theirs = teacher[torch.from_numpy(rows.copy()).to(model.device)]
-    finite = theirs.isfinite()  # The mask token is impossible in both.
+    finite = theirs.isfinite()  # The mask token is banned in both.
     divergence = (theirs.exp() * (theirs - mine).where(finite, 0.0)).sum()
     return loss + distil * divergence

@@ -1,4 +1,4 @@
-"""What is learnt from: conversations that the model made up, or those of a file."""
+"""Texts for training: conversations that the model made up, or those of a file."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class BlockText:
     """A conversation in whole blocks.
 
     Attributes:
-        tokens: int32 [n], n a multiple of the block; what fills the last block is the stop token.
+        tokens: int32 [n]; n is a multiple of the block, and stop tokens fill the last block.
         start: where the answer begins.
-        end: where the text ends, its stop token included; only filling is behind it.
+        end: where the text ends, after its first stop token; only filling follows.
     """
 
     tokens: NDArray[np.int32]
@@ -40,9 +40,9 @@ class BlockText:
 def make_own(
     path: Path, llm: LLM, count: int, max_tokens: int, seed: int, tick: Callable[[int, int], None]
 ) -> None:
-    """Bring a file of the model's own conversations to ``count`` lines.
+    """Write ``count`` conversations that the model makes up into a file, one in a line.
 
-    A run that was stopped goes on where it was: equal arguments give equal files.
+    A run that was stopped continues; equal arguments give equal files.
     """
     done = 0
     if path.exists():
@@ -50,7 +50,7 @@ def make_own(
         done = sum(line.endswith(b"\n") for line in lines)
         if done >= count:
             return
-        done = done // TOGETHER * TOGETHER  # Only whole batches can be made again one by one.
+        done = done // TOGETHER * TOGETHER  # Texts are made in batches of TOGETHER.
         path.write_bytes(b"".join(lines[:done]))
     with path.open("a", encoding="utf-8") as file:
         for some in own_conversations(llm, count, max_tokens, seed, done):
@@ -64,13 +64,13 @@ def make_own(
 def read_texts(path: Path, checkpoint: Checkpoint, block: int, length: int) -> list[BlockText]:
     """The conversations of a JSONL file, each once.
 
-    A line is an object with ``prompt`` and ``answer``, both texts, or both lists of token ids. A
-    prompt that is a text is put into the model's chat format; a text as an answer gets the stop
-    token. Answers that end with a stop token fill their last block with it; others, and what is
+    A line is an object with ``prompt`` and ``answer``, which are two texts or two lists of token
+    ids. Texts are put into the model's chat format, and the answer gets a stop token. If an answer
+    ends with a stop token, more of them fill its last block. Other answers, and conversations
     longer than ``length``, are cut to whole blocks.
 
     Raises:
-        InvalidInput: naming the line that cannot be used, or that there are none.
+        InvalidInput: a line cannot be used, or the file has no conversation that can.
     """
     found: dict[bytes, BlockText] = {}
     try:
@@ -94,7 +94,7 @@ def read_texts(path: Path, checkpoint: Checkpoint, block: int, length: int) -> l
 def whole_blocks(
     prompt: list[int], answer: list[int], block: int, length: int, ends: tuple[int, ...]
 ) -> BlockText | None:
-    """The text in at most ``length`` tokens of whole blocks, or None if no answer is left."""
+    """The text in whole blocks of at most ``length`` tokens, or None if no answer remains."""
     start, tokens = len(prompt), [*prompt, *answer]
     if answer and answer[-1] in ends and -(-len(tokens) // block) * block <= length:
         end = len(tokens)
@@ -135,7 +135,7 @@ def _ids(field: str, values: Any, checkpoint: Checkpoint) -> list[int]:
 
 
 def digest(texts: Sequence[BlockText]) -> str:
-    """Names what a run learns from."""
+    """A name for the texts of a run."""
     found = blake2b(digest_size=16)
     for text in texts:
         found.update(np.array([text.start, text.end]).tobytes() + text.tokens.tobytes())

@@ -1,9 +1,9 @@
-"""The training loop: stops and goes on at any step, with the same adapter in the end."""
+"""Training of an adapter; it can be stopped and continued at any step."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,33 +18,26 @@ from paradecode.models.checkpoint import Checkpoint
 from paradecode.training.adaptation.model import Adapted, new_adapter, rounded
 from paradecode.training.adaptation.objective import batch_of, complementary, loss_sum
 from paradecode.training.adaptation.texts import BlockText, digest
-from paradecode.training.running import (
-    LOSSES,
-    Training,
-    check_same,
-    load_checkpoint,
-    log,
-    readable,
-)
+from paradecode.training.running import Training, check_same, load_checkpoint, readable
 
 ADAPTER = "adapter.safetensors"
 COOLDOWN = 0.2
-"""Part of the steps, at the end, in which the rate falls to 0."""
+"""Share of the steps, at the end, in which the rate falls to 0."""
 
 
 @dataclass(frozen=True)
 class AdaptationPlan:
-    """Everything that the adapter depends on, beside model and texts.
+    """All settings that the adapter depends on, beside model and texts.
 
     Attributes:
         rank: of LoRA.
-        block: positions of a block, a power of 2. The first quarter of the steps has blocks of a
-            quarter of it, the second of half of it.
-        shift: logits of row i stay about position i + 1, as in the causal model.
-        steps: of the optimiser.
-        batch: texts a step, each masked in two complementary ways.
-        together: texts a forward.
-        rate: of AdamW, after 3 % of the steps.
+        block: positions of a block, a power of 2. In the first quarter of the steps blocks have a
+            quarter of these positions, in the second quarter half of them.
+        shift: logits of row i predict position i + 1, as in the causal model.
+        steps: number of optimiser steps.
+        batch: number of texts in a step; each is masked in two complementary ways.
+        together: number of texts in a forward.
+        rate: learning rate of AdamW; it rises during the first 3 % of the steps.
         distil: weight of the divergence from the causal model.
         seed: of the adapter and the masks.
     """
@@ -75,7 +68,7 @@ class AdaptationPlan:
 
 
 class AdapterTraining(Training):
-    """An adapter on its way.
+    """An adapter that is being trained.
 
     Args:
         checkpoint: the causal model.
@@ -94,7 +87,7 @@ class AdapterTraining(Training):
         device: torch.device,
     ) -> None:
         self.plan, self.facts, self.texts = plan, facts, texts
-        self.steps = plan.steps
+        self.steps, self._began = plan.steps, time.monotonic()
         self._digest = digest(texts)
         config, weights = checkpoint.config, checkpoint.weights
         adapter = new_adapter(config, weights, facts, plan.seed, device)
@@ -112,7 +105,7 @@ class AdapterTraining(Training):
             for first in range(0, plan.batch, plan.together)
         ]
         sizes = [part.answer.size // block for part in parts]
-        # Spread evenly over the step's blocks: less noise than independent draws.
+        # Levels are spread evenly over the step's blocks, with less noise than independent draws.
         levels = (random.random() + random.permutation(sum(sizes)) / sum(sizes)) % 1
         count, total = sum(int(part.answer.sum()) for part in parts), 0.0
         for part, own in zip(parts, np.split(levels, np.cumsum(sizes)[:-1]), strict=True):
@@ -140,8 +133,16 @@ class AdapterTraining(Training):
             "optimizer": self._optimizer.state_dict(),
         }  # fmt: skip
 
+    def log_line(self) -> dict[str, Any]:
+        seconds = round(time.monotonic() - self._began, 1)
+        return {"block": self.plan.block_at(self.step - 1), "seconds": seconds}
+
+    def export(self, folder: Path) -> None:
+        """Write ADAPTER."""
+        save_adapter(folder / ADAPTER, rounded(self.facts, self.model.adapter))
+
     def resume(self, path: Path) -> None:
-        """Go on from a checkpoint of the same plan, model and texts.
+        """Continue from a checkpoint of the same plan, model and texts.
 
         Raises:
             InvalidModel: the file is damaged.
@@ -158,37 +159,3 @@ class AdapterTraining(Training):
                 tensor.copy_(adapter[name])
             self._optimizer.load_state_dict(optimizer)
         self.step = step
-
-
-def train(
-    trainer: AdapterTraining,
-    folder: Path,
-    *,
-    should_stop: Callable[[], bool],
-    tell: Callable[[int, float], None],
-    checkpoint_seconds: float = 120.0,
-) -> bool:
-    """Train to the end of the plan or until asked to stop; a checkpoint is left either way.
-
-    Args:
-        folder: gets CHECKPOINT, LOG and, in the end, ADAPTER.
-        tell: told (step, mean loss of the last LOSSES steps).
-
-    Returns:
-        Whether the plan is done.
-    """
-    began = time.monotonic()
-
-    def each(loss: float) -> bool:
-        if trainer.step % LOSSES == 0:
-            block = trainer.plan.block_at(trainer.step - 1)
-            seconds = round(time.monotonic() - began, 1)
-            line = {"step": trainer.step, "block": block, "loss": round(loss, 4)}
-            log(folder, {**line, "seconds": seconds})
-        tell(trainer.step, loss)
-        return False
-
-    if not trainer.run(folder, should_stop, each, checkpoint_seconds):
-        return False
-    save_adapter(folder / ADAPTER, rounded(trainer.facts, trainer.model.adapter))
-    return True

@@ -1,4 +1,4 @@
-"""Training rows: a pure function of (seed, step), so that training can stop and go on anywhere."""
+"""Training rows. They depend only on (seed, step), so a training can be continued at any step."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from paradecode.training.diffusion.model import CONTEXT
 from paradecode.training.diffusion.vocabulary import ASSISTANT, END, USER
 
 ROWS_TOGETHER = 32
-"""Rows of a pack. Rows of about one length go together, and a pack fits into the cache."""
+"""Rows of a pack. Rows of similar length share a pack, and a pack fits into the CPU's cache."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pack:
-    """Rows of one length: prompt, answer, and END to the last position.
+    """Rows of one length: the prompt, the answer, and END up to the last position.
 
     Attributes:
         tokens: int64 [B, T].
@@ -45,8 +45,8 @@ def packs(
 
     Args:
         shares: task name -> how often it is drawn, relative to the others.
-        tails: END goes on for a random length after the answer, as in a canvas that is longer
-            than its text.
+        tails: END is repeated a random number of times after the answer, as on a canvas that is
+            longer than its text.
     """
     random = Random(f"{seed}/{step}")
     made: list[tuple[int, list[int]]] = []
@@ -68,7 +68,7 @@ def packs(
 
 
 def _tail(random: Random) -> int:
-    """Mostly short, because END after END is easy and costs time; now and then up to 100."""
+    """A length that is mostly short, as repeated ENDs are easy to learn; rarely up to 100."""
     if random.random() < 0.05:
         return random.randint(0, 100)
     return int(random.expovariate(1 / 5))

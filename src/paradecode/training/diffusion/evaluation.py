@@ -1,4 +1,4 @@
-"""Exact match on held-out instances, task by task."""
+"""Exact match on held-out instances of each task."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ TOGETHER = 256
 
 
 def decoder_of(model: TinyModel, block: int = 0, order: str = "confidence") -> Decode:
-    """Plain decoding of the model's kind; ``block`` and ``order`` are for diffusion."""
+    """Plain decoding with this model; ``block`` and ``order`` apply to diffusion models."""
     if model.config.attention == "causal":
         return lambda prompts, length: continue_text(model, prompts, length)
     return lambda prompts, length: fill(model, prompts, length, block, order)
 
 
 def canvas_length(answer: Sequence[int]) -> int:
-    """32 for lists, 64 for longer answers, as in ParallelBench; leaves room for END."""
+    """Length of the canvas for an answer: 32 or 64, as in ParallelBench, with room for END."""
     return 32 if len(answer) < 32 else 64
 
 

@@ -1,4 +1,4 @@
-"""The tiny models in PyTorch: dense batches in, gradients out; saved as a Llama is."""
+"""The tiny models in PyTorch, for training on dense batches; they are saved as Llama models."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CONTEXT = 256
 def tiny_config(
     objective: str, vocab_size: int, hidden_size: int, layers: int, heads: int, inner: int
 ) -> ModelConfig:
-    """A Llama block; attention is full for ``diffusion`` and causal for ``autoregressive``."""
+    """Sizes of a Llama model with full attention (``diffusion``) or causal attention."""
     diffusion = objective == "diffusion"
     return ModelConfig(
         name=f"tiny-{objective}",
@@ -68,7 +68,7 @@ class Layer(nn.Module):
 
 
 class TinyModel(nn.Module):
-    """A Llama over rows of equal length, without a cache.
+    """A Llama model for rows of equal length, without a K/V cache.
 
     Args:
         config: from ``tiny_config``.
@@ -92,17 +92,16 @@ class TinyModel(nn.Module):
         generator = torch.Generator().manual_seed(seed)
         for name, parameter in self.named_parameters():
             if name.endswith(("o.weight", "down.weight")):
-                nn.init.zeros_(parameter)  # Every layer begins as the identity.
+                nn.init.zeros_(parameter)  # At first every layer is the identity.
             elif parameter.ndim == 2:
                 spread = 0.04 if name == "embed.weight" else parameter.shape[1] ** -0.5
                 nn.init.normal_(parameter, 0, spread, generator)
 
     @torch.no_grad()
     def set_alike(self, pairs: Sequence[tuple[int, int]], seed: int) -> None:
-        """Let each first token's vector be the second's plus one that all pairs share.
+        """Set each first token's vector to the second one's plus a vector that all pairs share.
 
-        Words with and without a space before them begin as the same word, which need not be
-        learned for each of them.
+        So the model knows from the start that a word with a space before it is the same word.
         """
         first, second = torch.tensor(pairs, device=self.embed.weight.device).T
         shared = torch.randn(self.config.hidden_size, generator=torch.Generator().manual_seed(seed))
@@ -110,7 +109,7 @@ class TinyModel(nn.Module):
         vectors[first] = vectors[second] + 0.04 * shared.to(vectors.device)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """int64 [B, T] -> final hidden states [B, T, D], normalised."""
+        """Final hidden states [B, T, D], normalised, of tokens int64 [B, T]."""
         x = self.embed(tokens)
         cos, sin = self.cos[: tokens.shape[1]], self.sin[: tokens.shape[1]]
         for layer in self.layers:
@@ -123,16 +122,16 @@ class TinyModel(nn.Module):
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate [B, H, T, d], element i with i + d/2; angles are [T, d/2]."""
+    """Rotate [B, H, T, d], each element i with element i + d/2; angles are [T, d/2]."""
     a, b = x.chunk(2, -1)
     cos, sin = cos.to(x.dtype), sin.to(x.dtype)
     return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
 
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
-    """[B, H, T, d] thrice -> [B, H, T, d].
+    """Attention of [B, H, T, d] queries, keys and values.
 
-    Written out: for rows this short the library's fused kernel takes six times as long on a CPU.
+    On a CPU PyTorch's fused kernel takes six times as long for rows as short as these.
     """
     scores = ((q * q.shape[-1] ** -0.5) @ k.mT).float()
     if causal:

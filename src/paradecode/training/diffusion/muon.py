@@ -1,4 +1,4 @@
-"""Muon (Jordan et al. 2024): momentum whose matrices are made orthogonal before they are added."""
+"""Muon (Jordan et al. 2024): each update is the momentum, made orthogonal."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from torch import Tensor
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
-    """Nearly the nearest orthogonal matrices of [N, R, C], by five Newton-Schulz steps.
+    """Nearly orthogonal matrices close to [N, R, C], by five Newton-Schulz steps.
 
-    Singular values land between about 0.7 and 1.2, which is enough for an update.
+    Their singular values are between about 0.7 and 1.2, which is good enough for an update.
     """
     x = matrices.bfloat16()
     if tall := x.shape[1] > x.shape[2]:
@@ -25,11 +25,11 @@ def orthogonal(matrices: Tensor) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """For the matrices between embedding and head.
+    """The optimiser of the matrices between embedding and head.
 
     Args:
-        parameters: matrices [R, C]; those of one shape are worked on together.
-        lr: size of an update; a tall matrix gets sqrt(R / C) times as much.
+        parameters: matrices [R, C]; matrices of one shape are updated together.
+        lr: size of an update; it is multiplied by sqrt(R / C) for tall matrices.
         momentum: of the Nesterov average of gradients.
         weight_decay: decoupled, relative to ``lr``.
     """

@@ -1,4 +1,4 @@
-"""What is learned: masked tokens from all others (diffusion), or the next token."""
+"""The losses: masked tokens from all other tokens (diffusion), or the next token."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ TAIL_WEIGHT = 0.1
 def mask(
     pack: Pack, levels: NDArray[np.float64], random: np.random.Generator
 ) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
-    """Which positions are masked, and what the loss at each weighs: [B, T] both.
+    """Which positions are masked, and the weight of the loss at each; both [B, T].
 
     LLaDA (Nie et al. 2025, arXiv:2502.09992) masks each token with probability t and weighs it
-    with 1/t. Its lower-variance form (their equation 14) is used: of the c tokens of an answer,
-    the first END included, exactly k are masked, k uniform in 1..c, each of weight 1/k.
+    with 1/t. This is the lower-variance form (their equation 14): an answer has c tokens, the first
+    END included; exactly k of them are masked, with k uniform in 1..c, and each has weight 1/k.
 
-    In some rows the masks are as block-wise decoding leaves them: none in earlier blocks, random
-    in one block, all in later ones. END after END is masked likewise, or not at all, or
-    everywhere, and weighs TAIL_WEIGHT in all.
+    Some rows have the masks of block-wise decoding: none in earlier blocks, random ones in one
+    block, all in later blocks. The ENDs after the first one are masked at the same rate, or not at
+    all, or all of them; together they have the weight TAIL_WEIGHT.
 
     Args:
-        levels: float64 [B] in [0, 1); spread evenly over a step's rows they make k even.
+        levels: float64 [B] in [0, 1); k is 1 + floor(level * c).
     """
     count, length = pack.tokens.shape
     masked, weight = np.zeros((count, length), bool), np.zeros((count, length), np.float32)

@@ -1,9 +1,9 @@
-"""One training run in a folder: checkpoints, a log, and the finished model."""
+"""How good a tiny model is: its exact match, quickly while it is trained, and fully at the end."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -13,14 +13,13 @@ from paradecode.measure.statistics import Interval
 from paradecode.measure.tasks.tasks import TASKS
 from paradecode.training.diffusion.evaluation import decoder_of, exact_match
 from paradecode.training.diffusion.training import TinyTraining
-from paradecode.training.running import LOSSES, log
 
-MODEL, EXACT = "model", "exact_match.json"
+EXACT = "exact_match.json"
 
 
 @dataclass(frozen=True)
 class PlainDecoding:
-    """A way of plain decoding that is evaluated; ``block`` 0 is the whole canvas."""
+    """A kind of plain decoding to evaluate; ``block`` 0 is the whole canvas."""
 
     name: str
     block: int = 0
@@ -33,45 +32,11 @@ VARIANTS = (
 )  # fmt: skip
 
 
-def train(
-    trainer: TinyTraining,
-    folder: Path,
-    *,
-    should_stop: Callable[[], bool],
-    tell: Callable[[int, float, dict[str, Interval] | None], None],
-    every: int = 500,
-    instances: int = 12,
-    checkpoint_seconds: float = 120.0,
-) -> bool:
-    """Train to the end of the plan or until asked to stop; a checkpoint is left either way.
-
-    Args:
-        folder: gets CHECKPOINT, LOG and, in the end, MODEL.
-        tell: told (step, mean loss of the last steps, exact match or None).
-        every: steps between evaluations, of ``instances`` held-out instances a task.
-
-    Returns:
-        Whether the plan is done.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-
-    def each(loss: float) -> bool:
-        exact, due = None, trainer.step % every == 0
-        if due:
-            decode = decoder_of(trainer.average)
-            exact = exact_match(decode, trainer.tokenizer, TASKS, instances, trainer.device)
-        if due or trainer.step % LOSSES == 0:
-            seconds = round(trainer.seconds, 1)
-            line = {"step": trainer.step, "cpu_seconds": seconds, "loss": round(loss, 4)}
-            shares = {name: round(share.value, 3) for name, share in (exact or {}).items()}
-            log(folder, line if exact is None else {**line, "exact": shares})
-        tell(trainer.step, loss, exact)
-        return due
-
-    if not trainer.run(folder, should_stop, each, checkpoint_seconds):
-        return False
-    trainer.export(folder / MODEL)
-    return True
+def look(trainer: TinyTraining, instances: int = 12) -> dict[str, float]:
+    """Share of right answers to ``instances`` held-out instances of each task."""
+    decode = decoder_of(trainer.average)
+    exact = exact_match(decode, trainer.tokenizer, TASKS, instances, trainer.device)
+    return {name: round(share.value, 3) for name, share in exact.items()}
 
 
 def evaluate(

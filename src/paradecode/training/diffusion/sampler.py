@@ -1,4 +1,4 @@
-"""Plain decoding of many prompts of one length, for evaluation while training."""
+"""Plain decoding of many prompts of one length, for evaluation during training."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ ORDERS = ("confidence", "left")
 def fill(
     model: TinyModel, prompts: Tensor, length: int, block: int = 0, order: str = "confidence"
 ) -> Tensor:
-    """LLaDA's static schedule with one token a forward, at temperature 0.
+    """Decode with LLaDA's static schedule, one token a forward, at temperature 0.
 
     Args:
         model: a diffusion model.
         prompts: int64 [B, P].
-        length: masks after the prompt.
+        length: number of masks after the prompt.
         block: blocks of this length are filled one after another; 0 is one block.
         order: ``confidence`` takes the most probable token of the block, the leftmost of equal
             ones; ``left`` takes the leftmost mask.
@@ -51,9 +51,9 @@ def fill(
 
 @torch.inference_mode()
 def continue_text(model: TinyModel, prompts: Tensor, length: int) -> Tensor:
-    """Greedy decoding of an autoregressive model: int64 [B, P] -> [B, up to length].
+    """Greedy decoding of an autoregressive model: prompts int64 [B, P] -> [B, up to length].
 
-    Stops early when every row has an END; what follows a row's END means nothing.
+    It stops when every row has an END; tokens after a row's END have no meaning.
     """
     tokens, start = prompts, prompts.shape[1]
     for _ in range(length):

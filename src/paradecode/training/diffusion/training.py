@@ -1,4 +1,4 @@
-"""The training loop: stops and goes on at any step, with the same weights in the end."""
+"""Training of a tiny model; it can be stopped and continued at any step."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from paradecode.training.diffusion.objectives import diffusion_loss, next_token_
 from paradecode.training.diffusion.vocabulary import build_tokenizer, save_tokenizer, spaced_words
 from paradecode.training.running import Training, check_same, load_checkpoint, readable
 
+MODEL = "model"
 OBJECTIVES = ("diffusion", "autoregressive")
 HARD = {"addition": 2.0, "word-problem": 4.0, "sort": 1.5, "recall": 1.5, "shuffle": 1.5}
 """Tasks that are drawn more often than the others."""
@@ -30,19 +31,19 @@ HARD = {"addition": 2.0, "word-problem": 4.0, "sort": 1.5, "recall": 1.5, "shuff
 
 @dataclass(frozen=True)
 class DiffusionPlan:
-    """Everything that the weights depend on.
+    """All settings that the weights depend on.
 
     Attributes:
         objective: ``diffusion`` or ``autoregressive``.
         seed: of weights and rows.
-        steps: optimiser steps in all.
-        rows: texts a step.
-        hidden_size, layers, heads, inner: shapes.
+        steps: number of optimiser steps.
+        rows: number of texts in a step.
+        hidden_size, layers, heads, inner: sizes of the model.
         matrix_rate: learning rate of Muon, for the matrices of the layers.
         other_rate: of AdamW, for embedding and norms.
-        warmup: steps in which the rates rise.
-        cooldown: part of the steps, at the end, in which they fall to 0.
-        averaging: decay a step of the average of weights, which is what is evaluated and saved.
+        warmup: number of steps in which the rates rise.
+        cooldown: share of the steps, at the end, in which the rates fall to 0.
+        averaging: decay in each step of the weights' average, which is evaluated and saved.
     """
 
     objective: str = "diffusion"
@@ -70,24 +71,23 @@ class DiffusionPlan:
             raise InvalidInput("hidden_size", self.hidden_size, "make it a multiple of 2 * heads")
 
     def rate(self, step: int) -> float:
-        """The factor of both learning rates at a step."""
+        """The factor of both learning rates in a step."""
         left = (self.steps - step) / max(1, self.cooldown * self.steps)
         return min(1.0, (step + 1) / (self.warmup + 1), left)
 
 
 class TinyTraining(Training):
-    """A model on its way.
+    """A tiny model that is being trained.
 
     Args:
         plan: what to train.
         device: a torch device.
-        workers: threads that work on different rows of a step. On a CPU this beats threads inside
-            of an operation: they wait for one another once a step. With as many workers, the same
-            plan gives the same weights; with more or fewer, sums are rounded otherwise.
+        workers: number of threads, which work on different rows of a step. On a CPU this is faster
+            than threads inside of each operation, because they wait for one another only once a
+            step. Equal plans give equal weights if the number of workers is equal, too.
 
     Attributes:
-        step: optimiser steps done.
-        seconds: of CPU time spent training so far, over all runs.
+        seconds: CPU time of the training so far, over all runs.
         model, average: the weights being trained, and their average.
     """
 
@@ -117,7 +117,7 @@ class TinyTraining(Training):
         ]
 
     def _copy(self) -> TinyModel:
-        """A model with the same weights in memory and gradients of its own."""
+        """A model that shares the weights and has its own gradients."""
         copy = TinyModel(self.model.config, self.plan.seed).to(self.device)
         for own, shared in zip(copy.parameters(), self.model.parameters()):
             own.data = shared.data
@@ -145,7 +145,7 @@ class TinyTraining(Training):
         return total / plan.rows
 
     def _gradients(self, worker: int, work: Sequence[Pack]) -> float:
-        """Gradients of every n-th pack, n the number of workers; returns the sum of row losses."""
+        """Compute the gradients of every n-th pack (n workers); returns the sum of row losses."""
         model, plan, total = self._copies[worker], self.plan, 0.0
         even = np.random.default_rng((plan.seed, self.step))
         levels = (even.random() + even.permutation(plan.rows) / plan.rows) % 1
@@ -183,10 +183,10 @@ class TinyTraining(Training):
     def load(
         cls, path: Path, plan: DiffusionPlan, device: torch.device, workers: int = 1
     ) -> TinyTraining:
-        """Go on from a checkpoint.
+        """Continue from a checkpoint.
 
         Args:
-            plan: as before; only ``steps`` may be another, while the learning rate is still high.
+            plan: the same as before; ``steps`` may change until the learning rate begins to fall.
 
         Raises:
             InvalidModel: the file is damaged or not a checkpoint.
@@ -207,8 +207,11 @@ class TinyTraining(Training):
             trainer.step, trainer.seconds = step, float(state["seconds"])
         return trainer
 
+    def log_line(self) -> dict[str, Any]:
+        return {"cpu_seconds": round(self.seconds, 1)}
+
     def export(self, folder: Path) -> None:
-        """Write the averaged weights and the tokenizer as a folder that ``LLM`` opens."""
-        folder.mkdir(parents=True, exist_ok=True)
-        save_model(self.average, folder)
-        save_tokenizer(self.tokenizer, folder)
+        """Write the averaged weights and the tokenizer to MODEL, a folder that ``LLM`` opens."""
+        (folder / MODEL).mkdir(parents=True, exist_ok=True)
+        save_model(self.average, folder / MODEL)
+        save_tokenizer(self.tokenizer, folder / MODEL)

@@ -1,4 +1,4 @@
-"""The tiny models' tokenizer: a token for each word of the tasks, digits one by one, else bytes."""
+"""The tiny models' tokenizer: a token for each word of the tasks, each digit and each byte."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
 SAMPLES = 400
-"""Instances of each task whose words enter the vocabulary, beside the lists of words."""
+"""Number of instances of each task whose words enter the vocabulary."""
 
 
 def build_tokenizer() -> Any:
-    """The same ``tokenizers.Tokenizer`` on every machine.
+    """Build a ``tokenizers.Tokenizer``, the same one on every machine.
 
-    Any text survives encoding and decoding: a word that is not in the vocabulary becomes its
-    bytes. A word with a space before it is a token of its own, as in other byte-level vocabularies.
+    Decoding gives every encoded text back, because unknown words become bytes. A word with a space
+    before it has its own token, as in other byte-level vocabularies.
     """
     splitter = pre_tokenizers.Sequence(
         [
@@ -57,7 +57,7 @@ def build_tokenizer() -> Any:
 
 
 def spaced_words(tokenizer: Any) -> list[tuple[int, int]]:
-    """(id with a space before it, id without) of each word, digit or sign that has both."""
+    """(id with a space before it, id without) for each word, digit or sign that has both ids."""
     ids: dict[str, int] = tokenizer.get_vocab()
     return [
         (ids[word], ids[word[1:]]) for word in sorted(ids) if word[0] == "Ġ" and word[1:] in ids

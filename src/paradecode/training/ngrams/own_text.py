@@ -1,4 +1,4 @@
-"""Texts that a model makes up itself, so that what it often says can be counted without data."""
+"""Texts that a model makes up, so that its frequent n-grams can be counted without data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def own_answers(
 ) -> list[list[int]]:
     """Token ids of ``count`` greedy answers to questions that the model asks itself.
 
-    Stop tokens are included; equal arguments give equal texts. ``tick`` is told (done, count).
+    Stop tokens are included. Equal arguments give equal texts. ``tick`` gets (done, count).
     """
     texts = list[list[int]]()
     for some in own_conversations(llm, count, max_tokens, seed):
@@ -31,15 +31,15 @@ def own_conversations(
 ) -> Iterator[list[tuple[list[int], list[int]]]]:
     """Prompts and greedy answers that the model makes up, TOGETHER at a time.
 
-    Magpie (Xu et al. 2024, arXiv:2406.08464): given a conversation that stops where the user would
-    begin to speak, a chat model writes what users say. Here at temperature 1, each with a seed of
-    its own. Without a chat template the texts themselves are sampled, behind an empty prompt.
+    Magpie (Xu et al. 2024, arXiv:2406.08464): if a conversation stops where the user would speak, a
+    chat model writes what users say. These prompts are sampled at temperature 1, each with its own
+    seed. A model without a chat template writes the texts themselves, after an empty prompt.
 
     Args:
-        done: texts to leave out at the beginning, a multiple of TOGETHER.
+        done: number of texts to skip at the beginning, a multiple of TOGETHER.
 
     Yields:
-        (token ids of the prompt in the model's chat format, of the answer) of some texts.
+        (token ids of the prompt in the chat format, token ids of the answer) for each text.
     """
     head = before_the_user(llm)
     for first in range(done, count, TOGETHER):
@@ -58,7 +58,7 @@ def own_conversations(
 
 
 def before_the_user(llm: LLM) -> list[int]:
-    """Token ids of a conversation up to where the user's first words would stand."""
+    """Token ids of a conversation up to the place of the user's first words."""
     if llm.chat_template is None:
         return llm.tokenizer.encode("") or [llm.config.eos_tokens[0]]
     one, other = (llm.chat_tokens([{"role": "user", "content": text}]) for text in ("A", "7"))

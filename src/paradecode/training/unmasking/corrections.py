@@ -1,4 +1,4 @@
-"""ReDiff's objective: tell a masked diffusion model what is wrong at positions it can see."""
+"""ReDiff's objective: a masked diffusion model learns to correct tokens that it can see."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class RefineSettings(TuneSettings):
     """How to train.
 
     Attributes:
-        corrupted: part of the visible tokens of an answer that are replaced (0.05 in the paper).
-        own: part of these that the model itself gets wrong in one parallel forward, as far as it
-            does; the others are random tokens. Stands for the paper's second stage, in which
-            another model marks the mistakes of drafts.
+        corrupted: share of an answer's visible tokens that are replaced (0.05 in the paper).
+        own: share of the replaced tokens for which the model's own mistake in one parallel forward
+            is used, if it makes one there; the others get random tokens. This takes the place of
+            the paper's second stage, in which another model marks the mistakes of drafts.
     """
 
     corrupted: float = 0.05
@@ -33,10 +33,12 @@ class RefineSettings(TuneSettings):
 
 @dataclass(frozen=True)
 class Shares:
-    """Of held-out positions, how many get the right token.
+    """Shares of held-out positions that get the right token.
 
     Attributes:
-        masked: masked ones. corrected: visible wrong ones. kept: visible right ones.
+        masked: of the masked positions.
+        corrected: of the visible positions with a wrong token.
+        kept: of the visible positions with the right token.
     """
 
     masked: float
@@ -46,7 +48,7 @@ class Shares:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Canvases [B, T] with their right tokens, and which positions are of which kind."""
+    """Canvases [B, T], their right tokens, and masks that say of which kind each position is."""
 
     tokens: Tensor
     right: Tensor
@@ -61,9 +63,10 @@ def fit_corrections(
 ) -> TuneReport[Shares]:
     """Fine-tune all weights of ``model``.
 
-    The loss is the paper's first stage: cross-entropy at masked, at corrupted and at untouched
-    visible positions, each averaged over its own number; its factor 1/t, of which the authors doubt
-    that it belongs there, is left out. The right tokens are the model's own, one a forward.
+    The loss is that of the paper's first stage: the mean cross-entropy at masked positions, plus
+    the mean at corrupted ones, plus the mean at unchanged visible ones. The paper's factor 1/t is
+    left out; its authors doubt it themselves. The right tokens are those that the model wrote with
+    one token a forward.
 
     Raises:
         InvalidInput: if there are too few texts.
@@ -82,7 +85,7 @@ def corrupt(
     settings: RefineSettings,
     random: np.random.Generator,
 ) -> Batch:
-    """Mask each answer with a ratio of its own, and replace some of what is left visible."""
+    """Mask a random share of each answer, and replace some of its visible tokens."""
     right, step = made.rows(rows)
     mask_token = model.config.mask_token
     assert mask_token is not None
@@ -121,7 +124,7 @@ def loss(model: BatchedModel, batch: Batch) -> Tensor:
 def _measured(
     model: BatchedModel, made: Trajectories, held: NDArray[np.integer], settings: RefineSettings
 ) -> Shares:
-    """Every held-out text four times, with masks and mistakes that are always the same."""
+    """Measure every held-out text four times; masks and mistakes are the same in each call."""
     random, counts = np.random.default_rng(0), np.zeros((2, 3))
     settings = RefineSettings(corrupted=max(0.1, settings.corrupted), own=0.0)
     for rows in four_times(held, settings.batch):

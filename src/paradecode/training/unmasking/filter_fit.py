@@ -18,18 +18,19 @@ from paradecode.training.fitting import fit
 from paradecode.training.unmasking.filter_samples import FilterSamples
 
 FEWEST = 50
-"""Forwards below which nothing can be said of a filter."""
+"""Least number of forwards; fewer are too few to judge a filter."""
 CHECKS = 100
-"""How often the validation loss is looked at."""
+"""How often the validation loss is computed."""
 
 
 @dataclass(frozen=True)
 class FilterSettings:
-    """How to train; the rate is the paper's, which takes 40 000 epochs over 2640 prompts.
+    """How to train. The rate is the paper's, which trains for 40 000 epochs on 2640 prompts.
 
     Attributes:
-        epochs: steps over all samples at once; the one of least validation loss is kept.
-        width: hidden units; 0 is as many as positions (the paper).
+        epochs: number of steps, each over all samples; the weights of least validation loss are
+            kept.
+        width: hidden units; 0 takes as many as the block has positions, as the paper does.
         seed: of the split and the weights.
     """
 
@@ -41,14 +42,14 @@ class FilterSettings:
 
 @dataclass(frozen=True)
 class FilterReport:
-    """Held-out quality, over masked positions of prompts that training did not see.
+    """Quality at masked positions of held-out prompts, which were not trained on.
 
     Attributes:
-        training, held_out: forwards.
-        rate: share of proposals that were final, held out.
-        filter: of the filter.
-        confidence: of the proposal's own probability, which `threshold` goes by.
-        constant: of the training rate.
+        training, held_out: numbers of forwards.
+        rate: share of held-out proposals that were final.
+        filter: quality of the filter.
+        confidence: quality of the proposal's probability, which `threshold` uses.
+        constant: quality of the training rate, taken for every proposal.
     """
 
     training: int
@@ -64,8 +65,8 @@ def fit_filter(
 ) -> tuple[UnmaskFilter, FilterReport]:
     """Train a filter on logged samples; equal arguments give equal weights on one machine.
 
-    The paper's loss counts every position of the block; here only those count that are judged, as
-    nobody asks about the others.
+    The paper's loss counts every position of the block. Here only judged positions count, because
+    the filter is never asked about the others.
 
     Raises:
         InvalidInput: if there are too few samples, or all have the same outcome.

@@ -1,8 +1,8 @@
-"""What Learn2PD's filter learns from: confidences of blocks, and which proposals were final.
+"""Samples for Learn2PD's filter: the confidences of a block, and which proposals were final.
 
-Each prompt is decoded twice, as in arXiv 2509.25188: with one token a forward, which
-gives the reference, and then by an oracle that commits exactly the positions at which the model
-proposes what the reference has there. Every forward of the oracle gives one sample.
+Each prompt is decoded twice, as in arXiv 2509.25188. The first decoding, one token a forward, gives
+the reference. In the second one an oracle commits the positions at which the model proposes the
+reference's token. Every forward of the oracle gives one sample.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ Array = NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class FilterSamples(Samples):
-    """N forwards over blocks of B positions.
+    """Samples of N forwards over blocks of B positions.
 
     Attributes:
-        confidence: float32 [N, B], probability of the best token; 1 behind a short block's end.
-        final: float32 [N, B], 1 where the best token of a judged position is the reference's.
-        judged: float32 [N, B], 1 where the position was masked and the reference is known.
+        confidence: float32 [N, B], probability of the best token; 1 after the end of a short block.
+        final: float32 [N, B], 1 where a judged position's best token is that of the reference.
+        judged: float32 [N, B], 1 where the position was masked and its reference is known.
         prompt: float32 [N], number of the prompt.
     """
 
@@ -55,13 +55,13 @@ class FilterSamples(Samples):
 
 @dataclass
 class ReferenceOracle(Policy):
-    """Commits what the model already proposes as the reference has it; keeps what it saw.
+    """Commits proposals that equal the reference, and records every forward.
 
-    Where it finds nothing it writes the reference's token at the most confident position (the paper
-    fills the whole block), so that each forward shows a state that decoding may come to.
+    If there are none, it commits the reference's token at the most confident position. So each
+    forward sees a canvas that decoding can really produce. (The paper fills the whole block.)
 
     Attributes:
-        reference: the canvas that static decoding has left; masks behind its end are not known.
+        reference: the canvas after static decoding; what is still masked there is not known.
         rows: confidence, final and judged of each forward, each float32 [block].
     """
 
@@ -88,7 +88,7 @@ class ReferenceOracle(Policy):
 def record_filter_samples(
     llm: LLM, workload: CanvasWorkload, block: int, progress: Progress
 ) -> FilterSamples:
-    """Decode a workload twice, with blocks of ``block`` positions."""
+    """Decode a workload twice in blocks of ``block`` positions, and return the oracle's samples."""
     prompts, params = workload.encoded(llm), workload.params()
     count = len(prompts)
 

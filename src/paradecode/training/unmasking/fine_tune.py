@@ -20,9 +20,9 @@ from paradecode.training.fitting import fit
 from paradecode.training.unmasking.trajectories import Trajectories
 
 FEWEST = 8
-"""Texts below which nothing is learnt."""
+"""Least number of training texts."""
 RISE = 20
-"""Steps in which the rate rises; then it falls to 0."""
+"""Number of steps in which the learning rate rises; after them it falls to 0."""
 Figures = TypeVar("Figures")
 
 
@@ -32,7 +32,7 @@ class TuneSettings:
 
     Attributes:
         steps: of the optimiser, with ``batch`` texts each.
-        rate: of AdamW; rises over 20 steps, then falls to 0.
+        rate: learning rate of AdamW; it rises for 20 steps and then falls to 0.
         seed: of the split and the masks.
     """
 
@@ -44,10 +44,10 @@ class TuneSettings:
 
 @dataclass(frozen=True)
 class TuneReport(Generic[Figures]):
-    """Held-out texts that training did not see, before and after.
+    """Figures of held-out texts, before and after the training.
 
     Attributes:
-        training, held_out: texts.
+        training, held_out: numbers of texts.
     """
 
     training: int
@@ -64,11 +64,11 @@ def fine_tune(
     measure: Callable[[NDArray[np.integer]], Figures],
     progress: Progress,
 ) -> TuneReport[Figures]:
-    """AdamW over all weights; equal arguments give equal weights on one machine.
+    """Train all weights with AdamW; equal arguments give equal weights on one machine.
 
     Args:
-        loss: of the texts in these rows, with masks drawn from the generator.
-        measure: of the held-out texts in these rows.
+        loss: called with rows of ``made`` and the generator that draws the masks.
+        measure: called with the held-out rows; returns their figures.
 
     Raises:
         InvalidInput: if there are too few texts.

@@ -1,4 +1,4 @@
-"""Writes a model that was fine-tuned: the folder it came from, with other weights."""
+"""Writes a fine-tuned model: a copy of the folder it came from, with the new weights."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ COPIED = (
 
 
 def source_of(checkpoint: Checkpoint) -> Path:
-    """The folder of a checkpoint.
+    """The folder that a checkpoint was read from.
 
     Raises:
-        InvalidInput: if it came from a file of another kind, whose weights cannot be written.
+        InvalidInput: if it was read from a file of another kind, which cannot be written.
     """
     folder = Path(checkpoint.source)
     if not (folder / "config.json").is_file():
@@ -37,7 +37,7 @@ def source_of(checkpoint: Checkpoint) -> Path:
 def save_folder(checkpoint: Checkpoint, weights: dict[str, Tensor], output: Path) -> None:
     """Write ``weights`` (canonical names) under the names and in the precision of the source.
 
-    The weights appear when they are complete, so that an interrupted run leaves no model.
+    The file of weights gets its name only when it is complete.
 
     Raises:
         InvalidInput: if the folder cannot be written.

@@ -20,32 +20,26 @@ from paradecode.training.acceptance.metrics import split
 from paradecode.training.batched import BatchedModel
 from paradecode.training.decoding import Progress
 from paradecode.training.fitting import fit
+from paradecode.training.unmasking.fine_tune import FEWEST, TuneSettings
 from paradecode.training.unmasking.trajectories import OUTSIDE, PROMPT, Trajectories, four_times
 
 CHECKS = 10
-"""How often the validation divergence is looked at; the layer that had the least is kept."""
-FEWEST = 8
-"""Trajectories below which nothing is learnt."""
+"""How often the validation divergence is computed; the layer with the least is kept."""
 
 
-@dataclass(frozen=True)
-class JointSettings:
-    """How to train.
+@dataclass(frozen=True, kw_only=True)
+class JointSettings(TuneSettings):
+    """How to train; the rate rises for 25 steps (the paper has 5e-5 for 260 million parameters).
 
     Attributes:
-        width: of the layer; 0 is the model's own, at most 256.
+        width: of the layer; 0 takes the model's width, but at most 256.
         depth: most tokens that the layer is unrolled over (3 in the paper).
-        steps: of the optimiser, with ``batch`` canvases each.
-        rate: of AdamW, after 25 steps of warm-up (the paper has 5e-5 for 260 million parameters).
-        seed: of the split, the weights and the order.
     """
 
     width: int = 0
     depth: int = 3
     steps: int = 600
-    batch: int = 16
     rate: float = 1e-3
-    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -53,8 +47,8 @@ class LayerDivergence:
     """Mean over masked positions of KL(the model on the true canvas || prediction), in nats.
 
     Attributes:
-        layer: of the layer's prediction.
-        stale: of the forward that the layer starts from, which parallel commits go by.
+        layer: with the layer's prediction.
+        stale: with the prediction of the forward that the layer starts from, without the layer.
     """
 
     layer: float
@@ -63,12 +57,13 @@ class LayerDivergence:
 
 @dataclass(frozen=True)
 class JointReport:
-    """Held-out divergences of prompts that training did not see, by tokens committed since.
+    """Divergences on held-out prompts, after some more tokens were committed.
 
     Attributes:
-        training, held_out: trajectories.
-        parameters: of the layer, the table of tokens included.
-        one: after one token; ``all``: after ``depth`` tokens.
+        training, held_out: numbers of trajectories.
+        parameters: number of the layer's weights, the table of tokens included.
+        one: after one token.
+        all: after ``depth`` tokens.
     """
 
     training: int
@@ -106,9 +101,10 @@ def fit_joint(
 ) -> tuple[JointLayer, JointReport]:
     """Train a layer on logged trajectories; equal arguments give equal weights on one machine.
 
-    As in the paper: a canvas of a trajectory is forwarded, the layer is told its next d tokens one
-    after the other, and the loss at the last of them is the divergence from what the model itself
-    predicts there, on what is still masked. d is 1 with weight softmax(1), then softmax(1/2), ...
+    As in the paper, the model computes a canvas of a trajectory, and the layer gets the next d
+    tokens one after the other. The loss is the divergence from what the model itself predicts at
+    the positions that are still masked after them. The weights of d = 1, 2, 3, ... are the softmax
+    of 1, 1/2, 1/4, ...
 
     Raises:
         InvalidInput: if there are too few trajectories, or the layer would be too large.
@@ -136,7 +132,7 @@ def fit_joint(
     def measured(
         layer: dict[str, Tensor], rows: NDArray[np.integer], depth: int
     ) -> LayerDivergence:
-        """Each trajectory four times, at places that are always the same."""
+        """Measure each trajectory four times, at the same places in each call."""
         random, found = np.random.default_rng(0), []
         for some in four_times(rows, settings.batch):
             pair = _divergence((steps, layer), model, made, some, depth, random)
@@ -147,7 +143,7 @@ def fit_joint(
     optimizer = torch.optim.AdamW(layer.values(), settings.rate, weight_decay=0.0)
     found = fit(
         LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 25)), loss, settings.steps, progress,
-        # At first the layer is the identity: that is to be beaten.
+        # At step 0 the layer is the identity; a trained one must be better than that.
         clip=1.0, looks={*looks, settings.steps},
         validate=lambda: measured(layer, checked, settings.depth).layer,
     )  # fmt: skip
@@ -186,7 +182,7 @@ def _divergence(
     depth: int,
     random: np.random.Generator,
 ) -> tuple[Tensor, Tensor]:
-    """Mean divergences of the layer and of the old prediction, ``depth`` tokens after a canvas."""
+    """Mean divergences with the layer and without it, ``depth`` tokens after a random canvas."""
     tokens, step = made.rows(rows)
     width = step.shape[1]
     last = step.max(axis=1)
@@ -203,7 +199,7 @@ def _divergence(
         truth = model.about(model.states(canvas(begin + depth), inside))
     places = torch.arange(width, device=model.device)
     groups = model.groups(places).repeat(len(rows), 1)
-    groups[~inside] = width  # Seen by nobody, as the first position if no row is about it.
+    groups[~inside] = width  # No row sees these, nor a first position that no row predicts.
     groups[:, : int(model.config.shift)] = width
     given = {"positions": places.repeat(len(rows), 1), "groups": groups}
     steps, tensors = layer
@@ -220,6 +216,6 @@ def _divergence(
 
 
 def _kl(wanted: Tensor, found: Tensor) -> Tensor:
-    """Mean over rows of KL(wanted || found); tokens that both ban do not count."""
+    """Mean over rows of KL(wanted || found), without tokens that are banned in both."""
     terms = wanted.exp() * (wanted - found)
     return terms.nan_to_num(0.0).sum(-1).mean()

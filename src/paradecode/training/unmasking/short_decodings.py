@@ -1,4 +1,4 @@
-"""R2-dLLM's texts: of several that a model writes itself, the one with the fewest forwards."""
+"""Texts for R2-dLLM: of several answers of the model, the one that took the fewest forwards."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from paradecode.training.unmasking.trajectories import MASKED, OUTSIDE, PROMPT, 
 from paradecode.training.unmasking.workload import CanvasWorkload
 
 TEMPERATURE = 0.7
-"""Of every draw but the first, which is greedy."""
+"""Of all draws except the first one, which is greedy."""
 
 
 def record_short_decodings(
     llm: LLM, workload: CanvasWorkload, block: int, draws: int, progress: Progress
 ) -> Trajectories:
-    """Decode each prompt ``draws`` times with ``r2``, and keep what took the fewest forwards.
+    """Decode each prompt ``draws`` times with ``r2``, and keep the answer with the fewest forwards.
 
-    Wrong answers to the package's tasks are dropped first, so that a prompt may get no text; those
-    of a file of prompts cannot be checked. Of equally short ones the first is kept.
+    Wrong answers to the package's tasks are dropped first, so a prompt may get no text. Answers to
+    a file of prompts cannot be checked. If several take equally few forwards, the first is kept.
 
     Raises:
         InvalidInput: if no text is left.
@@ -64,7 +64,7 @@ def record_short_decodings(
 def _canvas(
     llm: LLM, sequence: LiveSequence, start: int
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Tokens and deciding forwards [N] of a request that ended."""
+    """The tokens [N] of a finished request, and the forwards [N] that decided them."""
     steps = [step.canvas for step in sequence.trace if step.canvas is not None]
     end = start + steps[0].length
     tokens = np.full(end, float(llm.config.mask_token or 0), np.float32)

@@ -1,4 +1,4 @@
-"""R2-dLLM's fine-tuning: teach a masked diffusion model the texts that it decodes quickly."""
+"""R2-dLLM's fine-tuning: a masked diffusion model learns texts that it decodes quickly."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from paradecode.training.unmasking.fine_tune import TuneReport, TuneSettings, fi
 from paradecode.training.unmasking.trajectories import OUTSIDE, Trajectories, four_times
 
 SURE = 0.8
-"""R2's threshold for neighbourhoods, runs and steady tokens."""
+"""Probability from which a token counts as sure; the policy r2 has the same threshold."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShortSettings(TuneSettings):
-    """How to train, each text being masked in two ways; blocks have ``block`` positions."""
+    """How to train; each text is masked in two ways, in blocks of ``block`` positions."""
 
     block: int = 32
     batch: int = 8
@@ -29,10 +29,11 @@ class ShortSettings(TuneSettings):
 
 @dataclass(frozen=True)
 class Certainty:
-    """Of masked positions of held-out texts: how many get the right token, and how many surely.
+    """Shares of the masked positions of held-out texts.
 
     Attributes:
-        right: share whose best token is that of the text. sure: and has a probability of 0.8.
+        right: the best token is that of the text.
+        sure: it also has a probability of at least 0.8.
     """
 
     right: float
@@ -41,7 +42,7 @@ class Certainty:
 
 @dataclass(frozen=True)
 class ShortReport(TuneReport[Certainty]):
-    """Also how many forwards a text of the samples took, on average."""
+    """Also the mean number of forwards that a text of the samples took."""
 
     forwards: float
 
@@ -67,11 +68,11 @@ def fit_short(
 def complementary(
     step: NDArray[np.float32], block: int, random: np.random.Generator
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """bool [2B, N] each: what is masked, and what of it is asked for.
+    """Which positions are masked, and which of those are trained on; bool [2B, N] each.
 
-    Each text gives two rows for one of its blocks of ``block`` answer positions: what is masked in
-    the one is visible in the other, so that every token of the block is asked for once. Earlier
-    blocks are visible, later ones masked, and so is what was never decided.
+    Each text gives two rows for one of its blocks of ``block`` answer positions. A position of the
+    block that is masked in one row is visible in the other, so every token of the block is trained
+    on once. Earlier blocks are visible. Later blocks and undecided positions are masked.
 
     Args:
         step: [B, N], as in :class:`Trajectories`.
@@ -95,7 +96,7 @@ def _asked(
     block: int,
     random: np.random.Generator,
 ) -> tuple[Tensor, Tensor]:
-    """Logits [K, V] about the masked positions of a block, and their tokens [K]."""
+    """Logits [K, V] for the masked positions of a block, and the right tokens [K]."""
     tokens, step = made.rows(rows)
     right = np.tile(tokens, (2, 1))
     masked, asked = complementary(step, block, random)
@@ -110,7 +111,7 @@ def _asked(
 def _measured(
     model: BatchedModel, made: Trajectories, held: NDArray[np.integer], settings: ShortSettings
 ) -> Certainty:
-    """Every held-out text four times, with masks that are always the same."""
+    """Measure every held-out text four times; the masks are the same in each call."""
     random, counts = np.random.default_rng(0), np.zeros(3)
     for rows in four_times(held, settings.batch):
         logits, right = _asked(model, made, rows, settings.block, random)

@@ -1,4 +1,4 @@
-"""What models are taught from: their own texts, and the order in which they were decoded."""
+"""Texts of the model itself for training, with the order in which it decoded them."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from paradecode.training.samples import FIELD, Samples
 from paradecode.training.unmasking.workload import CanvasWorkload
 
 MASKED = -1
-"""In ``Trajectories.step``: never decided, as the text ended before it."""
+"""In ``Trajectories.step``: never decided, because the text ended before."""
 PROMPT = -2
 """In ``Trajectories.step``: known from the start."""
 OUTSIDE = -3
-"""In ``Trajectories.step``: behind the end of this canvas."""
+"""In ``Trajectories.step``: after the end of this canvas."""
 
 
 @dataclass(frozen=True, eq=False)
 class Trajectories(Samples):
-    """M canvases of at most N positions.
+    """M decoded canvases of at most N positions.
 
     Attributes:
         tokens: float32 [M, N] token ids; the mask token where nothing was decided.
@@ -49,7 +49,7 @@ class Trajectories(Samples):
         return len(self.step)
 
     def rows(self, rows: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Tokens and steps [B, T] of some canvases, as wide as the longest of them."""
+        """Tokens and steps [B, T] of some canvases; T is the length of the longest one."""
         width = int((self.step[rows] != OUTSIDE).sum(axis=1).max())
         return self.tokens[rows, :width].astype(np.int64), self.step[rows, :width]
 
@@ -67,13 +67,13 @@ class Trajectories(Samples):
 
 
 def four_times(held: NDArray[np.integer], batch: int) -> list[NDArray[np.integer]]:
-    """Every held-out canvas four times, in batches: what a measurement goes through."""
+    """Batches for a measurement, in which every held-out canvas occurs four times."""
     return np.array_split(np.tile(held, 4), -(-4 * len(held) // batch))
 
 
 @dataclass
 class RecordedSteps(Static):
-    """Static decoding that remembers when each position was decided."""
+    """Static decoding that records when each position was decided."""
 
     def start(self, canvas: Canvas) -> None:
         self.canvas = canvas

@@ -1,4 +1,4 @@
-"""What is decoded to learn from: instances of the parallel tasks, or a file of prompts."""
+"""Prompts that are decoded for training: the package's parallel tasks, or those of a file."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from paradecode.measure.tasks.tasks import TASKS
 
 @dataclass(frozen=True)
 class CanvasWorkload:
-    """Where the prompts come from, and how long the canvases are.
+    """Which prompts are decoded, and how long the canvases are.
 
     Attributes:
-        prompts: JSONL file of {id, group, turns}, of which the first turns are taken; None is the
-            package's parallel tasks, of those prompts that are not held out for benchmarks.
-        limit: so many prompts, all tasks in turn; 0 is 40 a task, or the whole file.
-        max_tokens: masks after the prompt.
+        prompts: JSONL file of {id, group, turns}; the first turn of each line is a prompt. None
+            takes the package's parallel tasks, without the prompts held out for benchmarks.
+        limit: number of prompts, from all tasks in turn; 0 takes 40 of each task, or the whole
+            file.
+        max_tokens: number of masks after the prompt.
         seed: of the tasks.
     """
 
@@ -40,7 +41,7 @@ class CanvasWorkload:
         return [instance.prompt for _, instance in self.drawn()]
 
     def drawn(self) -> list[tuple[Task, TaskInstance]]:
-        """The instances of the package's tasks, and what checks their answers; none of a file."""
+        """Task and instance of each prompt; empty if the prompts come from a file."""
         if self.prompts is not None:
             return []
         random, found = Random(f"unmasking/{self.seed}"), dict[str, tuple[Task, TaskInstance]]()
@@ -57,7 +58,7 @@ class CanvasWorkload:
         """Token ids of each prompt, in the model's chat format if it has one.
 
         Raises:
-            InvalidInput: for a model that is not one of masked diffusion.
+            InvalidInput: for a model that is not a masked diffusion model.
         """
         check_diffusion(llm)
         if llm.chat_template is None:
@@ -66,18 +67,18 @@ class CanvasWorkload:
         return [llm.chat_tokens(each) for each in messages]
 
     def params(self) -> SamplingParams:
-        """Greedy; the end of a text ends the request, but not the canvas."""
+        """Greedy sampling; the end of a text ends the request, but not the canvas."""
         return SamplingParams.from_mapping({"max_tokens": self.max_tokens, "seed": self.seed})
 
     def digest(self, llm: LLM, *settings: object) -> str:
-        """Names everything that samples depend on."""
+        """A name for everything that the samples depend on."""
         text = self.prompts.read_bytes() if self.prompts else b""
         facts = (self.limit, self.max_tokens, self.seed, llm.model, llm.backend.name, settings)
         return blake2b(text + repr(facts).encode(), digest_size=16).hexdigest()
 
 
 def check_diffusion(llm: LLM) -> None:
-    """Raise InvalidInput unless the model is one of masked diffusion."""
+    """Raise InvalidInput unless the model is a masked diffusion model."""
     if llm.config.mask_token is None:
         fix = "name a diffusion model, such as paradecode/tiny-diffusion"
         raise InvalidInput("--model", llm.model, fix)
