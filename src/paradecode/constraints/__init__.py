@@ -1,5 +1,6 @@
 """Structured output: JSON schemas, grammars, expressions and monitors as constraints.
 
-:class:`~paradecode.constraints.compile.Compiler` turns what a request asks for into a
-:class:`paradecode.core.constraint.Constraint`. It needs the extra ``constraints`` (llguidance).
+:class:`~paradecode.constraints.compile.Compiler` makes the
+:class:`paradecode.core.constraint.Constraint` of a request. It needs the extra ``constraints``
+(llguidance).
 """

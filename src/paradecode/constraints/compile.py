@@ -1,4 +1,4 @@
-"""From what a request asks for to a constraint, with the last ones kept."""
+"""Compiles the constraints of requests, and keeps the last ones."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ GRAMMARS = ("json_schema", "json_object", "regex", "lark", "choice")
 """Kinds that llguidance compiles."""
 KINDS = (*GRAMMARS, "python")
 KEPT = 64
-"""Compiled constraints that are kept; the one that was not used longest goes first."""
+"""Number of compiled constraints that are kept; the least recently used one is dropped first."""
 
 
 class Compiler:
@@ -59,24 +59,24 @@ class Compiler:
         type             value
         ===============  ===========================================================
         ``json_schema``  a JSON schema, or its text
-        ``json_object``  none: any JSON object
+        ``json_object``  no value; any JSON object is allowed
         ``regex``        an expression (Rust's syntax) that the whole output matches
         ``lark``         a Lark grammar with a rule ``start``
         ``choice``       a list of texts
-        ``python``       ``{"files": {name: source}, "code": what precedes the output}``
+        ``python``       ``{"files": {name: source}, "code": text before the output}``
         ===============  ===========================================================
 
         Args:
-            family: of the method that will follow it; ``diffusion`` needs an explicit automaton.
+            family: of the method that will use it; ``diffusion`` needs an explicit automaton.
 
         Raises:
-            InvalidInput: not understood, too large, too complex, or unsupported.
+            InvalidInput: it is not understood, too large, too complex, or not supported.
         """
         kind, value = _parts(given)
         try:
             key = json.dumps([family, kind, value], allow_nan=False)
         except (TypeError, ValueError, RecursionError):
-            key = ""  # The errors below say what is wrong with it.
+            key = ""  # Compiling it will raise an error that says what is wrong.
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)
@@ -104,7 +104,7 @@ class Compiler:
         return GrammarConstraint(start, library, self._vocab_size, kind)
 
     def _spelled(self) -> list[bytes]:
-        """The bytes of each token id of the model's head; empty for those that are no text."""
+        """The bytes of each token id of the model's head; empty for ids that are not text."""
         tokenizer = self._tokenizer
         check_byte_level(tokenizer)
         return [
@@ -122,7 +122,7 @@ class Compiler:
 
 
 def _expression(kind: str, value: object) -> Expression:
-    """What a canvas can follow: the regular constraints."""
+    """The expression of a constraint for a canvas, which needs a regular one."""
     if kind == "choice":
         return one_of(text(each) for each in checked_choices(value))
     if kind == "regex":

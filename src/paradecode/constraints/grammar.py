@@ -25,12 +25,12 @@ from paradecode.models.vocabulary import spelling
 T = TypeVar("T")
 
 STACK = 256 << 20
-"""Bytes (of address space) for the thread that compiles: the library recurses as deep as a chain of
-references, and the largest schema that is accepted needs about 30 MB."""
+"""Bytes of address space for the compiling thread's stack. The library recurses along references;
+the largest accepted schema needs about 30 MB."""
 
 JSON_STYLE = {"whitespace_flexible": False, "lenient": False, "coerce_one_of": False}
-"""Compact JSON: with free whitespace a small model may write spaces for ever. What the library
-cannot enforce is an error, never ignored."""
+"""Compact JSON, because a small model may write spaces for ever where they are allowed. A keyword
+that the library cannot enforce is an error and is never ignored."""
 
 NO_TEXT = "no text meets it"
 
@@ -41,7 +41,7 @@ def grammar_of(kind: str, value: object) -> str:
     """llguidance's grammar text of a constraint.
 
     Raises:
-        InvalidInput: a value of the wrong type, or larger than the limits.
+        InvalidInput: the value has the wrong type or exceeds a limit.
     """
     from llguidance import LLMatcher
 
@@ -62,8 +62,8 @@ def compile_grammar(grammar: str, tokenizer: Any, named: object) -> Any:
     The limits keep compiling under about 0.1 s, and a mask under about 20 ms.
 
     Raises:
-        InvalidInput: the library cannot express it, it is too complex, or no text meets it; the
-            error shows ``named``, what the caller gave.
+        InvalidInput: the library cannot express it, it is too complex, or no text meets it. The
+            error shows ``named``, the value that the caller gave.
     """
     from llguidance import LLMatcher, LLParserLimits
 
@@ -90,14 +90,14 @@ def compile_grammar(grammar: str, tokenizer: Any, named: object) -> Any:
 
 
 def _short(message: str) -> str:
-    """The first line; the rest of the library's messages is its own state."""
+    """The first line of a message; the other lines show the library's internal state."""
     line = message.strip().partition("\n")[0]
     return NO_TEXT if line == "NoExtensionBias" else line[:200]
 
 
 def _with_deep_stack(function: Callable[[], T]) -> T:
     thread = ThreadPoolExecutor(1, "compile constraint")
-    with _turn:  # The size is a setting of the whole process.
+    with _turn:  # The stack size is a setting of the whole process.
         usual = threading.stack_size(STACK)
         try:
             done = thread.submit(function)  # Starts the thread.
@@ -108,7 +108,7 @@ def _with_deep_stack(function: Callable[[], T]) -> T:
 
 
 class _TokenizerView:
-    """What ``llguidance.TokenizerWrapper`` asks for."""
+    """The attributes that ``llguidance.TokenizerWrapper`` reads."""
 
     bos_token_id = None
 
@@ -136,7 +136,7 @@ def library_tokenizer(tokenizer: Tokenizer, eos_tokens: Sequence[int]) -> Any:
     """An ``llguidance.LLTokenizer`` that knows the bytes of every token.
 
     Raises:
-        InvalidInput: the library is missing, or the tokenizer is not byte-level.
+        InvalidInput: the library is missing, or the tokenizer is not byte-level BPE.
     """
     try:
         from llguidance import LLTokenizer, TokenizerWrapper

@@ -1,4 +1,4 @@
-"""What a constraint may ask for: sizes that bound the work of compiling it."""
+"""Checks of a constraint's value, with limits that bound the work of compiling it."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def refused(value: object, fix: str) -> InvalidInput:
 
 
 def checked_schema(value: object) -> dict[str, Any]:
-    """A JSON schema given as a mapping, or as JSON text; ``True`` and ``{}`` allow any JSON.
+    """A JSON schema, given as a mapping or as JSON text; ``True`` and ``{}`` allow any JSON.
 
     Raises:
-        InvalidInput: no JSON, too long, or too deep.
+        InvalidInput: it is not JSON, too long or too deep.
     """
     if isinstance(value, str):
         checked_text(value, MAX_TEXT)
@@ -48,7 +48,7 @@ def checked_schema(value: object) -> dict[str, Any]:
 
 
 def checked_text(value: object, most: int) -> str:
-    """A text of 1 to ``most`` characters that UTF-8 can write."""
+    """A text of 1 to ``most`` characters without lone surrogates."""
     if not isinstance(value, str):
         raise refused(value, "give a text")
     if not 0 < len(value) <= most:
@@ -61,7 +61,7 @@ def checked_text(value: object, most: int) -> str:
 
 
 def checked_choices(value: object) -> list[str]:
-    """Different texts, none of them empty."""
+    """The different texts of a list; none may be empty."""
     if not isinstance(value, (list, tuple)) or not 0 < len(value) <= MAX_CHOICES:
         raise refused(value, f"give a list of 1 to {MAX_CHOICES} texts")
     texts = [checked_text(text, MAX_TEXT) for text in value]
@@ -71,7 +71,7 @@ def checked_choices(value: object) -> list[str]:
 
 
 def _check_depth(value: object) -> None:
-    """Level by level: a structure that contains itself, or is very deep, must not exhaust us."""
+    """Raise InvalidInput for a value that is too deep, too large, or contains itself."""
     level: list[object] = [value]
     for _ in range(MAX_DEPTH):
         inner: list[object] = []

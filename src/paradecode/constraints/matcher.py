@@ -15,10 +15,10 @@ class GrammarConstraint:
     """A compiled grammar.
 
     Args:
-        start: an ``llguidance.LLMatcher`` that has read nothing; it is copied, never moved.
-        tokenizer: the ``llguidance.LLTokenizer`` it was made for.
+        start: an ``llguidance.LLMatcher`` that has read nothing; matchers are copies of it.
+        tokenizer: the ``llguidance.LLTokenizer`` that it was made for.
         vocab_size: rows of the model's LM head; ids that the tokenizer lacks are never allowed.
-        kind: of constraint, for errors.
+        kind: the constraint's type, for errors.
     """
 
     def __init__(self, start: Any, tokenizer: Any, vocab_size: int, kind: str) -> None:
@@ -36,9 +36,9 @@ class GrammarConstraint:
 class GrammarMatcher:
     """Implements :class:`paradecode.core.constraint.Matcher`.
 
-    The library's matcher stands behind some path; asked about another one it goes back to where
-    they part, and on from there. It is never given a token that ends the output: what it says of
-    such tokens, before and after, differs from grammar to grammar.
+    The library's matcher has read some path. For another path it goes back to the end of the common
+    beginning and reads the rest. It never reads a token that ends the output, because its answers
+    about such tokens differ from grammar to grammar.
     """
 
     def __init__(self, constraint: GrammarConstraint, ends: Sequence[int]) -> None:
@@ -54,7 +54,7 @@ class GrammarMatcher:
         if not self._reach(path):
             return None
         known = tuple(path)
-        if known not in self._masks:  # A draft model and the verifier ask the same.
+        if known not in self._masks:  # A draft model and the verifier ask for the same path.
             self._masks[known] = bytes(self._matcher.compute_bitmask())
             self._check()
         bits = np.unpackbits(np.frombuffer(self._masks[known], np.uint8), bitorder="little")
@@ -65,7 +65,7 @@ class GrammarMatcher:
         allowed[self._end_ids] = self._matcher.is_accepting()
         if allowed.any():
             return allowed
-        if self._matcher.is_accepting():  # At the very end without a token that ends.
+        if self._matcher.is_accepting():  # The text is complete, and no token can end it.
             return None
         fix = "loosen it: this model's tokens cannot complete the text"
         raise InvalidInput("constraint", self._constraint.kind, fix)
@@ -76,7 +76,7 @@ class GrammarMatcher:
         if token in self._ends:
             return bool(self._matcher.is_accepting())
         certain = self._matcher.compute_ff_tokens()
-        if certain:  # The mask allows the first of them only, and none of its other spellings.
+        if certain:  # The mask allows only the first one, and no other spelling of its text.
             return bool(token == certain[0])
         return token not in self._never and self._matcher.validate_tokens([token]) == 1
 
@@ -115,7 +115,7 @@ class GrammarMatcher:
         self._path, self._masks = [], {}
 
     def _reach(self, path: Sequence[int]) -> bool:
-        """Stand behind ``path``, or as far along it as the constraint allows."""
+        """Read ``path`` as far as the constraint allows; returns whether it allows all of it."""
         same = 0
         for mine, theirs in zip(self._path, path):
             if mine != theirs:
@@ -134,7 +134,7 @@ class GrammarMatcher:
         return True
 
     def _check(self) -> None:
-        """The library never raises; it says that a limit was reached when it is asked."""
+        """Raise InvalidInput if the library reached a limit, which it reports only when asked."""
         if self._matcher.is_error():
             said = str(self._matcher.get_error()).strip().partition("\n")[0][:200]
             raise InvalidInput("constraint", self._constraint.kind, f"simplify it: {said}")

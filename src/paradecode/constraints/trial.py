@@ -1,8 +1,8 @@
-"""Grammars are first compiled in a process of their own, which can be ended.
+"""A trial compiles a grammar in a process of its own, which the system can end.
 
-The library's limits do not bound everything: the intersection of forty patterns keeps it busy for
-minutes, and a thread cannot be stopped there. A process can. The limit is processor time, so that a
-busy or paused machine accepts what a quiet one accepts.
+The library's limits do not bound all of its work: the intersection of forty patterns takes it
+minutes, and a thread cannot be stopped there, but a process can. The limit is processor time, so a
+busy machine accepts the same grammars as a quiet one.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from paradecode.constraints.limits import refused
 from paradecode.core.errors import InvalidInput
 
 SECONDS = 2
-"""Of processor time for one grammar; the largest that are meant well take about half of one."""
+"""Processor time for one grammar; the largest reasonable grammars take about half a second."""
 
 MEMORY = 4 << 30
 """Bytes of address space of the process."""
 
 KEPT = 256
-"""Verdicts that are remembered."""
+"""Number of results that are kept."""
 
 
 class GrammarTrial:
@@ -41,17 +41,18 @@ class GrammarTrial:
         self._ends = lru_cache(maxsize=KEPT)(self._try)
 
     def check(self, kind: str, value: object) -> None:
-        """
+        """Raise InvalidInput if a constraint takes too long to compile.
+
         Args:
             kind, value: as :meth:`paradecode.constraints.compile.Compiler.compile` takes them.
 
         Raises:
-            InvalidInput: compiling takes too much time or memory, or the value is no grammar.
+            InvalidInput: compiling takes too much time or memory, or the value is not a grammar.
         """
         try:
             grammar = grammar_of(kind, value)
         except ImportError:
-            return  # The compiler says what to install.
+            return  # The compiler will say what to install.
         if not self._ends(grammar):
             fix = f"simplify it: compiling it takes more than {SECONDS} s or {MEMORY >> 30} GiB"
             raise refused(value, fix)
@@ -89,17 +90,17 @@ def _start() -> subprocess.Popen[str]:
 
 
 def main() -> None:
-    """Compile each line's grammar, and say so; the system ends what takes too long."""
+    """Compile the grammar of each line and print a line; the system ends the process in time."""
     from llguidance import LLTokenizer
 
-    # A vocabulary of bytes: what takes long does not depend on it, and starting with one does not.
+    # The time to compile does not depend on the vocabulary, and one of bytes starts at once.
     tokenizer: Any = LLTokenizer("byte")
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     seconds, (_, most) = int(sys.argv[1]), resource.getrlimit(resource.RLIMIT_CPU)
     for line in sys.stdin:
         resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(time.process_time()) + seconds, most))
-        with suppress(InvalidInput):  # Whether it ends in time is the question here.
+        with suppress(InvalidInput):  # Only the time matters here.
             compile_grammar(json.loads(line), tokenizer, None)
         print("it ends", flush=True)
 

@@ -1,4 +1,4 @@
-"""Settings under the names that other engines and the models' own scripts give them."""
+"""Other names of settings, from other engines and the models' own scripts."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ T = TypeVar("T")
 
 
 def own_names(values: Mapping[str, T], names: Mapping[str, str], where: str = "") -> dict[str, T]:
-    """``values`` under our names, in their order.
+    """The values under our names, in the same order.
 
     Args:
-        names: other names -> ours. What is in neither is kept as it is.
-        where: what errors say before a name, ``static.`` for instance.
+        names: other names -> ours; all other names stay as they are.
+        where: prefix of names in errors, for example ``static.``.
 
     Raises:
-        InvalidInput: if one setting is given under two names, be it with equal values.
+        InvalidInput: if a setting is given under two names, even with equal values.
     """
     own: dict[str, T] = {}
     said: dict[str, str] = {}

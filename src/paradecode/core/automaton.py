@@ -16,13 +16,14 @@ DEAD = -1
 class TokenAutomaton:
     """A deterministic finite automaton over token ids; state 0 is the start.
 
-    Tokens that every state treats alike share a *column*. States from which no accepting one can be
-    reached are cut off, so every allowed token leaves a way to complete the text.
+    Tokens with the same next state in every state share a *column*. Moves to states from which no
+    accepting state can be reached are removed, so the text can be completed after every allowed
+    token.
 
     Args:
         table: int32 [S, C], the state that a token of a column leads to, or :data:`DEAD`.
         columns: int32 [V], the column of each token.
-        accepting: bool [S], where the text is complete.
+        accepting: bool [S], the states in which the text is complete.
 
     Raises:
         InvalidInput: no text is accepted.
@@ -37,13 +38,13 @@ class TokenAutomaton:
         self.table = np.where((table != DEAD) & useful[table], table, DEAD).astype(np.int32)
         self.columns, self.accepting = columns, accepting
         self.final = accepting & (self.table == DEAD).all(axis=1)
-        """bool [S]: complete, and nothing may follow."""
+        """bool [S]: the states in which the text is complete and no token may follow."""
 
     @classmethod
     def of(
         cls, steps: Sequence[Mapping[int, int]], accepting: Collection[int], vocab_size: int
     ) -> TokenAutomaton:
-        """From token -> next state for each state."""
+        """Make it from a mapping token -> next state for each state."""
         table = np.full((len(steps), vocab_size), DEAD, np.int32)
         for state, step in enumerate(steps):
             for token, after in step.items():
@@ -60,7 +61,7 @@ class TokenAutomaton:
         return len(self.table)
 
     def step(self, state: int, token: int) -> int:
-        """The state behind a token, or :data:`DEAD`."""
+        """The state after a token, or :data:`DEAD`."""
         inside = state != DEAD and 0 <= token < self.vocab_size
         return int(self.table[state, self.columns[token]]) if inside else DEAD
 
@@ -81,7 +82,7 @@ class AutomatonMatcher:
             return None
         allowed: NDArray[np.bool_] = (self._automaton.table[state] != DEAD)[self._automaton.columns]
         allowed[self._ends] = self._automaton.accepting[state]
-        return allowed if allowed.any() else None  # At the very end without a token that ends.
+        return allowed if allowed.any() else None  # The text is complete, and no token can end it.
 
     def allows(self, path: Sequence[int], token: int) -> bool:
         state = self._behind(path)

@@ -152,17 +152,18 @@ def known(names: Iterable[str], given: Iterable[str], what: str) -> None:
 
 def attributes(
     values: object,
-    checks: Mapping[str, Check],
+    checks: Mapping[str, Check] | None = None,
     where: str = "",
     error: type[InvalidInput] = InvalidInput,
 ) -> None:
     """Check attributes of a dataclass, and store what the checks return.
 
     Args:
-        where: what errors say before a name, ``mixture.`` for instance.
+        checks: name -> check; by default those of the fields made by :func:`checked`.
+        where: prefix of names in errors, for example ``mixture.``.
         error: raised instead of InvalidInput.
     """
-    for name, check in checks.items():
+    for name, check in (_declared(type(values)) if checks is None else checks).items():
         value = getattr(values, name)
         try:
             clean = check(where + name, value)
@@ -173,8 +174,14 @@ def attributes(
 
 
 def checked(check: Check, default: Any = MISSING) -> Any:
-    """A field of a dataclass that :func:`build` lets pass ``check``."""
+    """A field of a dataclass that :func:`build` and :func:`attributes` check."""
     return field(default=default, metadata={"check": check})
+
+
+@cache
+def _declared(kind: Any) -> dict[str, Check]:
+    """The checks of the fields made by :func:`checked`."""
+    return {f.name: f.metadata["check"] for f in fields(kind) if "check" in f.metadata}
 
 
 def nested(kind: type) -> Check:

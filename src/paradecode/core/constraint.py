@@ -1,4 +1,4 @@
-"""What an output may be: compiled once, then followed along every path of a draft."""
+"""Constraints: which texts an output may be, compiled once and followed along every draft."""
 
 from __future__ import annotations
 
@@ -10,59 +10,58 @@ from numpy.typing import NDArray
 
 
 class Constraint(Protocol):
-    """A set of texts, compiled for one vocabulary. It has no state: requests share it."""
+    """A set of texts, compiled for one vocabulary. It has no state, so requests share it."""
 
     @property
     def vocab_size(self) -> int:
-        """Token ids are below it; the model's own size."""
+        """Number of token ids, as the model's head has them."""
         ...
 
     def follow(self, ends: Sequence[int]) -> Matcher:
-        """A matcher at the start of an output that the token ids ``ends`` end."""
+        """A matcher at the start of an output; the token ids ``ends`` end the output."""
         ...
 
 
 class Matcher(Protocol):
-    """Where one output stands in its constraint.
+    """The state of one output in its constraint.
 
-    ``path`` are draft tokens behind the committed ones. A path that the constraint forbids, or that
-    has reached an end, is *impossible*: no row behind it can ever be committed. What is said of
-    a path depends on the tokens only, never on what was asked before: verification and plain
-    decoding must agree.
+    ``path`` is a list of draft tokens after the committed ones. A path is *impossible* if the
+    constraint forbids it or if it has passed an end; its rows can never be committed. Answers
+    depend only on the tokens and never on earlier calls, because verification and plain decoding
+    must agree.
     """
 
     def mask(self, path: Sequence[int]) -> NDArray[np.bool_] | None:
-        """bool [V]: which tokens may follow; None when the path is impossible, or anything may.
+        """The tokens that may follow, bool [V]; None if the path is impossible or all may follow.
 
-        Ending tokens are allowed exactly where the text is complete.
+        Tokens that end the output are allowed exactly where the text is complete.
 
         Raises:
-            InvalidInput: nothing can follow, or a limit of the library was reached.
+            InvalidInput: no token can follow, or a limit of the library was reached.
         """
         ...
 
     def allows(self, path: Sequence[int], token: int) -> bool:
-        """``mask(path)[token]``, for less; True where there is no mask."""
+        """``mask(path)[token]``, computed faster; True if there is no mask."""
         ...
 
     def possible(self, path: Sequence[int]) -> int:
-        """How many tokens of ``path`` the constraint allows, from the first on."""
+        """How many tokens of ``path``, counted from the first, the constraint allows."""
         ...
 
     def forced(self, path: Sequence[int], limit: int) -> list[int]:
-        """At most ``limit`` tokens that will follow with near certainty, whatever the model says.
+        """At most ``limit`` tokens of the only text that may follow.
 
-        They are drafts: the text they spell is the only one possible, but a model may spell it in
-        other tokens where the constraint leaves a choice.
+        They are drafts: the text is certain, but a model may write it with other tokens.
         """
         ...
 
     def complete(self, path: Sequence[int]) -> bool:
-        """Whether the text is complete and nothing may be added: the output ends here."""
+        """Whether the text is complete and no token may follow; then the output ends."""
         ...
 
     def advance(self, tokens: Sequence[int]) -> None:
-        """Tell the matcher that ``tokens`` were committed; an ending one comes last if at all.
+        """Tell the matcher that ``tokens`` were committed; only the last one may end the output.
 
         Raises:
             DecoderError: the constraint forbids them.

@@ -1,4 +1,4 @@
-"""What a method is: an object whose ``decode`` is a generator of requests."""
+"""The interface of a method: an object whose ``decode`` is a generator of requests."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from paradecode.core.request import Request
 from paradecode.core.sequence import Sequence
 
 Guarantee = Literal["exact", "distribution", "lossy"]
-"""``exact``: the tokens of plain decoding; ``distribution``: the same law; ``lossy``: neither."""
+"""``exact``: plain decoding's tokens; ``distribution``: its distribution; ``lossy``: neither."""
 
 GUARANTEES: tuple[Guarantee, ...] = ("exact", "distribution", "lossy")
 """From the strongest to the weakest."""
 
 
 def weakest(*guarantees: Guarantee) -> Guarantee:
-    """What remains when parts with these guarantees work together."""
+    """The guarantee of a method whose parts have these guarantees."""
     return max(guarantees, key=GUARANTEES.index)
 
 
 Steps = Generator["Request | list[Request]", Any, None]
-"""Yields a request (or a list, run together) and is resumed with the reply (or replies)."""
+"""Yields a request (or a list, run together) and gets the reply (or the list of replies)."""
 
 
 class Decoder(Protocol):

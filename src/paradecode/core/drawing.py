@@ -4,8 +4,7 @@ tree, sampler = TreeBuilder(), seq.sampler
 for node in draw(tree, sampler, ROOT, Mode.SWOR, *distribution(reply.logits, row, sampler.warp), 2):
     ...  # A forward of the draft model for the node's own row, then draw(tree, sampler, node, ...)
 
-What is drawn stays: decide before drawing where, from what and how often, and never look at a draw
-to take it back.
+A draw is never taken back: a method decides where, from what and how often to draw before it draws.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ Weights = NDArray[np.float64]
 
 
 def distribution(logits: Logits, row: int, warp: Warp) -> tuple[Ids, Weights]:
-    """The tokens that one row of ``logits`` can give under ``warp``, ascending, and their q."""
+    """The tokens that can be sampled from one row of ``logits``, ascending, and their q."""
     q = logits.select([row]).probabilities(warp)[0]
     ids = np.flatnonzero(q).astype(np.int32)
     return ids, q[ids]
 
 
 def noise_key(tree: TreeBuilder, sampler: Sampler, node: int) -> int:
-    """Noise key of the children of ``node``: its parent's key, and its rank among its siblings."""
+    """Noise key for the children of ``node``, made from its parent's key and its rank there."""
     if node == ROOT:
         return sampler.noise_key(0, Purpose.DRAFT)
     parent = tree.parents[node]
@@ -41,17 +40,17 @@ def noise_key(tree: TreeBuilder, sampler: Sampler, node: int) -> int:
 
 
 def draw_iid(ids: Ids, q: Weights, base: int, count: int, skip: int = 0) -> list[int]:
-    """``count`` independent draws from q (weights of ``ids``), after the first ``skip`` ones."""
+    """``count`` independent draws from q, the weights of ``ids``, after the first ``skip``."""
     edges = np.cumsum(q)
     points = uniform(base, np.arange(skip, skip + count)) * edges[-1]
     return ids[np.searchsorted(edges, points, side="right")].tolist()
 
 
 def draw_swor(ids: Ids, q: Weights, base: int, count: int, skip: int = 0) -> list[int]:
-    """At most ``count`` distinct draws, each from what the earlier ones have left of q.
+    """At most ``count`` draws from q without replacement, after the first ``skip`` draws.
 
-    Gumbel top-k: the largest log q + noise, in descending order, after the first ``skip`` ones.
-    Fewer than ``count`` when q has fewer tokens.
+    Gumbel top-k: the tokens with the largest log q + noise, in descending order. There are fewer
+    than ``count`` if q has fewer tokens.
     """
     possible = np.flatnonzero(q > 0)
     scores = np.log(q[possible]) + gumbel(base, ids[possible])
@@ -66,11 +65,11 @@ def draw(
 ) -> list[int]:
     """Draw up to ``count`` children of ``node``; returns the new nodes.
 
-    A node may be drawn from again; its draws then go on where they ended.
+    A second call for the same node continues its sequence of draws.
 
     Args:
-        sampler: of the sequence that is drafted for; its seed and position give the noise.
-        mode: IID, equal children are nodes of their own; or SWOR.
+        sampler: of the sequence; its seed and position give the noise.
+        mode: SWOR, or IID, where equal draws become separate nodes.
     """
     one_by_one = draw_iid if mode is Mode.IID else draw_swor
     skip = len(tree.children(node))
@@ -84,8 +83,8 @@ def draw_pooled(
     """Draw ``count`` children of ``node`` with replacement, all at once; equal ones share a node.
 
     Returns:
-        New node -> how often it was drawn. To grow k children under each draw, draw k times that
-        many under the node.
+        New node -> how often it was drawn. For k children under each draw, draw k times as many
+        under the node.
     """
     order = draw_iid(ids, q, noise_key(tree, sampler, node), count)
     distinct = list(dict.fromkeys(order))

@@ -15,23 +15,23 @@ class Mode(Enum):
     """How the children of one node came about."""
 
     DET = "det"
-    """Chosen by a rule; to a verifier each child is certain (its q is one-hot)."""
+    """Chosen by a rule; for a verifier each child is certain (q is one-hot)."""
     IID = "iid"
-    """Drawn one after another from q, each from the whole of it; equal children may occur."""
+    """Drawn one after another from q with replacement; equal children may occur."""
     SWOR = "swor"
     """Drawn one after another from q without replacement; children are distinct."""
 
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """What the children of a node were drawn from; the order of the nodes is the drawing order.
+    """The distribution that a node's children were drawn from, in the order of the nodes.
 
     Attributes:
         mode: IID or SWOR.
-        ids: int32 [n], the tokens that q can give, ascending.
-        probabilities: float64 [n], their probabilities: the very numbers the draw has used.
-        order: tokens in the order they were drawn, equal ones repeated, when equal children share
-            one node; None when every draw has a node of its own.
+        ids: int32 [n], the tokens of q, ascending.
+        probabilities: float64 [n], their probabilities, the same numbers that the draw used.
+        order: if equal draws share one node, all drawn tokens in order; None if every draw has its
+            own node.
     """
 
     mode: Mode
@@ -52,7 +52,7 @@ class Drawn:
         object.__setattr__(self, "probabilities", q / q.sum())
 
     def goes_on_as(self, other: Drawn) -> bool:
-        """Whether ``other`` draws on in the same way; shared nodes are drawn all at once."""
+        """Whether ``other`` continues these draws; shared nodes must be drawn in one call."""
         return self is other or (
             self.mode is other.mode
             and self.order is other.order is None

@@ -1,4 +1,4 @@
-"""Which layers of a model a forward runs, whole or by half."""
+"""The layers of a model that a forward runs, as a whole or by halves."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ ATTENTION_WORK = 1 / 3
 class Half(NamedTuple):
     """One half of a layer: its attention or its MLP, with the norm before and the sum behind it.
 
-    The half that does not run leaves the residual stream as it is. Only attention reads, and
-    writes, keys and values.
+    The half that does not run leaves the residual stream unchanged. Only attention reads and writes
+    keys and values.
 
     Attributes:
         layer: 0 is the first.
@@ -30,8 +30,8 @@ Layer = Union[int, Half]
 """A whole layer by its number, or a half of it."""
 
 Layers = tuple[Layer, ...]
-"""What a forward runs, in this order. ``l`` and ``Half(l, "attention"), Half(l, "mlp")`` are one
-and the same computation."""
+"""Layers that a forward runs, in this order. ``l`` is the same computation as
+``Half(l, "attention"), Half(l, "mlp")``."""
 
 
 def halves(layer: Layer) -> tuple[int, bool, bool]:
@@ -42,7 +42,7 @@ def halves(layer: Layer) -> tuple[int, bool, bool]:
 
 
 def is_layer(value: object) -> bool:
-    """Whether a value from outside is a Layer of some model; its number may be out of range."""
+    """Whether a value is a Layer; its number may be out of the model's range."""
     if isinstance(value, Half):
         part: object = value.part
         return is_whole(value.layer) and isinstance(part, str) and part in ("attention", "mlp")
@@ -55,7 +55,7 @@ def attending(layers: Iterable[Layer]) -> set[int]:
 
 
 def work(layers: Iterable[Layer]) -> float:
-    """About how much is computed, in whole layers."""
+    """The approximate amount of work, in whole layers."""
     return sum(
         attends * ATTENTION_WORK + feeds * (1 - ATTENTION_WORK)
         for _, attends, feeds in map(halves, layers)

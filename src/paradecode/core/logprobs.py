@@ -1,4 +1,4 @@
-"""What is reported of output tokens: their log-probabilities, and the best at their positions."""
+"""Log-probabilities of output tokens and of the best tokens at their positions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def token_logprobs(
     Args:
         logits: [R, V], before any processor.
         rows: the row that each token was chosen from.
-        count: how many of the best tokens of a row to name beside it, from 0.
+        count: number of best tokens to report for each row; may be 0.
     """
     chosen = logits.select(rows)
     own = chosen.log_probability(np.array(tokens, np.int32)[:, None])[:, 0]

@@ -1,4 +1,4 @@
-"""Small trained networks as data: steps and tensors, which every backend can run."""
+"""Small trained networks as data: steps and tensors that every backend can run."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Op:
     - ``add``, ``multiply``, ``divide``: x and y, where y may have one number a row; ``join``: the
       values side by side.
     - ``attention`` of queries, keys and values with ``heads`` heads, rotated by whole numbers
-      ``positions`` with the base ``number``. The fifth value are whole numbers, too: a row sees
-      those rows of its item whose number is at most its own.
+      ``positions`` with the base ``number``. The fifth value has a whole number for each row: a row
+      sees the rows of its item whose number is at most its own.
     """
 
     out: str
@@ -54,9 +54,9 @@ class Op:
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """Steps over named values; the last step's value is the result.
+    """Steps over named values; the value of the last step is the result.
 
-    Rows do not depend on one another, except in ``attention``, which is among the rows of an item.
+    Rows do not depend on one another, except in ``attention`` over the rows of an item.
 
     Args:
         inputs: name -> numbers a row, or 0 for whole numbers.
@@ -93,7 +93,7 @@ class Network:
         return [self.tensors[name].shape for name in step.tensors]
 
     def check(self, item: Item) -> None:
-        """Raise InvalidInput unless an item has what the network reads, a row for each."""
+        """Raise InvalidInput unless an item has the network's inputs with equally many rows."""
         rows = {len(array) if np.ndim(array) else -1 for array in item.values()}
         if set(item) != set(self.inputs) or len(rows) != 1 or -1 in rows:
             fix = f"give as many rows of each of {', '.join(self.inputs)}"

@@ -1,7 +1,7 @@
 """Counter-based noise: a pure function of (seed, position, purpose, token).
 
-No state is carried from token to token, so a request with a seed draws the same noise whatever
-method, tree, batch or neighbours served it. Each value is a SplitMix64 finaliser over a counter
+The noise has no state, so a request with a seed gets the same noise with every method, tree and
+batch. Each value is a SplitMix64 finaliser over a counter
 (Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators").
 """
 
@@ -16,12 +16,12 @@ MASK64 = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
 
 GUMBEL_SPREAD = 26.1
-"""Nats between the largest and the smallest value :func:`gumbel` can return. A token whose scaled
-logit is further than this below the best one can never be drawn, so its noise is not computed."""
+"""Largest difference, in nats, between two values of :func:`gumbel`. A token whose scaled logit is
+further below the best one can never be drawn, so its noise is not computed."""
 
 
 class Purpose(IntEnum):
-    """Separate streams, so that two uses at one position never share noise."""
+    """What noise is used for; different purposes have independent noise at each position."""
 
     TOKEN = 0
     ACCEPT = 1

@@ -1,8 +1,7 @@
-"""What a decoder can ask of the engine, and the reply.
+"""The requests of a decoder to the engine, and the replies.
 
-A decoder is a generator. It yields one of the requests below and is resumed with the reply. It may
-also yield a list of requests, which run at the same time where the backend can; then it is resumed
-with the list of replies.
+A decoder is a generator. It yields one of the requests below and gets the reply. It may also yield
+a list of requests, which run together if the backend can do that, and gets a list of replies.
 """
 
 from __future__ import annotations
@@ -39,20 +38,20 @@ class BlockCausal:
 
 
 class Store(Enum):
-    """What becomes of the keys and values of a forward's ``tokens`` rows."""
+    """What happens to the keys and values of a forward's ``tokens`` rows."""
 
     COMMIT = "commit"
-    """Append for good. With token input the rows must be the sequence's own next tokens."""
+    """Append them. Rows of tokens must be the sequence's own next tokens."""
     NONE = "none"
-    """Read-only: the rows see the cache and one another, and leave no trace."""
+    """Store nothing; the rows still see the cache and one another."""
 
 
 @dataclass(frozen=True)
 class Overwrite:
-    """Store the rows into slots of their own choice (canvas decoding); slot i is position i.
+    """Store the rows into chosen slots (canvas decoding); slot i is position i.
 
-    What was in a slot is replaced. Slots beyond the committed rows may be written and, once they
-    are, be named in ``Forward.visible``.
+    The old content of a slot is replaced. Slots after the committed rows may be written, and then
+    be named in ``Forward.visible``.
 
     Attributes:
         slots: int32 [K], distinct, one for each row; -1 stores nothing.
@@ -65,10 +64,10 @@ class Overwrite:
 class Forward:
     """Run a model over ``tokens`` (K rows) and then over the nodes of ``tree`` (M rows).
 
-    Tree rows follow the last committed token. Each sees its ancestors. They are stored
-    *tentatively*: when the sequence next commits tokens, the tentative rows of these tokens are
-    kept and all others are dropped. A draft model that grows its tree level by level sends each
-    level in a forward of its own, and says with ``under`` where the new nodes hang.
+    Tree rows follow the last committed token, and each row sees its ancestors. They are stored
+    *tentatively*: at the next commit the rows of the committed tokens are kept and all others are
+    dropped. A draft model that grows its tree level by level runs a forward for each level, in
+    which ``under`` says where the new nodes hang.
 
     Attributes:
         tokens: int32 [K] token ids; may be empty when there is a tree.
@@ -77,14 +76,14 @@ class Forward:
             it follows (rows of this model, counted from the last commit), or -1 for the last
             committed token. None means -1 everywhere.
         attend: visibility among the ``tokens`` rows: CAUSAL, FULL, BlockCausal(n) or bool [K, K].
-        store: what becomes of the ``tokens`` rows.
+        store: where the ``tokens`` rows are stored.
         positions: int32 [K] rotary positions of ``tokens``; default: those that follow the cache.
         visible: int32 [V] cached slots that the rows see; default: every committed slot.
         logits: rows (indices into K + M) that go through the LM head. Default: the last of
             ``tokens`` (if any) and then every tree row, so that row 0 of the reply is the root and
             row i + 1 is node i.
-        hidden: layers whose outputs come back (0 is the first layer; -1 the last, before the norm).
-            They must run. If half of a layer runs, this is the output of that half.
+        hidden: layers whose outputs are returned (0 is the first layer; -1 the last, before the
+            norm). They must run. If half of a layer runs, it is the output of that half.
         layers: the layers, or halves of layers (:class:`paradecode.core.layers.Half`), to run, in
             order; None runs all of them. A tree that runs with ``layers`` is scratch (for
             self-speculation): it follows the last *cached* token, so pending tokens are its first
@@ -129,8 +128,8 @@ class Apply:
 class Fork:
     """Ask for ``count`` child sequences that share everything committed so far.
 
-    The reply is a list of sequences, to be used as ``Forward.on``. They live until the decoder
-    ends, or until it calls ``seq.adopt(child)``, which makes a child's tokens the sequence's own.
+    The reply is a list of sequences for ``Forward.on``. They live until the decoder ends or calls
+    ``seq.adopt(child)``, with which the sequence takes over a child's tokens.
     """
 
     count: int

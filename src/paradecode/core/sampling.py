@@ -1,9 +1,9 @@
 """Sampling parameters, and the sampler that turns logits into the tokens of plain decoding.
 
 Sampling is coupled: the token at a position is the argmax of the warped log-probabilities plus
-the Gumbel noise of (seed, position). A draft token is right exactly when it equals that token, so
-greedy and sampled verification are one rule, and a seeded request gives the same tokens with any
-decoder. Processors with a memory (penalties, bans) are evaluated along the path of each tree row.
+the Gumbel noise of (seed, position). A draft token is accepted exactly if it equals that token. So
+verification follows one rule at every temperature, and a seeded request gives the same tokens with
+any exact decoder. Penalties and bans are computed along the path of each tree row.
 """
 
 from __future__ import annotations
@@ -18,7 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.aliases import own_names
-from paradecode.core.checks import attributes, flag, known, listed, maybe, number, text, whole
+from paradecode.core.checks import (
+    attributes,
+    checked,
+    flag,
+    known,
+    listed,
+    maybe,
+    number,
+    text,
+    whole,
+)
 from paradecode.core.constraint import Matcher
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import Bias, Logits, Warp
@@ -34,20 +44,20 @@ ALIASES = {
     "gen_length": "max_tokens", "gen_len": "max_tokens", "max_new_tokens": "max_tokens",
     "max_completion_tokens": "max_tokens",
 }  # fmt: skip
-"""What the models' own scripts and other engines call a parameter."""
+"""Names in the models' own scripts and other engines -> names of our parameters."""
 
 MIN_TEMPERATURE = 1e-5
-"""Below it logits divided by the temperature may overflow, and the draw is greedy anyway."""
+"""Lower temperatures count as 0: they could overflow, and sampling would be greedy anyway."""
 
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """What a request may ask of sampling; names and meanings follow OpenAI and vLLM.
+    """The sampling parameters of a request; names and meanings follow OpenAI and vLLM.
 
     Attributes:
         max_tokens: upper bound on generated tokens; the context length bounds it as well.
         min_tokens: EOS and stop tokens are banned until this many tokens were generated.
-        temperature: 0 is greedy, and so is all that is below 1e-5.
+        temperature: 0 is greedy, and so are values below 1e-5.
         top_k: 0 keeps all tokens (-1 is accepted for the same).
         top_p: nucleus mass, in (0, 1].
         min_p: least probability relative to the best token, in [0, 1].
@@ -60,7 +70,7 @@ class SamplingParams:
         stop_token_ids: further ids that end the output, beside the model's own EOS ids.
         ignore_eos: EOS is an ordinary token.
         seed: 64-bit; the same seed gives the same tokens with any exact decoder and any batch.
-        n: how many outputs for one prompt.
+        n: number of outputs for the prompt.
         logprobs: number of top log-probabilities to report per token; None reports none, 0 only
             the chosen token's. They are the model's own, before penalties and temperature.
 
@@ -68,25 +78,25 @@ class SamplingParams:
         InvalidInput: on construction, if a value is of the wrong type or out of range.
     """
 
-    max_tokens: int = 256
-    min_tokens: int = 0
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
+    max_tokens: int = checked(whole(1, MAX_TOKENS), 256)
+    min_tokens: int = checked(whole(0, MAX_TOKENS), 0)
+    temperature: float = checked(number(0.0, 100.0), 0.0)
+    top_k: int = checked(whole(-1, 1 << 31), 0)
+    top_p: float = checked(number(0.0, 1.0, above=True), 1.0)
+    min_p: float = checked(number(0.0, 1.0), 0.0)
+    repetition_penalty: float = checked(number(0.01, 100.0), 1.0)
+    presence_penalty: float = checked(number(-100.0, 100.0), 0.0)
+    frequency_penalty: float = checked(number(-100.0, 100.0), 0.0)
     logit_bias: Mapping[int, float] | None = None
     stop: Sequence[str] = ()
     stop_token_ids: Sequence[int] = ()
-    ignore_eos: bool = False
-    seed: int | None = None
-    n: int = 1
-    logprobs: int | None = None
+    ignore_eos: bool = checked(flag, False)
+    seed: int | None = checked(maybe(whole(-(1 << 63), MASK64)), None)
+    n: int = checked(whole(1, MAX_N), 1)
+    logprobs: int | None = checked(maybe(whole(0, MAX_TOP_LOGPROBS)), None)
 
     def __post_init__(self) -> None:
-        attributes(self, _CHECKS)
+        attributes(self)
         if self.min_tokens > self.max_tokens:
             raise InvalidInput("min_tokens", self.min_tokens, "give at most max_tokens")
         if self.temperature < MIN_TEMPERATURE:
@@ -124,7 +134,7 @@ class SamplingParams:
 
     @property
     def penalised(self) -> bool:
-        """Whether tokens that occurred are penalised."""
+        """Whether there is a penalty for tokens that occurred."""
         return (
             self.repetition_penalty != 1.0
             or self.presence_penalty != 0.0
@@ -153,34 +163,19 @@ class SamplingParams:
 _TOKEN = whole(0, 1 << 31)
 _IDS = listed(_TOKEN, MAX_LOGIT_BIAS)
 _STOPS = listed(text(MAX_STOP_LENGTH, least=1), MAX_STOPS)
-_CHECKS = {
-    "max_tokens": whole(1, MAX_TOKENS),
-    "min_tokens": whole(0, MAX_TOKENS),
-    "temperature": number(0.0, 100.0),
-    "top_k": whole(-1, 1 << 31),
-    "top_p": number(0.0, 1.0, above=True),
-    "min_p": number(0.0, 1.0),
-    "repetition_penalty": number(0.01, 100.0),
-    "presence_penalty": number(-100.0, 100.0),
-    "frequency_penalty": number(-100.0, 100.0),
-    "ignore_eos": flag,
-    "seed": maybe(whole(-(1 << 63), MASK64)),
-    "n": whole(1, MAX_N),
-    "logprobs": maybe(whole(0, MAX_TOP_LOGPROBS)),
-}
 
 
 def penalties(
     params: SamplingParams, values: NDArray[Any], counts: NDArray[np.integer]
 ) -> NDArray[Any]:
-    """What the penalties of ``params`` add to the logits of tokens that occurred.
+    """The changes that penalties make to the logits of tokens that occurred.
 
     Args:
         values: float [..., m], logits of m tokens of the prompt or the output.
         counts: int [m], how often each of them is in the output.
 
     Returns:
-        float [..., m]. A logit that is infinite (the token is banned) is not scaled.
+        float [..., m]. Infinite logits, those of banned tokens, are not scaled.
     """
     changes = np.zeros_like(values)
     if params.repetition_penalty != 1.0:
@@ -193,7 +188,7 @@ def penalties(
 
 
 class Sampler:
-    """Chooses the tokens of one sequence; knows its committed tokens and its parameters.
+    """Chooses the tokens of one sequence.
 
     Args:
         params: with ``seed`` set.
@@ -233,15 +228,14 @@ class Sampler:
         return key(self.seed, self.start + self.generated + offset, purpose)
 
     def bias(self, logits: Logits, path: Sequence[int]) -> Bias | None:
-        """What the processors add to a row (``logits`` has one) that follows ``path``.
+        """What the processors add to the one row of ``logits``, which follows ``path``.
 
-        ``path`` are the draft tokens between the last committed token and the row. Bias and
-        penalties are added first, then bans and the constraint's mask put tokens out of the
-        question.
+        ``path`` is the list of draft tokens between the last committed token and the row. Bias and
+        penalties are added first; then ``min_tokens`` and the constraint ban tokens.
         """
         allowed = None if self.matcher is None else self.matcher.mask(path)
         banned = self._too_short(path)
-        if banned and allowed is not None:  # A text that must end here ends, however short.
+        if banned and allowed is not None:  # A text that can only end here may be too short.
             banned = bool(np.delete(allowed, self.stop_ids).any())
         added = self._added(logits, path, banned)
         if allowed is None:
@@ -280,7 +274,7 @@ class Sampler:
 
     @property
     def plain(self) -> bool:
-        """True when every row's token is the bare argmax: greedy and no processor."""
+        """Whether the token of every row is the argmax of its logits: greedy, no processor."""
         return (
             self.matcher is None
             and self.warp.temperature == 0.0
@@ -299,8 +293,8 @@ class Sampler:
         """The token that plain decoding emits after the committed tokens and ``path``."""
         keys = [self.noise_key(len(path))]
         if self.matcher is not None and not self.warp.filters:
-            # The best of all tokens is the best of the allowed ones if it is allowed. Filters are
-            # another matter: they keep a share of the allowed tokens.
+            # The best of all tokens is also the best allowed one if the constraint allows it. This
+            # does not hold with filters, which keep a share of the allowed tokens.
             one = logits.select([row])
             added = self._added(one, path, self._too_short(path))
             biased = one if added is None else one.with_bias([added])

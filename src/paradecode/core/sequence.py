@@ -1,4 +1,4 @@
-"""A sequence as a decoder sees it. The engine provides it; decoders read it and commit tokens."""
+"""The sequence of a request as its decoder sees it. Decoders read it and commit tokens."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DRAFT = "draft"
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
-    """What a verifier decided: tokens to append, the last of them usually not from the draft.
+    """The decision of a verifier: tokens to append; the last one is usually not from the draft.
 
     Attributes:
         tokens: at least one token id, in order.
@@ -41,18 +41,18 @@ class Verdict:
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What a method may know of a model.
+    """What a method may know about a model.
 
     Attributes:
         layers, hidden_size, vocab_size: its sizes.
-        vocabulary: how its tokens correspond to the target's; None when they are the same.
+        vocabulary: maps its tokens to the target's; None if they are the same.
         attention: ``causal``, ``full`` or ``block`` (full inside of blocks of ``block_length``
             positions, causal between them).
-        mask_token: what a model of masked diffusion reads where nothing is decided; else None.
-        shift: the logits of row i are about position i + 1 on a canvas, too.
+        mask_token: the mask token of a masked diffusion model, or None.
+        shift: on a canvas, too, the logits of row i predict position i + 1.
         eos_tokens: ids that end a text.
         context_length: largest number of positions.
-        name: of the model; empty when nobody knows it.
+        name: of the model; may be empty.
     """
 
     layers: int
@@ -75,13 +75,13 @@ class Sequence(Protocol):
     sampler: Sampler
     prompt_length: int
     prediction: NDArray[np.int32] | None
-    """int32: what the caller expects the output to be, if that was said."""
+    """int32: the output that the caller expects, or None."""
     constraint: Constraint | None
-    """What the output must be; where it stands in it is the sampler's ``matcher``."""
+    """The constraint of the output, or None; the sampler's ``matcher`` has its state."""
 
     @property
     def finished(self) -> bool:
-        """Whether an end was reached; nothing may be committed after it."""
+        """Whether the output has ended; then nothing may be committed."""
         ...
 
     @property
@@ -91,45 +91,45 @@ class Sequence(Protocol):
 
     @property
     def pending(self) -> NDArray[np.int32]:
-        """int32: committed tokens whose keys and values the target does not hold yet."""
+        """int32: committed tokens whose keys and values are not in the target's cache yet."""
         ...
 
     def pending_for(self, model: str = TARGET) -> NDArray[np.int32]:
-        """The tokens that a model of the method has not seen yet, in that model's own token ids."""
+        """The committed tokens that are not in a model's cache yet, in that model's token ids."""
         ...
 
     def about(self, model: str = TARGET) -> ModelFacts:
-        """Sizes of a model; raises DecoderError if there is none of that name."""
+        """Facts about a model; raises DecoderError if there is no model of that name."""
         ...
 
     def room_for(self, model: str) -> int:
-        """How many tokens may still follow the committed ones in another model's cache."""
+        """Number of tokens that fit into another model's cache after the committed ones."""
         ...
 
     @property
     def room(self) -> int:
-        """How many more tokens this sequence may commit (``max_tokens`` and context)."""
+        """Number of tokens that this sequence may still commit (``max_tokens`` and context)."""
         ...
 
     @property
     def neighbours(self) -> int:
-        """How many other sequences share the engine's steps at present."""
+        """Number of other sequences that share the engine's steps now."""
         ...
 
     def step_seconds(self, rows: int, model: str = TARGET) -> float | None:
-        """Seconds of a step in which this sequence has ``rows`` rows; None when not measured."""
+        """Seconds of a step in which this sequence has ``rows`` rows; None if not measured."""
         ...
 
     def shared(self, name: str, make: Callable[[], T]) -> T:
-        """The object that all requests of one tenant share under ``name``; ``make`` builds it.
+        """The object that all requests of a tenant share under ``name``; ``make`` builds it.
 
-        For methods that learn from one request for the next (suffix trees, token matrices). Such
-        an object lives as long as the engine, and must bound its own size.
+        Methods use it to learn from one request for the next (suffix trees, token matrices). Such
+        an object lives as long as the engine and must bound its own size.
         """
         ...
 
     def commit(self, verdict: Verdict) -> None:
-        """Append tokens up to the first that ends the output, and keep their rows of the cache."""
+        """Append tokens up to the first that ends the output; their rows stay in the cache."""
         ...
 
     def fill(
@@ -139,15 +139,15 @@ class Sequence(Protocol):
         logprobs: list[TokenLogprob],
         end: str | None = None,
     ) -> None:
-        """Report a step of a canvas, and append the ``tokens`` that no undecided one precedes.
+        """Report a step of a canvas, and append ``tokens``, before which all is decided.
 
         Args:
-            tokens: may be empty; cut at the first stop, which decides ``finished``.
+            tokens: may be empty; they are cut after the first one that ends the output.
             logprobs: one entry for each token if ``params.logprobs`` asks for them.
-            end: finish reason if the canvas ends behind these tokens.
+            end: finish reason if the canvas ends after these tokens.
         """
         ...
 
     def adopt(self, child: Sequence) -> None:
-        """Make a fork's tokens and cache this sequence's own."""
+        """Take over the tokens and the cache of a fork."""
         ...

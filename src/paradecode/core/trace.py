@@ -1,4 +1,4 @@
-"""What happened at each commit of a request: enough to replay and to count."""
+"""The trace of a request: what happened at each commit. Statistics and replay use it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from paradecode.core.tree import TokenTree
 
 @dataclass(frozen=True)
 class TokenLogprob:
-    """Log-probability of one output token, and of the most likely ones at its position.
+    """Log-probability of one output token, and of the most likely tokens at its position.
 
-    The model's own distribution at temperature 1, before penalties and bias.
+    They are the model's own, at temperature 1, before penalties and bias.
     """
 
     token: int
@@ -23,15 +23,15 @@ class TokenLogprob:
 
 @dataclass(frozen=True)
 class CanvasStep:
-    """What one forward of a canvas decided. Offsets count from the first output token.
+    """The decisions of one forward of a canvas. Offsets count from the first output token.
 
     Attributes:
-        offsets, tokens, confidences: of the positions that became permanent, ascending.
-        revoked: offsets that were permanent before and are masked now.
-        window: first offset that was eligible, and one past the last.
+        offsets, tokens, confidences: of the positions that were decided, ascending.
+        revoked: offsets that were decided before and are masked again.
+        window: first offset that could be decided, and one past the last.
         length: of the canvas after this step.
-        proposed: (offset, token, confidence) of what was looked at and stays masked; recorded for
-            requests that ask for log-probabilities.
+        proposed: (offset, token, confidence) of proposals that were not committed; recorded only
+            if the request asks for log-probabilities.
     """
 
     offsets: tuple[int, ...]
@@ -48,13 +48,13 @@ class Step:
     """One commit: tokens appended to the output, or positions of a canvas decided.
 
     Attributes:
-        forward: how many target forwards this request had used, this one included (from 1).
-        tokens: the committed tokens, in order.
-        accepted: how many of them came from the draft (they come first).
-        drafted: how many tree rows the target scored since the last commit.
+        forward: number of target forwards of this request so far, including this one.
+        tokens: the committed tokens, in order; on a canvas those with no masked position before.
+        accepted: how many of them, counted from the first, came from the draft.
+        drafted: number of tree rows that the target scored since the last commit.
         tree: those rows.
         seconds: wall time since the previous commit (or since admission).
-        canvas: what was decided on the canvas; ``tokens`` are those that no gap precedes any more.
+        canvas: the decisions on the canvas.
     """
 
     forward: int
@@ -68,15 +68,15 @@ class Step:
 
 @dataclass(frozen=True)
 class DraftCounts:
-    """What the target computed, and what became of the drafts.
+    """Counts of target forwards and of draft tokens.
 
     Attributes:
-        forwards: target forwards, the prefill's chunks counted as one.
-        rows: rows that the target computed, prompt included; those of a canvas that went through
-            some layers only count in part.
+        forwards: target forwards; all chunks of a prefill count as one.
+        rows: rows that the target computed, including the prompt; a canvas row that ran through
+            some layers counts in part.
         drafts: forwards that scored a draft.
-        drafted, accepted: draft tokens scored, and kept.
-        accepted_per_position: how often the draft token at depth 1, 2, ... was kept.
+        drafted, accepted: draft tokens that were scored, and that were accepted.
+        accepted_per_position: how often the draft token at depth 1, 2, ... was accepted.
     """
 
     forwards: int = 0
@@ -92,28 +92,28 @@ class DraftCounts:
 
     @property
     def mean_acceptance_length(self) -> float:
-        """1 + accepted / drafts: tokens per drafted forward, bonus token included."""
+        """1 + accepted / drafts: tokens per forward with a draft, including the target's own."""
         return 1.0 + self.accepted / self.drafts if self.drafts else 1.0
 
     def counts(self) -> dict[str, Any]:
-        """The fields above by name, as JSON has them: the one place where they are written."""
+        """The fields of this class by name, for JSON."""
         values = {entry.name: getattr(self, entry.name) for entry in fields(DraftCounts)}
         return {**values, "accepted_per_position": list(self.accepted_per_position)}
 
 
 @dataclass(frozen=True)
 class Stats(DraftCounts):
-    """Counts and times of one request. Times are wall seconds; a batch shares its forwards' time.
+    """Counts and times of one request, in wall seconds; a batch shares the time of its forwards.
 
     Attributes:
         generated: tokens of the output.
-        prompt_tokens, cached_tokens: prompt length, and how much of it was found in the cache.
+        prompt_tokens, cached_tokens: length of the prompt, and of its part found in the cache.
         queue_seconds: from arrival to admission.
         prefill_seconds: from admission to the first commit.
         decode_seconds: from the first commit to the end.
-        first_tokens: tokens of the first commit (they belong to the prefill's time).
-        target_seconds, other_model_seconds, decoder_seconds: share of the time spent in target
-            forwards, other models' forwards, and the method's own Python.
+        first_tokens: tokens of the first commit, whose time is that of the prefill.
+        target_seconds, other_model_seconds, decoder_seconds: time in target forwards, in other
+            models' forwards, and in the method's own Python.
     """
 
     generated: int = 0
@@ -129,7 +129,7 @@ class Stats(DraftCounts):
 
     @classmethod
     def of(cls, trace: Sequence[Step], **others: Any) -> Stats:
-        """From the commits of a request; ``others`` are the fields that they do not tell."""
+        """Statistics of a request's commits; ``others`` are all fields that the commits lack."""
         drafts = [step for step in trace if step.drafted]
         deepest = max((step.accepted for step in drafts), default=0)
         return cls(
@@ -150,12 +150,12 @@ class Stats(DraftCounts):
 
     @property
     def tokens_per_second(self) -> float:
-        """Decode speed: generated tokens after the first commit over ``decode_seconds``."""
+        """Decode speed: tokens generated after the first commit, over ``decode_seconds``."""
         later = self.generated - self.first_tokens
         return later / self.decode_seconds if later > 0 and self.decode_seconds > 0 else 0.0
 
     def record(self) -> dict[str, Any]:
-        """Every field by name, and the two speeds, as JSON has them."""
+        """Every field by name, with mean acceptance length and speed, for JSON."""
         values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         derived = {
             "mean_acceptance_length": self.mean_acceptance_length,
@@ -164,7 +164,7 @@ class Stats(DraftCounts):
         return {**values, **self.counts(), **derived}
 
     def seconds(self) -> dict[str, float]:
-        """Where the time went: what is waited for, and what the rest was spent on."""
+        """Seconds of each phase, and of each part of the work."""
         spent = self.target_seconds + self.other_model_seconds + self.decoder_seconds
         return {
             "queue": self.queue_seconds,

@@ -32,16 +32,16 @@ class TokenTree:
         parents: int32 [M], index of each node's parent, or ``ROOT``.
         estimates: float32 [M], the drafter's probability that a node is accepted *given that its
             parent is*; ones when the drafter has no opinion. Never to be confused with q.
-        drawn: for nodes (or ``ROOT``) whose children were sampled, what they were drawn from. All
-            others are DET. A verifier that tests p / q relies on three things: the nodes are in the
-            order they were drawn in; nothing that was drawn has been left out; and what was decided
-            on the way (where to draw next, whether a node is drawn or DET, when to stop) did not
-            depend on draws that came later. A tree for which this does not hold must not carry
-            ``drawn``: then it is verified as it stands, which is exact for any tree.
+        drawn: for nodes (or ``ROOT``) whose children were sampled, the distribution. The children
+            of all other nodes are DET. A verifier that tests p / q needs three conditions: nodes
+            are in drawing order; no drawn node was left out; and no decision (where to draw next,
+            whether a node is drawn or DET, when to stop) depended on a later draw. A tree that
+            breaks one of them must not have ``drawn``. Without it verification is exact for every
+            tree.
 
-    Surgery keeps the promise: :meth:`clip` and :meth:`first` cut by depth and in drawing order;
-    :meth:`select` and :meth:`best` may look at what was drawn, so they return a tree without
-    ``drawn`` (even when they drop nothing: not dropping is a choice as well).
+    :meth:`clip` and :meth:`first` keep these conditions, because they cut by depth and in drawing
+    order. :meth:`select` and :meth:`best` may look at drawn tokens, so they return a tree without
+    ``drawn``, even if they drop no node.
 
     Raises:
         DecoderError: if shapes differ, or a parent does not come before its child (which also
@@ -102,7 +102,7 @@ class TokenTree:
 
     @classmethod
     def _of_chain(cls, tokens: NDArray[np.int32], estimates: NDArray[np.float32]) -> TokenTree:
-        """Chains are what most steps draft: their shape needs no check and is known at once."""
+        """A chain without checks, because most drafts are chains."""
         tree = object.__new__(cls)
         tree.__dict__.update(
             tokens=tokens, parents=_chain_parents(len(tokens)), estimates=estimates,
@@ -136,7 +136,7 @@ class TokenTree:
 
     @cached_property
     def visibility(self) -> NDArray[np.bool_]:
-        """bool [M, M]: entry (i, j) says that node i sees node j (an ancestor or itself)."""
+        """bool [M, M]: entry (i, j) says that node j is node i or one of its ancestors."""
         if self.is_chain:
             return np.tri(len(self), dtype=bool)
         seen = np.eye(len(self), dtype=bool)
@@ -188,7 +188,7 @@ class TokenTree:
         return self.tokens[self.path(node)].tolist()
 
     def follow(self, tokens: Iterable[int]) -> list[int]:
-        """The nodes that a walk from the root along ``tokens`` meets, as far as the tree goes."""
+        """The nodes on the path ``tokens`` from the root, as far as the tree has them."""
         path: list[int] = []
         node = ROOT
         for token in tokens:
@@ -245,20 +245,21 @@ class TokenTree:
         return bool(self.drawn)
 
     def determined(self) -> TokenTree:
-        """The same nodes, every one of them DET: exact to verify whatever was done to the tree."""
+        """The same nodes, all DET, so that verification is exact for any tree."""
         return replace(self, drawn={}) if self.drawn else self
 
     def select(self, nodes: NDArray[np.bool_]) -> TokenTree:
-        """The subtree of the marked nodes (bool [M]); a node survives only with its ancestors.
+        """The tree of the marked nodes (bool [M]) whose ancestors are all marked, too.
 
-        The marks may depend on what was drawn, so the result is :meth:`determined`.
+        The marks may depend on drawn tokens, so the result is :meth:`determined`.
         """
         return self.determined()._take(nodes)
 
     def first(self, count: int) -> TokenTree:
-        """The ``count`` nodes that were drawn first; legal when ``count`` did not depend on them.
+        """The first ``count`` nodes; ``count`` must not depend on what was drawn.
 
-        Where equal draws share a node, their places in the order are lost: the result is DET.
+        If equal draws share a node, the order is not known for a part of them, and the result is
+        :meth:`determined`.
         """
         pooled = any(drawn.order is not None for drawn in self.drawn.values())
         tree = self.determined() if pooled else self
@@ -271,13 +272,13 @@ class TokenTree:
         return self._take(self.depths <= depth)
 
     def capped(self, count: int) -> TokenTree:
-        """The best ``count`` nodes; of a sampled tree the first: ranking would bias draws."""
+        """The best ``count`` nodes; the first ones of a sampled tree, which ranking would bias."""
         return self.first(count) if self.sampled else self.best(count)
 
     def best(self, count: int) -> TokenTree:
-        """The ``count`` nodes most likely to be accepted, ancestors included; ties by order.
+        """The ``count`` nodes most likely to be accepted; ties go to the earlier node.
 
-        Ranking looks at what was drawn, so the result is :meth:`determined`.
+        Ranking looks at drawn tokens, so the result is :meth:`determined`.
         """
         tree = self.determined()
         if len(tree) <= count:
@@ -290,11 +291,11 @@ class TokenTree:
         return tree._take(keep)
 
     def extend(self, tree: TokenTree, under: NDArray[np.int32] | None = None) -> TokenTree:
-        """These nodes, and those of ``tree`` numbered on behind them; every node is DET.
+        """These nodes and, with higher numbers, those of ``tree``; every node is DET.
 
         Args:
-            under: int32 [len(tree)], for each root of ``tree`` the node below which it hangs;
-                entries of its other nodes are not read. None hangs all of them under ``ROOT``.
+            under: int32 [len(tree)], the new parent of each root of ``tree``; entries of other
+                nodes are not read. None means ``ROOT``.
 
         Raises:
             DecoderError: if a node would hang under itself or a later one.
@@ -342,4 +343,4 @@ def _int32(name: str, values: object) -> NDArray[np.int32]:
 
 
 EMPTY = TokenTree.chain([])
-"""No draft: verification degenerates to a plain step."""
+"""No draft: verification is a plain step."""

@@ -14,7 +14,7 @@ _ONE_WAY = "token tree: the children of one node must all come about in one way,
 
 
 class TreeBuilder:
-    """A tree in the making; nodes are numbered in the order in which they are added.
+    """Builds a tree; nodes are numbered in the order in which they are added.
 
     Attributes:
         tokens, parents, estimates, drawn: as of :class:`TokenTree`.
@@ -40,7 +40,7 @@ class TreeBuilder:
         return [child for child, parent in enumerate(self.parents) if parent == node]
 
     def add(self, parent: int, token: int, estimate: float = 1.0) -> int:
-        """The node of ``token`` under ``parent``; one that is there already stays as it is.
+        """The node of ``token`` under ``parent``; it is added if there is none yet.
 
         Raises:
             DecoderError: if children of ``parent`` were drawn.
@@ -51,12 +51,12 @@ class TreeBuilder:
         return self._append(parent, token, estimate) if known is None else known
 
     def draw(self, parent: int, tokens: Iterable[int], drawn: Drawn) -> list[int]:
-        """Add children that were drawn, equal ones each as a node; returns the new nodes.
+        """Add drawn children, each as a node of its own; returns the new nodes.
 
-        Their estimate is their q, which a drafter that knows better may replace.
+        Their estimate is q; a drafter may replace it by a better one.
 
         Raises:
-            DecoderError: if ``parent`` has children that came about in another way.
+            DecoderError: if ``parent`` has children that were chosen or drawn otherwise.
         """
         before = self.drawn.get(parent)
         if self.children(parent) if before is None else not before.goes_on_as(drawn):
@@ -67,7 +67,7 @@ class TreeBuilder:
         return nodes
 
     def tree(self) -> TokenTree:
-        """What was built so far. A chain costs least."""
+        """The tree of all nodes so far."""
         if not self.tokens:
             return EMPTY
         estimates = np.array(self.estimates, np.float32)
@@ -89,13 +89,13 @@ class TreeBuilder:
 def merge(trees: Iterable[TokenTree]) -> TokenTree:
     """One tree of several: nodes with equal tokens under equal parents become one.
 
-    Drafters that agree are more often right than the best of them, so a node that several
-    propose gets 1 - (1 - a)(1 - b), as if they erred independently. They do not quite, and the
-    children of one parent may then add up to more than 1; such a family is scaled down to 1.
-    What remains of the optimism is for the budget, which compares promises with results.
+    A node that several drafters propose gets the estimate 1 - (1 - a)(1 - b), as if their errors
+    were independent. That is a little too high, so if the children of one parent add up to more
+    than 1, they are scaled down to 1. The budget corrects the rest, as it compares estimates with
+    results.
 
-    A single tree that is not empty is returned as it is. Otherwise every node is DET: siblings
-    of different origins can only be verified as they stand.
+    If only one tree is not empty, it is returned unchanged. Otherwise every node is DET, because
+    siblings of different origins have no common q.
     """
     trees = [tree for tree in trees if len(tree)]
     if len(trees) < 2:
@@ -110,7 +110,7 @@ def merge(trees: Iterable[TokenTree]) -> TokenTree:
         for node, (parent, token, estimate) in enumerate(rows):
             size = len(merged)
             known = place[node] = merged.add(place[parent], token, estimate)
-            # A drafter that says a thing twice says it once.
+            # A node that one drafter proposes twice counts once.
             if known < size and known not in proposed:
                 doubt = (1.0 - merged.estimates[known]) * (1.0 - estimate)
                 merged.estimates[known] = 1.0 - doubt

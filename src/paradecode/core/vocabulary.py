@@ -1,4 +1,4 @@
-"""How another model's token ids correspond to the target's."""
+"""Maps the token ids of a draft model to those of the target."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """The tokens of a draft model that has a tokenizer of its own.
+    """The vocabulary of a draft model with another tokenizer than the target's.
 
-    The draft model reads each target token as the tokens that spell the same text, and proposes
-    those of its tokens that the target has as well (token-level intersection; Timor et al. 2025,
-    arXiv 2502.05202).
+    The draft model reads each target token as its own tokens with the same text. It proposes only
+    tokens that the target has, too (token-level intersection; Timor et al. 2025, arXiv 2502.05202).
 
     Attributes:
-        to_target: int32 [D], the target's id of each of its tokens, or -1.
-        pieces: int32, its spelling of target token t is ``pieces[starts[t] : starts[t + 1]]``,
-            never empty; of a token that both have it is that token.
+        to_target: int32 [D], the target's id of each draft token, or -1.
+        pieces: int32; the draft tokens of target token t are ``pieces[starts[t] : starts[t + 1]]``,
+            at least one. A token that both have maps to itself.
         starts: int64 [T + 1].
     """
 
@@ -28,7 +27,7 @@ class Vocabulary:
     starts: NDArray[np.int64]
 
     def translate(self, tokens: NDArray[np.integer]) -> NDArray[np.int32]:
-        """int32: target tokens in its spelling."""
+        """The draft model's tokens, int32, for the text of target tokens."""
         if len(tokens) == 0:
             return np.empty(0, np.int32)
         spans = zip(self.starts[tokens], self.starts[tokens + 1], strict=True)

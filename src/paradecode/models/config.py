@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.checks import attributes, flag, number, one_of, whole
+from paradecode.core.checks import attributes, checked, flag, number, one_of, whole
 from paradecode.core.errors import InvalidModel
 from paradecode.models.mixture import Mixture
+
+_POSITIVE = number(1e-12, 1e12)
 
 
 @dataclass(frozen=True)
@@ -28,16 +30,16 @@ class Rope:
             this finished form; it replaces ``scaling``.
     """
 
-    theta: float = 10000.0
+    theta: float = checked(_POSITIVE, 10000.0)
     dim: int = 64
-    scaling: str = "none"
-    factor: float = 1.0
-    low_freq_factor: float = 1.0
-    high_freq_factor: float = 4.0
-    original_context: int = 8192
-    attention_factor: float = 1.0
-    beta_fast: float = 32.0
-    beta_slow: float = 1.0
+    scaling: str = checked(one_of("none", "linear", "llama3", "yarn"), "none")
+    factor: float = checked(_POSITIVE, 1.0)
+    low_freq_factor: float = checked(_POSITIVE, 1.0)
+    high_freq_factor: float = checked(_POSITIVE, 4.0)
+    original_context: int = checked(whole(1, 1 << 39), 8192)
+    attention_factor: float = checked(_POSITIVE, 1.0)
+    beta_fast: float = checked(_POSITIVE, 32.0)
+    beta_slow: float = checked(_POSITIVE, 1.0)
     factors: tuple[float, ...] = ()
 
     def inverse_frequencies(self) -> NDArray[np.float64]:
@@ -71,7 +73,7 @@ class Rope:
 
     def check(self) -> None:
         """Raise InvalidModel if a number is out of range (NaN and infinity included)."""
-        attributes(self, _ROPE, "rope.", InvalidModel)
+        attributes(self, None, "rope.", InvalidModel)
         if self.scaling == "yarn" and self.theta <= 1:
             raise InvalidModel("rope.theta", self.theta, "yarn needs a base above 1")
         if self.scaling == "llama3" and self.high_freq_factor <= self.low_freq_factor:
@@ -82,20 +84,6 @@ class Rope:
             raise InvalidModel("rope.factors", len(self.factors), f"give {self.dim // 2} factors")
         if not all(1e-12 < factor < 1e12 for factor in self.factors):
             raise InvalidModel("rope.factors", self.factors, "give positive numbers")
-
-
-_POSITIVE = number(1e-12, 1e12)
-_ROPE = {
-    "scaling": one_of("none", "linear", "llama3", "yarn"),
-    "theta": _POSITIVE,
-    "factor": _POSITIVE,
-    "low_freq_factor": _POSITIVE,
-    "high_freq_factor": _POSITIVE,
-    "original_context": whole(1, 1 << 39),
-    "attention_factor": _POSITIVE,
-    "beta_fast": _POSITIVE,
-    "beta_slow": _POSITIVE,
-}
 
 
 @dataclass(frozen=True)
@@ -123,15 +111,15 @@ class ModelConfig:
 
     name: str
     architecture: str
-    vocab_size: int
-    hidden_size: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    intermediate_size: int
-    context_length: int = 2048
-    norm_eps: float = 1e-5
+    vocab_size: int = checked(whole(1, 1 << 21))
+    hidden_size: int = checked(whole(1, 1 << 16))
+    layers: int = checked(whole(1, 1024))
+    heads: int = checked(whole(1, 1024))
+    kv_heads: int = checked(whole(1, 1024))
+    head_dim: int = checked(whole(1, 1024))
+    intermediate_size: int = checked(whole(1, 1 << 20))
+    context_length: int = checked(whole(1, 1 << 24), 2048)
+    norm_eps: float = checked(number(0, 0.999, above=True), 1e-5)
     rope: Rope = field(default_factory=Rope)
     tied_head: bool = False
     qkv_bias: bool = False
@@ -139,17 +127,17 @@ class ModelConfig:
     mlp_bias: bool = False
     qk_norm: bool = False
     mixture: Mixture | None = None
-    sliding_window: int = 0
-    attention: str = "causal"
-    block_length: int = 0
+    sliding_window: int = checked(whole(0, 1 << 24), 0)
+    attention: str = checked(one_of("causal", "full", "block"), "causal")
+    block_length: int = checked(whole(), 0)
     mask_token: int | None = None
-    shift: bool = False
+    shift: bool = checked(flag, False)
     bos_token: int | None = None
     add_bos: bool = False
     eos_tokens: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        attributes(self, _CONFIG, error=InvalidModel)
+        attributes(self, error=InvalidModel)
         if self.heads % self.kv_heads:
             raise InvalidModel("kv_heads", self.kv_heads, f"it must divide heads ({self.heads})")
         if not 2 <= self.rope.dim <= self.head_dim or self.rope.dim % 2:
@@ -175,12 +163,8 @@ class ModelConfig:
         ``q_norm`` and ``k_norm`` [d]. Layers with experts have ``Mixture.tensors`` instead of
         ``gate``, ``up`` and ``down``.
         """
-        d, q, kv, f = (
-            self.hidden_size,
-            self.heads * self.head_dim,
-            self.kv_heads * self.head_dim,
-            self.intermediate_size,
-        )
+        d, f = self.hidden_size, self.intermediate_size
+        q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
         shapes: dict[str, tuple[int, ...]] = {"embed": (self.vocab_size, d), "norm": (d,)}
         if not self.tied_head:
             shapes["head"] = (self.vocab_size, d)
@@ -203,20 +187,3 @@ class ModelConfig:
                 layer |= {"q_norm": (self.head_dim,), "k_norm": (self.head_dim,)}
             shapes |= {f"layers.{index}.{name}": shape for name, shape in layer.items()}
         return shapes
-
-
-_CONFIG = {
-    "vocab_size": whole(1, 1 << 21),
-    "hidden_size": whole(1, 1 << 16),
-    "layers": whole(1, 1024),
-    "heads": whole(1, 1024),
-    "kv_heads": whole(1, 1024),
-    "head_dim": whole(1, 1024),
-    "intermediate_size": whole(1, 1 << 20),
-    "context_length": whole(1, 1 << 24),
-    "norm_eps": number(0, 0.999, above=True),
-    "attention": one_of("causal", "full", "block"),
-    "sliding_window": whole(0, 1 << 24),
-    "shift": flag,
-    "block_length": whole(),
-}

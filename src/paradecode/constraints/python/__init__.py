@@ -1,7 +1,7 @@
-"""Plug-in for the constraint ``python``: attributes behind a dot exist. It runs no code.
+"""The constraint ``python``: every attribute that is written after a dot exists. It runs no code.
 
-Nothing here is imported until a request asks for it. The rest of the package knows only
-:func:`python_constraint`; these files import nothing of it but limits, ``core`` and each other.
+The package imports this folder only when a request asks for the constraint, and uses only
+:func:`python_constraint`.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ MAX_CODE = 1 << 18
 
 
 def python_constraint(value: object, spellings: Sequence[bytes]) -> MonitoredText:
-    """The constraint ``{"files": {file name: source}, "code": what precedes the output}``.
+    """The constraint ``{"files": {file name: source}, "code": text before the output}``.
 
     Args:
-        spellings: the bytes of each token id; empty for those that are no text.
+        spellings: the bytes of each token id; empty for ids that are not text.
 
     Raises:
-        InvalidInput: another value, too much of it, or files that are not Python.
+        InvalidInput: another value, one that is too large, or files that are not Python.
     """
     if not isinstance(value, Mapping) or not {"files"} <= value.keys() <= {"files", "code"}:
-        fix = 'give {"files": {file name: source}, "code": what precedes the output}'
+        fix = 'give {"files": {file name: source}, "code": text before the output}'
         raise refused(value, fix)
     code = value.get("code") or ""
     if not isinstance(code, str) or len(code) > MAX_CODE:

@@ -1,4 +1,4 @@
-"""A monitor as a constraint: what it says of the text, turned into masks over tokens."""
+"""A monitor as a constraint: the names that may follow become masks over tokens."""
 
 from __future__ import annotations
 
@@ -12,32 +12,33 @@ from numpy.typing import NDArray
 from paradecode.core.errors import DecoderError, InvalidInput
 
 Names = tuple[bytes, ...]
-"""What is left of the names that may follow; an empty one says that a name may be complete."""
+"""The rest of each name that may follow; an empty rest says that a name may end here."""
 FREE: Names = ()
-"""No name has been begun, or nothing is known of it."""
+"""No name has begun, or its possible ends are not known."""
 
 
 class Monitor(Protocol):
-    """Watches a text and says which names may follow (Agrawal et al. 2023, arXiv 2306.10763).
+    """Says which names may follow a text (Agrawal et al. 2023, arXiv 2306.10763).
 
-    A monitor is a function of the text: it has no state, so going back costs nothing. It works on
-    bytes, because tokens may end in the middle of a character.
+    A monitor has no state: its answer depends only on the text, so going back costs nothing. It
+    works on bytes, because a token may end in the middle of a character.
     """
 
     @property
     def triggers(self) -> frozenset[int]:
-        """The bytes behind which :meth:`names` has something to say."""
+        """The bytes after which a name may begin that :meth:`names` knows."""
         ...
 
     def names(self, text: bytes) -> Collection[bytes] | None:
-        """What may follow ``text``, which ends with a trigger; None or nothing: anything may.
+        """The names that may follow ``text``, which ends with a trigger.
 
-        After one of these names comes a byte that ends it, or the end of the text.
+        None, or no names, allows anything. After a name the text ends, or a byte follows that ends
+        names.
         """
         ...
 
     def ends(self, value: int) -> bool:
-        """Whether a byte ends a name: it cannot be part of one."""
+        """Whether a byte ends a name because no name can contain it."""
         ...
 
 
@@ -46,14 +47,14 @@ class MonitoredText:
 
     Args:
         monitor: says which names may follow.
-        spellings: the bytes of each token id; empty for those that are no text.
+        spellings: the bytes of each token id; empty for ids that are not text.
         before: the text that the output continues.
     """
 
     def __init__(self, monitor: Monitor, spellings: Sequence[bytes], before: bytes = b"") -> None:
         self.monitor, self.spellings, self.before = monitor, spellings, before
         triggers = [bytes([value]) for value in monitor.triggers]
-        # Tokens in which a name begins: the only ones to look at while no name has been begun.
+        # Tokens in which a name begins; the others are all allowed while no name has begun.
         self.beginning = [
             token
             for token, text in enumerate(spellings)
@@ -73,7 +74,7 @@ class MonitoredText:
         return MonitorMatcher(self, ends)
 
     def begin(self) -> Names:
-        """What may follow the text before the output, which may end within a name."""
+        """What may follow the text before the output, which may end in the middle of a name."""
         start = len(self.before)
         while start and not self.monitor.ends(self.before[start - 1]):
             start -= 1
@@ -83,9 +84,9 @@ class MonitoredText:
         return self.read(self.before[:start], known, self.before[start:]) or FREE
 
     def read(self, text: bytes, names: Names, piece: bytes) -> Names | None:
-        """What may follow ``text + piece``, if ``names`` may follow ``text``.
+        """What may follow ``text + piece`` if ``names`` may follow ``text``.
 
-        None if the monitor forbids the piece.
+        None if the piece is forbidden.
         """
         for at, value in enumerate(piece):
             if names and not self.monitor.ends(value):
@@ -100,7 +101,7 @@ class MonitoredText:
         return names
 
     def allowed(self, text: bytes, names: Names) -> NDArray[np.bool_]:
-        """bool [V]: the tokens that may follow ``text``, after which ``names`` may come."""
+        """The tokens that may follow ``text`` if ``names`` may follow it, bool [V]."""
         if not names:
             mask, tokens = self.text.copy(), self.beginning
         else:
@@ -117,8 +118,8 @@ class MonitoredText:
 class MonitorMatcher:
     """Implements :class:`paradecode.core.constraint.Matcher`.
 
-    The text and what may follow it are remembered for each path since the last commit. Going back
-    is a look-up, and the monitor is asked about a draft only as far as it is read.
+    It keeps the text and what may follow for each path since the last commit. So going back is a
+    look-up, and the monitor is only asked about drafts that are read.
     """
 
     def __init__(self, constraint: MonitoredText, ends: Sequence[int]) -> None:
@@ -169,7 +170,7 @@ class MonitorMatcher:
         self._known = {}
 
     def _place(self, path: Sequence[int]) -> tuple[bytes, Names] | None:
-        """The text behind a path and what may follow; None if the path is impossible."""
+        """The text with a path appended, and what may follow; None if the path is impossible."""
         if not path:
             return self._text, self._names
         key = tuple(path)
@@ -186,5 +187,5 @@ class MonitorMatcher:
 
 
 def _complete(names: Names) -> bool:
-    """Whether no name has been begun, or the one that has may end here."""
+    """Whether no name has begun, or the one that has begun may end here."""
     return not names or b"" in names

@@ -1,4 +1,4 @@
-"""What modules and classes of given source files have, found by reading them."""
+"""The attributes of modules and classes, found by reading their source files."""
 
 from __future__ import annotations
 
@@ -12,25 +12,26 @@ from paradecode.core.errors import InvalidInput
 MAX_FILES, MAX_SOURCE = 256, 1 << 20
 FIELD = "constraint.value.files"
 PLAIN_DECORATORS = {"dataclass", "final", "total_ordering", "unique", "runtime_checkable"}
-"""Class decorators that leave the attributes as they are written."""
+"""Class decorators that do not change the attributes."""
 PROPERTIES = {"property", "cached_property"}
 NOT_PYTHON = (SyntaxError, ValueError, RecursionError, MemoryError)
-"""What ``ast.parse`` may raise."""
+"""The errors that ``ast.parse`` may raise."""
 Values = dict[str, ast.expr | None]
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass
 class Class:
-    """A class: what it has itself, and its bases.
+    """A class: its own attributes, and its bases.
 
     Attributes:
         names: attributes and methods of the class itself.
-        on_self: what its methods set on ``self``.
-        types: attribute -> an expression whose value it has, or None where there are several.
-        returns: method -> the same for what it returns.
+        on_self: attributes that its methods set on ``self``.
+        types: attribute -> the expression that is its value, or None if there are several.
+        returns: method -> the expression that is its return value, or None likewise.
         bases: expressions, as written.
-        open: it may have more than can be read: `__getattr__`, a metaclass, a decorator.
+        open: it may have attributes that cannot be read from the source, because of
+            `__getattr__`, a metaclass or a decorator.
     """
 
     module: str
@@ -47,10 +48,10 @@ class Module:
     """A file's top level.
 
     Attributes:
-        names: everything it binds.
-        imports: name -> dotted name of what was imported under it.
+        names: all names that it binds.
+        imports: local name -> dotted name of what was imported.
         types, returns: of variables and functions, as for classes.
-        open: it may have more: ``import *`` or `__getattr__`.
+        open: it may have more names, because of ``import *`` or `__getattr__`.
     """
 
     name: str
@@ -63,10 +64,10 @@ class Module:
 
 
 def read_modules(files: Mapping[str, str]) -> dict[str, Module]:
-    """Modules by dotted name: ``pkg/shop.py`` is ``pkg.shop``, and ``shop`` if nothing else is.
+    """Modules by dotted name: ``pkg/shop.py`` is ``pkg.shop``, and ``shop`` if no other file is.
 
     Raises:
-        InvalidInput: too much, or a file that is not Python.
+        InvalidInput: the files are too large, or one is not Python.
     """
     if not isinstance(files, Mapping) or not 0 < len(files) <= MAX_FILES:
         raise InvalidInput(FIELD, files, f"map 1 to {MAX_FILES} file names to their text")
@@ -122,7 +123,7 @@ def read_class(node: ast.ClassDef, module: str) -> Class:
             made.names.add(statement.name)
         else:
             _bind_all(statement, made)
-            made.open |= any(blocks_of(statement))  # Conditional attributes are not followed.
+            made.open |= any(blocks_of(statement))  # Attributes set in blocks are not followed.
     return made
 
 

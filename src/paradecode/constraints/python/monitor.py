@@ -1,4 +1,4 @@
-"""The monitor: behind a dot come attributes that the thing before it has."""
+"""The monitor: after a dot come attributes of the value before the dot."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ QUOTED = re.compile(
     r"|'(?:\\.|[^'\\\n])*(?:'|\Z|(?=\n))|\"(?:\\.|[^\"\\\n])*(?:\"|\Z|(?=\n))",
     re.DOTALL,
 )
-"""A comment or a text literal, perhaps unfinished."""
+"""A comment or a string literal, which may be unfinished."""
 WORDS = re.compile(r"(\w+|:)(\s*:=)?")
 WORD = frozenset(b"_0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 
@@ -24,15 +24,15 @@ WORD = frozenset(b"_0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 class AttributesExist:
     """Implements :class:`paradecode.constraints.python.masks.Monitor` for Python.
 
-    What the name before the dot is follows from the given files and the code so far: imports,
-    classes, assignments, annotations, what functions are annotated to return. Files are parsed, and
-    never imported or run. Where it is not known for sure, anything may follow.
+    It finds out what the name before the dot is from the given files and the code so far: imports,
+    classes, assignments, annotations and annotated return values. Files are parsed and never
+    imported or run. If the value is not known for sure, anything may follow.
 
     Args:
         files: file name -> source text.
 
     Raises:
-        InvalidInput: a file is not Python, or there is too much of it.
+        InvalidInput: a file is not Python, or the files are too large.
     """
 
     triggers = frozenset(b".")
@@ -72,17 +72,17 @@ class AttributesExist:
 
 
 def current(text: str) -> str:
-    """The code that is being written: inside of the last open fence, if there are any."""
+    """The code that is being written; in a text with fences, what is in the last open one."""
     fences = list(FENCE.finditer(text))
     if not fences:
         return text
     if len(fences) % 2 == 0:
-        return ""  # Prose between blocks of code.
+        return ""  # The end of the text is prose between blocks of code.
     return text[fences[-1].end() + 1 :]
 
 
 def _is_code(code: str) -> bool:
-    """Whether the end of ``code`` is outside of literals and comments."""
+    """Whether the end of ``code`` is outside of string literals and comments."""
     end = 0
     for quoted in QUOTED.finditer(code):
         end = quoted.end()
@@ -90,8 +90,10 @@ def _is_code(code: str) -> bool:
 
 
 def _bound_here(name: str, line: str) -> bool:
-    """Whether the line that is being written gives the name a meaning of its own: in a ``lambda``,
-    between ``for`` and ``in``, or by ``:=``. One walk over its words."""
+    """Whether the line that is being written binds the name itself.
+
+    A ``lambda`` binds names up to its colon, ``for`` up to ``in``, and ``:=`` the name before it.
+    """
     binding = {"lambda": False, "for": False}
     for word, after in WORDS.findall(line):
         if word == name and (any(binding.values()) or after):

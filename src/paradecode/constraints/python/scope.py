@@ -1,4 +1,4 @@
-"""What the names in unfinished code are, at its end."""
+"""The names that are visible at the end of unfinished code, and what they are."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from paradecode.constraints.python.modules import (
 from paradecode.constraints.python.types import HERE, Resolver, Type
 
 CUTS = 12
-"""Lines that are given up, one by one, until the rest parses."""
+"""Most lines that are dropped from the end until the rest parses."""
 
 Names = dict[str, "Type | None"]
 
 
 def names_at_end(code: str, indent: int, resolver: Resolver) -> Names | None:
-    """The names that are visible behind ``code`` (whole lines) in a line indented by ``indent``.
+    """The names that are visible after ``code`` (whole lines) in a line indented by ``indent``.
 
-    None if it cannot be parsed.
+    None if the code cannot be parsed.
     """
     tree = _parsed(code, indent)
     if tree is None:
@@ -39,7 +39,7 @@ def _parsed(code: str, indent: int) -> ast.Module | None:
     lines = code.splitlines()
     for cut in range(min(CUTS, len(lines)) + 1):
         kept = "\n".join(lines[: len(lines) - cut])
-        # A statement stands for the line that is being written, or for what was cut away.
+        # ``pass`` takes the place of the line that is being written or of what was cut away.
         for text in (f"{kept}\n{' ' * indent}pass\n", kept + "\n"):
             try:
                 return ast.parse(text)
@@ -50,7 +50,7 @@ def _parsed(code: str, indent: int) -> ast.Module | None:
 
 def _walk(body: list[ast.stmt], names: Names, indent: int, resolver: Resolver) -> None:
     for node in body:
-        # The code ends in this statement if it is the last, and the line is indented more.
+        # The code ends in this statement if it is the last one and the line is indented more.
         last = node is body[-1] and indent > node.col_offset
         if isinstance(node, Function):
             names[node.name] = None
@@ -58,7 +58,7 @@ def _walk(body: list[ast.stmt], names: Names, indent: int, resolver: Resolver) -
                 _enter(node, names, resolver)
                 _walk(node.body, names, indent, resolver)
         elif isinstance(node, ast.ClassDef):
-            # A class that is being written may yet get any attribute.
+            # A class that is still being written may get any attribute.
             names[node.name] = None if last else read_class(node, HERE)
             if last:
                 _walk(node.body, names, indent, resolver)
@@ -76,7 +76,7 @@ def _walk(body: list[ast.stmt], names: Names, indent: int, resolver: Resolver) -
 
 
 def _perhaps(block: list[ast.stmt], names: Names, resolver: Resolver) -> None:
-    """A block that has run, or has not: what it changes is not known any more."""
+    """A block that may have run or not: the names that it changes become unknown."""
     after = dict(names)
     _walk(block, after, 0, resolver)
     for name, kind in after.items():

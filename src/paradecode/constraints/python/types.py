@@ -1,4 +1,4 @@
-"""What an expression is, as far as it is written down, and which attributes it has."""
+"""The type of an expression, as far as the source tells it, and its attributes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paradecode.constraints.python.modules import Class, Module
 
 DEEPEST = 16
 HERE = ""
-"""Name of the module that the text itself is."""
+"""Name of the module that is being written."""
 PLAIN_BASES = {"object", "ABC", "Generic", "Protocol"}
 BUILTINS = {
     kind.__name__: kind
@@ -33,7 +33,7 @@ class InstanceOf:
 
 @dataclass(frozen=True, eq=False)
 class Returns:
-    """A function; what it returns, as an expression of a module."""
+    """A function, with its return value as an expression of a module."""
 
     value: ast.expr
     module: str
@@ -41,7 +41,7 @@ class Returns:
 
 Type = Module | Class | type | InstanceOf | Returns
 Scope = Mapping[str, "Type | None"]
-"""What names are; None: nobody knows. Names that are not in it may be built-in."""
+"""The type of each name; None if it is unknown. Other names may be built-in."""
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Resolver:
     _scopes: dict[str, dict[str, Type | None]] = field(default_factory=dict)
 
     def enter(self, names: dict[str, Type | None]) -> None:
-        """Let the text's own names be those; they may grow."""
+        """Use these names for the text itself; more may be added later."""
         self._scopes[HERE] = names
 
     def what_is(self, node: ast.expr | None, scope: Scope, depth: int = 0) -> Type | None:
@@ -78,7 +78,7 @@ class Resolver:
         return None
 
     def member(self, owner: Type | None, name: str, depth: int = 0) -> Type | None:
-        """What an attribute is."""
+        """The type of an attribute, or None."""
         if depth > DEEPEST:
             return None
         if isinstance(owner, Module):
@@ -99,7 +99,7 @@ class Resolver:
         return None
 
     def attributes(self, owner: Type | None) -> set[str] | None:
-        """The names that may follow the dot; None when they cannot all be known."""
+        """The attributes of a type; None if some of them may be unknown."""
         if isinstance(owner, Module):
             inside = {
                 name[len(owner.name) + 1 :].partition(".")[0]
@@ -121,7 +121,7 @@ class Resolver:
         return found | (set() if isinstance(owner, InstanceOf) else set(dir(type)))
 
     def line_of(self, kind: Class | type, depth: int = 0) -> list[Class | type] | None:
-        """A class and its bases, the nearest first; None if one of them is unknown or open."""
+        """A class and its bases, nearest first; None if one of them is unknown or open."""
         if isinstance(kind, type):
             return [kind]
         if kind.open or depth > DEEPEST:
@@ -143,7 +143,7 @@ class Resolver:
         return line
 
     def scope_of(self, module: str) -> Scope:
-        """The top level of a file. Names are resolved when it is first asked for."""
+        """The names at the top level of a file; they are resolved at the first call."""
         if module in self._scopes:
             return self._scopes[module]
         found = self.modules.get(module)
@@ -160,7 +160,7 @@ class Resolver:
         return scope
 
     def imported(self, dotted: str) -> Type | None:
-        """What ``import`` finds under a dotted name, among the files that were read."""
+        """What ``import`` finds for a dotted name among the files that were read."""
         if dotted in self.modules:
             return self.modules[dotted]
         owner, _, name = dotted.rpartition(".")

@@ -1,1 +1,1 @@
-"""Regular languages as automata over tokens, for methods that decide tokens in any order."""
+"""Regular constraints as automata over tokens, for methods that decide tokens in any order."""

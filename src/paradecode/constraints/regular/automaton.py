@@ -1,4 +1,4 @@
-"""From an expression to the smallest automaton over bytes, and from there to one over tokens."""
+"""Makes the smallest automaton over bytes for an expression, and from it one over tokens."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from paradecode.core.automaton import DEAD, TokenAutomaton
 from paradecode.core.errors import InvalidInput
 
 MOST_STATES = 4000
-"""States of the deterministic automaton."""
+"""Most states of the deterministic automaton."""
 MOST_STEPS = 20_000
-"""States of the nondeterministic one: how large an expression is with its repeats written out."""
+"""Most states of the nondeterministic automaton, in which repeats are written out."""
 MOST_WORK = 5_000_000
-"""States visited while the second is made from the first: about a second."""
+"""Most states visited while the deterministic automaton is made; this takes about a second."""
 MOST_CELLS_REFINED = 30_000_000
-"""Entries of the first one's table that are looked at while it is made smaller: about a second."""
+"""Most entries of the table that are read while equal states are merged; about a second."""
 
 
 def too_large() -> InvalidInput:
@@ -35,10 +35,10 @@ def too_large() -> InvalidInput:
 
 
 def byte_automaton(expression: Expression) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-    """int32 [S, 256] next states and bool [S] accepting ones; state 0 is the start.
+    """Next states, int32 [S, 256], and accepting states, bool [S]; state 0 is the start.
 
     Raises:
-        InvalidInput: more than :data:`MOST_STATES`.
+        InvalidInput: the automaton would be too large.
     """
     nfa = _NFA()
     end = nfa.end = nfa.build(expression, nfa.new())
@@ -46,7 +46,7 @@ def byte_automaton(expression: Expression) -> tuple[NDArray[np.int32], NDArray[n
     start = nfa.closure(0)
     numbers = {start: 0}
     order, table = [start], []
-    for states in order:  # The subset construction: grows as sets of states are found.
+    for states in order:  # The subset construction; ``order`` grows in the loop.
         moves: dict[int, set[int]] = {}
         for state in states:
             for values, target in nfa.moves[state]:
@@ -70,7 +70,7 @@ def byte_automaton(expression: Expression) -> tuple[NDArray[np.int32], NDArray[n
 
 
 class _NFA:
-    """A nondeterministic automaton by Thompson's construction: moves by bytes, and empty moves."""
+    """A nondeterministic automaton with empty moves, made by Thompson's construction."""
 
     def __init__(self) -> None:
         self.moves: list[list[tuple[frozenset[int], int]]] = []
@@ -93,7 +93,7 @@ class _NFA:
 
     def build(self, part: Expression, start: int) -> int:
         """Add ``part`` after ``start``; returns the state after it."""
-        self.spend(1)  # A part may make no state: a million empty ones are work as well.
+        self.spend(1)  # Parts without a state count, too: there may be a million of them.
         if isinstance(part, Bytes):
             end = self.new()
             self.moves[start].append((part.values, end))
@@ -129,13 +129,16 @@ class _NFA:
         return end
 
     def _after(self, state: int) -> int:
-        """A new state that cannot lead back to ``state``: a loop in a part must stay in it."""
+        """A new state after ``state``, so that a loop that begins there cannot reach ``state``."""
         new = self.new()
         self.empty[state].append(new)
         return new
 
     def alphabet(self) -> tuple[NDArray[np.int64], dict[frozenset[int], list[int]]]:
-        """int64 [256]: the class of each byte (alike in all moves); and each move's classes."""
+        """The class of each byte, int64 [256], and the classes of each move's bytes.
+
+        Bytes of one class occur in the same moves.
+        """
         sets = {values for moves in self.moves for values, _ in moves}
         member = np.zeros((256, max(len(sets), 1)), bool)
         for column, values in enumerate(sets):
@@ -144,7 +147,7 @@ class _NFA:
         return classes, {values: np.unique(classes[list(values)]).tolist() for values in sets}
 
     def closure(self, state: int) -> frozenset[int]:
-        """The states reached by empty moves that have a move by bytes, or are the end."""
+        """The end and the states with moves by bytes that empty moves reach from ``state``."""
         if state not in self._closures:
             seen, todo = {state}, [state]
             while todo:
@@ -203,21 +206,21 @@ def _distance(steps: NDArray[np.int32], goals: NDArray[np.bool_]) -> NDArray[np.
 
 
 MOST_CELLS = 8_000_000
-"""States times columns: 32 MB."""
+"""Most states times columns; they take 32 MB."""
 
 
 def token_automaton(expression: Expression, spellings: Sequence[bytes]) -> TokenAutomaton:
     """The automaton of an expression over tokens.
 
     Args:
-        spellings: the bytes of each token id; empty for those that are no text.
+        spellings: the bytes of each token id; empty for ids that are not text.
 
     Raises:
         InvalidInput: it is too large, or no text meets it.
     """
     table, accepting = byte_automaton(expression)
     states = len(table)
-    # Bytes that lead everywhere alike are one: most tokens then spell alike, too.
+    # Bytes with equal columns become one byte; then most tokens have the same spelling.
     classes, inverse = np.unique(table, axis=1, return_inverse=True)
     alike = bytes(np.ravel(inverse).astype(np.uint8))
     # One entry more, so that a step from no state (-1) leads to no state.
@@ -236,7 +239,7 @@ def token_automaton(expression: Expression, spellings: Sequence[bytes]) -> Token
         before = spelled
         for value in spelled[len(stack) - 1 :]:
             if stack[-1] is nowhere:
-                break  # All that begins so is dead.
+                break  # No token with this beginning is allowed.
             after = steps[value][stack[-1]]
             stack.append(after if (after != DEAD).any() else nowhere)
         key = stack[-1].tobytes()

@@ -31,14 +31,14 @@ class Concatenation:
 
 @dataclass(frozen=True)
 class Alternation:
-    """One of the parts; without parts nothing matches."""
+    """One of the parts; an alternation without parts matches nothing."""
 
     parts: tuple[Expression, ...]
 
 
 @dataclass(frozen=True)
 class Repeat:
-    """``least`` to ``most`` times; ``most`` None is any number."""
+    """The part ``least`` to ``most`` times; None is no limit."""
 
     part: Expression
     least: int

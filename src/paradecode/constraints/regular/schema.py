@@ -1,7 +1,7 @@
 """The regular part of JSON Schema as an expression over bytes.
 
-What is written under it validates, but not all that validates is written: objects have their
-declared properties only, in the schema's order, and text is compact.
+Every text of the expression validates, but not every valid document is a text of it: objects have
+only their declared properties, in the schema's order, and there is no whitespace.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from paradecode.core.errors import InvalidInput
 
 NOTES = {"title", "description", "default", "examples", "deprecated", "$schema", "$id", "$comment",
          "$defs", "definitions", "additionalProperties", "x-guidance"}  # fmt: skip
-"""Keywords that ask for nothing, or for what holds anyway."""
+"""Keywords that need no work here."""
 BOUNDS: dict[str, Callable[[float], int]] = {
     "minimum": ceil,
     "exclusiveMinimum": lambda value: floor(value) + 1,
@@ -59,8 +59,8 @@ def schema_expression(schema: object) -> Expression:
     """The documents of a schema.
 
     Raises:
-        InvalidInput: a keyword that is not supported on a canvas, recursion, or references that
-            repeat so much that the whole is too large.
+        InvalidInput: a keyword is not supported on a canvas, the schema is recursive, or its
+            references make it too large.
     """
     return _SchemaReader(schema).read(schema, ())
 
@@ -123,7 +123,7 @@ class _SchemaReader:
         if most is not None:
             first = first[:most]
         if len(first) > least:
-            least = len(first)  # Fewer of them would validate as well; one form is enough.
+            least = len(first)  # A shorter array would be valid, too; it is not needed.
         items = [self.read(each, inside) for each in first]
         parts: list[Expression] = []
         for index, item in enumerate(items):
@@ -153,7 +153,7 @@ class _SchemaReader:
             (sequence(_literal(str(name)), text(":"), self.read(each, inside)), name in required)
             for name, each in properties.items()
         ]
-        # After the first property that is written, each further one follows a comma.
+        # Each property after the first one that is written follows a comma.
         rests: list[Expression] = [EMPTY]
         for entry, needed in reversed(entries):
             later = sequence(text(","), entry)
@@ -196,7 +196,7 @@ def _number(kind: str, schema: Mapping[str, Any]) -> Expression:
 
 
 def _meets(value: object, schema: Mapping[str, Any]) -> bool:
-    """Whether one value of a list is also what ``type`` and ``enum`` beside it ask for."""
+    """Whether a value of ``enum`` or ``const`` also meets ``type`` and ``enum``."""
     kinds = schema.get("type", list(KEYWORDS))
     kinds = [kinds] if isinstance(kinds, str) else kinds
     kind = KINDS_OF.get(type(value), "")

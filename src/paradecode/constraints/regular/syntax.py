@@ -1,8 +1,8 @@
-"""Reads the part of regular expression syntax that an automaton can be built for quickly.
+"""Parses simple regular expressions, for which automata can be built quickly.
 
-Literals, ``.``, classes, groups, ``|`` and repeats; ``^`` in front and ``$`` at the end. Where the
-meaning differs between dialects (does ``\\d`` include Arabic digits?) the smaller set is taken:
-what is written under the automaton matches in all dialects.
+They have literals, ``.``, classes, groups, ``|`` and repeats, ``^`` at the beginning and ``$`` at
+the end. Where dialects differ (does ``\\d`` include Arabic digits?) the smaller set is used, so
+every text of the automaton matches in all dialects.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ DEEPEST = 50
 
 @dataclass(frozen=True)
 class Characters:
-    """A set of characters: ASCII ones, some wider ones, or all of the wider ones."""
+    """A set of characters: ASCII codes, some other characters, or all others."""
 
     ascii: frozenset[int]
     wide: frozenset[str] = frozenset()
     others: bool = False
 
     def expression(self, quoted: bool) -> Expression:
-        """One of them; ``quoted`` as JSON writes it in a string, without control characters."""
+        """One character of the set; ``quoted`` as in a JSON string, without control characters."""
         plain, parts = self.ascii, list[Expression]()
         if quoted:
             plain = plain - {*range(32), 34, 92, 127}
@@ -60,10 +60,10 @@ ANY = Characters(ASCII - frozenset(b"\n"), others=True)
 
 
 def parse(pattern: str, quoted: bool = False) -> Expression:
-    """The whole text matches ``pattern``.
+    """The expression of all texts that match ``pattern`` as a whole.
 
     Raises:
-        InvalidInput: a syntax error, or syntax that is not supported here.
+        InvalidInput: a syntax error, or unsupported syntax.
     """
     reader = _PatternReader(pattern, quoted)
     made = reader.alternatives(0)
@@ -146,7 +146,7 @@ class _PatternReader:
         return _one(letter)
 
     def characters(self) -> Characters:
-        """A class, behind its bracket."""
+        """A class, after its opening bracket."""
         negated = self.next == "^"
         if negated:
             self.take()
@@ -189,7 +189,7 @@ class _PatternReader:
             if sign == "{":
                 least, most = self.bounds()
             part = Repeat(part, least, most)
-            if self.next == "?":  # What is preferred changes nothing in what matches.
+            if self.next == "?":  # A lazy repeat matches the same texts.
                 self.take()
         return part
 
