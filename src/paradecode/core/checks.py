@@ -151,7 +151,7 @@ def known(names: Iterable[str], given: Iterable[str], what: str) -> None:
 
 
 def attributes(
-    values: object,
+    values: Any,
     checks: Mapping[str, Check] | None = None,
     where: str = "",
     error: type[InvalidInput] = InvalidInput,
