@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from trace_samples import HOSTILE, denoised, drafted, hostile
 
-from paradecode.report.terminal import COLOURS
 from paradecode.report.trace import page
 from paradecode.report.trace.page import embedded
+from paradecode.report.trace.terminal import COLOURS
 
 
 class Document(HTMLParser):

@@ -41,8 +41,7 @@ def generate(
     """Answer one prompt, or every conversation of a file."""
     from paradecode.cli.conversations import answer_turns, read_conversations
     from paradecode.report.records import completion_record
-    from paradecode.report.terminal import colour_by_forward, legend
-    from paradecode.report.trace import trace_of
+    from paradecode.report.trace import coloured, legend, trace_of
 
     spec, params = decoding.choice(), sampling.params()
     params["constraint"] = constraining.constraint()
@@ -76,7 +75,7 @@ def generate(
         elif as_json:
             print_json(completion_record(replace(completion, logprobs=None), llm))
         else:
-            out.print(colour_by_forward(completion, llm.tokenizer.stream))
+            out.print(coloured(trace_of(completion, llm)["tokens"]))
             out.print(legend(completion))
         if trace is not None:
             write_page(trace_of(completion, llm), trace)

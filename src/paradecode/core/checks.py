@@ -151,7 +151,7 @@ def known(names: Iterable[str], given: Iterable[str], what: str) -> None:
 
 
 def attributes(
-    values: Any,
+    values: object,
     checks: Mapping[str, Check] | None = None,
     where: str = "",
     error: type[InvalidInput] = InvalidInput,
@@ -163,7 +163,8 @@ def attributes(
         where: prefix of names in errors, for example ``mixture.``.
         error: raised instead of InvalidInput.
     """
-    for name, check in (_declared(type(values)) if checks is None else checks).items():
+    kind: Any = type(values)
+    for name, check in (_declared(kind) if checks is None else checks).items():
         value = getattr(values, name)
         try:
             clean = check(where + name, value)

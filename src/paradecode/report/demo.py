@@ -1,4 +1,4 @@
-"""The demonstration: one answer decoded plainly and in parallel, side by side."""
+"""The demonstration: answers decoded plainly and in parallel, side by side."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.table import Table
 
 from paradecode.completion import Completion
 from paradecode.llm import LLM
-from paradecode.report.terminal import colour_by_forward
+from paradecode.report.trace import coloured, trace_of
 
 CODE = """\
 ```python
@@ -59,7 +59,7 @@ class Comparison:
 
 
 def run_demo(llm: LLM, console: Console, max_tokens: int = 128) -> list[Comparison]:
-    """Decode the three prompts both ways, show them, and return what was compared."""
+    """Decode the three prompts both ways, show the answers, and return them."""
     console.print(f"[bold]{llm.model}[/] on {llm.backend.name}, plain and {llm.decoder}\n")
     compared = []
     llm.chat([{"role": "user", "content": "Hello"}], max_tokens=8)  # Touch the weights once.
@@ -81,14 +81,14 @@ def show(llm: LLM, console: Console, comparison: Comparison) -> None:
     for name, completion in (("plain", comparison.plain), ("parallel", comparison.parallel)):
         stats = completion.stats
         title = f"{name}: {stats.generated} tokens, {stats.forwards} forwards"
-        body = colour_by_forward(completion, llm.tokenizer.stream)
+        body = coloured(trace_of(completion, llm)["tokens"])
         panels.append(Panel(body, title=title, width=width))
     console.rule(comparison.title)
     console.print(Columns(panels, padding=(0, 0)))
 
 
 def summary(compared: list[Comparison]) -> Table:
-    """Speed of both, and whether the outputs are the same tokens."""
+    """The speeds, and whether the outputs have the same tokens."""
     table = Table(title="One colour is one forward; underlined tokens were drafted")
     for heading in ("prompt", "plain", "parallel", "speed-up", "tokens a forward", "same tokens"):
         table.add_column(heading, justify="left" if heading == "prompt" else "right")

@@ -1,4 +1,4 @@
-"""What ``paradecode info`` tells: versions, machine, kernels, and what a forward costs here."""
+"""What ``paradecode info`` shows: versions, machine, kernels, and the cost of a forward."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def machine_record() -> dict[str, Any]:
 
 
 def native_record() -> dict[str, Any]:
-    """Which kernels the native core would run, and why."""
+    """The kernels that the native core would run, and why."""
     try:
         from paradecode.backends.native import _core
         from paradecode.backends.native.machine import default_threads

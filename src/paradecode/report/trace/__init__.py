@@ -1,8 +1,8 @@
-"""Traces for people and programs: a page that replays a generation, a terminal view, JSON."""
+"""Traces: as a page that replays a generation, in the terminal, and as JSON."""
 
 from paradecode.report.trace.page import page
 from paradecode.report.trace.record import trace_of, trace_record
 from paradecode.report.trace.schema import Trace
-from paradecode.report.trace.terminal import terminal_view
+from paradecode.report.trace.terminal import coloured, legend, terminal_view
 
-__all__ = ["Trace", "page", "terminal_view", "trace_of", "trace_record"]
+__all__ = ["Trace", "coloured", "legend", "page", "terminal_view", "trace_of", "trace_record"]

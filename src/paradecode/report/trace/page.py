@@ -1,7 +1,7 @@
-"""The viewer: one page that holds its style, its program and a trace, and asks for nothing else.
+"""The viewer: one page with its style, its program and a trace; it loads nothing else.
 
-The model's text is hostile: it is embedded as JSON in which no character can end the element, the
-program only ever writes it as text, and the page's own policy lets no other script run.
+Text from a model may be hostile. It is embedded as JSON without characters that could end the
+element, the program writes it only as text, and the page's policy allows no other script.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SCRIPTS = ("dom.js", "replay.js", "output.js", "tree.js", "canvas.js", "timeline
 
 
 def page(trace: Trace) -> str:
-    """A complete HTML document, ASCII but for the viewer's own signs."""
+    """A complete HTML document; only the viewer's own signs are not ASCII."""
     style = _asset("page.css")
     program = '"use strict";\n{\n' + "\n".join(_asset(name) for name in SCRIPTS) + "}\n"
     policy = (
@@ -33,7 +33,7 @@ def page(trace: Trace) -> str:
         "trace": embedded(trace),
         "program": program,
     }
-    # The parts are put in between the pieces of the template, so that none is searched for marks.
+    # The template is cut at its marks, and the parts are not searched for marks.
     head, *rest = _asset("page.html").split("{{")
     html = [head]
     for chunk in rest:
@@ -43,7 +43,7 @@ def page(trace: Trace) -> str:
 
 
 def embedded(value: object) -> str:
-    """JSON for the inside of a script element: ASCII, and without ``<``, ``>`` and ``&``."""
+    """JSON for a script element: ASCII, without ``<``, ``>`` and ``&``."""
     text = json.dumps(value, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 

@@ -21,7 +21,7 @@ from paradecode.report.trace.steps import canvas_step, draft_step, placed, share
 
 
 def trace_of(completion: Completion, llm: LLM) -> Trace:
-    """The trace of an output that ``llm`` wrote with its own decoder."""
+    """The trace of an output of ``llm``."""
     return trace_record(completion, llm.tokenizer, llm.model, str(llm.decoder), llm.backend.name)
 
 
@@ -31,8 +31,8 @@ def trace_record(
     """The trace of one output.
 
     Args:
-        completion: probabilities are those of its ``logprobs``, if they were asked for.
-        tokenizer: of the model that wrote it.
+        completion: its ``logprobs``, if there are any, give the probabilities.
+        tokenizer: of the model that wrote the output.
         model, decoder, backend: names to show.
     """
     diffusion = any(step.canvas is not None for step in completion.trace)
@@ -93,7 +93,7 @@ def _canvas_tokens(completion: Completion, steps: list[CanvasStepRecord]) -> lis
     }
     records: list[TokenRecord] = []
     for position, token in enumerate(completion.token_ids):
-        # What no step committed, the method had put there before the first forward.
+        # The method placed tokens that no step committed before the first forward.
         index, confidence = last.get(position, (-1, None))
         records.append({**_token(token, index, False), "probability": confidence})
     return records
@@ -128,7 +128,7 @@ def _add_probabilities(tokens: list[TokenRecord], completion: Completion) -> Non
 
 
 def piece(tokenizer: Tokenizer, token: int) -> str:
-    """A token's own text, out of any context; control tokens are spelled out."""
+    """The text of a token alone; control tokens are shown by their names."""
     if tokenizer.byte_level or tokenizer.is_control(token):
         stream = tokenizer.stream(skip_special=False)
         return stream.push(token) + stream.flush()

@@ -1,7 +1,7 @@
-"""The JSON form of a trace: what the viewer reads, and other tools may.
+"""The JSON form of a trace, for the viewer and for other tools.
 
-A reader should refuse another ``format`` or a greater ``version``. New fields may be added within a
-version; a field never changes its meaning or disappears within one.
+A reader should refuse another ``format`` or a greater ``version``. Within a version fields may be
+added, but no field changes its meaning or disappears.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ class TokenRecord(TypedDict):
 
     Attributes:
         id: token id.
-        text: what the token adds to the text; empty in mid-character and for control tokens.
-        step: index of the step that committed it for good; -1 if it was there before the first.
-        drafted: it came from the draft.
-        probability: the model's own at temperature 1, or the confidence it was committed with;
-            None where it was not recorded.
-        top: likeliest tokens at this place, with their probabilities, best first; may be empty.
+        text: the text that the token adds; empty inside of a character and for control tokens.
+        step: index of the last step that committed it; -1 if it was placed before the first step.
+        drafted: whether it came from the draft.
+        probability: the model's own at temperature 1, or the confidence at its commit; None if it
+            was not recorded.
+        top: most likely tokens at this place with their probabilities, best first; may be empty.
     """
 
     id: int
@@ -34,12 +34,12 @@ class TokenRecord(TypedDict):
 
 
 class TreeRecord(TypedDict):
-    """A draft as parallel lists; a parent comes before its children, -1 is the last token.
+    """A draft tree as parallel lists; a parent comes before its children.
 
     Attributes:
         tokens: token id of each node.
-        parents: index of each node's parent.
-        estimates: the drafter's probability that a node is accepted given that its parent is.
+        parents: index of each node's parent; -1 is the last committed token.
+        estimates: the drafter's probability that a node is accepted if its parent is.
         accepted: nodes of the accepted path, from the root down.
     """
 
@@ -56,9 +56,9 @@ class DraftStepRecord(TypedDict):
         forward: target forwards used so far, this one included.
         seconds: wall time since the commit before (or since admission).
         tokens: committed ids.
-        accepted: how many of them came from the draft; they come first.
-        drafted: draft rows that the target scored since the commit before.
-        tree: the draft of the last of those forwards.
+        accepted: how many of them, counted from the first, came from the draft.
+        drafted: number of draft rows that the target scored since the commit before.
+        tree: the draft of the last forward.
     """
 
     forward: int
@@ -83,10 +83,10 @@ class CanvasStepRecord(TypedDict):
     Attributes:
         forward: target forwards used so far, this one included.
         seconds: wall time since the step before.
-        block: first position and end of those that were eligible.
+        block: first position that could be committed, and one past the last.
         remasked: positions that lost their token.
-        committed: positions that got one; a position that had one is revised.
-        provisional: what the model proposed at positions that stay masked.
+        committed: positions that got a token; a position may get a new token.
+        provisional: proposals at positions that stay masked.
     """
 
     forward: int
@@ -102,14 +102,14 @@ class Trace(TypedDict):
 
     Attributes:
         paradecode: version of the program that wrote it.
-        family: decides what ``steps`` holds: DraftStepRecord or CanvasStepRecord.
-        prompt, text: what the model was given, control tokens spelled out, and the output.
+        family: says whether ``steps`` has DraftStepRecords or CanvasStepRecords.
+        prompt, text: the prompt with its control tokens, and the output.
         finish_reason: as in a completion.
-        canvas: positions of the canvas; 0 for autoregressive methods.
-        preset: what stood on the canvas before the first forward.
+        canvas: number of positions of the canvas; 0 for autoregressive methods.
+        preset: tokens on the canvas before the first forward.
         stats: counts and seconds, the fields of :class:`paradecode.core.trace.Stats`.
-        pieces: token id (as text) to the token's own text, for every id that occurs.
-        control: ids among them that are control tokens.
+        pieces: token id (as text) -> the token's own text, for every id that occurs.
+        control: those of the ids that are control tokens.
     """
 
     format: Literal["paradecode-trace"]

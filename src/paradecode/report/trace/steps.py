@@ -29,7 +29,7 @@ def _tree(tree: TokenTree, accepted: Sequence[int]) -> TreeRecord:
     path: list[int] = []
     for token in accepted:
         node = tree.child(path[-1] if path else ROOT, token)
-        if node is None:  # This token came from an earlier forward's draft.
+        if node is None:  # The token came from the draft of an earlier forward.
             break
         path.append(node)
     return {
@@ -70,5 +70,5 @@ def placed(entries: Iterable[tuple[int, int, float]]) -> Placed:
 
 
 def shares(values: Iterable[float]) -> list[float]:
-    """Probabilities as JSON can hold them: what a method left undefined becomes 0."""
+    """Probabilities for JSON; undefined ones become 0."""
     return [round(value, DIGITS) if isfinite(value) else 0.0 for value in values]

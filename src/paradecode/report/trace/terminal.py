@@ -1,8 +1,9 @@
-"""A trace in the terminal: a line a forward, then the text in the colours of its forwards."""
+"""A trace in the terminal: a line for each forward, and the text in the colours of its forwards."""
 
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Iterable
 from typing import cast
 
 from rich.console import Group, RenderableType
@@ -10,26 +11,26 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from paradecode.report.terminal import COLOURS
-from paradecode.report.trace.schema import CanvasStepRecord, DraftStepRecord, Trace
+from paradecode.completion import Completion
+from paradecode.report.trace.schema import CanvasStepRecord, DraftStepRecord, TokenRecord, Trace
 
+COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "red")
 UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-"""Unicode categories that could drive the terminal, or hide or reorder text."""
-
+"""Unicode categories that could control the terminal, or hide or reorder text."""
 
 SEEN = {"\n", "\u200c", "\u200d"}
-"""But for these: joiners of letters and emoji."""
+"""Characters of these categories that are shown: line feeds, and joiners of letters and emoji."""
 
 
 def terminal_view(trace: Trace) -> RenderableType:
-    """What happened in each forward, and the coloured text; for both families."""
+    """A table of the forwards, and the coloured text; for both families."""
     steps = _canvas_steps(trace) if trace["family"] == "diffusion" else _draft_steps(trace)
     title = Text(f"{trace['decoder']} on {trace['model']}, {trace['backend']} backend", "bold")
-    return Group(title, steps, Panel(_text(trace), title="output"), _legend(trace))
+    return Group(title, steps, Panel(coloured(trace["tokens"]), title="output"), _legend(trace))
 
 
 def visible(text: str) -> str:
-    """The text with everything spelled out that a terminal would act on or not show."""
+    """The text, with the numbers of characters that control a terminal or are not visible."""
     return "".join(
         f"⟨{ord(sign):04X}⟩" if unicodedata.category(sign) in UNSEEN and sign not in SEEN else sign
         for sign in text
@@ -104,12 +105,25 @@ def _colour(step: int) -> str:
     return COLOURS[step % len(COLOURS)] if step >= 0 else "white"
 
 
-def _text(trace: Trace) -> Text:
+def coloured(tokens: Iterable[TokenRecord]) -> Text:
+    """The output with one colour for each forward; drafted tokens are underlined."""
     text = Text()
-    for token in trace["tokens"]:
+    for token in tokens:
         style = _colour(token["step"])
         text.append(visible(token["text"]), f"{style} underline" if token["drafted"] else style)
     return text
+
+
+def legend(completion: Completion) -> Text:
+    """How to read :func:`coloured`, and the counts of the output."""
+    stats = completion.stats
+    return Text(
+        f"{stats.generated} tokens in {stats.forwards} forwards, "
+        f"{stats.accepted} of {stats.drafted} draft tokens accepted "
+        f"(a colour is a forward, underlined tokens were drafted); "
+        f"{stats.tokens_per_second:.1f} tokens/s",
+        "dim",
+    )
 
 
 def _legend(trace: Trace) -> Text:
