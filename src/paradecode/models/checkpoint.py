@@ -1,4 +1,4 @@
-"""What every reader returns: a model ready for a backend, with its words around it."""
+"""A loaded model: what every reader returns and backends take."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Checkpoint:
     """A loaded model.
 
     Attributes:
-        config: shapes and facts.
-        weights: canonical name -> Tensor, all of ``config.tensors()``; usually memory-mapped.
-        tokenizer: text <-> token ids.
-        chat_template: renders messages, or None when the model is not a chat model.
-        source: the file or folder it came from, for messages.
+        config: sizes and facts.
+        weights: canonical name -> Tensor for all of ``config.tensors()``; usually memory-mapped.
+        tokenizer: converts between text and token ids.
+        chat_template: renders messages; None if the model is not a chat model.
+        source: the file or folder of the model, for messages.
     """
 
     config: ModelConfig

@@ -1,4 +1,4 @@
-"""An architecture is data: one record describes every Llama-family model."""
+"""The configuration of a model: one record describes every architecture of the Llama family."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Rope:
         factor, low_freq_factor, high_freq_factor, original_context: of the scaling in use.
         attention_factor: cosines and sines are multiplied by it (yarn).
         beta_fast, beta_slow: yarn's correction range, in rotations.
-        factors: one divisor per rotated pair, or empty. GGUF files store the llama3 scaling in
-            this finished form; it replaces ``scaling``.
+        factors: one divisor for each rotated pair, or empty. They replace ``scaling``; GGUF files
+            store the llama3 scaling so.
     """
 
     theta: float = checked(_POSITIVE, 10000.0)
@@ -67,7 +67,7 @@ class Rope:
         return base
 
     def _pair_of(self, rotations: float) -> float:
-        """The (fractional) pair that turns this often within the original context."""
+        """The (fractional) pair that makes so many rotations in the original context."""
         turns = self.original_context / (rotations * 2 * math.pi)
         return self.dim * math.log(turns) / (2 * math.log(self.theta))
 
@@ -97,14 +97,14 @@ class ModelConfig:
         context_length: largest number of positions.
         norm_eps: epsilon of every RMSNorm.
         rope: rotary parameters.
-        tied_head: the LM head is the embedding matrix.
+        tied_head: whether the LM head is the embedding matrix.
         qkv_bias, output_bias, mlp_bias: which projections have a bias.
         qk_norm: RMSNorm over each head of queries and keys (Qwen3).
-        mixture: the experts of layers that have them instead of an MLP, or None.
-        sliding_window: each row sees only this many positions, itself included; 0 is off.
+        mixture: the experts that replace the MLP of layers, or None.
+        sliding_window: each row sees so many positions, including itself; 0 is off.
         attention: ``causal``, ``full`` or ``block`` (masked diffusion; see ``block_length``).
         mask_token: id of the mask of a diffusion model, or None.
-        shift: a diffusion model whose logits at i predict token i + 1.
+        shift: the logits of row i predict position i + 1 in a diffusion model, too.
         bos_token: id or None; ``add_bos`` says whether prompts start with it.
         eos_tokens: ids that end a text.
     """

@@ -1,4 +1,4 @@
-"""Read the tokenizer and chat template of a folder that transformers wrote."""
+"""Reads the tokenizer and the chat template of a folder that transformers wrote."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read_tokenizer(folder: Path) -> tuple[Tokenizer, str | None]:
         raise InvalidModel("model", str(path), f"the file cannot be read: {error}") from None
     try:
         backend: Any = Backend.from_str(text)
-    except Exception as error:  # the library raises bare Exceptions
+    except Exception as error:  # The library raises bare Exceptions.
         raise InvalidModel("model", str(path), f"the file is damaged: {error}") from None
     backend.no_truncation()
     backend.no_padding()

@@ -1,8 +1,8 @@
-"""The header of a GGUF file, walked with every count and length checked against the file.
+"""Reads the header of a GGUF file, and checks every count and length against the file.
 
-The gguf package's own reader trusts the file (a count of 2**60 makes it loop or allocate) and makes
-a NumPy array per string, 1.5 s for 50,000 tokens. The format is small, so the header is read here;
-block layouts and dequantisation stay the package's.
+The gguf package's own reader trusts the file (a count of 2**60 makes it loop or allocate), and it
+takes 1.5 s for 50,000 tokens, because it makes a NumPy array of each text. The package still gives
+the layouts of blocks and dequantises them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SCALARS = {
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """Where a tensor lies: ``shape`` is rows first, ``offset`` counts from the file's start."""
+    """Place of a tensor: ``shape`` has rows first, ``offset`` counts from the file's start."""
 
     shape: tuple[int, ...]
     kind: Kind
@@ -47,7 +47,7 @@ class Header:
 
     Attributes:
         fields: key -> str, bool, int, float, list[str] or a NumPy array of numbers.
-        tensors: name -> place; every one lies inside the file.
+        tensors: name -> place inside of the file.
     """
 
     fields: Metadata
@@ -55,7 +55,7 @@ class Header:
 
 
 class _Walk:
-    """A position in the header that cannot leave the file nor do more than bounded work."""
+    """A position in the header. It stays inside of the file, and its work is bounded."""
 
     def __init__(self, buffer: memoryview) -> None:
         self.buffer = buffer
@@ -72,7 +72,7 @@ class _Walk:
         return start
 
     def count(self, number: int, what: str) -> int:
-        """Admit ``number`` items, all walks together at most MAX_ITEMS."""
+        """Count ``number`` more items; at most MAX_ITEMS are allowed."""
         self.items += number
         if self.items > MAX_ITEMS:
             raise InvalidModel(what, number, DAMAGED)
@@ -186,7 +186,7 @@ def _kind(name: str, code: int) -> Kind:
 
 @cache
 def _readable(kind: Kind) -> bool:
-    """Whether the gguf package can turn this kind into floats."""
+    """Whether the gguf package can dequantise this kind."""
     try:
         quants.dequantize(np.zeros((1, GGML_QUANT_SIZES[kind][1]), np.uint8), kind)
     except NotImplementedError:

@@ -1,4 +1,4 @@
-"""Build the tokenizer that a GGUF file describes."""
+"""Builds the tokenizer that a GGUF file describes."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from paradecode.models.tokenizer import Tokenizer
 MAX_PIECE = 128
 _UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4
 
-# Control tokens that end a turn or a text in the families we read, whether or not the file's
-# eos_token_id names them.
+# Control tokens that end a turn or a text, even if the file's eos_token_id does not name them.
 END_OF_TURN = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>")
 
 _QWEN2 = (
@@ -140,7 +139,7 @@ def _sentencepiece(header: Header, ids: dict[str, int], types: np.ndarray) -> An
 
 
 def _merges(ids: dict[str, int], types: np.ndarray, scores: np.ndarray) -> list[tuple[str, str]]:
-    """SentencePiece joins the neighbours whose union scores best; BPE wants the joins in order."""
+    """BPE merges in order of score: SentencePiece joins the neighbours with the best union."""
     normal = {token for token, index in ids.items() if types[index] in (1, _USER_DEFINED)}
     merges = []
     for token in normal:
@@ -174,5 +173,5 @@ def _token_id(header: Header, name: str, tokens: list[str]) -> int | None:
 
 
 def optional(fields: Metadata, key: str) -> int | None:
-    """A whole number, or None where the file says nothing."""
+    """A whole number, or None if the file has no value."""
     return None if fields.get(key) is None else fields.whole(key)

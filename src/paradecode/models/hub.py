@@ -1,4 +1,4 @@
-"""Fetch a model of the hub by name; the only place that may use the network for weights."""
+"""Downloads models of the hub by name; no other file downloads weights from there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TEXTS = ["*.json", "*.jinja"]
 def download(name: str) -> Path:
     """The folder of a hub model, or its GGUF file, from the hub's cache or the network.
 
-    Safetensors are preferred; otherwise one GGUF file. Never pickles, never code. HF_HUB_OFFLINE,
+    Safetensors are preferred to a GGUF file. Pickles and code are never downloaded. HF_HUB_OFFLINE,
     HF_HOME, HF_TOKEN and HF_ENDPOINT work as usual.
 
     Args:
@@ -48,7 +48,7 @@ def download(name: str) -> Path:
             return matching[0]
     except InvalidModel:
         raise
-    except Exception as error:  # the library raises many kinds; none tells users what to do
+    except Exception as error:  # The library raises many kinds of errors.
         reason = str(error).strip().partition("\n")[0][:300] or type(error).__name__
         raise InvalidModel(
             "model", name, f"the hub did not give it (check name and network): {reason}"

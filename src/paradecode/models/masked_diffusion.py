@@ -1,4 +1,4 @@
-"""Masked diffusion models in folders: what they are called, and what their config.json leaves out.
+"""Masked diffusion models in folders: their names, and facts that their config.json lacks.
 
 Each is a causal architecture with another attention. The facts are those of the published models:
 LLaDA (arXiv 2502.09992), Dream (2508.15487), SDAR (2510.06303), Fast-dLLM v2 (2509.26328),
@@ -22,13 +22,13 @@ class Family:
     """One published family.
 
     Attributes:
-        like: transformers' name of the architecture that computes the same but for the attention.
+        like: transformers' name of the architecture that differs only in the attention.
         attention, block_length, shift: see :class:`paradecode.models.config.ModelConfig`.
-        mask_token: where config.json does not say.
-        eos_tokens: ids that end a text beside those of the files.
-        settings: keys of its config.json to ours.
-        defaults: values that its config.json may leave out, where the causal twin has others.
-        more: reads further fields of a ``ModelConfig`` out of config.json.
+        mask_token: if config.json does not name it.
+        eos_tokens: ids that end a text, beside those of the files.
+        settings: keys of its config.json -> ours.
+        defaults: values for missing keys that differ from those of the causal architecture.
+        more: reads further fields of a ``ModelConfig`` from config.json.
     """
 
     like: str
@@ -54,7 +54,7 @@ LLADA_ALWAYS = {
     "layer_norm_type": "rms", "layer_norm_with_affine": True, "multi_query_attention": False,
     "rope": True, "scale_logits": False,
 }  # fmt: skip
-"""Switches of LLaDA's code, and the one value that the published models have."""
+"""Switches of LLaDA's code, with the value that all published models have."""
 FAMILIES = {
     "LLaDAModelLM": Family(
         "LlamaForCausalLM", "full", 126336, eos_tokens=(126081, 126348), settings=LLADA_SETTINGS
@@ -105,19 +105,19 @@ _LLADA2_PARTS = {
 
 
 def as_causal(name: object, raw: Metadata) -> tuple[object, Metadata, dict[str, Any]]:
-    """The causal twin of a configuration.
+    """The causal architecture that a configuration is like.
 
     Args:
         name: the first of ``architectures``.
         raw: config.json.
 
     Returns:
-        The twin's name, its settings, and the fields of a ``ModelConfig`` in which they differ. Any
-        architecture may say ``attention``, ``block_length`` and ``shift`` itself.
+        Its name, its settings, and the fields of a ``ModelConfig`` that differ. The config.json of
+        any architecture may give ``attention``, ``block_length`` and ``shift``.
 
     Raises:
-        InvalidModel: if the vocabulary has no room for the mask token, one thing is said in two
-            ways, or the model is of a kind that its family's code knows and we do not.
+        InvalidModel: if the mask token is outside of the vocabulary, two keys contradict each
+            other, or a setting is not supported.
     """
     family = FAMILIES.get(name) if isinstance(name, str) else None
     if family is None and "attention" not in raw:
@@ -152,7 +152,7 @@ def _check_llada(raw: Mapping[str, Any]) -> None:
 
 
 def stored_as(name: str) -> str:
-    """The twin's name of a stored tensor."""
+    """The name of a stored tensor in the causal architecture."""
     match = _LLADA_LAYER.fullmatch(name)
     if match is not None and match[2] in _LLADA_PARTS:
         return f"model.layers.{match[1]}.{_LLADA_PARTS[match[2]]}.{match[3]}"
@@ -163,9 +163,9 @@ def stored_as(name: str) -> str:
 
 
 def stored_in_one(name: str) -> tuple[str, str, str] | None:
-    """The twin's names of the queries, keys and values that LLaDA2 stores as one tensor.
+    """The names of queries, keys and values, whose rows LLaDA2 stores in one tensor, in this order.
 
-    Their rows follow one another. None for other tensors.
+    None for other tensors.
     """
     match = _LLADA2_LAYER.fullmatch(name)
     if match is None or match[2] != "query_key_value":

@@ -1,4 +1,4 @@
-"""What model files say of themselves: values by key, each checked when it is read."""
+"""Values by key in model files; each value is checked when it is read."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ MAX_JSON = 1 << 26
 
 
 class Metadata(dict[str, Any]):
-    """Key -> value, as a file has them; null counts as missing.
+    """Key -> value of a file; null counts as missing.
 
-    The methods raise InvalidModel for a value that is wrong, or missing without a default.
+    The methods raise InvalidModel if a value is wrong, or missing without a default.
     """
 
     def text(self, key: str, default: str | None = None) -> str | None:
@@ -25,7 +25,7 @@ class Metadata(dict[str, Any]):
     def whole(
         self, key: str, default: int | None = None, low: int | None = None, high: int | None = None
     ) -> int:
-        """A whole number; an array that repeats one number counts as that number."""
+        """A whole number, or an array that repeats one whole number."""
         value = self.get(key)
         if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and len(value):
             if (value != value[0]).any():
@@ -52,7 +52,7 @@ class Metadata(dict[str, Any]):
 
 
 def as_model(read: Any) -> Any:
-    """What ``read`` returns; its InvalidInput becomes InvalidModel."""
+    """Call ``read``, and turn its InvalidInput into InvalidModel."""
     try:
         return read()
     except InvalidInput as error:

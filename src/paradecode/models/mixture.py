@@ -1,7 +1,7 @@
-"""Mixtures of experts: their shapes as data, and what two published families call them.
+"""Mixtures of experts: their sizes, and the names and settings of two published families.
 
-LLaDA-MoE (arXiv 2509.24389) and LLaDA2 (2512.15745) replace the MLP of most layers by a router that
-sends each token through a few of many small MLPs.
+LLaDA-MoE (arXiv 2509.24389) and LLaDA2 (2512.15745) replace the MLP of most layers by a router and
+many small MLPs; the router sends each token through a few of them.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from paradecode.core.errors import InvalidModel
 from paradecode.models.metadata import Metadata
 
 MOST = 1 << 20
-"""Of anything that config.json counts."""
+"""Largest value of any count in config.json."""
 
 
 @dataclass(frozen=True)
 class Mixture:
     """How a layer chooses experts, and how it weighs them.
 
-    The router's scores are a ``softmax`` or ``sigmoid`` of its logits. The best ``chosen`` experts
-    (after its bias was added, and out of the best ``chosen_groups`` of equal ``groups``, which are
-    ranked by the sum of their two best) are weighed by their scores.
+    The router's scores are a ``softmax`` or ``sigmoid`` of its logits. A bias may be added for the
+    choice. The experts are in equal ``groups``, ranked by the sum of their two best scores; the
+    best ``chosen`` experts of the best ``chosen_groups`` are weighed by their scores.
 
     Attributes:
-        experts: in a layer.
-        chosen: of them, for each token.
+        experts: number of experts in a layer.
+        chosen: number of experts for each token.
         expert_size: inner width of an expert.
-        shared_size: inner width of one more MLP that every token passes; 0 if there is none.
-        dense: layers that have an ordinary MLP instead.
+        shared_size: inner width of one more MLP for every token; 0 if there is none.
+        dense: layers with an ordinary MLP instead.
         score: ``softmax`` or ``sigmoid``.
-        bias: the router has a bias for its choice.
-        biased_weights: the bias counts in the weights too.
-        normalised: the weights of the chosen are divided by their sum.
-        scale: the weights are multiplied by it.
+        bias: whether the router has a bias for its choice.
+        biased_weights: whether the bias also counts in the weights.
+        normalised: whether the weights of the chosen experts are divided by their sum.
+        scale: factor of the weights.
     """
 
     experts: int
@@ -74,7 +74,7 @@ class Mixture:
             )
 
     def tensors(self, hidden: int) -> dict[str, tuple[int, ...]]:
-        """Name in its layer -> shape.
+        """Name in the layer -> shape.
 
         ``router`` [E, D] and ``router.bias`` [E]; ``experts.K.gate``, ``up`` and ``down`` as in a
         layer's own MLP, and ``shared.gate`` and so on.
@@ -97,8 +97,8 @@ class Mixture:
 def llada_moe(values: Metadata) -> dict[str, Any]:
     """Fields of a ``ModelConfig`` for LLaDA-MoE's config.json.
 
-    Its code never normalises or scales the weights, and its score is a softmax, whatever the file
-    says of that.
+    Its code never normalises or scales the weights, and its score is always a softmax; settings of
+    the file for these are ignored.
     """
     if values.get("clip_qkv") is not None:
         raise InvalidModel("clip_qkv", values["clip_qkv"], "clipped projections are not known")
@@ -160,6 +160,6 @@ for _part in ("gate", "up", "down"):
 
 
 def in_layer(stored: str) -> str | None:
-    """Our name of a tensor of a layer, or None if it is not one of a mixture."""
+    """Our name of a layer's tensor, or None if it does not belong to a mixture."""
     match = _EXPERT.fullmatch(stored)
     return f"experts.{int(match[1])}.{match[2]}" if match else _NAMES.get(stored)

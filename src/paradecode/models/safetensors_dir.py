@@ -27,7 +27,7 @@ ARCHITECTURES = {
     "Qwen3ForCausalLM": "qwen3",
     "WeDLMForCausalLM": "qwen3",  # arXiv 2512.22737: causal attention, Qwen3's arithmetic and names
 }  # fmt: skip
-# Values that transformers leaves out of config.json because they are the family's defaults.
+# Defaults of each family, which transformers does not write to config.json.
 _DEFAULTS: dict[str, dict[str, int]] = {
     "llama": {"max_position_embeddings": 2048},
     "mistral": {"max_position_embeddings": 131072, "num_key_value_heads": 8},
@@ -53,11 +53,11 @@ _STORED = {own: stored for stored, own in (_NAMES | _LAYER_NAMES).items()}
 
 
 def read_folder(path: str | Path) -> Checkpoint:
-    """Read a model with its tokenizer from a folder; the weights are memory-mapped.
+    """Read a model and its tokenizer from a folder; the weights are memory-mapped.
 
     Raises:
         InvalidModel: a file is missing or damaged, or the architecture, a dtype or the tokenizer
-            is not known; the message names which.
+            is not supported; the message names it.
     """
     folder = Path(path)
     config, weights = read_weights(folder)
@@ -76,7 +76,7 @@ def read_folder(path: str | Path) -> Checkpoint:
 
 
 def read_weights(path: str | Path) -> tuple[ModelConfig, Weights]:
-    """The model alone, for folders without a tokenizer. Errors as ``read_folder``."""
+    """Read only the model, from a folder without a tokenizer. Errors as ``read_folder``."""
     config, found = stored_tensors(Path(path))
     weights: dict[str, Tensor] = {}
     for stored, name, tensor in found:
@@ -91,7 +91,7 @@ def read_weights(path: str | Path) -> tuple[ModelConfig, Weights]:
 
 
 def stored_tensors(folder: Path) -> tuple[ModelConfig, list[tuple[str, str, Tensor]]]:
-    """Also the stored name beside each weight's own. Errors as ``read_folder``."""
+    """The configuration, and (stored name, canonical name, tensor) of each weight."""
     config = _config(folder, read_json(folder / "config.json"))
     found = [pair for file in _shards(folder) for pair in _separate(_tensors(file), config)]
     named = [(name, _canonical(name, config), tensor) for name, tensor in found]
@@ -146,7 +146,7 @@ def _config(folder: Path, raw: Metadata) -> ModelConfig:
 
 
 def _sliding_window(family: str, values: Metadata) -> int:
-    """The window all layers share, or 0."""
+    """The attention window that all layers share, or 0."""
     window = values.whole("sliding_window", 4096 if family == "mistral" else 0)
     on = family == "mistral" or (family != "llama" and values.flag("use_sliding_window"))
     if not on or window == 0:
@@ -245,8 +245,8 @@ def _tensors(path: Path) -> list[tuple[str, Tensor]]:
     try:
         if not path.is_file():
             raise InvalidModel("model", str(path), "the file is missing; get a complete folder")
-        # The library checks the header against the file. Its NumPy reader has no BF16 and copies,
-        # so the arrays are made here, on the offsets it has checked.
+        # The library checks the header. Its NumPy reader copies and does not support BF16, so the
+        # arrays are made here from the checked offsets.
         with safe_open(path, "numpy"):
             pass
         data = np.memmap(path, np.uint8, "r")
@@ -270,7 +270,7 @@ def _tensors(path: Path) -> list[tuple[str, Tensor]]:
 
 
 def _separate(tensors: list[tuple[str, Tensor]], config: ModelConfig) -> list[tuple[str, Tensor]]:
-    """Queries, keys and values that are stored as one tensor, each on its own."""
+    """Split tensors that contain queries, keys and values."""
     found = []
     for stored, tensor in tensors:
         names = stored_in_one(stored)
@@ -286,7 +286,7 @@ def _separate(tensors: list[tuple[str, Tensor]], config: ModelConfig) -> list[tu
 
 
 def stored_name(name: str) -> str:
-    """What transformers calls a canonical tensor of its own architectures."""
+    """The name in transformers of a canonical tensor."""
     if name.startswith("layers."):
         _, layer, part = name.split(".", 2)
         return f"model.layers.{layer}.{_STORED[part]}"
@@ -294,7 +294,7 @@ def stored_name(name: str) -> str:
 
 
 def _canonical(stored: str, config: ModelConfig) -> str | None:
-    """Canonical name of a tensor; None for what is not a weight of its own."""
+    """Canonical name of a tensor; None if it is not a weight of its own."""
     stored = stored_as(stored)
     if stored.endswith("rotary_emb.inv_freq") or (stored == "lm_head.weight" and config.tied_head):
         return None

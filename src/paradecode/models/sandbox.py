@@ -1,9 +1,9 @@
-"""Jinja with a budget: a template from a model file can neither reach out nor run away.
+"""A Jinja sandbox with limits on time and memory, for templates from model files.
 
-Jinja's own sandbox stops attribute tricks, but ``{{ 'a' * 10**10 }}``, doubling a string in a loop
-or a macro that calls itself twice still take all memory or all day. Here every loop step and call
-draws on one allowance, every operation that makes text or lists pays for its size before or right
-after, and whatever could build something large in one step is left out.
+Jinja's own sandbox stops access to attributes. But ``{{ 'a' * 10**10 }}``, a string that a loop
+doubles, or a macro that calls itself twice can still take all memory or run for ever. Here every
+loop step and call uses up a part of one allowance. Operations that make text or lists pay for its
+size, and operations that could make something large in one step are removed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ TEXT_METHODS = frozenset(
 
 
 class _Allowance:
-    """What one rendering may still use."""
+    """The rest of the time and size that one rendering may use."""
 
     def __init__(self) -> None:
         self.left = MAX_TOTAL
@@ -63,7 +63,7 @@ _allowance: ContextVar[_Allowance] = ContextVar("template_allowance")
 
 @contextmanager
 def allowance() -> Iterator[None]:
-    """Compile or render inside of this; exceeding it raises SecurityError."""
+    """Limit compiling and rendering inside of the block; too much raises SecurityError."""
     token = _allowance.set(_Allowance())
     try:
         yield
@@ -76,15 +76,15 @@ def _pay(size: int) -> None:
 
 
 def _measured(value: Any) -> Any:
-    """The value itself, paid for."""
+    """Pay for the size of a value, and return it."""
     _pay(len(value) if isinstance(value, (str, list, tuple, dict)) else 0)
     return value
 
 
 def _weighed(value: Any) -> Any:
-    """The value itself, paid for with everything inside of it.
+    """Pay for a value with everything inside of it, and return it.
 
-    Shared parts count as often as they appear: ``a = [a, a]`` forty times is small in memory, but
+    Shared parts count as often as they occur: ``a = [a, a]`` forty times takes little memory, but
     writing or comparing it would never end.
     """
     pending = [value]
@@ -105,14 +105,14 @@ def _steps(values: Iterable[Any]) -> Iterator[Any]:
 
 
 def _concat(parts: Iterable[str]) -> str:
-    """Join with the size checked before the text exists."""
+    """Join texts; the size is checked before the text is made."""
     parts = list(_steps(parts))
     _pay(sum(map(len, parts)))
     return "".join(parts)
 
 
 def _check_text_call(name: str, text: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Refuse a replace or join whose result would be too large; returns the arguments to use."""
+    """Refuse a replace or join with a too large result; returns the arguments to use."""
     if name == "replace" and len(args) >= 2:
         old, new = str(args[0]), str(args[1])
         _pay(text.count(old) * max(len(new) - len(old), 0))
@@ -124,7 +124,7 @@ def _check_text_call(name: str, text: str, args: tuple[Any, ...]) -> tuple[Any, 
 
 
 class SandboxedEnvironment(ImmutableSandboxedEnvironment):
-    """The environment of chat templates: transformers' options, and the budget above."""
+    """The environment of chat templates, with transformers' options and the limits above."""
 
     intercepted_binops = frozenset(["+", "*", "**", "%"])
     concat = staticmethod(_concat)
@@ -143,7 +143,7 @@ class SandboxedEnvironment(ImmutableSandboxedEnvironment):
         self.globals = {name: self.globals[name] for name in kept}
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        """Parse, then make what the sandbox cannot intercept pay: ``~``, slices, loops, lists."""
+        """Parse, and add payments for ``~``, slices, loops and lists; Jinja intercepts none."""
         tree = Parser(self, source, name, filename).parse()
         for loop in tree.find_all(nodes.For):
             loop.iter = _filtered(loop.iter, "_steps")
@@ -158,7 +158,7 @@ class SandboxedEnvironment(ImmutableSandboxedEnvironment):
         return super().is_safe_attribute(obj, attr, value)
 
     def wrap_str_format(self, value: Any) -> None:
-        """No formatting: "{:9999999999}" makes text of that size. is_safe_attribute refuses it."""
+        """Formatting is refused by is_safe_attribute: "{:9999999999}" makes text of that size."""
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         if operator == "+" and isinstance(left, (str, list, tuple)) and hasattr(right, "__len__"):
@@ -218,7 +218,7 @@ def _rewritten(node: nodes.Node) -> nodes.Node:
 
 
 def _paid(function: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(function)  # keeps jinja's marks for filters that want the context
+    @functools.wraps(function)  # Keeps Jinja's marks of filters that need the context.
     def paid(*args: Any, **kwargs: Any) -> Any:
         return _measured(function(*args, **kwargs))
 
@@ -263,7 +263,7 @@ def _tojson(
 
 
 class GenerationBlock(Extension):
-    """``{% generation %}`` marks assistant text for training; when rendering it is transparent."""
+    """``{% generation %}`` marks assistant text for training; rendering ignores it."""
 
     tags = {"generation"}  # noqa: RUF012
 

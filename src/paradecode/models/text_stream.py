@@ -1,8 +1,8 @@
-"""Text of a growing output: tokens become text as they come, and stop strings end it.
+"""Text of a growing output: tokens become text one by one, and stop strings end it.
 
-Two families of vocabularies exist, byte-level and SentencePiece-like. For both it is known exactly
-when a character is complete, so each token is decoded once and half a character is never shown.
-(``tokenizers.DecodeStream`` is not used: it disagrees with ``decode`` on the byte tokens of
+There are two families of vocabularies, byte-level and SentencePiece-like. In both the end of each
+character is known, so each token is decoded once and no incomplete character is shown.
+(``tokenizers.DecodeStream`` is not used, because it differs from ``decode`` for the byte tokens of
 SentencePiece vocabularies.)
 """
 
@@ -17,14 +17,14 @@ from paradecode.core.errors import InvalidModel
 
 
 class TextStream(Protocol):
-    """Turns token ids into text, holding incomplete characters back."""
+    """Turns token ids into text; it holds incomplete characters back."""
 
     def push(self, token: int) -> str:
         """Add one id; returns the text that it completes."""
         ...
 
     def flush(self) -> str:
-        """The rest, with U+FFFD for an unfinished character. The stream then starts anew."""
+        """The rest, with U+FFFD for an incomplete character. Then a new text can begin."""
         ...
 
 
@@ -35,7 +35,7 @@ class OutputText:
     """The text of one output, cut at the first stop string.
 
     Args:
-        stream: detokeniser, or None when the engine serves bare token ids.
+        stream: detokeniser, or None if the engine only serves token ids.
         stops: texts that end the output.
     """
 
@@ -47,20 +47,20 @@ class OutputText:
         self._stopped = False
 
     def push(self, token: int) -> bool:
-        """Add a token; True if a stop string is now complete (and cut off)."""
+        """Add a token; returns whether a stop string is complete, which is then cut off."""
         return self._stream is not None and self._add(self._stream.push(token))
 
     def finish(self) -> None:
-        """Add what the detokeniser held back."""
+        """Add the text that the detokeniser held back."""
         if self._stream is not None and not self._stopped:
             self._add(self._stream.flush())
 
     def follow(self, other: OutputText) -> None:
-        """Continue where ``other`` was taken from, so that nothing is shown twice."""
+        """Continue after the text that was taken from ``other``."""
         self._sent = other._sent
 
     def take(self, finished: bool) -> str:
-        """Text that was not taken yet and that no stop string can take back."""
+        """The new text, without an end that may become a stop string."""
         end = len(self.value) if finished else len(self.value) - self._held()
         piece = self.value[self._sent : end]
         self._sent = max(self._sent, end)
@@ -79,7 +79,7 @@ class OutputText:
         return bool(found)
 
     def _held(self) -> int:
-        """Length of the longest end of the text that a stop string starts with."""
+        """Length of the longest end of the text that is the beginning of a stop string."""
         for size in range(min(self._longest - 1, len(self.value)), 0, -1):
             end = self.value[-size:]
             if any(stop.startswith(end) for stop in self._stops):
@@ -88,11 +88,11 @@ class OutputText:
 
 
 class Detokeniser:
-    """A :class:`TextStream`; all its pieces together equal ``Tokenizer.decode`` of all ids.
+    """A :class:`TextStream`; its pieces together equal ``Tokenizer.decode`` of all ids.
 
     Args:
         pieces: the rule of the vocabulary (see :func:`pieces_of`).
-        token: the vocabulary's text of an id, or None.
+        token: returns the vocabulary's text of an id, or None.
         hidden: ids that are not text.
     """
 
@@ -141,7 +141,7 @@ def _steps(decoder: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def byte_characters() -> dict[str, int]:
-    """The printable character that byte-level BPE writes for each byte (GPT-2's table)."""
+    """The character that byte-level BPE writes for each byte (GPT-2's table)."""
     plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     rest = [byte for byte in range(256) if byte not in plain]
     return {chr(b): b for b in plain} | {chr(256 + n): byte for n, byte in enumerate(rest)}
@@ -151,7 +151,7 @@ _BYTES = byte_characters()
 
 
 class ByteLevelPieces:
-    """Every piece is bytes; characters are complete when UTF-8 says so."""
+    """Pieces are bytes; UTF-8 tells when a character is complete."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -170,7 +170,8 @@ class ByteLevelPieces:
 class SentencePieces:
     """Pieces are text with "▁" for a space, or single bytes written <0xNN>.
 
-    A run of bytes that is not UTF-8 as a whole is one U+FFFD a byte, so it waits for its end.
+    A run of bytes is held back until its end, because each of its bytes becomes U+FFFD if the whole
+    run is not UTF-8.
     """
 
     def __init__(self, strip: bool, byte_fallback: bool) -> None:
@@ -204,4 +205,4 @@ class SentencePieces:
 
 
 Pieces = Callable[[], Union[ByteLevelPieces, SentencePieces]]
-"""Starts the pieces of a new text."""
+"""Makes an object that reads the pieces of a new text."""

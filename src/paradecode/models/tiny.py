@@ -1,4 +1,4 @@
-"""Tiny random models: for tests, and for checking every decoding method in milliseconds."""
+"""Tiny random models, for tests and for checking decoding methods in milliseconds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Recipe:
     shift: bool = False
 
 
-# Above 1, so that what was read before matters and greedy texts do not collapse to one token.
+# Above 1, so that logits depend on earlier tokens and greedy texts do not repeat one token.
 _GAIN = 2.5
 
 KINDS = {
@@ -63,7 +63,7 @@ def tiny_checkpoint(
         seed: of the weights.
         dtype: F32, F16 or BF16 storage; norms and biases stay F32.
         near_tie: rows 2k and 2k + 1 of the LM head differ by a millionth, so the best two logits
-            always nearly tie: any sloppiness in the arithmetic changes a token.
+            always nearly tie, and any inexact arithmetic changes a token.
         sharpness: standard deviation of the logits, roughly.
 
     Returns:

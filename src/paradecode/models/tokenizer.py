@@ -1,4 +1,4 @@
-"""Text to token ids and back, on the ``tokenizers`` library."""
+"""Converts between text and token ids with the ``tokenizers`` library."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_TEXT = 1 << 24
 
 
 class Tokenizer:
-    """A tokenizer whose control tokens can be switched off for text from outside.
+    """A tokenizer that can read control tokens as plain text, for text from users.
 
     Args:
         backend: the library's tokenizer.
@@ -27,10 +27,10 @@ class Tokenizer:
         vocab_size: number of ids, added tokens included.
         bos, eos, add_bos, eos_tokens: as given.
         control: control token text -> id.
-        byte_level: tokens are written with GPT-2's character for each byte.
+        byte_level: whether tokens are written with GPT-2's character for each byte.
 
     Raises:
-        InvalidModel: a kind of decoder that is not known.
+        InvalidModel: the kind of decoder is not supported.
     """
 
     def __init__(
@@ -58,9 +58,9 @@ class Tokenizer:
 
         Args:
             text: at most MAX_TEXT characters.
-            special: add what the model wants around a prompt (the bos token).
+            special: add the tokens that the model expects around a prompt (bos).
             parse_special: read "<|im_end|>" and the like as control tokens. Switch it off for
-                text from users, who could otherwise end their turn and speak as someone else.
+                text from users; otherwise they could end their turn and write another one.
 
         Raises:
             InvalidInput: too long, or not valid Unicode (lone surrogates).
@@ -80,7 +80,7 @@ class Tokenizer:
         return ids
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
-        """Text of token ids; bytes that are not UTF-8 become U+FFFD, unknown ids nothing."""
+        """Text of token ids; invalid UTF-8 becomes U+FFFD, unknown ids are left out."""
         known = [index for index in ids if 0 <= index < 1 << 32]
         text: str = self._backend.decode(known, skip_special_tokens=skip_special)
         return text
@@ -106,7 +106,7 @@ class Tokenizer:
         return Detokeniser(self._pieces, self._backend.id_to_token, hidden)
 
     def _literal_backend(self) -> Any:
-        # A second copy rather than a switch thrown back and forth: other threads may be encoding.
+        # A second copy, because the setting of the first one cannot change while threads use it.
         with self._lock:
             if self._literal is None:
                 literal = Backend.from_str(self._backend.to_str())

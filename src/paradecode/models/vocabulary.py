@@ -1,4 +1,4 @@
-"""Matches the vocabularies of two models by what their tokens spell."""
+"""Matches the vocabularies of two models by the text of their tokens."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from paradecode.models.text_stream import byte_characters
 from paradecode.models.tokenizer import Tokenizer
 
 SMALLEST_SHARE = 0.05
-"""Least share of the draft's tokens that the target must have, or drafting is pointless."""
+"""Least share of the draft's tokens that the target must have; with fewer drafting is useless."""
 
 
 def match(
     target: Tokenizer, draft: Tokenizer, target_size: int, draft_size: int
 ) -> Vocabulary | None:
-    """How a draft model's tokens correspond to the target's; None when they are the same.
+    """Map a draft model's tokens to the target's; None if they are the same.
 
     Args:
-        target_size, draft_size: rows of the models' LM heads, which may exceed the tokenizers'.
+        target_size, draft_size: rows of the models' LM heads, at least as many as tokens.
 
     Raises:
-        InvalidInput: if the two have next to nothing in common.
+        InvalidInput: if the two have almost no tokens in common.
     """
     theirs = [spelling(target, token) for token in range(target_size)]
     own = [spelling(draft, token) for token in range(draft_size)]
@@ -44,9 +44,9 @@ def match(
 
 
 def spelling(tokenizer: Tokenizer, token: int) -> bytes:
-    """The bytes that a token stands for; control tokens by their name, unused ids nothing.
+    """The bytes of a token's text; unused ids have none.
 
-    A control token never spells like a text: its bytes start with 0xFF, which no text has.
+    A control token has 0xFF and its name, so it never equals a text.
     """
     if token >= tokenizer.vocab_size:
         return b""

@@ -1,4 +1,4 @@
-"""Weights as they lie in the checkpoint: quantised blocks stay quantised until a backend asks."""
+"""Weights in the storage type of the checkpoint; quantised blocks stay quantised."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Tensor:
         return quants.dequantize(np.ascontiguousarray(self.data), self.kind).reshape(self.shape)
 
     def release(self) -> None:
-        """Give memory back that holds pages of the file; they are read again when needed."""
+        """Release the memory of the file's pages; the system reads them again if needed."""
         base: object = self.data
         while isinstance(base, np.ndarray):
             base = base.base
