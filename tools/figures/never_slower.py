@@ -1,34 +1,40 @@
-"""Does the automatic budget ever cost speed? A hopeless drafter and a good one, batch 1 to 8.
+"""Does drafting ever cost speed? The default method, a hopeless one and a good one, batch 1 to 64.
 
-    python -m tools.figures.never_slower [--rounds 5] [--max-tokens 96] [--out FILE.json]
+    python -m tools.figures.never_slower [--model FILE.gguf] [--rounds 5] [--max-tokens 96] \\
+        [--batches 1 2 4 8] [--out FILE.json]
 
-``hopeless`` drafts random tokens and claims that they are good. ``prompt-lookup`` runs on prompts
-that copy, under the automatic budget and under every fixed one. All settings of a batch size run
-interleaved; the figure is the median over rounds of the ratio to plain decoding (hopeless) or to
-the best fixed setting (good).
+``auto``, the default, runs on prompts of every kind. ``hopeless`` drafts random tokens and claims
+that they are good. ``prompt-lookup`` runs on prompts that copy, under the automatic budget and
+under every fixed one. All settings of a batch size run interleaved; the figure is the median over
+rounds of the ratio to plain decoding (auto, hopeless) or to the best fixed setting (good).
 """
 
 from __future__ import annotations
 
 import statistics
 import time
+from collections import defaultdict
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import numpy as np
 from rich.progress import Progress
 
 from paradecode import LLM, SamplingParams
 from paradecode.core.tree import TokenTree
-from paradecode.measure.prompts import load_prompts
+from paradecode.engine.engine import Limits
+from paradecode.measure.prompts import Conversation, load_prompts
 from paradecode.methods.draft.loop import Drafter
 from paradecode.methods.draft.method import drafter
 from tools.figures.engine import first_turns
 from tools.script import err, options, save, show, stamped
 
+BATCHES = (1, 2, 4, 8, 16, 32, 64)
 FIXED = (0, 2, 4, 6, 8, 12, 16)
 COPYING = ("edit", "extraction", "summary", "agent")
 COLUMNS = {
     "batch": "{batch}",
+    "auto / plain": "{auto_over_plain:.3f}",
     "hopeless / plain": "{hopeless_over_plain:.3f}",
     "good / best fixed": "{good_over_best_fixed:.3f}",
     "best fixed": "{best_fixed}",
@@ -46,7 +52,20 @@ class Hopeless(Drafter):
         return TokenTree.chain(noise.astype(np.int32), [0.9] * limit)
 
 
-def speed(llm: LLM, prompts: list[list[int]], decoder: str, params: SamplingParams) -> float:
+def spread() -> list[Conversation]:
+    """The prompts of the package, a kind of task after the other in turns."""
+    groups: dict[str, list[Conversation]] = defaultdict(list)
+    for prompt in load_prompts():
+        groups[prompt.group].append(prompt)
+    return [prompt for row in zip_longest(*groups.values()) for prompt in row if prompt]
+
+
+def some_of(prompts: list[list[int]], first: int, count: int) -> list[list[int]]:
+    """So many prompts from the ``first`` on, and again from the beginning."""
+    return [prompts[number % len(prompts)] for number in range(first, first + count)]
+
+
+def speed(llm: LLM, prompts: list[list[int]], decoder: str | None, params: SamplingParams) -> float:
     """Output tokens per second of one batch."""
     started = time.perf_counter()
     outputs = llm.generate(prompts, params, decoder=decoder)
@@ -54,24 +73,32 @@ def speed(llm: LLM, prompts: list[list[int]], decoder: str, params: SamplingPara
 
 
 def main() -> None:
-    given = options(__doc__, rounds=5, max_tokens=96).parse_args()
+    parser = options(__doc__, rounds=5, max_tokens=96)
+    parser.add_argument("--model")
+    parser.add_argument("--batches", type=int, nargs="*", default=BATCHES)
+    given = parser.parse_args()
     params = SamplingParams(max_tokens=given.max_tokens, ignore_eos=True)
     hopeless, good = "hopeless(num_speculative_tokens=8)", "prompt-lookup"
     fixed = [f"{good}(budget=fixed,num_speculative_tokens={k})" for k in FIXED]
-    settings = ["greedy", hopeless, good, *fixed]
+    mixed = {"plain": None, "auto": "auto"}
+    settings = [*mixed, "greedy", hopeless, good, *fixed]
     rows = []
-    with LLM() as llm, Progress(console=err) as progress:
+    limits = Limits(batch=max(given.batches), kv_tokens=1 << 16)
+    with LLM(given.model, limits=limits) as llm, Progress(console=err) as progress:
+        every = [list(item.token_ids) for item in first_turns(llm, spread(), given.max_tokens)]
         copying = [prompt for prompt in load_prompts() if prompt.group in COPYING]
         chat = [list(item.token_ids) for item in first_turns(llm, copying, given.max_tokens)]
-        task = progress.add_task("rounds", total=4 * given.rounds * len(settings))
-        for batch in (1, 2, 4, 8):
+        total = len(given.batches) * given.rounds * len(settings)
+        task = progress.add_task("rounds", total=total)
+        for batch in given.batches:
             speeds: dict[str, list[float]] = {setting: [] for setting in settings}
             for turn in range(given.rounds):
-                first = turn * batch % len(chat)
-                prompts = (chat + chat)[first : first + batch]
-                llm.generate(prompts, max_tokens=1)  # All settings find the prompts cached.
+                some, copies = (some_of(prompts, turn * batch, batch) for prompts in (every, chat))
+                llm.generate(some + copies, max_tokens=1)  # All settings find the prompts cached.
                 for setting in np.random.default_rng(turn).permutation(settings).tolist():
-                    speeds[setting].append(speed(llm, prompts, setting, params))
+                    prompts = some if setting in mixed else copies
+                    decoder = mixed.get(setting, setting)
+                    speeds[setting].append(speed(llm, prompts, decoder, params))
                     progress.advance(task)
             typical = {setting: statistics.median(speeds[setting]) for setting in fixed}
             best = max(typical, key=lambda setting: typical[setting])
@@ -82,6 +109,7 @@ def main() -> None:
             rows.append(
                 {
                     "batch": batch,
+                    "auto_over_plain": ratio("auto", "plain"),
                     "hopeless_over_plain": ratio(hopeless, "greedy"),
                     "good_over_best_fixed": ratio(good, best),
                     "best_fixed": best,
@@ -89,8 +117,10 @@ def main() -> None:
                     "tokens_per_second": speeds,
                 }
             )
+        model = llm.model
     show(rows, COLUMNS)
-    save(stamped(rounds=given.rounds, max_tokens=given.max_tokens, batches=rows), given.out)
+    facts = {"model": model, "rounds": given.rounds, "max_tokens": given.max_tokens}
+    save(stamped(**facts, batches=rows), given.out)
 
 
 if __name__ == "__main__":

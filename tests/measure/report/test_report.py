@@ -290,21 +290,42 @@ def test_the_headline_is_that_of_the_committed_results(monkeypatch, tmp_path):
     empty = re.sub(r"(?s)(<!-- headline:begin -->).*(<!-- headline:end -->)", r"\1\2", readme)
     assert empty != readme
     copy.write_text(empty, "utf-8")
-    names = ("peers.json", "peers_xeon.json", "peers_own_lengths.json")
+    names = ("peers.json", "peers_xeon.json", "peers_own_lengths.json", "peers_1.5b.json")
     files = [str(COMMITTED / name) for name in names]
     monkeypatch.setattr(sys, "argv", ["headline", *files, str(copy)])
     headline.main()
     assert copy.read_text("utf-8") == readme
 
 
+def test_the_headline_tells_of_other_models_and_of_ik_llama_cpp():
+    from paradecode.measure.result_files import read_results
+    from tools.pages.headline import headline
+
+    results = read_results(COMMITTED / "peers_own_lengths.json")
+    names = {"llama-cpp/q4_0": "ik-llama-cpp/q4_1"}
+    engines = [replace(e, name=names.get(e.name, e.name)) for e in results.engines]
+    records = [replace(r, engine=names.get(r.engine, r.engine)) for r in results.records]
+    other = replace(results, model="other", engines=tuple(engines), records=tuple(records))
+    text = " ".join(headline(results, results, results, [other]).split())
+    first, _, last = text.partition(" `other`: ")
+    assert "times llama.cpp on the same file" in first
+    assert "ik_llama.cpp" not in first
+    assert re.search(
+        r"[\d.]+ and [\d.]+ on 2 cores of AMD EPYC, which is [\d.]+ and [\d.]+ times llama\.cpp, "
+        r"[\d.]+ and [\d.]+ times ik_llama\.cpp on the same file; all 104 outputs equal\.$",
+        last,
+    )
+
+
 def test_no_headline_for_outputs_that_differ():
     from paradecode.measure.result_files import read_results
-    from tools.pages.headline import FAST, headline
+    from tools.pages.headline import headline
     from tools.pages.marked import insert
 
     results = read_results(COMMITTED / "peers.json")
+    fast = "paradecode-native/q4_1+prompt-lookup"
     records = tuple(
-        replace(r, token_ids=(*r.token_ids[:-1], 1)) if r.engine == FAST else r
+        replace(r, token_ids=(*r.token_ids[:-1], 1)) if r.engine == fast else r
         for r in results.records
     )
     broken = replace(results, records=records)
