@@ -87,9 +87,10 @@ void set_vector(Model& model, const std::string& tensor, nb::handle values) {
   model.set_vector(tensor, data.data(), data.size());
 }
 
-// steps: (kind, values, tensors, heads, number) each; tensors: float32 matrices and vectors.
-void make_network(Network* self, std::vector<int> widths, nb::sequence steps,
-                  nb::sequence tensors) {
+// steps: (kind, values, tensors, heads, number) each; tensors: float32 matrices and vectors;
+// rounded: the matrices in 8 bits.
+void make_network(Network* self, std::vector<int> widths, nb::sequence steps, nb::sequence tensors,
+                  bool rounded) {
   using Fields = std::tuple<int, std::vector<int>, std::vector<int>, int, float>;
   std::vector<NetworkStep> read;
   for (nb::handle step : steps) {
@@ -104,7 +105,7 @@ void make_network(Network* self, std::vector<int> widths, nb::sequence steps,
     const View<float>& view = views.emplace_back(tensor, "tensor of a network", vector ? 1 : 2);
     data.push_back({vector ? 1 : view.size(0), view.size(vector ? 0 : 1), view.data()});
   }
-  new (self) Network(std::move(widths), std::move(read), data);
+  new (self) Network(std::move(widths), std::move(read), data, rounded ? Format::Q8 : Format::F32);
 }
 
 // inputs: for each of the network's an array of all rows; ends: where the items end.
@@ -314,7 +315,8 @@ NB_MODULE(_core, m) {
   });
 
   nb::class_<Network>(m, "Network")
-      .def("__init__", make_network, nb::arg("widths"), nb::arg("steps"), nb::arg("tensors"))
+      .def("__init__", make_network, nb::arg("widths"), nb::arg("steps"), nb::arg("tensors"),
+           nb::arg("rounded") = false)
       .def("run", run_network, nb::arg("inputs"), nb::arg("ends"));
 
   nb::class_<Model>(m, "Model")

@@ -7,6 +7,7 @@
 
 #include "errors.hpp"
 #include "exact.hpp"
+#include "forward.hpp"
 #include "pack.hpp"
 
 namespace paradecode {
@@ -128,8 +129,9 @@ void attend(const Attended& in, std::int64_t rows, int width, int heads, float t
 }  // namespace
 
 Network::Network(std::vector<int> widths, std::vector<NetworkStep> steps,
-                 const std::vector<NetworkTensor>& tensors)
+                 const std::vector<NetworkTensor>& tensors, Format format)
     : inputs_(static_cast<int>(widths.size())),
+      format_(format),
       widths_(std::move(widths)),
       steps_(std::move(steps)),
       isa_(choose_isa()) {
@@ -197,7 +199,7 @@ void Network::pack(const NetworkTensor& tensor, bool matrix) {
   if (!matrix) return;
   const int outputs = static_cast<int>(tensor.columns);
   const int width = static_cast<int>(tensor.rows);
-  matrices_.back() = make_matrix(arena_, Format::F32, outputs, width);
+  matrices_.back() = make_matrix(arena_, format_, outputs, width);
   std::vector<float> column(static_cast<std::size_t>(width));
   for (int c = 0; c < outputs; ++c) {
     for (int r = 0; r < width; ++r)
@@ -224,16 +226,21 @@ void Network::check_ids(const std::vector<NetworkInput>& given, std::int64_t row
 void Network::linear(const float* x, std::int64_t rows, const Matrix& weight, float* out) const {
   const int width = weight.groups * kGroup;
   const int stride = weight.panels * kLanes;
-  std::vector<float> block(static_cast<std::size_t>(width) * kRowGroup);
   std::vector<float> made(static_cast<std::size_t>(stride) * kRowGroup);
-  Activations input;
-  input.width = width;
-  input.values = block.data();
+  std::vector<float> padded(static_cast<std::size_t>(width));
+  thread_local InputBuffer buffer;
+  const Activations& input = buffer.shape(kRowGroup, width);
   for (std::int64_t first = 0; first < rows; first += kRowGroup) {
     const int now = static_cast<int>(std::min<std::int64_t>(rows - first, kRowGroup));
-    for (int r = 0; r < now; ++r)
-      for (int k = 0; k < weight.cols; ++k)
-        block[static_cast<std::size_t>(input.value(r, k))] = x[(first + r) * weight.cols + k];
+    for (int r = 0; r < now; ++r) {
+      const float* row = x + (first + r) * weight.cols;
+      if (is_integer(weight.format)) {
+        std::copy(row, row + weight.cols, padded.begin());
+        isa_.kernels->quantise(padded.data(), 0, weight.groups, r, input);
+      } else {
+        for (int k = 0; k < weight.cols; ++k) input.values[input.value(r, k)] = row[k];
+      }
+    }
     isa_.kernels->matmul(weight, 0, weight.panels, input, 0, now, made.data(), stride, nullptr,
                          false);
     for (int r = 0; r < now; ++r)

@@ -1,4 +1,5 @@
-// Small trained networks: steps over named values, run in float32 on one thread.
+// Small trained networks: steps over named values, run in float32 on one thread. Matrices may be
+// rounded to 8 bits, as a model's are.
 //
 // A row's bits do not depend on the rows that share the call. Only attention looks at other rows,
 // those of the same item.
@@ -56,10 +57,10 @@ struct NetworkInput {
 
 class Network {
  public:
-  // `widths` are those of the inputs. Tensors are copied. Throws InvalidInput if the sizes of the
-  // steps do not fit together.
+  // `widths` are those of the inputs. Tensors are copied, the matrices in `format`. Throws
+  // InvalidInput if the sizes of the steps do not fit together.
   Network(std::vector<int> widths, std::vector<NetworkStep> steps,
-          const std::vector<NetworkTensor>& tensors);
+          const std::vector<NetworkTensor>& tensors, Format format = Format::F32);
 
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
@@ -81,6 +82,7 @@ class Network {
   void linear(const float* x, std::int64_t rows, const Matrix& weight, float* out) const;
 
   int inputs_;
+  Format format_;
   std::vector<int> widths_;
   std::vector<NetworkStep> steps_;
   IsaChoice isa_;

@@ -116,7 +116,10 @@ class LLM:
             if matched is not None:
                 vocabularies[DRAFT] = matched
             models[DRAFT] = open_here(draft.config, draft.weights)
-        self.engine = Engine(models, limits, self.tokenizer.stream, vocabularies=vocabularies)
+        self.engine = Engine(
+            models, limits, self.tokenizer.stream, vocabularies=vocabularies,
+            weights=checkpoint.weights,
+        )  # fmt: skip
         costs = {name: obtain(one, self.engine.pools[name].count) for name, one in models.items()}
         self.engine.load.curve = costs.pop(TARGET)
         self.engine.load.others = costs

@@ -14,6 +14,7 @@ from typing import Union
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.head import Draft, Head
 from paradecode.core.layers import Layers
 from paradecode.core.logits import Logits
 from paradecode.core.network import Item, Network
@@ -112,16 +113,17 @@ class Forward:
 
 @dataclass(frozen=True, eq=False)
 class Apply:
-    """Run a small trained network; requests of several sequences share one run.
+    """Run a small trained network, or a draft head; requests of several sequences share one run.
 
-    The reply is float32 [n, width of the network's result].
+    The reply is float32 [n, width of the network's result]; that of a head is a TokenTree.
 
     Attributes:
-        inputs: name -> float32 [n, width] or whole numbers [n], as the network declares them.
+        inputs: name -> float32 [n, width] or whole numbers [n], as the network declares them; of a
+            head: what it is to draft.
     """
 
-    network: Network
-    inputs: Item
+    network: Network | Head
+    inputs: Item | Draft
 
 
 @dataclass(frozen=True)

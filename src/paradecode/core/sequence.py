@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.constraint import Constraint
+from paradecode.core.head import Head
 from paradecode.core.logits import Logits
 from paradecode.core.sampling import Sampler, SamplingParams
 from paradecode.core.trace import CanvasStep, TokenLogprob
@@ -100,6 +101,17 @@ class Sequence(Protocol):
 
     def about(self, model: str = TARGET) -> ModelFacts:
         """Facts about a model; raises DecoderError if there is no model of that name."""
+        ...
+
+    def head(self, path: str, vocabulary: int = 0) -> Head:
+        """The draft head in a folder, made for the target; read once.
+
+        Args:
+            vocabulary: how many of its tokens it may guess; 0 for all.
+
+        Raises:
+            InvalidModel: if there is none, or it does not fit the target.
+        """
         ...
 
     def room_for(self, model: str) -> int:

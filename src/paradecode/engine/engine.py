@@ -10,6 +10,7 @@ from typing import Any
 
 from paradecode.backends.interface import PAGE, Backend, Span, SpanResult
 from paradecode.core.errors import BackendLost, CapacityError, DecoderError
+from paradecode.core.head import Head, run_head
 from paradecode.core.layers import Layers
 from paradecode.core.network import Network
 from paradecode.core.noise import MASK64, mix
@@ -23,6 +24,7 @@ from paradecode.engine.resources import Resources
 from paradecode.engine.scheduler import KEPT_FREE, OUTPUT_WEIGHT, SHARED, Queue, shared_out
 from paradecode.engine.sequence import LiveSequence
 from paradecode.models.text_stream import NewTextStream
+from paradecode.models.weights import Weights
 
 _log = logging.getLogger(__name__)
 
@@ -161,8 +163,9 @@ class Engine(Resources):
         new_text: NewTextStream | None = None,
         curve: CostCurve | None = None,
         vocabularies: Mapping[str, Vocabulary] | None = None,
+        weights: Weights | None = None,
     ) -> None:
-        super().__init__(models, limits, new_text, curve, vocabularies)
+        super().__init__(models, limits, new_text, curve, vocabularies, weights)
         self.queue: Queue[Live] = Queue()
         self.running: list[Live] = []
         self.forwards = 0
@@ -330,7 +333,7 @@ class Engine(Resources):
 
     def _apply(self) -> None:
         """Run small networks, each once for all sequences that ask for it."""
-        groups: dict[Network, list[PendingApply]] = {}
+        groups: dict[Network | Head, list[PendingApply]] = {}
         for live in self.running:
             for pending in live.applies:
                 groups.setdefault(pending.network, []).append(pending)
@@ -344,10 +347,16 @@ class Engine(Resources):
                     except Exception as error:
                         pending.error = error
 
-    def _reply(self, network: Network, group: Sequence[PendingApply]) -> None:
-        outputs = self.models[TARGET].apply(network, [pending.inputs for pending in group])
-        for pending, rows in zip(group, outputs, strict=True):
-            pending.reply = rows
+    def _reply(self, network: Network | Head, group: Sequence[PendingApply]) -> None:
+        inputs: list[Any] = [pending.inputs for pending in group]
+        apply = self.models[TARGET].apply
+        outputs: Sequence[Any]
+        if isinstance(network, Head):
+            outputs = run_head(network, inputs, apply)
+        else:
+            outputs = apply(network, inputs)
+        for pending, reply in zip(group, outputs, strict=True):
+            pending.reply = reply
 
     def _end(self, live: Live, reason: str, error: Exception | None = None) -> None:
         if live in self.running:

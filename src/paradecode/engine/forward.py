@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Union
+from typing import Any, Union
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,9 +132,10 @@ class PendingApply:
     """
 
     def __init__(self, asked: Apply) -> None:
-        asked.network.check(asked.inputs)
+        network: Any = asked.network
+        network.check(asked.inputs)
         self.network, self.inputs = asked.network, asked.inputs
-        self.reply: Array | None = None
+        self.reply: Array | TokenTree | None = None
         self.error: Exception | None = None
 
 

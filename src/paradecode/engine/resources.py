@@ -9,13 +9,21 @@ from typing import Any
 
 from paradecode.backends.interface import PAGE, Backend
 from paradecode.core.checks import attributes, flag, whole
-from paradecode.core.errors import CapacityError, DecoderError
+from paradecode.core.errors import CapacityError, DecoderError, InvalidModel
+from paradecode.core.head import Head
+from paradecode.core.network import Array
 from paradecode.core.sequence import TARGET
 from paradecode.core.vocabulary import Vocabulary
 from paradecode.engine.cost import CostCurve, Load
 from paradecode.engine.kv import KVCache, PagePool, first_key
 from paradecode.engine.request import GenerationRequest
+from paradecode.models.heads import build_head, read_head
 from paradecode.models.text_stream import NewTextStream
+from paradecode.models.weights import Weights
+
+
+MOST_HEADS = 4
+"""Draft heads that are kept, those that were read last."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +69,7 @@ class Resources:
         new_text: makes a detokeniser for one output; without it there is no text and no stop text.
         curve: what a target forward costs here; methods without it verify all they draft.
         vocabularies: of the models whose tokens are not the target's.
+        weights: of the target, for draft heads that share its embedding or its LM head.
 
     Attributes:
         config: of the target.
@@ -75,6 +84,7 @@ class Resources:
         new_text: NewTextStream | None = None,
         curve: CostCurve | None = None,
         vocabularies: Mapping[str, Vocabulary] | None = None,
+        weights: Weights | None = None,
     ) -> None:
         self.models, self.limits = dict(models), limits or Limits()
         self.new_text, self.vocabularies = new_text, dict(vocabularies or {})
@@ -85,6 +95,8 @@ class Resources:
             backend.reserve(pages)
         self.load = Load(curve)
         self._reserved = 0
+self._weights: Weights = weights or {}
+        self._heads: dict[tuple[str, int], Head] = {}
         self._stores: OrderedDict[tuple[str, str], dict[str, Any]] = OrderedDict()
 
     @property
@@ -130,6 +142,22 @@ class Resources:
             most = max(counts.values())
             del self._stores[next(key for key in self._stores if counts[key[0]] == most)]
         return stores
+
+    def head(self, path: str, vocabulary: int) -> Head:
+        """A draft head, read when it is first asked for; raises InvalidModel."""
+        found = self._heads.get((path, vocabulary))
+        if found is None:
+
+            def target(name: str) -> Array:
+                if name not in self._weights:
+                    raise InvalidModel(name, path, "the head lacks it, and so does the target")
+                return self._weights[name].float32()
+
+            found = build_head(read_head(path), self.config, target, vocabulary)
+            for oldest in list(self._heads)[: 1 - MOST_HEADS]:
+                del self._heads[oldest]
+            self._heads[path, vocabulary] = found
+        return found
 
     def open_cache(self, model: str, request: GenerationRequest) -> KVCache:
         """An empty cache of one model; raises DecoderError for models that were not loaded."""

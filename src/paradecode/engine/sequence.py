@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from paradecode.backends.interface import PAGE
 from paradecode.core.errors import DecoderError
+from paradecode.core.head import Head
 from paradecode.core.logprobs import token_logprobs
 from paradecode.core.sampling import Sampler
 from paradecode.core.sequence import TARGET, ModelFacts, Verdict
@@ -121,6 +122,9 @@ class LiveSequence:
         translation = self._translations.get(model)
         values = {name: getattr(config, name) for name in _FACTS}
         return ModelFacts(**values, vocabulary=translation.vocabulary if translation else None)
+
+    def head(self, path: str, vocabulary: int = 0) -> Head:
+        return self._resources.head(path, vocabulary)
 
     def room_for(self, model: str) -> int:
         resources = self._resources

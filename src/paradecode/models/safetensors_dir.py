@@ -132,7 +132,7 @@ def _config(folder: Path, raw: Metadata) -> ModelConfig:
         "intermediate_size": values.whole("intermediate_size"),
         "context_length": values.whole("max_position_embeddings"),
         "norm_eps": values.number("rms_norm_eps", 1e-6),
-        "rope": _rope(values, head_dim),
+        "rope": rope_of(values, head_dim),
         "tied_head": values.flag("tie_word_embeddings"),
         "qkv_bias": biased or family == "qwen2",
         "output_bias": biased,
@@ -164,7 +164,7 @@ def _sliding_window(family: str, values: Metadata) -> int:
     return window if sliding else 0
 
 
-def _rope(values: Metadata, head_dim: int) -> Rope:
+def rope_of(values: Metadata, head_dim: int) -> Rope:
     """Rotary parameters in the old (rope_theta, rope_scaling) or new (rope_parameters) style."""
     scaling = values.get("rope_parameters", values.get("rope_scaling", {}))
     if not isinstance(scaling, dict):

@@ -90,5 +90,6 @@ class Network:
         widths: list[int],
         steps: list[tuple[int, list[int], list[int], int, float]],
         tensors: list[NDArray[np.float32]],
+        rounded: bool = False,
     ) -> None: ...
     def run(self, inputs: list[NDArray[Any]], ends: list[int]) -> NDArray[np.float32]: ...

@@ -40,6 +40,7 @@ class Fused(Drafter):
         return Needs(
             noise=any(part.noise for part in parts),
             levels=any(part.levels for part in parts),
+            heads=any(part.heads for part in parts),
             runs=tuple(model for part in parts for model in part.runs),
             fuses=all(part.fuses for part in parts),
         )
@@ -52,10 +53,10 @@ class Fused(Drafter):
     def propose(self, seq: LiveSequence, limit: int) -> Proposal:
         self._drafts = [EMPTY] * len(self.parts)
         self.whole = False
-        cascade = not all(part.needs.levels for part in self.parts)
+        cascade = not all(part.needs.costs for part in self.parts)
         # A stable order: those that run no model first.
-        for place, part in sorted(enumerate(self.parts), key=lambda each: each[1].needs.levels):
-            last = cascade and part.needs.levels
+        for place, part in sorted(enumerate(self.parts), key=lambda each: each[1].needs.costs):
+            last = cascade and part.needs.costs
             if last and not self.offer.budget.asks(seq, merge(self._drafts)):
                 continue
             self._drafts[place] = yield from part.propose(seq, limit)

@@ -18,6 +18,7 @@ class Needs:
             (``offer.draws``). The trees of other drafters count as chosen by a rule.
         levels: it grows its tree with a model, level by level, and asks ``offer.budget`` before
             each level whether another one pays.
+        heads: it runs a trained head, whose time is spent before its tree can be judged.
         runs: models whose tentative rows it uses. Only one drafter of a fusion may use a model's.
         fuses: it may be a part of a fusion.
     """
@@ -26,5 +27,11 @@ class Needs:
     noise: bool = False
     draws: bool = False
     levels: bool = False
+    heads: bool = False
     runs: tuple[str, ...] = ()
     fuses: bool = True
+
+    @property
+    def costs(self) -> bool:
+        """Its drafts cost the time of a model or of a head."""
+        return self.levels or self.heads

@@ -1,0 +1,387 @@
+"""Draft heads: small networks that guess what follows from the target's own hidden states.
+
+A head reads, for each committed position t, the target's states at t and the token at t + 1, and
+guesses the token at t + 2. It is networks and a few numbers; any backend that runs networks runs
+it (:func:`run_head`), all levels of a draft in one request. Its keys and values belong to the
+request.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.errors import InvalidInput
+from paradecode.core.logits import Warp, kept
+from paradecode.core.network import Array, Item, Network
+from paradecode.core.noise import gumbel
+from paradecode.core.tree import EMPTY, ROOT, TokenTree
+
+Run = Callable[[Network, Sequence[Item]], Sequence[Array]]
+"""``Backend.apply``."""
+
+POOL = 64
+"""Best tokens of a row that are looked at when noise reorders them."""
+ROWS_AT_A_TIME = 256
+USUAL_ROWS = 32
+"""More rows than this are a prompt's, whose time says nothing of the drafts that follow."""
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """One layer: what comes before its attention, and what comes after it.
+
+    Attributes:
+        before: reads ``state`` (and ``token`` in the first block); its result are queries, keys,
+            values and what ``after`` goes on with, side by side.
+        after: reads ``mixed`` (what attention gives) and ``rest``; its result is the next state.
+        heads, kv_heads, size: of the attention; ``size`` numbers a head.
+        frequencies: float64 [size / 2], by which positions rotate queries and keys.
+        epsilon, q_norm, k_norm: of the norms of each head of queries and keys, where there are any.
+    """
+
+    before: Network
+    after: Network
+    heads: int
+    kv_heads: int
+    size: int
+    frequencies: NDArray[np.float64]
+    epsilon: float = 1e-6
+    q_norm: Array | None = None
+    k_norm: Array | None = None
+
+    def rotated(self, x: Array, gain: Array | None, positions: NDArray[np.int64]) -> Array:
+        """float32 [n, heads, size]: normed if there is a gain, and its halves turned."""
+        angles = np.multiply.outer(positions, self.frequencies)[:, None, :]
+        cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+        x = x.reshape(len(x), -1, self.size)
+        if gain is not None:
+            x = x / np.sqrt(np.square(x).mean(axis=-1, keepdims=True) + self.epsilon) * gain
+        a, b = np.split(x, 2, axis=-1)
+        return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
+
+
+class Memory:
+    """Keys and values of one request in one head; rows behind ``length`` are a draft's.
+
+    Attributes:
+        length: committed rows.
+    """
+
+    def __init__(self) -> None:
+        self.length = 0
+        self._kept: list[tuple[Array, Array]] = []
+
+    def store(self, block: int, at: int, keys: Array, values: Array) -> tuple[Array, Array]:
+        """Put rows at slot ``at``; returns all rows up to their end, [m, kv_heads, size]."""
+        end = at + len(keys)
+        if block == len(self._kept):
+            self._kept.append((np.empty((0, *keys.shape[1:]), np.float32),) * 2)
+        if end > len(self._kept[block][0]):
+            room = np.empty((max(end, 2 * at) - at, *keys.shape[1:]), np.float32)
+            grown = [np.concatenate([old[:at], room]) for old in self._kept[block]]
+            self._kept[block] = grown[0], grown[1]
+        for old, new in zip(self._kept[block], (keys, values)):
+            old[at:end] = new
+        return self._kept[block][0][:end], self._kept[block][1][:end]
+
+
+@dataclass
+class Pace:
+    """What a draft has taken of late, in seconds: all of it, and one level; 0 before the first."""
+
+    draft: float = 0.0
+    level: float = 0.0
+
+    def book(self, seconds: float, levels: int) -> None:
+        weight = 0.1 if self.draft else 1.0
+        self.draft += weight * (seconds - self.draft)
+        self.level += weight * (seconds / levels - self.level)
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """A head as data.
+
+    Attributes:
+        kind: ``eagle``, ``eagle3``, ``medusa``, ``mtp`` or ``p-eagle``.
+        taps: layers of the target whose outputs, side by side, are the features.
+        width: numbers of a state.
+        enter: reads ``features``; makes the state of a committed row.
+        blocks: in order; none if the features say it all.
+        outs: read ``state``; each makes logits over the head's vocabulary. Several (Medusa) speak
+            of the tokens one, two, ... further on.
+        back: reads ``state``; what a draft's next row has in place of features; None: the state.
+        to_target: int32 [V], the target's ids of the head's tokens, ascending; None: the same.
+        mask: of a head that drafts in one forward: the features [1, F] and the token of the rows
+            behind the last committed one. None drafts one level after the other.
+        pace: what drafts take.
+    """
+
+    kind: str
+    taps: tuple[int, ...]
+    width: int
+    enter: Network
+    blocks: tuple[Block, ...]
+    outs: tuple[Network, ...]
+    back: Network | None = None
+    to_target: NDArray[np.int32] | None = None
+    mask: tuple[Array, int] | None = None
+    pace: Pace = field(default_factory=Pace)
+
+    def check(self, draft: Draft) -> None:
+        """Raise InvalidInput unless the rows of a draft are rows for this head."""
+        wanted, given = self.enter.inputs["features"], draft.features.shape
+        if given != (len(draft.tokens), wanted) or len(draft.tokens) == 0:
+            raise InvalidInput("features", given, f"give rows of {wanted} numbers")
+
+
+@dataclass(frozen=True, eq=False)
+class Draft:
+    """What a head is to do for one request: take rows in, and draft behind the last of them.
+
+    Attributes:
+        memory: of this request; the rows are added to it.
+        features: float32 [n, F], n > 0: the target's states at positions ``start``, ...
+        tokens: int64 [n]: the token that follows each of these positions.
+        count, width, depth: most nodes, children of a node and expanded nodes of a level, levels.
+        least: reach below which a node is not expanded.
+        warp, keys: of the request's sampling. With keys (of noise, one a level), tokens are ranked
+            with the noise that the target's own draw will see.
+    """
+
+    memory: Memory
+    features: Array
+    tokens: NDArray[np.int64]
+    start: int
+    count: int
+    width: int
+    depth: int
+    least: float = 0.0
+    warp: Warp = field(default_factory=lambda: Warp(0.0))
+    keys: tuple[int, ...] = ()
+
+
+def run_head(head: Head, drafts: Sequence[Draft], run: Run) -> list[TokenTree]:
+    """The drafts of several requests; each level of all of them is one run of each network.
+
+    The estimate of a node is the head's probability of its token, uncorrected.
+    """
+    started = time.perf_counter()
+    features, tokens = [draft.features for draft in drafts], [draft.tokens for draft in drafts]
+    ahead = 0
+    if head.mask is not None:
+        ahead = max(draft.depth for draft in drafts) - 1
+        masked, token = head.mask
+        features = [np.concatenate([each, np.tile(masked, (ahead, 1))]) for each in features]
+        tokens = [np.append(each, np.full(ahead, token)) for each in tokens]
+    states = run(head.enter, [{"features": each} for each in features])
+    views = [_View(draft.start + np.arange(len(t)), np.tri(len(t), dtype=bool))
+             for draft, t in zip(drafts, tokens)]  # fmt: skip
+    states = _through(head, drafts, [draft.memory.length for draft in drafts], states, tokens,
+                      views, run)  # fmt: skip
+    states = [each[-ahead - 1 :] for each in states]
+    growing = [_Growing(draft, head.to_target) for draft in drafts]
+    levels = 1
+    if head.mask is not None or len(head.outs) > 1:
+        _at_once(head, growing, states, run)
+    else:
+        levels = _level_by_level(head, growing, states, run)
+    for draft in drafts:  # When nothing can fail any more: who failed may be asked again.
+        draft.memory.length += len(draft.tokens)
+    if max(len(draft.tokens) for draft in drafts) <= USUAL_ROWS:
+        head.pace.book((time.perf_counter() - started) / len(drafts), levels)
+    return [each.tree() for each in growing]
+
+
+@dataclass(frozen=True)
+class _View:
+    """Positions of new rows, and which of the rows behind the committed ones each sees."""
+
+    positions: NDArray[np.int64]
+    seen: NDArray[np.bool_]
+
+
+def _through(
+    head: Head, drafts: Sequence[Draft], at: Sequence[int], states: Sequence[Array],
+    tokens: Sequence[NDArray[np.int64]], views: Sequence[_View], run: Run,
+) -> Sequence[Array]:  # fmt: skip
+    """The states of new rows behind all blocks; their keys and values are stored at ``at``."""
+    for number, block in enumerate(head.blocks):
+        items: list[Item] = [{"state": state} for state in states]
+        if number == 0:
+            items = [{"state": s, "token": t} for s, t in zip(states, tokens)]
+        mixed = []
+        for draft, place, view, made in zip(drafts, at, views, run(block.before, items)):
+            wide, narrow = block.heads * block.size, block.kv_heads * block.size
+            q, k, v, rest = np.split(made, np.cumsum([wide, narrow, narrow]), axis=1)
+            keys, values = draft.memory.store(
+                number, place, block.rotated(k, block.k_norm, view.positions),
+                v.reshape(len(v), -1, block.size),
+            )  # fmt: skip
+            q = block.rotated(q, block.q_norm, view.positions)
+            mixed.append({"mixed": _attend(q, keys, values, view.seen), "rest": rest})
+        states = run(block.after, mixed)
+    return states
+
+
+def _attend(q: Array, keys: Array, values: Array, seen: NDArray[np.bool_]) -> Array:
+    """float32 [n, heads * size]. Rows see all rows but the last ``seen.shape[1]``, and of these
+    what ``seen`` says."""
+    rows, heads, size = q.shape
+    shared = heads // keys.shape[1]
+    first = len(keys) - seen.shape[1]
+    k, v = (each.swapaxes(0, 1)[:, None] for each in (keys, values))
+    out = np.empty((rows, heads * size), np.float32)
+    for start in range(0, rows, ROWS_AT_A_TIME):
+        part = slice(start, start + ROWS_AT_A_TIME)
+        grouped = q[part].reshape(-1, keys.shape[1], shared, size).transpose(1, 2, 0, 3)
+        scores = grouped @ k.swapaxes(-1, -2) * np.float32(size**-0.5)
+        scores[..., first:][..., ~seen[part]] = -np.inf
+        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        mixed = (weights / weights.sum(axis=-1, keepdims=True)) @ v
+        out[part] = mixed.transpose(2, 0, 1, 3).reshape(-1, heads * size)
+    return out
+
+
+def _at_once(head: Head, growing: Sequence[_Growing], states: Sequence[Array], run: Run) -> None:
+    """Every level's guesses, made without knowing the others', then the best tree of them."""
+    if head.mask is not None:
+        made = run(head.outs[0], [{"state": state} for state in states])
+        rows = [list(each) for each in made]
+    else:
+        each_out = [run(out, [{"state": state[-1:]} for state in states]) for out in head.outs]
+        rows = [[out[item][0] for out in each_out] for item in range(len(states))]
+    for each, levels in zip(growing, rows):
+        each.cross(levels)
+
+
+def _level_by_level(
+    head: Head, growing: Sequence[_Growing], states: Sequence[Array], run: Run
+) -> int:
+    """Levels until no node is worth a row (the dynamic tree of EAGLE-2); returns how many."""
+    bases = [each.draft.memory.length + len(each.draft.tokens) for each in growing]
+    beams = [[ROOT] for _ in growing]
+    lively = list(range(len(growing)))
+    made = [{ROOT: state[-1]} for state in states]
+    slots: list[list[int]] = [[] for _ in growing]
+    level = 0
+    while lively:
+        fed = [{"state": np.stack([made[i][node] for node in beams[i]])} for i in lively]
+        for i, logits in zip(lively, run(head.outs[0], fed)):
+            beams[i] = growing[i].extend(beams[i], logits, level)
+        level += 1
+        lively = [i for i in lively if len(beams[i])]
+        if not lively:
+            break
+        parents = [[growing[i].parents[node] for node in beams[i]] for i in lively]
+        entering: list[Item] = [
+            {"state": np.stack([made[i][parent] for parent in above])}
+            for i, above in zip(lively, parents)
+        ]
+        entered = [item["state"] for item in entering]
+        if head.back is not None:
+            entered = list(run(head.back, entering))
+        views, at = [], []
+        for i in lively:
+            at.append(bases[i] + len(slots[i]))
+            slots[i] += beams[i]
+            seen = np.array([[s in growing[i].above(n) for s in slots[i]] for n in beams[i]])
+            places = np.full(len(beams[i]), growing[i].end + level - 1)
+            views.append(_View(places, seen))
+        fresh = _through(
+            head, [growing[i].draft for i in lively], at, entered,
+            [np.array([growing[i].tokens[node] for node in beams[i]]) for i in lively], views, run,
+        )  # fmt: skip
+        for i, rows in zip(lively, fresh):
+            made[i] |= dict(zip(beams[i], rows))
+    return level
+
+
+class _Growing:
+    """A tree in the making; tokens are the target's."""
+
+    def __init__(self, draft: Draft, to_target: NDArray[np.int32] | None) -> None:
+        self.draft, self._to_target = draft, to_target
+        self.end = draft.start + len(draft.tokens)
+        self.tokens: list[int] = []
+        self.parents: list[int] = []
+        self._chances: list[float] = []
+        self._reach: list[float] = []
+
+    def tree(self) -> TokenTree:
+        if not self.tokens:
+            return EMPTY
+        chances = np.array(self._chances, np.float32)
+        tree = TokenTree(np.array(self.tokens), np.array(self.parents), chances)
+        return tree.best(self.draft.count)
+
+    def above(self, node: int) -> set[int]:
+        """A node and its ancestors."""
+        path = set()
+        while node != ROOT:
+            path.add(node)
+            node = self.parents[node]
+        return path
+
+    def extend(self, beam: Sequence[int], logits: Array, level: int) -> list[int]:
+        """Add the likeliest children of each node; returns those to expand, likeliest first."""
+        first = len(self.tokens)
+        for node, row in zip(beam, logits):
+            for token, chance in zip(*self._ranked(row, level)):
+                self._add(node, token, chance)
+        if level + 1 >= self.draft.depth:
+            return []
+        bar = self.draft.least
+        if len(self._reach) > self.draft.count:  # A child must be among the best to be kept.
+            bar = max(bar, sorted(self._reach)[-self.draft.count])
+        fresh = sorted(range(first, len(self.tokens)), key=lambda n: -self._reach[n])
+        return [node for node in fresh if self._reach[node] > bar][: self.draft.width]
+
+    def cross(self, levels: Sequence[Array]) -> None:
+        """The likeliest paths through guesses that do not know of one another, best first."""
+        ranked = [self._ranked(row, level) for level, row in enumerate(levels[: self.draft.depth])]
+        # (reach, parent, level, rank), the best of what may be added next.
+        open_: list[tuple[float, int, int, int]] = [(ranked[0][1][0], ROOT, 0, 0)]
+        while open_ and len(self.tokens) < self.draft.count:
+            best = max(open_, key=lambda each: each[0])
+            open_.remove(best)
+            reach, parent, level, rank = best
+            tokens, chances = ranked[level]
+            if reach <= self.draft.least:
+                return
+            node = self._add(parent, tokens[rank], chances[rank])
+            if rank + 1 < len(tokens):
+                above = 1.0 if parent == ROOT else self._reach[parent]
+                open_.append((above * chances[rank + 1], parent, level, rank + 1))
+            if level + 1 < len(ranked):
+                open_.append((reach * ranked[level + 1][1][0], node, level + 1, 0))
+
+    def _add(self, parent: int, token: int, chance: float) -> int:
+        self.tokens.append(token)
+        self.parents.append(parent)
+        self._chances.append(chance)
+        self._reach.append(chance if parent == ROOT else chance * self._reach[parent])
+        return len(self.tokens) - 1
+
+    def _ranked(self, row: Array, level: int) -> tuple[list[int], list[float]]:
+        """The likeliest tokens in the target's ids, and how likely each is."""
+        width, scores = self.draft.width, row.astype(np.float64)
+        noisy = self.draft.warp.temperature > 0 and len(self.draft.keys) > level
+        pool = min(POOL if noisy else width, len(scores))
+        ids: NDArray[np.integer] = np.argpartition(-scores, pool - 1)[:pool]
+        top = scores.max()
+        scores = scores[ids] - top - np.log(np.exp(scores - top).sum())
+        if self._to_target is not None:
+            ids = self._to_target[ids]
+        if noisy:
+            places, scaled = kept(scores, self.draft.warp)
+            ids, scores = ids[places], scaled + gumbel(self.draft.keys[level], ids[places])
+            scores = scores - scores.max()
+            scores -= np.log(np.exp(scores).sum())
+        order = np.lexsort((ids, -scores))[:width]
+        return ids[order].tolist(), np.exp(scores[order]).tolist()

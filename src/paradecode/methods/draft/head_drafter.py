@@ -1,0 +1,105 @@
+"""Base of the drafters that run a draft head: rows of the target go in, a tree comes out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.errors import InvalidInput
+from paradecode.core.head import Draft, Head, Memory
+from paradecode.core.network import Array
+from paradecode.core.request import Apply, Reply
+from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.tree import EMPTY, ROOT, TokenTree
+from paradecode.methods.draft.acceptance import Calibration
+from paradecode.methods.draft.loop import Proposal
+from paradecode.methods.draft.model_drafter import ModelDrafter
+from paradecode.methods.draft.needs import Needs
+from paradecode.methods.parameters import local_path, parameter
+
+
+@dataclass(kw_only=True)
+class HeadDrafter(ModelDrafter):
+    """Drafts with a head that reads the target's hidden states; see :mod:`paradecode.core.head`.
+
+    The tree grows where the head is surest, by its own probabilities; these are corrected by how
+    often they came true, and then the budget cuts. A level is drafted only while a node is likely
+    enough to be reached that it earns the seconds of a level. With a temperature, and a verifier
+    that lets drafts look, candidates are ranked with the noise of the target's own draw.
+
+    Attributes:
+        kinds: of heads that the method runs.
+    """
+
+    needs = Needs(noise=True, all_rows=True, heads=True)
+    kinds: ClassVar[tuple[str, ...]]
+
+    head: str = local_path("folder of the head")
+    width: int = parameter(4, 1, 16, "candidates of each node, and nodes that a level expands")
+    depth: int = parameter(6, 1, 16, "most levels; a draft in one forward has as many")
+    vocabulary: int = parameter(0, 0, 1 << 20, "tokens it may guess, the lowest ids; 0 for all")
+    _memory: Memory = field(default_factory=Memory, init=False, repr=False)
+    _rows: list[tuple[Array, NDArray[np.int64]]] = field(
+        default_factory=list, init=False, repr=False
+    )
+    _start: int = field(default=0, init=False, repr=False)
+    _open: Head | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.head:
+            fix = f"name the folder of a head of the kind {' or '.join(self.kinds)}"
+            raise InvalidInput("head", "", fix)
+
+    def propose(self, seq: Sequence, limit: int) -> Proposal:
+        head = self._head(seq)
+        if not self._rows:
+            return EMPTY
+        root = np.array([ROOT], np.int32)
+        if len(self.offer.budget.expand(seq, EMPTY, root, lambda rows: head.pace.draft)) == 0:
+            return EMPTY
+        features, tokens = (np.concatenate(parts) for parts in zip(*self._rows))
+        step, depth = seq.step_seconds(1), min(limit, self.depth)
+        noise = self.offer.noise and seq.sampler.warp.temperature > 0
+        asked = Draft(
+            self._memory, features, tokens, self._start, limit, self.width, depth,
+            least=head.pace.level / step if step else 0.0,
+            warp=seq.sampler.warp,
+            keys=tuple(seq.sampler.noise_key(level) for level in range(depth if noise else 0)),
+        )  # fmt: skip
+        self._start, self._rows = self._start + len(tokens), []
+        tree: TokenTree = yield Apply(head, asked)
+        self._calibration = seq.shared(f"head {self.head}", Calibration)
+        self._raw = tree.estimates.tolist()
+        later = np.array([tree.children(p)[0] != n for n, p in enumerate(tree.parents)], bool)
+        self._tree = replace(
+            tree, estimates=self._calibration.of(tree.estimates, later).astype(np.float32)
+        )
+        return self._tree
+
+    def observe(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
+        super().observe(seq, tree, reply, verdict)
+        if self.hidden and all(layer in reply.hidden for layer in self.hidden):
+            self._take(seq, reply, verdict)
+
+    def _take(self, seq: Sequence, reply: Reply, verdict: Verdict) -> None:
+        """Keep the states of the rows that stay, each with the token that follows it."""
+        pending = seq.pending
+        last = len(pending) - 1
+        rows = [*range(last), *(last + row for row in verdict.rows)]
+        first = len(seq.tokens) - len(pending)
+        if not self._rows and self._memory.length == 0:
+            self._start = first
+        features = np.concatenate([reply.hidden[layer][rows] for layer in self.hidden], axis=1)
+        self._rows.append((features, np.array([*pending[1:], *verdict.tokens], np.int64)))
+
+    def _head(self, seq: Sequence) -> Head:
+        if self._open is None:
+            self._open = seq.head(self.head, self.vocabulary)
+            if self._open.kind not in self.kinds:
+                fix = f"this method runs {' or '.join(self.kinds)}: use the head's own method"
+                raise InvalidInput("head", self._open.kind, fix)
+            self.hidden = self._open.taps
+        return self._open

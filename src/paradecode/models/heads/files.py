@@ -1,0 +1,136 @@
+"""Folders of draft heads: config.json and one file of tensors."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+from numpy.typing import NDArray
+from safetensors.numpy import save as to_bytes
+
+from paradecode.core.errors import InvalidModel
+from paradecode.models.heads.layouts import HeadFile, recognise
+from paradecode.models.metadata import read_json
+
+MOST_BYTES = 1 << 33
+_DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "BOOL": "?"}
+
+
+def read_head(path: str | os.PathLike[str]) -> HeadFile:
+    """Read a folder of EAGLE-1, 2 or 3, P-EAGLE, Medusa or MTP, plain or of speculators.
+
+    Raises:
+        InvalidModel: if a file is missing or damaged, or the head is of a kind that is not known.
+    """
+    folder = Path(path)
+    config = read_json(folder / "config.json")
+    names = ("model.safetensors", "medusa_lm_head.safetensors", "pytorch_model.bin",
+             "medusa_lm_head.pt")  # fmt: skip
+    found = [folder / name for name in names if (folder / name).is_file()]
+    if not found:
+        raise InvalidModel("head", str(folder), f"it holds none of {', '.join(names)}")
+    if found[0].stat().st_size > MOST_BYTES:
+        raise InvalidModel("head", str(found[0]), "it is too large for a head")
+    loaded = _safetensors(found[0]) if found[0].suffix == ".safetensors" else _pickled(found[0])
+    for name, values in loaded.items():
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            raise InvalidModel(name, str(found[0]), "it has numbers that are NaN or infinite")
+    return recognise(config, loaded)
+
+
+def write_head(
+    head: HeadFile, path: str | os.PathLike[str], config: Mapping[str, Any], layout: str = "eagle3"
+) -> None:
+    """Write an EAGLE-3 or P-EAGLE head so that other engines read it.
+
+    Args:
+        config: of the target, as transformers writes it (``hidden_size``, ``vocab_size``, ...).
+        layout: ``eagle3`` (the folders of SafeAILab/EAGLE) or ``speculators``.
+
+    Raises:
+        InvalidModel: for a kind that the layout has no place for.
+    """
+    if head.kind not in ("eagle3", "p-eagle") or layout not in ("eagle3", "speculators"):
+        raise InvalidModel("layout", f"{head.kind} as {layout}", "write eagle3 heads as one of two")
+    folder = Path(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    sizes = {
+        **config,
+        "num_hidden_layers": len(
+            [n for n in head.tensors if n.endswith("self_attn.q_proj.weight")]
+        ),
+        "num_attention_heads": head.heads,
+        "num_key_value_heads": head.kv_heads,
+        "head_dim": head.head_dim,
+        "rms_norm_eps": head.epsilon,
+        "rope_theta": head.rope.theta,
+        "intermediate_size": len(head.tensors["layers.0.mlp.gate_proj.weight"]),
+    }
+    flags: dict[str, Any] = {
+        "draft_vocab_size": len(head.tensors["lm_head.weight"]),
+        "norm_before_residual": head.normed_residual,
+        "norm_before_fc": "input_norm.weight" in head.tensors,
+        "norm_output": head.feeds_normed,
+        "eagle_aux_hidden_state_layer_ids": [tap + 1 for tap in head.taps] or None,
+    }
+    if head.kind == "p-eagle":
+        flags["mask_token_id"] = head.mask_token
+    if layout == "eagle3":
+        named = {n.replace("layers.0.", "midlayer."): t for n, t in head.tensors.items()}
+        whole = {**sizes, **flags, "architectures": ["LlamaForCausalLMEagle3"]}
+    else:
+        named = dict(head.tensors)
+        algorithm = {"eagle3": "eagle3", "p-eagle": "peagle"}[head.kind]
+        greedy = {"proposal_type": "greedy", "speculative_tokens": 5}
+        whole = {
+            **flags,
+            "architectures": ["Eagle3Speculator" if algorithm == "eagle3" else "PEagleSpeculator"],
+            "speculators_model_type": algorithm,
+            "transformer_layer_config": sizes,
+            "speculators_config": {
+                "algorithm": algorithm,
+                "proposal_methods": [greedy],
+                "default_proposal_method": "greedy",
+                "verifier": {"name_or_path": head.verifier or None},
+            },
+        }
+    arrays = {name: np.ascontiguousarray(values) for name, values in named.items()}
+    (folder / "model.safetensors").write_bytes(to_bytes(arrays, {"format": "pt"}))
+    text = json.dumps({k: v for k, v in whole.items() if v is not None}, indent=2)
+    (folder / "config.json").write_text(text + "\n")
+
+
+def _safetensors(path: Path) -> dict[str, NDArray[Any]]:
+    try:
+        entries = safetensors.deserialize(path.read_bytes())
+    except (OSError, safetensors.SafetensorError) as error:
+        raise InvalidModel("head", str(path), f"give a sound file ({error})") from None
+    found = {}
+    for name, entry in entries:
+        if entry["dtype"] not in _DTYPES:
+            raise InvalidModel(name, entry["dtype"], f"use one of {', '.join(_DTYPES)}")
+        raw = np.frombuffer(entry["data"], _DTYPES[entry["dtype"]]).reshape(entry["shape"])
+        if entry["dtype"] == "BF16":
+            raw = (raw.astype(np.uint32) << 16).view(np.float32)
+        found[name] = raw.astype(np.float32) if raw.dtype.kind == "f" else raw
+    return found
+
+
+def _pickled(path: Path) -> dict[str, NDArray[Any]]:
+    """Tensors of a PyTorch file; nothing else in it is read."""
+    try:
+        import torch
+    except ImportError:
+        raise InvalidModel("head", str(path), "reading .bin and .pt files needs torch") from None
+    try:
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
+        return {
+            name: (t.float() if t.is_floating_point() else t).numpy() for name, t in loaded.items()
+        }
+    except Exception as error:  # Pickles fail in many ways.
+        raise InvalidModel("head", str(path), f"give a sound file ({error})") from None

@@ -1,0 +1,118 @@
+"""Draft heads with random or chosen weights, for targets that nobody trained one for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+
+from paradecode.models.config import ModelConfig
+from paradecode.testing.toy import successor
+
+KINDS = ("eagle", "eagle3", "p-eagle", "medusa", "medusa-own", "mtp")
+HEADS, KV_HEADS, SIZE, INNER = 2, 1, 4, 12
+Arrays = dict[str, NDArray[Any]]
+
+
+def random_head(kind: str, config: ModelConfig, folder: Path, seed: int = 0) -> str:
+    """Write a head of random weights that needs nothing of the target; returns the folder.
+
+    Args:
+        kind: one of KINDS; ``medusa-own`` has LM heads of its own.
+    """
+    random = np.random.default_rng(seed)
+    d, vocabulary = config.hidden_size, config.vocab_size
+
+    def normal(*shape: int) -> NDArray[np.float32]:
+        return (random.standard_normal(shape) / np.sqrt(shape[-1])).astype(np.float32)
+
+    def gain() -> NDArray[np.float32]:
+        return (1 + 0.1 * random.standard_normal(d)).astype(np.float32)
+
+    tensors: Arrays = {
+        "verifier_norm.weight": gain(),
+        "verifier_lm_head.weight": normal(vocabulary, d),
+    }
+    settings: dict[str, Any] = {}
+    if kind.startswith("medusa"):
+        for head in range(3):
+            tensors[f"{head}.0.linear.weight"] = normal(d, d)
+            tensors[f"{head}.0.linear.bias"] = normal(d)
+            if kind == "medusa-own":
+                tensors[f"{head}.1.weight"] = normal(vocabulary, d)
+        return _write(folder, tensors, {"medusa_num_heads": 3, "medusa_num_layers": 1})
+    three = kind in ("eagle3", "p-eagle")
+    tensors |= {
+        "embed_tokens.weight": normal(vocabulary, d),
+        **_layer("layers.0.", d, 2 * d if three else d, normal),
+        "layers.0.post_attention_layernorm.weight": gain(),
+    }
+    if kind == "eagle":
+        tensors |= {"fc.weight": normal(d, 2 * d), "fc.bias": normal(d)}
+    elif kind == "mtp":
+        tensors |= {"layers.0.input_layernorm.weight": gain(), "mtp.fc.weight": normal(d, 2 * d)}
+        for name in ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm"):
+            tensors[f"mtp.{name}.weight"] = gain()
+    else:
+        drafted = np.sort(random.permutation(vocabulary)[: vocabulary // 2])
+        tensors |= {
+            "fc.weight": normal(d, 2 * d), "norm.weight": gain(),
+            "layers.0.input_layernorm.weight": gain(), "layers.0.hidden_norm.weight": gain(),
+            "lm_head.weight": normal(len(drafted), d), "d2t": drafted - np.arange(len(drafted)),
+        }  # fmt: skip
+        settings["eagle_aux_hidden_state_layer_ids"] = [1, config.layers]
+    if kind == "p-eagle":
+        tensors |= {"mask_hidden": normal(1, 1, 2 * d)} | _layer("layers.1.", d, d, normal)
+        tensors["layers.1.post_attention_layernorm.weight"] = gain()
+        tensors["layers.1.input_layernorm.weight"] = gain()
+        settings["mask_token_id"] = 1
+    return _write(folder, tensors, {**_sizes(d), **settings})
+
+
+def knowing_head(config: ModelConfig, folder: Path) -> str:
+    """Write an EAGLE-1 head that says the usual successor of each token of the toy."""
+    d, vocabulary = config.hidden_size, config.vocab_size
+    angles = 2 * np.pi * np.arange(vocabulary) / vocabulary
+    embedding = np.zeros((vocabulary, d), np.float32)
+    embedding[:, 0], embedding[:, 1] = np.cos(angles), np.sin(angles)
+    head = np.zeros_like(embedding)
+    head[successor(np.arange(vocabulary), vocabulary)] = 400 * embedding
+    tensors: Arrays = {
+        "embed_tokens.weight": embedding,
+        "verifier_norm.weight": np.ones(d, np.float32),
+        "verifier_lm_head.weight": head,
+        "fc.weight": np.eye(d, 2 * d, dtype=np.float32),
+        **_layer("layers.0.", d, d, lambda *shape: np.zeros(shape, np.float32)),
+        "layers.0.post_attention_layernorm.weight": np.ones(d, np.float32),
+    }
+    return _write(folder, tensors, _sizes(d))
+
+
+def _layer(name: str, d: int, into: int, make: Any) -> Arrays:
+    shapes = {
+        "self_attn.q_proj": (HEADS * SIZE, into), "self_attn.k_proj": (KV_HEADS * SIZE, into),
+        "self_attn.v_proj": (KV_HEADS * SIZE, into), "self_attn.o_proj": (d, HEADS * SIZE),
+        "mlp.gate_proj": (INNER, d), "mlp.up_proj": (INNER, d), "mlp.down_proj": (d, INNER),
+    }  # fmt: skip
+    return {f"{name}{part}.weight": make(*shape) for part, shape in shapes.items()}
+
+
+def _sizes(d: int) -> dict[str, Any]:
+    return {
+        "hidden_size": d, "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS,
+        "head_dim": SIZE, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
+    }  # fmt: skip
+
+
+def _write(folder: Path, tensors: Arrays, config: Mapping[str, Any]) -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(
+        {name: np.ascontiguousarray(t) for name, t in tensors.items()}, folder / "model.safetensors"
+    )
+    (folder / "config.json").write_text(json.dumps(config))
+    return str(folder)

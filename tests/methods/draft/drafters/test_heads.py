@@ -1,0 +1,112 @@
+"""Methods that draft with heads: exact with any weights, and fast with heads that know."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paradecode.core.errors import InvalidInput
+from paradecode.core.sampling import SamplingParams
+from paradecode.engine.cost import CostCurve
+from paradecode.engine.engine import Engine, Limits
+from paradecode.engine.request import GenerationRequest
+from paradecode.engine.sequence import LiveSequence
+from paradecode.methods.registry import parse
+from paradecode.testing.conformance import check
+from paradecode.testing.draft_heads import KINDS, knowing_head, random_head
+from paradecode.testing.machines import KINDS as MACHINES
+from paradecode.testing.machines import checkpoint
+from paradecode.testing.toy import ToyBackend, toy_config
+
+METHOD = {"eagle3": "eagle", "medusa-own": "medusa"}
+TOY = toy_config(context_length=128)
+FEW = ("mixed-methods", "context-end", "chunks-of-3", "prefix-cache", "cancelled-neighbour")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_heads_are_exact(kind: str, tmp_path: Path) -> None:
+    folder = random_head(kind, TOY, tmp_path)
+    check(f"{METHOD.get(kind, kind)}(head='{folder}')", kinds=["toy"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_heads_are_exact_on_a_transformer(kind: str, tmp_path: Path) -> None:
+    machine = next(each for each in MACHINES if each.name == "qwen3-near-tie")
+    folder = random_head(kind, checkpoint(machine)[0], tmp_path)
+    check(f"{METHOD.get(kind, kind)}(head='{folder}')", kinds=[machine.name], only=FEW)
+
+
+@pytest.mark.parametrize("verifier", ["rejection", "traversal"])
+def test_other_verifiers_take_their_trees_as_they_stand(verifier: str, tmp_path: Path) -> None:
+    folder = random_head("eagle", TOY, tmp_path)
+    check(f"eagle(head='{folder}',verifier={verifier})", kinds=["toy"], only=FEW)
+
+
+def serve(
+    specs: list[str], curve: bool = False, **params: object
+) -> tuple[list[LiveSequence], ToyBackend]:
+    toy = ToyBackend(TOY)
+    engine = Engine({"target": toy}, Limits())
+    if curve:
+        engine.load.curve = CostCurve((1, 32), (64,), ((1.0, 1.5),))
+    settings = SamplingParams.from_mapping(
+        {"max_tokens": 90, "ignore_eos": True, "seed": 1, **params}
+    )
+    prompt = np.array([5, 6, 7, 12, 13], np.int32)
+    found = [engine.add(GenerationRequest(prompt, parse(spec), settings)) for spec in specs]
+    while engine.busy:
+        engine.step()
+        engine.check()
+    for sequence in found:
+        if sequence.error is not None:
+            raise sequence.error
+    return found, toy
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("curve", [False, True])
+def test_a_head_that_knows_is_fast_in_a_batch_too(
+    temperature: float, curve: bool, tmp_path: Path
+) -> None:
+    head = knowing_head(TOY, tmp_path)
+    specs = [
+        "greedy",
+        f"eagle(head='{head}')",
+        f"suffix+eagle(head='{head}')",
+        f"eagle(head='{head}')",
+    ]
+    (plain, *others), _ = serve(specs, curve, temperature=temperature)
+    for sequence in others:
+        assert sequence.output == plain.output
+        assert sequence.stats.forwards < plain.stats.forwards / 2.5
+
+
+def test_a_fusion_copies_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the text repeats the head does not run."""
+    head = knowing_head(TOY, tmp_path)
+    from paradecode.engine import engine as module
+
+    ran: list[int] = []
+    run = module.run_head
+    monkeypatch.setattr(module, "run_head", lambda *given: ran.append(1) or run(*given))
+    drafts = {}
+    for spec in (f"eagle(head='{head}')", f"suffix+eagle(head='{head}')"):
+        ran.clear()
+        serve([spec])
+        drafts[spec] = len(ran)
+    alone, fused = drafts.values()
+    assert 0 < fused < alone
+
+
+def test_a_head_of_another_method_is_refused(tmp_path: Path) -> None:
+    folder = random_head("medusa", TOY, tmp_path)
+    with pytest.raises(InvalidInput, match="use the head's own method"):
+        serve([f"eagle(head='{folder}')"])
+    with pytest.raises(InvalidInput, match="name the folder"):
+        parse("eagle")
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        serve([f"eagle(head='{tmp_path / 'none'}')"])
+    with pytest.raises(InvalidInput):
+        parse({"method": "eagle", "head": folder}, trusted=False)
