@@ -95,7 +95,7 @@ class Resources:
             backend.reserve(pages)
         self.load = Load(curve)
         self._reserved = 0
-self._weights: Weights = weights or {}
+        self._weights: Weights = weights or {}
         self._heads: dict[tuple[str, int], Head] = {}
         self._stores: OrderedDict[tuple[str, str], dict[str, Any]] = OrderedDict()
 
