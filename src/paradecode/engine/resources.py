@@ -21,7 +21,6 @@ from paradecode.models.heads import build_head, read_head
 from paradecode.models.text_stream import NewTextStream
 from paradecode.models.weights import Weights
 
-
 MOST_HEADS = 4
 """Draft heads that are kept, those that were read last."""
 
