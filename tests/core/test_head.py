@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from paradecode.core.errors import InvalidInput
-from paradecode.core.head import Draft, Head, Memory, run_head
+from paradecode.core.head import Head, HeadDraft, Memory, run_head
 from paradecode.core.logits import Warp
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.models.config import ModelConfig, Rope
@@ -36,10 +36,10 @@ def rows(head: Head, count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]
     return features, random.integers(0, 40, count)
 
 
-def asked(head: Head, known: int, seed: int = 0, **changes) -> Draft:
+def asked(head: Head, known: int, seed: int = 0, **changes) -> HeadDraft:
     features, tokens = rows(head, known, seed)
     settings = {"count": 12, "width": 3, "depth": 4, **changes}
-    return Draft(Memory(), features, tokens, 0, **settings)
+    return HeadDraft(Memory(), features, tokens, 0, **settings)
 
 
 def shown(tree: TokenTree) -> list[tuple[int, int, float]]:
@@ -52,7 +52,7 @@ def test_pieces_and_drafts_between_them_change_nothing(head):
     features, tokens = rows(head, 11)
     memory = Memory()
     for first, last in ((0, 4), (4, 5), (5, 11)):
-        part = Draft(memory, features[first:last], tokens[first:last], first, 12, 3, 4)
+        part = HeadDraft(memory, features[first:last], tokens[first:last], first, 12, 3, 4)
         (tree,) = run_head(head, [part], apply_network)
     assert shown(tree) == shown(whole)
     assert memory.length == 11
@@ -88,7 +88,7 @@ def test_a_node_of_a_tree_says_what_it_says_in_a_chain(head):
                     each[:, ids != tree.tokens[node]] = -1e9
             return made
 
-        (alone,) = run_head(head, [Draft(Memory(), features, tokens, 0, 12, 3, 2)], only)
+        (alone,) = run_head(head, [HeadDraft(Memory(), features, tokens, 0, 12, 3, 2)], only)
         said = {
             int(alone.tokens[child]): float(alone.estimates[child])
             for child in alone.children(alone.child(ROOT, int(tree.tokens[node])))

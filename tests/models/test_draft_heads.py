@@ -17,7 +17,7 @@ from safetensors.numpy import load_file, save_file
 
 from paradecode.backends.native.networks import run_networks
 from paradecode.core.errors import InvalidModel
-from paradecode.core.head import Draft, Head, Memory, run_head
+from paradecode.core.head import Head, HeadDraft, Memory, run_head
 from paradecode.core.network import Network, Op
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.models.config import ModelConfig, Rope
@@ -80,7 +80,7 @@ def test_trees_are_those_of_the_reference_code(name, tmp_path):
     memory, tokens = Memory(), found["tokens"].astype(np.int64)
     for said, first, last in (("first", 0, 6), ("second", 6, 9)):
         rows, known = found["features"][first:last], tokens[first + 1 : last + 1]
-        asked = Draft(memory, rows, known, first, count=11, width=4, depth=4)
+        asked = HeadDraft(memory, rows, known, first, count=11, width=4, depth=4)
         (tree,) = run_head(head, [asked], apply_network)
         assert len(drafted(tree)) == 11
         assert drafted(tree) == theirs(found, said)
@@ -98,15 +98,15 @@ def test_states_are_those_of_the_reference_code(name, tmp_path):
         return made
 
     tokens = found["tokens"].astype(np.int64)[1:]
-    run_head(head, [Draft(Memory(), found["features"], tokens, 0, 4, 2, 1)], run)
+    run_head(head, [HeadDraft(Memory(), found["features"], tokens, 0, 4, 2, 1)], run)
     assert np.allclose(states[0], found["states"], atol=2e-5)
 
 
-def asked(head: Head, rows: int = 7, seed: int = 0, memory: Memory | None = None) -> Draft:
+def asked(head: Head, rows: int = 7, seed: int = 0, memory: Memory | None = None) -> HeadDraft:
     random = np.random.default_rng(seed)
     features = random.standard_normal((rows, head.enter.inputs["features"])).astype(np.float32)
     known = random.integers(0, 40, rows)
-    return Draft(memory or Memory(), features, known, 0, count=12, width=3, depth=4)
+    return HeadDraft(memory or Memory(), features, known, 0, count=12, width=3, depth=4)
 
 
 def head_of(kind: str, folder: Path, vocabulary: int = 0) -> Head:

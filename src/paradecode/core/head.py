@@ -77,21 +77,22 @@ class Memory:
         self._kept: list[tuple[Array, Array]] = []
 
     def store(self, block: int, at: int, keys: Array, values: Array) -> tuple[Array, Array]:
-        """Put rows at slot ``at``; returns all rows up to their end, [m, kv_heads, size]."""
-        end = at + len(keys)
+        """Put rows [n, kv_heads, size] at slot ``at``; returns all up to their end, by head."""
+        rows, heads, size = keys.shape
+        end = at + rows
         if block == len(self._kept):
-            self._kept.append((np.empty((0, *keys.shape[1:]), np.float32),) * 2)
-        if end > len(self._kept[block][0]):
-            room = np.empty((max(end, 2 * at) - at, *keys.shape[1:]), np.float32)
-            grown = [np.concatenate([old[:at], room]) for old in self._kept[block]]
+            self._kept.append((np.empty((heads, 0, size), np.float32),) * 2)
+        if end > self._kept[block][0].shape[1]:
+            room = np.empty((heads, max(end, 2 * at) - at, size), np.float32)
+            grown = [np.concatenate([old[:, :at], room], axis=1) for old in self._kept[block]]
             self._kept[block] = grown[0], grown[1]
         for old, new in zip(self._kept[block], (keys, values)):
-            old[at:end] = new
-        return self._kept[block][0][:end], self._kept[block][1][:end]
+            old[:, at:end] = new.swapaxes(0, 1)
+        return self._kept[block][0][:, :end], self._kept[block][1][:, :end]
 
 
 @dataclass
-class Pace:
+class DraftPace:
     """What a draft has taken of late, in seconds: all of it, and one level; 0 before the first."""
 
     draft: float = 0.0
@@ -131,9 +132,9 @@ class Head:
     back: Network | None = None
     to_target: NDArray[np.int32] | None = None
     mask: tuple[Array, int] | None = None
-    pace: Pace = field(default_factory=Pace)
+    pace: DraftPace = field(default_factory=DraftPace)
 
-    def check(self, draft: Draft) -> None:
+    def check(self, draft: HeadDraft) -> None:
         """Raise InvalidInput unless the rows of a draft are rows for this head."""
         wanted, given = self.enter.inputs["features"], draft.features.shape
         if given != (len(draft.tokens), wanted) or len(draft.tokens) == 0:
@@ -141,7 +142,7 @@ class Head:
 
 
 @dataclass(frozen=True, eq=False)
-class Draft:
+class HeadDraft:
     """What a head is to do for one request: take rows in, and draft behind the last of them.
 
     Attributes:
@@ -166,7 +167,7 @@ class Draft:
     keys: tuple[int, ...] = ()
 
 
-def run_head(head: Head, drafts: Sequence[Draft], run: Run) -> list[TokenTree]:
+def run_head(head: Head, drafts: Sequence[HeadDraft], run: Run) -> list[TokenTree]:
     """The drafts of several requests; each level of all of them is one run of each network.
 
     The estimate of a node is the head's probability of its token, uncorrected.
@@ -180,7 +181,7 @@ def run_head(head: Head, drafts: Sequence[Draft], run: Run) -> list[TokenTree]:
         features = [np.concatenate([each, np.tile(masked, (ahead, 1))]) for each in features]
         tokens = [np.append(each, np.full(ahead, token)) for each in tokens]
     states = run(head.enter, [{"features": each} for each in features])
-    views = [_View(draft.start + np.arange(len(t)), np.tri(len(t), dtype=bool))
+    views = [_Rows(draft.start + np.arange(len(t)), np.tri(len(t), dtype=bool))
              for draft, t in zip(drafts, tokens)]  # fmt: skip
     states = _through(head, drafts, [draft.memory.length for draft in drafts], states, tokens,
                       views, run)  # fmt: skip
@@ -199,7 +200,7 @@ def run_head(head: Head, drafts: Sequence[Draft], run: Run) -> list[TokenTree]:
 
 
 @dataclass(frozen=True)
-class _View:
+class _Rows:
     """Positions of new rows, and which of the rows behind the committed ones each sees."""
 
     positions: NDArray[np.int64]
@@ -207,8 +208,8 @@ class _View:
 
 
 def _through(
-    head: Head, drafts: Sequence[Draft], at: Sequence[int], states: Sequence[Array],
-    tokens: Sequence[NDArray[np.int64]], views: Sequence[_View], run: Run,
+    head: Head, drafts: Sequence[HeadDraft], at: Sequence[int], states: Sequence[Array],
+    tokens: Sequence[NDArray[np.int64]], views: Sequence[_Rows], run: Run,
 ) -> Sequence[Array]:  # fmt: skip
     """The states of new rows behind all blocks; their keys and values are stored at ``at``."""
     for number, block in enumerate(head.blocks):
@@ -231,19 +232,26 @@ def _through(
 
 def _attend(q: Array, keys: Array, values: Array, seen: NDArray[np.bool_]) -> Array:
     """float32 [n, heads * size]. Rows see all rows but the last ``seen.shape[1]``, and of these
-    what ``seen`` says."""
+    what ``seen`` says.
+
+    Args:
+        q: [n, heads, size].
+        keys, values: [kv_heads, m, size].
+    """
     rows, heads, size = q.shape
-    shared = heads // keys.shape[1]
-    first = len(keys) - seen.shape[1]
-    k, v = (each.swapaxes(0, 1)[:, None] for each in (keys, values))
+    groups, known, _ = keys.shape
+    first = known - seen.shape[1]
     out = np.empty((rows, heads * size), np.float32)
     for start in range(0, rows, ROWS_AT_A_TIME):
         part = slice(start, start + ROWS_AT_A_TIME)
-        grouped = q[part].reshape(-1, keys.shape[1], shared, size).transpose(1, 2, 0, 3)
-        scores = grouped @ k.swapaxes(-1, -2) * np.float32(size**-0.5)
+        query = q[part].reshape(-1, groups, heads // groups, size).transpose(1, 2, 0, 3)
+        query = np.ascontiguousarray(query * np.float32(size**-0.5)).reshape(groups, -1, size)
+        scores = (query @ keys.swapaxes(1, 2)).reshape(groups, heads // groups, -1, known)
         scores[..., first:][..., ~seen[part]] = -np.inf
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        mixed = (weights / weights.sum(axis=-1, keepdims=True)) @ v
+        weights /= weights.sum(axis=-1, keepdims=True)
+        mixed = weights.reshape(groups, -1, known) @ values
+        mixed = mixed.reshape(groups, heads // groups, -1, size)
         out[part] = mixed.transpose(2, 0, 1, 3).reshape(-1, heads * size)
     return out
 
@@ -292,7 +300,7 @@ def _level_by_level(
             slots[i] += beams[i]
             seen = np.array([[s in growing[i].above(n) for s in slots[i]] for n in beams[i]])
             places = np.full(len(beams[i]), growing[i].end + level - 1)
-            views.append(_View(places, seen))
+            views.append(_Rows(places, seen))
         fresh = _through(
             head, [growing[i].draft for i in lively], at, entered,
             [np.array([growing[i].tokens[node] for node in beams[i]]) for i in lively], views, run,
@@ -305,7 +313,7 @@ def _level_by_level(
 class _Growing:
     """A tree in the making; tokens are the target's."""
 
-    def __init__(self, draft: Draft, to_target: NDArray[np.int32] | None) -> None:
+    def __init__(self, draft: HeadDraft, to_target: NDArray[np.int32] | None) -> None:
         self.draft, self._to_target = draft, to_target
         self.end = draft.start + len(draft.tokens)
         self.tokens: list[int] = []

@@ -14,7 +14,7 @@ from typing import Union
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.head import Draft, Head
+from paradecode.core.head import Head, HeadDraft
 from paradecode.core.layers import Layers
 from paradecode.core.logits import Logits
 from paradecode.core.network import Item, Network
@@ -123,7 +123,7 @@ class Apply:
     """
 
     network: Network | Head
-    inputs: Item | Draft
+    inputs: Item | HeadDraft
 
 
 @dataclass(frozen=True)

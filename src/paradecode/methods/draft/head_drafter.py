@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.errors import InvalidInput
-from paradecode.core.head import Draft, Head, Memory
+from paradecode.core.head import Head, HeadDraft, Memory
 from paradecode.core.network import Array
 from paradecode.core.request import Apply, Reply
 from paradecode.core.sequence import Sequence, Verdict
@@ -63,7 +63,7 @@ class HeadDrafter(ModelDrafter):
         features, tokens = (np.concatenate(parts) for parts in zip(*self._rows))
         step, depth = seq.step_seconds(1), min(limit, self.depth)
         noise = self.offer.noise and seq.sampler.warp.temperature > 0
-        asked = Draft(
+        asked = HeadDraft(
             self._memory, features, tokens, self._start, limit, self.width, depth,
             least=head.pace.level / step if step else 0.0,
             warp=seq.sampler.warp,

@@ -18,7 +18,7 @@ Target = Callable[[str], Array]
 """The target's float32 tensors, by the names of ``ModelConfig.tensors``."""
 
 
-class _Steps:
+class _NetworkBuilder:
     """A network in the making; methods add steps and return the names of their values."""
 
     def __init__(self, **inputs: int) -> None:
@@ -73,9 +73,9 @@ def build_head(file: HeadFile, config: ModelConfig, target: Target, vocabulary: 
 
 def _eagle(file: HeadFile, config: ModelConfig, target: Target, vocabulary: int) -> Head:
     t, width = file.tensors, len(file.tensors["fc.weight"])
-    enter = _Steps(features=config.hidden_size)
+    enter = _NetworkBuilder(features=config.hidden_size)
     enter.norm("features", _final_norm(file, target), config.norm_eps)
-    first = _Steps(state=width, token=0)
+    first = _NetworkBuilder(state=width, token=0)
     embedded = first.add("lookup", "token", tensor=_embedding(file, target))
     both = first.add("join", embedded, "state")
     into = first.linear(both, t["fc.weight"], t.get("fc.bias"))
@@ -89,14 +89,14 @@ def _eagle3(file: HeadFile, config: ModelConfig, target: Target, vocabulary: int
     taps = file.taps or (1, config.layers // 2 - 1, config.layers - 4)
     if min(taps) < 0 or max(taps) >= config.layers:
         raise InvalidModel("eagle_aux_hidden_state_layer_ids", taps, "the target lacks these")
-    enter = _Steps(features=config.hidden_size * len(taps))
+    enter = _NetworkBuilder(features=config.hidden_size * len(taps))
     features = "features"
     if "input_norm.weight" in t:
         features = enter.norm(features, t["input_norm.weight"], file.epsilon)
     if "fc_norm.0.weight" in t:
         raise InvalidModel("fc_norm", "set", "norms of each layer's features are not supported")
     enter.linear(features, t["fc.weight"])
-    first = _Steps(state=width, token=0)
+    first = _NetworkBuilder(state=width, token=0)
     embedded = first.add("lookup", "token", tensor=_embedding(file, target))
     token = first.norm(embedded, t["layers.0.input_layernorm.weight"], file.epsilon)
     state = first.norm("state", t["layers.0.hidden_norm.weight"], file.epsilon)
@@ -115,12 +115,12 @@ def _eagle3(file: HeadFile, config: ModelConfig, target: Target, vocabulary: int
 
 def _mtp(file: HeadFile, config: ModelConfig, target: Target, vocabulary: int) -> Head:
     t, width = file.tensors, len(file.tensors["eh_proj.weight"])
-    enter = _Steps(features=config.hidden_size)
+    enter = _NetworkBuilder(features=config.hidden_size)
     if file.normed_features:
         enter.norm("features", _final_norm(file, target), config.norm_eps)
     else:
         enter.same("features", config.hidden_size)
-    first = _Steps(state=width, token=0)
+    first = _NetworkBuilder(state=width, token=0)
     embedded = first.add("lookup", "token", tensor=_embedding(file, target))
     token = first.norm(embedded, t["enorm.weight"], file.epsilon)
     state = first.norm("state", t["hnorm.weight"], file.epsilon)
@@ -133,12 +133,12 @@ def _mtp(file: HeadFile, config: ModelConfig, target: Target, vocabulary: int) -
 
 def _medusa(file: HeadFile, config: ModelConfig, target: Target, vocabulary: int) -> Head:
     t, width = file.tensors, config.hidden_size
-    enter = _Steps(features=width)
+    enter = _NetworkBuilder(features=width)
     enter.norm("features", _final_norm(file, target), config.norm_eps)
     outs: list[Network] = []
     kept = None
     while f"{len(outs)}.0.linear.weight" in t:
-        steps, x, number, depth = _Steps(state=width), "state", len(outs), 0
+        steps, x, number, depth = _NetworkBuilder(state=width), "state", len(outs), 0
         while f"{number}.{depth}.linear.weight" in t:
             name = f"{number}.{depth}.linear"
             inner = steps.linear(x, t[f"{name}.weight"], t.get(f"{name}.bias"))
@@ -155,7 +155,7 @@ _KINDS = {"eagle": _eagle, "eagle3": _eagle3, "p-eagle": _eagle3, "mtp": _mtp, "
 
 
 def _blocks(
-    file: HeadFile, first: _Steps, into: str, width: int, rest: str = ""
+    file: HeadFile, first: _NetworkBuilder, into: str, width: int, rest: str = ""
 ) -> tuple[Block, ...]:
     """Llama layers; what enters the attention of the first is made by ``first``.
 
@@ -166,7 +166,9 @@ def _blocks(
     t = file.tensors
     while f"layers.{len(blocks)}.self_attn.q_proj.weight" in t:
         name = f"layers.{len(blocks)}."
-        steps, goes_on = (first, rest or into) if not blocks else (_Steps(state=width), "state")
+        steps, goes_on = (
+            (first, rest or into) if not blocks else (_NetworkBuilder(state=width), "state")
+        )
         x = into if not blocks else "state"
         # EAGLE-1 has no norm before its first attention; EAGLE-3 has normed its two halves.
         if not rest or blocks:
@@ -178,7 +180,7 @@ def _blocks(
             for p in "qkv"
         ]  # fmt: skip
         steps.add("join", *parts, goes_on)
-        after = _Steps(mixed=file.heads * file.head_dim, rest=width)
+        after = _NetworkBuilder(mixed=file.heads * file.head_dim, rest=width)
         o = after.linear("mixed", t[f"{name}self_attn.o_proj.weight"],
                          t.get(f"{name}self_attn.o_proj.bias"))  # fmt: skip
         state = after.add("add", "rest", o)
@@ -207,7 +209,7 @@ def _head_of(
     rows, ids = _kept(file, rows, vocabulary)
     if ids is not None and ids[-1] >= config.vocab_size:
         raise InvalidModel("d2t", int(ids[-1]), f"the target has {config.vocab_size} tokens")
-    steps = _Steps(state=width)
+    steps = _NetworkBuilder(state=width)
     x = "state" if gain is None else steps.norm("state", gain, file.epsilon)
     steps.linear(x, rows)
     return steps.network(), ids
@@ -226,7 +228,7 @@ def _kept(
 
 
 def _normed(width: int, gain: NDArray[Any], epsilon: float) -> Network:
-    steps = _Steps(state=width)
+    steps = _NetworkBuilder(state=width)
     steps.norm("state", gain, epsilon)
     return steps.network()
 
