@@ -79,6 +79,9 @@ class HeadDrafter(ModelDrafter):
         )
         return self._tree
 
+    def skip(self, seq: Sequence) -> None:
+        self._head(seq)  # Its rows are kept from the prompt on.
+
     def observe(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         super().observe(seq, tree, reply, verdict)
         if self.hidden and all(layer in reply.hidden for layer in self.hidden):

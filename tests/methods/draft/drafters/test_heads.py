@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,24 +47,23 @@ def test_other_verifiers_take_their_trees_as_they_stand(verifier: str, tmp_path:
 
 
 def serve(
-    specs: list[str], curve: bool = False, **params: object
-) -> tuple[list[LiveSequence], ToyBackend]:
-    toy = ToyBackend(TOY)
-    engine = Engine({"target": toy}, Limits())
+    specs: list[str], curve: bool = False, prompt: Sequence[int] = (5, 6, 7, 12, 13), **params: Any
+) -> list[LiveSequence]:
+    engine = Engine({"target": ToyBackend(TOY)}, Limits())
     if curve:
         engine.load.curve = CostCurve((1, 32), (64,), ((1.0, 1.5),))
     settings = SamplingParams.from_mapping(
         {"max_tokens": 90, "ignore_eos": True, "seed": 1, **params}
     )
-    prompt = np.array([5, 6, 7, 12, 13], np.int32)
-    found = [engine.add(GenerationRequest(prompt, parse(spec), settings)) for spec in specs]
+    rows = np.array(prompt, np.int32)
+    found = [engine.add(GenerationRequest(rows, parse(spec), settings)) for spec in specs]
     while engine.busy:
         engine.step()
         engine.check()
     for sequence in found:
         if sequence.error is not None:
             raise sequence.error
-    return found, toy
+    return found
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
@@ -77,7 +78,7 @@ def test_a_head_that_knows_is_fast_in_a_batch_too(
         f"suffix+eagle(head='{head}')",
         f"eagle(head='{head}')",
     ]
-    (plain, *others), _ = serve(specs, curve, temperature=temperature)
+    plain, *others = serve(specs, curve, temperature=temperature)
     for sequence in others:
         assert sequence.output == plain.output
         assert sequence.stats.forwards < plain.stats.forwards / 2.5
@@ -98,6 +99,27 @@ def test_a_fusion_copies_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         drafts[spec] = len(ran)
     alone, fused = drafts.values()
     assert 0 < fused < alone
+
+
+def test_a_head_that_waits_keeps_the_rows_of_the_prompt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from paradecode.engine import engine as module
+
+    starts: list[tuple[int, int]] = []
+    run = module.run_head
+
+    def seen(head, drafts, apply):
+        starts.extend((draft.start, len(draft.tokens)) for draft in drafts)
+        return run(head, drafts, apply)
+
+    monkeypatch.setattr(module, "run_head", seen)
+    head = knowing_head(TOY, tmp_path)
+    serve([f"suffix+eagle(head='{head}')"], prompt=[5, 6, 7, 8, 9] * 4)
+    assert starts[0][0] == 0
+    assert starts[0][1] >= 20
+    for (start, count), (after, _) in zip(starts, starts[1:]):
+        assert start + count == after
 
 
 def test_a_head_of_another_method_is_refused(tmp_path: Path) -> None:
