@@ -85,18 +85,18 @@ class HeadDrafter(ModelDrafter):
     def observe(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         super().observe(seq, tree, reply, verdict)
         if self.hidden and all(layer in reply.hidden for layer in self.hidden):
-            self._take(seq, reply, verdict)
+            self._take(seq, tree, reply, verdict)
 
-    def _take(self, seq: Sequence, reply: Reply, verdict: Verdict) -> None:
+    def _take(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         """Keep the states of the rows that stay, each with the token that follows it."""
-        pending = seq.pending
-        last = len(pending) - 1
-        rows = [*range(last), *(last + row for row in verdict.rows)]
-        first = len(seq.tokens) - len(pending)
+        states = [reply.hidden[layer] for layer in self.hidden]
+        known = len(states[0]) - len(tree)  # Rows of the text; those of the tree are behind them.
+        rows = [*range(known - 1), *(known - 1 + row for row in verdict.rows)]
         if not self._rows and self._memory.length == 0:
-            self._start = first
-        features = np.concatenate([reply.hidden[layer][rows] for layer in self.hidden], axis=1)
-        self._rows.append((features, np.array([*pending[1:], *verdict.tokens], np.int64)))
+            self._start = len(seq.tokens) - known
+        after = seq.tokens[len(seq.tokens) - known + 1 :]
+        features = np.concatenate([each[rows] for each in states], axis=1)
+        self._rows.append((features, np.array([*after, *verdict.tokens], np.int64)))
 
     def _head(self, seq: Sequence) -> Head:
         if self._open is None:

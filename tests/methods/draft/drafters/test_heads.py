@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from paradecode.core.errors import InvalidInput
+from paradecode.core.head import Head, HeadDraft
 from paradecode.core.sampling import SamplingParams
+from paradecode.core.tree import TokenTree
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
@@ -101,25 +103,34 @@ def test_a_fusion_copies_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert 0 < fused < alone
 
 
-def test_a_head_that_waits_keeps_the_rows_of_the_prompt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("spec", ["eagle", "suffix+eagle"])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_every_row_of_the_text_goes_in_once_with_the_token_behind_it(
+    spec: str, temperature: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """From the prompt on, whatever was drafted; the toy's states name their token."""
     from paradecode.engine import engine as module
 
-    starts: list[tuple[int, int]] = []
+    given: list[HeadDraft] = []
     run = module.run_head
 
-    def seen(head, drafts, apply):
-        starts.extend((draft.start, len(draft.tokens)) for draft in drafts)
+    def seen(head: Head, drafts: Sequence[HeadDraft], apply: Any) -> list[TokenTree]:
+        given.extend(drafts)
         return run(head, drafts, apply)
 
     monkeypatch.setattr(module, "run_head", seen)
     head = knowing_head(TOY, tmp_path)
-    serve([f"suffix+eagle(head='{head}')"], prompt=[5, 6, 7, 8, 9] * 4)
-    assert starts[0][0] == 0
-    assert starts[0][1] >= 20
-    for (start, count), (after, _) in zip(starts, starts[1:]):
-        assert start + count == after
+    prompt = [5, 6, 7, 8, 9] * 4
+    (sequence,) = serve([f"{spec}(head='{head}')"], prompt=prompt, temperature=temperature)
+    text = sequence.tokens.tolist()
+    end = 0
+    for draft in given:
+        assert draft.start == end
+        end += len(draft.tokens)
+        assert draft.features[:, -1].tolist() == text[draft.start : end]
+        assert draft.tokens.tolist() == text[draft.start + 1 : end + 1]
+    assert len(given) > 3
+    assert end > len(prompt)
 
 
 def test_a_head_of_another_method_is_refused(tmp_path: Path) -> None:
