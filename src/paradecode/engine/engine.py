@@ -350,7 +350,7 @@ class Engine(Resources):
     def _reply(self, network: Network | Head, group: Sequence[PendingApply]) -> None:
         inputs: list[Any] = [pending.inputs for pending in group]
         apply = self.models[TARGET].apply
-        outputs: Sequence[Any]
+        outputs: Any
         if isinstance(network, Head):
             outputs = run_head(network, inputs, apply)
         else:

@@ -58,7 +58,7 @@ class Fused(Drafter):
         for place, part in sorted(enumerate(self.parts), key=lambda each: each[1].needs.costs):
             last = cascade and part.needs.costs
             if last and not self.offer.budget.asks(seq, merge(self._drafts)):
-                part.skip(seq)
+                part.wait(seq)
                 continue
             self._drafts[place] = yield from part.propose(seq, limit)
             self.whole = self.whole or part.whole

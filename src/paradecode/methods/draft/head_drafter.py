@@ -79,7 +79,7 @@ class HeadDrafter(ModelDrafter):
         )
         return self._tree
 
-    def skip(self, seq: Sequence) -> None:
+    def wait(self, seq: Sequence) -> None:
         self._head(seq)  # Its rows are kept from the prompt on.
 
     def observe(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:

@@ -63,7 +63,7 @@ class Drafter:
         return self.draft(seq, limit)
         yield  # Makes it a generator.
 
-    def skip(self, seq: Sequence) -> None:
+    def wait(self, seq: Sequence) -> None:
         """Called in place of :meth:`propose` where a fusion does without this drafter's draft."""
 
     def observe(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
