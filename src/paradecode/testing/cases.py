@@ -1,4 +1,4 @@
-"""What every method has to survive: each case is a function of a :class:`Run`, with a docstring.
+"""The cases for every method. Each is a function of a :class:`Run`, with a docstring.
 
 To add one, write a function and decorate it with ``@case``.
 """
@@ -23,7 +23,7 @@ Values = Mapping[str, Any]
 CASES: dict[str, Case] = {}
 
 LOOP = (5, 6, 7, 8, 9) * 4
-"""Repeats itself, so that drafters find what to copy."""
+"""Repeats itself, so drafters find text to copy."""
 PAIR = (11, 12) * 7 + (11,)
 LONG = tuple(4 + (3 * i * i + i) % 24 for i in range(37))
 """More than two pages of K/V, without a pattern."""
@@ -46,7 +46,7 @@ def crossed(
     other: Sequence[Values] = ({},),
     **all: Any,
 ) -> list[Job]:
-    """Every prompt with every one of ``each`` and of ``other``; ``all`` is what all have."""
+    """Every prompt with every one of ``each`` and of ``other``; all have the values ``all``."""
     every = product(prompts, each, other)
     return [Job(prompt, ask(**{**all, **one, **two})) for prompt, one, two in every]
 
@@ -88,7 +88,7 @@ def serve(run: Run, part: slice, limits: Limits) -> None:
 ALL, EVEN, ODD, THIRD = slice(None), slice(0, None, 2), slice(1, None, 2), slice(0, None, 3)
 LIMITED = {
     "one-at-a-time": (ALL, limits_of(batch=1)),
-    # Company that changes as requests end and others are admitted.
+    # The batch changes as requests end and others are admitted.
     "batch-of-4": (ALL, limits_of(batch=4)),
     "batch-of-16": (ALL, limits_of(batch=16)),
     # A step has room for a few rows: prompts arrive in pieces, and share steps with drafts.
@@ -111,7 +111,7 @@ def mixed_methods(run: Run) -> None:
 
 @case
 def prefix_cache(run: Run) -> None:
-    """The same requests again: long prompts come from the cache, and nothing else changes."""
+    """The same requests again: long prompts come from the cache, and no result changes."""
     jobs = variety(run)
     engine = run.engine()
     run.serve(jobs, engine=engine)
@@ -234,7 +234,7 @@ def bans(run: Run) -> None:
 
 @case
 def log_probabilities(run: Run) -> None:
-    """Log-probabilities are the model's own, whatever was drafted, biased or cut off."""
+    """Log-probabilities are the model's own, independent of drafts, biases and filters."""
     values = (
         {"logprobs": 0},
         {"logprobs": 1, "temperature": 0.8},

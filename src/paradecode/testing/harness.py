@@ -1,4 +1,4 @@
-"""Runs requests through an engine and holds every one of them to account."""
+"""Runs requests through an engine, and checks every step and every result."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from paradecode.testing.toy import LetterText
 DecoderFactory = Callable[[], Decoder]
 LOGPROB_TOLERANCE = 1e-9
 END = -1
-"""A token that no text has: asks a constraint whether a text may end."""
+"""A token outside of the vocabulary, to ask a constraint whether a text may end."""
 Hook = Callable[[Engine, list[LiveSequence], int], None]
 """Called before step i (0, 1, ...) of :meth:`Run.serve`."""
 
@@ -56,7 +56,7 @@ class Job:
 
 @dataclass(eq=False)
 class Watched:
-    """A decoder that remembers what it raised: after the end, the engine would not tell."""
+    """A decoder that keeps its errors, because the engine does not report those after the end."""
 
     inner: Decoder
     errors: list[Exception]
@@ -70,11 +70,11 @@ class Watched:
 
 
 class Bench:
-    """The models of one kind, and the plain outputs that were computed with them so far.
+    """The models of one kind, and their plain outputs that are known so far.
 
     Args:
         kind: which model.
-        factory: makes it; engines get fresh ones, so that no state passes from case to case.
+        factory: makes it; each engine gets new ones, so cases share no state.
     """
 
     def __init__(self, kind: Kind, factory: BackendFactory) -> None:
@@ -238,7 +238,7 @@ class Run:
 
 
 def structure(job: Job, seq: LiveSequence, context: int, eos: Iterable[int]) -> Iterable[str]:
-    """What is wrong with a finished request, whatever its method promises about tokens."""
+    """The errors of a finished request that no method may make, lossy ones included."""
     output, params, stats = seq.output, job.params, seq.stats
     ends = {*(() if params.ignore_eos else eos), *params.stop_token_ids}
     if seq.tokens[: seq.prompt_length].tolist() != list(job.prompt):

@@ -1,8 +1,8 @@
-"""What exact methods must equal: plain decoding, and one token of a canvas a forward.
+"""The reference for exact methods: plain decoding, and canvases with one token a forward.
 
-By the book: no engine, no cache, no batch, no draft. The whole text is fed again for every token,
-and the ends of an output are decided here anew, so that a mistake of the engine or of a loop cannot
-hide in the reference it is compared with.
+It uses no engine, no cache, no batch and no draft. For every token the whole text is computed again,
+and the end of an output is decided here independently. So a mistake of the engine or of a loop
+cannot also be in the reference.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Entry = tuple[int, float, tuple[int, ...], tuple[float, ...]]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a request must give.
+    """The right result of a request.
 
     Attributes:
         tokens, finish_reason, text: of the output; a letter per token that is no stop token.
@@ -52,7 +52,7 @@ def plain(
     params: SamplingParams,
     constraint: Constraint | None = None,
 ) -> Outcome:
-    """What plain decoding of ``prompt`` gives on a backend with memory reserved."""
+    """The result of plain decoding, on a backend with memory reserved."""
     ends = _ends(backend.config, params)
     matcher = None if constraint is None else constraint.follow(sorted(ends))
     sampler = Sampler(params, np.asarray(prompt, np.int32), sorted(ends), matcher)
@@ -71,7 +71,7 @@ def plain(
 def static(
     backend: Backend, prompt: Sequence[int], params: SamplingParams, block_length: int = 0
 ) -> Outcome:
-    """What ``static`` gives: in each block the most confident masked position, one a forward.
+    """The result of ``static``: each forward decides the block's most confident masked position.
 
     Args:
         backend: with memory reserved.
@@ -177,10 +177,10 @@ def _outcome(
     start: int,
     complete: bool = False,
 ) -> Outcome:
-    """The output as far as it is known; an empty reason if it goes on.
+    """The output as far as it is known; the reason is empty if it is not finished.
 
     Args:
-        complete: the constraint has nothing more to say.
+        complete: whether the constraint ends the output here.
     """
     most = min(params.max_tokens, config.context_length - start)
     shown = entries[:most]

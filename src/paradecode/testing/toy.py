@@ -1,12 +1,12 @@
 """A model made of hashes: whatever a row wrongly sees, or fails to see, changes its logits.
 
-It has the anatomy of a transformer (embedding, layers that store one value per slot and position,
-visibility, a residual stream, a head), but "attention" is a sum of 64-bit hashes. A wrong mask,
-slot, position, page, copy or layer therefore gives other logits with near certainty, where a real
-model might change by too little to notice. It is also a hundred times faster than one.
+It has the parts of a transformer (embedding, layers that store one value per slot and position,
+visibility, a residual stream, a head), but "attention" is a sum of 64-bit hashes. So a wrong mask,
+slot, position, page, copy or layer almost certainly gives other logits, while the logits of a real
+model might hardly change. It is also a hundred times faster.
 
-A layer's attention adds what it sees to the stream, its MLP mixes the bits of the stream (the same
-way in every layer).
+A layer's attention adds the visible values to the stream; its MLP mixes the bits of the stream (in
+the same way in every layer).
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ class ToyBackend:
 
     Args:
         config: from :func:`toy_config`.
-        seed: of the hashes. Two seeds agree on most tokens (see :meth:`head`), so that one can
+        seed: of the hashes. Models of two seeds agree on most tokens (see :meth:`head`), so one can
             draft for the other.
-        surprise: how often (in 1024) the next token is not the usual successor of the last one.
+        surprise: how often, in 1024, the next token is not the usual successor of the last one.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class ToyBackend:
         stored = np.flatnonzero(span.slots >= 0)
         before = _physical(span, np.arange(span.context) if span.visible is None else span.visible)
         behind, own = _physical(span, span.tail), _physical(span, span.slots[stored])
-        # Masks are all one token and may see one and the same: only their places tell them apart.
+        # Masks have the same token and may see the same rows: only their places differ.
         place = span.positions.astype(np.uint64) * np.uint64(self.config.mask_token is not None)
         hidden: dict[int, NDArray[np.float32]] = {}
         layers = span.layers if span.layers is not None else range(self.config.layers)

@@ -1,4 +1,4 @@
-"""Trained parts of canvas methods with chosen weights, for models that nobody trained."""
+"""Trained parts of canvas methods with chosen or random weights."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from paradecode.testing.toy import WIDTH
 
 
 def constant_filter(logit: float, block: int = 8) -> UnmaskFilter:
-    """A filter that says the same of every position: -40 never agrees, 40 always does."""
+    """A filter with one answer for every position: -40 is never final, 40 always."""
     made = random_filter(block)
     tensors = {name: np.zeros_like(values) for name, values in made.tensors.items()}
     return UnmaskFilter(made.facts, {**tensors, "b2": np.full(block, logit, np.float32)})
 
 
 def random_filter(block: int = 8, seed: int = 0) -> UnmaskFilter:
-    """A filter that says something else of every position."""
+    """A filter with random weights."""
     random = np.random.default_rng(seed)
     facts = {"block": block, "width": 5}
     shapes = UnmaskFilter.shapes(facts)
@@ -48,7 +48,7 @@ def joint_layer(
 
 @cache
 def folder() -> Path:
-    """Where this process keeps such files; it is removed in the end."""
+    """The folder for such files; it is removed when the process ends."""
     place = tempfile.mkdtemp(prefix="paradecode-parts-")
     atexit.register(shutil.rmtree, place, ignore_errors=True)
     return Path(place)
@@ -56,10 +56,10 @@ def folder() -> Path:
 
 @cache
 def settings() -> Mapping[str, str]:
-    """Every method that needs something trained -> settings that name such a part, and a comma."""
+    """Methods that need a trained part -> settings that name such a part, and a comma."""
     path = folder() / "filter"
     random_filter().save(path)
-    # A toy's states are pieces of a hash: any other state is another model.
+    # A toy's states are pieces of a hash, so a layer must not change them.
     layer = folder() / "layer"
     joint_layer(size=0.0).save(layer)
     return {"learn2pd": f"filter='{path}',sure=0.5,", "joint-sampler": f"layer='{layer}',"}

@@ -15,20 +15,20 @@ from paradecode.core.request import Attend, BlockCausal, Forward, Overwrite, Rep
 from paradecode.methods.canvas.canvas import Canvas
 
 MOST_ROWS = 4096
-"""Rows of all canvases of a forward together; the visibility mask is that wide and that high."""
+"""Most rows of all canvases of a forward; the visibility mask has so many rows and columns."""
 
 
 def run_branches(
     forwards: Sequence[Forward], tree: bool = True
 ) -> Generator[Forward | list[Forward], Any, list[Logits]]:
-    """Run the forwards of several canvases at the same time; the logits of each of them.
+    """Run the forwards of several canvases together, and return the logits of each.
 
-    Only the first one stores what it was asked to store.
+    Only the first forward stores rows.
 
     Args:
-        forwards: with the same cached slots visible, and none of those among their own rows.
-        tree: as one sequence of rows, each seeing the rows of its own canvas (one forward);
-            otherwise as a batch (a forward each, which share a step of the engine).
+        forwards: they see the same cached slots, which must not be among their own rows.
+        tree: run them as one forward, in which each row sees only rows of its own canvas;
+            otherwise as a list of forwards, which share a step of the engine.
     """
     if len(forwards) == 1:
         reply: Reply = yield forwards[0]
@@ -45,12 +45,12 @@ def run_branches(
 def instead(
     forward: Forward, canvas: Canvas, rows: NDArray[np.int64] | slice = slice(None)
 ) -> Forward:
-    """The forward with the tokens of another canvas, and some of its logits' rows."""
+    """The forward with the tokens of another canvas, and with some rows of its logits."""
     return replace(forward, tokens=canvas.tokens[_positions(forward)], logits=_asked(forward)[rows])
 
 
 def together(forwards: Sequence[Forward]) -> Forward:
-    """One forward of all the rows, in which no canvas sees another one."""
+    """One forward of all rows, in which no canvas sees another one."""
     starts = np.cumsum([0, *(len(f.tokens) for f in forwards)]).tolist()
     mask = np.zeros((starts[-1], starts[-1]), bool)
     for start, forward in zip(starts, forwards, strict=False):
@@ -73,7 +73,7 @@ def together(forwards: Sequence[Forward]) -> Forward:
 
 
 def _among(forward: Forward) -> NDArray[np.bool_]:
-    """bool [K, K]: which of its own rows each row sees."""
+    """bool [K, K]: entry (i, j) says that row i of the forward sees its row j."""
     at, attend = _positions(forward), forward.attend
     if isinstance(attend, BlockCausal):
         at = at // attend.size

@@ -11,7 +11,7 @@ from paradecode.core.sequence import Sequence
 from paradecode.methods.canvas.feasible import Marks, Positions, Rules, Tokens, rules_of
 
 NOTHING = -1
-"""In :attr:`Canvas.stored`: no keys and values were stored for this position."""
+"""In :attr:`Canvas.stored`: no keys and values are stored for this position."""
 
 
 class Canvas:
@@ -19,20 +19,20 @@ class Canvas:
 
     Args:
         prompt: int32 [P].
-        length: positions after the prompt, at first all masked.
-        mask_token: what the model reads at masked positions.
+        length: number of positions after the prompt; at first all are masked.
+        mask_token: the token that the model reads at masked positions.
         block: 0 if every row sees every row (full attention); n if rows see their own block of n
             positions and the ones before it; 1 is causal attention.
-        shift: the logits of row i are about position i + 1.
+        shift: whether the logits of row i predict position i + 1.
 
     Attributes:
         tokens: int32 [N], the mask token where masked.
-        masked: bool [N]; no position is known by its token: a prompt may hold the mask token.
+        masked: bool [N]; needed because a prompt may contain the mask token.
         stored: int32 [N], the token that the cached K/V of a position were computed from, or -1.
         start: P, where the output begins.
-        origin: where the blocks of fixed lengths begin: P, or for a model with blocks of its own
-            the start of the block that P is in.
-        steps: forwards so far.
+        origin: where blocks of fixed length begin: at P, or for a model with its own blocks at the
+            start of the block that contains P.
+        steps: number of forwards so far.
         stops: token ids that end the text.
         layers: of the model.
         rules: of the request's constraint, or None.
@@ -57,12 +57,12 @@ class Canvas:
 
     @classmethod
     def of(cls, seq: Sequence) -> Canvas:
-        """The canvas of a request: as long as ``max_tokens`` and the context allow.
+        """The canvas of a request, as long as ``max_tokens`` and the context allow.
 
-        For a model with blocks of its own it ends with a whole block.
+        For a model with its own blocks it ends with a whole block.
 
         Raises:
-            InvalidInput: if the model is not one of masked diffusion.
+            InvalidInput: if the model is not a masked diffusion model.
         """
         facts = seq.about()
         if facts.mask_token is None:
@@ -78,7 +78,7 @@ class Canvas:
         return canvas
 
     def copy(self) -> Canvas:
-        """A canvas that changes on its own."""
+        """An independent copy."""
         other = copy(self)
         other.tokens, other.masked = self.tokens.copy(), self.masked.copy()
         other.stored = self.stored.copy()
@@ -91,18 +91,18 @@ class Canvas:
 
     @property
     def edge(self) -> int:
-        """The first masked position, or N: everything before it is text."""
+        """The first masked position, or N; everything before it is text."""
         masks = self.masked.argmax()
         return int(masks) if self.masked[masks] else self.end
 
     @property
     def final(self) -> Marks:
-        """bool [N]: cached from the token that is there, and that token is decided."""
+        """bool [N]: positions that are decided and cached with their present token."""
         return ~self.masked & (self.stored == self.tokens)
 
     @property
     def cached(self) -> Marks:
-        """bool [N]: some keys and values are stored, perhaps stale ones."""
+        """bool [N]: positions with stored keys and values, which may be stale."""
         return self.stored != NOTHING
 
     def reach(self, end: int) -> int:

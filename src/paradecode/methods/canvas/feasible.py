@@ -1,10 +1,10 @@
 """A constraint on a canvas: a token may be decided only if the rest can still be filled in.
 
-The output is n positions of fixed length, some of them decided, in any order. Of the states of the
-constraint's automaton, ``ahead[i]`` are those that some filling of the first i positions leads to,
-and ``back[i]`` those from which some filling of the others reaches an end. A token fits position i
-if it leads from a state of ``ahead[i]`` to one of ``back[i + 1]``. (DINGO, arXiv 2505.23061, finds
-the likeliest filling along the same states; here the commit policy decides in which order to fill.)
+The output has n positions, and some of them are decided, in any order. ``ahead[i]`` has the states
+of the constraint's automaton that some filling of the first i positions leads to, and ``back[i]``
+the states from which some filling of the other positions reaches an end. A token fits position i if
+it leads from a state of ``ahead[i]`` to one of ``back[i + 1]``. (DINGO, arXiv 2505.23061, finds the
+most likely filling with the same states; here the commit policy decides the order.)
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from paradecode.core.sequence import Sequence as LiveSequence
 Tokens = NDArray[np.int32]
 Positions = NDArray[np.int64]
 Marks = NDArray[np.bool_]
-"""A set of the N positions of a canvas, of K rows about some of them, or of states."""
+"""A set of positions of a canvas [N], of rows of a view [K], or of states."""
 Steps = tuple[NDArray[np.int64], NDArray[np.int64]]
 Columns = NDArray[np.int64]
 
@@ -31,8 +31,8 @@ def rules_of(seq: LiveSequence, length: int) -> Rules | None:
     """The rules of a request for an output of ``length`` positions; None without a constraint.
 
     Raises:
-        InvalidInput: the constraint is no automaton, or none of its texts is as short as ``length``
-            and as long as ``min_tokens``.
+        InvalidInput: the constraint is not an automaton, or it has no text of at most ``length``
+            and at least ``min_tokens`` tokens.
     """
     constraint = seq.constraint
     if constraint is None:
@@ -51,13 +51,13 @@ def rules_of(seq: LiveSequence, length: int) -> Rules | None:
 
 
 class Rules:
-    """What fits where; has no state of its own, so copies of a canvas share it.
+    """Says which tokens fit a canvas. It has no state, so copies of a canvas share it.
 
     Args:
         automaton: of the constraint.
-        ends: token ids that end the text. Behind one there are only more of them.
-        start, length: of the output, ``length`` being what the request may show of it.
-        least: positions of the output at which nothing may end it.
+        ends: token ids that end the text; only such tokens may follow the first one.
+        start, length: start of the output, and the number of positions that the request may show.
+        least: number of positions, from the first, that may not end the output.
     """
 
     def __init__(
@@ -71,14 +71,14 @@ class Rules:
         states, columns = automaton.table.shape
         self.start, self.length, self.least = start, length, least if ends else 0
         self.done = states
-        # One more state, behind the end; one more column, of the tokens that end.
+        # One more state, after the end; one more column, for the tokens that end the text.
         self.table = np.full((states + 1, columns + 1), DEAD, np.int32)
         self.table[:states, :columns] = automaton.table
         self.table[:states, columns][automaton.accepting] = self.done
         self.table[states, columns] = self.done
         self.columns = automaton.columns.copy()
         self.columns[list(ends)] = columns
-        if not ends:  # Nothing marks the end, and nobody looks at what is behind it.
+        if not ends:  # No token marks the end, and what follows the end is not shown.
             self.table[:states][automaton.final] = self.done
             self.table[states] = self.done
         self.final = np.append(automaton.accepting, True)
@@ -94,9 +94,9 @@ class Rules:
         return bool((ahead[0] & back[0]).any())
 
     def allowed(self, tokens: Tokens, masked: Marks, positions: Positions) -> Marks:
-        """bool [K, V]: the tokens that fit each of ``positions``, whatever is there now.
+        """bool [K, V]: the tokens that fit each of ``positions``, decided or not.
 
-        Each for itself: two tokens that fit need not fit together.
+        Each position is checked alone: two tokens that fit need not fit together.
         """
         ahead, back = self._sets(self._output(tokens, masked))
         fitting = np.ones((len(positions), len(self.columns)), bool)
@@ -111,7 +111,7 @@ class Rules:
     def together(
         self, tokens: Tokens, masked: Marks, positions: Positions, chosen: Tokens
     ) -> Marks:
-        """bool [K]: which of ``chosen`` can be decided together, earlier ones first."""
+        """bool [K]: which of ``chosen`` fit together with the earlier ones that fit."""
         columns = self._output(tokens, masked)
         ahead, back = (sets.copy() for sets in self._sets(columns))
         keep = np.ones(len(positions), bool)
@@ -149,7 +149,7 @@ class Rules:
         return self._known[1]
 
     def _spread(self, columns: Columns, ahead: Marks, first: int) -> None:
-        """Compute ``ahead`` anew behind position ``first``, as far as anything changes."""
+        """Compute ``ahead`` again after position ``first``, until nothing changes."""
         for at in range(first, len(columns)):
             origins, targets = self._steps(int(columns[at]), at)
             after = np.zeros_like(ahead[at])
@@ -168,7 +168,7 @@ class Rules:
             back[at] = before
 
     def _steps(self, column: int, at: int) -> Steps:
-        """From and to which states a token of a column leads; any token where masked."""
+        """The moves by tokens of a column, or by any token at a masked position."""
         if column == DEAD:
             return self._text if at < self.least else self._any
         early = at < self.least and column == self.table.shape[1] - 1
@@ -176,7 +176,7 @@ class Rules:
         return origins, self.table[origins, column].astype(np.int64)
 
     def _edges(self, table: NDArray[np.int32]) -> Steps:
-        """From which to which states any of the tokens of a table leads."""
+        """The moves by any token of a table."""
         origins, through = np.nonzero(table != DEAD)
         pairs = np.unique(origins * len(table) + table[origins, through])
         return pairs // len(table), pairs % len(table)

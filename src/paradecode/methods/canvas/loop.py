@@ -1,4 +1,4 @@
-"""The loop of every canvas method: plan a forward, run it, decide, show what is certain."""
+"""The loop of every canvas method: plan a forward, run it, decide, and show the finished text."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from paradecode.methods.canvas.proposals import propose
 from paradecode.methods.canvas.view import Decision, Progress, View, Window
 
 PATIENCE = 16
-"""Forwards per position of the canvas after which a policy that revokes counts as stuck."""
+"""A policy that revokes may use so many forwards for each position of the canvas."""
 
 
 @dataclass
 class Unmask:
-    """A commit policy with its block rule and its cache; one object a request.
+    """A commit policy with its block rule and its cache; each request has its own object.
 
     Args:
-        block_length: of block rules; 0 is the model's own, or 32.
-        steps: forwards planned for the whole canvas; 0 is one per mask.
+        block_length: for block rules; 0 takes the model's own, or 32.
+        steps: number of forwards planned for the whole canvas; 0 is one for each mask.
 
     Attributes:
         canvas: of the request, from :meth:`begin` on.
@@ -54,7 +54,7 @@ class Unmask:
             self.commit(view, (yield from decided(self.policy, view)))
 
     def begin(self, seq: Sequence) -> Canvas:
-        """The canvas; every part is told about it."""
+        """Make the canvas, and start every part with it."""
         self.seq, self.canvas = seq, Canvas.of(seq)
         self.blocks.start(self.canvas, self.block_length or seq.about().block_length or 32)
         self.cache.start(self.canvas)
@@ -67,19 +67,19 @@ class Unmask:
         return self.canvas
 
     def plan(self) -> tuple[Window, RowPlan]:
-        """Where masks may be decided next, and the forward for it."""
+        """The window in which masks may be decided next, and the plan of its forward."""
         window = self.blocks.window(self.canvas)
         return window, self.cache.plan(self.canvas, window)
 
     def look(self, window: Window, plan: RowPlan) -> Generator[Forward, Any, View]:
-        """Run a planned forward; what the model proposes."""
+        """Run a planned forward, and return what the model proposes."""
         forward, positions = self.ask(window, plan)
         reply = yield from plan.run(forward)
         self.store(plan)
         return self.read(window, plan.refresh, positions, reply.logits)
 
     def ask(self, window: Window, plan: RowPlan) -> tuple[Forward, Positions]:
-        """The forward of a plan, and the positions [K] that the rows of its logits are about."""
+        """The forward of a plan, and the positions [K] that the rows of its logits predict."""
         canvas = self.canvas
         positions = np.flatnonzero(_observed(canvas, window, plan, self.policy))
         rows = plan.rows.copy()
@@ -100,7 +100,7 @@ class Unmask:
         return forward, positions
 
     def store(self, plan: RowPlan) -> None:
-        """Note what a forward that ran has left in the cache."""
+        """Note the cached rows of a forward that ran."""
         self.canvas.stored = np.where(plan.store, self.canvas.tokens, self.canvas.stored)
 
     def read(
@@ -111,10 +111,10 @@ class Unmask:
         logits: Logits,
         canvas: Canvas | None = None,
     ) -> View:
-        """What the model proposes: ``logits`` [K, V] of a forward, about ``positions`` [K].
+        """The proposals of ``logits`` [K, V], which predict ``positions`` [K].
 
         Args:
-            canvas: that the forward computed, if it was another one than the request's.
+            canvas: the canvas of the forward, if it is not that of the request.
         """
         canvas = canvas or self.canvas
         tokens, sure, processed = propose(self.seq, canvas, logits, positions, self.policy.fuse)
@@ -133,12 +133,12 @@ class Unmask:
         ).within(window)
 
     def narrow(self, view: View, window: Window | None = None) -> View:
-        """The view of ``window`` (default: of what the block rule leaves), with its counts."""
+        """The view of ``window``, by default the one of the block rule, with its counts."""
         view = view.within(window or self.blocks.narrow(view))
         return replace(view, progress=self._pace.at(view.window))
 
     def commit(self, view: View, decision: Decision, show: bool = True) -> None:
-        """Write a decision onto the canvas, and tell every part; this ends the step."""
+        """Write a decision onto the canvas and inform every part; this ends the step."""
         apply(self.canvas, view, decision)
         self.cache.after(view, decision)
         self.blocks.after(view, decision)
@@ -146,7 +146,7 @@ class Unmask:
             self.show(view, decision)
 
     def show(self, view: View, decision: Decision) -> None:
-        """Report a step that was committed."""
+        """Report a committed step."""
         self._shown.show(view, decision)
 
 
@@ -167,7 +167,7 @@ def _observed(canvas: Canvas, window: Window, plan: RowPlan, policy: Policy) -> 
 def _check(canvas: Canvas, plan: RowPlan, see: Marks, fed: Tokens) -> None:
     if (see & ~canvas.cached).any() or (plan.store & ~plan.rows).any():
         raise DecoderError("a plan may see cached positions, and store computed ones only")
-    # Which cached positions are seen is said once for all rows.
+    # All rows see the same cached positions.
     if canvas.block and see.any() and np.flatnonzero(see)[-1] >= canvas.reach(int(fed[0]) + 1):
         raise DecoderError("rows of a model with blocks cannot see cached later blocks")
 
@@ -179,9 +179,9 @@ def _attention(canvas: Canvas) -> Attend | BlockCausal:
 
 
 def decided(policy: Policy, view: View) -> Generator[Apply, Any, Decision]:
-    """What a policy decides after its networks were run, cut to what fits the constraint.
+    """Run a policy's networks, and return its decision without what the constraint forbids.
 
-    A decision that would do nothing becomes the commit of the most confident position.
+    If the decision would do nothing, the most confident position is committed instead.
     """
     yield from policy.prepare(view)
     decision, rules = policy.decide(view), view.canvas.rules
@@ -189,11 +189,11 @@ def decided(policy: Policy, view: View) -> Generator[Apply, Any, Decision]:
 
 
 def fitting(view: View, decision: Decision, rules: Rules) -> Decision:
-    """The part of a decision that leaves a way to fill in the rest.
+    """The part of a decision after which the rest of the canvas can still be filled.
 
-    Proposals fit one by one, but not always together. The most confident go first, those for masked
-    positions before corrections; a correction that does not fit leaves the token that is there. If
-    nothing would be left, the most confident eligible proposal that fits is committed.
+    Proposals fit one by one, but not always together. They are checked in order of confidence,
+    those for masked positions before corrections. A correction that does not fit is left out. If
+    nothing is left, the most confident eligible proposal that fits is committed.
     """
     canvas, commit = view.canvas.copy(), decision.commit
     corrected = np.isin(commit, decision.revoke)
@@ -250,7 +250,7 @@ class Pace:
         if window.block != self._block:
             self._before += self._block_masks
             self._block, self._first = window.block, canvas.steps
-        if canvas.steps == self._first:  # The window may yet be narrowed in this very forward.
+        if canvas.steps == self._first:  # The window may be narrowed after this forward.
             self._block_masks = int(masked[window.shared].sum())
         return Progress(
             steps=self.steps or self.masks,
@@ -263,7 +263,7 @@ class Pace:
 
 
 class ShownText:
-    """Shows the text that no gap precedes any more, and reports every step."""
+    """Shows the text up to the first masked position, and reports every step."""
 
     def __init__(self, seq: Sequence, canvas: Canvas, held: bool) -> None:
         self.seq, self.canvas, self.held = seq, canvas, held
@@ -271,7 +271,7 @@ class ShownText:
         self._logprobs: dict[int, TokenLogprob] = {}
 
     def show(self, view: View, decision: Decision) -> None:
-        """Append to the sequence what became certain; a decision that was applied is reported."""
+        """Report an applied decision, and append the new text to the sequence."""
         canvas, seq = self.canvas, self.seq
         if len(decision.revoke) and int(decision.revoke.min()) < self.shown:
             raise DecoderError("text that was shown cannot be revoked; declare that it revises")
@@ -290,7 +290,7 @@ class ShownText:
         step = self._step(view, decision, decided)
         seq.fill(tokens, step, known if seq.params.logprobs is not None else [], end)
         if canvas.steps > PATIENCE * (self.planned - canvas.start) + PATIENCE:
-            raise DecoderError("the policy revokes as much as it commits: no end in sight")
+            raise DecoderError("the policy revokes as much as it commits and does not end")
 
     def _step(self, view: View, decision: Decision, decided: Positions) -> CanvasStep:
         start, canvas = self.canvas.start, self.canvas
@@ -305,7 +305,7 @@ class ShownText:
         )
 
     def _proposed(self, view: View) -> tuple[tuple[int, int, float], ...]:
-        """What the model would have put where it is still masked."""
+        """The proposals for positions that are still masked."""
         inside = view.positions < self.canvas.end
         inside[inside] = self.canvas.masked[view.positions[inside]]
         offsets = view.positions[inside] - self.canvas.start
@@ -313,7 +313,7 @@ class ShownText:
         return tuple(zip(offsets.tolist(), tokens.tolist(), confidences.tolist(), strict=True))
 
     def _log(self, raw: Logits, rows: Positions, decided: Positions) -> None:
-        """Log-probabilities are those of the forward in which a position was decided."""
+        """Keep the log-probabilities of the forward that decided these positions."""
         count, tokens = self.seq.params.logprobs or 0, self.canvas.tokens[decided].tolist()
         reports = token_logprobs(raw, rows.tolist(), tokens, count)
         self._logprobs.update(zip(decided.tolist(), reports, strict=True))

@@ -31,12 +31,12 @@ NAMES = {
     "block_size": "block_length", "bd_size": "block_length", "diffusion_steps": "steps",
     "denoising_steps": "steps",
 }  # fmt: skip
-"""What other engines and the models' scripts call the settings of the loop."""
+"""Names in other engines and the models' scripts -> settings of the loop."""
 
 
 @dataclass
 class CanvasSettings:
-    """What every canvas method lets users set."""
+    """The settings of every canvas method."""
 
     steps: int = parameter(0, 0, 1 << 20, "forwards planned for the canvas; 0: one per token")
     block_length: int = parameter(0, 0, 1 << 20, "tokens of a block; 0: the model's own, or 32")
@@ -59,11 +59,12 @@ def policy(
     Args:
         names: other engines' settings -> ours.
         guarantee: ``exact`` if the tokens are those of the reference (``static``, one token a
-            forward, with the same blocks and no cache), and ``under`` which settings.
-        driver: called with (policy, blocks, cache, block_length, steps); another loop than
-            :class:`Unmask`, for methods that forward several canvases at once.
-        defaults: of the loop's settings, where this method has others.
-        about: ``paper``, ``arxiv``, ``aliases`` and the like; see :class:`Method`.
+            forward, with the same blocks and no cache).
+        under: returns the guarantee that some settings leave.
+        driver: makes the loop from (policy, blocks, cache, block_length, steps); methods that run
+            several canvases in a forward have their own.
+        defaults: of the loop's settings, if this method has others.
+        about: ``paper``, ``arxiv``, ``aliases`` and more; see :class:`Method`.
     """
 
     shared = [
@@ -115,7 +116,7 @@ def policy(
 
 
 def _check_clashes(where: str, kind: str, text: str, clashes: Iterable[Mapping[str, str]]) -> None:
-    """Raise InvalidInput if one of the parts says why it cannot work with the chosen one."""
+    """Raise InvalidInput if one of the parts cannot work with the chosen one."""
     key = f"{kind}={text.partition('(')[0].strip()}"
     for each in clashes:
         if key in each:

@@ -1,4 +1,4 @@
-"""Tokens that are placed on the canvas before decoding begins (structure priors)."""
+"""Tokens that are placed on the canvas before decoding (structure priors)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ FORM = "write offset:token token ..., as in '0:523 88, 40:9'; a negative offset 
 
 
 def read_placed(text: str) -> list[tuple[int, list[int]]]:
-    """``offset:token token, offset:token`` as offsets into the output, and token ids.
+    """Read ``offset:token token, offset:token``: offsets into the output, with token ids.
 
     Raises:
-        ValueError: if it is not of that form.
+        ValueError: if the text has another form.
     """
     found = []
     for part in filter(None, map(str.strip, text.split(","))):
@@ -31,14 +31,14 @@ def _number(text: str) -> bool:
 
 
 def place(canvas: Canvas, text: str, where: str) -> int:
-    """Commit the tokens that ``text`` names; one past the last of their positions (or the start).
+    """Commit the tokens that ``text`` names; returns one past their last position, or the start.
 
     Args:
-        where: names the setting in errors.
+        where: name of the setting, for errors.
 
     Raises:
-        InvalidInput: if a token falls outside of the canvas or onto another one, is the mask
-            token, or if nothing would be left to decode.
+        InvalidInput: if a token is outside of the canvas, at the place of another one, or the mask
+            token, or if no position would be left to decode.
     """
     end = canvas.start
     for offset, tokens in read_placed(text):

@@ -1,4 +1,4 @@
-"""From logits to the token that each position would get."""
+"""Turns logits into a proposed token for each position."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from paradecode.methods.canvas.feasible import Positions, Rules, Tokens
 from paradecode.methods.canvas.view import Scores
 
 Fuse = Callable[[Logits, Positions], Logits]
-"""(logits [K, V] after biases, positions [K]) -> logits: a policy's own change of them."""
+"""A policy's change of logits [K, V] (after biases) for positions [K]; returns logits."""
 
 
 def propose(
@@ -26,11 +26,11 @@ def propose(
 
     Returns int32 [K] tokens, their probabilities float64 [K], and the logits they came from.
 
-    In this order: the mask token is banned, biases and penalties (over what is decided anywhere on
-    the canvas), ``fuse``; then the constraint bans what would leave no way to fill in the rest;
-    then the confidence is read; then temperature, top-k, top-p, min-p choose the token, with noise
-    of (seed, position): a position asked again under equal logits gives the same token, whatever
-    the batch or the policy.
+    The steps in order: the mask token is banned; biases and penalties are added (for tokens decided
+    anywhere on the canvas); ``fuse``; the constraint bans tokens after which the rest could not be
+    filled; temperature, top-k, top-p and min-p choose the token with the noise of (seed, position).
+    Equal logits give a position the same token again, in any batch and with any policy. The
+    confidence is the probability before temperature.
     """
     logits = fuse(raw.with_bias(_biases(seq, canvas, raw, positions)), positions)
     if canvas.rules is not None:
@@ -58,7 +58,7 @@ def _biases(seq: Sequence, canvas: Canvas, raw: Logits, positions: Positions) ->
 
 
 def _bans(canvas: Canvas, rules: Rules, positions: Positions) -> list[Bias | None]:
-    """Minus infinity for what fits nowhere."""
+    """Minus infinity for tokens that the constraint forbids at each position."""
     allowed = rules.allowed(canvas.tokens, canvas.masked, positions)
     allowed[:, canvas.mask_token] = False
     forbidden = [np.flatnonzero(~row).astype(np.int32) for row in allowed]

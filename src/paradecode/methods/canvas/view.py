@@ -1,4 +1,4 @@
-"""What a policy sees of a step, and what it answers."""
+"""A policy's view of a step, and its decision."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Window:
     """The positions in which masks may be decided: ``start`` to ``end`` (exclusive).
 
     Attributes:
-        block: a new number whenever a new block begins; caches refresh then.
-        span: start and end of what the planned steps of the block are shared over, if that is more
-            than this window (one that slides).
-        begin: where the block begins, if that is before ``start``: inside of the prompt.
+        block: number of the block; caches refresh when it changes.
+        span: start and end of the positions that share the planned steps of the block, if they are
+            more than this (sliding) window.
+        begin: where the block begins, if that is inside of the prompt.
     """
 
     start: int
@@ -36,21 +36,21 @@ class Window:
 
     @property
     def shared(self) -> slice:
-        """Positions that the planned steps of the block are shared over."""
+        """The positions that share the planned steps of the block."""
         return slice(*(self.span or (self.start, self.end)))
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where decoding stands; all counts are of this request.
+    """Counts of a request's steps and masks.
 
     Attributes:
-        steps: forwards that the user plans for the whole canvas; by default one per mask.
+        steps: forwards that the user plans for the whole canvas; by default one for each mask.
         step: forwards before this one.
         block_step: forwards of this block before this one.
         masks: masked positions of the canvas when decoding began.
         block_masks: masked positions of this block when it began.
-        before: masked positions, at the beginning, of all earlier blocks together.
+        before: positions of all earlier blocks that were masked when those began.
     """
 
     steps: int
@@ -63,20 +63,20 @@ class Progress:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """One forward's predictions: row k is about position ``positions[k]``.
+    """The predictions of one forward; row k predicts position ``positions[k]``.
 
     Attributes:
-        canvas: the state; policies read it and never write it.
-        window: in which masks may be decided.
-        positions: int64 [K], ascending; those that the policy asked to observe.
+        canvas: the state; policies read it and never change it.
+        window: the positions in which masks may be decided.
+        positions: int64 [K], ascending; the positions that the policy observes.
         eligible: bool [K], which of them are masked and in the window.
-        proposals: int32 [K], the token that would be committed; never the mask token.
-        confidence: float64 [K], probability of the proposal at temperature 1, before top-k and the
-            like, after biases and penalties; the mask token has none.
+        proposals: int32 [K], the tokens that may be committed; never the mask token.
+        confidence: float64 [K], probability of the proposal at temperature 1, after biases and
+            penalties, before top-k and the like; the mask token is banned.
         logits: [K, V], after biases and penalties, mask token at -inf.
         raw: [K, V], the model's own.
         progress: counts of steps and masks.
-        refresh: every row of the canvas was computed in this forward.
+        refresh: whether this forward computed every row of the canvas.
         seed: of the request's noise (see :mod:`paradecode.core.noise`).
     """
 
@@ -110,7 +110,7 @@ class View:
 
     @property
     def inside(self) -> Marks:
-        """bool [K]: in the window, masked or not."""
+        """bool [K]: positions in the window, masked or not."""
         return (self.positions >= self.window.start) & (self.positions < self.window.end)
 
     def uniform(self, step: int) -> Scores:
@@ -132,7 +132,7 @@ class View:
         return self.positions[rows[order[: max(count, 0)]]]
 
     def rows(self, positions: Positions) -> Positions:
-        """int64: the rows of observed positions."""
+        """int64: the rows of some observed positions."""
         return np.searchsorted(self.positions, positions)
 
     def within(self, window: Window) -> View:
@@ -146,13 +146,13 @@ class View:
         return proposed if decision.tokens is None else decision.tokens
 
     def or_best(self, decision: Decision) -> Decision:
-        """The decision; if it would do nothing, the commit of the most confident position."""
+        """The decision, or if it would do nothing, the commit of the most confident position."""
         if len(decision.commit) or len(decision.revoke):
             return decision
         return replace(decision, commit=self.best(self.confidence, 1), tokens=None)
 
     def and_also(self, decision: Decision, rows: NDArray[np.integer | np.bool_]) -> Decision:
-        """The decision, with the proposals of some more rows committed."""
+        """The decision, which also commits the proposals of some more rows."""
         return replace(
             decision,
             commit=np.concatenate([decision.commit, self.positions[rows]]),
@@ -162,16 +162,16 @@ class View:
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """What a policy wants done; the parts are applied in this order.
+    """The decision of a policy.
 
     Attributes:
-        commit: positions, masked and observed. If there are none and nothing is revoked, the most
+        commit: masked, observed positions. If there are none and nothing is revoked, the most
             confident eligible position is committed, so that every forward makes progress.
         tokens: int32, one for each of ``commit``; default: the proposals.
-        revoke: decided positions of the output to be masked again. A policy that revokes must say
-            so (:attr:`Policy.revises`).
-        truncate: position from which on the canvas is dropped (an end of text was found).
-        refresh: the cache must recompute everything in the next forward.
+        revoke: decided positions of the output to mask again. A policy that revokes must declare
+            it (:attr:`Policy.revises`).
+        truncate: the canvas is cut before this position (an end of text was found).
+        refresh: whether the cache must recompute everything in the next forward.
     """
 
     commit: Positions = field(default_factory=lambda: NO_POSITIONS)

@@ -1,4 +1,4 @@
-"""What a block rule is."""
+"""The base class of block rules."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from paradecode.methods.canvas.view import Decision, View, Window
 
 
 class Blocks:
-    """Says in which positions masks may be decided. A dataclass, one object a request.
+    """Says where masks may be decided. A dataclass; each request has its own object.
 
     Fields declared with ``parameter`` or ``choice`` are settings: ``blocks=sliding(masks=16)``.
 
@@ -21,24 +21,25 @@ class Blocks:
     clashes: Mapping[str, str] = MappingProxyType({})
 
     def start(self, canvas: Canvas, block_length: int) -> None:
-        """Before the first forward. ``block_length`` is the method's setting."""
+        """Called before the first forward; ``block_length`` is the method's setting."""
         self.block_length = block_length
 
     def window(self, canvas: Canvas) -> Window:
-        """Before a forward: it must hold a masked position."""
+        """The window of the next forward; it must have a masked position."""
         raise NotImplementedError
 
     def narrow(self, view: View) -> Window:
-        """After a forward: a window inside of the one of ``view``, with a masked position in it."""
+        """The window after a forward: a part of that of ``view``, with a masked position."""
         return view.window
 
     def after(self, view: View, decision: Decision) -> None:
-        """After the decision was applied to the canvas."""
+        """Called after a decision was applied to the canvas."""
 
 
 def limit(canvas: Canvas, start: int) -> int:
-    """One past the last position that a window from ``start`` on may hold.
+    """One past the last position of a window that begins at ``start``.
 
-    Rows of a model with blocks of its own were trained to see decided blocks before their own.
+    In a model with its own blocks it is the end of a block, because rows were trained to see only
+    decided blocks before their own.
     """
     return canvas.reach(start + 1) if canvas.block > 1 else canvas.end

@@ -1,4 +1,4 @@
-"""What a cache rule is: which rows a forward computes, stores and reads from the K/V cache."""
+"""The base class of cache rules: which rows a forward computes, stores and reads."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class RowPlan:
     """One forward over a canvas of N positions.
 
     Attributes:
-        rows: positions to compute. They see one another as the model's attention has it. Masked
-            positions that are not among them cannot be decided in this step. For a model with a
-            shift the loop adds the row to the left of each position that it asks about.
-        store: those of ``rows`` whose keys and values replace the cached ones.
-        see: positions whose cached keys and values the rows see as well; those that are computed
-            are left out by the loop.
-        refresh: this computes every row, and what was stored before does not matter any more.
-        about: positions whose logits may be asked for; default: ``rows``.
+        rows: positions to compute. They see one another as the model's attention allows. Only
+            masked positions among them can be decided in this step. For a model with a shift the
+            loop adds the row to the left of each position that it asks about.
+        store: the positions of ``rows`` whose keys and values replace the cached ones.
+        see: positions whose cached keys and values the rows see, too; the loop leaves out those
+            that are computed.
+        refresh: whether every row is computed, so that the old cache is not used.
+        about: positions that may be predicted; default: ``rows``.
         run: a generator that runs the forward and returns its reply; a cache may run more of the
             model in it (elastic). Loops that run several canvases in one forward do not call it.
     """
@@ -46,7 +46,7 @@ class RowPlan:
 
 
 class CacheRule:
-    """Plans the forwards of one request. A dataclass, one object a request.
+    """Plans the forwards of a request. A dataclass; each request has its own object.
 
     Fields declared with ``parameter`` or ``choice`` are settings: ``cache=prefix(refresh=8)``.
 
@@ -62,10 +62,10 @@ class CacheRule:
     _asked = False
 
     def start(self, canvas: Canvas) -> None:
-        """Before the first forward."""
+        """Called before the first forward."""
 
     def plan(self, canvas: Canvas, window: Window) -> RowPlan:
-        """The next forward. For a model with blocks of its own: the exact prefix cache."""
+        """The next forward; for a model with its own blocks that of the exact prefix cache."""
         return exact_prefix(canvas, window) if canvas.block else self.sparse(canvas, window)
 
     def sparse(self, canvas: Canvas, window: Window) -> RowPlan:
@@ -73,13 +73,13 @@ class CacheRule:
         raise NotImplementedError
 
     def after(self, view: View, decision: Decision) -> None:
-        """After a decision was applied to the canvas."""
+        """Called after a decision was applied to the canvas."""
         self._asked = decision.refresh
 
     def due(self, window: Window, every: int = 0) -> bool:
-        """Whether everything is to be computed anew; call it once a plan.
+        """Whether everything must be computed again; call it once for each plan.
 
-        At the start of each block, when a policy asked for it, and every ``every`` forwards.
+        This is so at the start of a block, if a policy asked for it, and every ``every`` forwards.
         """
         fresh = window.block != self._block or self._asked or 0 < every <= self._age
         self._block, self._age = window.block, 1 if fresh else self._age + 1
@@ -99,25 +99,25 @@ def first_masks(canvas: Canvas, start: int, count: int) -> Marks:
 
 
 def everything(canvas: Canvas, window: Window, store: Marks | bool = True) -> RowPlan:
-    """Compute all rows that can matter to the window, seeing nothing cached.
+    """Compute all rows that the window depends on, without the cache.
 
     Args:
-        store: of which of them keys and values are kept.
+        store: the rows whose keys and values are kept.
     """
     rows = marks(canvas, 0, canvas.reach(window.end))
     return RowPlan(rows, rows & store, rows & False, refresh=True)
 
 
 def some(rows: Marks, store: bool = True) -> RowPlan:
-    """Compute ``rows``, seeing the cached keys and values of all others."""
+    """Compute ``rows``, which see the cached keys and values of all other positions."""
     return RowPlan(rows, rows & store, ~rows)
 
 
 def exact_prefix(canvas: Canvas, window: Window) -> RowPlan:
-    """For models with blocks of their own: finished blocks are cached, and nothing is lost.
+    """Cache finished blocks of a model with its own blocks; this is exact.
 
-    The forward that first computes the next block also computes the block that was just finished,
-    from its final tokens, and stores it.
+    The first forward of a block also computes the block before it from its final tokens, and stores
+    that block.
     """
     unsure = int(np.argmin(canvas.final))  # There is a masked position, which is never final.
     first = unsure // canvas.block * canvas.block

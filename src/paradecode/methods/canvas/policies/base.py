@@ -1,4 +1,4 @@
-"""What a commit policy is, alone or on top of another one."""
+"""The base classes of commit policies."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from paradecode.methods.parts import make
 
 
 class Policy:
-    """Decides which proposals become permanent. A dataclass, one object a request.
+    """Decides which proposals become permanent. A dataclass; each request has its own object.
 
-    Fields declared with ``parameter`` or ``choice`` are its settings; further fields are its
-    memory (declare them with ``field(init=False)`` or set them in :meth:`start`).
+    Fields declared with ``parameter`` or ``choice`` are its settings. Other fields are its state;
+    declare them with ``field(init=False)`` or set them in :meth:`start`.
 
     Attributes:
-        observes: which positions come in a view: ``masked`` ones of the window, all of the
-            ``window``, or all of the output (``canvas``) that the forward computed.
-        revises: the policy may mask decided positions again; text is then shown only when the
-            window has moved past it, or at the end.
-        clashes: ``cache=name`` or ``blocks=name`` to why this policy cannot work with it, and what
+        observes: the positions of a view: the ``masked`` ones of the window, all of the ``window``,
+            or all positions of the output (``canvas``) that the forward computed.
+        revises: whether the policy may mask decided positions again; then text is shown only after
+            the window has moved past it, or at the end.
+        clashes: ``cache=name`` or ``blocks=name`` -> why this policy cannot work with it, and what
             to use instead. Block rules and caches have the same attribute.
-        nested: policies underneath this one, one below the other.
+        nested: number of policies underneath this one.
     """
 
     observes: Literal["masked", "window", "canvas"] = "masked"
@@ -38,7 +38,7 @@ class Policy:
     nested: int = 0
 
     def start(self, canvas: Canvas) -> None:
-        """Before the first forward. Tokens that are known beforehand may be committed here."""
+        """Called before the first forward; tokens that are known already may be committed here."""
 
     def fuse(self, logits: Logits, positions: Positions) -> Logits:
         """Change the logits [K, V] about ``positions`` [K] before tokens are chosen from them."""
@@ -50,19 +50,19 @@ class Policy:
         yield  # Makes it a generator.
 
     def decide(self, view: View) -> Decision:
-        """What to do after a forward."""
+        """The decision after a forward."""
         raise NotImplementedError
 
 
 DEPTH = 4
-"""Policies on top of one another."""
+"""Most policies on top of one another."""
 
 BREADTH = ("masked", "window", "canvas")
 
 
 @dataclass
 class Wrapper(Policy):
-    """A policy with another one underneath, ``inner``, whose properties it takes over."""
+    """A policy on top of another one, ``inner``, whose properties it takes over."""
 
     base: str = part("static", "policy", "policy underneath")
 
