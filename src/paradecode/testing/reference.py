@@ -1,8 +1,8 @@
 """The reference for exact methods: plain decoding, and canvases with one token a forward.
 
-It uses no engine, no cache, no batch and no draft. For every token the whole text is computed again,
-and the end of an output is decided here independently. So a mistake of the engine or of a loop
-cannot also be in the reference.
+It uses no engine, no cache, no batch and no draft. For every token the whole text is computed
+again, and the end of an output is decided here independently. So a mistake of the engine or of a
+loop cannot also be in the reference.
 """
 
 from __future__ import annotations
