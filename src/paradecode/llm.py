@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.backends import open_backend
+from paradecode.backends.interface import Progress
 from paradecode.completion import Chunk, Completion, completion_of, with_alternatives
 from paradecode.constraints.compile import Compiler
 from paradecode.core.aliases import own_names
@@ -65,6 +66,7 @@ class LLM:
         adapter: a file of ``paradecode train adapt``, merged into the model in float32, which makes
             it a block diffusion model.
         limits: sizes of the engine (batch, K/V memory, prefix cache).
+        progress: told how many bytes of how many of a model are loaded (native only).
 
     Raises:
         InvalidInput: for settings that are not understood.
@@ -89,6 +91,7 @@ class LLM:
         ranks: int = 1,
         adapter: str | PathLike[str] | None = None,
         limits: Limits | None = None,
+        progress: Progress = lambda done, total: None,
     ) -> None:
         # Refuse a bad method before a model is loaded.
         tuned = choose(decoder, speculative_config, profile)
@@ -106,7 +109,9 @@ class LLM:
         if isinstance(tuned, Profile) and tuned.model != self.model:
             said = f"the profile was tuned for {tuned.model}, not {self.model}"
             warnings.warn(said, stacklevel=2)
-        open_here = partial(open_backend, backend, dtype=dtype, device=device, threads=threads)
+        open_here = partial(
+            open_backend, backend, dtype=dtype, device=device, threads=threads, progress=progress
+        )
         self.backend = open_here(checkpoint.config, checkpoint.weights, ranks=ranks)
         models, vocabularies = {TARGET: self.backend}, {}
         if self.draft_model is not None:

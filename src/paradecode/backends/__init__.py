@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from importlib.util import find_spec
 
-from paradecode.backends.interface import Backend
+from paradecode.backends.interface import Backend, Progress
 from paradecode.core.errors import BackendError, InvalidInput
 from paradecode.models.config import ModelConfig
 from paradecode.models.weights import Weights
@@ -23,6 +23,7 @@ def open_backend(
     device: str = "cpu",
     threads: int | None = None,
     ranks: int = 1,
+    progress: Progress = lambda done, total: None,
 ) -> Backend:
     """Load a model into a backend.
 
@@ -34,6 +35,7 @@ def open_backend(
         device: ``cpu``, ``cuda`` or ``cuda:N``.
         threads: CPU threads; None lets the backend choose.
         ranks: processes that divide the model among them (torch only), one a CUDA device.
+        progress: told how many bytes of how many are loaded (native only).
 
     Raises:
         InvalidInput: for an unknown name, dtype or device, or ranks that cannot divide the model.
@@ -57,7 +59,7 @@ def open_backend(
             raise InvalidInput("ranks", ranks, "the native backend is one process; use torch")
         from paradecode.backends.native.backend import NativeBackend
 
-        return NativeBackend(config, weights, dtype=dtype, threads=threads)
+        return NativeBackend(config, weights, dtype=dtype, threads=threads, progress=progress)
     if find_spec("torch") is None:
         missing = "PyTorch is not installed; pip install 'paradecode[torch]'"
         if not native:

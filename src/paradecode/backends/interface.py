@@ -7,7 +7,7 @@ backend owns the memory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -23,6 +23,8 @@ from paradecode.models.config import ModelConfig
 
 PAGE = 16
 """Slots in a page."""
+Progress = Callable[[int, int], None]
+"""Told what is done and what there is to do."""
 
 
 @dataclass(frozen=True, eq=False)

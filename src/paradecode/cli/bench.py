@@ -98,7 +98,7 @@ def _generation(
     plan.check()
     weights, journal = weights_of(loading.model or "default"), output.with_suffix(".jsonl")
     opening = {"limits": plan.limits(), "draft_model": workload.draft_model}
-    with _measuring(journal) as progress, loading.open(**opening) as llm:
+    with loading.open(**opening) as llm, _measuring(journal) as progress:
         results = measure(llm, weights, plan, journal, loading.settings(), progress)
     found = figures(results)
     plain = found[0].name if found else None
@@ -132,7 +132,7 @@ def _parallel(
     plan.check()
     loading = replace(loading, model=loading.model or parallel.DEFAULT_MODEL)
     weights, journal = weights_of(loading.model or ""), output.with_suffix(".jsonl")
-    with _measuring(journal) as progress, loading.open() as llm:
+    with loading.open() as llm, _measuring(journal) as progress:
         results = parallel.measure(llm, weights, plan, journal, loading.settings(), progress)
     summaries, found = summarise(results), verdicts(results)
     files = parallel.write_files(results, output, summaries, found)

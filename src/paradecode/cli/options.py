@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from paradecode.cli.progress import loading_bar
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
 from paradecode.methods.choice import AUTO, DEFAULT_DECODERS, Profile, choose
@@ -65,7 +66,8 @@ class Loading:
     def open(self, **settings: Any) -> LLM:
         from paradecode.llm import LLM
 
-        return LLM(self.model, **self.settings(), **settings)
+        with loading_bar() as progress:
+            return LLM(self.model, **self.settings(), **settings, progress=progress)
 
     def settings(self) -> dict[str, Any]:
         """All but the model's name."""

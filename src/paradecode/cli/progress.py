@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from paradecode.engine.cost import CostCurve
     from paradecode.llm import LLM
 
+SOON = 1.0
 STOPPED = 130
 """Exit status after Ctrl-C, as shells have it."""
 Tick = Callable[[int, int], None]
@@ -40,6 +42,16 @@ def watched(title: str, work: Callable[[Tick], T]) -> T:
     with Progress(console=err) as progress:
         task = progress.add_task(title, total=None)
         return work(lambda done, total: progress.update(task, completed=done, total=total))
+
+
+@contextmanager
+def loading_bar() -> Iterator[Tick]:
+    """A bar for a model that takes more than a second to load, where a person looks on."""
+    with Progress(console=err, transient=True, disable=not err.is_terminal) as progress:
+        task, begun = progress.add_task("loading the model", visible=False), time.monotonic()
+        yield lambda done, total: progress.update(
+            task, completed=done, total=total, visible=time.monotonic() > begun + SOON
+        )
 
 
 @contextmanager

@@ -79,7 +79,9 @@ class Working:
     backend: str = option("auto", "auto, native or torch.")
     dtype: str = option("auto", "Weights in the backend; auto follows the file.")
     device: str = option("cpu", "cpu, cuda or cuda:N.")
-    threads: int | None = option(None, "CPU threads of each worker.", "--threads -t")
+    threads: int | None = option(
+        None, "CPU threads of each worker; default: an equal share of the cores.", "--threads -t"
+    )
     ranks: int = option(
         1,
         "Processes, one a GPU, that divide each worker's model (torch).",

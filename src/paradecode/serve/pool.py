@@ -6,9 +6,10 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
+from paradecode.backends.native.machine import default_threads
 from paradecode.core.errors import InvalidInput
 from paradecode.serve import wire
 from paradecode.serve.buffer import Bounds
@@ -51,6 +52,23 @@ class Served:
     replicas: int = 1
 
 
+def share_cores(models: Sequence[Served]) -> list[Served]:
+    """Divide the cores among the workers, where there are several and no threads are named.
+
+    Each would take all cores, and forwards of one would wait for those of the others.
+    """
+    workers = sum(model.replicas for model in models)
+    if workers == 1:
+        return list(models)
+    share = {"threads": max(1, default_threads() // workers)}
+    return [
+        replace(model, worker=model.worker.model_copy(update=share))
+        if model.worker.threads is None and model.worker.device == "cpu"
+        else model
+        for model in models
+    ]
+
+
 class Pool(Workers):
     """Worker processes of one or more models. Everything runs on one event loop.
 
@@ -78,7 +96,7 @@ class Pool(Workers):
             raise InvalidInput("models", names, "give at least one, each with a name of its own")
         self._bounds = bounds
         self._hang_seconds, self._load_seconds = hang_seconds, load_seconds
-        self._models = {model.name: model for model in models}
+        self._models = {model.name: model for model in share_cores(models)}
         self._replicas: dict[str, list[Replica]] = {}
         self._live: set[str] = set()
         self._changes = asyncio.Event()

@@ -121,3 +121,17 @@ def test_formats_that_the_core_cannot_make_are_refused():
     core.set_format("layers.0.q", OWN[Kind.Q6_K])
     with pytest.raises(InvalidInput, match="the format of its blocks"):
         core.fill("layers.0.q", 0, SOURCES[Kind.F32], np.zeros((4, 2048), np.uint8))
+
+
+def test_packing_says_how_far_it_is() -> None:
+    weights = random_weights(BASE)
+    seen: list[tuple[int, int]] = []
+    make_with = NativeBackend(BASE, weights, progress=lambda *told: seen.append(told))
+    make_with.close()
+    matrices = [tensor for tensor in weights.values() if len(tensor.shape) == 2]
+    total = sum(tensor.data.nbytes for tensor in matrices)
+    done = [told for told, _ in seen]
+    assert len(seen) == len(matrices)
+    assert {of for _, of in seen} == {total}
+    assert done == sorted(done)
+    assert done[-1] == total

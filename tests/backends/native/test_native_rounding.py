@@ -55,5 +55,5 @@ def test_of_packed_weights(dtype: str) -> None:
     backend, weights = make(BASE, dtype=dtype), random_weights(BASE)
     expected = backend.forward([rows])[0].logits.numpy()
     with rounding_up():  # New threads, too, round as the one that starts them.
-        backend._load(weights, dtype)
+        backend._load(weights, dtype, lambda done, total: None)
     np.testing.assert_array_equal(backend.forward([rows])[0].logits.numpy(), expected)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.backends.interface import Span, SpanResult, check_layers
+from paradecode.backends.interface import Progress, Span, SpanResult, check_layers
 from paradecode.backends.native._core import LogitRows, Model, logits_from
 from paradecode.backends.native.machine import default_threads
 from paradecode.backends.native.networks import run_networks
@@ -53,6 +54,7 @@ class NativeBackend:
         kv_dtype: ``f16`` or ``f32``, for keys and values.
         threads: how many threads work on a forward, the calling one included; default: the cores
             this process may use.
+        progress: told, while the weights are packed, how many bytes of how many are.
 
     Raises:
         InvalidInput: if an argument is not one of the above or PARADECODE_ISA cannot be met.
@@ -69,6 +71,7 @@ class NativeBackend:
         dtype: str = "auto",
         kv_dtype: str = "f16",
         threads: int | None = None,
+        progress: Progress = lambda done, total: None,
     ) -> None:
         one_of("auto", *FORMATS)("dtype", dtype)
         one_of("f16", "f32")("kv_dtype", kv_dtype)
@@ -92,9 +95,9 @@ class NativeBackend:
             half_cache=kv_dtype == "f16",
             threads=default_threads() if threads is None else threads,
         )
-        self._load(weights, dtype)
+        self._load(weights, dtype, progress)
 
-    def _load(self, weights: Weights, dtype: str) -> None:
+    def _load(self, weights: Weights, dtype: str, progress: Progress) -> None:
         core = self._model()
         shapes = self.config.tensors()
         matrices = [name for name, shape in shapes.items() if len(shape) == 2]
@@ -106,8 +109,11 @@ class NativeBackend:
         for name in shapes.keys() - set(matrices):
             core.set_vector(name, np.ascontiguousarray(weights[name].float32()))
         # The core packs without the interpreter's lock: a matrix a thread.
+        total = sum(weights[name].data.nbytes for name in matrices)
         with ThreadPoolExecutor(core.threads) as pool:
-            list(pool.map(lambda name: _fill(core, name, weights[name]), matrices))
+            filled = pool.map(lambda name: _fill(core, name, weights[name]), matrices)
+            for done in accumulate(filled):
+                progress(done, total)
         core.finish_loading(self.config.tied_head)
 
     def _model(self) -> Model:
@@ -246,10 +252,12 @@ class NativeLogits:
         )
 
 
-def _fill(core: Model, name: str, weight: Tensor) -> None:
+def _fill(core: Model, name: str, weight: Tensor) -> int:
+    """Pack a matrix; returns its bytes in the file."""
     for first, source, rows in _pieces(weight):
         core.fill(name, first, source, rows)
     weight.release()
+    return weight.data.nbytes
 
 
 def _pieces(tensor: Tensor) -> Iterator[tuple[int, int, NDArray[np.uint8]]]:
