@@ -17,6 +17,7 @@ from repository import ROOT
 from tools.pages.benchmarks import main as render
 from tools.pages.method_page import markdown, method_page
 from tools.pages.methods_page import committed, method_pages, overview
+from tools.pages.perplexity_page import main as write_formats
 from tools.structure import ALLOWED
 
 RESULTS = ROOT / "bench" / "results"
@@ -55,17 +56,53 @@ def test_docstrings_are_taken_apart() -> None:
     assert told(None) == {"summary": "", "idea": "", "when": ""}
 
 
-def test_benchmarks_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    committed = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
+def emptied(page: str, mark: str) -> tuple[str, str]:
+    """A page as it is committed, and without its generated part."""
+    committed = (ROOT / page).read_text("utf-8")
+    part = rf"(?s)(<!-- {mark}:begin -->).*(<!-- {mark}:end -->)"
+    return committed, re.sub(part, r"\1\n\2", committed)
+
+
+@pytest.mark.parametrize(
+    ("file", "baseline", "mark"),
+    [
+        ("peers", "llama-cpp/q4_1", "bench"),
+        ("peers_1.5b", "ik-llama-cpp/q4_k_m", "bench-1.5b"),
+        ("peers_0.5b", "ik-llama-cpp/q4_k_m", "bench-0.5b"),
+    ],
+)
+def test_benchmarks_page(
+    file: str, baseline: str, mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committed, empty = emptied("docs/benchmarks.md", mark)
+    source = RESULTS / f"{file}.json"
+    if not source.exists():
+        assert empty == committed, f"a table without {source.name}"
+        return
     copy = tmp_path / "benchmarks.md"
-    copy.write_text(
-        re.sub(r"(?s)(<!-- bench:begin -->).*(<!-- bench:end -->)", r"\1\n\2", committed)
-    )
-    assert copy.read_text("utf-8") != committed
-    arguments = [str(RESULTS / "peers.json"), "--baseline", "llama-cpp/q4_1", "--into", str(copy)]
+    copy.write_text(empty, "utf-8")
+    assert empty != committed
+    arguments = [str(source), "--baseline", baseline, "--into", str(copy), "--name", mark]
     monkeypatch.setattr(sys, "argv", ["tools.pages.benchmarks", *arguments])
     assert render() == 0
     assert copy.read_text("utf-8") == committed
+
+
+def test_formats_table(tmp_path: Path) -> None:
+    committed, empty = emptied("docs/native.md", "perplexity")
+    copy = tmp_path / "native.md"
+    copy.write_text(empty, "utf-8")
+    write_formats(str(RESULTS / "perplexity_formats.json"), str(copy))
+    assert copy.read_text("utf-8") == committed != empty
+
+
+def test_conformance_is_complete_where_it_is_committed() -> None:
+    for file in RESULTS.glob("conformance*.json"):
+        result = json.loads(file.read_text("utf-8"))
+        assert len(result["prompts"]) == 60
+        assert len({row["method"] for row in result["methods"]}) >= 5
+        for row in result["methods"]:
+            assert row["equal"] == row["outputs"] == 60, row["method"]
 
 
 def test_headline() -> None:

@@ -1,0 +1,49 @@
+"""The table of formats in a page, from what ``tools.figures.perplexity_formats`` has measured.
+
+python -m tools.pages.perplexity_page bench/results/perplexity_formats.json docs/native.md
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from paradecode.measure.tables import table
+from tools.pages.marked import put
+
+HEAD = (
+    "format", "perplexity", "ik_llama.cpp", "nats a token above f32", "95 %", "ik_llama.cpp's"
+)  # fmt: skip
+
+
+def text(result: dict[str, Any]) -> str:
+    """Markdown: our core and ik_llama.cpp on the same file, beside f32."""
+    found = {(row["backend"], row["weights"]): row for row in result["formats"]}
+    rows = []
+    for (backend, weights), own in found.items():
+        if backend != "native":
+            continue
+        peer = found.get(("ik_llama.cpp", weights))
+        rows.append(
+            (
+                weights, f"{own['perplexity']:.3f}", f"{peer['perplexity']:.3f}" if peer else "",
+                f"{own['nll_difference']:+.4f}", f"± {own['spread']:.4f}",
+                f"{peer['nll_difference']:+.4f}" if peer else "",
+            )
+        )  # fmt: skip
+    first = result["formats"][0]
+    said = (
+        f"{result['date']}, {result['machine']['cpu']}: {result['model']}, {first['tokens']} "
+        f"tokens in windows of {result['window']}."
+    )
+    return f"{said}\n\n{table(HEAD, rows)}"
+
+
+def main(result: str, page: str) -> None:
+    put(Path(page), "perplexity", text(json.loads(Path(result).read_text("utf-8"))))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
