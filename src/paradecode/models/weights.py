@@ -59,7 +59,9 @@ class Tensor:
 
     def rows(self, order: NDArray[np.integer]) -> Tensor:
         """The same weight with its rows reordered; exact for every kind."""
-        return Tensor(np.ascontiguousarray(self.data[order]), self.shape, self.kind)
+        ordered = Tensor(np.ascontiguousarray(self.data[order]), self.shape, self.kind)
+        self.release()
+        return ordered
 
 
 Weights = Mapping[str, Tensor]
