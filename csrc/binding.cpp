@@ -18,6 +18,7 @@
 #include "network.hpp"
 #include "python_arrays.hpp"
 #include "python_spans.hpp"
+#include "python_steps.hpp"
 
 namespace paradecode {
 namespace {
@@ -194,12 +195,6 @@ Array1<T> per_row(const LogitRows& logits, Each each) {
   return array;
 }
 
-Warp make_warp(double temperature, std::int64_t top_k, double top_p, double min_p) {
-  if (!(temperature >= 0))
-    throw InvalidInput("temperature", std::monostate(), "give a number of at least 0");
-  return {temperature, top_k, top_p, min_p};
-}
-
 void raise_as(const char* name, nb::object arguments) {
   const nb::object type = nb::module_::import_("paradecode.core.errors").attr(name);
   const nb::object error = type(*arguments);
@@ -319,6 +314,8 @@ NB_MODULE(_core, m) {
            nb::arg("rounded") = false)
       .def("run", run_network, nb::arg("inputs"), nb::arg("ends"));
 
+  define_lookup(m);
+
   nb::class_<Model>(m, "Model")
       .def(
           "__init__",
@@ -358,6 +355,9 @@ NB_MODULE(_core, m) {
       .def("finish_loading", &Model::finish_loading)
       .def("reserve", &Model::reserve, nb::call_guard<nb::gil_scoped_release>())
       .def("forward", forward, nb::arg("spans"), nb::arg("layers").none())
+      .def("steps", steps, nb::arg("lookup").none(), nb::arg("state").none(), nb::kw_only(),
+           nb::arg("text"), nb::arg("pages"), nb::arg("room"), nb::arg("stops"), nb::arg("warp"),
+           nb::arg("seed"), nb::arg("limit"), nb::arg("seconds").none(), nb::arg("first_context"))
       .def("copy", copy_slots)
       .def_prop_ro("threads", &Model::threads)
       .def("work_of", &Model::work_of)

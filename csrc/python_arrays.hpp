@@ -27,6 +27,8 @@ inline constexpr const char* kCodes<std::int64_t> = "lq";
 template <>
 inline constexpr const char* kCodes<float> = "f";
 template <>
+inline constexpr const char* kCodes<double> = "d";
+template <>
 inline constexpr const char* kCodes<std::uint8_t> = "?B";
 
 template <class T>
@@ -37,6 +39,8 @@ template <>
 inline constexpr const char* kNames<std::int64_t> = "int64";
 template <>
 inline constexpr const char* kNames<float> = "float32";
+template <>
+inline constexpr const char* kNames<double> = "float64";
 template <>
 inline constexpr const char* kNames<std::uint8_t> = "bool (or uint8)";
 

@@ -227,7 +227,8 @@ def files_entered(decoder: str) -> list[str]:
                 sys.setprofile(None)
 
         llm.engine.step = watched  # type: ignore[method-assign]
-        llm.generate("sort: Ben Sam Art Tom Ben Art", max_tokens=64, ignore_eos=True)
+        # With a stop text the method makes each step itself, not the backend several at once.
+        llm.generate("sort: Ben Sam Art Tom Ben Art", max_tokens=64, ignore_eos=True, stop="\0")
     middle = steps[2:-2]  # Not the prompt's, not the last.
     return sorted(str(Path(name).relative_to(here)) for name in max(middle, key=len))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from paradecode.core.checks import is_whole
 from paradecode.core.errors import InvalidInput
 from paradecode.core.layers import Layers, halves, is_layer
-from paradecode.core.logits import Logits
+from paradecode.core.logits import Logits, Warp
+from paradecode.core.multi_step import MultiStep
 from paradecode.core.network import Array, Item, Network
 from paradecode.models.config import ModelConfig
 
@@ -114,6 +115,67 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Free memory and threads; further calls are errors."""
+        ...
+
+
+class CommittedStep(NamedTuple):
+    """What one of several steps did.
+
+    Attributes:
+        drafted: int32 [M], the chain that was verified; may be empty.
+        estimates: float32 [M], of its tokens.
+        tokens: those of the draft that were accepted, and the one that follows them.
+        ended: seconds since the call began.
+        forward: seconds of its forward.
+    """
+
+    drafted: NDArray[np.int32]
+    estimates: NDArray[np.float32]
+    tokens: list[int]
+    ended: float
+    forward: float
+
+
+@dataclass(frozen=True, eq=False)
+class StepsInput:
+    """Where a sequence stands, and when a run of several steps ends.
+
+    Attributes:
+        text: int32 [n], prompt and output; keys and values of all but the last token are stored.
+        pages: int32 [P], the page table; no step writes beyond it.
+        room: tokens that may still be committed.
+        stops: int32, ids that end the output, after which no step follows.
+        warp, seed: of sampling; the noise keys are those of :func:`paradecode.core.noise.key`.
+        limit: seconds after which no further step begins.
+        seconds: float64 [C, 1 + most], what a step of 1, 2, ... rows takes; line i is for texts of
+            (first_context + i) * 32 tokens and more. None where that was not measured.
+    """
+
+    text: NDArray[np.int32]
+    pages: NDArray[np.int32]
+    room: int
+    stops: NDArray[np.int32]
+    warp: Warp
+    seed: int
+    limit: float
+    seconds: NDArray[np.float64] | None
+    first_context: int
+
+
+class Stepper(Protocol):
+    """Makes steps of one sequence as its :class:`MultiStep` says; it may remember the text."""
+
+    def run(self, given: StepsInput) -> list[CommittedStep]:
+        """The steps that were made; none if the first would fail, or needs more pages."""
+        ...
+
+
+@runtime_checkable
+class MakesSteps(Protocol):
+    """A backend that can make several steps in one call."""
+
+    def stepper(self, asked: MultiStep) -> Stepper:
+        """For one sequence. Raises InvalidInput if a setting is out of range."""
         ...
 
 

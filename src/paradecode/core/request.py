@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from paradecode.core.head import Head, HeadDraft
 from paradecode.core.layers import Layers
 from paradecode.core.logits import Logits
+from paradecode.core.multi_step import MultiStep
 from paradecode.core.network import Item, Network
 from paradecode.core.sequence import DRAFT as DRAFT
 from paradecode.core.sequence import TARGET
@@ -137,7 +138,7 @@ class Fork:
     count: int
 
 
-Request = Union[Forward, Apply, Fork]
+Request = Union[Forward, Apply, Fork, MultiStep]
 
 
 @dataclass(frozen=True, eq=False)

@@ -273,15 +273,19 @@ class Sampler:
         return ids, np.fromiter(added.values(), np.float32, len(added))
 
     @property
-    def plain(self) -> bool:
-        """Whether the token of every row is the argmax of its logits: greedy, no processor."""
+    def bare(self) -> bool:
+        """Whether no processor changes any row from here on."""
         return (
             self.matcher is None
-            and self.warp.temperature == 0.0
             and not self._penalised
             and not self._static
             and self.generated >= self.params.min_tokens
         )
+
+    @property
+    def plain(self) -> bool:
+        """Whether the token of every row is the argmax of its logits: greedy, no processor."""
+        return self.warp.temperature == 0.0 and self.bare
 
     def processed(self, logits: Logits, row: int, path: Sequence[int]) -> Logits:
         """One row of ``logits`` with the processors of ``path`` applied."""

@@ -12,12 +12,14 @@ from paradecode.backends.interface import PAGE, Backend, Span, SpanResult
 from paradecode.core.errors import BackendLost, CapacityError, DecoderError
 from paradecode.core.head import Head, run_head
 from paradecode.core.layers import Layers
+from paradecode.core.multi_step import MultiStep
 from paradecode.core.network import Network
 from paradecode.core.noise import MASK64, mix
 from paradecode.core.request import TARGET, Apply, Fork, Forward, Store
 from paradecode.core.vocabulary import Vocabulary
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.forward import Pending, PendingApply, PendingForward
+from paradecode.engine.multi_step import PendingSteps
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.resources import Limits as Limits
 from paradecode.engine.resources import Resources
@@ -51,7 +53,8 @@ class Live:
     ) -> None:
         self.request, self.sequence, self._resources = request, sequence, resources
         self._generator = request.decoder().decode(sequence)
-        self._pending: list[Pending] = []
+        self._pending: list[Pending | PendingSteps] = []
+        self._steps: PendingSteps | None = None
         self._as_list = False
         self._idle = 0
         self.children: list[LiveSequence] = []
@@ -64,6 +67,12 @@ class Live:
     @property
     def applies(self) -> list[PendingApply]:
         return [p for p in self._pending if isinstance(p, PendingApply) and p.reply is None]
+
+    @property
+    def steps(self) -> PendingSteps | None:
+        """Several steps that were asked for and are still to be made."""
+        waiting = any(pending is self._steps for pending in self._pending)
+        return self._steps if waiting and self._steps and self._steps.reply is None else None
 
     def start(self) -> None:
         self.sequence.admit()
@@ -93,11 +102,14 @@ class Live:
         try:
             asked = self._generator.send(answer)
             forks = 0
-            while isinstance(asked, Fork):
+            while isinstance(asked, Fork) or (
+                isinstance(asked, MultiStep) and not self._may_step(asked)
+            ):
                 forks += 1
                 if forks > MAX_FORKS:
                     raise DecoderError(f"the decoder forked {MAX_FORKS} times in a row")
-                asked = self._generator.send(self._fork(asked.count))
+                answer = self._fork(asked.count) if isinstance(asked, Fork) else 0
+                asked = self._generator.send(answer)
         except StopIteration:
             if not self.sequence.finished:
                 raise DecoderError("the decoder ended before the sequence was finished") from None
@@ -113,7 +125,17 @@ class Live:
         self._check_conflicts()
         self.sequence.timer.decoder += time.perf_counter() - started
 
-    def _ask(self, request: object) -> Pending:
+    def _may_step(self, asked: MultiStep) -> bool:
+        """Whether the backend can make several steps now, as far as that is known."""
+        if self._steps is None or self._steps.asked is not asked:
+            self._steps = PendingSteps(asked, self.sequence, self._resources)
+        alone = self._resources.load.sequences == 1 and not self.children
+        return self._steps.able and alone and self.sequence.regular
+
+    def _ask(self, request: object) -> Pending | PendingSteps:
+        if isinstance(request, MultiStep) and not self._as_list and self._steps is not None:
+            self._steps.reply = None
+            return self._steps
         if isinstance(request, Apply):
             return PendingApply(request)
         if not isinstance(request, Forward):
@@ -199,6 +221,8 @@ class Engine(Resources):
         changed: list[LiveSequence] = []
         self._expire(changed)
         self._admit(changed)
+        if len(self.running) > 1:
+            self._share(changed)
         asked = [forward for live in self.running for forward in live.forwards]
         for group in _by_model_and_layers(asked):
             self._run(self._chosen(group))
@@ -266,9 +290,18 @@ class Engine(Resources):
         few = len(own) + 1 <= self.limits.batch - self.limits.batch // KEPT_FREE
         return not (owner and own) or (few and sum(own) + own[-1] <= pages - pages // KEPT_FREE)
 
+    def _share(self, changed: list[LiveSequence]) -> None:
+        """Have requests that would make several steps by themselves go along with the others."""
+        for live in list(self.running):
+            if live.steps is not None:
+                live.steps.reply = 0
+                self._advance(live, changed)
+
     def _advance(self, live: Live, changed: list[LiveSequence]) -> None:
         sequence, commits = live.sequence, len(live.sequence.trace)
         try:
+            if live.steps is not None:
+                self.forwards += live.steps.run()
             live.advance()
         except Exception as error:  # The method's own code: it ends this request only.
             self._end(live, "error", error)

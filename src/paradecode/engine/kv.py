@@ -222,6 +222,17 @@ class KVCache:
         self._publish(history)
         return len(path)
 
+    def follow(self, history: NDArray[np.int32]) -> None:
+        """Book steps that the backend made: all of ``history`` but the newest token is stored."""
+        self.length = len(history) - 1
+        self._publish(history)
+
+    @property
+    def regular(self) -> bool:
+        """Whether nothing but all layers of committed tokens is stored."""
+        rows = len(self.tentative.tokens)
+        return not rows and not self.partial and self.layers is None and self.filled is None
+
     def fork(self) -> KVCache:
         """A copy that shares every page; a page is duplicated when one of the two writes to it."""
         twin = KVCache(self.backend, self.pool, self._keys[0], self.scratch, self.capacity)

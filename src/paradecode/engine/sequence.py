@@ -10,7 +10,7 @@ from typing import TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.backends.interface import PAGE
+from paradecode.backends.interface import PAGE, CommittedStep
 from paradecode.core.errors import DecoderError
 from paradecode.core.head import Head
 from paradecode.core.logprobs import token_logprobs
@@ -177,7 +177,7 @@ class LiveSequence:
             rows = cache.settle(history[len(history) - count :], history)
             if name == TARGET:
                 accepted = rows
-        self._log(committed, accepted)
+        self._log(committed.tolist(), accepted)
 
     def fill(
         self,
@@ -190,8 +190,8 @@ class LiveSequence:
             raise DecoderError("a canvas was filled after its sequence had finished")
         kept = self._append(tokens)
         self.logprobs += logprobs[:kept]
-        committed = self.tokens[self._length - kept :]
-        self.sampler.advance(committed.tolist())
+        committed = self.tokens[self._length - kept :].tolist()
+        self.sampler.advance(committed)
         if end is not None and self.finish_reason is None:
             self.finish_reason = end
             self.text.finish()
@@ -268,6 +268,43 @@ class LiveSequence:
         self._last_rows = tokens + drafted
         self.draft = Draft(tree, self.draft.drafted + drafted)
 
+    @property
+    def regular(self) -> bool:
+        """Whether its next steps are whole forwards of the target, whose rows nothing changes.
+
+        Nor does anything but a token or the length end it, and nobody asks for log-probabilities.
+        """
+        cache, params = self.caches.get(TARGET), self.params
+        return (
+            len(self.caches) == 1
+            and cache is not None
+            and cache.regular
+            and cache.length == self._length - 1
+            and len(self.trace) > 0
+            and self.sampler.bare
+            and not params.stop
+            and params.logprobs is None
+        )
+
+    @property
+    def stops(self) -> frozenset[int]:
+        """Tokens that end the output."""
+        return self._stops
+
+    def follow(self, steps: Sequence[CommittedStep], begun: float) -> None:
+        """Commit steps that the backend made by itself in a call that began at ``begun``."""
+        for step in steps:
+            tree = TokenTree.chain(step.drafted, step.estimates) if len(step.drafted) else EMPTY
+            self.scored(tree, 1)
+            kept = self._append(step.tokens)
+            self.sampler.advance(step.tokens[:kept])
+            now = time.perf_counter() if step is steps[-1] else begun + step.ended
+            self._log(step.tokens[:kept], min(kept, len(step.tokens) - 1), now=now)
+        self.caches[TARGET].follow(self.tokens)
+        forwards = sum(step.forward for step in steps)
+        self.timer.target += forwards
+        self.timer.decoder += steps[-1].ended - forwards
+
     def take_text(self) -> str:
         """Text that became certain since the last call."""
         return self.text.take(self.finished)
@@ -339,13 +376,17 @@ class LiveSequence:
         return len(tokens)
 
     def _log(
-        self, committed: NDArray[np.int32], accepted: int, canvas: CanvasStep | None = None
+        self,
+        committed: list[int],
+        accepted: int,
+        canvas: CanvasStep | None = None,
+        now: float | None = None,
     ) -> None:
-        now = time.perf_counter()
+        now = time.perf_counter() if now is None else now
         self.trace.append(
             Step(
                 forward=self.forwards,
-                tokens=tuple(committed.tolist()),
+                tokens=tuple(committed),
                 accepted=accepted,
                 drafted=self.draft.drafted,
                 tree=self.draft.tree,

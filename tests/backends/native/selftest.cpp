@@ -1,7 +1,7 @@
 // The core without Python, to be run under AddressSanitizer, UndefinedBehaviorSanitizer and
 // ThreadSanitizer: tiny random models of every format go through prefill, trees, unstored rows,
-// copies and sampling, with one to four threads, also from two callers at once. All runs of a
-// model must give the same bits. Takes a few seconds.
+// copies, sampling and several steps in one call, with one to four threads, also from two callers
+// at once. All runs of a model must give the same bits. Takes a few seconds.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -18,6 +18,7 @@
 #include "isa.hpp"
 #include "model.hpp"
 #include "network.hpp"
+#include "steps.hpp"
 
 using namespace paradecode;
 
@@ -173,6 +174,83 @@ void run_tree(Model& model) {
   const std::int64_t from[] = {3, 4};
   const std::int64_t to[] = {4, 100};
   model.copy(from, to, 2);
+}
+
+// A continuation of `prompt`, in calls of several steps each; `limit`: seconds of a call.
+Tokens steps_of(Model& model, Lookup* lookup, double limit, double temperature) {
+  constexpr std::int64_t kRoom = 90;
+  StepsInput input;
+  for (int i = 0; i < 40; ++i) input.text.push_back(i % 9 + 1);
+  for (int page = 0; page < 10; ++page) input.pages.push_back((page * 7 + 3) % 16);
+  const std::size_t prompt = input.text.size();
+  input.room = kRoom;
+  input.warp.temperature = temperature;
+  input.warp.top_p = 0.9;
+  input.seed = 11;
+  input.limit = limit;
+  std::vector<double> seconds;
+  for (int context = 0; context < 6; ++context)
+    for (int rows = 0; rows <= (lookup == nullptr ? 0 : lookup->most()); ++rows)
+      seconds.push_back(1.0 + 0.1 * rows);
+  const std::vector<std::int32_t> rows(prompt, 0);
+  std::vector<std::int32_t> places(prompt);
+  for (std::size_t i = 0; i < prompt; ++i) places[i] = static_cast<std::int32_t>(i);
+  SpanInput span;
+  span.pages = input.pages.data();
+  span.page_count = static_cast<std::int64_t>(input.pages.size());
+  span.tokens = input.text.data();
+  span.positions = span.slots = places.data();
+  span.rows = static_cast<std::int64_t>(prompt) - 1;
+  model.forward({span}, kAll);
+  while (input.room > 0) {
+    input.seconds = seconds;
+    const auto done = run_steps(model, lookup, input);
+    require(!done.empty(), "a call makes a step");
+    for (const CommittedStep& step : done) {
+      input.text.insert(input.text.end(), step.tokens.begin(), step.tokens.end());
+      input.room -= static_cast<std::int64_t>(step.tokens.size());
+    }
+  }
+  require(input.room == 0 && input.text.size() == prompt + kRoom, "no step commits too much");
+  return input.text;
+}
+
+// Drafts, however they come about, and the size of calls change no token.
+void check_steps() {
+  const auto model = make_model(Format::Q4, true, 2);
+  model->reserve(16);
+  const auto table = std::make_shared<NgramTable>();
+  for (int size = 1; size <= NgramTable::kOrder; ++size) {
+    Tokens rows;
+    for (int row = 0; row < 9; ++row) {
+      for (int i = 0; i < size; ++i) rows.push_back((row + i) % 9 + 1);
+      rows.insert(rows.end(), {(row + size) % 9 + 1, size});
+    }
+    table->fill(size, rows.data(), 9);
+  }
+  for (const double temperature : {0.0, 0.9}) {
+    const Tokens plain = steps_of(*model, nullptr, 10, temperature);
+    for (const std::int64_t patience : {0, 3})
+      for (const int most : {0, 1, 8})
+        for (const bool with_table : {false, true})
+          for (const double limit : {0.0, 10.0}) {
+            Lookup lookup(1, 3, most, patience, with_table ? table : nullptr);
+            const std::vector<double> kinds(LookupState::kKinds, 0.0);
+            lookup.state.odds = {std::vector<double>(LookupState::kKinds, 0.6), kinds, kinds, kinds,
+                                 kinds};
+            lookup.state.table_odds = lookup.state.odds;
+            require(steps_of(*model, &lookup, limit, temperature) == plain,
+                    "several steps with drafts commit the tokens of plain decoding");
+          }
+  }
+  Lookup lookup(1, 3, 8, 0, nullptr);
+  StepsInput input;
+  input.text = {1, 2, 500};  // The model has no such token.
+  input.pages = {0, 1};
+  input.room = 4;
+  require(run_steps(*model, &lookup, input).empty(), "a step that fails is not reported");
+  input.text = Tokens(32, 1);
+  require(run_steps(*model, nullptr, input).size() == 1, "steps end with the page table");
 }
 
 // What is computed of many rows, some of them changed, by as many threads.
@@ -371,6 +449,7 @@ void check_networks() {
 int main() {
   check_networks();
   check_functions();
+  check_steps();
 #if defined(__x86_64__)
   check_float_state();
 #endif

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from paradecode.backends.interface import Span
 from paradecode.core.layers import Layers
 from paradecode.core.logits import Bias
+from paradecode.core.multi_step import LookupState
 
 def available_isas() -> list[str]:
     """Instruction sets that can run here, best first."""
@@ -43,6 +44,14 @@ class LogitRows:
     ) -> NDArray[np.float64]: ...
     def numpy(self) -> NDArray[np.float32]: ...
 
+class NgramTable:
+    def __init__(self, rows: Sequence[NDArray[np.int32]]) -> None: ...
+
+class Lookup:
+    def __init__(
+        self, shortest: int, longest: int, most: int, patience: int, table: NgramTable | None
+    ) -> None: ...
+
 class Model:
     def __init__(
         self,
@@ -70,6 +79,24 @@ class Model:
     def forward(
         self, spans: Sequence[Span], layers: Layers | None
     ) -> list[tuple[LogitRows, dict[int, NDArray[np.float32]]]]: ...
+    def steps(
+        self,
+        lookup: Lookup | None,
+        state: LookupState | None,
+        *,
+        text: NDArray[np.int32],
+        pages: NDArray[np.int32],
+        room: int,
+        stops: NDArray[np.int32],
+        warp: tuple[float, int, float, float],
+        seed: int,
+        limit: float,
+        seconds: NDArray[np.float64] | None,
+        first_context: int,
+    ) -> tuple[
+        list[tuple[NDArray[np.int32], NDArray[np.float32], list[int], float, float]],
+        tuple[list[list[float]], list[list[float]], list[float], list[int]],
+    ]: ...
     def copy(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> None: ...
     @property
     def threads(self) -> int: ...

@@ -13,9 +13,11 @@ from paradecode.backends.interface import Progress, Span, SpanResult, check_laye
 from paradecode.backends.native._core import LogitRows, Model, logits_from
 from paradecode.backends.native.machine import default_threads
 from paradecode.backends.native.networks import run_networks
+from paradecode.backends.native.steps import NativeStepper
 from paradecode.core.checks import one_of
 from paradecode.core.errors import BackendError, InvalidInput
 from paradecode.core.logits import Bias, Warp
+from paradecode.core.multi_step import MultiStep
 from paradecode.core.network import Array, Item, Network
 from paradecode.models.config import ModelConfig
 from paradecode.models.weights import Kind, Tensor, Weights, check_weights
@@ -174,6 +176,9 @@ class NativeBackend:
                 raise InvalidInput("layers", span.layers, "give all spans the same layers")
         results = core.forward(spans, layers)
         return [SpanResult(NativeLogits(rows), hidden) for rows, hidden in results]
+
+    def stepper(self, asked: MultiStep) -> NativeStepper:
+        return NativeStepper(self._model(), asked)
 
     def copy(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> None:
         self._model().copy(

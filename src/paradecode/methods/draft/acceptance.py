@@ -41,6 +41,16 @@ class Odds:
         before = self.totals[kind]
         self.totals[kind] = before[0] + accepted, before[1] + tried
 
+    def read(self) -> list[list[float]]:
+        """All that is known, for :class:`paradecode.core.multi_step.LookupState`."""
+        right, tried = ([float(total[at]) for total in self.totals] for at in (0, 1))
+        return [self._prior, self._accepted, self._tried, right, tried]
+
+    def write(self, known: list[list[float]]) -> None:
+        """Go on from what :meth:`read` gave."""
+        self._prior, self._accepted, self._tried, right, tried = known
+        self.totals = [(int(a), int(b)) for a, b in zip(right, tried, strict=True)]
+
 
 def kind_of(probability: float) -> int:
     """Kind of evidence, 0 to 10, that a stored probability is.
@@ -112,7 +122,24 @@ class Calibration:
             self._promised[bucket] += self._weight * promise
             self._accepted[bucket] += self._weight * (node in right)
         prior = PRIOR * self._weight
-        self._overall = (prior + sum(self._accepted)) / (prior + sum(self._promised))
+        self._overall = (prior + _sum(self._accepted)) / (prior + _sum(self._promised))
+
+    def read(self) -> list[float]:
+        """All that is known, for :class:`paradecode.core.multi_step.BudgetState`."""
+        return [self._weight, self._overall, *self._promised, *self._accepted]
+
+    def write(self, known: list[float]) -> None:
+        """Go on from what :meth:`read` gave."""
+        self._weight, self._overall = known[:2]
+        self._promised, self._accepted = known[2 : 2 + 2 * BUCKETS], known[2 + 2 * BUCKETS :]
+
+
+def _sum(values: list[float]) -> float:
+    """From left to right; the built-in rounds otherwise since Python 3.12."""
+    total = 0.0
+    for value in values:
+        total += value
+    return total
 
 
 def _bucket(reach: NDArray[np.floating], later: NDArray[np.bool_] | bool) -> NDArray[np.int64]:

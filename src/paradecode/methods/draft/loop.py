@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paradecode.core.decoder import Steps
+from paradecode.core.multi_step import MultiStep
 from paradecode.core.request import Forward, Reply, Request
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import EMPTY, TokenTree
@@ -69,6 +70,10 @@ class Drafter:
     def observe(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         """See a verification before its tokens are committed: all rows, rejected ones included."""
 
+    def multi_step(self, seq: Sequence) -> MultiStep | None:
+        """How a backend makes several steps in the drafter's place, if it knows how to draft so."""
+        return None
+
 
 @dataclass
 class DraftVerify:
@@ -87,12 +92,16 @@ class DraftVerify:
         self._all_rows = needs.all_rows
         # Where the verifier tests p / q, a budget must not cut a tree by what was drawn.
         self._draws = self.verify.reads_draws
+        self._multi_step = self.verify.multi_step and self.budget.read() is not None
         noise = self.verify.shares_noise and needs.noise
         self.drafter.begin(Offer(self.budget, noise, self._draws and needs.draws))
 
     def decode(self, seq: Sequence) -> Steps:
         drafter, budget = self.drafter, self.budget
+        multi_step = drafter.multi_step(seq) if self._multi_step else None
         while not seq.finished:
+            if multi_step is not None and (yield multi_step):
+                continue  # The backend has made several steps, as they follow here.
             # The last free place is for the token that the verification itself yields.
             limit = min(budget.limit(seq), seq.room - 1)
             tree = EMPTY

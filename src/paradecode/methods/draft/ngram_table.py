@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paradecode.core.errors import InvalidInput
 from paradecode.core.tensor_file import load, save
@@ -54,6 +56,17 @@ class NgramTable:
     priors: tuple[float, ...]
     vocabulary: int
 
+    @cached_property
+    def rows(self) -> list[NDArray[np.int32]]:
+        """int32 [n, size + 2] for each size of a context: it, its next token, and the bucket."""
+        sizes: list[list[int]] = [[] for _ in range(ORDER)]
+        for context, entry in self.entries.items():
+            sizes[len(context) - 1] += (*context, *entry)
+        return [
+            np.fromiter(values, np.int32, len(values)).reshape(-1, size + 2)
+            for size, values in enumerate(sizes, 1)
+        ]
+
     def after(self, context: Context) -> tuple[int, int] | None:
         """The likeliest token behind ``context`` and its bucket, by the longest end it knows."""
         context = context[-ORDER:]
@@ -67,10 +80,8 @@ class NgramTable:
     def save(self, path: str | PathLike[str]) -> None:
         """Write one file; raises InvalidInput if that cannot be done."""
         tensors = {"priors": np.array(self.priors)}
-        for size in range(1, ORDER + 1):
-            rows = [(*context, *entry) for context, entry in self.entries.items()
-                    if len(context) == size]  # fmt: skip
-            tensors[str(size)] = np.array(sorted(rows)).reshape(len(rows), size + 2)
+        for size, rows in enumerate(self.rows, 1):
+            tensors[str(size)] = rows[np.lexsort(rows.T[::-1])]
         save(path, KIND, {"vocabulary": self.vocabulary}, tensors)
 
 

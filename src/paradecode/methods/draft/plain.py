@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paradecode.core.decoder import Steps
+from paradecode.core.multi_step import MultiStep
 from paradecode.core.request import Forward
 from paradecode.core.sequence import Sequence
 from paradecode.core.tree import EMPTY
 from paradecode.methods.draft.verifiers.coupled import coupled
 from paradecode.methods.parts import method
+
+MULTI_STEP = MultiStep()
 
 
 @method("greedy", paper="plain autoregressive decoding", aliases=("none", "plain", "sample"))
@@ -22,5 +25,7 @@ class Plain:
 
     def decode(self, seq: Sequence) -> Steps:
         while not seq.finished:
+            if (yield MULTI_STEP):
+                continue
             reply = yield Forward(seq.pending)
             seq.commit(coupled(seq, EMPTY, reply))

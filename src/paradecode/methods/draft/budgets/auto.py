@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from paradecode.core.multi_step import BudgetState
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.acceptance import Calibration
@@ -154,6 +155,14 @@ class AutoBudget(Budget):
             if expected > rate * seconds:
                 best, price, rate = nodes, seconds - base, expected / seconds
         return best, price, rate
+
+    def read(self) -> BudgetState:
+        refusals = [self._refused, self._learned.refused, self._rest]
+        return BudgetState(self._learned.calibration.read(), refusals, self.patience)
+
+    def write(self, known: BudgetState) -> None:
+        self._learned.calibration.write(known.calibration)
+        self._refused, self._learned.refused, self._rest = known.refusals
 
     def _rest_if_refused(self, seq: Sequence) -> None:
         if self._refused >= HABIT:

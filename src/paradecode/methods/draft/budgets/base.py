@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import Logits
+from paradecode.core.multi_step import BudgetState
 from paradecode.core.request import Apply, Reply
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import ROOT, TokenTree
@@ -124,6 +125,16 @@ class Budget:
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """Learn from a verification; called at every step, with an empty tree as well."""
+
+    def read(self) -> BudgetState | None:
+        """What a backend must know that decides for this budget during several steps.
+
+        None if none can, as for all budgets but ``fixed`` and ``auto``.
+        """
+        return None
+
+    def write(self, known: BudgetState) -> None:
+        """Go on from what :meth:`read` gave, changed by several steps."""
 
     def _least_reach(self, tree: TokenTree) -> float:
         """The reach that a new node must exceed to be among the best ``count``."""

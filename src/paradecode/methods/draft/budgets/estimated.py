@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from paradecode.core.multi_step import BudgetState
 from paradecode.core.sequence import Sequence
 from paradecode.core.tree import ROOT, TokenTree
+from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.budgets.base import Budget, Estimates, Marks, Nodes, Seconds, reach_of
 from paradecode.methods.parameters import parameter
 from paradecode.methods.parts import declare
@@ -17,6 +19,9 @@ from paradecode.methods.parts import declare
 @dataclass
 class FixedBudget(Budget):
     """Verify up to ``num_speculative_tokens`` nodes at every step, the most promising first."""
+
+    def read(self) -> BudgetState:
+        return BudgetState(Calibration().read(), [0, 0, 0])
 
 
 @declare(

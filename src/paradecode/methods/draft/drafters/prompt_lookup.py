@@ -5,23 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from paradecode.core.errors import InvalidInput
+from paradecode.core.multi_step import MultiStep
 from paradecode.core.request import Reply
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.methods.draft.acceptance import Odds
+from paradecode.methods.draft.lookup_steps import lookup_steps
 from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.model_free import ModelFree
 from paradecode.methods.draft.ngram_index import LONGEST, NgramIndex, length_class
 from paradecode.methods.draft.ngram_table import LEAST, ORDER, TableDrafts, load_ngrams
 from paradecode.methods.parameters import local_path, parameter
 
-ALONE, AGREES, DIFFERS = range(3)
-"""What the table says of a copied token: nothing, the same, or another one."""
+ALONE, AGREES, DIFFERS = range(3)  # What the table says of a copied token.
 
 
 @drafter(
-    "prompt-lookup",
-    paper="Prompt Lookup Decoding",
+    "prompt-lookup", paper="Prompt Lookup Decoding",
     url="https://github.com/apoorvumang/prompt-lookup-decoding",
     aliases=("ngram", "prompt_lookup", "pld", "ngram-simple"),
     names={
@@ -44,7 +44,6 @@ class PromptLookup(ModelFree):
     """
 
     group = "prompt-lookup"
-
     max_ngram: int = parameter(3, 1, 32, "longest suffix that is looked up")
     min_ngram: int = parameter(1, 1, 32, "shortest suffix that is looked up")
     table: str = local_path("what the model often says: `paradecode train ngram-table`")
@@ -54,8 +53,7 @@ class PromptLookup(ModelFree):
     def __post_init__(self) -> None:
         if self.min_ngram > self.max_ngram:
             raise InvalidInput("prompt-lookup.min_ngram", self.min_ngram, "give at most max_ngram")
-        if self.table:
-            self._table = TableDrafts(load_ngrams(self.table))
+        self._table = TableDrafts(load_ngrams(self.table)) if self.table else None
         self._index = NgramIndex(self.min_ngram, self.max_ngram)
 
     def draft(self, seq: Sequence, limit: int) -> TokenTree:
@@ -68,10 +66,9 @@ class PromptLookup(ModelFree):
         self._judged = []
         place, matched = self._index.find(recent)
         while len(tokens) < limit:
-            said, follows = None, place > 0
+            said, follows, token, chance, kind = None, place > 0, -1, 0.0, 0
             if table is not None and matched < LONGEST:  # A copy that long knows better.
                 said = table.after(tuple(recent[-ORDER:]))
-            token, chance, kind = -1, 0.0, 0
             if follows:  # The copy may run into what it copies: a period goes on for ever.
                 token = text[place] if place < len(text) else tokens[place - len(text)]
                 opinion = ALONE if said is None else AGREES if said[0] == token else DIFFERS
@@ -98,3 +95,6 @@ class PromptLookup(ModelFree):
         end = len(verdict.tokens)  # The token at this place was rejected, if it was drafted.
         for place, (odds, kind) in enumerate(self._judged[: min(end, len(tree))], 1):
             odds.update(kind, int(place < end), 1)
+
+    def multi_step(self, seq: Sequence) -> MultiStep:
+        return lookup_steps(self._index, self._table, self.odds(seq), self.offer.budget)

@@ -20,10 +20,12 @@ class Verifier:
         modes: the draws it makes use of; on others it falls back to a rule that is exact for them.
             Empty when it never looks at how a tree was made.
         shares_noise: drafts may look at the noise of the target's own draws.
+        multi_step: a backend that makes several steps at once verifies by this rule.
     """
 
     modes: ClassVar[tuple[Mode, ...]] = ()
     shares_noise: ClassVar[bool] = False
+    multi_step: ClassVar[bool] = False
 
     @property
     def reads_draws(self) -> bool:
@@ -47,6 +49,7 @@ class Coupled(Verifier):
     """
 
     shares_noise: ClassVar[bool] = True
+    multi_step: ClassVar[bool] = True
 
     def __call__(self, seq: Sequence, tree: TokenTree, reply: Reply) -> Verdict:
         sampler, logits = seq.sampler, reply.logits

@@ -1,0 +1,89 @@
+// Drafts by prompt lookup under the budgets `fixed` and `auto`, and what both learn. The meaning is
+// that of methods/draft: drafters/prompt_lookup.py, acceptance.py and budgets/auto.py. All numbers
+// are float64 and come about in the same order, so that every decision is the same.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "ngram.hpp"
+
+namespace paradecode {
+
+// How often draft tokens are accepted, by kind of evidence.
+struct Odds {
+  std::vector<double> prior, accepted, tried, all_accepted, all_tried;  // one entry a kind
+
+  double of(int kind) const;
+  void update(int kind, bool right);
+};
+
+// Accepted over promised, for nodes of similar reach.
+struct Calibration {
+  static constexpr int kBuckets = 8;
+  double weight = 1;
+  double overall = 1;
+  // Of first children, then of later ones, which a chain does not have.
+  std::array<double, 2 * kBuckets> promised{};
+  std::array<double, 2 * kBuckets> accepted{};
+
+  double corrected(double reach) const;
+  void update(const std::vector<float>& reach, int right);
+};
+
+struct LookupState {
+  static constexpr int kKinds = 18;  // of a copied token
+  Odds odds;
+  Odds table_odds;  // a kind for each bucket of the table
+  Calibration calibration;
+  // Drafts in a row of which nothing was verified: of this request, of all; steps without a draft.
+  std::int64_t refused = 0;
+  std::int64_t refused_by_all = 0;
+  std::int64_t rest = 0;
+};
+
+// A chain. Seconds of a step by its rows, from 1 on, or nothing where they were not measured.
+struct Draft {
+  Tokens tokens;
+  std::vector<float> estimates;
+};
+using StepSeconds = const double*;
+
+class Lookup {
+ public:
+  // patience: of the budget `auto`; 0 is the budget `fixed`. The table may be absent.
+  Lookup(int shortest, int longest, int most, std::int64_t patience,
+         std::shared_ptr<const NgramTable> table)
+      : index_(shortest, longest), most_(most), patience_(patience), table_(std::move(table)) {}
+
+  LookupState state;
+
+  int most() const { return most_; }
+  const NgramTable* table() const { return table_.get(); }
+  // The text before the next step; it may only grow from call to call.
+  void read(const Tokens& text) { index_.extend(text); }
+  std::size_t length() const { return index_.text().size(); }
+  // A draft of at most `room` tokens, cut to what pays.
+  Draft draft(std::int64_t room, StepSeconds seconds);
+  // The first `right` of the tokens drafted last were accepted.
+  void learn(const Draft& draft, int right);
+
+ private:
+  Draft copy(std::int64_t limit);
+  void cut(Draft& draft, StepSeconds seconds);
+  void rest_if_refused();
+
+  NgramIndex index_;
+  int most_;
+  std::int64_t patience_;
+  std::shared_ptr<const NgramTable> table_;
+  struct Judged {
+    bool by_table;
+    int kind;
+  };
+  std::vector<Judged> judged_;  // of the tokens copied last
+};
+
+}  // namespace paradecode

@@ -1,0 +1,87 @@
+"""Several steps in one call: what a backend must know to do without the method for a while.
+
+It may run draft, forward, coupled verification and commit in one call, many times over. What it
+does is what the method's own loop does, step by step: the same drafts, tokens and estimates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class BudgetState(NamedTuple):
+    """What the budgets ``fixed`` and ``auto`` know between two steps.
+
+    Attributes:
+        calibration: weight, overall ratio, then for each bucket what was promised, and accepted.
+        refusals: drafts in a row of which nothing was verified, of this request and of all its
+            tenant's requests, and how many steps are to be left without a draft.
+        patience: of ``auto``; 0 for ``fixed``.
+    """
+
+    calibration: list[float]
+    refusals: list[int]
+    patience: int = 0
+
+
+class LookupState(NamedTuple):
+    """What prompt lookup knows between two steps.
+
+    Attributes:
+        odds, table_odds: of copied tokens and of the table's: a list for each kind's prior,
+            accepted, tried, all accepted, and all tried.
+        calibration, refusals: as of :class:`BudgetState`.
+    """
+
+    odds: list[list[float]]
+    table_odds: list[list[float]]
+    calibration: list[float]
+    refusals: list[int]
+
+
+class Table(Protocol):
+    """What follows a context of 1, 2, 3 and 4 tokens."""
+
+    @property
+    def rows(self) -> Sequence[NDArray[np.int32]]:
+        """int32 [n, size + 2] for each size: the context, the next token, its bucket."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Lookup:
+    """Prompt lookup as a backend runs it.
+
+    Attributes:
+        shortest, longest: bounds on the n-grams that are looked up.
+        most: draft tokens in one forward.
+        patience: as of :class:`BudgetState`.
+        read, write: get what the method has learned so far, and tell it what was learned since.
+    """
+
+    shortest: int
+    longest: int
+    most: int
+    patience: int
+    table: Table | None
+    read: Callable[[], LookupState]
+    write: Callable[[LookupState], None]
+
+
+@dataclass(frozen=True, eq=False)
+class MultiStep:
+    """Ask for several steps of the target in one call, each verified by the coupled rule.
+
+    The reply is how many steps were made. It is 0 where the machine cannot do that, or not for this
+    sequence now (other sequences share the steps, say): then the method makes the step itself.
+
+    Attributes:
+        lookup: how to draft; None drafts nothing, as plain decoding.
+    """
+
+    lookup: Lookup | None = None

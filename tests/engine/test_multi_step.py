@@ -1,0 +1,323 @@
+"""Several steps in one call: the same outputs, steps and learning as step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paradecode.backends.interface import Backend, Span, SpanResult
+from paradecode.backends.native.backend import NativeBackend
+from paradecode.core.errors import BackendError, DecoderError
+from paradecode.core.request import TARGET
+from paradecode.core.sampling import SamplingParams
+from paradecode.engine import multi_step
+from paradecode.engine.cost import CostCurve
+from paradecode.engine.engine import Engine, Limits
+from paradecode.engine.request import GenerationRequest
+from paradecode.engine.sequence import LiveSequence
+from paradecode.methods.draft.ngram_table import count_ngrams
+from paradecode.methods.registry import parse
+from paradecode.models.config import ModelConfig
+from paradecode.models.tiny import tiny_checkpoint
+from paradecode.models.weights import Weights
+
+CONFIG, WEIGHTS = tiny_checkpoint("llama", sharpness=2.0)
+SPECS = (
+    "greedy",
+    "prompt-lookup",
+    "prompt-lookup(budget=fixed)",
+    "prompt-lookup(min_ngram=2,max_ngram=20,num_speculative_tokens=3)",
+    "prompt-lookup(max_ngram=1,budget=auto(patience=2))",
+    "prompt-lookup(table={table},budget=fixed,num_speculative_tokens=64)",
+    "prompt-lookup(table={table})",
+)
+
+
+class OneByOne:
+    """A native backend that makes one step a call."""
+
+    name = "native"
+
+    def __init__(self, inner: NativeBackend) -> None:
+        self.inner, self.config = inner, inner.config
+        self.reserve, self.copy, self.apply = inner.reserve, inner.copy, inner.apply
+        self.close = inner.close
+
+    def forward(self, spans: Sequence[Span]) -> list[SpanResult]:
+        return self.inner.forward(spans)
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many steps each call has made."""
+    calls: list[int] = []
+    run = multi_step.PendingSteps.run
+
+    def counted(self: multi_step.PendingSteps) -> int:
+        calls.append(run(self))
+        return calls[-1]
+
+    monkeypatch.setattr(multi_step.PendingSteps, "run", counted)
+    return calls
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A table of what the model says."""
+    engine = engine_of(CONFIG, WEIGHTS, OneByOne)
+    texts = []
+    for seed in range(24):
+        sequence = add(engine, "greedy", prompt(seed), max_tokens=60, temperature=0.7, seed=seed)
+        finish(engine)
+        texts.append([*prompt(seed), *sequence.output])
+    path = tmp_path_factory.mktemp("tables") / "own.ngrams"
+    count_ngrams(texts, CONFIG.vocab_size).save(path)
+    return str(path)
+
+
+def engine_of(
+    config: ModelConfig,
+    weights: Weights,
+    wrap: Callable[[NativeBackend], Backend],
+    curve: CostCurve | None = None,
+    **limits: Any,
+) -> Engine:
+    backend = NativeBackend(config, weights, dtype="f32", threads=1)
+    sizes = Limits(**{"kv_tokens": 4096, **limits})
+    return Engine({TARGET: wrap(backend)}, sizes, None, curve)
+
+
+def both(**settings: Any) -> tuple[Engine, Engine]:
+    """Engines that make one step a call, and several."""
+    values = {"config": CONFIG, "weights": WEIGHTS, **settings}
+    return engine_of(wrap=OneByOne, **values), engine_of(wrap=lambda one: one, **values)
+
+
+def prompt(seed: int) -> list[int]:
+    """A text that repeats itself, more or less."""
+    random = np.random.default_rng(seed)
+    words = random.integers(1, CONFIG.vocab_size, (3, 4))
+    return words[random.integers(0, 3, int(random.integers(1, 9)))].ravel().tolist()
+
+
+def curve_of(seed: int) -> CostCurve | None:
+    """Costs at which some drafts pay and others do not."""
+    random = np.random.default_rng(seed)
+    if seed % 4 == 0:
+        return None
+    grid = np.cumsum(random.uniform(1e-5, 4e-4, (2, 4)), axis=1) + 1e-3
+    return CostCurve((1, 2, 8, 40), (20, 300), tuple(map(tuple, grid.tolist())))
+
+
+def add(engine: Engine, spec: str, tokens: Sequence[int], **params: Any) -> LiveSequence:
+    asked = GenerationRequest(np.array(tokens, np.int32), parse(spec), SamplingParams(**params))
+    return engine.add(asked)
+
+
+def finish(engine: Engine) -> None:
+    """Step to the end; the books of pages must be right at every step."""
+    while engine.busy:
+        engine.step()
+        engine.check()
+    assert [pool.held for pool in engine.pools.values()] == [0]
+
+
+def facts(sequence: LiveSequence) -> dict[str, Any]:
+    """All that is reported but times."""
+    counts = sequence.stats.counts()
+    steps = [
+        (step.forward, step.tokens, step.accepted, step.drafted, step.tree.tokens.tolist(),
+         step.tree.estimates.tolist(), step.tree.parents.tolist())
+        for step in sequence.trace
+    ]  # fmt: skip
+    error = None if sequence.error is None else (type(sequence.error), str(sequence.error))
+    return {"output": sequence.output, "steps": steps, "counts": counts, "error": error,
+            "end": sequence.finish_reason, "cached": sequence.cached_tokens}  # fmt: skip
+
+
+def remembered(engine: Engine) -> Any:
+    """What the requests of the tenant have learned."""
+    stores = engine.stores_of("")
+    return {name: (one.calibration.read(), one.refused) for name, one in stores.items()}
+
+
+def random_params(seed: int) -> dict[str, Any]:
+    random = np.random.default_rng([seed, 1])
+    params: dict[str, Any] = {"max_tokens": int(random.integers(1, 120)), "seed": seed}
+    if seed % 3:
+        params["temperature"] = float(random.choice([0.3, 0.9]))
+        params |= [{}, {"top_k": 7}, {"top_p": 0.8}, {"min_p": 0.1}][int(random.integers(4))]
+    if seed % 2:
+        params |= {"ignore_eos": True}
+    if seed % 5 == 0:
+        params |= {"stop_token_ids": random.integers(0, CONFIG.vocab_size, 9).tolist()}
+    if seed % 7 == 0:
+        params |= {"min_tokens": params["max_tokens"] // 2}
+    return params
+
+
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("seconds", [0.0, 0.002, 10.0])
+def test_equal_step_by_step(
+    spec: str, seconds: float, table: str, made: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests one after the other, which learn from one another, share prompts and find pages."""
+    monkeypatch.setattr(multi_step, "SECONDS", seconds)
+    monkeypatch.setattr(multi_step, "AHEAD", 1 if seconds == 0.0 else 40)
+    spec = spec.format(table=repr(table))
+    curve = curve_of(round(1000 * seconds) + 1)
+    one, several = both(curve=curve)
+    for seed in range(12):
+        outputs = []
+        for engine in (one, several):
+            sequence = add(engine, spec, prompt(seed), **random_params(seed))
+            finish(engine)
+            outputs.append(facts(sequence))
+        assert outputs[0] == outputs[1], seed
+        assert remembered(one) == remembered(several), seed
+    assert one.forwards == several.forwards
+    if seconds == 10.0:
+        assert max(made) > 9
+    assert sum(made) > several.forwards // 2
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_costs_decide_alike(seed: int, table: str, made: list[int]) -> None:
+    one, several = both(curve=curve_of(seed))
+    for spec in SPECS[1:]:
+        spec = spec.format(table=repr(table))
+        params = {"max_tokens": 90, "temperature": 0.2 * seed, "seed": seed, "ignore_eos": True}
+        pair = [add(engine, spec, prompt(seed), **params) for engine in (one, several)]
+        finish(one)
+        finish(several)
+        assert facts(pair[0]) == facts(pair[1]), spec
+    assert made
+
+
+@pytest.mark.parametrize("spec", SPECS[:3])
+def test_the_context_ends_it(spec: str, made: list[int]) -> None:
+    one, several = both(config=replace(CONFIG, context_length=70))
+    pair = [
+        add(engine, spec, prompt(3), max_tokens=200, ignore_eos=True) for engine in (one, several)
+    ]
+    finish(one)
+    finish(several)
+    assert facts(pair[0]) == facts(pair[1])
+    assert len(pair[1].tokens) == 70
+    assert made
+
+
+@pytest.mark.parametrize(
+    "params", [{"logprobs": 2}, {"presence_penalty": 0.5}, {"logit_bias": {5: 1.0}},
+               {"repetition_penalty": 1.2}, {"min_tokens": 30}],
+)  # fmt: skip
+def test_what_the_backend_cannot_do_is_made_by_the_method(
+    params: dict[str, Any], made: list[int]
+) -> None:
+    one, several = both()
+    pair = [
+        add(engine, "prompt-lookup", prompt(5), max_tokens=30, ignore_eos=True, **params)
+        for engine in (one, several)
+    ]
+    finish(one)
+    finish(several)
+    assert facts(pair[0]) == facts(pair[1])
+    assert pair[0].logprobs == pair[1].logprobs
+    assert not made
+
+
+def test_other_rules_are_left_to_the_method(made: list[int]) -> None:
+    one, several = both()
+    for spec in ("prompt-lookup(verifier=rejection)", "suffix", "prompt-lookup(budget=confidence)"):
+        params = {"max_tokens": 30, "temperature": 0.5, "seed": 2, "ignore_eos": True}
+        pair = [add(engine, spec, prompt(5), **params) for engine in (one, several)]
+        finish(one)
+        finish(several)
+        assert facts(pair[0]) == facts(pair[1])
+    assert not made
+
+
+def test_neighbours_come_and_go(made: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that arrives is in the next step; alone again, the other goes on by itself."""
+    monkeypatch.setattr(multi_step, "SECONDS", 0.0)
+    expected = []
+    for spec in SPECS[:2]:
+        engine = engine_of(CONFIG, WEIGHTS, OneByOne)
+        sequence = add(engine, spec, prompt(8), max_tokens=100, ignore_eos=True)
+        finish(engine)
+        expected.append(sequence.output)
+    engine = engine_of(CONFIG, WEIGHTS, lambda one: one)
+    first = add(engine, SPECS[1], prompt(8), max_tokens=100, ignore_eos=True)
+    for _ in range(6):
+        engine.step()
+    alone = len(made)
+    assert alone > 0
+    second = add(engine, SPECS[0], prompt(8), max_tokens=100, ignore_eos=True)
+    forwards = engine.forwards
+    engine.step()
+    assert engine.forwards == forwards + 1
+    assert len(second.trace) == 1
+    for _ in range(4):
+        engine.step()
+    assert len(made) == alone
+    engine.cancel(second)
+    finish(engine)
+    assert len(made) > alone
+    assert [first.output, second.output] == [expected[1], expected[0][: len(second.output)]]
+
+
+def test_cancelled_between_two_calls(made: list[int]) -> None:
+    engine = engine_of(CONFIG, WEIGHTS, lambda one: one)
+    sequence = add(engine, "greedy", prompt(1), max_tokens=400, ignore_eos=True)
+    changed: list[LiveSequence] = []
+    while len(made) < 2:
+        changed += engine.step()
+    assert changed == [sequence] * 3
+    engine.cancel(sequence)
+    assert sequence.finish_reason == "cancelled"
+    assert 1 + sum(made) == len(sequence.output) < 400
+    engine.check()
+    assert not engine.busy
+
+
+def test_a_step_that_fails_is_reported_by_the_method(made: list[int]) -> None:
+    """The model breaks at its sixth token: the five before it stand, in both engines."""
+    config, weights = tiny_checkpoint("qwen3", sharpness=2.0)
+    engine = engine_of(config, weights, OneByOne)
+    plain = add(engine, "greedy", prompt(2), max_tokens=40, temperature=1.0, seed=4)
+    finish(engine)
+    known = {*prompt(2), *plain.output[:5]}
+    place, token = next((at, t) for at, t in enumerate(plain.output) if at > 4 and t not in known)
+    broken = {**weights, "embed": replace(weights["embed"], data=weights["embed"].data.copy())}
+    broken["embed"].data.reshape(config.vocab_size, -1)[token] = np.nan
+    for engine in both(config=config, weights=broken):
+        params = {"max_tokens": 40, "temperature": 1.0, "seed": 4}
+        sequence = add(engine, "greedy", prompt(2), **params)
+        finish(engine)
+        assert isinstance(sequence.error, BackendError)
+        assert sequence.output == plain.output[: place + 1]
+    assert sum(made) == place
+
+
+def test_more_draft_tokens_than_are_set_aside(made: list[int]) -> None:
+    for engine in both(draft_tokens=2):
+        sequence = add(engine, "prompt-lookup(budget=fixed)", [1, 2, 3] * 9, max_tokens=30)
+        finish(engine)
+        assert isinstance(sequence.error, DecoderError)
+    assert not made
+
+
+def test_times_add_up() -> None:
+    engine = engine_of(CONFIG, WEIGHTS, lambda one: one)
+    sequence = add(engine, "prompt-lookup", prompt(1), max_tokens=100, ignore_eos=True)
+    finish(engine)
+    stats = sequence.stats
+    assert all(step.seconds > 0 for step in sequence.trace)
+    total = stats.prefill_seconds + stats.decode_seconds
+    assert sum(step.seconds for step in sequence.trace) == pytest.approx(total)
+    assert 0 < stats.target_seconds < total
+    assert stats.target_seconds + stats.decoder_seconds < total
