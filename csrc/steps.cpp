@@ -4,6 +4,8 @@
 #include <chrono>
 #include <numeric>
 
+#include "exact.hpp"
+
 namespace paradecode {
 namespace {
 
@@ -112,6 +114,7 @@ class Steps {
   }
 
   void verify(const LogitRows& logits, CommittedStep& out) const {
+    const FloatState state;  // sampling must not depend on the host's rounding
     const Tokens& draft = out.draft.tokens;
     const bool greedy = input_.warp.temperature == 0.0;
     Tokens best(draft.size() + 1);
