@@ -141,7 +141,7 @@ def facts(sequence: LiveSequence) -> dict[str, Any]:
 
 def remembered(engine: Engine) -> Any:
     """What the requests of the tenant have learned."""
-    stores = engine.stores_of("")
+    stores = engine.stores_of("", "")
     return {name: (one.calibration.read(), one.refused) for name, one in stores.items()}
 
 
