@@ -8,6 +8,7 @@ import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,15 @@ from paradecode.llm import LLM
 from paradecode.serve import replica as replicas
 from paradecode.serve.buffer import Bounds
 from paradecode.serve.pool import HANG_SECONDS, Pool, Served
-from paradecode.serve.wire import Accepted, Done, Failure, Generate, OutputChunk, PromptInput
+from paradecode.serve.wire import (
+    Accepted,
+    ConstraintSpec,
+    Done,
+    Failure,
+    Generate,
+    OutputChunk,
+    PromptInput,
+)
 from paradecode.serve.worker.settings import WorkerSettings
 from paradecode.serve.workers import RequestFailed
 from tiny_folder import write_folder
@@ -135,42 +144,85 @@ def test_mixed_methods_equal_the_library(folder: str) -> None:
     run(test)
 
 
-def test_a_killed_worker_costs_only_its_requests(folder: str) -> None:
+CHOICE = ConstraintSpec(type="regex", value="[ab]{60,80}")
+STREAMS: dict[str, dict[str, Any]] = {
+    "greedy": {"decoder": "none"},
+    "default": {"temperature": 0.8},
+    "seeded": {"temperature": 0.9, "seed": 3, "decoder": "suffix(budget=fixed)"},
+    "several": {"n": 3, "temperature": 1.0, "seed": 9},
+    "scores": {"logprobs": 3, "temperature": 1.1, "seed": 5},
+    "penalised": {"temperature": 1.0, "seed": 8, "repetition_penalty": 1.2, "min_tokens": 400},
+    "constrained": {"constraint": CHOICE, "temperature": 1.0, "seed": 4, "ignore_eos": False},
+}
+
+
+async def outputs_of(pool: Pool, request: Generate, kill: set[int]) -> dict[int, Any]:
+    """Of each output its tokens, text and scores. When all outputs have begun, the worker that runs
+    the request dies, once for each number in ``kill``: so many tokens of the first are there."""
+    kill, found = set(kill), {}
+    async for event in pool.submit("m", request):
+        if isinstance(event, OutputChunk):
+            own = found.setdefault(event.index, {"tokens": [], "text": "", "scores": []})
+            own["tokens"] += event.tokens
+            own["text"] += event.text
+            own["scores"] += [(e.chosen.token, round(e.chosen.logprob, 3), [t.token for t in e.top])
+                              for e in event.logprobs or ()]  # fmt: skip
+            due = {number for number in kill if len(found.get(0, own)["tokens"]) >= number}
+            if due:
+                kill -= due
+                (one,) = (r for r in pool._replicas["m"] if request.id in r.calls)
+                assert one.pid is not None
+                os.kill(one.pid, signal.SIGKILL)
+        elif isinstance(event, Done):
+            found[event.index]["end"] = (event.finish_reason, event.stats.generated)
+        else:
+            assert isinstance(event, Accepted), event
+    return found
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_stream_outlives_its_worker(folder: str, name: str) -> None:
+    """Twice: its tokens, text and scores are those of an undisturbed run."""
+    if "constraint" in STREAMS[name]:
+        pytest.importorskip("llguidance")
+    given = {"ignore_eos": True, "max_tokens": 600, "seed": 1, **STREAMS[name]}
+
     async def test() -> None:
         async with opened(folder, 2) as pool:
-            first: dict[str, asyncio.Event] = {}
+            plain = await outputs_of(pool, ask("plain", **given), set())
+            kill = {10, 30} if name == "constrained" else {50, 300}
+            cut = await outputs_of(pool, ask("cut", **given), kill)
+            assert cut == plain
+            assert sum(pool.restarts.values()) >= 1
+            assert SEEN["Accepted"] == 2
 
-            async def follow(id: str) -> Any:
-                last, started = None, first.setdefault(id, asyncio.Event())
-                request = ask(id, ignore_eos=True, max_tokens=1500)
-                async for event in pool.submit("m", request):
-                    last = event
-                    if isinstance(event, OutputChunk):
-                        started.set()
-                return last
+    run(test)
 
-            tasks = {f"r{i}": asyncio.create_task(follow(f"r{i}")) for i in range(6)}
-            await asyncio.sleep(0)
-            await asyncio.gather(*(event.wait() for event in first.values()))
-            victim = pool._replicas["m"][0]
-            lost = set(victim.calls)
-            pid = victim.pid
-            assert lost
-            assert pid is not None
-            os.kill(pid, signal.SIGKILL)
-            ends = dict(zip(tasks, await asyncio.gather(*tasks.values())))
-            for id, end in ends.items():
-                if id in lost:
-                    assert isinstance(end, Failure)
-                    assert end.status == 500
-                else:
-                    assert isinstance(end, Done)
-                    assert end.stats.generated == 1500
-            while not victim.open:
-                await asyncio.sleep(0.05)
-            assert victim.pid != pid
-            assert isinstance((await all_of(pool, ask("new", max_tokens=5)))[1], Done)
-            await idle(pool)
+
+def test_a_canvas_outlives_its_worker(tmp_path: Path) -> None:
+    folder = str(write_folder(tmp_path, "sdar"))
+    given = {"ignore_eos": True, "max_tokens": 200, "seed": 3, "temperature": 0.7}
+
+    async def test() -> None:
+        async with opened(folder, 2) as pool:
+            plain = await outputs_of(pool, ask("plain", **given), set())
+            assert await outputs_of(pool, ask("cut", **given), {20, 60}) == plain
+
+    run(test)
+
+
+def test_other_processors_do_not_take_over(folder: str) -> None:
+    async def test() -> None:
+        async with opened(folder, 2) as pool:
+            first, second = pool._replicas["m"]
+            assert first.ready is not None
+            assert first.ready.bits
+            for other, one in ((first, second), (second, first)):
+                assert one.ready is not None
+                one.ready = replace(one.ready, bits="other")
+                assert await pool._pick("m", "r", "other") is one
+                assert other.ready is not None
+                one.ready = replace(one.ready, bits=other.ready.bits)
 
     run(test)
 

@@ -281,6 +281,7 @@ class Engine(Resources):
                 live.start()
             except Exception as error:  # The method's own code: it ends this request only.
                 self._end(live, "error", error)
+            if live.sequence.finished:  # Or what it resumes was its end.
                 changed.append(live.sequence)
 
     def _has_room(self, owner: str) -> bool:

@@ -28,6 +28,7 @@ class GenerationRequest:
         prediction: int32, what the output will probably be, for methods that can use it.
         constraint: what the output must be.
         salt: prompts are shared in the prefix cache only under the same salt.
+        resume: what was decoded of the output elsewhere, with the same seed: it goes on behind it.
         owner: who asks, "" for the salt; owners take turns and share the steps.
     """
 
@@ -38,6 +39,7 @@ class GenerationRequest:
     deadline: float | None = None
     salt: str = ""
     owner: str = ""
+    resume: tuple[int, ...] = ()
     prediction: NDArray[np.int32] | None = None
     constraint: Constraint | None = None
 
@@ -62,6 +64,9 @@ class GenerationRequest:
                 f"give fewer than the model's context of {config.context_length}",
             )  # fmt: skip
         self.params.check_vocabulary(config.vocab_size)
+        if self.resume and not 0 <= min(self.resume) <= max(self.resume) < config.vocab_size:
+            fix = f"token ids go up to {config.vocab_size - 1}"
+            raise InvalidInput("resume", max(self.resume), fix)
         if self.params.stop and not has_text:
             stop = self.params.stop
             raise InvalidInput("stop", stop, "this engine has no tokenizer: use token ids")

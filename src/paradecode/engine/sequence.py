@@ -100,6 +100,13 @@ class LiveSequence:
         self.arrived = self.admitted = time.perf_counter()
         self._last_commit = self.ended = self.arrived
         self._taken = 0
+        for token in request.resume:
+            if not self.finished:
+                self._append([token])
+                self.sampler.advance([token])
+        if request.resume:  # That was shown.
+            self.take_tokens()
+            self.take_text()
 
     # What decoders see.
 
@@ -220,7 +227,7 @@ class LiveSequence:
             # At least one prompt token stays pending: its logits are needed.
             reused = self.caches[model].reuse(self.tokens_for(model)[:-1])
             if model == TARGET:
-                self.cached_tokens = reused
+                self.cached_tokens = min(reused, self.prompt_length)
         return self.caches[model]
 
     def tokens_for(self, model: str) -> NDArray[np.int32]:
@@ -237,7 +244,7 @@ class LiveSequence:
         """A child with the same tokens, whose caches share this one's pages."""
         child = LiveSequence(self._request, self._resources)
         child.caches = {name: cache.fork() for name, cache in self.caches.items()}
-        for token in self.tokens[self.prompt_length :].tolist():
+        for token in self.tokens[child._length :].tolist():
             child._append([token])
             child.sampler.advance([token])
         child.logprobs, child.trace = list(self.logprobs), list(self.trace)

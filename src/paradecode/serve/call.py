@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
 
 from paradecode.serve import wire
@@ -24,10 +24,10 @@ class WorkerCall:
     Attributes:
         message: as it was sent.
         outputs: how many are wanted; 0 for a question with one answer.
-        started: whether tokens came back.
         over: whether nothing more can come from the worker.
         unwanted: whether nobody reads it any more.
         accepted: whether a worker has accepted it, this one or one that died.
+        resumed: whether this one goes on from where that one had come.
         lost: whether its reader has come to where the worker ended.
         hung: whether the worker ended because it hung: perhaps this request was why.
     """
@@ -37,13 +37,14 @@ class WorkerCall:
         message: wire.Generate | wire.Question,
         bounds: Bounds | None = None,
         accepted: bool = False,
+        done: Collection[int] = (),
     ) -> None:
         self.message = message
         self.outputs = outputs_of(message) if isinstance(message, wire.Generate) else 0
         self.accepted = accepted
-        self.started = self.over = self.unwanted = self.lost = self.hung = False
+        self.over = self.unwanted = self.lost = self.hung = self.resumed = False
         self.buffer: Buffer[wire.Event | Lost] = Buffer(bounds)
-        self._done: set[int] = set()
+        self._done = set(done)
 
     @property
     def id(self) -> str:
@@ -51,7 +52,7 @@ class WorkerCall:
 
     async def events(self) -> AsyncIterator[wire.OutputEvent]:
         """What comes back for a request, to its end; sets ``lost`` if the worker was."""
-        left = self.outputs
+        left = self.outputs - len(self._done)
         while left:
             event = await self.buffer.get()
             if isinstance(event, Lost):
@@ -67,10 +68,10 @@ class WorkerCall:
         """
         if not isinstance(event, OF_REQUESTS if self.outputs else OF_QUESTIONS):
             return True
-        if isinstance(event, (wire.OutputChunk, wire.Done)):
-            if event.index in self._done or event.index >= self.outputs:
-                return True
-            self.started = True
+        if isinstance(event, (wire.OutputChunk, wire.Done)) and (
+            event.index in self._done or event.index >= self.outputs
+        ):
+            return True
         if isinstance(event, wire.Accepted):
             self.accepted = True
         elif isinstance(event, wire.Done):

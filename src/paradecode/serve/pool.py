@@ -13,8 +13,9 @@ from paradecode.backends.native.machine import default_threads
 from paradecode.core.errors import InvalidInput
 from paradecode.serve import wire
 from paradecode.serve.buffer import Bounds
-from paradecode.serve.call import Lost, WorkerCall
+from paradecode.serve.call import Lost, WorkerCall, outputs_of
 from paradecode.serve.failures import busy, stopping
+from paradecode.serve.progress import Progress, seeded
 from paradecode.serve.replica import Replica
 from paradecode.serve.worker.settings import WorkerSettings
 from paradecode.serve.workers import (
@@ -150,19 +151,24 @@ class Pool(Workers):
             yield self._failed(model, refused)
             return
         self._live.add(request.id)
-        began = time.monotonic()
+        began, bits = time.monotonic(), None
         call: WorkerCall | None = None
+        request, progress = seeded(request), Progress(outputs_of(request))
         try:
             for _ in range(ATTEMPTS):
-                replica = await self._pick(model, request.id)
+                replica = await self._pick(model, request.id, bits)
+                bits = replica.ready and replica.ready.bits
                 accepted = call is not None and call.accepted
-                call = WorkerCall(hastened(request, began), self._bounds, accepted)
+                message = hastened(progress.resumed(request), began)
+                call = WorkerCall(message, self._bounds, accepted, progress.done)
                 await _send(replica, call)
                 async for event in call.events():
-                    yield event
+                    seen = progress.take(event, call.resumed)
+                    if seen is not None:
+                        yield seen
                 if not call.lost:
                     return
-                if call.started or call.hung:
+                if call.hung:
                     break
             assert call is not None
             raise _died(request.id, "hung" if call.hung else "died")
@@ -228,15 +234,22 @@ class Pool(Workers):
             return wire.Failure(id=id, status=400, param="id", message="the id is in use")
         return None
 
-    async def _pick(self, model: str, id: str) -> Replica:
+    async def _pick(self, model: str, id: str, bits: str | None = None) -> Replica:
         """The worker with the least unfinished work; waits a limited time for one that is starting.
+
+        Args:
+            bits: it must compute these.
 
         Raises:
             RequestFailed: request ``id`` finds none.
         """
         limit = time.monotonic() + RESTART_PATIENCE
         while not self.draining:
-            able = [replica for replica in self._replicas[model] if replica.open]
+            able = [
+                one
+                for one in self._replicas[model]
+                if one.open and bits in (None, one.ready and one.ready.bits)
+            ]
             if able:
                 return min(able, key=lambda one: (not one.well, one.load, one.served))
             left = limit - time.monotonic()

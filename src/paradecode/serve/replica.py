@@ -248,6 +248,7 @@ class Replica:
                 call.lose()
                 continue
             if isinstance(event, wire.Accepted) and call.accepted:
+                call.resumed = event.resumed
                 continue  # By a worker that died; the reader knows.
             if isinstance(event, (wire.Accepted, wire.Done, wire.Failure)) and call.outputs:
                 self._observe(event)

@@ -131,6 +131,8 @@ class Generate(OneRequest):
         priority: smaller goes first.
         deadline: seconds from arrival after which the request ends with what it has.
         provisional: chunks also show the undecided canvas of a diffusion model.
+        resume: of each output what a worker that died has sent, None if that was all. The output
+            goes on behind it if the method decodes from left to right.
     """
 
     prompt: PromptInput
@@ -143,6 +145,7 @@ class Generate(OneRequest):
     deadline: Seconds | None = None
     constraint: ConstraintSpec | None = None
     provisional: Flag = False
+    resume: Annotated[list[Tokens | None], Field(max_length=1 << 12, fail_fast=True)] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +180,7 @@ class Drain(WireMessage):
 @dataclass(frozen=True, kw_only=True)
 class Ready(WireMessage):
     """The model is loaded. ``decoder`` is the spec that requests without one use; ``tools`` says
-    that its chat template shows tools."""
+    that its chat template shows tools; workers of the same ``bits`` compute the same ones."""
 
     model: Name
     families: Annotated[list[Name], Field(max_length=8)]
@@ -187,13 +190,16 @@ class Ready(WireMessage):
     draft_model: Name | None
     chat: Flag
     tools: Flag = False
+    bits: Name = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Accepted(OneRequest):
-    """The request is in the worker's queue; comes before its chunks."""
+    """The request is in the worker's queue; comes before its chunks. ``resumed`` says that it goes
+    on behind what another worker has sent."""
 
     prompt_tokens: Count
+    resumed: Flag = False
 
 
 @dataclass(frozen=True, kw_only=True)

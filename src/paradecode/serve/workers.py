@@ -11,8 +11,8 @@ from itertools import count
 from paradecode.core.errors import ParadecodeError
 from paradecode.serve import wire
 
-ATTEMPTS = 2
-"""How often a request is given to a worker, if the first one dies before it sent a token."""
+ATTEMPTS = 4
+"""How many workers a request may have, if they die: it may be why."""
 
 COME_BACK = 5.0
 """Seconds after which a request may be tried again that found no worker."""

@@ -14,6 +14,7 @@ from paradecode.serve.failures import failure
 from paradecode.serve.lines import MAX_LINE, encode
 from paradecode.serve.log import PlacesOnly
 from paradecode.serve.wire import WORKER, Drain, Event, Ready
+from paradecode.serve.worker.bits import bits
 from paradecode.serve.worker.inbox import Inbox
 from paradecode.serve.worker.loop import Loop, Message
 from paradecode.serve.worker.settings import WorkerSettings
@@ -45,7 +46,7 @@ def main() -> int:
     inbox: Inbox[Message] = Inbox(sys.stdin.buffer, loop.read)
     signal.signal(signal.SIGTERM, lambda *_: inbox.put(Drain()))
     try:
-        send([ready(llm)])
+        send([ready(llm, settings)])
         status = SERVED if loop.run(inbox) else BROKEN
     except BrokenPipeError:  # The front is gone.
         status = SERVED
@@ -59,7 +60,7 @@ def load(settings: WorkerSettings) -> LLM:
     return LLM(**settings.model_dump(exclude=own), limits=settings.engine_limits())
 
 
-def ready(llm: LLM) -> Ready:
+def ready(llm: LLM, settings: WorkerSettings) -> Ready:
     template = llm.chat_template
     return Ready(
         model=llm.model,
@@ -70,6 +71,7 @@ def ready(llm: LLM) -> Ready:
         draft_model=llm.draft_model,
         chat=template is not None,
         tools=template is not None and re.search(r"\btools\b", template.source) is not None,
+        bits=bits(llm.backend, settings.backend, settings.dtype, settings.device),
     )
 
 

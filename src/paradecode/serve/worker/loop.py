@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from paradecode.engine.sequence import LiveSequence
 from paradecode.llm import LLM
@@ -23,10 +24,24 @@ _log = logging.getLogger(__name__)
 
 
 class Prepared:
-    """A request whose prompt and settings were read; ``outputs`` is what the engine is given."""
+    """A request whose prompt and settings were read.
+
+    Attributes:
+        outputs: what the engine is given.
+        indexes: which outputs of the request these are.
+        resumed: whether they go on from where another worker had come; a canvas begins anew.
+    """
 
     def __init__(self, request: wire.Generate, preparer: Preparer) -> None:
         self.id, self.request, self.outputs = request.id, request, preparer.requests(request)
+        self.indexes = list(range(len(self.outputs)))
+        method = self.outputs[0].decoder
+        forward = isinstance(method, Spec) and method.method.family == "autoregressive"
+        self.resumed = request.resume is not None and forward
+        if request.resume is not None and self.resumed:
+            left = zip(self.outputs, request.resume, strict=True)
+            self.indexes = [at for at, tokens in enumerate(request.resume) if tokens is not None]
+            self.outputs = [replace(one, resume=tuple(t)) for one, t in left if t is not None]
 
 
 Message = wire.Request | Prepared | wire.TokenizedPrompt | wire.DecodedText | wire.Failure
@@ -160,13 +175,14 @@ class Loop:
                 self._engine.cancel(sequence)
             return [failure(request.id, error)]
         job = []
-        for index, (one, sequence) in enumerate(zip(prepared.outputs, sequences, strict=True)):
+        for index, one, sequence in zip(prepared.indexes, prepared.outputs, sequences, strict=True):
             method = str(one.decoder) if isinstance(one.decoder, Spec) else "custom"
             output = OutputReport(request, index, sequence, method, self._speller)
             self._outputs[sequence] = output
             job.append(output)
         self.jobs[request.id] = job
-        return [wire.Accepted(id=request.id, prompt_tokens=len(prepared.outputs[0].prompt))]
+        length = len(prepared.outputs[0].prompt)
+        return [wire.Accepted(id=request.id, prompt_tokens=length, resumed=prepared.resumed)]
 
     def _report(self, output: OutputReport) -> list[wire.Event]:
         sequence, id = output.sequence, output.request.id
