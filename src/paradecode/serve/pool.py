@@ -14,12 +14,11 @@ from paradecode.core.errors import InvalidInput
 from paradecode.serve import wire
 from paradecode.serve.buffer import Bounds
 from paradecode.serve.call import Lost, WorkerCall, outputs_of
+from paradecode.serve.carried import Carried, seeded
 from paradecode.serve.failures import busy, stopping
-from paradecode.serve.progress import Progress, seeded
 from paradecode.serve.replica import Replica
 from paradecode.serve.worker.settings import WorkerSettings
 from paradecode.serve.workers import (
-    ATTEMPTS,
     COME_BACK,
     Events,
     Observer,
@@ -27,6 +26,9 @@ from paradecode.serve.workers import (
     Workers,
     hastened,
 )
+
+ATTEMPTS = 4
+"""How many workers a request may have, if they die: it may be why."""
 
 MAX_LIVE = 8192
 """Requests of all models that the front holds at the same time; more are refused with 429."""
@@ -153,17 +155,17 @@ class Pool(Workers):
         self._live.add(request.id)
         began, bits = time.monotonic(), None
         call: WorkerCall | None = None
-        request, progress = seeded(request), Progress(outputs_of(request))
+        request, carried = seeded(request), Carried(outputs_of(request))
         try:
             for _ in range(ATTEMPTS):
                 replica = await self._pick(model, request.id, bits)
-                bits = replica.ready and replica.ready.bits
+                bits = None if replica.ready is None else replica.ready.bits
                 accepted = call is not None and call.accepted
-                message = hastened(progress.resumed(request), began)
-                call = WorkerCall(message, self._bounds, accepted, progress.done)
+                message = hastened(carried.resumed(request), began)
+                call = WorkerCall(message, self._bounds, accepted, carried.done)
                 await _send(replica, call)
                 async for event in call.events():
-                    seen = progress.take(event, call.resumed)
+                    seen = carried.take(event, call.resumed)
                     if seen is not None:
                         yield seen
                 if not call.lost:

@@ -11,8 +11,8 @@ from itertools import count
 from paradecode.core.errors import ParadecodeError
 from paradecode.serve import wire
 
-ATTEMPTS = 4
-"""How many workers a request may have, if they die: it may be why."""
+ATTEMPTS = 2
+"""How often a request is given to a replica, if the first one dies before it sent a token."""
 
 COME_BACK = 5.0
 """Seconds after which a request may be tried again that found no worker."""

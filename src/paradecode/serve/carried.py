@@ -13,7 +13,7 @@ from dataclasses import replace
 from paradecode.serve.wire import Done, Generate, OutputChunk, OutputEvent
 
 
-class Progress:
+class Carried:
     """
     Attributes:
         done: outputs that have ended.
