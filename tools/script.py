@@ -21,6 +21,8 @@ OUT = REPOSITORY / "bench" / "out"
 
 err = Console(stderr=True)
 Row = Mapping[str, Any]
+Columns = Mapping[str, "str | Callable[[Row], str]"]
+"""Head -> cell, a format of the row's fields or a function of the row."""
 
 
 def options(description: str | None, **defaults: Any) -> ArgumentParser:
@@ -36,17 +38,8 @@ def options(description: str | None, **defaults: Any) -> ArgumentParser:
     return parser
 
 
-def show(
-    rows: Iterable[Row],
-    columns: Mapping[str, str | Callable[[Row], str]],
-    width: int | None = None,
-) -> None:
-    """Print a table.
-
-    Args:
-        columns: head -> cell, a format of the row's fields or a function of the row.
-        width: of the table in characters; None is the terminal's.
-    """
+def show(rows: Iterable[Row], columns: Columns, width: int | None = None) -> None:
+    """Print a table, ``width`` characters wide; None is the terminal's width."""
     table = Table(*columns)
     for row in rows:
         cells = (f.format_map(row) if isinstance(f, str) else f(row) for f in columns.values())

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,19 +10,12 @@ from paradecode.backends.interface import PAGE, Span
 from paradecode.core.request import TARGET
 from paradecode.engine import cost
 from paradecode.engine.cost import CostCurve
-from paradecode.measure.prompts import Conversation, Item, make_items
 
 
 def calibrate(llm: LLM) -> CostCurve:
     """Measure what forwards cost now, and let the automatic budget decide by that."""
     llm.engine.load.curve = cost.measure(llm.backend, llm.engine.pools[TARGET].count)
     return llm.engine.load.curve
-
-
-def first_turns(llm: LLM, prompts: Sequence[Conversation], max_tokens: int) -> list[Item]:
-    """The first turn of each conversation, in the model's chat format."""
-    first = [replace(prompt, turns=prompt.turns[:1]) for prompt in prompts]
-    return make_items(first, llm.chat_tokens, lambda messages, limit: "", max_tokens)
 
 
 def span(tokens: NDArray[np.int32], context: int, logits: int, first_page: int = 0) -> Span:

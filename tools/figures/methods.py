@@ -22,10 +22,10 @@ from rich.progress import Progress
 from paradecode import LLM
 from paradecode.core.errors import InvalidInput
 from paradecode.measure.paired import PairedRun, decode_by_turns, equal, speed_up
-from paradecode.measure.prompts import first_of_each_group, load_prompts
+from paradecode.measure.prompts import first_of_each_group, first_turns, load_prompts
 from paradecode.measure.replay import Recording, ReplayOutcome, play, record
-from tools.figures.engine import calibrate, first_turns
-from tools.script import err, options, save, show, stamped
+from tools.figures.engine import calibrate
+from tools.script import Columns, err, options, save, show, stamped
 
 PLAIN = "greedy"
 METHODS = (
@@ -88,7 +88,7 @@ def worst_group(row: Mapping[str, Any]) -> str:
     return f"{name} {speed:.2f}"
 
 
-COLUMNS = {
+COLUMNS: Columns = {
     "method": "{method}",
     "tokens/s": "{tokens_per_second:.0f}",
     "over plain": "{speed_up[value]:.2f}",
@@ -112,7 +112,7 @@ def main() -> None:
     with LLM(given.model, draft_model=given.draft_model, backend="native") as llm:
         curve = calibrate(llm)
         prompts = first_of_each_group(load_prompts(), given.per_group)
-        items = first_turns(llm, prompts, given.max_tokens)
+        items = first_turns(prompts, llm.chat_tokens, given.max_tokens)
         with Progress(console=err) as progress:
             task = progress.add_task("prompts", total=len(items) * len(methods))
             runs = decode_by_turns(llm, items, methods, progress=lambda: progress.advance(task))

@@ -21,12 +21,12 @@ import numpy as np
 from rich.progress import Progress
 
 from paradecode import LLM, SamplingParams
+from paradecode.core.sequence import Sequence
 from paradecode.core.tree import TokenTree
 from paradecode.engine.engine import Limits
-from paradecode.measure.prompts import Conversation, load_prompts
+from paradecode.measure.prompts import Conversation, first_turns, load_prompts
 from paradecode.methods.draft.loop import Drafter
 from paradecode.methods.draft.method import drafter
-from tools.figures.engine import first_turns
 from tools.script import err, options, save, show, stamped
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
@@ -47,7 +47,7 @@ COLUMNS = {
 class Hopeless(Drafter):
     """Random tokens, presented as certain."""
 
-    def draft(self, seq, limit):
+    def draft(self, seq: Sequence, limit: int) -> TokenTree:
         noise = np.random.default_rng(len(seq.tokens)).integers(100, 40_000, limit)
         return TokenTree.chain(noise.astype(np.int32), [0.9] * limit)
 
@@ -85,9 +85,13 @@ def main() -> None:
     rows = []
     limits = Limits(batch=max(given.batches), kv_tokens=1 << 16)
     with LLM(given.model, limits=limits) as llm, Progress(console=err) as progress:
-        every = [list(item.token_ids) for item in first_turns(llm, spread(), given.max_tokens)]
+
+        def ids(prompts: list[Conversation]) -> list[list[int]]:
+            items = first_turns(prompts, llm.chat_tokens, given.max_tokens)
+            return [list(item.token_ids) for item in items]
+
         copying = [prompt for prompt in load_prompts() if prompt.group in COPYING]
-        chat = [list(item.token_ids) for item in first_turns(llm, copying, given.max_tokens)]
+        every, chat = ids(spread()), ids(copying)
         total = len(given.batches) * given.rounds * len(settings)
         task = progress.add_task("rounds", total=total)
         for batch in given.batches:

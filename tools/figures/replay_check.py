@@ -22,11 +22,10 @@ from rich.progress import Progress
 from paradecode import LLM, SamplingParams
 from paradecode.engine.engine import Limits
 from paradecode.measure.paired import PairedRun, decode_by_turns
-from paradecode.measure.prompts import Item, load_prompts
+from paradecode.measure.prompts import Item, by_turns, first_turns, load_prompts
 from paradecode.measure.replay import Recording, ReplayOutcome, play, record
-from paradecode.measure.suites.generation.suite import mixed
-from tools.figures.engine import calibrate, first_turns
-from tools.script import err, options, save, show, stamped
+from tools.figures.engine import calibrate
+from tools.script import Columns, err, options, save, show, stamped
 
 SPECS = (
     "prompt-lookup", "prompt-lookup(budget=fixed)", "copyspec", "suffix", "input-copy", "retrieval",
@@ -35,7 +34,7 @@ SPECS = (
     "suffix+token-recycling",
 )  # fmt: skip
 PLAIN = "greedy"
-COLUMNS = {
+COLUMNS: Columns = {
     "method": "{method}",
     "exact": lambda row: "yes" if row["exact"] else "no",
     "equal": "{equal}/{requests}",
@@ -127,7 +126,8 @@ def main() -> None:
     params = SamplingParams(temperature=given.temperature, seed=1)
     with LLM(backend="native", limits=Limits(prefix_cache=False)) as llm:
         curve = calibrate(llm)
-        items = mixed(first_turns(llm, load_prompts(), given.max_tokens))[: given.prompts]
+        firsts = first_turns(load_prompts(), llm.chat_tokens, given.max_tokens)
+        items = by_turns(firsts)[: given.prompts]
         recording = record(llm, items, params)
         measured = in_engine(llm, recording, items, specs, given.rounds)
         model, backend = llm.model, llm.backend.name

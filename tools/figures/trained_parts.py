@@ -28,6 +28,7 @@ from rich.progress import Progress
 from paradecode import LLM
 from paradecode.measure.machine import weights_of
 from paradecode.measure.results import Results
+from paradecode.measure.statistics import Interval
 from paradecode.measure.suites.parallel.suite import DEFAULT_MODEL, ParallelPlan, measure
 from paradecode.measure.suites.parallel.summary import (
     MethodRecords,
@@ -36,6 +37,7 @@ from paradecode.measure.suites.parallel.summary import (
     measured,
     tasks_of,
 )
+from paradecode.measure.tables import Column, markdown, points, spread
 from paradecode.testing.trained_parts import joint_layer
 from tools.pages.marked import put
 from tools.script import err, options, save, stamped
@@ -119,26 +121,19 @@ def document(given: Namespace) -> dict[str, Any]:
     )
 
 
+COLUMNS: tuple[Column[Mapping[str, Any]], ...] = (
+    Column("method", lambda each: f"`{each['method']}`"),
+    Column("model", lambda each: each["model"].removeprefix("paradecode/")),
+    Column("right", lambda each: f"{each['right']} of {each['items']}"),
+    Column("minus `static`", lambda each: points(Interval(**each["gain"]))),
+    Column("tokens a forward", lambda each: spread(Interval(**each["per_forward"]))),
+    Column("a deciding forward", lambda each: spread(Interval(**each["per_deciding"]))),
+)
+
+
 def table(made: Mapping[str, Any]) -> str:
     """Markdown: a line a method, those of a trained model behind those of the one that ships."""
-    lines = [
-        "| model | method | right | minus `static` | tokens a forward | a deciding forward |",
-        "|---|---|---:|---:|---:|---:|",
-    ]
-    for each in made["methods"]:
-        gain = each["gain"]
-        low, high = 100 * gain["low"], 100 * gain["high"]
-        cells = [
-            each["model"].removeprefix("paradecode/"), f"`{each['method']}`",
-            f"{each['right']} of {each['items']}",
-            f"{100 * gain['value']:+.1f} ({low:+.1f} to {high:+.1f})",
-            *(
-                f"{cost['value']:.2f} ({cost['low']:.2f} to {cost['high']:.2f})"
-                for cost in (each["per_forward"], each["per_deciding"])
-            ),
-        ]  # fmt: skip
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+    return markdown(COLUMNS, made["methods"])
 
 
 def main() -> None:

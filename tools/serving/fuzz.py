@@ -177,8 +177,8 @@ def main() -> int:
     warm = int(chosen.requests * WARM_UP)
 
     def load(server: Server, warmed: bool) -> None:
-        numbers = (warm, chosen.requests) if warmed else (0, warm)
-        kinds.update(fuzz(server, *numbers, chosen.seed))
+        first, last = (warm, chosen.requests) if warmed else (0, warm)
+        kinds.update(fuzz(server, first, last, chosen.seed))
 
     held = endure("fuzz", chosen.models, load)
     answers = dict(sorted(kinds.items()))

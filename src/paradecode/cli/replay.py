@@ -46,24 +46,21 @@ def record(
     from paradecode.measure.replay.recorder import TOP, assembled, recorded
 
     params = SamplingParams.from_mapping(sampling.params())
-    chosen = load_prompts(prompts)
-    if per_group is not None:
-        chosen = first_of_each_group(chosen, per_group)
+    chosen = first_of_each_group(load_prompts(prompts), per_group)
     k = TOP if top is None else top
     requests: list[Any] = []
     stopped = False
     with loading.open() as llm, Progress(console=err) as progress:
+
+        def answer(messages: list[dict[str, str]], limit: int) -> str:
+            return llm.chat(messages, max_tokens=limit).text
+
         if calibrate:
             measure_forwards(llm, progress)
         task = progress.add_task("prompts", total=len(chosen))
         try:
             for prompt in chosen:
-                items = make_items(
-                    [prompt],
-                    llm.chat_tokens,
-                    lambda messages, limit: llm.chat(messages, max_tokens=limit).text,
-                    params.max_tokens,
-                )
+                items = make_items([prompt], llm.chat_tokens, answer, params.max_tokens)
                 requests += recorded(llm.engine, items, params, k)
                 progress.advance(task)
         except KeyboardInterrupt:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +28,12 @@ def tune(
 ) -> None:
     """Search methods, fusions and settings by replay; confirm the best on held-out prompts."""
     from paradecode.engine.engine import Limits
-    from paradecode.measure.prompts import first_of_each_group, load_prompts, make_items
+    from paradecode.measure.prompts import first_of_each_group, first_turns, load_prompts
     from paradecode.measure.tune.search import Costs
     from paradecode.measure.tune.tuning import tune as tuned
     from paradecode.methods.choice import Profile
 
-    prompts = load_prompts(workload)
-    if per_group is not None:
-        prompts = first_of_each_group(prompts, per_group)
-    first = [replace(prompt, turns=prompt.turns[:1]) for prompt in prompts]
+    prompts = first_of_each_group(load_prompts(workload), per_group)
     known = Costs.of(Profile.load(costs).record.get("costs")) if costs else None
     with (
         loading.open(limits=Limits(prefix_cache=False)) as llm,
@@ -49,7 +45,7 @@ def tune(
             task = progress.add_task(title, total=total)
             return lambda: progress.advance(task)
 
-        items = make_items(first, llm.chat_tokens, lambda messages, limit: "", max_tokens)
+        items = first_turns(prompts, llm.chat_tokens, max_tokens)
         tables = [str(path.absolute()) for path in table or ()]
         profile = tuned(llm, items, seed=seed, costs=known, tables=tables, stage=stage)
     output.write_text(json.dumps(profile, indent=1) + "\n", "utf-8")

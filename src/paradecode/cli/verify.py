@@ -36,10 +36,10 @@ def verify(
         CertificatePlan,
         Claim,
         choose_prompts,
-        texts_of,
     )
     from paradecode.measure.certificate.record import certificate_record
     from paradecode.measure.certificate.show import report
+    from paradecode.measure.prompts import encoder, first_turns
 
     spec = decoding.spec()
     claim = Claim.of(spec)
@@ -53,7 +53,7 @@ def verify(
         stopping("[yellow]stopped: no certificate[/]"),
         loading.open(decoder=spec, draft_model=decoding.draft_model) as llm,
     ):
-        texts = texts_of(llm, chosen)
+        texts = first_turns(chosen, encoder(llm))
         with Progress(console=err, transient=True) as progress:
             certificate = certify(llm.engine, claim, texts, plan, _Stages(progress))
         if as_json:

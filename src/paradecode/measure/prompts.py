@@ -6,12 +6,15 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from paradecode.core.checks import listed, text, whole
 from paradecode.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from paradecode.llm import LLM
 
 DEFAULT_FILE = Path(__file__).with_name("prompts.jsonl")
 MAX_TOKENS = 1 << 16
@@ -119,15 +122,32 @@ def by_turns(entries: Sequence[Grouped]) -> list[Grouped]:
     return [entry for _, entry in sorted(ranked, key=lambda one: one[0])]
 
 
-def first_of_each_group(prompts: Sequence[Conversation], count: int) -> list[Conversation]:
-    """A small sample that still touches every group."""
+def first_of_each_group(prompts: Sequence[Conversation], count: int | None) -> list[Conversation]:
+    """A small sample that still touches every group; None takes all."""
     taken = Counter[str]()
     chosen = []
     for prompt in prompts:
         taken[prompt.group] += 1
-        if taken[prompt.group] <= count:
+        if count is None or taken[prompt.group] <= count:
             chosen.append(prompt)
     return chosen
+
+
+def encoder(llm: LLM) -> Callable[[Messages], list[int]]:
+    """Messages -> token ids, in the model's chat format where it has one."""
+    if llm.chat_template is not None:
+        return llm.chat_tokens
+    return lambda messages: llm.tokenizer.encode("\n\n".join(m["content"] for m in messages))
+
+
+def first_turns(
+    prompts: Sequence[Conversation],
+    encode: Callable[[Messages], Sequence[int]],
+    max_tokens: int | None = None,
+) -> list[Item]:
+    """Token ids of the first turn of each conversation; arguments as of :func:`make_items`."""
+    first = [replace(prompt, turns=prompt.turns[:1]) for prompt in prompts]
+    return make_items(first, encode, lambda messages, limit: "", max_tokens)
 
 
 def make_items(

@@ -1,12 +1,18 @@
-"""Requests through an engine that does nothing else."""
+"""Requests through an engine that does nothing else, and a look at plain decoding's rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
+from paradecode.core.decoder import Steps
+from paradecode.core.request import Forward, Reply
+from paradecode.core.sequence import Sequence as MethodSequence
+from paradecode.core.tree import EMPTY
 from paradecode.engine.engine import Engine
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
+from paradecode.methods.draft.verifiers import coupled
 
 AfterStep = Callable[[Sequence[LiveSequence]], object]
 """Called after each step of the engine with all sequences; it may cancel them."""
@@ -46,3 +52,16 @@ def finish(
     if sequence.error is not None:
         raise sequence.error
     return sequence
+
+
+@dataclass
+class WatchedPlain:
+    """Plain decoding that shows each reply before it is committed."""
+
+    see: Callable[[MethodSequence, Reply], object]
+
+    def decode(self, seq: MethodSequence) -> Steps:
+        while not seq.finished:
+            reply = yield Forward(seq.pending)
+            self.see(seq, reply)
+            seq.commit(coupled(seq, EMPTY, reply))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from wrong import LOOP, BonusOfTheParent, exact
+from wrong import LOOP, BonusOfTheParent, exact, text
 
 from paradecode.backends import open_backend
 from paradecode.core.request import TARGET
@@ -11,13 +11,13 @@ from paradecode.engine.engine import Engine, Limits
 from paradecode.measure.certificate.certify import certify
 from paradecode.measure.certificate.distribution import Tally
 from paradecode.measure.certificate.places import find_places
-from paradecode.measure.certificate.plan import CertificatePlan, Claim, PromptTokens, Trial
+from paradecode.measure.certificate.plan import CertificatePlan, Claim, Trial
 from paradecode.measure.certificate.record import fingerprint
 from paradecode.methods.registry import parse
 from paradecode.models.tiny import tiny_checkpoint
 from paradecode.testing.machines import DRAFT, KINDS, checkpoint
 
-TEXTS = [PromptTokens(str(n), tuple((t + n) % 60 + 1 for t in LOOP)) for n in range(6)]
+TEXTS = [text(str(n), tuple((t + n) % 60 + 1 for t in LOOP)) for n in range(6)]
 PLAN = CertificatePlan(max_tokens=32, temperature=0.6, samples=150, places=2)
 
 
@@ -46,7 +46,7 @@ def test_trees_drawn_from_a_draft_model_keep_the_law() -> None:
     }
     claim = Claim.of(parse("draft-model(verifier=specinfer,model=any)"))
     small = Engine(models, Limits(16, 512, 4096))
-    texts = [(text.id, [*text.tokens, *text.tokens]) for text in TEXTS]
+    texts = [(text.id, [*text.token_ids, *text.token_ids]) for text in TEXTS]
     trial = Trial(small, claim, PLAN)
     places = find_places(trial, texts)
     tally = Tally(trial, claim.make, places, "law", lambda: None)

@@ -11,16 +11,23 @@ from paradecode.core.request import TARGET, Forward, Reply
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.engine.engine import Engine, Limits
-from paradecode.measure.certificate.plan import Claim, PromptTokens
+from paradecode.measure.certificate.plan import Claim
+from paradecode.measure.prompts import Item
 from paradecode.methods.draft.verifiers import coupled
 from paradecode.testing.toy import LetterText, ToyBackend, toy_config
 
 LOOP = (5, 6, 7, 8, 9) * 4
+
+
+def text(name: str, tokens: tuple[int, ...]) -> Item:
+    return Item(name, name, "", tokens, 64)
+
+
 TEXTS = [
-    PromptTokens("loop", LOOP),
-    PromptTokens("pair", (11, 12) * 9 + (11,)),
-    PromptTokens("mixed", (*(4 + (3 * i * i + i) % 24 for i in range(9)), *LOOP, 5, 6)),
-    PromptTokens("long", tuple(4 + (3 * i * i + i) % 24 for i in range(37))),
+    text("loop", LOOP),
+    text("pair", (11, 12) * 9 + (11,)),
+    text("mixed", (*(4 + (3 * i * i + i) % 24 for i in range(9)), *LOOP, 5, 6)),
+    text("long", tuple(4 + (3 * i * i + i) % 24 for i in range(37))),
 ]
 
 

@@ -15,7 +15,6 @@ from paradecode.measure.certificate.plan import (
     CertificatePlan,
     Claim,
     Progress,
-    PromptTokens,
     Trial,
 )
 from paradecode.measure.certificate.tokens import (
@@ -26,6 +25,7 @@ from paradecode.measure.certificate.tokens import (
     plain_cases,
     vary,
 )
+from paradecode.measure.prompts import Item
 
 VARIED = 8
 """How many of the texts are served in the other ways."""
@@ -65,7 +65,7 @@ class Certificate:
 def certify(
     engine: Engine,
     claim: Claim,
-    texts: Sequence[PromptTokens],
+    texts: Sequence[Item],
     plan: CertificatePlan,
     progress: Progress = lambda stage, done, total: None,
 ) -> Certificate:
@@ -128,7 +128,7 @@ def _judge_invariance(found: Certificate) -> None:
 
 def _judge_law(found: Certificate, trial: Trial, cases: Sequence[Case]) -> None:
     greedy = [case for case in cases if case.params.temperature == 0.0]
-    long = [(case.text.id, [*case.text.tokens, *case.plain]) for case in greedy]
+    long = [(case.text.id, [*case.text.token_ids, *case.plain]) for case in greedy]
     places = find_places(trial, long)
     if not places:
         found.failures.append("the law was not tested: no prompt has a likely draft at its end")

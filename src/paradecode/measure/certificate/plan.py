@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +10,6 @@ from paradecode.core.checks import attributes, number, whole
 from paradecode.core.decoder import Decoder, Guarantee
 from paradecode.core.errors import InvalidInput
 from paradecode.engine.engine import Engine
-from paradecode.llm import LLM
 from paradecode.measure.prompts import Conversation, by_turns, load_prompts
 from paradecode.methods.registry import Spec
 
@@ -50,14 +49,6 @@ class Claim:
             raise InvalidInput("decoder", str(spec), "give an autoregressive method")
         drafts = any(p.name == "num_speculative_tokens" for p in spec.method.parameters)
         return cls(str(spec), spec, spec.guarantee, drafts)
-
-
-@dataclass(frozen=True)
-class PromptTokens:
-    """A prompt: its name, and its token ids."""
-
-    id: str
-    tokens: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -131,14 +122,3 @@ def choose_prompts(path: Path | None = None, count: int | None = None) -> list[C
     if count is None:
         count = COUNT if path is None else len(prompts)
     return by_turns(prompts)[:count]
-
-
-def texts_of(llm: LLM, prompts: Sequence[Conversation]) -> list[PromptTokens]:
-    """The first turns as token ids, in the model's chat format where it has one."""
-
-    def encode(text: str) -> list[int]:
-        if llm.chat_template is None:
-            return llm.tokenizer.encode(text)
-        return llm.chat_tokens([{"role": "user", "content": text}])
-
-    return [PromptTokens(prompt.id, tuple(encode(prompt.turns[0]))) for prompt in prompts]

@@ -15,16 +15,14 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.decoder import Steps
 from paradecode.core.noise import gumbel
-from paradecode.core.request import TARGET, Forward
+from paradecode.core.request import TARGET, Reply
 from paradecode.core.sampling import Sampler, SamplingParams
 from paradecode.core.sequence import Sequence as MethodSequence
-from paradecode.core.tree import EMPTY
 from paradecode.engine.engine import Engine
 from paradecode.measure.certificate.requests import request, rows_after, running, serve
+from paradecode.measure.serving import WatchedPlain
 from paradecode.measure.speeds import first_difference
-from paradecode.methods.draft.verifiers import coupled
 
 AHEAD = 8
 """Rows behind the one in question, as a draft has them."""
@@ -67,7 +65,7 @@ class FirstDifference:
 
 @dataclass
 class LastRow:
-    """Plain decoding that remembers the logits of its last row, and the tokens before it."""
+    """The logits of plain decoding's last row, and the tokens before it."""
 
     ids: NDArray[np.int32]
     values: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
@@ -75,16 +73,13 @@ class LastRow:
     top_gap: float = 0.0
     tokens: tuple[int, ...] = ()
 
-    def decode(self, seq: MethodSequence) -> Steps:
-        while not seq.finished:
-            reply = yield Forward(seq.pending)
-            row = reply.logits.select([0])
-            self.values = row.gather(self.ids[None, :])[0].astype(np.float64)
-            best, logits = row.top_k(2)
-            self.top = tuple(best[0].tolist())
-            self.top_gap = float(logits[0, 0]) - float(logits[0, -1])
-            self.tokens = tuple(seq.tokens.tolist())
-            seq.commit(coupled(seq, EMPTY, reply))
+    def see(self, seq: MethodSequence, reply: Reply) -> None:
+        row = reply.logits.select([0])
+        self.values = row.gather(self.ids[None, :])[0].astype(np.float64)
+        best, logits = row.top_k(2)
+        self.top = tuple(best[0].tolist())
+        self.top_gap = float(logits[0, 0]) - float(logits[0, -1])
+        self.tokens = tuple(seq.tokens.tolist())
 
 
 def explain(
@@ -112,9 +107,9 @@ def explain(
     last, pieces = LastRow(ids), LastRow(ids)
     again = SamplingParams(max_tokens=at + 1, temperature=params.temperature, seed=params.seed)
     with running(engine, batch=1, prefix_cache=False):
-        serve(engine, [request(prompt, lambda: last, again)])
+        serve(engine, [request(prompt, lambda: WatchedPlain(last.see), again)])
     with running(engine, batch=1, prefix_cache=False, step_tokens=PIECE):
-        serve(engine, [request(prompt, lambda: pieces, again)])
+        serve(engine, [request(prompt, lambda: WatchedPlain(pieces.see), again)])
     ways = [last.values, whole.gather(ids[None, :])[0]]
     ways.append(rows_after(backend, longer, [len(text)]).gather(ids[None, :])[0])
     if pieces.tokens == last.tokens:  # Else it went another way before this row.

@@ -11,9 +11,10 @@ from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
-from paradecode.measure.certificate.plan import CertificatePlan, Claim, PromptTokens, Trial
+from paradecode.measure.certificate.plan import CertificatePlan, Claim, Trial
 from paradecode.measure.certificate.requests import request, running, serve
 from paradecode.measure.certificate.ties import FirstDifference, explain
+from paradecode.measure.prompts import Item
 from paradecode.methods.registry import parse
 
 NEIGHBOURS = ("greedy", "prompt-lookup", "suffix", "token-recycling")
@@ -29,7 +30,7 @@ ALONE: dict[str, Any] = {"batch": 1, "prefix_cache": False}
 class Case:
     """A prompt, how its output is sampled, and the output of plain decoding."""
 
-    text: PromptTokens
+    text: Item
     params: SamplingParams
     plain: list[int]
 
@@ -110,7 +111,7 @@ def temperatures(claim: Claim, plan: CertificatePlan) -> tuple[float, ...]:
     return (0.0, plan.temperature) if sampled else (0.0,)
 
 
-def plain_cases(trial: Trial, texts: Sequence[PromptTokens]) -> list[Case]:
+def plain_cases(trial: Trial, texts: Sequence[Item]) -> list[Case]:
     """Plain decoding of every text at every temperature, temperature 0 first.
 
     Raises:
@@ -124,7 +125,7 @@ def plain_cases(trial: Trial, texts: Sequence[PromptTokens]) -> list[Case]:
     ]
     plain = parse("greedy")
     with running(engine, **ALONE):
-        requests = [request(text.tokens, plain, params) for text, params in wanted]
+        requests = [request(text.token_ids, plain, params) for text, params in wanted]
         ended = trial.counter("plain decoding", len(requests))
         sequences = serve(engine, requests, ended)
     for sequence in sequences:
@@ -147,7 +148,7 @@ def compare(trial: Trial, cases: Sequence[Case], keep_going: bool) -> TokenEqual
     runs = tokens = drafted = accepted = 0
     for case in cases:
         with running(engine, costs=False, **ALONE):
-            asked = request(case.text.tokens, trial.claim.make, case.params)
+            asked = request(case.text.token_ids, trial.claim.make, case.params)
             (sequence,) = serve(engine, [asked], ended)
         runs, tokens = runs + 1, tokens + len(case.plain)
         drafted += sequence.stats.drafted
@@ -177,7 +178,7 @@ def _in_way(
         makers = [trial.claim.make]
         if way.neighbours:
             makers.append(parse(NEIGHBOURS[number % len(NEIGHBOURS)]))
-        requests += [request(case.text.tokens, make, case.params, way.name) for make in makers]
+        requests += [request(case.text.token_ids, make, case.params, way.name) for make in makers]
     with running(engine, way.costs, **way.limits):
         for _ in range(way.rounds - 1):
             serve(engine, requests, ended)
@@ -187,7 +188,7 @@ def _in_way(
     differences = tuple(difference for difference in found if difference is not None)
     counted = any(not (each.near_tie and trial.plan.allow_near_ties) for each in differences)
     cached = sum(sequence.cached_tokens for sequence in own)
-    reusable = any(len(case.text.tokens) > PAGE for case in cases)
+    reusable = any(len(case.text.token_ids) > PAGE for case in cases)
     tried = way.rounds == 1 or cached > 0 or not reusable
     equal = len(own) - len(differences)
     return Invariance(way.name, len(own), equal, cached, differences, tried and not counted)
@@ -199,4 +200,4 @@ def _difference(engine: Engine, case: Case, sequence: LiveSequence) -> FirstDiff
     if sequence.error is not None:
         error = f"{type(sequence.error).__name__}: {sequence.error}"
         return FirstDifference(name, params.temperature, len(output), None, None, error=error)
-    return explain(engine, name, case.text.tokens, params, case.plain, output)
+    return explain(engine, name, case.text.token_ids, params, case.plain, output)

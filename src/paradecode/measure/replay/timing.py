@@ -15,20 +15,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.decoder import Decoder, Steps
+from paradecode.core.decoder import Decoder
 from paradecode.core.logits import Logits, Warp
-from paradecode.core.request import Forward
 from paradecode.core.sampling import SamplingParams
-from paradecode.core.sequence import Sequence as MethodSequence
-from paradecode.core.tree import EMPTY
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.measure.replay.recording import Request, Timing
-from paradecode.measure.serving import finish
+from paradecode.measure.serving import WatchedPlain, finish
 from paradecode.methods.draft.plain import Plain
-from paradecode.methods.draft.verifiers import coupled
 from paradecode.methods.registry import parse
 
 MOST_REQUESTS = 8
@@ -59,17 +55,19 @@ def measure_timing(
     plain = [step for step, _ in found if step is not None]
     if not plain:
         return Timing()
-    last = _LastReply()
+    seen: list[Logits] = []
     one = SamplingParams(max_tokens=1, ignore_eos=True)
-    finish(engine, GenerationRequest(chosen[0].prompt, lambda: last, one))
+    watched = WatchedPlain(lambda seq, reply: seen.append(reply.logits))
+    finish(engine, GenerationRequest(chosen[0].prompt, lambda: watched, one))
+    logits = seen[-1]
     warp = Warp(params.temperature, params.top_k, params.top_p, params.min_p)
-    argmax = _seconds(lambda: last.logits.argmax())  # The curve contains it.
-    sample = _seconds(lambda: last.logits.sample(warp, [1])) if params.temperature else argmax
+    argmax = _seconds(lambda: logits.argmax())  # The curve contains it.
+    sample = _seconds(lambda: logits.sample(warp, [1])) if params.temperature else argmax
     return Timing(
         forward=float(np.median([step.forward for step in plain])),
         row=_for_each_row(((one, wide) for one, wide in found), curve),
         python=float(np.median([step.python for step in plain])),
-        top_k=_seconds(lambda: last.logits.top_k(k)),
+        top_k=_seconds(lambda: logits.top_k(k)),
         sample=max(0.0, sample - argmax),
     )
 
@@ -133,18 +131,6 @@ def _steps(
         (forwards - known) / len(later),
         (sequence.stats.decode_seconds - forwards) / len(later),
     )
-
-
-class _LastReply:
-    """Plain decoding that leaves its last logits behind."""
-
-    logits: Logits
-
-    def decode(self, seq: MethodSequence) -> Steps:
-        while not seq.finished:
-            reply = yield Forward(seq.pending)
-            self.logits = reply.logits
-            seq.commit(coupled(seq, EMPTY, reply))
 
 
 def _seconds(action: Callable[[], object]) -> float:

@@ -22,6 +22,7 @@ from paradecode.measure.prompts import (
     Item,
     Messages,
     by_turns,
+    encoder,
     fingerprint,
     first_of_each_group,
     make_items,
@@ -160,11 +161,7 @@ def inputs(llm: LLM, plan: GenerationPlan) -> tuple[list[Item], dict[str, tuple[
     given the same text, and text that this model would write.
     """
     plain, room = PLAIN_DECODERS[llm.families[0]], llm.config.context_length
-
-    def encode(messages: Messages) -> list[int]:
-        if llm.chat_template is not None:
-            return llm.chat_tokens(messages)
-        return llm.tokenizer.encode("\n\n".join(message["content"] for message in messages))
+    encode = encoder(llm)
 
     def answer(messages: Messages, limit: int) -> str:
         ids = encode(messages)
@@ -175,9 +172,7 @@ def inputs(llm: LLM, plan: GenerationPlan) -> tuple[list[Item], dict[str, tuple[
             raise InvalidInput("prompts", messages[-1]["content"], f"plain decoding: {found.error}")
         return found.text
 
-    chosen: Sequence[Conversation] = plan.prompts
-    if plan.per_group is not None:
-        chosen = first_of_each_group(chosen, plan.per_group)
+    chosen = first_of_each_group(plan.prompts, plan.per_group)
     items: list[Item] = []
     answers, dropped = {}, 0
     for prompt in chosen:
