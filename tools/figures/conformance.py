@@ -20,8 +20,7 @@ from rich.progress import Progress
 
 from paradecode import LLM, SamplingParams
 from paradecode.measure.machine import digest
-from paradecode.measure.prompts import first_of_each_group, load_prompts
-from tools.figures.engine import first_turns
+from paradecode.measure.prompts import first_of_each_group, first_turns, load_prompts
 from tools.script import err, options, save, show, stamped
 
 METHODS = (
@@ -72,7 +71,7 @@ def main() -> int:
     rows, digests = [], []
     with LLM(given.model, draft_model=given.draft_model) as llm, Progress(console=err) as progress:
         items = first_turns(
-            llm, first_of_each_group(load_prompts(), given.per_group), given.max_tokens
+            first_of_each_group(load_prompts(), given.per_group), llm.chat_tokens, given.max_tokens
         )
         prompts = [list(item.token_ids) for item in items]
         task = progress.add_task(

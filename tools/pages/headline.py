@@ -105,7 +105,8 @@ def _ours(results: Results, peer: str) -> list[Figures]:
 def main() -> None:
     *files, target = map(Path, sys.argv[1:])
     first, others = files[:3], [file for file in files[3:] if file.exists()]
-    text = headline(*map(read_results, first), [read_results(file) for file in others])
+    here, elsewhere, own_lengths = map(read_results, first)
+    text = headline(here, elsewhere, own_lengths, [read_results(file) for file in others])
     put(target, "headline", text)
 
 
