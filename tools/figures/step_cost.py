@@ -13,8 +13,7 @@ from collections import defaultdict
 from rich.progress import Progress
 
 from paradecode import LLM, SamplingParams
-from paradecode.measure.prompts import load_prompts
-from tools.figures.engine import first_turns
+from paradecode.measure.prompts import first_turns, load_prompts
 from tools.script import err, options, save, show, stamped
 
 SETTINGS = [
@@ -34,7 +33,7 @@ def main() -> None:
     seconds: dict[tuple[str, float, str], float] = defaultdict(float)
     steps: dict[tuple[str, float, str], int] = defaultdict(int)
     with LLM() as llm, Progress(console=err) as progress:
-        items = first_turns(llm, load_prompts(), given.max_tokens)
+        items = first_turns(load_prompts(), llm.chat_tokens, given.max_tokens)
         prompts = [list(item.token_ids) for item in items[:: len(items) // 8]]
         llm.generate(prompts, max_tokens=1)  # All settings find the prompts cached.
         for _ in progress.track(range(given.rounds), description="rounds"):
