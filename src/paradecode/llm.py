@@ -9,7 +9,7 @@ from dataclasses import fields
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,10 @@ from paradecode.core.checks import is_whole, known
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import ALIASES, SamplingParams
 from paradecode.core.sequence import DRAFT, TARGET
+from paradecode.core.trace import TokenLogprob
 from paradecode.engine.cost import obtain
 from paradecode.engine.engine import Engine, Limits
+from paradecode.engine.prompt import PromptReader
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.choice import (
@@ -112,6 +114,7 @@ class LLM:
         open_here = partial(
             open_backend, backend, dtype=dtype, device=device, threads=threads, progress=progress
         )
+        self._norm = checkpoint.weights["norm"].float32()
         self.backend = open_here(checkpoint.config, checkpoint.weights, ranks=ranks)
         models, vocabularies = {TARGET: self.backend}, {}
         if self.draft_model is not None:
@@ -209,6 +212,54 @@ class LLM:
         if len(requests) != 1:
             raise InvalidInput("n", len(requests), "a stream has one output; use generate")
         return self._stream(requests[0])
+
+    def score(
+        self, prompts: Sequence[str | Sequence[int]], top: int = 0
+    ) -> list[list[TokenLogprob]]:
+        """Log-probabilities of the tokens of prompts, each given those before it, as one batch.
+
+        Args:
+            prompts: texts or token ids.
+            top: how many of the best tokens at each place to name as well.
+
+        Returns:
+            For each prompt an entry for every token but the first.
+
+        Raises:
+            InvalidInput: for a prompt that cannot be used, or a model that is not autoregressive.
+        """
+        return [reader.logprobs for reader in self._read(prompts, top=top)]
+
+    def embed(self, prompts: Sequence[str | Sequence[int]]) -> NDArray[np.float32]:
+        """float32 [prompts, hidden size]: the mean of each prompt's last hidden states, behind the
+        final norm, scaled to length 1. Raises InvalidInput as :meth:`score`."""
+        means = np.stack([reader.mean for reader in self._read(prompts, hidden=True)])
+        lengths = np.linalg.norm(means, axis=1, keepdims=True)
+        return (means / np.maximum(lengths, 1e-12)).astype(np.float32)
+
+    def reading(
+        self, ids: list[int], top: int | None = None, hidden: bool = False, **settings: Any
+    ) -> GenerationRequest:
+        """A request that reads a prompt; its ``decoder`` is a :class:`PromptReader`.
+
+        Args:
+            top: see :meth:`score`; None scores nothing.
+            hidden: whether to collect hidden states.
+            settings: other fields of the request.
+        """
+        if "autoregressive" not in self.families:
+            raise InvalidInput("model", self.model, "prompts are read by autoregressive models")
+        reader = PromptReader(top, self._norm if hidden else None, self.config.norm_eps)
+        return GenerationRequest(
+            _token_array(ids), reader, SamplingParams(max_tokens=1), **settings
+        )
+
+    def _read(self, prompts: Sequence[str | Sequence[int]], **wanted: Any) -> list[PromptReader]:
+        asked = [self.reading(self.encode(prompt), **wanted) for prompt in prompts]
+        for sequence in self._run(asked):
+            if sequence.error is not None:
+                raise sequence.error
+        return [cast(PromptReader, request.decoder) for request in asked]
 
     def chat_tokens(
         self,
@@ -344,19 +395,22 @@ class LLM:
         settings: Mapping[str, Any],
     ) -> list[Completion]:
         groups = [self.requests(ids, params, settings) for ids in prompts]
+        done = iter(self._run([request for group in groups for request in group]))
+        return [with_alternatives([next(done) for _ in group]) for group in groups]
+
+    def _run(self, requests: Sequence[GenerationRequest]) -> list[LiveSequence]:
+        """The requests' sequences, when all have ended."""
         with self._turn:
             sequences: list[LiveSequence] = []
             try:
-                for group in groups:
-                    for request in group:
-                        sequences.append(self.engine.add(request))
+                for request in requests:
+                    sequences.append(self.engine.add(request))
                 while any(not sequence.finished for sequence in sequences):
                     self.engine.step()
             finally:  # Ctrl-C, or a prompt that was refused, leaves nothing behind.
                 for sequence in sequences:
                     self.engine.cancel(sequence)
-        done = iter(sequences)
-        return [with_alternatives([next(done) for _ in group]) for group in groups]
+        return sequences
 
     def _stream(self, request: GenerationRequest) -> Iterator[Chunk]:
         tokens, decided = list[int](), 0

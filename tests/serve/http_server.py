@@ -33,7 +33,9 @@ from paradecode.serve.wire import (
     OutputChunk,
     OutputEvent,
     Ready,
+    ScoredToken,
     TokenizedPrompt,
+    TokenLogprobs,
     WorkerStats,
 )
 from paradecode.serve.worker.settings import WorkerSettings
@@ -119,6 +121,10 @@ class FakePool:
                 self.left.append(request.id)
 
     async def _events(self, request: Generate) -> AsyncGenerator[OutputEvent, None]:
+        if request.reads is not None:
+            for event in _read(request):
+                yield event
+            return
         outputs = range(request.sampling.get("n", 1))
         yield Accepted(id=request.id, prompt_tokens=7)
         forward = 0
@@ -144,6 +150,25 @@ class FakePool:
 
     async def stats(self) -> dict[str, list[WorkerStats]]:
         return {}
+
+
+def _read(request: Generate) -> list[OutputEvent]:
+    """A prompt "ab": two tokens, the second with one candidate."""
+    scored = [
+        TokenLogprobs(
+            chosen=ScoredToken(token=token, text=text, bytes=[token], logprob=value), top=[]
+        )
+        for token, text, value in ((97, "a", 0.0), (98, "b", -0.5))
+    ]
+    best = ScoredToken(token=99, text="c", bytes=[99], logprob=-0.25)
+    scored[1] = replace(scored[1], top=[best][: request.top])
+    hidden = request.reads == "embedding"
+    chunk = OutputChunk(
+        id=request.id, index=0, text="", tokens=[97, 98], forward=0,
+        logprobs=None if hidden else scored, embedding=[3.0, 4.0] if hidden else None,
+    )  # fmt: skip
+    ended = done(request.id, 0, "length", tokens=0)
+    return [Accepted(id=request.id, prompt_tokens=2), chunk, ended]
 
 
 def settings(**changes: Any) -> ServerSettings:

@@ -344,7 +344,7 @@ def test_responses(server: Running) -> None:
     "extra",
     [{"previous_response_id": "r"}, {"tools": [{"type": "web_search"}]}, {"background": True},
      {"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, {"input": []},
-     {"reasoning": {}}, {"truncation": "auto"}],
+     {"include": ["x"]}, {"truncation": "auto"}],
 )  # fmt: skip
 def test_other_parts_of_responses_are_refused(server: Running, extra: dict[str, Any]) -> None:
     response = server.post("/v1/responses", {"input": "Hi", **extra})
@@ -378,3 +378,44 @@ def test_health_follows_the_pool(server: Running) -> None:
     assert server.client.get("/health").status_code == 503
     server.pool.healthy, server.pool.draining = True, True
     assert server.client.get("/health").status_code == 503
+
+
+FLAT = {"type": "function", "name": "weather", "parameters": {"type": "object"}}
+
+
+def test_calls_of_responses(server: Running) -> None:
+    server.pool.texts = ['{"name": "weather", "arg', 'uments": {"city": "Rome"}}']
+    body = {"input": "Hi", "tools": [FLAT], "tool_choice": {"type": "function", "name": "weather"}}
+    answer = server.post("/v1/responses", body).json()
+    (item,) = answer["output"]
+    assert (item["type"], item["name"]) == ("function_call", "weather")
+    assert json.loads(item["arguments"]) == {"city": "Rome"}
+    assert server.pool.seen[0].constraint.type == "json_schema"
+    found = [json.loads(e) for e in events(server.post("/v1/responses", {**body, "stream": True}))]
+    assert [event["type"].removeprefix("response.") for event in found] == [
+        "created", "in_progress", "output_item.added", "function_call_arguments.delta",
+        "function_call_arguments.done", "output_item.done", "completed",
+    ]  # fmt: skip
+    assert [event["sequence_number"] for event in found] == list(range(7))
+    said = {"type": "function_call_output", "call_id": item["call_id"], "output": "sun"}
+    past = [{"role": "user", "content": "Hi"}, item, said]
+    assert server.post("/v1/responses", {"model": "caller", "input": past}).status_code == 200
+    messages = server.pool.seen[-1].prompt.messages
+    assert [message["role"] for message in messages] == ["user", "assistant", "tool"]
+    assert messages[1]["tool_calls"][0]["id"] == messages[2]["tool_call_id"] == item["call_id"]
+
+
+def test_text_and_calls_of_responses_are_items_of_their_own(server: Running) -> None:
+    server.pool.texts = ["So: ", '<tool_call>{"name": "weather", "arguments": {}}</tool_call>']
+    answer = server.post("/v1/responses", {"input": "Hi", "tools": [FLAT]}).json()
+    assert [item["type"] for item in answer["output"]] == ["message", "function_call"]
+    assert answer["output"][0]["content"][0]["text"] == "So: "
+
+
+def test_schemas_of_responses(server: Running) -> None:
+    chosen = {"type": "json_schema", "name": "a", "strict": True,
+              "schema": {"type": "object", "properties": {"a": {"type": "string"}}}}  # fmt: skip
+    answer = server.post("/v1/responses", {"input": "Hi", "text": {"format": chosen}}).json()
+    assert answer["text"]["format"]["type"] == "json_schema"
+    constraint = server.pool.seen[0].constraint
+    assert constraint.value == {**chosen["schema"], "additionalProperties": False}

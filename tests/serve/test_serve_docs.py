@@ -20,6 +20,7 @@ from paradecode.serve.pool import Served
 from paradecode.serve.protocol.base import UNSUPPORTED
 from paradecode.serve.protocol.chat import ChatRequest
 from paradecode.serve.protocol.completions import CompletionRequest
+from paradecode.serve.protocol.messages import MessagesRequest
 from paradecode.serve.protocol.responses import ResponsesRequest
 from paradecode.serve.settings import ServerSettings
 from paradecode.serve.worker.settings import WorkerSettings
@@ -81,7 +82,7 @@ def test_every_field_is_in_the_table() -> None:
     page = (ROOT / "docs/serve.md").read_text("utf-8")
     fields = {
         name
-        for kind in (ChatRequest, CompletionRequest, ResponsesRequest)
+        for kind in (ChatRequest, CompletionRequest, ResponsesRequest, MessagesRequest)
         for name in kind.model_fields
     }
     own = {"text", "truncation"}  # Of /v1/responses, with one value each that changes nothing.

@@ -14,7 +14,15 @@ from paradecode.serve.errors import ApiError, answer_api_error, answer_http_erro
 from paradecode.serve.log import Log
 from paradecode.serve.metrics import Metrics
 from paradecode.serve.page import router as page
-from paradecode.serve.routes import chat, completions, responses, status, tokens
+from paradecode.serve.routes import (
+    chat,
+    completions,
+    embeddings,
+    messages,
+    responses,
+    status,
+    tokens,
+)
 from paradecode.serve.security import Guard
 from paradecode.serve.settings import ServerSettings
 from paradecode.serve.sse import ClientGone
@@ -32,7 +40,7 @@ def create_app(settings: ServerSettings, pool: Workers, metrics: Metrics) -> Fas
     )
     app.state.settings, app.state.pool, app.state.metrics = settings, pool, metrics
     app.state.bodies = 0  # Bytes that are being read.
-    for routes in (status, chat, completions, responses, tokens):
+    for routes in (status, chat, completions, responses, messages, embeddings, tokens):
         app.include_router(routes.router)
     app.include_router(page)
     described = document(app, bool(settings.keys))

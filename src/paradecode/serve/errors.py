@@ -51,7 +51,7 @@ class ApiError(Exception):
     @property
     def body(self) -> dict[str, Any]:
         inner = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
-        return {"error": inner}
+        return {"type": "error", "error": inner}  # The first for Anthropic's clients.
 
     def response(self) -> Response:
         headers = dict(self.headers)

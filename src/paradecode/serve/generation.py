@@ -29,7 +29,8 @@ class WholeOutput:
 
     text: str = ""
     logprobs: list[wire.TokenLogprobs] = field(default_factory=list)
-    done: wire.Done = field(init=False)
+    embedding: list[float] = field(default_factory=list)
+    done: wire.Done = field(default=None)  # type: ignore[assignment]  # Set at its end.
 
 
 class Model(NamedTuple):
@@ -118,6 +119,7 @@ class Generation:
                 else:
                     found[index].text += event.text
                     found[index].logprobs += event.logprobs or ()
+                    found[index].embedding += event.embedding or ()
         return found
 
     async def _events(self) -> AsyncGenerator[tuple[int, Any], None]:

@@ -72,16 +72,28 @@ def chat_logprobs(entries: Sequence[TokenLogprobs]) -> dict[str, Any]:
     return {"content": content, "refusal": None}
 
 
-def text_logprobs(entries: Sequence[TokenLogprobs], offset: int) -> dict[str, Any]:
-    """The older form. ``offset``: characters of the tokens before these."""
+def text_logprobs(
+    entries: Sequence[TokenLogprobs], offset: int, prompt: bool = False
+) -> dict[str, Any]:
+    """The older form.
+
+    Args:
+        offset: characters of the tokens before these.
+        prompt: the first token is a prompt's, and has no log-probability.
+    """
     offsets = []
     for entry in entries:
         offsets.append(offset)
         offset += len(entry.chosen.text)
+    values: list[float | None] = [entry.chosen.logprob for entry in entries]
+    # Of tokens with one text the likeliest is told.
+    top: list[Any] = [{c.text: c.logprob for c in reversed(entry.top)} for entry in entries]
+    if prompt:
+        values[0] = top[0] = None
     return {
         "tokens": [entry.chosen.text for entry in entries],
-        "token_logprobs": [entry.chosen.logprob for entry in entries],
-        "top_logprobs": [{c.text: c.logprob for c in entry.top} for entry in entries],
+        "token_logprobs": values,
+        "top_logprobs": top,
         "text_offset": offsets,
     }
 

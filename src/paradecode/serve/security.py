@@ -81,7 +81,9 @@ def tenant(key: str, salt: str | None = None) -> str:
 
 def _bearer(headers: Headers) -> str:
     scheme, _, key = headers.get("authorization", "").partition(" ")
-    return key.strip() if scheme.lower() == "bearer" else ""
+    if scheme.lower() == "bearer":
+        return key.strip()
+    return headers.get("x-api-key", "").strip()  # Where Anthropic's clients have it.
 
 
 def _hostname(header: str) -> str:

@@ -52,6 +52,9 @@ Tokens = Annotated[list[Token], Field(max_length=MAX_LIST, fail_fast=True)]
 Texts = Annotated[list[Short], Field(max_length=MAX_LIST, fail_fast=True)]
 Messages = Annotated[list[dict[str, Any]], Field(max_length=1 << 12, fail_fast=True)]
 Tools = Annotated[list[dict[str, Any]], Field(max_length=1 << 10, fail_fast=True)]
+Embedding = Annotated[
+    list[Annotated[float, Field(strict=True)]], Field(max_length=1 << 16, fail_fast=True)
+]
 Canvas = Annotated[list[Short | None], Field(max_length=MAX_LIST, fail_fast=True)]
 ConstraintType = Literal["json_schema", "json_object", "regex", "lark", "choice", "python"]
 
@@ -133,6 +136,9 @@ class Generate(OneRequest):
         provisional: chunks also show the undecided canvas of a diffusion model.
         resume: of each output what a worker that died has sent, None if that was all. The output
             goes on behind it if the method decodes from left to right.
+        reads: nothing is generated; one chunk has the prompt's ``tokens``, and their ``logprobs``
+            (the first has none, and says 0) or its ``embedding``.
+        top: the best tokens to name beside each of the prompt's.
     """
 
     prompt: PromptInput
@@ -146,6 +152,8 @@ class Generate(OneRequest):
     constraint: ConstraintSpec | None = None
     provisional: Flag = False
     resume: Annotated[list[Tokens | None], Field(max_length=1 << 12, fail_fast=True)] | None = None
+    reads: Literal["logprobs", "embedding"] | None = None
+    top: Annotated[int, Field(strict=True, ge=0, le=64)] = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,6 +246,7 @@ class OutputChunk(OneRequest):
         logprobs: one entry a token, if they were asked for.
         canvas: of a diffusion model, the text of each position behind the output, None where it
             is masked; only if ``provisional`` was asked for.
+        embedding: of a prompt that was read for it.
     """
 
     index: Index
@@ -246,6 +255,7 @@ class OutputChunk(OneRequest):
     forward: Count
     logprobs: Logprobs | None = None
     canvas: Canvas | None = None
+    embedding: Embedding | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ class ErrorBody(BaseModel):
 
 
 class Error(BaseModel):
+    type: Literal["error"]
     error: ErrorBody
 
 
@@ -45,6 +46,7 @@ class AnyChoice(BaseModel):
 
 class TextChoice(AnyChoice):
     text: str
+    prompt_logprobs: list[dict[str, Any] | None] | None = None
 
 
 class AnswerMessage(BaseModel):
@@ -69,6 +71,7 @@ class AnyAnswer(BaseModel):
 class ChatCompletion(AnyAnswer):
     object: Literal["chat.completion"]
     choices: list[ChatChoice]
+    prompt_logprobs: list[dict[str, Any] | None] | None = None
 
 
 class TextCompletion(AnyAnswer):
@@ -84,6 +87,31 @@ class ResponseObject(BaseModel):
     status: Literal["completed", "incomplete", "failed", "in_progress"]
     output: list[dict[str, Any]]
     usage: dict[str, Any] | None
+
+
+class MessageAnswer(BaseModel):
+    id: str
+    type: Literal["message"]
+    role: Literal["assistant"]
+    model: str
+    content: list[dict[str, Any]]
+    stop_reason: Literal["end_turn", "max_tokens", "tool_use"]
+    stop_sequence: None
+    usage: dict[str, int]
+    metrics: dict[str, Any] | None = None
+
+
+class Embedded(BaseModel):
+    object: Literal["embedding"]
+    index: int
+    embedding: list[float] | str
+
+
+class EmbeddingList(BaseModel):
+    object: Literal["list"]
+    data: list[Embedded]
+    model: str
+    usage: dict[str, int]
 
 
 class Tokenized(BaseModel):

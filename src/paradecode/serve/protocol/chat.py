@@ -72,6 +72,12 @@ class ChatRequest(Sampled):
     continue_final_message: Literal[False] | None = None
     add_special_tokens: Literal[False] | None = None
 
+    @model_validator(mode="after")
+    def _streams(self) -> ChatRequest:
+        if self.stream and self.prompt_logprobs is not None:
+            raise ValueError("a stream has outputs: leave prompt_logprobs out")
+        return self
+
     @field_validator("chat_template_kwargs")
     @classmethod
     def _own_variables(cls, given: dict[str, Any] | None) -> dict[str, Any] | None:

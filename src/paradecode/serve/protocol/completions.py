@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from paradecode.core.sampling import MAX_TOKENS
 from paradecode.serve.protocol.base import Body
 from paradecode.serve.protocol.chat import MAX_MESSAGES, Message
 from paradecode.serve.protocol.fields import (
@@ -23,26 +24,51 @@ DEFAULT_MAX_TOKENS = 16
 SomeTokenIds = Annotated[TokenIds, Field(min_length=1)]
 
 
+Prompts = (
+    Text
+    | Annotated[list[Text], Field(min_length=1, max_length=1 << 12)]
+    | SomeTokenIds
+    | Annotated[list[SomeTokenIds], Field(min_length=1, max_length=1 << 12)]
+)
+
+
 class CompletionRequest(Sampled):
-    prompt: (
-        Text
-        | Annotated[list[Text], Field(min_length=1, max_length=1 << 12)]
-        | SomeTokenIds
-        | Annotated[list[SomeTokenIds], Field(min_length=1, max_length=1 << 12)]
-    )
+    prompt: Prompts
     logprobs: TopLogprobs | None = None
+    echo: bool | None = Field(None, description="Begin each output with its prompt.")
+    add_special_tokens: Literal[True] | None = None
+    max_tokens: int | None = Field(
+        None, ge=0, le=MAX_TOKENS, description="0 only reads the prompt."
+    )
+
+    @property
+    def scored(self) -> int | None:
+        """How many tokens to name beside each of the prompt's; None: it need not be read."""
+        wanted = [self.prompt_logprobs, self.logprobs if self.echo else None]
+        asked = [top for top in wanted if top is not None]
+        return max(asked) if asked else (0 if self.max_tokens == 0 else None)
+
+    @model_validator(mode="after")
+    def _streams(self) -> CompletionRequest:
+        if self.stream and (self.max_tokens == 0 or self.prompt_logprobs is not None):
+            raise ValueError("a stream has outputs: neither max_tokens 0 nor prompt_logprobs")
+        return self
 
     def sampling(self) -> dict[str, Any]:
         chosen = {"max_tokens": DEFAULT_MAX_TOKENS, **super().sampling()}
         return chosen if self.logprobs is None else {**chosen, "logprobs": self.logprobs}
 
     def prompts(self) -> list[PromptInput]:
-        given: Any = self.prompt
-        one = isinstance(given, str) or isinstance(given[0], int)
-        return [
-            PromptInput(text=entry) if isinstance(entry, str) else PromptInput(tokens=entry)
-            for entry in ([given] if one else given)
-        ]
+        return prompt_inputs(self.prompt)
+
+
+def prompt_inputs(given: Any) -> list[PromptInput]:
+    """One text or list of token ids, or several, as a worker takes them."""
+    one = isinstance(given, str) or isinstance(given[0], int)
+    return [
+        PromptInput(text=entry) if isinstance(entry, str) else PromptInput(tokens=entry)
+        for entry in ([given] if one else given)
+    ]
 
 
 class TokenizeRequest(Body):

@@ -85,6 +85,7 @@ class Sampled(Common, HarmlessInChoices, Constrained):
     n_predict: int | None = Field(None, ge=-1, le=MAX_TOKENS, description="`max_tokens`.")
     n: int | None = Field(None, ge=1, le=MAX_N)
     seed: int | None = Field(None, ge=-(1 << 63), lt=1 << 64)
+    prompt_logprobs: TopLogprobs | None = Field(None, description="Of the prompt's own tokens.")
     stop: Stop | Annotated[list[Stop], Field(max_length=MAX_STOPS)] | None = None
     presence_penalty: float | None = Field(None, ge=-2, le=2)
     frequency_penalty: float | None = Field(None, ge=-2, le=2)

@@ -1,17 +1,20 @@
-"""``/v1/responses``: the request, of which the plain part is served: text in, text out."""
+"""``/v1/responses``: the request, as a chat request of this server's own; nothing is stored."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
 from paradecode.core.sampling import MAX_TOKENS
-from paradecode.serve.protocol.base import Body
-from paradecode.serve.protocol.chat import MAX_MESSAGES
+from paradecode.serve.protocol.base import Body, validated
+from paradecode.serve.protocol.chat import MAX_MESSAGES, ChatRequest
+from paradecode.serve.protocol.constraints import NamedSchema
 from paradecode.serve.protocol.content import Content
 from paradecode.serve.protocol.fields import Common, Name, Text
-from paradecode.serve.wire import PromptInput
+from paradecode.serve.protocol.harmless import Nothing
+from paradecode.serve.protocol.tools import Arguments, Function, FunctionName
 
 
 class InputMessage(Body):
@@ -24,36 +27,114 @@ class InputMessage(Body):
     status: Name | None = None
 
 
-class TextFormat(Body):
-    type: Literal["text"]
+class PastCall(Body):
+    """A call that an earlier answer made; ``id`` and ``status`` come with it."""
+
+    type: Literal["function_call"]
+    call_id: Name
+    name: FunctionName
+    arguments: Arguments
+    id: Name | None = None
+    status: Name | None = None
+
+
+class CallOutput(Body):
+    type: Literal["function_call_output"]
+    call_id: Name
+    output: Content
+    id: Name | None = None
+    status: Name | None = None
+
+
+Item = InputMessage | PastCall | CallOutput
+
+
+class TextFormat(NamedSchema):
+    type: Literal["text", "json_object", "json_schema"]
+
+
+class FlatTool(Function):
+    type: Literal["function"]
+
+
+class FlatChoice(Body):
+    type: Literal["function"]
+    name: FunctionName
 
 
 class TextOptions(Body):
     format: TextFormat | None = None
+    verbosity: Name | None = None
 
 
 class ResponsesRequest(Common):
     input: (
         Annotated[Text, StringConstraints(min_length=1)]
-        | Annotated[list[InputMessage], Field(min_length=1, max_length=MAX_MESSAGES)]
+        | Annotated[list[Item], Field(min_length=1, max_length=MAX_MESSAGES)]
     )
     instructions: Text | None = None
     max_output_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
     text: TextOptions | None = None
-    tools: Annotated[list[Any], Field(max_length=0)] | None = None
-    tool_choice: Literal["auto", "none"] | None = None
+    tools: Annotated[list[FlatTool], Field(max_length=128)] | None = None
+    tool_choice: Literal["none", "auto", "required"] | FlatChoice | None = None
     parallel_tool_calls: bool | None = None
     truncation: Literal["disabled"] | None = None
 
-    def sampling(self) -> dict[str, Any]:
-        limit = {} if self.max_output_tokens is None else {"max_tokens": self.max_output_tokens}
-        return super().sampling() | limit
+    reasoning: Annotated[dict[Name, Name | None], Field(max_length=4)] | None = None
+    include: Nothing | None = None
 
-    def prompt(self) -> PromptInput:
+    def chat(self) -> ChatRequest:
+        """The same as a request of ``/v1/chat/completions``.
+
+        Raises:
+            ApiError: 400, for what that request refuses.
+        """
         if isinstance(self.input, str):
             messages = [{"role": "user", "content": self.input}]
         else:
-            messages = [{"role": m.role, "content": m.content} for m in self.input]
+            messages = _messages(self.input)
         if self.instructions:
             messages.insert(0, {"role": "system", "content": self.instructions})
-        return PromptInput(messages=messages)
+        given = {
+            "messages": messages,
+            "max_tokens": self.max_output_tokens,
+            "tools": [_tool(tool) for tool in self.tools or ()] or None,
+            "tool_choice": self.tool_choice,
+            "response_format": None if self.text is None else _format(self.text.format),
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+        }
+        if isinstance(self.tool_choice, FlatChoice):
+            function = {"name": self.tool_choice.name}
+            given["tool_choice"] = {"type": "function", "function": function}
+        return validated(ChatRequest, {k: v for k, v in given.items() if v is not None})
+
+
+def _messages(items: Sequence[Item]) -> list[dict[str, Any]]:
+    """Calls belong to the assistant's message before them, or are one."""
+    messages: list[dict[str, Any]] = []
+    for item in items:
+        if isinstance(item, InputMessage):
+            messages.append({"role": item.role, "content": item.content})
+        elif isinstance(item, CallOutput):
+            said = {"tool_call_id": item.call_id, "content": item.output}
+            messages.append({"role": "tool", **said})
+        else:
+            if not messages or messages[-1]["role"] != "assistant":
+                messages.append({"role": "assistant"})
+            function = {"name": item.name, "arguments": item.arguments}
+            call = {"id": item.call_id, "type": "function", "function": function}
+            messages[-1].setdefault("tool_calls", []).append(call)
+    return messages
+
+
+def _tool(tool: FlatTool) -> dict[str, Any]:
+    function = tool.model_dump(exclude={"type"}, exclude_none=True)
+    return {"type": "function", "function": function}
+
+
+def _format(chosen: TextFormat | None) -> dict[str, Any] | None:
+    if chosen is None or chosen.type != "json_schema":
+        return None if chosen is None else {"type": chosen.type}
+    named = chosen.model_dump(exclude={"type"}, exclude_none=True, by_alias=True)
+    return {"type": "json_schema", "json_schema": named}

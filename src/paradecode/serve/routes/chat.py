@@ -14,6 +14,7 @@ from paradecode.serve.outputs import chat_logprobs, progress, reason
 from paradecode.serve.protocol.answers import ChatCompletion
 from paradecode.serve.protocol.chat import ChatRequest
 from paradecode.serve.reading import apart, reading
+from paradecode.serve.routes.prompts import prompt_logprobs, read
 from paradecode.serve.routes.reply import ChoicesReply, Part
 from paradecode.serve.tool_calls import CallReader, Delta, message
 from paradecode.serve.wire import Done, OutputChunk
@@ -26,12 +27,16 @@ async def chat(
     request: Request, body: Annotated[ChatRequest, Depends(reading(ChatRequest))]
 ) -> Response:
     """Answer a conversation."""
-    job = Generation(request, body, body.n or 1)
+    top, job = body.prompt_logprobs, Generation(request, body, body.n or 1)
 
     def asked() -> _ChatReply:
         return _ChatReply(job, body, [body.prompt(job.model.ready.tools)])
 
-    return await (await apart(request, asked)).response(request)
+    reply = await apart(request, asked)
+    if top is not None:
+        _, (scored,) = await read(request, body, [job.requests[0].prompt], "logprobs", top)
+        reply.more["prompt_logprobs"] = prompt_logprobs(scored.logprobs)
+    return await reply.response(request)
 
 
 class _ChatReply(ChoicesReply):

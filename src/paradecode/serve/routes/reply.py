@@ -59,6 +59,7 @@ class ChoicesReply(RouteReply):
             "id": f"{self.prefix}-{job.note.id}", "created": now(), "model": job.model.name,
             "system_fingerprint": None,
         }  # fmt: skip
+        self.more: dict[str, Any] = {}  # What a whole answer says besides.
         self.counts = bool(body.stream_options and body.stream_options.include_usage)
 
     @abstractmethod
@@ -76,7 +77,8 @@ class ChoicesReply(RouteReply):
     def whole(self, outputs: list[WholeOutput]) -> dict[str, Any]:
         choices = [self.choice(index, output) for index, output in enumerate(outputs)]
         done = [output.done for output in outputs]
-        return {"object": self.kind, **self.common, "choices": choices, **self._report(done)}
+        said = {"object": self.kind, **self.common, "choices": choices}
+        return {**said, **self._report(done), **self.more}
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
         head = {"object": self.part_kind, **self.common}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated, Any
@@ -15,9 +16,10 @@ from paradecode.serve.generation import Generation, WholeOutput
 from paradecode.serve.outputs import metrics, now, usage
 from paradecode.serve.protocol.answers import ResponseObject
 from paradecode.serve.protocol.responses import ResponsesRequest
-from paradecode.serve.reading import reading
+from paradecode.serve.reading import apart, reading
 from paradecode.serve.routes.reply import RouteReply
 from paradecode.serve.sse import event
+from paradecode.serve.tool_calls import CallReader, Delta
 from paradecode.serve.wire import Done
 
 router = APIRouter()
@@ -28,14 +30,20 @@ async def respond(
     request: Request, body: Annotated[ResponsesRequest, Depends(reading(ResponsesRequest))]
 ) -> Response:
     """Answer a text or a conversation, in the form of OpenAI's newer route."""
-    return await _ResponseReply(Generation(request, body), body).response(request)
+    job = Generation(request, body)
+    return await (await apart(request, lambda: _ResponseReply(job, body))).response(request)
 
 
 class _ResponseReply(RouteReply):
     def __init__(self, job: Generation, body: ResponsesRequest) -> None:
         super().__init__(job)
-        job.ask([body.prompt()], body.sampling())
+        chat = body.chat()
+        prompt = chat.prompt(job.model.ready.tools)
+        job.ask([prompt], chat.sampling(), constraint=chat.constraint())
         self.body, self.item = body, f"msg_{job.note.id}"
+        self.calls = CallReader([tool.function.name for tool in chat.callable_tools()])
+        said = body.model_dump(include={"text", "tools", "tool_choice"}, by_alias=True)
+        chosen = (said["text"] or {}).get("format")
         self.common = {
             "id": f"resp_{job.note.id}",
             "object": "response",
@@ -49,30 +57,34 @@ class _ResponseReply(RouteReply):
             "parallel_tool_calls": True,
             "previous_response_id": None,
             "store": False,
-            "text": {"format": {"type": "text"}},
-            "tool_choice": body.tool_choice or "auto",
-            "tools": [],
+            "text": {"format": chosen or {"type": "text"}},
+            "tool_choice": said["tool_choice"] or "auto",
+            "tools": said["tools"] or [],
             "truncation": "disabled",
         }
 
     def whole(self, outputs: list[WholeOutput]) -> dict[str, Any]:
         (output,) = outputs
-        return self.ended(output.text, output.done)
+        items = _Items(self.item)
+        for delta in (*self.calls.feed(output.text), *self.calls.finish()):
+            items.of(delta)
+        return self.ended(items, output.done)
 
     def begun(self) -> dict[str, Any]:
         head = {**self.common, "status": "in_progress", "output": []}
         return {**head, "usage": None, "error": None, "incomplete_details": None}
 
-    def ended(self, text: str, done: Done) -> dict[str, Any]:
+    def ended(self, items: _Items, done: Done) -> dict[str, Any]:
         whole = done.finish_reason == "stop"
         status = "completed" if whole else "incomplete"
         why = "max_output_tokens" if done.finish_reason == "length" else "deadline"
         found = usage([done], 1)
+        items.end(status)
         answer = {
             **self.begun(),
             "status": status,
             "incomplete_details": None if whole else {"reason": why},
-            "output": [self._message(status, [_part(text)])],
+            "output": items.made,
             "usage": {
                 "input_tokens": found["prompt_tokens"],
                 "input_tokens_details": found["prompt_tokens_details"],
@@ -91,37 +103,105 @@ class _ResponseReply(RouteReply):
             number += 1
             return event({"type": kind, "sequence_number": number, **data}, kind)
 
-        place = {"item_id": self.item, "output_index": 0, "content_index": 0}
-        text, done = "", None
+        items, done = _Items(self.item), None
         async with aclosing(await self.job.started()) as events:
             yield named("response.created", response=self.begun())
             yield named("response.in_progress", response=self.begun())
-            opened = self._message("in_progress", [])
-            yield named("response.output_item.added", output_index=0, item=opened)
-            yield named("response.content_part.added", **place, part=_part(""))
             try:
                 async for _, news in events:
                     if isinstance(news, Done):
-                        done = news
-                    elif news.text:
-                        text += news.text
-                        delta = {"delta": news.text, "logprobs": []}
-                        yield named("response.output_text.delta", **place, **delta)
+                        deltas, done = self.calls.finish(), news
+                    else:
+                        deltas = self.calls.feed(news.text)
+                    for delta in deltas:
+                        for kind, data in items.of(delta):
+                            yield named(kind, **data)
             except ApiError as error:
                 told = {"code": error.code or error.type, "message": error.message}
                 failed = {**self.begun(), "status": "failed", "error": told}
                 yield named("response.failed", response=failed)
                 return
         assert done is not None
-        answer = self.ended(text, done)
-        yield named("response.output_text.done", **place, text=text, logprobs=[])
-        yield named("response.content_part.done", **place, part=_part(text))
-        yield named("response.output_item.done", output_index=0, item=answer["output"][0])
+        for kind, data in items.end("completed" if done.finish_reason == "stop" else "incomplete"):
+            yield named(kind, **data)
+        answer = self.ended(items, done)
         yield named(f"response.{answer['status']}", response=answer)
 
-    def _message(self, status: str, content: list[dict[str, Any]]) -> dict[str, Any]:
-        head = {"id": self.item, "type": "message", "role": "assistant"}
-        return {**head, "status": status, "content": content}
+
+Named = tuple[str, dict[str, Any]]
+
+
+class _Items:
+    """What an answer consists of, a message or calls, and the events that tell of it.
+
+    Attributes:
+        made: the items; the last one may still grow.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name, self.made, self.open = name, list[dict[str, Any]](), False
+
+    def of(self, delta: Delta) -> list[Named]:
+        """The events of a delta."""
+        told: list[Named] = []
+        if text := delta.get("content"):
+            if not self.open or self.made[-1]["type"] != "message":
+                told += self._message()
+            self.made[-1]["content"][0]["text"] += text
+            said = {**self._place(), "content_index": 0, "delta": text, "logprobs": []}
+            told.append(("response.output_text.delta", said))
+        for part in delta.get("tool_calls", ()):
+            function = part["function"]
+            if "id" in part:
+                named = {"name": function["name"], "arguments": ""}
+                item = {"type": "function_call", "call_id": part["id"], **named}
+                told += self._begin({"id": f"fc_{part['id']}", **item})
+            if arguments := function["arguments"]:
+                self.made[-1]["arguments"] += arguments
+                said = {**self._place(), "delta": arguments}
+                told.append(("response.function_call_arguments.delta", said))
+        return told
+
+    def end(self, status: str) -> list[Named]:
+        """End the last item; an answer without any has an empty message."""
+        told = [] if self.made else self._message()
+        return [*told, *self._close(status)]
+
+    def _message(self) -> list[Named]:
+        head = {"id": f"{self.name}_{len(self.made)}", "type": "message", "role": "assistant"}
+        told = self._begin({**head, "content": []})
+        self.made[-1]["content"].append(_part(""))
+        said = {**self._place(), "content_index": 0, "part": _part("")}
+        return [*told, ("response.content_part.added", said)]
+
+    def _begin(self, item: dict[str, Any]) -> list[Named]:
+        told = self._close("completed")
+        self.made.append({**item, "status": "in_progress"})
+        self.open = True
+        said = {"output_index": len(self.made) - 1, "item": copy.deepcopy(self.made[-1])}
+        return [*told, ("response.output_item.added", said)]
+
+    def _close(self, status: str) -> list[Named]:
+        if not self.open:
+            return []
+        self.open = False
+        item, place = self.made[-1], self._place()
+        item["status"] = status
+        told: list[Named] = []
+        if item["type"] == "message":
+            part = item["content"][0]
+            whole = {**place, "content_index": 0}
+            said = {**whole, "text": part["text"], "logprobs": []}
+            told.append(("response.output_text.done", said))
+            told.append(("response.content_part.done", {**whole, "part": part}))
+        else:
+            said = {**place, "name": item["name"], "arguments": item["arguments"]}
+            told.append(("response.function_call_arguments.done", said))
+        said = {"output_index": len(self.made) - 1, "item": item}
+        return [*told, ("response.output_item.done", said)]
+
+    def _place(self) -> dict[str, Any]:
+        return {"item_id": self.made[-1]["id"], "output_index": len(self.made) - 1}
 
 
 def _part(text: str) -> dict[str, Any]:

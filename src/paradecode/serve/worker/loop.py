@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from paradecode.engine.prompt import PromptReader
 from paradecode.engine.sequence import LiveSequence
 from paradecode.llm import LLM
 from paradecode.methods.registry import Spec
@@ -177,7 +178,8 @@ class Loop:
         job = []
         for index, one, sequence in zip(prepared.indexes, prepared.outputs, sequences, strict=True):
             method = str(one.decoder) if isinstance(one.decoder, Spec) else "custom"
-            output = OutputReport(request, index, sequence, method, self._speller)
+            reader = one.decoder if isinstance(one.decoder, PromptReader) else None
+            output = OutputReport(request, index, sequence, method, self._speller, reader)
             self._outputs[sequence] = output
             job.append(output)
         self.jobs[request.id] = job

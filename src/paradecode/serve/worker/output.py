@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from paradecode.core.trace import TokenLogprob
+from paradecode.engine.prompt import PromptReader
 from paradecode.engine.sequence import LiveSequence
 from paradecode.models.tokenizer import Tokenizer
 from paradecode.models.vocabulary import spelling
@@ -54,18 +55,28 @@ class OutputReport:
     Args:
         index: of the output among the request's.
         method: the spec that decodes it.
+        reader: of the prompt, if that is all that is wanted.
     """
 
     def __init__(
-        self, request: Generate, index: int, sequence: LiveSequence, method: str, speller: Speller
+        self,
+        request: Generate,
+        index: int,
+        sequence: LiveSequence,
+        method: str,
+        speller: Speller,
+        reader: PromptReader | None = None,
     ) -> None:
         self.request, self.index, self.sequence, self.method = request, index, sequence, method
         self._speller = speller
         self._steps = self._logprobs = 0
+        self._reader = reader
 
     def chunk(self) -> OutputChunk | None:
         """What was committed since the last call; None if there is nothing to show."""
         seq = self.sequence
+        if self._reader is not None:
+            return self._prompt(self._reader)
         tokens, text = seq.take_tokens(), seq.take_text()
         canvas = None
         if self.request.provisional and len(seq.trace) > self._steps and not seq.finished:
@@ -88,6 +99,15 @@ class OutputReport:
             logprobs=logprobs,
             canvas=canvas,
         )
+
+    def _prompt(self, reader: PromptReader) -> OutputChunk:
+        tokens = self.sequence.tokens.tolist()
+        scored = [TokenLogprob(tokens[0], 0.0, ()), *reader.logprobs]
+        return OutputChunk(
+            id=self.request.id, index=self.index, text="", tokens=tokens, forward=0,
+            logprobs=None if reader.top is None else [self._speller.entry(one) for one in scored],
+            embedding=None if reader.norm is None else reader.mean.tolist(),
+        )  # fmt: skip
 
     def done(self) -> Done:
         """The end of a sequence that has finished without an error."""

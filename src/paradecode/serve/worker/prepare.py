@@ -20,6 +20,7 @@ from paradecode.models.vocabulary import spelling
 from paradecode.serve.wire import Generate, PromptInput
 from paradecode.serve.worker.settings import WorkerSettings
 
+MAX_SCORES = 1 << 16
 PREDICTED = "predicted-output"
 MAX_TOKENS = {"max_tokens", *(alias for alias, name in ALIASES.items() if name == "max_tokens")}
 
@@ -61,6 +62,8 @@ class Preparer:
             raise InvalidInput(
                 "prompt", f"{len(ids)} tokens", f"give fewer than the model's context of {context}"
             )
+        if message.reads is not None:
+            return [self._reading(ids, message)]
         sampling = dict(message.sampling)
         if not sampling.keys() & MAX_TOKENS:
             sampling["max_tokens"] = self._default_max_tokens(len(ids))
@@ -79,6 +82,18 @@ class Preparer:
                 self._trial.check(message.constraint.type, message.constraint.value)
             settings["constraint"] = vars(message.constraint)
         return self._llm.requests(ids, SamplingParams.from_mapping(sampling), settings)
+
+    def _reading(self, ids: list[int], message: Generate) -> GenerationRequest:
+        if len(ids) * (message.top + 1) > MAX_SCORES:
+            fix = f"prompt tokens times entries of each are at most {MAX_SCORES}"
+            raise InvalidInput("prompt_logprobs", message.top, fix)
+        wanted: dict[str, Any] = (
+            {"top": message.top} if message.reads == "logprobs" else {"hidden": True}
+        )
+        return self._llm.reading(
+            ids, **wanted, salt=message.salt, owner=message.key, priority=message.priority,
+            deadline=message.deadline,
+        )  # fmt: skip
 
     def _decoder(self, message: Generate) -> Spec | str | None:
         asked = message.decoder

@@ -1,0 +1,72 @@
+"""Read a prompt without continuing it: its tokens' log-probabilities, or its hidden states."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.decoder import Steps
+from paradecode.core.logprobs import token_logprobs
+from paradecode.core.request import Forward, Store
+from paradecode.core.sequence import Sequence
+from paradecode.core.trace import CanvasStep, TokenLogprob
+
+ROWS = 128
+"""Rows of a forward: each may have logits over the whole vocabulary."""
+
+NOTHING = CanvasStep((), (), (), (), (0, 0), 0)
+
+
+class PromptReader:
+    """A decoder of one request that commits no token. It stands for the method's own factory.
+
+    Rows that the prefix cache has are computed once more over the cached ones before them, and not
+    stored: their keys and values do not change, so neither does what they say.
+
+    Args:
+        top: how many of the best tokens to name beside each of the prompt's; None scores none.
+        norm: float32 [hidden size], the gain of the model's last RMSNorm, to collect hidden states.
+        eps: epsilon of that norm.
+
+    Attributes:
+        logprobs: one entry for each prompt token but the first, which nothing precedes.
+        mean: float32 [hidden size], the mean of all rows' states behind the last norm.
+    """
+
+    def __init__(
+        self, top: int | None = None, norm: NDArray[np.float32] | None = None, eps: float = 0.0
+    ) -> None:
+        self.top, self.norm, self.eps = top, norm, eps
+        self.logprobs: list[TokenLogprob] = []
+        self.mean = np.zeros(0 if norm is None else len(norm), np.float32)
+
+    def __call__(self) -> PromptReader:
+        return self
+
+    def decode(self, seq: Sequence) -> Steps:
+        tokens, cached = seq.tokens.copy(), len(seq.tokens) - len(seq.pending)
+        length, start = len(tokens), 0
+        while start < length:
+            stop = min(start + ROWS, cached if start < cached else length)
+            scored = 0 if self.top is None else min(stop, length - 1) - start
+            forward = Forward(
+                tokens[start:stop],
+                store=Store.NONE if start < cached else Store.COMMIT,
+                positions=np.arange(start, stop, dtype=np.int32),
+                visible=np.arange(start, dtype=np.int32),
+                logits=np.arange(scored, dtype=np.int32),
+                hidden=() if self.norm is None else (-1,),
+            )
+            reply = yield forward
+            if scored:
+                following = tokens[start + 1 : start + 1 + scored].tolist()
+                rows, top = range(scored), self.top or 0
+                self.logprobs += token_logprobs(reply.logits, rows, following, top)
+            if self.norm is not None:
+                self._collect(reply.hidden[-1], length)
+            start = stop
+        seq.fill([], NOTHING, [], end="length")
+
+    def _collect(self, states: NDArray[np.float32], length: int) -> None:
+        scale = np.sqrt(np.mean(np.square(states, dtype=np.float64), axis=1) + self.eps)
+        self.mean += ((states / scale[:, None]).sum(axis=0) * self.norm / length).astype(np.float32)

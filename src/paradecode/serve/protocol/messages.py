@@ -1,0 +1,137 @@
+"""``/v1/messages``: the request of Anthropic's API, as a chat request of this server's own."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from paradecode.core.sampling import MAX_STOPS, MAX_TOKENS
+from paradecode.serve.protocol.base import Body, validated
+from paradecode.serve.protocol.chat import MAX_MESSAGES, ChatRequest
+from paradecode.serve.protocol.content import Content
+from paradecode.serve.protocol.fields import Common, Name, Stop, Text
+from paradecode.serve.protocol.tools import FunctionName
+
+
+class Marked(Body):
+    """``cache_control`` changes nothing: every prompt is cached."""
+
+    cache_control: Annotated[dict[Name, Name], Field(max_length=4)] | None = None
+
+
+class TextBlock(Marked):
+    type: Literal["text"]
+    text: Text
+    citations: None = None
+
+
+class ToolUse(Marked):
+    type: Literal["tool_use"]
+    id: Name
+    name: FunctionName
+    input: dict[str, Any]
+
+
+class ToolResult(Marked):
+    type: Literal["tool_result"]
+    tool_use_id: Name
+    content: Content = ""
+    is_error: bool | None = None
+
+
+Block = Annotated[TextBlock | ToolUse | ToolResult, Field(discriminator="type")]
+Blocks = Annotated[list[Block], Field(min_length=1, max_length=1 << 10)]
+
+
+class MessageTurn(Body):
+    role: Literal["user", "assistant"]
+    content: Text | Blocks
+
+
+class ToolOffer(Marked):
+    type: Literal["custom"] | None = None
+    name: FunctionName
+    description: Text | None = None
+    input_schema: dict[str, Any]
+
+
+class Choice(Body):
+    type: Literal["auto", "any", "tool", "none"]
+    name: FunctionName | None = None
+    disable_parallel_tool_use: bool | None = None
+
+
+class Thinking(Body):
+    type: Literal["disabled"]
+
+
+class MessagesRequest(Common):
+    messages: Annotated[list[MessageTurn], Field(min_length=1, max_length=MAX_MESSAGES)]
+    max_tokens: int = Field(ge=1, le=MAX_TOKENS)
+    system: Content | None = None
+    stop_sequences: Annotated[list[Stop], Field(max_length=MAX_STOPS)] | None = None
+    top_k: int | None = Field(None, ge=-1, lt=1 << 31)
+    tools: Annotated[list[ToolOffer], Field(max_length=128)] | None = None
+    tool_choice: Choice | None = None
+    thinking: Thinking | None = None
+
+    def chat(self) -> ChatRequest:
+        """The same as a request of ``/v1/chat/completions``.
+
+        Raises:
+            ApiError: 400, for what that request refuses.
+        """
+        messages = [message for turn in self.messages for message in _messages(turn)]
+        if self.system is not None:
+            messages.insert(0, {"role": "system", "content": self.system})
+        given = {
+            "messages": messages,
+            "max_tokens": self.max_tokens,
+            "stop": self.stop_sequences,
+            "tools": [_tool(tool) for tool in self.tools or ()] or None,
+            "tool_choice": None if self.tool_choice is None else _choice(self.tool_choice),
+            **{name: getattr(self, name) for name in ("temperature", "top_p", "top_k")},
+        }
+        return validated(ChatRequest, {k: v for k, v in given.items() if v is not None})
+
+
+def _messages(turn: MessageTurn) -> list[dict[str, Any]]:
+    """A turn as messages: results of tools are messages of their own, before what is said."""
+    if isinstance(turn.content, str):
+        return [{"role": turn.role, "content": turn.content}]
+    results = [
+        {"role": "tool", "tool_call_id": block.tool_use_id, "content": block.content}
+        for block in turn.content
+        if isinstance(block, ToolResult)
+    ]
+    calls = [
+        {
+            "id": block.id,
+            "type": "function",
+            "function": {
+                "name": block.name,
+                "arguments": json.dumps(block.input, ensure_ascii=False),
+            },
+        }
+        for block in turn.content
+        if isinstance(block, ToolUse)
+    ]
+    text = "\n".join(block.text for block in turn.content if isinstance(block, TextBlock))
+    said: dict[str, Any] = {"role": turn.role, **({"content": text} if text or not calls else {})}
+    said |= {"tool_calls": calls} if calls else {}
+    return [*results, said] if text or calls or not results else results
+
+
+def _tool(tool: ToolOffer) -> dict[str, Any]:
+    function: dict[str, Any] = {"name": tool.name, "parameters": tool.input_schema}
+    if tool.description is not None:
+        function["description"] = tool.description
+    return {"type": "function", "function": function}
+
+
+def _choice(choice: Choice) -> Any:
+    if choice.type == "tool":
+        return {"type": "function", "function": {"name": choice.name or ""}}
+    return {"any": "required"}.get(choice.type, choice.type)

@@ -1,0 +1,147 @@
+"""``POST /v1/messages``: conversations in the form of Anthropic's API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request
+from starlette.responses import Response
+
+from paradecode.serve.documents import posts
+from paradecode.serve.errors import ApiError
+from paradecode.serve.generation import Generation, WholeOutput
+from paradecode.serve.outputs import metrics, usage
+from paradecode.serve.protocol.answers import MessageAnswer
+from paradecode.serve.protocol.messages import MessagesRequest
+from paradecode.serve.reading import apart, reading
+from paradecode.serve.routes.reply import RouteReply
+from paradecode.serve.sse import event
+from paradecode.serve.tool_calls import CallReader, Delta, message
+from paradecode.serve.wire import Done
+
+router = APIRouter()
+
+
+@router.post("/v1/messages", **posts(MessagesRequest, MessageAnswer, streams=True))
+async def messages(
+    request: Request, body: Annotated[MessagesRequest, Depends(reading(MessagesRequest))]
+) -> Response:
+    """Answer a conversation, in the form of Anthropic's API."""
+    job = Generation(request, body)
+    return await (await apart(request, lambda: _MessageReply(job, body))).response(request)
+
+
+class _MessageReply(RouteReply):
+    def __init__(self, job: Generation, body: MessagesRequest) -> None:
+        super().__init__(job)
+        chat = body.chat()
+        prompt = chat.prompt(job.model.ready.tools)
+        job.ask([prompt], chat.sampling(), constraint=chat.constraint())
+        self.body = body
+        self.calls = CallReader([tool.function.name for tool in chat.callable_tools()])
+
+    def whole(self, outputs: list[WholeOutput]) -> dict[str, Any]:
+        (output,) = outputs
+        said = message([*self.calls.feed(output.text), *self.calls.finish()])
+        text, calls = said["content"], said.get("tool_calls", [])
+        content = [{"type": "text", "text": text}] if text or not calls else []
+        content += [_use(call["id"], call["function"]) for call in calls]
+        ended, spent = self._ended(output.done)
+        answer = {**self._message(content), **ended, "usage": spent}
+        return answer | ({"metrics": metrics([output.done])} if self.body.include_metrics else {})
+
+    async def stream(self) -> AsyncGenerator[bytes, None]:
+        async with aclosing(await self.job.started()) as events:
+            begun = {**self._message([]), "stop_reason": None, "stop_sequence": None}
+            begun["usage"] = {"input_tokens": 0, "output_tokens": 0}
+            yield _event("message_start", message=begun)
+            blocks = _Blocks()
+            try:
+                async for _, news in events:
+                    if isinstance(news, Done):
+                        deltas, done = self.calls.finish(), news
+                    else:
+                        deltas = self.calls.feed(news.text)
+                    for delta in deltas:
+                        for sent in blocks.of(delta):
+                            yield sent
+            except ApiError as error:
+                yield _event("error", error={"type": error.type, "message": error.message})
+                return
+            for sent in blocks.end():
+                yield sent
+        ended, spent = self._ended(done)
+        shown = {"metrics": metrics([done])} if self.body.include_metrics else {}
+        yield _event("message_delta", delta=ended, usage=spent, **shown)
+        yield _event("message_stop")
+
+    def _message(self, content: list[dict[str, Any]]) -> dict[str, Any]:
+        head = {"id": f"msg_{self.job.note.id}", "type": "message", "role": "assistant"}
+        return {**head, "model": self.job.model.name, "content": content}
+
+    def _ended(self, done: Done) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Why it ended, and what it took. Of a stop nobody knows whether it was a text's."""
+        found = usage([done], 1)
+        cached = found["prompt_tokens_details"]["cached_tokens"]
+        reason = "end_turn" if done.finish_reason == "stop" else "max_tokens"
+        reason = "tool_use" if self.calls.calls and reason == "end_turn" else reason
+        spent = {
+            "input_tokens": found["prompt_tokens"] - cached,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": cached,
+            "output_tokens": found["completion_tokens"],
+        }
+        return {"stop_reason": reason, "stop_sequence": None}, spent
+
+
+class _Blocks:
+    """The blocks of a streamed message: one is open at a time."""
+
+    def __init__(self) -> None:
+        self.index, self.open = -1, ""
+
+    def of(self, delta: Delta) -> list[bytes]:
+        """The events of a delta."""
+        sent: list[bytes] = []
+        if text := delta.get("content"):
+            sent += self._begin("text", {"type": "text", "text": ""})
+            sent.append(self._delta({"type": "text_delta", "text": text}))
+        for part in delta.get("tool_calls", ()):
+            if "id" in part:
+                opened = {"type": "tool_use", "id": part["id"], "name": part["function"]["name"]}
+                sent += self._begin(part["id"], {**opened, "input": {}})
+            if arguments := part["function"]["arguments"]:
+                sent.append(self._delta({"type": "input_json_delta", "partial_json": arguments}))
+        return sent
+
+    def end(self) -> list[bytes]:
+        """Close the last block; an empty answer has one, too."""
+        sent = [] if self.open else self._begin("text", {"type": "text", "text": ""})
+        return [*sent, _event("content_block_stop", index=self.index)]
+
+    def _begin(self, kind: str, block: dict[str, Any]) -> list[bytes]:
+        if self.open == kind:
+            return []
+        sent = [_event("content_block_stop", index=self.index)] if self.open else []
+        self.index, self.open = self.index + 1, kind
+        return [*sent, _event("content_block_start", index=self.index, content_block=block)]
+
+    def _delta(self, delta: dict[str, Any]) -> bytes:
+        return _event("content_block_delta", index=self.index, delta=delta)
+
+
+def _use(id: str, function: dict[str, Any]) -> dict[str, Any]:
+    """A call whose arguments are an object, or, where the model wrote none, a text beside it."""
+    try:
+        given = json.loads(function["arguments"] or "{}")
+    except (ValueError, RecursionError):
+        given = None
+    shown = given if isinstance(given, dict) else {"invalid": function["arguments"]}
+    return {"type": "tool_use", "id": id, "name": function["name"], "input": shown}
+
+
+def _event(kind: str, **data: Any) -> bytes:
+    return event({"type": kind, **data}, kind)

@@ -1,0 +1,100 @@
+"""Prompts that are read: every score equals the one that decoding reports, whatever is cached."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paradecode.core.errors import InvalidInput
+from paradecode.engine import prompt as reading
+from paradecode.engine.engine import Limits
+from paradecode.llm import LLM
+from paradecode.models.catalogue import open_model
+from tiny_folder import write_folder
+
+TEXT = "abcabcab, and so on: abcabcab abcabcab abcabcab"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_folder(tmp_path_factory.mktemp("model"), "llama")
+
+
+@pytest.fixture(scope="module")
+def llm(folder: Path) -> Iterator[LLM]:
+    with LLM(str(folder), decoder=None, limits=Limits(kv_tokens=4096)) as made:
+        yield made
+
+
+def decoded(llm: LLM, ids: list[int]) -> list[float]:
+    """The log-probability of each token but the first, from one decoding step each."""
+    vocabulary = min(20, llm.config.vocab_size)
+    found = []
+    for end in range(1, len(ids)):
+        bias = {ids[end]: 100.0}
+        out = llm.generate([ids[:end]], max_tokens=1, logprobs=vocabulary, logit_bias=bias)[0]
+        assert out.token_ids == [ids[end]]
+        assert out.logprobs is not None
+        found.append(out.logprobs[0].logprob)
+    return found
+
+
+def test_scores_equal_those_of_decoding(llm: LLM) -> None:
+    ids = llm.encode(TEXT)
+    (scored,) = llm.score([ids], top=3)
+    assert [entry.token for entry in scored] == ids[1:]
+    assert [entry.logprob for entry in scored] == decoded(llm, ids)
+    for entry in scored:
+        values = [value for _, value in entry.top]
+        assert len(values) == 3
+        assert values == sorted(values, reverse=True)
+        assert entry.logprob <= values[0]
+        assert dict(entry.top).get(entry.token, entry.logprob) == entry.logprob
+
+
+def test_the_cache_and_neighbours_change_nothing(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    with LLM(str(folder), decoder=None, limits=Limits(prefix_cache=False)) as cold:
+        (plain,) = cold.score([TEXT])
+        alone = cold.embed([TEXT])
+    for rows in (7, 16, 128):
+        monkeypatch.setattr(reading, "ROWS", rows)
+        llm.generate([TEXT + "!"], max_tokens=4)  # Its pages are in the cache now.
+        together = llm.score([TEXT, "b", TEXT + "abc", TEXT])
+        assert together[0] == together[3] == plain
+        assert together[1] == []
+        assert together[2][: len(plain) - 1] == plain[:-1]
+        np.testing.assert_allclose(llm.embed(["x", TEXT])[1:], alone, atol=1e-6)
+
+
+def test_embeddings_are_means_of_the_last_states(llm: LLM, folder: Path) -> None:
+    """Of a prompt and of the same one token longer the sums differ by the last row's state."""
+    short, long = llm.encode(TEXT)[:-1], llm.encode(TEXT)
+    first, second = llm._read([short, long], hidden=True)
+    row = second.mean * len(long) - first.mean * len(short)
+    # The LM head over the state behind the final norm is what the model says next.
+    weights = open_model(str(folder)).weights
+    head = weights.get("head", weights["embed"]).float32()
+    logits = head @ row
+    best = llm.generate([long], max_tokens=1, temperature=0)[0].token_ids[0]
+    assert int(np.argmax(logits)) == best
+    assert np.linalg.norm(llm.embed([TEXT])) == pytest.approx(1)
+
+
+def test_what_cannot_be_read(llm: LLM) -> None:
+    with pytest.raises(InvalidInput, match="prompt"):
+        llm.score([[]])
+    with pytest.raises(InvalidInput, match="token ids"):
+        llm.score([[llm.config.vocab_size]])
+    with LLM("paradecode/tiny-diffusion") as canvas, pytest.raises(InvalidInput, match="read"):
+        canvas.embed(["a"])
+
+
+def test_reading_leaves_nothing_behind(llm: LLM) -> None:
+    llm.score([TEXT])
+    llm.engine.check()
+    assert [pool.held for pool in llm.engine.pools.values()] == [0]
