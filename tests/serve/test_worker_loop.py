@@ -232,7 +232,6 @@ def test_a_greedy_key_leaves_room_and_rows_to_a_modest_one(llm: LLM) -> None:
     alone = Served(llm)
     alone.give(ask("modest", key="modest", ignore_eos=True, max_tokens=40, decoder="none"))
     alone.finish()
-    steps = alone.loop._steps
     served = Served(llm, queue_requests=8)
     for i in range(3):
         served.give(ask(f"g{i}", "ab" * 40, key="greedy", n=5, ignore_eos=True, max_tokens=300))
@@ -245,7 +244,7 @@ def test_a_greedy_key_leaves_room_and_rows_to_a_modest_one(llm: LLM) -> None:
     while served.of("modest")[1] is None:
         assert served.loop.step()
         widest = max(widest, llm.engine.load.rows)
-    assert served.loop._steps - before <= steps + 2
+    assert served.loop._steps - before <= 42  # A token a step: it waits for nobody.
     assert widest <= SHARED + 1
     assert served.tokens("modest") == alone.tokens("modest")
     refused = served.of("refused")[1]
