@@ -143,6 +143,20 @@ def test_what_follows_a_refusal_is_not_read() -> None:
         assert server.client.post("/tokenize", json={"prompt": "a"}, headers=JSON).is_success
 
 
+@pytest.mark.parametrize("length", [3_000_000, 9_000_000])
+def test_an_answer_before_the_end_of_the_body_arrives(length: int) -> None:
+    """To close with unread bytes would reset the connection, and lose the answer on its way."""
+    with running(settings(body_seconds=0.3), FakePool()) as server:
+        for _ in range(5):
+            with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+                connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % length)
+                for _ in range(60):
+                    connection.sendall(b"x" * 1000)
+                time.sleep(0.5)
+                answer = connection.recv(65536)
+            assert answer.startswith((b"HTTP/1.1 408", b"HTTP/1.1 413")), answer[:60]
+
+
 def test_the_nearest_field_is_another_one(server: Running) -> None:
     error = server.complete(content="x").json()["error"]
     assert "nearest is content" not in error["message"]

@@ -25,9 +25,6 @@ BODIES = 1 << 26
 
 _apart = ThreadPoolExecutor(1, "bodies")  # One: threads take the event loop's time.
 
-CLOSE = {"connection": "close"}
-"""For answers to a body that is not read to its end."""
-
 
 def reading(kind: type[AnyBody]) -> Callable[[Request], Awaitable[AnyBody]]:
     """A FastAPI dependency that gives the request's body as a ``kind``, or refuses it."""
@@ -36,14 +33,14 @@ def reading(kind: type[AnyBody]) -> Callable[[Request], Awaitable[AnyBody]]:
         state, settings = request.app.state, request.app.state.settings
         size = _size(request, settings.body_bytes)
         if state.bodies + size > BODIES:
-            raise ApiError(503, "too many bodies are on their way", headers=CLOSE)
+            raise ApiError(503, "too many bodies are on their way")
         state.bodies += size
         try:
             body = await asyncio.wait_for(_collect(request, size), settings.body_seconds)
             request.state.large = len(body) >= LARGE
             return await apart(request, partial(_parsed, kind, settings.ignore_unknown, body))
         except asyncio.TimeoutError:
-            raise ApiError(408, "the body took too long to arrive", headers=CLOSE) from None
+            raise ApiError(408, "the body took too long to arrive") from None
         except ClientDisconnect:
             raise ApiError(400, "the body ended early") from None
         finally:
@@ -84,7 +81,7 @@ async def _collect(request: Request, limit: int) -> bytes:
 
 
 def _too_large(limit: int) -> ApiError:
-    return ApiError(413, f"send at most {limit} bytes", headers=CLOSE)
+    return ApiError(413, f"send at most {limit} bytes")
 
 
 def _parsed(kind: type[AnyBody], ignore_unknown: bool, body: bytes) -> AnyBody:
