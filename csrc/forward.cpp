@@ -63,7 +63,7 @@ Forward::Forward(Model& model, Model::Workspace& workspace, const Plan& plan,
       inner_width_(round_up(shape_.intermediate_size, kGroup)),
       dim_(model.cache_.padded_dim()),
       pairs_(static_cast<int>(shape_.inverse_frequencies.size())),
-      score_stride_(round_up(plan.longest + 2 * kLanes, kLanes)) {}
+      score_stride_(round_up(plan.most_extra + 2 * kLanes, kLanes)) {}
 
 ForwardResult Forward::run() {
   const int rows = plan_.rows;
@@ -105,10 +105,68 @@ void Forward::plan_tiles() {
   for (std::size_t i = 0; i < plan_.spans.size(); ++i)
     for (int kv = 0; kv < shape_.kv_heads; ++kv)
       for (int row = 0; row < plan_.spans[i].rows; row += most_rows)
-        for (int head = 0; head < group; head += most_heads)
-          tiles_.push_back({static_cast<int>(i), row,
-                            std::min(most_rows, plan_.spans[i].rows - row), kv, kv * group + head,
-                            std::min(most_heads, group - head)});
+        for (int head = 0; head < group; head += most_heads) {
+          const SpanPlan& span = plan_.spans[i];
+          const int rows = std::min(most_rows, span.rows - row);
+          int first = first_block(span.row_views[static_cast<std::size_t>(row)]);
+          int end = first;
+          for (int r = row; r < row + rows; ++r) {
+            const RowView& view = span.row_views[static_cast<std::size_t>(r)];
+            first = std::min(first, first_block(view));
+            end = std::max(end, end_block(span, view));
+          }
+          tiles_.push_back({static_cast<int>(i), row, rows, kv, kv * group + head,
+                            std::min(most_heads, group - head), first, end});
+        }
+  divide_tiles();
+}
+
+// A few tiles that the threads cannot share evenly are divided into ranges of blocks.
+void Forward::divide_tiles() {
+  const int threads = model_.team_->size();
+  const auto tiles = static_cast<int>(tiles_.size());
+  if (tiles == 0 || tiles % threads == 0 || tiles >= kShare * threads) return;
+  const int ranges = (kShare * threads + tiles - 1) / tiles;
+  std::vector<Tile> divided;
+  for (const Tile& tile : tiles_) {
+    const int blocks = tile.end_block - tile.first_block;
+    part_blocks_ = std::max(part_blocks_, tile.end_block);
+    for (int i = 0; i < ranges; ++i) {
+      Tile range = tile;
+      range.first_block = tile.first_block + blocks * i / ranges;
+      range.end_block = tile.first_block + blocks * (i + 1) / ranges;
+      if (range.first_block < range.end_block) divided.push_back(range);
+    }
+  }
+  if (divided.size() == tiles_.size()) {
+    part_blocks_ = 0;
+    return;
+  }
+  tiles_ = std::move(divided);
+  parts_ = space_.parts.need(part_at(plan_.rows, 0));
+}
+
+int Forward::first_block(const RowView& row) const { return row.start / kAttentionBlock; }
+
+int Forward::end_block(const SpanPlan& span, const RowView& row) const {
+  return (span.view.prefix_length + row.count + kAttentionBlock - 1) / kAttentionBlock;
+}
+
+std::int64_t Forward::part_at(std::int64_t row, int head) const {
+  return (row * shape_.heads + head) * part_blocks_ * part_floats(dim_);
+}
+
+// What the heads of a row made, as the input of the output projection.
+const float* Forward::attended(int row, float* out) const {
+  if (part_blocks_ == 0) return attended_ + std::int64_t{row} * attended_width_;
+  const SpanPlan& span = plan_.span_of(row);
+  const RowView& view = span.row_views[static_cast<std::size_t>(row - span.first_row)];
+  for (int head = 0; head < shape_.heads; ++head)
+    kernels_.merge_parts(parts_ + part_at(row, head), first_block(view), end_block(span, view),
+                         dim_, shape_.head_dim, out + head * shape_.head_dim);
+  const int width = shape_.heads * shape_.head_dim;
+  std::fill(out + width, out + attended_width_, 0.0F);
+  return out;
 }
 
 template <class Fill, class Work>
@@ -144,12 +202,9 @@ void Forward::with_input(Member& member, int rows, int width, Needs needs, Fill 
 }
 
 void Forward::begin_row(int row) {
-  const auto span =
-      std::upper_bound(plan_.spans.begin(), plan_.spans.end(), row,
-                       [](int at, const SpanPlan& plan) { return at < plan.first_row; }) -
-      1;
-  const SpanInput& input = inputs_[static_cast<std::size_t>(span - plan_.spans.begin())];
-  const std::int64_t k = row - span->first_row;
+  const SpanPlan& span = plan_.span_of(row);
+  const SpanInput& input = inputs_[static_cast<std::size_t>(&span - plan_.spans.data())];
+  const std::int64_t k = row - span.first_row;
   float* state = states_ + std::int64_t{row} * width_;
   const float* given = input.resume != nullptr ? input.resume : input.embeddings;
   const auto hidden = static_cast<std::size_t>(shape_.hidden_size);
@@ -242,7 +297,7 @@ void Forward::mix(Member& member, int layer) {
   const int o_step = chunk_units(w.o.panels, model_.team_->size());
   with_input(
       member, rows, attended_width_, needs({w.o.format}),
-      [&](int row, float*) { return attended_ + std::int64_t{row} * attended_width_; },
+      [&](int row, float* out) { return attended(row, out); },
       (w.o.panels + o_step - 1) / o_step * blocks, into_residual(w.o, w.o_bias, o_step));
 }
 
@@ -333,6 +388,9 @@ void Forward::attend(const Tile& tile, int layer, float* scores) {
   out.span = &span.view;
   out.head_dim = shape_.head_dim;
   out.padded_dim = dim_;
+  out.first_block = tile.first_block;
+  out.end_block = tile.end_block;
+  out.fetches = tile.row == 0;
   out.scores = scores;
   out.score_stride = score_stride_;
   for (int scratch = 0; scratch < 2; ++scratch) {
@@ -347,6 +405,7 @@ void Forward::attend(const Tile& tile, int layer, float* scores) {
       out.row[out.count] = tile.row + r;
       out.query[out.count] = queries_ + row * shape_.heads * dim_ + head * dim_;
       out.out[out.count] = attended_ + row * attended_width_ + head * shape_.head_dim;
+      out.parts[out.count] = part_blocks_ == 0 ? nullptr : parts_ + part_at(row, head);
       ++out.count;
     }
   if (model_.cache_.half())

@@ -40,6 +40,7 @@ struct Model::Workspace {
   Buffer<float> states;     // the residual stream [rows, padded hidden]
   Buffer<float> queries;    // [rows, heads * padded head_dim]
   Buffer<float> attended;   // [rows, padded heads * head_dim]
+  Buffer<float> parts;      // [rows, heads, blocks, part] of attention that threads share
   Buffer<float> rotations;  // [rows, pairs cosines, pairs sines]
   InputBuffer input;
   InputBuffer inner;  // of the down projection
@@ -53,12 +54,19 @@ class Forward {
   ForwardResult run();
 
  private:
-  // Query heads [head, head + heads) of rows [row, row + rows) of a span.
+  // Query heads [head, head + heads) of rows [row, row + rows) of a span, for the blocks
+  // [first_block, end_block) of what these rows see.
   struct Tile {
-    int span, row, rows, kv_head, head, heads;
+    int span, row, rows, kv_head, head, heads, first_block, end_block;
   };
 
   void plan_tiles();
+  void divide_tiles();
+  // Blocks of what a row sees.
+  int first_block(const RowView& row) const;
+  int end_block(const SpanPlan& span, const RowView& row) const;
+  std::int64_t part_at(std::int64_t row, int head) const;
+  const float* attended(int row, float* out) const;
   void work(Member& member);
   void begin_row(int row);
   void mix(Member& member, int layer);
@@ -105,6 +113,8 @@ class Forward {
   int pairs_;           // rotated pairs of a head
   std::int64_t score_stride_;
   std::vector<Tile> tiles_;
+  int part_blocks_ = 0;  // of a query, if threads share the blocks of a tile
+  float* parts_ = nullptr;
   float* states_ = nullptr;
   float* queries_ = nullptr;
   float* attended_ = nullptr;

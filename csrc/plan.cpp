@@ -97,7 +97,6 @@ class SpanPlanner {
     out.view.extra_runs = static_cast<int>(out.extra.size());
     out.view.extra_length = static_cast<std::int32_t>(extras.size());
     out.view.rows = out.row_views.data();
-    out.longest = out.view.prefix_length + out.view.extra_length;
   }
 
  private:
@@ -249,7 +248,7 @@ Plan::Plan(const std::vector<SpanInput>& inputs, const std::vector<LayerPart>& l
     span.rows = static_cast<int>(inputs[i].rows);
     planners[i].plan(slots.data() + first_row, span);
     first_row += span.rows;
-    longest = std::max(longest, span.longest);
+    most_extra = std::max(most_extra, span.view.extra_length);
   }
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     check_unwritten(written, spans[i].prefix, planners[i].name());
@@ -261,6 +260,13 @@ Plan::Plan(const std::vector<SpanInput>& inputs, const std::vector<LayerPart>& l
     }
     check_unwritten(written, tail, planners[i].name());
   }
+}
+
+const SpanPlan& Plan::span_of(int row) const {
+  const auto behind =
+      std::upper_bound(spans.begin(), spans.end(), row,
+                       [](int at, const SpanPlan& span) { return at < span.first_row; });
+  return *(behind - 1);
 }
 
 }  // namespace paradecode

@@ -58,7 +58,6 @@ struct SpanPlan {
   int first_row = 0;  // in the packed forward
   int rows = 0;
   SpanView view;
-  std::int32_t longest = 0;  // scores that a query of this span needs
 
   std::vector<Run> prefix;
   std::vector<Run> extra;
@@ -74,9 +73,12 @@ class Plan {
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
 
+  // The span of a packed row.
+  const SpanPlan& span_of(int row) const;
+
   int rows = 0;
   int scratch_pages = 0;
-  std::int32_t longest = 0;
+  std::int32_t most_extra = 0;  // tokens beyond the prefix that a span has
   std::vector<SpanPlan> spans;
   std::vector<Slot> slots;               // of each packed row
   std::vector<std::int32_t> positions;   // of each packed row

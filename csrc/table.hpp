@@ -19,6 +19,7 @@ constexpr Kernels kernel_table(const char* name) {
           .swiglu = swiglu,
           .attention_f16 = attention<std::uint16_t>,
           .attention_f32 = attention<float>,
+          .merge_parts = merge_parts,
           .to_f16 = to_f16,
           .best = best,
           .block_best = block_best,

@@ -161,6 +161,9 @@ struct SpanView {
 
 inline constexpr int kMaxQueries = 6;
 
+// Tokens whose attention is one part.
+inline constexpr int kAttentionBlock = 256;
+
 // A few query vectors of one key/value head and one span.
 struct AttentionTile {
   const SpanView* span = nullptr;
@@ -175,9 +178,18 @@ struct AttentionTile {
   std::int64_t stretch[2] = {};  // elements from kStretch pages to the next
   int head_dim = 0;
   int padded_dim = 0;
-  float* scores = nullptr;  // count x score_stride
+  // Blocks of what the rows see: of prefix and extra tokens, kAttentionBlock each.
+  int first_block = 0;
+  int end_block = 0;
+  bool fetches = true;  // keys and values are not in a cache yet
+  // Where a query's parts are left, block b at b * part_floats(padded_dim), for other threads do
+  // the other blocks; null: `out` is computed.
+  float* parts[kMaxQueries] = {};
+  float* scores = nullptr;  // count x score_stride, for the extra tokens
   std::int64_t score_stride = 0;
 };
+
+constexpr std::int64_t part_floats(int padded_dim) { return std::int64_t{padded_dim} + kLanes; }
 
 // The kernels of one instruction set.
 struct Kernels {
@@ -195,6 +207,9 @@ struct Kernels {
   void (*swiglu)(float* gate, const float* up, int count);
   void (*attention_f16)(const AttentionTile& tile);
   void (*attention_f32)(const AttentionTile& tile);
+  // Finishes a query of which the blocks [first_block, end_block) were left in `parts`.
+  void (*merge_parts)(const float* parts, int first_block, int end_block, int padded_dim,
+                      int head_dim, float* out);
   void (*to_f16)(const float* values, std::uint16_t* out, int count);  // a multiple of 16
 
   // Reductions over a row of logits; size is a multiple of 16, padded with -inf.
