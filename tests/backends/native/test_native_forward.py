@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from native_models import BASE, CONFIGS, make, page_count, random_weights, reference, span
@@ -34,6 +36,20 @@ def test_prefill_in_chunks_matches_the_reference(name):
     assert close(np.concatenate(got), expected)
     for layer in range(config.layers):
         assert close(np.concatenate([s[layer] for s in states]), hidden[layer])
+
+
+@pytest.mark.parametrize("window", [0, 300])
+@pytest.mark.parametrize("name", ["grouped", "odd_sizes", "widest_heads"])
+def test_long_contexts_match_the_reference(name, window):
+    config = replace(CONFIGS[name], context_length=1024, sliding_window=window)
+    tokens = np.random.default_rng(3).integers(0, config.vocab_size, 600)
+    expected, _ = reference(config, random_weights(config), tokens)
+    backend = make(config, threads=2, **EXACT)
+    got = [
+        backend.forward([span(range(38), tokens[a:b], a)])[0].logits.numpy()
+        for a, b in [(0, 520), (520, 540), (540, 541), (541, 600)]
+    ]
+    assert close(np.concatenate(got), expected)
 
 
 @pytest.mark.parametrize("name", ["grouped", "window", "partial"])

@@ -46,6 +46,25 @@ def test_chunks_pages_and_threads(dtype, kv, threads):
         assert (np.concatenate(got) == expected).all()
 
 
+@pytest.mark.parametrize("window", [0, 300])
+@pytest.mark.parametrize("kv", ["f16", "f32"])
+def test_blocks_of_a_long_context_are_merged_alike(kv, window):
+    """Three blocks: by one thread as it goes, or left by several threads and merged later."""
+    config = replace(WIDE, context_length=1024, sliding_window=window)
+    rng = np.random.default_rng(3)
+    tokens = rng.integers(0, 333, 700)
+    expected = one_by_one(make(config, dtype="q8", kv_dtype=kv, threads=1), tokens)
+    for threads in (1, 2, 3, 5):
+        backend = make(config, dtype="q8", kv_dtype=kv, threads=threads)
+        pages = rng.permutation(64)[:44]
+        cuts = [0, 200, 201, 254, 256, 257, 500, 511, 513, 640, 641, 644, 699, 700]
+        got = [
+            backend.forward([span(pages, tokens[a:b], a)])[0].logits.numpy()
+            for a, b in pairwise(cuts)
+        ]
+        assert (np.concatenate(got) == expected).all()
+
+
 @pytest.mark.parametrize(("dtype", "kv"), FORMATS)
 @pytest.mark.parametrize("threads", [1, 3])
 def test_two_halves_are_a_layer(dtype, kv, threads):
@@ -107,7 +126,7 @@ def random_tree(rng, size):
 
 
 @pytest.mark.parametrize(("dtype", "kv"), [("q4", "f16"), ("f32", "f32")])
-@pytest.mark.parametrize("context", [0, 1, 15, 37])
+@pytest.mark.parametrize("context", [0, 1, 15, 37, 250])
 def test_every_tree_path_equals_plain_decoding(dtype, kv, context):
     rng = np.random.default_rng(context)
     backend = make(WIDE, dtype=dtype, kv_dtype=kv, threads=2)
@@ -115,12 +134,12 @@ def test_every_tree_path_equals_plain_decoding(dtype, kv, context):
     for size in (1, 5, 13):
         parents, sees, depths = random_tree(rng, size)
         tokens = rng.integers(0, 333, size)
-        pages = rng.permutation(64)[:8]
+        pages = rng.permutation(64)[: page_count(context) + 5]
         if context:
             backend.forward([span(pages, prompt)])
         # Some of the nodes come in a first forward and are the cached tail of the second.
         early = int(rng.integers(0, size))
-        slots = (context + rng.permutation(8 * 16 - context)[:size]).astype(np.int32)
+        slots = (context + rng.permutation(80)[:size]).astype(np.int32)
         stored = np.where(rng.random(size) < 0.5, slots, -1).astype(np.int32)
         positions = (context + depths).astype(np.int32)
         first = [] if early == 0 else backend.forward(
@@ -159,15 +178,15 @@ def test_visible_lists_do_not_depend_on_slots():
 @pytest.mark.parametrize("name", ["odd_sizes", "qk_norm", "widest_heads"])
 def test_instruction_sets_give_the_same_bits(monkeypatch, dtype, kv, name):
     config = CONFIGS[name]
-    tokens = np.random.default_rng(12).integers(0, config.vocab_size, 37)
+    tokens = np.random.default_rng(12).integers(0, config.vocab_size, 277)  # Two blocks.
     seen = {}
     for isa in _core.available_isas():
         monkeypatch.setenv("PARADECODE_ISA", isa)
         backend = make(config, dtype=dtype, kv_dtype=kv, threads=1)
         assert backend.instruction_set[0] == isa
         first, second = (
-            backend.forward([span([5, 3, 4], tokens[a:b], a)])[0].logits.numpy()
-            for a, b in [(0, 36), (36, 37)]
+            backend.forward([span(range(18), tokens[a:b], a)])[0].logits.numpy()
+            for a, b in [(0, 276), (276, 277)]
         )
         seen[isa] = np.concatenate([first, second])
     assert "portable" in seen
