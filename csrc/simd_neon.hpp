@@ -7,10 +7,12 @@
 #include <cstdint>
 #include <cstring>
 
+#include "hash.hpp"
+
 namespace paradecode {
 namespace {
 
-struct Simd {
+struct Simd : PlainHash {
   struct F {
     float32x4_t v[4];
   };
@@ -192,15 +194,6 @@ struct Simd {
   }
   static I dot_bytes(I sum, Bytes w, std::int32_t word) { return dot_nibbles(sum, w, word); }
   static void prefetch(const void* p) { __builtin_prefetch(p); }
-
-  static void hash16(std::uint64_t base, std::uint64_t first, std::uint32_t* out) {
-    for (std::uint64_t i = 0; i < 16; ++i) {
-      std::uint64_t z = base + (first + i + 1) * 0x9E3779B97F4A7C15ULL;
-      z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
-      z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
-      out[i] = static_cast<std::uint32_t>((z ^ (z >> 31)) >> 32);
-    }
-  }
 };
 
 }  // namespace
