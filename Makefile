@@ -14,7 +14,7 @@ CHECK_CORE = @$(BIN)/python -c "import paradecode.backends.native._core" || \
   { echo "The native core was not compiled; '$(PIP) --verbose .' shows why."; exit 1; }
 CORE := $(wildcard csrc/*) CMakeLists.txt pyproject.toml
 
-.PHONY: demo test test-all lint docs bench wheel check-wheel sanitize clean
+.PHONY: demo test test-all clients lint docs bench wheel check-wheel sanitize clean
 
 demo: $(VENV)/.installed
 	$(BIN)/paradecode demo
@@ -27,6 +27,11 @@ test: $(VENV)/.installed-dev
 
 test-all: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest $(PARALLEL)
+
+# Real client packages in an environment of their own; test-all runs them where it is there.
+clients:
+	$(PYTHON) -m venv build/clients
+	build/clients/bin/pip install --quiet --requirement tests/serve/clients/requirements.txt
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -13,9 +13,9 @@ from paradecode.serve.security import tenant
 
 KEYS = ("first-key-of-two", "other-key-of-two")
 ROUTES = [
-    ("GET", "/"), ("GET", "/v1/models"), ("GET", "/v1/models/tiny"), ("GET", "/health"),
+    ("GET", "/v1/models"), ("GET", "/v1/models/tiny"), ("GET", "/health"),
     ("GET", "/metrics"), ("GET", "/version"), ("GET", "/openapi.json"), ("GET", "/docs"),
-    ("GET", "/page/methods"), ("POST", "/v1/chat/completions"), ("POST", "/v1/completions"),
+    ("POST", "/v1/chat/completions"), ("POST", "/v1/completions"),
     ("POST", "/v1/responses"), ("POST", "/tokenize"), ("POST", "/detokenize"),
     ("DELETE", "/v1/models"), ("GET", "/no/such/route"),
 ]  # fmt: skip
@@ -71,7 +71,7 @@ def test_keys_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(security.hmac, "compare_digest", compare)
     guard = security.Guard(None, settings(keys=KEYS))  # type: ignore[arg-type]
     for key in (KEYS[0], "short", ""):
-        guard._refusal("/", security.Headers({"authorization": f"Bearer {key}"}))
+        guard._refusal("/v1/models", security.Headers({"authorization": f"Bearer {key}"}))
     assert compared == [(32, 32)] * 6  # All keys, every time, and digests only.
 
 

@@ -111,7 +111,7 @@ def test_methods_of_the_picker(served: Running) -> None:
 
 
 @pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("width", [1280, 390, 320])
+@pytest.mark.parametrize("width", [1280, 420, 320])
 def test_it_loads_and_fits(browser: Browser, served: Running, width: int, dark: bool) -> None:
     opened(browser, served, width, dark)
     assert browser.complaints() == []
@@ -274,7 +274,7 @@ def test_failures_are_said(browser: Browser, after: int) -> None:
 
 def test_a_server_that_wants_a_key(browser: Browser) -> None:
     pool = FakePool()
-    with running(settings(keys=("a-long-key",), public=("page",)), pool) as server:
+    with running(settings(keys=("a-long-key",)), pool) as server:
         browser.open(server.url + "/")
         wait(browser, "document.activeElement.id == 'key'")
         assert "key" in browser.run("document.querySelector('#status').textContent")
@@ -287,3 +287,79 @@ def test_a_server_that_wants_a_key(browser: Browser) -> None:
         browser.open(opened_again)  # Nothing was kept.
         wait(browser, "document.activeElement.id == 'key'")
         assert browser.run("document.querySelector('#key').value") == ""
+
+
+MARKDOWN = """Two ways, **both** `short`:
+
+1. First
+2. Second <b>thing</b>
+
+```python
+print("a < b")
+```
+"""
+
+
+def test_markdown_and_what_can_be_done_with_an_answer(browser: Browser) -> None:
+    pool = FakePool(texts=[MARKDOWN])
+    with running(settings(), pool) as server:
+        opened(browser, server)
+        ask(browser, "How?")
+        rich = "document.querySelector('.assistant .rich')"
+        assert browser.run(f"{rich}.querySelector('pre code').textContent") == 'print("a < b")'
+        items = f"[...{rich}.querySelectorAll('ol li')].map(item => item.textContent)"
+        assert browser.run(items) == ["First", "Second <b>thing</b>"]
+        assert browser.run(f"{rich}.querySelectorAll('li b').length") == 0
+        assert browser.run(f"{rich}.querySelector('strong').textContent") == "both"
+        assert browser.run(BODY) == MARKDOWN  # The coloured forwards are kept behind it.
+        press = """label => [...document.querySelectorAll('.assistant .tools button')]
+            .find(button => button.textContent === label).click()"""
+        browser.run(f"({press})('Forwards')")
+        assert browser.run(f"{rich}.hidden")
+        browser.run(f"({press})('Regenerate')")
+        wait(browser, "document.querySelector('#stop').hidden")
+        wait(browser, "document.querySelectorAll('.assistant .tools').length == 1")
+        asked = [[m["content"] for m in request.prompt.messages or []] for request in pool.seen]
+        assert asked == [["How?"], ["How?"]]
+        browser.run("document.querySelector('.user .tools button').click()")
+        assert browser.run("document.querySelector('#prompt').value") == "How?"
+        assert browser.run("document.querySelectorAll('.message').length") == 0
+        assert not browser.run("document.querySelector('#welcome').hidden")
+        ask(browser, "!")
+        assert [m["content"] for m in pool.seen[-1].prompt.messages or []] == ["How?!"]
+        assert browser.complaints() == []
+
+
+def test_beside_greedy(browser: Browser) -> None:
+    pool = FakePool()
+    with running(settings(), pool) as server:
+        opened(browser, server)
+        browser.run("document.querySelector('#beside').click()")
+        ask(browser, "First")
+        assert [request.decoder for request in pool.seen] == [None, "none"]
+        notes = "[...document.querySelectorAll('.pair .remark')].map(note => note.textContent)"
+        line = "4 tokens, 2 forwards, 2.00 a forward, 500\u00a0ms"
+        assert browser.run(notes) == [line, line, "Same text."]
+        assert browser.run("document.querySelectorAll('.pair > .assistant').length") == 2
+        ask(browser, "Second")
+        wait(browser, "document.querySelectorAll('.pair').length == 2")
+        wait(browser, "document.querySelector('#stop').hidden")
+        last = [m["content"] for m in pool.seen[-1].prompt.messages or []]
+        assert last == ["First", "Hello", "Second"]
+
+
+def test_an_empty_answer_is_said(browser: Browser) -> None:
+    pool = FakePool(texts=[""])
+    with running(settings(), pool) as server:
+        opened(browser, server)
+        ask(browser)
+        note = "document.querySelector('.assistant .note').textContent"
+        assert browser.run(note) == "The model said nothing."
+
+
+def test_a_method_has_a_line_of_its_own(browser: Browser, served: Running) -> None:
+    opened(browser, served)
+    browser.run("""(() => { const m = document.querySelector('#method'); m.value = 'suffix';
+        m.dispatchEvent(new Event('change')); })()""")
+    about = browser.run("document.querySelector('#about').textContent")
+    assert about == f"suffix, exact: {methods()['suffix'].summary}"

@@ -24,7 +24,8 @@ class Guard:
         self.app, self.header_bytes = app, settings.header_bytes
         # Digests have equal lengths, so the comparison does not even tell a key's length.
         self.keys = [_digest(key) for key in settings.keys]
-        self.open = [path for name in settings.public for path in ROUTES[name]]
+        # The page's own files hold nothing, and its field is where a key is given.
+        self.open = [path for name in (*settings.public, "page") for path in ROUTES[name]]
         self.hosts = settings.hosts and {host.lower() for host in settings.hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

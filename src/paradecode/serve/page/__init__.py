@@ -9,7 +9,9 @@ from fastapi.responses import Response
 
 from paradecode.methods.registry import methods
 
-SCRIPTS = ("chat.js", "dom.js", "figures.js", "settings.js", "stream.js", "transcript.js")
+SCRIPTS = (
+    "chat.js", "dom.js", "figures.js", "markdown.js", "settings.js", "stream.js", "transcript.js",
+)  # fmt: skip
 ASSETS = {
     "index.html": "text/html",
     "page.css": "text/css",

@@ -1,10 +1,10 @@
 // The page's main program: what happens when something is sent, stopped, or chosen.
 
 import { byId, element } from "./dom.js";
-import { Figures } from "./figures.js";
+import { Figures, summary } from "./figures.js";
 import * as settings from "./settings.js";
 import { ask } from "./stream.js";
-import { Answer, clear, say } from "./transcript.js";
+import { Answer, clear, cut, pair, remark, say } from "./transcript.js";
 
 const EXAMPLES = [
   "Name three uses of copper.",
@@ -51,21 +51,65 @@ async function send(text) {
     status(error.message);
     return;
   }
-  say(text);
+  const before = [...conversation];
+  say(text, (message) => {
+    if (running) return;
+    cut(message);
+    conversation = before;
+    byId("prompt").value = text;
+    byId("prompt").focus();
+  });
   byId("prompt").value = "";
   conversation.push({ role: "user", content: text });
+  await answer(body, text);
+}
+
+async function answer(body, text) {
+  const asked = [...conversation];
   const chat = settings.model().chat;
   const prompt = chat ? { messages: [...settings.system(), ...conversation] } : { prompt: text };
   const path = chat ? "/v1/chat/completions" : "/v1/completions";
-  await follow(path, { ...body, ...prompt });
-}
-
-async function follow(path, body) {
-  const answer = new Answer(body.model, body.speculative ?? settings.model().decoder);
-  const figures = new Figures();
+  const whole = { ...body, ...prompt };
   const stop = new AbortController();
   busy(stop);
+  const beside = byId("beside").checked;
+  const place = beside ? pair() : byId("transcript");
+  const streams = [follow(path, whole, stop, place, new Figures())];
+  if (beside) streams.push(follow(path, { ...whole, speculative: "none" }, stop, place, null));
+  const ended = await Promise.all(streams);
+  const [main, plain] = ended;
+  if (beside) {
+    for (const { shown, metrics } of ended) if (metrics) remark(shown.box, summary(metrics));
+    const same = main.shown.text === plain.shown.text;
+    const done = ended.every(({ metrics }) => metrics);
+    const differ = body.temperature ? "The texts differ: both are samples." : "The texts differ.";
+    if (done) remark(place, same ? "Same text." : differ);
+  }
+  // A question without an answer would confuse the next one.
+  if (main.shown.text) conversation.push({ role: "assistant", content: main.shown.text });
+  else conversation.pop();
+  const again = () => {
+    if (running) return;
+    cut(beside ? place : main.shown.box);
+    conversation = asked;
+    let fresh = body;
+    try {
+      fresh = settings.body();
+    } catch {
+      // What was asked is asked again.
+    }
+    answer(fresh, text);
+  };
+  main.shown.finish(main.shown.text || main.failed || main.empty ? again : null);
+  plain?.shown.finish(null);
+  busy(null);
+}
+
+// One stream: its answer, and what the server counted.
+async function follow(path, body, stop, place, figures) {
+  const answer = new Answer(body.model, body.speculative ?? settings.model().decoder, place);
   let reason = null;
+  let failed = false;
   let metrics = null;
   try {
     for await (const event of ask(path, body, settings.key(), stop.signal)) {
@@ -73,7 +117,7 @@ async function follow(path, body) {
       const progress = event.paradecode;
       if (choice) answer.add(choice.delta?.content ?? choice.text ?? "", progress);
       if (progress) {
-        figures.add(progress);
+        figures?.add(progress);
         if (progress.canvas) answer.show(progress.canvas);
       }
       reason = choice?.stop_reason ?? choice?.finish_reason ?? reason;
@@ -81,14 +125,15 @@ async function follow(path, body) {
     }
   } catch (error) {
     if (stop.signal.aborted) reason = "cancelled";
-    else answer.fail(error.message);
+    else {
+      answer.fail(error.message);
+      failed = true;
+    }
   }
-  if (metrics) figures.end(metrics);
-  answer.end(metrics?.method, REASONS[reason]);
-  // A question without an answer would confuse the next one.
-  if (answer.text) conversation.push({ role: "assistant", content: answer.text });
-  else conversation.pop();
-  busy(null);
+  if (metrics) figures?.end(metrics);
+  const empty = !answer.text && !failed && !stop.signal.aborted;
+  answer.end(metrics?.method, REASONS[reason] ?? (empty ? "The model said nothing." : undefined));
+  return { shown: answer, metrics, failed, empty };
 }
 
 function busy(stop) {

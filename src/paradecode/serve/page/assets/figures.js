@@ -4,6 +4,13 @@ import { byId, element } from "./dom.js";
 
 const BARS = 160;
 
+// One line on an answer, from what the server counted.
+export function summary(metrics) {
+  const seconds = metrics.seconds.prompt + metrics.seconds.decode;
+  const each = metrics.forwards ? (metrics.tokens / metrics.forwards).toFixed(2) : "\u2013";
+  return `${metrics.tokens} tokens, ${metrics.forwards} forwards, ${each} a forward, ${duration(seconds)}`;
+}
+
 export class Figures {
   constructor() {
     this.began = performance.now();

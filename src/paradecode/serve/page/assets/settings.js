@@ -46,12 +46,13 @@ export function offerMethods() {
 
 function option({ name, guarantee, summary }) {
   const lossy = guarantee === "lossy" ? " (lossy)" : "";
-  return element("option", { value: name, title: `${guarantee}: ${summary}` }, name + lossy);
+  const label = `${name}${lossy} \u2013 ${summary}`;
+  return element("option", { value: name, title: `${guarantee}: ${summary}` }, label);
 }
 
 export function describeMethod() {
   const chosen = methods.find(({ name }) => name === byId("method").value);
-  byId("method").title = chosen ? `${chosen.guarantee}: ${chosen.summary}` : "";
+  byId("about").textContent = chosen ? `${chosen.name}, ${chosen.guarantee}: ${chosen.summary}` : "";
   byId("method-settings").disabled = !chosen;
 }
 

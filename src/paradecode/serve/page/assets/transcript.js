@@ -1,6 +1,7 @@
 // The conversation on the page: messages, tokens coloured by forward, a canvas behind them.
 
 import { byId, element, visible } from "./dom.js";
+import { copied, markdown } from "./markdown.js";
 
 const MASK = "\u2591\u2009";
 
@@ -11,25 +12,51 @@ function scrolled(change) {
   if (atEnd) log.scrollTop = log.scrollHeight;
 }
 
-export function say(text) {
+const button = (label, act) => {
+  const made = element("button", { type: "button" }, label);
+  made.addEventListener("click", () => act(made));
+  return made;
+};
+
+// A message of the person's; `edit` is called to take it back into the field.
+export function say(text, edit) {
   byId("welcome").hidden = true;
   const message = element(
     "article", { class: "message user" },
     element("h2", {}, element("b", {}, "You")),
     element("div", { class: "body", dir: "auto" }, visible(text)),
+    element("div", { class: "tools" }, button("Edit", () => edit(message))),
   );
   byId("transcript").append(message);
   byId("transcript").scrollTop = byId("transcript").scrollHeight;
 }
 
 export function clear() {
-  for (const message of document.querySelectorAll("#transcript > .message")) message.remove();
+  for (const entry of document.querySelectorAll("#transcript > :not(#welcome)")) entry.remove();
   byId("welcome").hidden = false;
+}
+
+// Removes a message and all that follows it.
+export function cut(message) {
+  while (message.nextElementSibling) message.nextElementSibling.remove();
+  message.remove();
+  byId("welcome").hidden = document.querySelector("#transcript > :not(#welcome)") !== null;
+}
+
+// Two answers side by side.
+export function pair() {
+  const box = element("div", { class: "pair" });
+  scrolled(() => byId("transcript").append(box));
+  return box;
+}
+
+export function remark(place, text) {
+  scrolled(() => place.append(element("p", { class: "note remark" }, visible(text))));
 }
 
 // An answer that grows.
 export class Answer {
-  constructor(model, method) {
+  constructor(model, method, place = byId("transcript")) {
     this.text = "";
     this.forward = 0;
     this.last = null;
@@ -40,7 +67,7 @@ export class Answer {
       "article", { class: "message assistant streaming", "aria-busy": "true" },
       this.title, this.body,
     );
-    scrolled(() => byId("transcript").append(this.box));
+    scrolled(() => place.append(this.box));
   }
 
   // Text that became certain, and what the server says of the forward that made it so.
@@ -80,6 +107,29 @@ export class Answer {
     this.box.setAttribute("aria-busy", "false");
     if (method) this.title.lastChild.data = ` with ${visible(method)}`;
     if (note) scrolled(() => this.box.append(element("p", { class: "note" }, visible(note))));
+  }
+
+  // Markdown in place of the coloured forwards, and what can be done with the answer.
+  finish(again) {
+    const tools = element("div", { class: "tools" });
+    if (this.text) tools.append(button("Copy", (made) => copied(made, this.text)));
+    if (again) tools.append(button("Regenerate", again));
+    const blocks = markdown(this.text);
+    const rich = element("div", { class: "rich", dir: "auto" }, ...blocks);
+    const formatted = rich.querySelector("pre, code, ul, ol, strong, em, h3, h4, h5, h6") !== null;
+    if (formatted) {
+      const toggle = button("Forwards", () => {
+        rich.hidden = !rich.hidden;
+        this.body.hidden = !this.body.hidden;
+        toggle.textContent = rich.hidden ? "Formatted" : "Forwards";
+      });
+      tools.append(toggle);
+    }
+    scrolled(() => {
+      this.body.hidden = formatted;
+      if (formatted) this.body.after(rich);
+      this.box.append(tools);
+    });
   }
 
   fail(message) {

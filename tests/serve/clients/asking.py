@@ -1,0 +1,157 @@
+"""What real client packages ask of a server, each in a function; run as ``asking.py NAME URL``.
+
+Runs in an environment that has the packages, and prints what came back as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+USER = [{"role": "user", "content": "Name a metal."}]
+MODEL = "tiny"
+CITY = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 2}},
+        "required": ["city"]}  # fmt: skip
+
+
+def openai(url: str) -> Any:
+    from openai import OpenAI
+    from pydantic import BaseModel, Field
+
+    class City(BaseModel):
+        city: str = Field(max_length=2)
+
+    client = OpenAI(base_url=f"{url}/v1", api_key="none")
+    parsed = client.responses.parse(model=MODEL, input="Which?", text_format=City)
+    tool = {"type": "function", "name": "look", "parameters": CITY, "strict": True}
+    called = client.responses.create(
+        model=MODEL, input="Look.", tools=[tool], tool_choice={"type": "function", "name": "look"}
+    )
+    with client.responses.stream(
+        model=MODEL, input="Look.", tools=[tool], tool_choice="required"
+    ) as stream:
+        kinds = [event.type for event in stream]
+    scored = client.completions.create(
+        model=MODEL, prompt="abc", echo=True, logprobs=1, max_tokens=0
+    )
+    vectors = client.embeddings.create(model=MODEL, input=["abc", "abd"])
+    return {
+        "parsed": parsed.output_parsed.city,
+        "called": json.loads(called.output[0].arguments)["city"],
+        "streamed": kinds[-1],
+        "text": scored.choices[0].text,
+        "logprobs": scored.choices[0].logprobs.token_logprobs,
+        "length": sum(x * x for x in vectors.data[0].embedding),
+    }
+
+
+def anthropic(url: str) -> Any:
+    from anthropic import Anthropic
+
+    client = Anthropic(base_url=url, api_key="none")
+    asked = {
+        "model": MODEL, "max_tokens": 64, "messages": USER, "extra_body": {"temperature": 0},
+    }  # fmt: skip
+    whole = client.messages.create(**asked)
+    tools = [{"name": "look", "input_schema": CITY}]
+    called = client.messages.create(**asked, tools=tools, tool_choice={"type": "any"})
+    with client.messages.stream(**asked) as stream:
+        text = "".join(stream.text_stream)
+        last = stream.get_final_message()
+    texts = {whole.content[0].text, text, last.content[0].text}
+    return {
+        "type": whole.content[0].type, "reason": called.stop_reason,
+        "city": called.content[0].input["city"], "texts": len(texts),
+        "tokens": last.usage.output_tokens,
+    }  # fmt: skip
+
+
+def langchain(url: str) -> Any:
+    from langchain_openai import ChatOpenAI, OpenAIEmbeddings
+
+    model = ChatOpenAI(
+        model=MODEL, base_url=f"{url}/v1", api_key="none", max_tokens=64, temperature=0
+    )
+    tool = {"type": "function", "function": {"name": "look", "parameters": CITY}}
+    called = model.bind_tools([tool], tool_choice="look").invoke("Look.")
+    embed = OpenAIEmbeddings(
+        model=MODEL, base_url=f"{url}/v1", api_key="none", check_embedding_ctx_length=False
+    )
+    return {
+        "keys": sorted(called.tool_calls[0]["args"]), "invalid": len(called.invalid_tool_calls),
+        "size": len(embed.embed_query("abc")),
+        "chunks": len([*model.stream("Say it.")]) > 1,
+    }  # fmt: skip
+
+
+def litellm(url: str) -> Any:
+    import litellm as lite
+
+    asked = {"model": f"openai/{MODEL}", "messages": USER, "max_tokens": 8, "temperature": 0}
+    where = {"api_base": f"{url}/v1", "api_key": "none"}
+    whole = lite.completion(**asked, **where)
+    parts = lite.completion(**asked, **where, stream=True)
+    text = "".join(part.choices[0].delta.content or "" for part in parts)
+    same = text == whole.choices[0].message.content
+    return {"tokens": whole.usage.completion_tokens, "same": same}
+
+
+def instructor(url: str) -> Any:
+    import instructor as structured
+    from openai import OpenAI
+    from pydantic import BaseModel, Field
+
+    class City(BaseModel):
+        city: str = Field(max_length=2)
+
+    found = {}
+    # Its mode JSON sends no schema, so nothing but the model would have to follow one.
+    for mode in ("TOOLS", "JSON_SCHEMA"):
+        client = structured.from_openai(
+            OpenAI(base_url=f"{url}/v1", api_key="none"), mode=structured.Mode[mode]
+        )
+        made = client.chat.completions.create(
+            model=MODEL, messages=USER, response_model=City, max_retries=0, max_tokens=64
+        )
+        found[mode] = type(made).__name__
+    return found
+
+
+def lm_eval(url: str, folder: str) -> Any:
+    from lm_eval import simple_evaluate
+    from lm_eval.tasks import TaskManager
+
+    with tempfile.TemporaryDirectory() as place:
+        data = Path(place) / "data.jsonl"
+        rows = [
+            {"question": "abcabcab", "choices": ["c", "x", "ca"], "answer": 0},
+            {"question": "one two one two one", "choices": [" two", " six"], "answer": 0},
+        ]
+        data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        task = {
+            "task": "local", "dataset_path": "json", "test_split": "test",
+            "dataset_kwargs": {"data_files": {"test": str(data)}}, "output_type": "multiple_choice",
+            "doc_to_text": "{{question}}", "doc_to_choice": "{{choices}}", "target_delimiter": "",
+            "doc_to_target": "{{answer}}", "metric_list": [{"metric": "acc"}],
+        }  # fmt: skip
+        model = {
+            "model": MODEL, "base_url": f"{url}/v1/completions", "tokenizer": folder,
+            "tokenizer_backend": "huggingface", "num_concurrent": 2, "max_length": 512,
+        }  # fmt: skip
+        found = simple_evaluate(
+            "local-completions", model_args=model, tasks=[task], task_manager=TaskManager(),
+            bootstrap_iters=0, log_samples=True,
+        )  # fmt: skip
+    scores = []
+    for sample in found["samples"]["local"]:
+        for argument, answer in zip(sample["arguments"], sample["resps"], strict=True):
+            scores.append([*argument, *answer[0]])
+    return {"scores": scores}
+
+
+if __name__ == "__main__":
+    name, *arguments = sys.argv[1:]
+    print("\n" + json.dumps(globals()[name](*arguments)))

@@ -1,0 +1,102 @@
+"""Real client packages against the server: ``make clients`` installs them, apart from all others.
+
+Their pins contradict one another's and this project's, so they have an environment of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from http_server import Running, running
+
+from paradecode.llm import LLM
+from paradecode.serve.pool import Served
+from paradecode.serve.settings import ServerSettings
+from paradecode.serve.worker.settings import WorkerSettings
+from repository import ROOT
+from tiny_folder import write_folder
+
+PYTHON = Path(os.environ.get("PARADECODE_CLIENTS", ROOT / "build/clients")) / "bin/python"
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not PYTHON.exists(), reason="needs the packages: make clients"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = write_folder(tmp_path_factory.mktemp("model") / "llama", "llama")
+    about = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<eos>"}
+    (place / "tokenizer_config.json").write_text(json.dumps(about))
+    (place / "chat_template.jinja").write_text(
+        "{% for message in messages %}{{ message.content }}{% endfor %}"
+    )
+    return place
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[Running]:
+    models = (Served("tiny", WorkerSettings(model=str(folder), max_tokens=64, threads=1)),)
+    with running(ServerSettings(models=models, port=0, log_requests=False)) as found:
+        yield found
+
+
+def asked(name: str, *arguments: str) -> Any:
+    done = subprocess.run(
+        [str(PYTHON), str(ROOT / "tests/serve/clients/asking.py"), name, *arguments],
+        capture_output=True, text=True, timeout=300, check=False,
+        env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_openai(server: Running, folder: Path) -> None:
+    found = asked("openai", server.url)
+    assert len(found["parsed"]) <= 2
+    assert len(found["called"]) <= 2
+    assert found["streamed"] == "response.completed"
+    assert found["text"] == "abc"
+    with LLM(str(folder), threads=1) as llm:
+        (scored,) = llm.score(["abc"])
+    assert found["logprobs"] == [None, *(entry.logprob for entry in scored)]
+    assert found["length"] == pytest.approx(1, abs=1e-5)
+
+
+def test_anthropic(server: Running) -> None:
+    found = asked("anthropic", server.url)
+    assert (found["type"], found["reason"], found["texts"]) == ("text", "tool_use", 1)
+    assert found["tokens"] > 0
+    assert len(found["city"]) <= 2
+
+
+def test_langchain(server: Running) -> None:
+    found = asked("langchain", server.url)
+    assert found == {"keys": ["city"], "invalid": 0, "size": 64, "chunks": True}
+
+
+def test_litellm(server: Running) -> None:
+    assert asked("litellm", server.url) == {"tokens": 8, "same": True}
+
+
+def test_instructor(server: Running) -> None:
+    found = asked("instructor", server.url)
+    assert found == dict.fromkeys(("TOOLS", "JSON_SCHEMA"), "City")
+
+
+def test_lm_eval_scores_as_the_python_front_does(server: Running, folder: Path) -> None:
+    found = asked("lm_eval", server.url, str(folder))["scores"]
+    assert len(found) == 5
+    with LLM(str(folder), threads=1) as llm:
+        for context, continuation, total, greedy in found:
+            (scored,) = llm.score([context + continuation], top=1)
+            own = scored[len(llm.encode(context)) - 1 :]
+            assert total == sum(entry.logprob for entry in own)
+            assert greedy == all(entry.logprob == entry.top[0][1] for entry in own)

@@ -1,0 +1,131 @@
+"""What deploy/ holds starts: the unit's and the container's commands, the unit itself, an image."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+pytest.importorskip("uvicorn")
+
+from repository import ROOT
+
+UNIT = (ROOT / "deploy/paradecode.service").read_text("utf-8")
+CONTAINER = (ROOT / "deploy/Containerfile").read_text("utf-8")
+RUN = "from paradecode.cli import main; main()"
+KEY = "a-key-for-the-test"
+SECONDS = 3.0
+"""From the start of the command to the end of the first answer, for the default model."""
+
+
+def unit_command() -> list[str]:
+    (line,) = re.findall(r"^ExecStart=(.*)$", UNIT, re.MULTILINE)
+    return shlex.split(line)
+
+
+def container_command() -> list[str]:
+    (line,) = re.findall(r"^ENTRYPOINT (.*)$", CONTAINER, re.MULTILINE)
+    return json.loads(line)
+
+
+@contextmanager
+def started(command: list[str]) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """The command on this machine alone, at a free port; its address."""
+    own = [sys.executable, "-c", RUN, *command[1:], "--host", "127.0.0.1", "--port", "0"]
+    process = subprocess.Popen(
+        own, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        env={**os.environ, "PARADECODE_API_KEY": KEY},
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        found = re.search(r"http://\S+?(?=/v1)", process.stdout.readline())
+        assert found is not None
+        yield found[0], process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+
+
+def answer(url: str) -> str:
+    body = {"messages": [{"role": "user", "content": "Name a metal."}], "max_tokens": 8}
+    headers = {"authorization": f"Bearer {KEY}"}
+    said = httpx.post(f"{url}/v1/chat/completions", json=body, headers=headers, timeout=60)
+    return said.raise_for_status().json()["choices"][0]["message"]["content"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [unit_command(), container_command()], ids=["unit", "image"])
+def test_the_command_serves_and_ends_with_sigterm(command: list[str]) -> None:
+    assert command[1] == "serve"
+    with started(command) as (url, process):
+        assert answer(url)
+        assert httpx.get(f"{url}/v1/models").status_code == 401
+    assert process.returncode == 0
+
+
+@pytest.mark.slow
+def test_the_first_answer_comes_soon() -> None:
+    """The best of three: the machine may have other work."""
+    taken = []
+    for _ in range(3):
+        begun = time.perf_counter()
+        with started(["paradecode", "serve"]) as (url, _process):
+            assert answer(url)
+            taken.append(time.perf_counter() - begun)
+    assert min(taken) < SECONDS
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd")
+def test_the_unit_is_understood(tmp_path: Path) -> None:
+    unit = tmp_path / "paradecode.service"
+    unit.write_text(UNIT.replace(unit_command()[0], sys.executable))
+    said = subprocess.run(
+        ["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False
+    )
+    assert (said.returncode, said.stderr) == (0, "")
+
+
+def engine() -> str | None:
+    """A program that can build and run containers here."""
+    for name in ("podman", "docker"):
+        if (
+            shutil.which(name)
+            and subprocess.run([name, "info"], capture_output=True).returncode == 0
+        ):
+            return name
+    return None
+
+
+@pytest.mark.slow
+def test_the_image_serves() -> None:
+    program = engine()
+    if program is None:
+        pytest.skip("needs podman, or docker with its engine")
+    build = [program, "build", "-f", "deploy/Containerfile", "-t", "paradecode-test", "."]
+    subprocess.run(build, cwd=ROOT, check=True, timeout=1800)
+    run = ["run", "--rm", "--detach", "--env", f"PARADECODE_API_KEY={KEY}", "--publish", "8000"]
+    name = subprocess.check_output([program, *run, "paradecode-test"], text=True).strip()
+    try:
+        port = subprocess.check_output([program, "port", name, "8000"], text=True).split(":")[-1]
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            try:
+                assert answer(f"http://127.0.0.1:{port.strip()}")
+                return
+            except httpx.TransportError:
+                time.sleep(0.2)
+        pytest.fail("the container did not answer")
+    finally:
+        subprocess.run([program, "rm", "--force", name], check=False)
