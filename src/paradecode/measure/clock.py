@@ -2,7 +2,8 @@
 
 The clocks sit around a decoder, not inside of it: its requests are counted as they pass, its
 logits are handed to it behind a stopwatch, and the parts of the draft-and-verify loop are wrapped.
-That costs a few microseconds a step, for plain decoding too.
+That costs a few microseconds a step, for plain decoding too. Steps that the backend makes by itself
+(:mod:`paradecode.core.multi_step`) have no parts here: all but their forwards is the decoder's.
 """
 
 from __future__ import annotations

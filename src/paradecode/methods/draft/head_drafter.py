@@ -31,10 +31,12 @@ class HeadDrafter(ModelDrafter):
     that lets drafts look, candidates are ranked with the noise of the target's own draw.
 
     Attributes:
+        source: what has to be there first.
         kinds: of heads that the method runs.
     """
 
     needs = Needs(noise=True, all_rows=True, heads=True)
+    source: ClassVar[str]
     kinds: ClassVar[tuple[str, ...]]
 
     head: str = local_path("folder of the head")
@@ -50,8 +52,7 @@ class HeadDrafter(ModelDrafter):
 
     def __post_init__(self) -> None:
         if not self.head:
-            fix = f"name the folder of a head of the kind {' or '.join(self.kinds)}"
-            raise InvalidInput("head", "", fix)
+            raise InvalidInput("head", "", f"name the folder of {self.source}")
 
     def propose(self, seq: Sequence, limit: int) -> Proposal:
         head = self._head(seq)

@@ -147,9 +147,10 @@ def test_every_forward_is_counted(llm, prompts):
         spent = counts.target + counts.draft + counts.verify + counts.sample + counts.other
         assert spent == pytest.approx(record.decode_seconds, rel=0.35)
         assert counts.target > 0
-        assert counts.sample > 0
         assert record.wall_seconds >= record.decode_seconds
-    assert looked.counts.verify > 0
+    # Steps of the other two are the backend's, several in a call.
+    assert skipped.counts.sample > 0
+    assert skipped.counts.verify > 0
 
 
 def test_a_broken_promise_is_reported(folder, prompts, tmp_path, registered):

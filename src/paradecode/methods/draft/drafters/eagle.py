@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from paradecode.methods.draft.head_drafter import HeadDrafter
 from paradecode.methods.draft.method import drafter
 
+SOURCE = "a published EAGLE-1, 2 or 3 head of the target"
+
 
 @drafter(
     "eagle",
     paper="EAGLE-3: Scaling up Inference Acceleration of Large Language Models via Training-Time "
     "Test",
     arxiv="2503.01840",
-    training="a published EAGLE-1, 2 or 3 head of the target",
+    training=SOURCE,
     aliases=("eagle1", "eagle2", "eagle3", "eagle-1", "eagle-2", "eagle-3"),
     names={"num_steps": "depth", "eagle_topk": "width"},
 )
@@ -29,4 +31,5 @@ class Eagle(HeadDrafter):
     copies where the text repeats and drafts elsewhere.
     """
 
+    source = SOURCE
     kinds = ("eagle", "eagle3")

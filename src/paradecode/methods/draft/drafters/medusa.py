@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from paradecode.methods.draft.head_drafter import HeadDrafter
 from paradecode.methods.draft.method import drafter
 
+SOURCE = "published Medusa heads of the target"
+
 
 @drafter(
     "medusa",
     paper="Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads",
     arxiv="2401.10774",
-    training="published Medusa heads of the target",
+    training=SOURCE,
 )
 @dataclass
 class Medusa(HeadDrafter):
@@ -26,4 +28,5 @@ class Medusa(HeadDrafter):
     When: there are such heads, and a head must cost next to nothing.
     """
 
+    source = SOURCE
     kinds = ("medusa",)

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from paradecode.methods.draft.head_drafter import HeadDrafter
 from paradecode.methods.draft.method import drafter
 
+SOURCE = "the target's own MTP module"
+
 
 @drafter(
     "mtp",
     paper="DeepSeek-V3 Technical Report",
     arxiv="2412.19437",
-    training="the target's own MTP module",
+    training=SOURCE,
     aliases=("nextn",),
 )
 @dataclass
@@ -25,4 +27,5 @@ class Mtp(HeadDrafter):
     When: the target was trained with such a module.
     """
 
+    source = SOURCE
     kinds = ("mtp",)

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from paradecode.methods.draft.head_drafter import HeadDrafter
 from paradecode.methods.draft.method import drafter
 
+SOURCE = "a published P-EAGLE head of the target"
+
 
 @drafter(
     "p-eagle",
     paper="P-EAGLE: Parallel-Drafting EAGLE with Scalable Training",
-    training="a published P-EAGLE head of the target",
+    training=SOURCE,
     aliases=("peagle", "parallel-eagle"),
 )
 @dataclass
@@ -25,4 +27,5 @@ class PEagle(HeadDrafter):
     When: there is such a head, and the levels of an EAGLE draft take too long.
     """
 
+    source = SOURCE
     kinds = ("p-eagle",)
