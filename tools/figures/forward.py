@@ -1,67 +1,104 @@
 """What one forward of the native backend costs, next to what this machine could do at best.
 
-    python -m tools.figures.forward [--model FILE.gguf] [--threads N ...] [--rounds 12]
+    python -m tools.figures.forward [MODEL ...] [--rounds 12] [--out FILE.json]
 
-Row counts take turns within a round, so that a passing disturbance touches all of them. Medians are
-printed with the smallest time behind them. The floor of one row is the time to read the weights;
-the floor of many rows is that or the arithmetic, whichever is longer.
+Row counts, contexts and the memory's read bandwidth take turns within a round, so that a passing
+disturbance touches all of them; figures are medians. The floor of one row is the time to read the
+weights, and the keys and values; each further row costs its products at the processor's peak.
 """
 
 from __future__ import annotations
 
 import time
-from argparse import ArgumentParser
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from statistics import median
+from typing import Any
 
 import numpy as np
+from rich.progress import track
 
-from paradecode.backends.interface import PAGE, Span
+from paradecode.backends.interface import PAGE
 from paradecode.backends.native import _core
 from paradecode.backends.native.backend import NativeBackend, NativeLogits
 from paradecode.core.logits import Warp
 from paradecode.core.noise import key
 from paradecode.models.catalogue import open_model
+from paradecode.models.config import ModelConfig
 from tools.figures.engine import span
+from tools.script import err, options, save, show, stamped
 
 ROWS = (1, 2, 4, 8, 16, 32)
 CONTEXTS = (300, 1500)
-PREFILL = 512
+PROMPT = 512
+CALLS = 4
+FORWARDS = {
+    "model": "{model}", "context": "{context}", "rows": "{rows}", "ms": "{ms:.2f}",
+    "least ms": "{least_ms:.2f}", "times one row": "{ratio:.2f}",
+}  # fmt: skip
+FLOORS = {
+    "model": "{model}", "MB a forward": "{megabytes:.0f}", "GB/s": "{bandwidth:.1f}",
+    "floor of one row, ms": "{floor_ms:.2f}", "share of the bandwidth": "{share:.2f}",
+    "a further row at least, ms": "{row_ms:.2f}", "tokens/s of a prompt": "{prompt:.0f}",
+}  # fmt: skip
+SAMPLING = {"over the vocabulary of the first model": "{call}", "us a row": "{us:.1f}"}
 
 
-def milliseconds(call: Callable[[], object]) -> float:
+def products(config: ModelConfig) -> int:
+    """Multiplications with weights of one row, its logits included."""
+    matrices = [s for name, s in config.tensors().items() if len(s) == 2 and name != "embed"]
+    tied = config.vocab_size * config.hidden_size if config.tied_head else 0
+    return sum(int(np.prod(shape)) for shape in matrices) + tied
+
+
+def seconds_of(call: Callable[..., object], *args: object) -> float:
     begin = time.perf_counter()
-    call()
-    return (time.perf_counter() - begin) * 1e3
+    call(*args)
+    return time.perf_counter() - begin
 
 
-def forward_time(backend: NativeBackend, one: Span) -> float:
-    return milliseconds(lambda: backend.forward([one]))
-
-
-def measure(backend: NativeBackend, rounds: int) -> None:
-    config = backend.config
+def measure(name: str, rounds: int) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
+    """A model's floor, and its forwards by context and rows."""
+    checkpoint = open_model(name or None)
+    config = checkpoint.config
+    backend = NativeBackend(config, checkpoint.weights)
     ids = np.random.default_rng(0).integers(0, config.vocab_size, 4096).astype(np.int32)
-    backend.reserve(max(CONTEXTS) // PAGE + 64)
-    speed = []
-    for first in range(0, max(CONTEXTS) - PREFILL + 1, PREFILL):
-        one = span(ids[first : first + PREFILL], first, 1)
-        speed.append(min(forward_time(backend, one) for _ in range(3)))
+    backend.reserve(-(-(max(CONTEXTS) + PROMPT) // PAGE))
+    prompt = [span(ids[:PROMPT], 0, 1)]
     backend.forward([span(ids[: max(CONTEXTS)], 0, 1)])
-    print(f"prefill of {PREFILL}: {PREFILL / speed[0] * 1e3:.0f} tokens/s at context 0, "
-          f"{PREFILL / speed[-1] * 1e3:.0f} at {PREFILL * (len(speed) - 1)}")  # fmt: skip
-    print("context  " + "  ".join(f"{f'K={rows}':>13}" for rows in ROWS) + "   t(4)/t(1) t(8)/t(1)")
-    for context in CONTEXTS:
-        times: dict[int, list[float]] = {rows: [] for rows in ROWS}
-        for _ in range(rounds):
+    times: dict[tuple[int, int], list[float]] = defaultdict(list)
+    bandwidth, shares, prompts = [], [], []
+    for _ in track(range(rounds), description=config.name, console=err):
+        read = _core.read_bandwidth(backend.weight_bytes, backend.threads)
+        prompts.append(seconds_of(backend.forward, prompt))
+        for context in CONTEXTS:
             for rows in ROWS:
-                one = span(ids[:rows], context, rows)
-                times[rows] += [forward_time(backend, one) for _ in range(4)]
-        middle = {rows: float(np.median(times[rows])) for rows in ROWS}
-        cells = "  ".join(f"{middle[rows]:5.2f} (>={min(times[rows]):5.2f})" for rows in ROWS)
-        print(f"{context:7}  {cells}   {middle[4] / middle[1]:.2f}  {middle[8] / middle[1]:.2f}")
+                one = [span(ids[:rows], context, rows)]
+                times[context, rows] += [seconds_of(backend.forward, one) for _ in range(CALLS)]
+        bandwidth.append(read)
+        first = median(times[CONTEXTS[0], 1][-CALLS:])
+        shares.append(backend.weight_bytes / first / read)
+    floor = {
+        "model": config.name, "instruction_set": backend.instruction_set[0],
+        "threads": backend.threads, "megabytes": backend.weight_bytes / 1e6,
+        "bandwidth": median(bandwidth) / 1e9, "share": median(shares),
+        "floor_ms": 1e3 * backend.weight_bytes / median(bandwidth),
+        "row_ms": 1e3 * products(config) / _core.dot_peak(backend.threads),
+        "prompt": PROMPT / median(prompts),
+    }  # fmt: skip
+    backend.close()
+    forwards = (
+        {
+            "model": config.name, "context": context, "rows": rows, "ms": 1e3 * median(each),
+            "least_ms": 1e3 * min(each), "ratio": median(each) / median(times[context, 1]),
+        }
+        for (context, rows), each in times.items()
+    )  # fmt: skip
+    return floor, forwards
 
 
-def measure_logits(vocabulary: int, rounds: int) -> None:
+def sampling(vocabulary: int, rounds: int) -> list[dict[str, Any]]:
+    """Microseconds a row of what is done with logits, eight rows at a time."""
     values = np.random.default_rng(0).normal(0, 4, (8, vocabulary)).astype(np.float32)
     logits = NativeLogits.from_array(values)
     keys = [key(1, position) for position in range(8)]
@@ -74,39 +111,27 @@ def measure_logits(vocabulary: int, rounds: int) -> None:
         "log_normalizer": logits.log_normalizer,
         "entropy": logits.entropy,
     }
-    for name, call in calls.items():
-        times = [milliseconds(call) * 1e3 / 8 for _ in range(rounds * 4)]
-        print(f"{name:24} {np.median(times):6.1f} us a row")
+    return [
+        {"call": name, "us": 1e6 / 8 * median(seconds_of(call) for _ in range(rounds * CALLS))}
+        for name, call in calls.items()
+    ]
 
 
 def main() -> None:
-    parser = ArgumentParser(description=__doc__)
-    parser.add_argument("--model")
-    parser.add_argument("--threads", type=int, nargs="*", default=[None])
-    parser.add_argument("--rounds", type=int, default=12)
-    options = parser.parse_args()
-    checkpoint = open_model(options.model)
-    for threads in options.threads:
-        backend = NativeBackend(checkpoint.config, checkpoint.weights, threads=threads)
-        name, reason = backend.instruction_set
-        print(f"\n{checkpoint.config.name}: {name} ({reason}), {backend.threads} thread(s)")
-        read = _core.read_bandwidth(backend.weight_bytes, backend.threads)
-        peak = _core.dot_peak(backend.threads)
-        weights = sum(
-            int(np.prod(shape)) for name, shape in checkpoint.config.tensors().items()
-            if len(shape) == 2 and name != "embed"
-        ) + (checkpoint.config.tied_head * checkpoint.config.vocab_size
-             * checkpoint.config.hidden_size)  # fmt: skip
-        megabytes = backend.weight_bytes / 1e6
-        print(
-            f"floor: {megabytes:.0f} MB of weights at {read / 1e9:.0f} GB/s = "
-            f"{backend.weight_bytes / read * 1e3:.2f} ms a forward; "
-            f"{weights / 1e6:.0f} M products at {peak / 1e9:.0f} G/s = "
-            f"{weights / peak * 1e3:.2f} ms a row"
-        )
-        measure(backend, options.rounds)
-        backend.close()
-    measure_logits(checkpoint.config.vocab_size, options.rounds)
+    parser = options(__doc__, rounds=12)
+    parser.add_argument("models", nargs="*", default=[""], help="files; none: the default model")
+    given = parser.parse_args()
+    floors: list[dict[str, Any]] = []
+    forwards: list[dict[str, Any]] = []
+    for name in given.models:
+        floor, times = measure(name, given.rounds)
+        floors.append(floor)
+        forwards += times
+    logits = sampling(open_model(given.models[0] or None).config.vocab_size, given.rounds)
+    show(floors, FLOORS)
+    show(forwards, FORWARDS)
+    show(logits, SAMPLING)
+    save(stamped(rounds=given.rounds, floors=floors, forwards=forwards, sampling=logits), given.out)
 
 
 if __name__ == "__main__":
