@@ -27,6 +27,8 @@ from tools.script import REPOSITORY, Columns, err, options, save, show, stamped
 
 WIDTH, INNER, HEADS, VOCABULARY = 4096, 11008, 32, 32000
 PROMPT, PROMPTS = 480, ("first_prompt", "second_prompt", "third_prompt")
+SCALES = {Kind.Q4_K: {0: 2**-14, 1: 2**-11}, Kind.Q6_K: {-1: 2**-17}}
+"""Of a block's half-precision numbers: the factors of its scales, and of its minima."""
 COLUMNS: Columns = {
     "model": "{model}", "loaded, s": "{load_seconds:.2f}",
     "answered, s": "{first_answer_seconds:.2f}",
@@ -44,7 +46,8 @@ def write_model(path: Path, layers: int) -> None:
     for kind in (Kind.Q4_K, Kind.Q6_K):
         block, size = GGML_QUANT_SIZES[kind]
         pool = random.integers(0, 256, (VOCABULARY * WIDTH // block, size), np.uint8)
-        pool[:, [1, 3, -1]] &= 0xBF  # Half-precision scales must be finite.
+        for half, value in SCALES[kind].items():  # Small, so that sums stay finite.
+            pool.view(np.float16)[:, half] = value
         pools[kind] = pool
     writer = GGUFWriter(path, "llama")
     writer.add_block_count(layers)
@@ -106,8 +109,8 @@ def load(path: str) -> None:
         "load_seconds": loaded - begun, "first_answer_seconds": answered - begun,
         "peak_bytes": (peak - before) * 1024, "resident_bytes": resident,
     }  # fmt: skip
-    for name in PROMPTS:  # Each has tokens of its own, so that no prefix is found.
-        ids = np.random.default_rng(len(name)).integers(256, llm.config.vocab_size - 256, PROMPT)
+    for seed, name in enumerate(PROMPTS):  # Tokens of its own, so that no prefix is found.
+        ids = np.random.default_rng(seed).integers(256, llm.config.vocab_size - 256, PROMPT)
         stats = llm.generate([ids.tolist()], max_tokens=1, decoder="greedy")[0].stats
         figures[name] = PROMPT / stats.prefill_seconds
     print(json.dumps(figures))

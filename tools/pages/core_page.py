@@ -1,0 +1,79 @@
+"""What one forward costs beside its floor, and what a fresh process takes, in a page.
+
+python -m tools.pages.core_page bench/results/core.json bench/results/start.json docs/benchmarks.md
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from paradecode.measure.tables import table
+from tools.pages.marked import put
+
+FLOORS = ("model", "MB a forward", "GB/s read", "floor of one row, ms", "one row reads at",
+          "a row's products, ms", "prompt of 512, tokens/s")  # fmt: skip
+FRESH = ("model", "loaded, s", "first answer, s", "peak of loading, MB", "times the file",
+         "resident after two tokens, MB", "first, second, third prompt, tokens/s")  # fmt: skip
+
+
+def forwards(result: dict[str, Any]) -> str:
+    """Markdown: floors, and milliseconds (times one row) by context and rows."""
+    floors = [
+        (
+            each["model"], f"{each['megabytes']:.0f}", f"{each['bandwidth']:.0f}",
+            f"{each['floor_ms']:.2f}", f"{each['share']:.0%} of that", f"{each['row_ms']:.2f}",
+            f"{each['prompt']:.0f}",
+        )
+        for each in result["floors"]
+    ]  # fmt: skip
+    counts = sorted({each["rows"] for each in result["forwards"]})
+    times: dict[tuple[str, int], dict[int, str]] = {}
+    for each in result["forwards"]:
+        cell = f"{each['ms']:.2f} ({each['ratio']:.2f})"
+        times.setdefault((each["model"], each["context"]), {})[each["rows"]] = cell
+    rows = [
+        (model, str(context), *(cells[count] for count in counts))
+        for (model, context), cells in times.items()
+    ]
+    head = ("model", "context", *(f"{count} rows" if count > 1 else "1 row" for count in counts))
+    return f"{table(FLOORS, floors)}\n\nMilliseconds, and times one row:\n\n{table(head, rows)}"
+
+
+def fresh(result: dict[str, Any]) -> str:
+    """Markdown: loading, memory and the first prompts of a new process."""
+    rows: Iterable[Sequence[str]] = (
+        (
+            each["model"], f"{each['load_seconds']:.2f}", f"{each['first_answer_seconds']:.2f}",
+            f"{each['peak_bytes'] / 1e6:.0f}",
+            f"{each['peak_bytes'] / each['file_bytes']:.2f}" if each["file_bytes"] else "",
+            f"{each['resident_bytes'] / 1e6:.0f}",
+            ", ".join(f"{each[f'{nth}_prompt']:.0f}" for nth in ("first", "second", "third")),
+        )
+        for each in result["models"]
+    )  # fmt: skip
+    return table(FRESH, list(rows))
+
+
+def said(result: dict[str, Any], file: str) -> str:
+    """When and on what."""
+    machine = result["machine"]
+    return (
+        f"`bench/results/{file}`, {result['date']}, {machine['cpu']}, {machine['cores']} cores, "
+        f"medians over {result['rounds']} rounds:"
+    )
+
+
+def main(core: str, start: str, page: str) -> None:
+    parts = []
+    for file, text in ((core, forwards), (start, fresh)):
+        result = json.loads(Path(file).read_text("utf-8"))
+        parts.append(f"{said(result, Path(file).name)}\n\n{text(result)}")
+    put(Path(page), "core", "\n\n".join(parts))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
