@@ -33,9 +33,8 @@ from paradecode.serve.wire import (
     OutputChunk,
     OutputEvent,
     Ready,
-    ScoredToken,
+    Scores,
     TokenizedPrompt,
-    TokenLogprobs,
     WorkerStats,
 )
 from paradecode.serve.worker.settings import WorkerSettings
@@ -71,6 +70,7 @@ class FakePool:
     Attributes:
         failure: what ends a request, after ``fails_after`` events (0: nothing was accepted).
         endless: the texts are repeated for ever.
+        prompt_tokens: how long prompts that are read are said to be.
         seen: the requests, in order.
         left: ids of requests that were closed before their end.
     """
@@ -84,8 +84,9 @@ class FakePool:
     crash: bool = False
     healthy: bool = True
     draining: bool = False
-    logprobs: list[Any] | None = None
+    logprobs: Scores | None = None
     canvas: list[str | None] | None = None
+    prompt_tokens: int = 2
     seen: list[Generate] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     restarts: dict[str, int] = field(default_factory=dict)
@@ -122,7 +123,7 @@ class FakePool:
 
     async def _events(self, request: Generate) -> AsyncGenerator[OutputEvent, None]:
         if request.reads is not None:
-            for event in _read(request):
+            for event in _read(request, self.prompt_tokens):
                 yield event
             return
         outputs = range(request.sampling.get("n", 1))
@@ -152,23 +153,20 @@ class FakePool:
         return {}
 
 
-def _read(request: Generate) -> list[OutputEvent]:
+def _read(request: Generate, tokens: int) -> list[OutputEvent]:
     """A prompt "ab": two tokens, the second with one candidate."""
-    scored = [
-        TokenLogprobs(
-            chosen=ScoredToken(token=token, text=text, bytes=[token], logprob=value), top=[]
-        )
-        for token, text, value in ((97, "a", 0.0), (98, "b", -0.5))
-    ]
-    best = ScoredToken(token=99, text="c", bytes=[99], logprob=-0.25)
-    scored[1] = replace(scored[1], top=[best][: request.top])
+    top = request.top > 0
+    scored = Scores(
+        sizes=[1, 1 + top], tokens=[97, 98, 99][: 2 + top], logprobs=[0.0, -0.5, -0.25][: 2 + top],
+        spelled=["a", "b", "c"][: 2 + top],
+    )  # fmt: skip
     hidden = request.reads == "embedding"
     chunk = OutputChunk(
         id=request.id, index=0, text="", tokens=[97, 98], forward=0,
         logprobs=None if hidden else scored, embedding=[3.0, 4.0] if hidden else None,
     )  # fmt: skip
     ended = done(request.id, 0, "length", tokens=0)
-    return [Accepted(id=request.id, prompt_tokens=2), chunk, ended]
+    return [Accepted(id=request.id, prompt_tokens=tokens), chunk, ended]
 
 
 def settings(**changes: Any) -> ServerSettings:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from http_server import Running, events
 
-from paradecode.serve.wire import Failure, ScoredToken, TokenLogprobs
+from paradecode.serve.wire import Failure, Scores
 
 TOOL = {
     "type": "function",
@@ -121,8 +121,9 @@ def test_a_provisional_canvas(server: Running) -> None:
 
 
 def test_logprobs(server: Running) -> None:
-    found = ScoredToken(token=5, text="Hel", bytes=[72, 101, 108], logprob=-0.5)
-    server.pool.logprobs = [TokenLogprobs(chosen=found, top=[found])]
+    server.pool.logprobs = Scores(
+        sizes=[2], tokens=[5, 5], logprobs=[-0.5, -0.5], spelled=["Hel", "Hel"]
+    )
     content = server.chat(logprobs=True, top_logprobs=1).json()["choices"][0]["logprobs"]["content"]
     assert content[0] == {
         "token": "Hel", "logprob": -0.5, "bytes": [72, 101, 108],

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from http_server import Running, events
 
-from paradecode.serve.wire import ScoredToken, TokenLogprobs
+from paradecode.serve.wire import Scores
 
-HEL = ScoredToken(token=5, text="Hel", bytes=[72, 101, 108], logprob=-2.0)
+HEL = Scores(sizes=[2], tokens=[5, 5], logprobs=[-2.0, -2.0], spelled=["Hel", "Hel"])
 READ = {"tokens": ["a", "b"], "token_logprobs": [None, -0.5],
         "top_logprobs": [None, {"c": -0.25}], "text_offset": [0, 1]}  # fmt: skip
 
@@ -25,7 +25,7 @@ def test_an_echo_without_logprobs_reads_nothing(server: Running) -> None:
 
 
 def test_an_echo_with_logprobs(server: Running) -> None:
-    server.pool.logprobs = [TokenLogprobs(chosen=HEL, top=[HEL])]
+    server.pool.logprobs = HEL
     answer = server.complete(prompt="ab", echo=True, logprobs=1, n=2).json()
     assert len(answer["choices"]) == 2
     for choice in answer["choices"]:
@@ -38,7 +38,7 @@ def test_an_echo_with_logprobs(server: Running) -> None:
 
 
 def test_a_streamed_echo(server: Running) -> None:
-    server.pool.logprobs = [TokenLogprobs(chosen=HEL, top=[HEL])]
+    server.pool.logprobs = HEL
     *lines, last = events(server.complete(prompt="ab", echo=True, logprobs=1, stream=True))
     assert last == "[DONE]"
     choices = [json.loads(line)["choices"][0] for line in lines]

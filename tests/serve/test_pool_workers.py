@@ -20,6 +20,7 @@ from paradecode.llm import LLM
 from paradecode.serve import replica as replicas
 from paradecode.serve.buffer import Bounds
 from paradecode.serve.pool import HANG_SECONDS, Pool, Served
+from paradecode.serve.scores import ScoreColumns
 from paradecode.serve.wire import (
     Accepted,
     ConstraintSpec,
@@ -165,8 +166,8 @@ async def outputs_of(pool: Pool, request: Generate, kill: set[int]) -> dict[int,
             own = found.setdefault(event.index, {"tokens": [], "text": "", "scores": []})
             own["tokens"] += event.tokens
             own["text"] += event.text
-            own["scores"] += [(e.chosen.token, round(e.chosen.logprob, 3), [t.token for t in e.top])
-                              for e in event.logprobs or ()]  # fmt: skip
+            own["scores"] += [(chosen.token, round(chosen.logprob, 3), [t.token for t in top])
+                              for chosen, *top in ScoreColumns(event.logprobs)]  # fmt: skip
             due = {number for number in kill if len(found.get(0, own)["tokens"]) >= number}
             if due:
                 kill -= due

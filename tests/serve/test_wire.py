@@ -30,13 +30,12 @@ from paradecode.serve.wire import (
     OutputChunk,
     PromptInput,
     Ready,
-    ScoredToken,
+    Scores,
     Tokenize,
     TokenizedPrompt,
-    TokenLogprobs,
 )
 
-CANDIDATE = ScoredToken(token=3, text="\ufffd", bytes=[226], logprob=-0.5)
+SCORES = Scores(sizes=[2], tokens=[3, 4], logprobs=[-0.5, -0.25], spelled=["\xe2", "a"])
 MESSAGES = [
     Generate(
         id="a",
@@ -61,7 +60,7 @@ NEWS = [
           decoder="greedy", draft_model=None, chat=False),
     Accepted(id="a", prompt_tokens=3),
     OutputChunk(id="a", index=1, text="é", tokens=[1, 2], forward=3,
-          logprobs=[TokenLogprobs(chosen=CANDIDATE, top=[CANDIDATE])], canvas=[None, "x"]),
+          logprobs=SCORES, canvas=[None, "x"]),
     Done(id="a", index=0, finish_reason="stop", method="greedy",
          stats=Stats(forwards=1, rows=2, generated=3, accepted_per_position=(1, 0),
                      queue_seconds=0.5), predicted=True, time_to_first_token=0.25),
@@ -169,7 +168,7 @@ def test_the_first_of_many_errors_is_enough() -> None:
     stats = {"accepted_per_position": ["x"] * 1000}
     done = {"kind": "done", "id": "a", "index": 0, "finish_reason": "stop", "method": "x"}
     for body, field in (
-        ({**chunk, "logprobs": [{}] * 1000}, "logprobs[0].chosen"),
+        ({**chunk, "logprobs": {**vars(SCORES), "sizes": [0] * 1000}}, "logprobs.sizes[0]"),
         ({**chunk, "canvas": [1] * 1000}, "canvas[0]"),
         ({**done, "stats": stats}, "stats.accepted_per_position[0]"),
         ({**chunk, **{f"unknown-{i}": 0 for i in range(1000)}}, "line"),

@@ -16,8 +16,10 @@ from paradecode.core.errors import BackendError
 from paradecode.engine.engine import Limits
 from paradecode.engine.scheduler import SHARED
 from paradecode.llm import LLM
+from paradecode.models.vocabulary import spelling
 from paradecode.serve.lines import encode
 from paradecode.serve.outputs import usage
+from paradecode.serve.scores import ScoreColumns
 from paradecode.serve.wire import (
     Accepted,
     AskStats,
@@ -102,12 +104,12 @@ def test_several_outputs_and_log_probabilities(llm: LLM) -> None:
     served.finish()
     for index, one in enumerate([completion, *completion.alternatives]):
         assert served.tokens("a", index) == one.token_ids
-        entries = [entry for chunk in served.of("a", index)[0] for entry in chunk.logprobs or []]
-        assert [entry.chosen.token for entry in entries] == one.token_ids
-        for entry, own in zip(entries, one.logprobs):
-            assert entry.chosen.logprob == own.logprob
-            assert [(c.token, c.logprob) for c in entry.top] == list(own.top)
-            assert bytes(entry.chosen.bytes).decode("utf-8", "replace") == entry.chosen.text
+        scores = ScoreColumns(*(chunk.logprobs for chunk in served.of("a", index)[0]))
+        assert len(scores) == len(one.token_ids)
+        for (chosen, *top), own in zip(scores, one.logprobs, strict=True):
+            assert (chosen.token, chosen.logprob) == (own.token, own.logprob)
+            assert [(c.token, c.logprob) for c in top] == list(own.top)
+            assert chosen.spelled == spelling(llm.tokenizer, chosen.token)
     assert served.tokens("a", 0) != served.tokens("a", 1)
 
 

@@ -99,7 +99,7 @@ class LiveSequence:
         self._released = False
         self.arrived = self.admitted = time.perf_counter()
         self._last_commit = self.ended = self.arrived
-        self._taken = 0
+        self._taken = self._scores_taken = 0
         for token in request.resume:
             if not self.finished:
                 self._append([token])
@@ -214,7 +214,8 @@ class LiveSequence:
         self.forwards = max(self.forwards, child.forwards)
         self.rows = max(self.rows, child.rows)
         self.finish_reason = child.finish_reason
-        self.logprobs, self.trace = child.logprobs, child.trace
+        self.logprobs = child.logprobs[self._scores_taken - child._scores_taken :]
+        self.trace = child.trace
         self.caches, child.caches = child.caches, self.caches
 
     # What the engine does.
@@ -249,6 +250,7 @@ class LiveSequence:
             child.sampler.advance([token])
         child.logprobs, child.trace = list(self.logprobs), list(self.trace)
         child.forwards, child.rows = self.forwards, self.rows
+        child._scores_taken = self._scores_taken
         return child
 
     def finish(self, reason: str, error: Exception | None = None) -> None:
@@ -320,6 +322,12 @@ class LiveSequence:
         """Output tokens committed since the last call."""
         taken = self.tokens[self.prompt_length + self._taken :].tolist()
         self._taken += len(taken)
+        return taken
+
+    def take_logprobs(self) -> list[TokenLogprob]:
+        """Log-probabilities since the last call; they are not kept."""
+        taken, self.logprobs = self.logprobs, []
+        self._scores_taken += len(taken)
         return taken
 
     @property

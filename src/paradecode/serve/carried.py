@@ -54,7 +54,7 @@ class Carried:
                 max(0, tokens - len(event.tokens)), max(0, characters - len(event.text))
             )  # fmt: skip
             if tokens or characters:
-                scores = None if event.logprobs is None else event.logprobs[tokens:]
+                scores = None if event.logprobs is None else event.logprobs.behind(tokens)
                 event = replace(event, tokens=event.tokens[tokens:], logprobs=scores,
                                 text=event.text[characters:])  # fmt: skip
                 if not (event.tokens or event.text):

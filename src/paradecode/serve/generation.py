@@ -15,6 +15,7 @@ from paradecode.serve.log import Note
 from paradecode.serve.merge import merged
 from paradecode.serve.protocol.fields import Common
 from paradecode.serve.protocol.schemas import closed
+from paradecode.serve.scores import MAX_SCORES, ScoreColumns
 from paradecode.serve.security import tenant
 from paradecode.serve.settings import ServerSettings
 from paradecode.serve.workers import Workers
@@ -28,7 +29,7 @@ class WholeOutput:
     """One output, when it has ended."""
 
     text: str = ""
-    logprobs: list[wire.TokenLogprobs] = field(default_factory=list)
+    scores: ScoreColumns = field(default_factory=ScoreColumns)
     embedding: list[float] = field(default_factory=list)
     done: wire.Done = field(default=None)  # type: ignore[assignment]  # Set at its end.
 
@@ -41,7 +42,11 @@ class Model(NamedTuple):
 
 
 class Generation:
-    """The outputs of one HTTP request: those of each prompt, ``n`` of each, numbered in order."""
+    """The outputs of one HTTP request: those of each prompt, ``n`` of each, numbered in order.
+
+    Attributes:
+        copies: how often the answer says what was read of a prompt.
+    """
 
     def __init__(self, request: Request, body: Common, n: int = 1) -> None:
         self.pool: Workers = request.app.state.pool
@@ -51,6 +56,8 @@ class Generation:
         self.body, self.n = body, n
         self.model = model_of(request, body.model)
         self.requests: list[wire.Generate] = []
+        self.copies = 1
+        self._scores = self._scores_a_token = 0
 
     def ask(
         self, prompts: Sequence[wire.PromptInput], sampling: dict[str, Any], **wanted: Any
@@ -70,6 +77,13 @@ class Generation:
         most = self.model.ready.context_length
         if sampling.get("max_tokens", 0) > most:
             raise wrong("max_tokens", f"the model's context has {most} tokens")
+        if wanted.get("reads") == "logprobs":  # Counted when the prompts' lengths are known.
+            self._scores_a_token = wanted["top"] + 1
+        elif sampling.get("logprobs") is not None and not self.body.stream:
+            self._scores_a_token = sampling["logprobs"] + 1
+            usual = {model.name: model.worker.max_tokens for model in self.settings.models}
+            limit = sampling.get("max_tokens", min(usual[self.model.name], most))
+            self._count_scores(len(prompts) * self.n * limit)
         salt, own = self.tenant, self.body.cache_salt
         wanted |= {
             "sampling": sampling,
@@ -118,7 +132,7 @@ class Generation:
                     found[index].done = event
                 else:
                     found[index].text += event.text
-                    found[index].logprobs += event.logprobs or ()
+                    found[index].scores.add(event.logprobs)
                     found[index].embedding += event.embedding or ()
         return found
 
@@ -135,9 +149,19 @@ class Generation:
                         raise ApiError(503, "the server ended this request")
                     self.note.done.append(event)
                 if isinstance(event, wire.Accepted):
+                    if self.requests[prompt].reads is not None:
+                        self._count_scores(event.prompt_tokens * self.copies)
                     yield prompt, event
                 else:
                     yield prompt * self.n + event.index, event
+
+    def _count_scores(self, tokens: int) -> None:
+        """Refuse an answer of more scores than may be held for it."""
+        self._scores += tokens * self._scores_a_token
+        if self._scores > MAX_SCORES:
+            what = "prompts, n, their tokens (max_tokens) and top_logprobs + 1"
+            fix = f"the product of {what} is {self._scores}, at most {MAX_SCORES}: ask for less"
+            raise wrong("logprobs", fix + ("" if self.body.stream else ", or stream"))
 
     def _decoder(self) -> str | dict[str, Any] | None:
         """The method that the request chooses; the worker checks it."""

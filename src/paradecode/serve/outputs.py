@@ -1,4 +1,4 @@
-"""Parts of answers that several routes share: usage, metrics, reasons, log-probabilities."""
+"""Parts of answers that several routes share: usage, metrics, reasons."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from paradecode.serve.wire import Done, OutputChunk, ScoredToken, TokenLogprobs
+from paradecode.serve.wire import Done, OutputChunk
 
 
 def usage(done: Sequence[Done], n: int) -> dict[str, Any]:
@@ -62,44 +62,6 @@ def progress(chunk: OutputChunk) -> dict[str, Any]:
     """The ``paradecode`` object of a streamed chunk."""
     seen: dict[str, Any] = {"forward": chunk.forward, "tokens": chunk.tokens}
     return seen if chunk.canvas is None else {**seen, "canvas": chunk.canvas}
-
-
-def chat_logprobs(entries: Sequence[TokenLogprobs]) -> dict[str, Any]:
-    content = [
-        {**_candidate(entry.chosen), "top_logprobs": [_candidate(c) for c in entry.top]}
-        for entry in entries
-    ]
-    return {"content": content, "refusal": None}
-
-
-def text_logprobs(
-    entries: Sequence[TokenLogprobs], offset: int, prompt: bool = False
-) -> dict[str, Any]:
-    """The older form.
-
-    Args:
-        offset: characters of the tokens before these.
-        prompt: the first token is a prompt's, and has no log-probability.
-    """
-    offsets = []
-    for entry in entries:
-        offsets.append(offset)
-        offset += len(entry.chosen.text)
-    values: list[float | None] = [entry.chosen.logprob for entry in entries]
-    # Of tokens with one text the likeliest is told.
-    top: list[Any] = [{c.text: c.logprob for c in reversed(entry.top)} for entry in entries]
-    if prompt:
-        values[0] = top[0] = None
-    return {
-        "tokens": [entry.chosen.text for entry in entries],
-        "token_logprobs": values,
-        "top_logprobs": top,
-        "text_offset": offsets,
-    }
-
-
-def _candidate(found: ScoredToken) -> dict[str, Any]:
-    return {"token": found.text, "logprob": found.logprob, "bytes": found.bytes}
 
 
 def now() -> int:

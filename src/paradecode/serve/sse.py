@@ -31,8 +31,10 @@ class ClientGone(Exception):
 
 
 def event(data: dict[str, Any], name: str | None = None) -> bytes:
-    """One event, with ``data`` as JSON."""
-    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    """One event, with ``data`` as JSON; iterators in it become lists."""
+    text = json.dumps(
+        data, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=list
+    )
     return (f"event: {name}\n" if name else "").encode() + f"data: {text}\n\n".encode()
 
 

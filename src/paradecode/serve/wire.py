@@ -45,7 +45,8 @@ Text = Annotated[str, Field(strict=True, max_length=MAX_TEXT)]
 Count = Annotated[int, Field(strict=True, ge=0, lt=1 << 62)]
 Index = Annotated[int, Field(strict=True, ge=0, lt=1 << 16)]
 Token = Annotated[int, Field(strict=True, ge=0, lt=1 << 31)]
-Byte = Annotated[int, Field(strict=True, ge=0, lt=256)]
+Size = Annotated[int, Field(strict=True, ge=1, le=65)]
+Logprob = Annotated[float, Field(strict=True, ge=LEAST_LOGPROB, le=1.0)]
 Seconds = Annotated[float, Field(strict=True, ge=0, le=1e9)]
 Flag = Annotated[bool, Field(strict=True)]
 Tokens = Annotated[list[Token], Field(max_length=MAX_LIST, fail_fast=True)]
@@ -211,27 +212,35 @@ class Accepted(OneRequest):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoredToken(WireMessage):
-    """A token and its log-probability in the model's own distribution.
+class Scores(WireMessage):
+    """Log-probabilities in the model's own distribution, in columns: of each position its own
+    token, and then the most likely ones.
 
-    ``text`` shows bytes that are not whole characters as U+FFFD; ``bytes`` has them.
+    Attributes:
+        sizes: how many entries each position has, 1 and more.
+        tokens, logprobs: of all entries.
+        spelled: the bytes of each, a character for a byte.
     """
 
-    token: Token
-    text: Short
-    bytes: Annotated[list[Byte], Field(max_length=1 << 16, fail_fast=True)]
-    logprob: Annotated[float, Field(strict=True, ge=LEAST_LOGPROB, le=1.0)]
+    sizes: Annotated[list[Size], Field(max_length=MAX_LIST, fail_fast=True)]
+    tokens: Tokens
+    logprobs: Annotated[list[Logprob], Field(max_length=MAX_LIST, fail_fast=True)]
+    spelled: Texts
 
+    def __post_init__(self) -> None:
+        lengths = {len(self.tokens), len(self.logprobs), len(self.spelled), sum(self.sizes)}
+        if len(lengths) > 1:
+            raise InvalidInput("logprobs", sorted(lengths), "give columns of one length")
+        if not all(spelled.isascii() or max(spelled) < "\u0100" for spelled in self.spelled):
+            raise InvalidInput("logprobs.spelled", "a character", "give one below 256 for a byte")
 
-@dataclass(frozen=True, kw_only=True)
-class TokenLogprobs(WireMessage):
-    """One output token, and the most likely ones at its position."""
-
-    chosen: ScoredToken
-    top: Annotated[list[ScoredToken], Field(max_length=64, fail_fast=True)]
-
-
-Logprobs = Annotated[list[TokenLogprobs], Field(max_length=MAX_LIST, fail_fast=True)]
+    def behind(self, positions: int) -> Scores:
+        """The scores without those of the first positions."""
+        start = sum(self.sizes[:positions])
+        return Scores(
+            sizes=self.sizes[positions:], tokens=self.tokens[start:],
+            logprobs=self.logprobs[start:], spelled=self.spelled[start:],
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,7 +252,7 @@ class OutputChunk(OneRequest):
         text: may be empty: a character or a stop text may still be incomplete.
         tokens: the committed ids; control tokens and stop texts are in it but not in ``text``.
         forward: number of the target forward that committed them, from 1, for each output.
-        logprobs: one entry a token, if they were asked for.
+        logprobs: one position a token, if they were asked for.
         canvas: of a diffusion model, the text of each position behind the output, None where it
             is masked; only if ``provisional`` was asked for.
         embedding: of a prompt that was read for it.
@@ -253,7 +262,7 @@ class OutputChunk(OneRequest):
     text: Text
     tokens: Tokens
     forward: Count
-    logprobs: Logprobs | None = None
+    logprobs: Scores | None = None
     canvas: Canvas | None = None
     embedding: Embedding | None = None
 

@@ -10,12 +10,13 @@ from starlette.responses import Response
 
 from paradecode.serve.documents import posts
 from paradecode.serve.generation import Generation, WholeOutput
-from paradecode.serve.outputs import chat_logprobs, progress, reason
+from paradecode.serve.outputs import progress, reason
 from paradecode.serve.protocol.answers import ChatCompletion
 from paradecode.serve.protocol.chat import ChatRequest
 from paradecode.serve.reading import apart, reading
-from paradecode.serve.routes.prompts import prompt_logprobs, read
+from paradecode.serve.routes.prompts import read
 from paradecode.serve.routes.reply import ChoicesReply, Part
+from paradecode.serve.scores import ScoreColumns, chat_logprobs, prompt_logprobs
 from paradecode.serve.tool_calls import CallReader, Delta, message
 from paradecode.serve.wire import Done, OutputChunk
 
@@ -35,7 +36,7 @@ async def chat(
     reply = await apart(request, asked)
     if top is not None:
         _, (scored,) = await read(request, body, [job.requests[0].prompt], "logprobs", top)
-        reply.more["prompt_logprobs"] = prompt_logprobs(scored.logprobs)
+        reply.more["prompt_logprobs"] = prompt_logprobs(scored.scores)
     return await reply.response(request)
 
 
@@ -53,7 +54,7 @@ class _ChatReply(ChoicesReply):
         return {
             "index": index,
             "message": message([*reader.feed(output.text), *reader.finish()]),
-            "logprobs": chat_logprobs(output.logprobs) if self.body.logprobs else None,
+            "logprobs": chat_logprobs(output.scores) if self.body.logprobs else None,
             **self._reason(index, output.done),
         }
 
@@ -69,7 +70,8 @@ class _ChatReply(ChoicesReply):
                 yield _choice(index, delta), {}
             yield _choice(index, {}, **self._reason(index, news)), {}
             return
-        details = {"logprobs": chat_logprobs(news.logprobs)} if news.logprobs else {}
+        scores = ScoreColumns(news.logprobs)
+        details = {"logprobs": chat_logprobs(scores)} if len(scores) else {}
         shown = {"paradecode": progress(news)} if self.shows(news) else {}
         for delta in reader.feed(news.text) or ([{}] if details or shown else []):
             yield _choice(index, delta, **details), shown

@@ -7,19 +7,24 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from paradecode.serve.documents import posts
 from paradecode.serve.generation import Generation, WholeOutput
-from paradecode.serve.outputs import progress, reason, text_logprobs
+from paradecode.serve.outputs import progress, reason
 from paradecode.serve.protocol.answers import TextCompletion
 from paradecode.serve.protocol.completions import CompletionRequest
 from paradecode.serve.reading import apart, reading
-from paradecode.serve.routes.prompts import prompt_logprobs, read
+from paradecode.serve.routes.prompts import read
 from paradecode.serve.routes.reply import ChoicesReply, Part
+from paradecode.serve.scores import ScoreColumns, prompt_logprobs, text_length, text_logprobs
+from paradecode.serve.whole import whole
 from paradecode.serve.wire import Done, OutputChunk, PromptInput
 
 router = APIRouter()
+
+ECHOED = 256
+"""Most positions of an echoed prompt in one streamed event."""
 
 
 @router.post("/v1/completions", **posts(CompletionRequest, TextCompletion, streams=True))
@@ -30,12 +35,12 @@ async def complete(
     job, prompts = Generation(request, body, body.n or 1), body.prompts()
     reply = await apart(request, lambda: _CompletionReply(job, body, prompts))
     if body.scored is not None:
-        _, reply.read = await read(request, body, prompts, "logprobs", body.scored)
+        _, reply.read = await read(request, body, prompts, "logprobs", body.scored, job.n)
     if body.echo:
         reply.echoes = [await _text(job, prompt) for prompt in prompts]
     if body.max_tokens == 0:
         outputs = [WholeOutput(done=of.done) for of in reply.read for _ in range(job.n)]
-        return JSONResponse(reply.whole(outputs))
+        return whole(reply.whole(outputs))
     return await reply.response(request)
 
 
@@ -55,37 +60,38 @@ class _CompletionReply(ChoicesReply):
         self.offsets: Counter[int] = Counter()
 
     def choice(self, index: int, output: WholeOutput) -> dict[str, Any]:
-        text, found = self._begun(index)
+        prompt, found = index // self.job.n, None
+        text = self.echoes[prompt] if self.echoes else ""
         if self.body.logprobs is not None:
-            found = _joined(found, text_logprobs(output.logprobs, self.offsets[index]))
+            read = [self.read[prompt].scores] if self.echoes else []
+            found = text_logprobs([*read, output.scores], prompt=bool(read))
         made = {"index": index, "text": text + output.text, "logprobs": found}
         if self.body.prompt_logprobs is not None:
-            made["prompt_logprobs"] = prompt_logprobs(self.read[index // self.job.n].logprobs)
+            made["prompt_logprobs"] = prompt_logprobs(self.read[prompt].scores)
         return {**made, **reason(output.done)}
 
-    def first_choices(self) -> list[dict[str, Any]]:
-        outputs = range(len(self.echoes) * self.job.n or 1)
-        begun = [self._begun(index) for index in outputs]
-        return [_choice(i, text, logprobs=found) for i, (text, found) in enumerate(begun)]
-
-    def _begun(self, index: int) -> tuple[str, dict[str, Any] | None]:
-        """How an output begins: with nothing, or with its prompt."""
+    def first_choices(self) -> Iterator[dict[str, Any]]:
         if not self.echoes:
-            return "", None
-        text, found = self.echoes[index // self.job.n], None
-        if self.body.logprobs is not None:
-            found = text_logprobs(self.read[index // self.job.n].logprobs, 0, prompt=True)
-            self.offsets[index] += sum(len(token) for token in found["tokens"])
-        return text, found
+            yield _choice(0)
+        for index in range(len(self.echoes) * self.job.n):
+            prompt = index // self.job.n
+            text = self.echoes[prompt]
+            if self.body.logprobs is None:
+                yield _choice(index, text)
+                continue
+            for number, some in enumerate(self.read[prompt].scores.parts(ECHOED)):
+                found = text_logprobs([some], self.offsets[index], prompt=number == 0)
+                yield _choice(index, "" if number else text, logprobs=found)
+                self.offsets[index] += text_length(some)
 
     def parts(self, index: int, news: OutputChunk | Done) -> Iterator[Part]:
         if isinstance(news, Done):
             yield _choice(index, **reason(news)), {}
             return
-        found = None
-        if news.logprobs:
-            found = text_logprobs(news.logprobs, self.offsets[index])
-            self.offsets[index] += sum(len(text) for text in found["tokens"])
+        found, scores = None, ScoreColumns(news.logprobs)
+        if len(scores):
+            found = text_logprobs([scores], self.offsets[index])
+            self.offsets[index] += text_length(scores)
         shown = {"paradecode": progress(news)} if self.shows(news) else {}
         if news.text or found or shown:
             yield _choice(index, news.text, logprobs=found), shown
@@ -96,10 +102,6 @@ async def _text(job: Generation, prompt: PromptInput) -> str:
         return prompt.text
     said = await job.pool.detokenize(job.model.name, prompt.tokens or [])
     return said.text
-
-
-def _joined(first: dict[str, Any] | None, then: dict[str, Any]) -> dict[str, Any]:
-    return then if first is None else {name: first[name] + then[name] for name in then}
 
 
 def _choice(index: int, text: str = "", **details: Any) -> dict[str, Any]:

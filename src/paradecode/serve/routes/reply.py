@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any, ClassVar
 
 from fastapi import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from paradecode.serve.generation import Generation, WholeOutput
 from paradecode.serve.outputs import metrics, now, usage
 from paradecode.serve.protocol.fields import Sampled
 from paradecode.serve.sse import DONE, EventStream, event, unless_gone
+from paradecode.serve.whole import whole
 from paradecode.serve.wire import Done, OutputChunk, PromptInput
 
 Part = tuple[dict[str, Any], dict[str, Any]]
@@ -38,7 +39,7 @@ class RouteReply(ABC):
         """The answer or its stream, whichever the request asks for."""
         if self.job.body.stream:
             return await EventStream.begin(request, self.stream())
-        return JSONResponse(self.whole(await unless_gone(request, self.job.outputs())))
+        return whole(self.whole(await unless_gone(request, self.job.outputs())))
 
 
 class ChoicesReply(RouteReply):
@@ -67,7 +68,7 @@ class ChoicesReply(RouteReply):
         """An output of the whole answer."""
 
     @abstractmethod
-    def first_choices(self) -> list[dict[str, Any]]:
+    def first_choices(self) -> Iterable[dict[str, Any]]:
         """What is sent at once: the client learns that its request was accepted."""
 
     @abstractmethod

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from paradecode.core.trace import TokenLogprob
 from paradecode.engine.prompt import PromptReader
 from paradecode.engine.sequence import LiveSequence
@@ -12,8 +14,7 @@ from paradecode.serve.wire import (
     Done,
     Generate,
     OutputChunk,
-    ScoredToken,
-    TokenLogprobs,
+    Scores,
 )
 
 
@@ -36,17 +37,14 @@ class Speller:
     def text(self, token: int) -> str:
         return self.bytes(token).decode("utf-8", "replace")
 
-    def candidate(self, token: int, logprob: float) -> ScoredToken:
-        return ScoredToken(
-            token=token,
-            text=self.text(token),
-            bytes=list(self.bytes(token)),
-            logprob=max(LEAST_LOGPROB, logprob),
+    def scores(self, found: Sequence[TokenLogprob]) -> Scores:
+        entries = [entry for one in found for entry in ((one.token, one.logprob), *one.top)]
+        return Scores(
+            sizes=[1 + len(one.top) for one in found],
+            tokens=[token for token, _ in entries],
+            logprobs=[max(LEAST_LOGPROB, value) for _, value in entries],
+            spelled=[self.bytes(token).decode("latin-1") for token, _ in entries],
         )
-
-    def entry(self, one: TokenLogprob) -> TokenLogprobs:
-        top = [self.candidate(token, value) for token, value in one.top]
-        return TokenLogprobs(chosen=self.candidate(one.token, one.logprob), top=top)
 
 
 class OutputReport:
@@ -69,7 +67,7 @@ class OutputReport:
     ) -> None:
         self.request, self.index, self.sequence, self.method = request, index, sequence, method
         self._speller = speller
-        self._steps = self._logprobs = 0
+        self._steps = 0
         self._reader = reader
 
     def chunk(self) -> OutputChunk | None:
@@ -85,9 +83,7 @@ class OutputReport:
         self._steps = len(seq.trace)
         logprobs = None
         if seq.params.logprobs is not None:
-            new = seq.logprobs[self._logprobs :]
-            self._logprobs += len(new)
-            logprobs = [self._speller.entry(one) for one in new]
+            logprobs = self._speller.scores(seq.take_logprobs())
         if not (tokens or text or canvas):
             return None
         return OutputChunk(
@@ -105,7 +101,7 @@ class OutputReport:
         scored = [TokenLogprob(tokens[0], 0.0, ()), *reader.logprobs]
         return OutputChunk(
             id=self.request.id, index=self.index, text="", tokens=tokens, forward=0,
-            logprobs=None if reader.top is None else [self._speller.entry(one) for one in scored],
+            logprobs=None if reader.top is None else self._speller.scores(scored),
             embedding=None if reader.norm is None else reader.mean.tolist(),
         )  # fmt: skip
 
