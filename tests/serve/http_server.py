@@ -33,7 +33,7 @@ from paradecode.serve.wire import (
     OutputChunk,
     OutputEvent,
     Ready,
-    Scores,
+    WireScores,
     TokenizedPrompt,
     WorkerStats,
 )
@@ -84,7 +84,7 @@ class FakePool:
     crash: bool = False
     healthy: bool = True
     draining: bool = False
-    logprobs: Scores | None = None
+    logprobs: WireScores | None = None
     canvas: list[str | None] | None = None
     prompt_tokens: int = 2
     seen: list[Generate] = field(default_factory=list)
@@ -156,7 +156,7 @@ class FakePool:
 def _read(request: Generate, tokens: int) -> list[OutputEvent]:
     """A prompt "ab": two tokens, the second with one candidate."""
     top = request.top > 0
-    scored = Scores(
+    scored = WireScores(
         sizes=[1, 1 + top], tokens=[97, 98, 99][: 2 + top], logprobs=[0.0, -0.5, -0.25][: 2 + top],
         spelled=["a", "b", "c"][: 2 + top],
     )  # fmt: skip

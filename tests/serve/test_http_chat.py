@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from http_server import Running, events
 
-from paradecode.serve.wire import Failure, Scores
+from paradecode.serve.wire import Failure, WireScores
 
 TOOL = {
     "type": "function",
@@ -121,7 +121,7 @@ def test_a_provisional_canvas(server: Running) -> None:
 
 
 def test_logprobs(server: Running) -> None:
-    server.pool.logprobs = Scores(
+    server.pool.logprobs = WireScores(
         sizes=[2], tokens=[5, 5], logprobs=[-0.5, -0.5], spelled=["Hel", "Hel"]
     )
     content = server.chat(logprobs=True, top_logprobs=1).json()["choices"][0]["logprobs"]["content"]

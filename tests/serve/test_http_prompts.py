@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from http_server import Running, events
 
-from paradecode.serve.wire import Scores
+from paradecode.serve.wire import WireScores
 
-HEL = Scores(sizes=[2], tokens=[5, 5], logprobs=[-2.0, -2.0], spelled=["Hel", "Hel"])
+HEL = WireScores(sizes=[2], tokens=[5, 5], logprobs=[-2.0, -2.0], spelled=["Hel", "Hel"])
 READ = {"tokens": ["a", "b"], "token_logprobs": [None, -0.5],
         "top_logprobs": [None, {"c": -0.25}], "text_offset": [0, 1]}  # fmt: skip
 

@@ -13,14 +13,14 @@ from http_server import FakePool, Running, running, settings
 from paradecode.core.errors import InvalidInput
 from paradecode.serve import whole as answers
 from paradecode.serve.scores import MAX_SCORES, ScoreColumns
-from paradecode.serve.wire import Scores
+from paradecode.serve.wire import WireScores
 
 TOP = 20
 
 
-def scores(positions: int, first: int = 0) -> Scores:
+def scores(positions: int, first: int = 0) -> WireScores:
     tokens = [first + at % 500 for at in range(positions * (TOP + 1))]
-    return Scores(
+    return WireScores(
         sizes=[TOP + 1] * positions, tokens=tokens, logprobs=[-token / 7 for token in tokens],
         spelled=[f"t{token}" for token in tokens],
     )  # fmt: skip
@@ -110,6 +110,6 @@ def test_columns_that_do_not_fit(change: dict[str, Any]) -> None:
     right: dict[str, Any] = {
         "sizes": [2], "tokens": [1, 2], "logprobs": [-1.0, -2.0], "spelled": ["a", "ÿ"]
     }  # fmt: skip
-    assert Scores(**right).behind(1) == Scores(sizes=[], tokens=[], logprobs=[], spelled=[])
+    assert WireScores(**right).behind(1) == WireScores(sizes=[], tokens=[], logprobs=[], spelled=[])
     with pytest.raises(InvalidInput, match=r"logprobs"):
-        Scores(**right | change)
+        WireScores(**right | change)

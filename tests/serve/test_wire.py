@@ -30,12 +30,12 @@ from paradecode.serve.wire import (
     OutputChunk,
     PromptInput,
     Ready,
-    Scores,
+    WireScores,
     Tokenize,
     TokenizedPrompt,
 )
 
-SCORES = Scores(sizes=[2], tokens=[3, 4], logprobs=[-0.5, -0.25], spelled=["\xe2", "a"])
+SCORES = WireScores(sizes=[2], tokens=[3, 4], logprobs=[-0.5, -0.25], spelled=["\xe2", "a"])
 MESSAGES = [
     Generate(
         id="a",

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
-from paradecode.serve.wire import Scores
+from paradecode.serve.wire import WireScores
 
 MAX_SCORES = 1 << 18
 """Log-probabilities in one answer that is not streamed, and of all prompts of one request."""
@@ -31,13 +31,13 @@ class ScoreColumns:
     Iterating gives for each position its own token, and then the likeliest ones.
     """
 
-    def __init__(self, *found: Scores | None) -> None:
+    def __init__(self, *found: WireScores | None) -> None:
         self._sizes, self._tokens, self._logprobs = array("B"), array("i"), array("d")
         self._spelled: dict[int, bytes] = {}
         for scores in found:
             self.add(scores)
 
-    def add(self, found: Scores | None) -> None:
+    def add(self, found: WireScores | None) -> None:
         if found is not None:
             self._sizes.extend(found.sizes)
             self._tokens.extend(found.tokens)

@@ -212,7 +212,7 @@ class Accepted(OneRequest):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scores(WireMessage):
+class WireScores(WireMessage):
     """Log-probabilities in the model's own distribution, in columns: of each position its own
     token, and then the most likely ones.
 
@@ -234,10 +234,10 @@ class Scores(WireMessage):
         if not all(spelled.isascii() or max(spelled) < "\u0100" for spelled in self.spelled):
             raise InvalidInput("logprobs.spelled", "a character", "give one below 256 for a byte")
 
-    def behind(self, positions: int) -> Scores:
+    def behind(self, positions: int) -> WireScores:
         """The scores without those of the first positions."""
         start = sum(self.sizes[:positions])
-        return Scores(
+        return WireScores(
             sizes=self.sizes[positions:], tokens=self.tokens[start:],
             logprobs=self.logprobs[start:], spelled=self.spelled[start:],
         )  # fmt: skip
@@ -262,7 +262,7 @@ class OutputChunk(OneRequest):
     text: Text
     tokens: Tokens
     forward: Count
-    logprobs: Scores | None = None
+    logprobs: WireScores | None = None
     canvas: Canvas | None = None
     embedding: Embedding | None = None
 

@@ -14,7 +14,7 @@ from paradecode.serve.wire import (
     Done,
     Generate,
     OutputChunk,
-    Scores,
+    WireScores,
 )
 
 
@@ -37,9 +37,9 @@ class Speller:
     def text(self, token: int) -> str:
         return self.bytes(token).decode("utf-8", "replace")
 
-    def scores(self, found: Sequence[TokenLogprob]) -> Scores:
+    def scores(self, found: Sequence[TokenLogprob]) -> WireScores:
         entries = [entry for one in found for entry in ((one.token, one.logprob), *one.top)]
-        return Scores(
+        return WireScores(
             sizes=[1 + len(one.top) for one in found],
             tokens=[token for token, _ in entries],
             logprobs=[max(LEAST_LOGPROB, value) for _, value in entries],
