@@ -33,8 +33,8 @@ from paradecode.serve.wire import (
     OutputChunk,
     OutputEvent,
     Ready,
-    WireScores,
     TokenizedPrompt,
+    WireScores,
     WorkerStats,
 )
 from paradecode.serve.worker.settings import WorkerSettings

@@ -30,9 +30,9 @@ from paradecode.serve.wire import (
     OutputChunk,
     PromptInput,
     Ready,
-    WireScores,
     Tokenize,
     TokenizedPrompt,
+    WireScores,
 )
 
 SCORES = WireScores(sizes=[2], tokens=[3, 4], logprobs=[-0.5, -0.25], spelled=["\xe2", "a"])
