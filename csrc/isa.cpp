@@ -4,6 +4,10 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#if defined(PARADECODE_TILES)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #elif defined(__aarch64__) && defined(__linux__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
@@ -18,6 +22,7 @@ struct Candidate {
   const Kernels& (*kernels)();
   bool (*runs_here)();
   const char* needs;
+  bool only_named = false;  // never chosen unasked
 };
 
 #if defined(__x86_64__)
@@ -47,6 +52,22 @@ bool has_avx512() {
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
          __builtin_cpu_supports("avx512vnni");
 }
+
+#if defined(PARADECODE_TILES) && !defined(PARADECODE_EMULATED_TILES)
+// Also asks the system to keep tiles for this process, which it does for nobody unasked.
+bool has_amx() {
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  constexpr unsigned tiles_and_bytes = 3U << 24;
+  constexpr long request_permission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr long tile_data = 18;
+  return has_avx512() && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 &&
+         (d & tiles_and_bytes) == tiles_and_bytes &&
+         syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+}
+#endif
 #elif defined(__aarch64__)
 bool has_neon_dots() {
 #if defined(__linux__)
@@ -58,6 +79,11 @@ bool has_neon_dots() {
 #endif
 
 constexpr Candidate kCandidates[] = {
+#if defined(PARADECODE_EMULATED_TILES)
+    {amx_kernels, [] { return true; }, "nothing", true},
+#elif defined(PARADECODE_TILES)
+    {amx_kernels, has_amx, "AVX512 with VNNI, AMX tiles of bytes, and Linux 5.16", true},
+#endif
 #if defined(__x86_64__)
     {avx512_kernels, has_avx512, "AVX512 F, BW, DQ, VL and VNNI"},
     {avxvnni_kernels, has_avxvnni, "AVX2, FMA, F16C and AVX-VNNI"},
@@ -90,7 +116,7 @@ IsaChoice choose_isa() {
             std::string("this processor lacks ") + candidate.needs + "; unset the variable");
       return {&kernels, "PARADECODE_ISA names it"};
     }
-    if (candidate.runs_here())
+    if (!candidate.only_named && candidate.runs_here())
       return {&kernels, std::string("the first of ") + names() +
                             " that this processor has; needs " + candidate.needs};
   }

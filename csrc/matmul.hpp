@@ -37,100 +37,117 @@ inline void in_turns(Each each) {
     each(first, first + kTurns < Rows ? first + kTurns : Rows);
 }
 
-// One scale for the 32 inputs of a group.
-template <Format Kind, int Rows>
-inline void add_group(const Simd::Bytes* w, const GroupScales<Kind>& scales, int group,
-                      const Activations& input, std::int64_t at, Simd::F* sums) {
-  const std::int32_t* words = input.words + 8 * at;
-  const Simd::F scale = scales.scale(group);
-  Simd::F minimum = Simd::zero();
-  if constexpr (GroupScales<Kind>::has_minimum) minimum = scales.minimum(group);
-  in_turns<Rows>([&](int first, int last) {
-    Simd::I dots[kTurns];
-#pragma GCC unroll 16
-    for (int r = first; r < last; ++r)
-      dots[r - first] =
-          has_offset(Kind) ? Simd::bytes_start(input.corrections[at + r]) : Simd::int_zero();
-#pragma GCC unroll 16
-    for (int i = 0; i < 8; ++i)
-#pragma GCC unroll 16
-      for (int r = first; r < last; ++r)
-        dots[r - first] = dot<Kind>(dots[r - first], w[i], words[8 * r + i]);
-#pragma GCC unroll 16
-    for (int r = first; r < last; ++r) {
-      const Simd::F product = Simd::to_float(dots[r - first]);
-      sums[r] = Simd::fma(product, Simd::mul(scale, Simd::all(input.scales[at + r])), sums[r]);
-      if constexpr (GroupScales<Kind>::has_minimum)
-        sums[r] = Simd::fma(minimum, Simd::all(input.sums[at + r]), sums[r]);
-    }
-  });
-}
+// From the dots of a group of 32 inputs to what they add to a sum of float32. `at` is the entry of
+// a row's inputs. Here one scale is for the whole group, ...
+template <Format Kind>
+struct WholeGroup {
+  using Scales = GroupScales<Kind>;
+  static constexpr int kDots = 1;
 
-// A scale, which is an integer, for each half of a group.
-template <Format Kind, int Rows>
-inline void add_group(const Simd::Bytes* w, const HalfScales<Kind>& scales, int group,
-                      const Activations& input, std::int64_t at, Simd::F* sums) {
+  WholeGroup(const Scales& scales, int group) : scale(scales.scale(group)) {
+    if constexpr (Scales::has_minimum) minimum = scales.minimum(group);
+  }
+
+  static Simd::I start(const Activations& input, std::int64_t at, int) {
+    return has_offset(Kind) ? Simd::bytes_start(input.corrections[at]) : Simd::int_zero();
+  }
+
+  Simd::F add(const Simd::I* dots, const Activations& input, std::int64_t at, Simd::F sum) const {
+    const Simd::F factor = Simd::mul(scale, Simd::all(input.scales[at]));
+    sum = Simd::fma(Simd::to_float(dots[0]), factor, sum);
+    if constexpr (Scales::has_minimum) sum = Simd::fma(minimum, Simd::all(input.sums[at]), sum);
+    return sum;
+  }
+
+  Simd::F scale;
+  Simd::F minimum = Simd::zero();
+};
+
+// ... and here a scale, which is an integer, for each half of it.
+template <Format Kind>
+struct HalfGroups {
   using Scales = HalfScales<Kind>;
-  const std::int32_t* words = input.words + 8 * at;
-  const std::int32_t* halves = input.halves + 2 * at;
-  const Simd::I factors[2] = {scales.factor(2 * group), scales.factor(2 * group + 1)};
+  static constexpr int kDots = 2;
+
+  HalfGroups(const Scales& of, int group) : scales(of) {
+    for (int half = 0; half < 2; ++half) {
+      factors[half] = scales.factor(2 * group + half);
+      if constexpr (Scales::has_minimum) minima[half] = scales.minimum_factor(2 * group + half);
+    }
+  }
+
+  static Simd::I start(const Activations& input, std::int64_t at, int half) {
+    if constexpr (Scales::has_minimum) return Simd::int_zero();
+    return Simd::shift_left<Scales::offset_shift>(Simd::int_all(input.halves[2 * at + half]));
+  }
+
+  Simd::F add(const Simd::I* dots, const Activations& input, std::int64_t at, Simd::F sum) const {
+    const Simd::I whole =
+        Simd::int_add(Simd::int_mul(dots[0], factors[0]), Simd::int_mul(dots[1], factors[1]));
+    const Simd::F scale = Simd::all(input.scales[at]);
+    sum = Simd::fma(Simd::to_float(whole), Simd::mul(scales.scale, scale), sum);
+    if constexpr (Scales::has_minimum) {
+      const std::int32_t* halves = input.halves + 2 * at;
+      const Simd::I taken = Simd::int_add(Simd::int_mul(Simd::int_all(halves[0]), minima[0]),
+                                          Simd::int_mul(Simd::int_all(halves[1]), minima[1]));
+      sum = Simd::fma(Simd::to_float(taken), Simd::mul(scales.minimum, scale), sum);
+    }
+    return sum;
+  }
+
+  const Scales& scales;
+  Simd::I factors[2];
   Simd::I minima[2] = {Simd::int_zero(), Simd::int_zero()};
-  if constexpr (Scales::has_minimum)
-    for (int half = 0; half < 2; ++half) minima[half] = scales.minimum_factor(2 * group + half);
+};
+
+template <Format Kind, bool Halves = has_half_scales(Kind)>
+struct GroupOf {
+  using Type = WholeGroup<Kind>;
+};
+template <Format Kind>
+struct GroupOf<Kind, true> {
+  using Type = HalfGroups<Kind>;
+};
+
+template <Format Kind, int Rows>
+inline void add_group(const Simd::Bytes* w, const typename GroupOf<Kind>::Type& group,
+                      const Activations& input, std::int64_t at, Simd::F* sums) {
+  constexpr int parts = GroupOf<Kind>::Type::kDots;
+  const std::int32_t* words = input.words + 8 * at;
   in_turns<Rows>([&](int first, int last) {
-    Simd::I dots[kTurns][2];
+    Simd::I dots[kTurns][parts];
 #pragma GCC unroll 16
     for (int r = first; r < last; ++r)
 #pragma GCC unroll 2
-      for (int half = 0; half < 2; ++half)
-        dots[r - first][half] =
-            Scales::has_minimum
-                ? Simd::int_zero()
-                : Simd::shift_left<Scales::offset_shift>(Simd::int_all(halves[2 * r + half]));
+      for (int part = 0; part < parts; ++part)
+        dots[r - first][part] = group.start(input, at + r, part);
 #pragma GCC unroll 16
     for (int i = 0; i < 8; ++i)
 #pragma GCC unroll 16
-      for (int r = first; r < last; ++r)
-        dots[r - first][i / 4] = dot<Kind>(dots[r - first][i / 4], w[i], words[8 * r + i]);
-#pragma GCC unroll 16
-    for (int r = first; r < last; ++r) {
-      const Simd::I whole = Simd::int_add(Simd::int_mul(dots[r - first][0], factors[0]),
-                                          Simd::int_mul(dots[r - first][1], factors[1]));
-      const Simd::F scale = Simd::all(input.scales[at + r]);
-      sums[r] = Simd::fma(Simd::to_float(whole), Simd::mul(scales.scale, scale), sums[r]);
-      if constexpr (Scales::has_minimum) {
-        const Simd::I taken =
-            Simd::int_add(Simd::int_mul(Simd::int_all(halves[2 * r]), minima[0]),
-                          Simd::int_mul(Simd::int_all(halves[2 * r + 1]), minima[1]));
-        sums[r] = Simd::fma(Simd::to_float(taken), Simd::mul(scales.minimum, scale), sums[r]);
+      for (int r = first; r < last; ++r) {
+        Simd::I& sum = dots[r - first][i * parts / 8];
+        sum = dot<Kind>(sum, w[i], words[8 * r + i]);
       }
-    }
+#pragma GCC unroll 16
+    for (int r = first; r < last; ++r) sums[r] = group.add(dots[r - first], input, at + r, sums[r]);
   });
 }
-
-template <Format Kind, bool Halves = has_half_scales(Kind)>
-struct ScalesOf {
-  using Type = GroupScales<Kind>;
-};
-template <Format Kind>
-struct ScalesOf<Kind, true> {
-  using Type = HalfScales<Kind>;
-};
 
 template <Format Kind, int Rows>
 inline void tile_integer(const std::uint8_t* weight, int groups, const Activations& input, int row,
                          Simd::F* sums) {
+  using Group = typename GroupOf<Kind>::Type;
   constexpr Packing block = packing(Kind);
   std::int64_t at = input.entry(row, 0);
   for (int done = 0; done < groups; done += block.groups) {
     prefetch_ahead<block.header>(weight);
-    const typename ScalesOf<Kind>::Type scales(weight);
+    const typename Group::Scales scales(weight);
     weight += block.header;
     for (int g = 0; g < block.groups; ++g, weight += block.data, at += kRowGroup) {
       prefetch_ahead<block.data>(weight);
       Simd::Bytes w[8];
       unpack_group<Kind>(weight, w);
-      add_group<Kind, Rows>(w, scales, g, input, at, sums);
+      add_group<Kind, Rows>(w, Group(scales, g), input, at, sums);
     }
   }
 }

@@ -243,5 +243,8 @@ const Kernels& avx512_kernels();
 #elif defined(__aarch64__)
 const Kernels& neon_kernels();
 #endif
+#if defined(PARADECODE_TILES)
+const Kernels& amx_kernels();
+#endif
 
 }  // namespace paradecode

@@ -125,7 +125,7 @@ class NativeBackend:
 
     @property
     def instruction_set(self) -> tuple[str, str]:
-        """The kernels in use (avx512, avxvnni, avx2 or portable), and why they were chosen."""
+        """The kernels in use (avx512, avxvnni, avx2, neon, portable, amx), and why."""
         name, reason = self._model().isa
         return name, reason
 
