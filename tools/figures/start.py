@@ -10,7 +10,6 @@ the pages of the file that were read.
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -92,22 +91,26 @@ def write_model(path: Path, layers: int) -> None:
     writer.close()
 
 
+def memory(field: str) -> int:
+    """Bytes of this process; its largest count of them is not its parent's, as getrusage's is."""
+    lines = Path("/proc/self/status").read_text("utf-8").splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(field))
+
+
 def load(path: str) -> None:
     """Use the model once in this process, and print the figures as JSON."""
     from paradecode import LLM
 
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = memory("VmHWM")
     begun = time.perf_counter()
     llm = LLM(path or None)
     loaded = time.perf_counter()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    llm.generate("Say hello.", max_tokens=2, decoder="greedy")
-    answered = time.perf_counter()
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    resident = pages * resource.getpagesize()
+    peak = memory("VmHWM")
+    llm.generate("Say hello.", max_tokens=2)
+    answered, resident = time.perf_counter(), memory("VmRSS")
     figures: dict[str, float] = {
         "load_seconds": loaded - begun, "first_answer_seconds": answered - begun,
-        "peak_bytes": (peak - before) * 1024, "resident_bytes": resident,
+        "peak_bytes": peak - before, "resident_bytes": resident,
     }  # fmt: skip
     for seed, name in enumerate(PROMPTS):  # Tokens of its own, so that no prefix is found.
         ids = np.random.default_rng(seed).integers(256, llm.config.vocab_size - 256, PROMPT)

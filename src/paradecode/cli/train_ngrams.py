@@ -40,5 +40,5 @@ def ngram_table(
         table = count_ngrams(tokens, llm.config.vocab_size)
     table.save(output)
     count = sum(map(len, tokens))
-    out.print(f"{len(table.entries)} n-grams of {count} tokens in {output}",
+    out.print(f"{sum(map(len, table.rows))} n-grams of {count} tokens in {output}",
               soft_wrap=True, highlight=False)  # fmt: skip

@@ -8,6 +8,8 @@ is verified like any draft.
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -29,6 +31,8 @@ KIND = "ngram table 1"
 ORDER = 4
 SHARES = 10
 """Buckets of an order: tenths of the share that the best token has of a context's occurrences."""
+MIX, OCCURS = 0x9E3779B97F4A7C15, 1 << 20
+"""Of the hash of a context: its multiplier, and how many of its values are told apart at once."""
 PIECE = 256
 """Longer texts are cut into pieces of so many tokens."""
 SET_ASIDE = 10
@@ -40,6 +44,8 @@ TABLES = Path(__file__).parent / "tables"
 MOST_VOCABULARY = 1 << 24  # Files hold float32, which counts to here.
 
 Context = tuple[int, ...]
+Entries = dict[Context, tuple[int, int]]
+"""Context of 1 to ORDER tokens -> (the next token, its bucket)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,34 +53,50 @@ class NgramTable:
     """What most often follows.
 
     Attributes:
-        entries: context of 1 to ORDER tokens -> (the next token, its bucket).
+        rows: int32 [n, size + 2] for each size of a context from 1 to ORDER: it, the token that
+            follows, and its bucket.
         priors: for each of ORDER * SHARES buckets, how often its tokens were right.
         vocabulary: token ids are below this.
     """
 
-    entries: dict[Context, tuple[int, int]]
+    rows: list[NDArray[np.int32]]
     priors: tuple[float, ...]
     vocabulary: int
 
     @cached_property
-    def rows(self) -> list[NDArray[np.int32]]:
-        """int32 [n, size + 2] for each size of a context: it, its next token, and the bucket."""
-        sizes: list[list[int]] = [[] for _ in range(ORDER)]
-        for context, entry in self.entries.items():
-            sizes[len(context) - 1] += (*context, *entry)
-        return [
-            np.fromiter(values, np.int32, len(values)).reshape(-1, size + 2)
-            for size, values in enumerate(sizes, 1)
-        ]
+    def _hashed(self) -> tuple[bytearray, list[array[int]], list[NDArray[np.int32]]]:
+        """Which hashes occur (by their last bits), and for each size all of them in order, with
+        their rows. A dict of tuples would take ten times the memory.
+        """
+        occurs = np.zeros(OCCURS, np.uint8)
+        hashes, ordered = [], []
+        for rows in self.rows:
+            made = np.zeros(len(rows), np.uint64)
+            for column in rows[:, -3::-1].T.astype(np.uint64):
+                made = made * np.uint64(MIX) + column + np.uint64(1)
+            occurs[made % np.uint64(OCCURS)] = 1
+            order = np.argsort(made)
+            hashes.append(array("Q", made[order].tobytes()))
+            ordered.append(rows[order])
+        return bytearray(occurs), hashes, ordered
 
     def after(self, context: Context) -> tuple[int, int] | None:
         """The likeliest token behind ``context`` and its bucket, by the longest end it knows."""
-        context = context[-ORDER:]
-        while context:
-            found = self.entries.get(context)
-            if found is not None:
-                return found
-            context = context[1:]
+        occurs, hashes, rows = self._hashed
+        endings, made = [], 0
+        for token in context[: -ORDER - 1 : -1]:  # The last one first: longer ones go on from it.
+            made = (made * MIX + token + 1) % (1 << 64)
+            endings.append(made)
+        for size in range(len(endings), 0, -1):
+            made = endings[size - 1]
+            if not occurs[made % OCCURS]:
+                continue
+            place = bisect_left(hashes[size - 1], made)
+            while place < len(hashes[size - 1]) and hashes[size - 1][place] == made:
+                *found, token, bucket = rows[size - 1][place].tolist()
+                if tuple(found) == context[-size:]:
+                    return token, bucket
+                place += 1
         return None
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -104,12 +126,22 @@ def count_ngrams(texts: Sequence[Sequence[int]], vocabulary: int) -> NgramTable:
     if any(not 0 <= token < vocabulary for piece in pieces for token in piece):
         raise InvalidInput("texts", "a token id", f"ids go up to {vocabulary - 1}")
     seen = [piece for index, piece in enumerate(pieces) if index % SET_ASIDE]
-    known = NgramTable(_entries(seen), (), vocabulary)
+    known = NgramTable(_rows(_entries(seen)), (), vocabulary)
     priors = _right(known, pieces[::SET_ASIDE])
-    return NgramTable(_worthwhile(_entries(pieces), priors), priors, vocabulary)
+    return NgramTable(_rows(_worthwhile(_entries(pieces), priors)), priors, vocabulary)
 
 
-def _entries(texts: Sequence[Sequence[int]]) -> dict[Context, tuple[int, int]]:
+def _rows(entries: Entries) -> list[NDArray[np.int32]]:
+    sizes: list[list[int]] = [[] for _ in range(ORDER)]
+    for context, entry in entries.items():
+        sizes[len(context) - 1] += (*context, *entry)
+    return [
+        np.fromiter(values, np.int32, len(values)).reshape(-1, size + 2)
+        for size, values in enumerate(sizes, 1)
+    ]
+
+
+def _entries(texts: Sequence[Sequence[int]]) -> Entries:
     followers: dict[Context, Counter[int]] = defaultdict(Counter)
     for text in texts:
         for end in range(1, len(text)):
@@ -137,11 +169,9 @@ def _right(table: NgramTable, texts: Sequence[Sequence[int]]) -> tuple[float, ..
     return tuple(((right + 4 * assumed) / (tried + 4)).tolist())
 
 
-def _worthwhile(
-    entries: dict[Context, tuple[int, int]], priors: Sequence[float]
-) -> dict[Context, tuple[int, int]]:
+def _worthwhile(entries: Entries, priors: Sequence[float]) -> Entries:
     """Entries that are right often enough, and say more than the shorter context behind them."""
-    kept: dict[Context, tuple[int, int]] = {}
+    kept: Entries = {}
     for context in sorted(entries, key=len):
         token, bucket = entries[context]
         known = next((kept[context[i:]] for i in range(1, len(context)) if context[i:] in kept),
@@ -177,7 +207,7 @@ def _loaded(path: str) -> NgramTable:
     sound = set(tensors) == wanted and priors.shape == (ORDER * SHARES,)
     if not sound or priors.min() < 0 or priors.max() > 1:
         raise InvalidInput(FIELD, path, "it is no table of n-grams: make it again")
-    entries: dict[Context, tuple[int, int]] = {}
+    kept = []
     for size in range(1, ORDER + 1):
         rows = tensors[str(size)]
         if rows.ndim != 2 or rows.shape[1] != size + 2 or (rows != np.floor(rows)).any():
@@ -185,9 +215,8 @@ def _loaded(path: str) -> NgramTable:
         tops = np.array([vocabulary] * (size + 1) + [ORDER * SHARES])
         if len(rows) and (rows.min() < 0 or (rows >= tops).any()):
             raise InvalidInput(FIELD, path, "it has ids that its vocabulary lacks: make it again")
-        for *context, token, bucket in rows.astype(np.int64).tolist():
-            entries[tuple(context)] = token, bucket
-    return NgramTable(entries, tuple(priors.tolist()), vocabulary)
+        kept.append(np.ascontiguousarray(rows, np.int32))
+    return NgramTable(kept, tuple(priors.tolist()), vocabulary)
 
 
 @dataclass
