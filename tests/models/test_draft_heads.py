@@ -120,9 +120,13 @@ def exactly(head: Head) -> Head:
     def full(network: Network) -> Network:
         return replace(network, rounded=False)
 
-    blocks = [replace(b, before=full(b.before), after=full(b.after)) for b in head.blocks]
+    blocks = tuple(
+        replace(b, before=full(b.before), after=full(b.after), text=b.text and full(b.text))
+        for b in head.blocks
+    )
+    masks = head.masks and replace(head.masks, bias=head.masks.bias and full(head.masks.bias))
     outs = tuple(map(full, head.outs))
-    return replace(head, enter=full(head.enter), blocks=tuple(blocks), outs=outs)
+    return replace(head, enter=full(head.enter), blocks=blocks, outs=outs, masks=masks)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -204,11 +208,11 @@ def gone(name):
     (lambda t, said: t.update({"d2t": t["d2t"][1:].copy()}), "d2t"),
     (lambda t, said: t["norm.weight"].fill(np.nan), "norm.weight"),
     (lambda t, said: said.update(num_attention_heads=0), "num_attention_heads"),
-    (lambda t, said: said.update(head_dim=6), "head"),
+    (lambda t, said: said.update(head_dim=6), "q_proj"),
     (lambda t, said: said.update(eagle_aux_hidden_state_layer_ids=[0]), "layer_ids"),
     (lambda t, said: said.update(eagle_aux_hidden_state_layer_ids=[1, 99]), "layer_ids"),
     (lambda t, said: said.update(speculators_model_type="new"), "speculators_model_type"),
-    (lambda t, said: said.update(partial_rotary_factor=0.5), "rope"),
+    (lambda t, said: said.update(partial_rotary_factor=0.1), "partial_rotary_factor"),
 ])  # fmt: skip
 def test_bad_heads_are_refused_by_name(change, field, tmp_path):
     folder = broken(tmp_path / "bad", change)
@@ -221,7 +225,7 @@ def test_what_is_no_folder_of_a_head_is_refused(tmp_path):
     with pytest.raises(InvalidModel, match="it holds none of"):
         read_head(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"nothing")
-    with pytest.raises(InvalidModel, match="sound file"):
+    with pytest.raises(InvalidModel, match="damaged"):
         read_head(tmp_path)
 
 

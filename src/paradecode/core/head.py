@@ -42,6 +42,8 @@ class Block:
         heads, kv_heads, size: of the attention; ``size`` numbers a head.
         frequencies: float64 [size / 2], by which positions rotate queries and keys.
         epsilon, q_norm, k_norm: of the norms of each head of queries and keys, where there are any.
+        text: of a head with masks: reads ``state``, what ``enter`` makes of the features; its
+            result are the keys and values of the text's rows, side by side.
     """
 
     before: Network
@@ -53,6 +55,7 @@ class Block:
     epsilon: float = 1e-6
     q_norm: Array | None = None
     k_norm: Array | None = None
+    text: Network | None = None
 
     def rotated(self, x: Array, gain: Array | None, positions: NDArray[np.int64]) -> Array:
         """float32 [n, heads, size]: normed if there is a gain, and its halves turned."""
@@ -104,12 +107,34 @@ class DraftPace:
         self.level += weight * (seconds / levels - self.level)
 
 
+@dataclass(frozen=True)
+class Masks:
+    """What a head drafts on: the last token and masks behind it, which all see one another.
+
+    The target's states are seen as keys and values of the rows of the text, and nowhere else. The
+    first block reads ``token`` alone.
+
+    Attributes:
+        rows: of a draft, the last token's included.
+        token: the mask's.
+        first: the row that guesses the first token: 0 if rows guess the token behind them (DSpark),
+            1 if masks guess their own.
+        bias: reads ``token``, the one in front of the guess, and ``state``, the guessing row's; is
+            added to the logits. So a guess knows of the one before it.
+    """
+
+    rows: int
+    token: int
+    first: int
+    bias: Network | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Head:
     """A head as data.
 
     Attributes:
-        kind: ``eagle``, ``eagle3``, ``medusa``, ``mtp`` or ``p-eagle``.
+        kind: ``eagle``, ``eagle3``, ``medusa``, ``mtp``, ``p-eagle``, ``dflash`` or ``dspark``.
         taps: layers of the target whose outputs, side by side, are the features.
         width: numbers of a state.
         enter: reads ``features``; makes the state of a committed row.
@@ -120,6 +145,7 @@ class Head:
         to_target: int32 [V], the target's ids of the head's tokens, ascending; None: the same.
         mask: of a head that drafts in one forward: the features [1, F] and the token of the rows
             behind the last committed one. None drafts one level after the other.
+        masks: of a head that drafts on masks.
         pace: what drafts take.
     """
 
@@ -132,6 +158,7 @@ class Head:
     back: Network | None = None
     to_target: NDArray[np.int32] | None = None
     mask: tuple[Array, int] | None = None
+    masks: Masks | None = None
     pace: DraftPace = field(default_factory=DraftPace)
 
     def check(self, draft: HeadDraft) -> None:
@@ -173,6 +200,24 @@ def run_head(head: Head, drafts: Sequence[HeadDraft], run: Run) -> list[TokenTre
     The estimate of a node is the head's probability of its token, uncorrected.
     """
     started = time.perf_counter()
+    growing = [_Growing(draft, head.to_target) for draft in drafts]
+    states = _entered(head, drafts, run) if head.masks is None else _masked(head, drafts, run)
+    levels = 1
+    if head.masks is not None and head.masks.bias is not None:
+        _each_knowing_the_one_before(head, head.masks.bias, growing, states, run)
+    elif head.masks is not None or head.mask is not None or not head.blocks:
+        _at_once(head, growing, states, run)
+    else:
+        levels = _level_by_level(head, growing, states, run)
+    for draft in drafts:  # When nothing can fail any more: who failed may be asked again.
+        draft.memory.length += len(draft.tokens)
+    if max(len(draft.tokens) for draft in drafts) <= USUAL_ROWS:
+        head.pace.book((time.perf_counter() - started) / len(drafts), levels)
+    return [each.tree() for each in growing]
+
+
+def _entered(head: Head, drafts: Sequence[HeadDraft], run: Run) -> list[Array]:
+    """Take the rows in; their last state, and with it those that draft in the same forward."""
     features, tokens = [draft.features for draft in drafts], [draft.tokens for draft in drafts]
     ahead = 0
     if head.mask is not None:
@@ -185,18 +230,29 @@ def run_head(head: Head, drafts: Sequence[HeadDraft], run: Run) -> list[TokenTre
              for draft, t in zip(drafts, tokens)]  # fmt: skip
     states = _through(head, drafts, [draft.memory.length for draft in drafts], states, tokens,
                       views, run)  # fmt: skip
-    states = [each[-ahead - 1 :] for each in states]
-    growing = [_Growing(draft, head.to_target) for draft in drafts]
-    levels = 1
-    if head.mask is not None or len(head.outs) > 1:
-        _at_once(head, growing, states, run)
-    else:
-        levels = _level_by_level(head, growing, states, run)
-    for draft in drafts:  # When nothing can fail any more: who failed may be asked again.
-        draft.memory.length += len(draft.tokens)
-    if max(len(draft.tokens) for draft in drafts) <= USUAL_ROWS:
-        head.pace.book((time.perf_counter() - started) / len(drafts), levels)
-    return [each.tree() for each in growing]
+    return [each[-ahead - 1 :] for each in states]
+
+
+def _masked(head: Head, drafts: Sequence[HeadDraft], run: Run) -> list[Array]:
+    """Take the rows in as keys and values; the states of the masks behind them that guess."""
+    assert head.masks is not None
+    rows = head.masks.rows
+    text = run(head.enter, [{"features": draft.features} for draft in drafts])
+    for number, block in enumerate(head.blocks):
+        assert block.text is not None
+        for draft, made in zip(drafts, run(block.text, [{"state": each} for each in text])):
+            keys, values = np.split(made, 2, axis=1)
+            places = draft.start + np.arange(len(made))
+            draft.memory.store(
+                number, draft.memory.length, block.rotated(keys, block.k_norm, places),
+                values.reshape(len(made), -1, block.size),
+            )  # fmt: skip
+    tokens = [np.append(d.tokens[-1:], np.full(rows - 1, head.masks.token)) for d in drafts]
+    views = [_Rows(draft.start + len(draft.tokens) + np.arange(rows), np.ones((rows, rows), bool))
+             for draft in drafts]  # fmt: skip
+    at = [draft.memory.length + len(draft.tokens) for draft in drafts]
+    states = _through(head, drafts, at, [], tokens, views, run)
+    return [each[head.masks.first :] for each in states]
 
 
 @dataclass(frozen=True)
@@ -214,7 +270,9 @@ def _through(
     """The states of new rows behind all blocks; their keys and values are stored at ``at``."""
     for number, block in enumerate(head.blocks):
         items: list[Item] = [{"state": state} for state in states]
-        if number == 0:
+        if number == 0 and head.masks is not None:
+            items = [{"token": each} for each in tokens]
+        elif number == 0:
             items = [{"state": s, "token": t} for s, t in zip(states, tokens)]
         mixed = []
         for draft, place, view, made in zip(drafts, at, views, run(block.before, items)):
@@ -258,14 +316,32 @@ def _attend(q: Array, keys: Array, values: Array, seen: NDArray[np.bool_]) -> Ar
 
 def _at_once(head: Head, growing: Sequence[_Growing], states: Sequence[Array], run: Run) -> None:
     """Every level's guesses, made without knowing the others', then the best tree of them."""
-    if head.mask is not None:
-        made = run(head.outs[0], [{"state": state} for state in states])
-        rows = [list(each) for each in made]
+    if len(head.outs) == 1:
+        rows = [list(each) for each in run(head.outs[0], [{"state": state} for state in states])]
     else:
         each_out = [run(out, [{"state": state[-1:]} for state in states]) for out in head.outs]
         rows = [[out[item][0] for out in each_out] for item in range(len(states))]
     for each, levels in zip(growing, rows):
         each.cross(levels)
+
+
+def _each_knowing_the_one_before(
+    head: Head, bias: Network, growing: Sequence[_Growing], states: Sequence[Array], run: Run
+) -> None:
+    """Every level's logits at once; what the token before adds to them, level by level."""
+    logits = run(head.outs[0], [{"state": state} for state in states])
+    beams = [[ROOT] for _ in growing]
+    for level in range(len(states[0])):
+        lively = [i for i in range(len(growing)) if len(beams[i])]
+        if not lively:
+            return
+        before: list[Item] = [
+            {"token": np.array([growing[i].token(node) for node in beams[i]]),
+             "state": np.tile(states[i][level], (len(beams[i]), 1))}
+            for i in lively
+        ]  # fmt: skip
+        for i, added in zip(lively, run(bias, before)):
+            beams[i] = growing[i].extend(beams[i], logits[i][level] + added, level)
 
 
 def _level_by_level(
@@ -327,6 +403,10 @@ class _Growing:
         chances = np.array(self._chances, np.float32)
         tree = TokenTree(np.array(self.tokens), np.array(self.parents), chances)
         return tree.best(self.draft.count)
+
+    def token(self, node: int) -> int:
+        """A node's token; ROOT's is the last one known."""
+        return int(self.draft.tokens[-1]) if node == ROOT else self.tokens[node]
 
     def above(self, node: int) -> set[int]:
         """A node and its ancestors."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from paradecode.core.errors import InvalidModel
@@ -93,7 +95,7 @@ def read_weights(path: str | Path) -> tuple[ModelConfig, Weights]:
 def stored_tensors(folder: Path) -> tuple[ModelConfig, list[tuple[str, str, Tensor]]]:
     """The configuration, and (stored name, canonical name, tensor) of each weight."""
     config = _config(folder, read_json(folder / "config.json"))
-    found = [pair for file in _shards(folder) for pair in _separate(_tensors(file), config)]
+    found = [pair for file in shards(folder) for pair in _separate(_tensors(file), config)]
     named = [(name, _canonical(name, config), tensor) for name, tensor in found]
     return config, [(name, own, tensor) for name, own, tensor in named if own is not None]
 
@@ -221,8 +223,8 @@ def _ids(values: Metadata, key: str) -> set[int]:
     return {Metadata({key: index}).whole(key) for index in ids}
 
 
-def _shards(folder: Path) -> list[Path]:
-    """The safetensors files of the model, in order."""
+def shards(folder: Path) -> list[Path]:
+    """The safetensors files of the model, in order; raises InvalidModel."""
     index = folder / "model.safetensors.index.json"
     if (folder / "model.safetensors").is_file():
         return [folder / "model.safetensors"]
@@ -240,8 +242,8 @@ def _shards(folder: Path) -> list[Path]:
     return [folder / name for name in sorted(set(names.values()))]
 
 
-def _tensors(path: Path) -> list[tuple[str, Tensor]]:
-    """Memory-mapped tensors of one file."""
+def mapped(path: Path) -> Iterator[tuple[str, str, tuple[int, ...], NDArray[np.uint8]]]:
+    """Name, dtype, shape and memory-mapped bytes of each tensor of a file; raises InvalidModel."""
     try:
         if not path.is_file():
             raise InvalidModel("model", str(path), "the file is missing; get a complete folder")
@@ -257,14 +259,18 @@ def _tensors(path: Path) -> list[tuple[str, Tensor]]:
     except (OSError, SafetensorError, RecursionError, ValueError) as error:
         raise InvalidModel("model", str(path), f"the file is damaged: {error}") from None
     header.pop("__metadata__", None)
-    tensors = []
     for name, entry in header.items():
-        if entry["dtype"] not in _KINDS:
-            raise InvalidModel(name, entry["dtype"], "convert it to F32, F16 or BF16")
-        kind, dtype = _KINDS[entry["dtype"]]
-        shape = tuple(entry["shape"])
         begin, end = (start + offset for offset in entry["data_offsets"])
-        raw = np.asarray(data[begin:end])
+        yield name, entry["dtype"], tuple(entry["shape"]), np.asarray(data[begin:end])
+
+
+def _tensors(path: Path) -> list[tuple[str, Tensor]]:
+    """Memory-mapped tensors of one file."""
+    tensors = []
+    for name, stored, shape, raw in mapped(path):
+        if stored not in _KINDS:
+            raise InvalidModel(name, stored, "convert it to F32, F16 or BF16")
+        kind, dtype = _KINDS[stored]
         tensors.append((name, Tensor(raw.view(dtype).reshape(shape), shape, kind)))
     return tensors
 

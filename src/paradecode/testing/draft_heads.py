@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 from paradecode.models.config import ModelConfig
 from paradecode.testing.toy import successor
 
-KINDS = ("eagle", "eagle3", "p-eagle", "medusa", "medusa-own", "mtp")
+KINDS = ("eagle", "eagle3", "p-eagle", "medusa", "medusa-own", "mtp", "dflash", "dspark")
 HEADS, KV_HEADS, SIZE, INNER = 2, 1, 4, 12
 Arrays = dict[str, NDArray[Any]]
 
@@ -46,16 +46,19 @@ def random_head(kind: str, config: ModelConfig, folder: Path, seed: int = 0) -> 
             if kind == "medusa-own":
                 tensors[f"{head}.1.weight"] = normal(vocabulary, d)
         return _write(folder, tensors, {"medusa_num_heads": 3, "medusa_num_layers": 1})
+    if kind in ("dflash", "dspark"):
+        return _masked(kind, config, folder, tensors, normal, gain)
     three = kind in ("eagle3", "p-eagle")
+    layer = "mtp.layers.0" if kind == "mtp" else "layers.0"
     tensors |= {
         "embed_tokens.weight": normal(vocabulary, d),
-        **_layer("layers.0.", d, 2 * d if three else d, normal),
-        "layers.0.post_attention_layernorm.weight": gain(),
+        **_layer(f"{layer}.", d, 2 * d if three else d, normal),
+        f"{layer}.post_attention_layernorm.weight": gain(),
     }
     if kind == "eagle":
         tensors |= {"fc.weight": normal(d, 2 * d), "fc.bias": normal(d)}
     elif kind == "mtp":
-        tensors |= {"layers.0.input_layernorm.weight": gain(), "mtp.fc.weight": normal(d, 2 * d)}
+        tensors |= {f"{layer}.input_layernorm.weight": gain(), "mtp.fc.weight": normal(d, 2 * d)}
         for name in ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm"):
             tensors[f"mtp.{name}.weight"] = gain()
     else:
@@ -72,6 +75,35 @@ def random_head(kind: str, config: ModelConfig, folder: Path, seed: int = 0) -> 
         tensors["layers.1.input_layernorm.weight"] = gain()
         settings["mask_token_id"] = 1
     return _write(folder, tensors, {**_sizes(d), **settings})
+
+
+def _masked(
+    kind: str, config: ModelConfig, folder: Path, tensors: Arrays, normal: Any, gain: Any
+) -> str:
+    """A head that drafts on masks."""
+    d, vocabulary = config.hidden_size, config.vocab_size
+    tensors |= {
+        "embed_tokens.weight": normal(vocabulary, d), "fc.weight": normal(d, 2 * d),
+        "hidden_norm.weight": gain(), "norm.weight": gain(),
+    }  # fmt: skip
+    for layer in range(2):
+        tensors |= _layer(f"layers.{layer}.", d, d, normal)
+        for norm in ("input_layernorm", "post_attention_layernorm"):
+            tensors[f"layers.{layer}.{norm}.weight"] = gain()
+        for norm in ("q_norm", "k_norm"):
+            tensors[f"layers.{layer}.self_attn.{norm}.weight"] = gain()[:SIZE]
+    settings = {
+        "speculators_model_type": kind, "block_size": 5, "mask_token_id": 1,
+        "aux_hidden_state_layer_ids": [1, config.layers], "transformer_layer_config": _sizes(d),
+    }  # fmt: skip
+    if kind == "dspark":
+        drafted = np.arange(0, vocabulary, 2)
+        tensors |= {
+            "lm_head.weight": normal(len(drafted), d), "d2t": drafted - np.arange(len(drafted)),
+            "markov_head.markov_w1.weight": normal(vocabulary, 3),
+            "markov_head.markov_w2.weight": 3 * normal(len(drafted), 3),
+        }  # fmt: skip
+    return _write(folder, tensors, settings)
 
 
 def knowing_head(config: ModelConfig, folder: Path) -> str:

@@ -9,37 +9,41 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors
 from numpy.typing import NDArray
 from safetensors.numpy import save as to_bytes
 
 from paradecode.core.errors import InvalidModel
-from paradecode.models.heads.layouts import HeadFile, recognise
+from paradecode.models.heads.layouts import HeadFile, module_start, recognise
 from paradecode.models.metadata import read_json
+from paradecode.models.safetensors_dir import mapped, shards
 
 MOST_BYTES = 1 << 33
+NAMES = ("model.safetensors", "medusa_lm_head.safetensors", "pytorch_model.bin",
+         "medusa_lm_head.pt")  # fmt: skip
 _DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "BOOL": "?"}
 
 
 def read_head(path: str | os.PathLike[str]) -> HeadFile:
-    """Read a folder of EAGLE-1, 2 or 3, P-EAGLE, Medusa or MTP, plain or of speculators.
+    """Read a folder of EAGLE-1, 2 or 3, P-EAGLE, Medusa, MTP, DFlash or DSpark.
+
+    Of a whole model that has a module for multi-token prediction, the module alone is read.
 
     Raises:
         InvalidModel: if a file is missing or damaged, or the head is of a kind that is not known.
     """
     folder = Path(path)
     config = read_json(folder / "config.json")
-    names = ("model.safetensors", "medusa_lm_head.safetensors", "pytorch_model.bin",
-             "medusa_lm_head.pt")  # fmt: skip
-    found = [folder / name for name in names if (folder / name).is_file()]
-    if not found:
-        raise InvalidModel("head", str(folder), f"it holds none of {', '.join(names)}")
-    if found[0].stat().st_size > MOST_BYTES:
-        raise InvalidModel("head", str(found[0]), "it is too large for a head")
-    loaded = _safetensors(found[0]) if found[0].suffix == ".safetensors" else _pickled(found[0])
+    found = [folder / name for name in NAMES if (folder / name).is_file()]
+    if found:
+        pickled = found[0].suffix != ".safetensors"
+        loaded = _pickled(found[0]) if pickled else _safetensors(found[:1])
+    elif (folder / "model.safetensors.index.json").is_file():
+        loaded = _safetensors(shards(folder))
+    else:
+        raise InvalidModel("head", str(folder), f"it holds none of {', '.join(NAMES)}")
     for name, values in loaded.items():
         if values.dtype.kind == "f" and not np.isfinite(values).all():
-            raise InvalidModel(name, str(found[0]), "it has numbers that are NaN or infinite")
+            raise InvalidModel(name, str(folder), "it has numbers that are NaN or infinite")
     return recognise(config, loaded)
 
 
@@ -68,7 +72,7 @@ def write_head(
         "num_key_value_heads": head.kv_heads,
         "head_dim": head.head_dim,
         "rms_norm_eps": head.epsilon,
-        "rope_theta": head.rope.theta,
+        **_rope(head),
         "intermediate_size": len(head.tensors["layers.0.mlp.gate_proj.weight"]),
     }
     flags: dict[str, Any] = {
@@ -105,19 +109,42 @@ def write_head(
     (folder / "config.json").write_text(text + "\n")
 
 
-def _safetensors(path: Path) -> dict[str, NDArray[Any]]:
-    try:
-        entries = safetensors.deserialize(path.read_bytes())
-    except (OSError, safetensors.SafetensorError) as error:
-        raise InvalidModel("head", str(path), f"give a sound file ({error})") from None
-    found = {}
-    for name, entry in entries:
-        if entry["dtype"] not in _DTYPES:
-            raise InvalidModel(name, entry["dtype"], f"use one of {', '.join(_DTYPES)}")
-        raw = np.frombuffer(entry["data"], _DTYPES[entry["dtype"]]).reshape(entry["shape"])
-        if entry["dtype"] == "BF16":
-            raw = (raw.astype(np.uint32) << 16).view(np.float32)
-        found[name] = raw.astype(np.float32) if raw.dtype.kind == "f" else raw
+def _rope(head: HeadFile) -> dict[str, Any]:
+    rope = head.rope
+    said: dict[str, Any] = {"rope_theta": rope.theta}
+    if rope.dim != head.head_dim:
+        said["partial_rotary_factor"] = rope.dim / head.head_dim
+    if rope.scaling == "none":
+        return said | {"rope_scaling": None, "rope_parameters": None}
+    scaling = {"rope_type": rope.scaling, "factor": rope.factor}
+    if rope.scaling != "linear":
+        scaling["original_max_position_embeddings"] = rope.original_context
+    if rope.scaling == "llama3":
+        scaling |= {"low_freq_factor": rope.low_freq_factor,
+                    "high_freq_factor": rope.high_freq_factor}  # fmt: skip
+    if rope.scaling == "yarn":
+        scaling |= {"attention_factor": rope.attention_factor, "beta_fast": rope.beta_fast,
+                    "beta_slow": rope.beta_slow}  # fmt: skip
+    return said | {"rope_scaling": scaling, "rope_parameters": None}
+
+
+def _safetensors(paths: list[Path]) -> dict[str, NDArray[Any]]:
+    stored = [each for path in paths for each in mapped(path)]
+    start = module_start([name for name, *_ in stored])
+    found: dict[str, NDArray[Any]] = {}
+    size = 0
+    for name, dtype, shape, raw in stored:
+        if name.startswith("model.") and start and not name.startswith(start):
+            continue  # The target's own.
+        size += raw.nbytes
+        if size > MOST_BYTES:
+            raise InvalidModel("head", str(paths[0].parent), "it is too large for a head")
+        if dtype not in _DTYPES:
+            raise InvalidModel(name, dtype, f"use one of {', '.join(_DTYPES)}")
+        values = raw.view(_DTYPES[dtype]).reshape(shape)
+        if dtype == "BF16":
+            values = (values.astype(np.uint32) << 16).view(np.float32)
+        found[name] = values.astype(np.float32) if values.dtype.kind == "f" else values
     return found
 
 

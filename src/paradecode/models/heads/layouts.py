@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,23 +17,31 @@ from paradecode.models.safetensors_dir import rope_of
 
 Tensors = Mapping[str, NDArray[Any]]
 
-SPECULATORS = {"eagle3": "eagle3", "peagle": "p-eagle", "mtp": "mtp", "eagle": "eagle"}
+SPECULATORS = {"eagle3": "eagle3", "peagle": "p-eagle", "mtp": "mtp", "dflash": "dflash",
+               "dspark": "dspark"}  # fmt: skip
 """``speculators_model_type`` -> kind."""
 
-_MTP = {
-    # DeepSeek: layers behind the target's own.
-    r"model\.layers\.\d+\.(enorm|hnorm|eh_proj)\.": r"\1.",
-    r"model\.layers\.\d+\.shared_head\.norm\.": "norm.",
-    r"model\.layers\.\d+\.shared_head\.head\.": "lm_head.",
-    r"model\.layers\.\d+\.embed_tokens\.": "embed_tokens.",
-    r"model\.layers\.\d+\.": "layers.0.",
-    # Qwen3-Next.
-    r"mtp\.pre_fc_norm_embedding\.": "enorm.", r"mtp\.pre_fc_norm_hidden\.": "hnorm.",
-    r"mtp\.fc\.": "eh_proj.", r"mtp\.norm\.": "norm.", r"mtp\.layers\.0\.": "layers.0.",
-    # speculators.
-    r"mtp_layers\.0\.input_proj\.": "eh_proj.", r"mtp_layers\.0\.token_layernorm\.": "enorm.",
-    r"mtp_layers\.0\.hidden_layernorm\.": "hnorm.", r"mtp_layers\.0\.final_layernorm\.": "norm.",
-    r"mtp_layers\.0\.": "layers.0.",
+_KNOWN = "EAGLE-1, 2 or 3, P-EAGLE, Medusa, MTP, DFlash or DSpark"
+_NEEDED = {"mtp": "eh_proj.weight", "medusa": "0.0.linear.weight"}
+_OF_TARGET = ("embed_tokens.weight", "lm_head.weight")
+_WITHOUT_USE = ("t2d", "rotary_emb.inv_freq")
+_MOST_ROWS = 256
+
+_MODULES = {
+    # The tensor that tells a module for multi-token prediction -> the names of its parts.
+    r"(model\.layers\.\d+\.)eh_proj\.weight": {  # DeepSeek: layers behind the target's own.
+        "shared_head.norm.": "norm.", "shared_head.head.": "lm_head.",
+        "embed_tokens.": "embed_tokens.", "enorm.": "enorm.", "hnorm.": "hnorm.",
+        "eh_proj.": "eh_proj.",
+    },
+    r"(mtp\.)fc\.weight": {  # Qwen3-Next and Qwen3.5.
+        "pre_fc_norm_embedding.": "enorm.", "pre_fc_norm_hidden.": "hnorm.", "fc.": "eh_proj.",
+        "norm.": "norm.", "layers.0.": "layers.0.",
+    },
+    r"((?:model\.)?mtp_layers\.\d+\.)input_proj\.weight": {  # MiMo; speculators without "model.".
+        "input_proj.": "eh_proj.", "token_layernorm.": "enorm.", "hidden_layernorm.": "hnorm.",
+        "final_layernorm.": "norm.",
+    },
 }  # fmt: skip
 
 
@@ -42,7 +50,7 @@ class HeadFile:
     """A head as it is stored.
 
     Attributes:
-        kind: ``eagle``, ``eagle3``, ``medusa``, ``mtp`` or ``p-eagle``.
+        kind: as ``Head.kind`` says.
         tensors: under the names of the EAGLE folders, with ``layers.N`` for every layer; Medusa's
             under its own (``0.0.linear.weight``), MTP's as ``enorm``, ``hnorm``, ``eh_proj``,
             ``layers.0`` and ``norm``.
@@ -53,8 +61,13 @@ class HeadFile:
         normed_residual: EAGLE-3 goes on with the normed state.
         feeds_normed: a draft's next row is given the normed state.
         normed_features: the features are the target's last layer behind its final norm.
-        mask_token: of P-EAGLE.
+        mask_token: of P-EAGLE, DFlash and DSpark.
         verifier: name of the target, if the file says it.
+        hidden_first: an MTP module joins state and token, not token and state.
+        gated: a layer of Qwen3-Next: queries come with a gate of what attention gives, and norms
+            store what is added to 1.
+        block_size: rows of a DFlash draft, the last token's included.
+        first_guess: the row of them that guesses the first token.
     """
 
     kind: str
@@ -70,91 +83,189 @@ class HeadFile:
     normed_features: bool = True
     mask_token: int = 0
     verifier: str = ""
+    hidden_first: bool = False
+    gated: bool = False
+    block_size: int = 0
+    first_guess: int = 0
 
 
 def recognise(config: Metadata, tensors: Tensors) -> HeadFile:
     """What a folder holds: told by ``speculators_model_type``, else by the names of its tensors.
 
     Raises:
-        InvalidModel: if it is no head that is known, or a size is wrong.
+        InvalidModel: if it is no head that is known, a size is wrong, or a setting asks for
+            something that is not known.
     """
     said = config.get("speculators_model_type")
     if said is not None and said not in SPECULATORS:
         raise InvalidModel("speculators_model_type", said, f"use one of {', '.join(SPECULATORS)}")
-    tensors = {re.sub(r"^(medusa_head|medusa_heads)\.", "", n): t for n, t in tensors.items()}
-    if any(re.fullmatch(r"\d+\.\d+\.linear\.weight", name) for name in tensors):
+    tensors, module = _named(tensors)
+    kind = "mtp" if module else SPECULATORS.get(said or "") or _kind(config, tensors)
+    if kind == "medusa":
         return HeadFile("medusa", tensors, (-1,))
-    nested = config.get("transformer_layer_config")
-    sizes = Metadata(nested) if isinstance(nested, dict) else config
-    renamed = {_renamed(name): values for name, values in tensors.items()}
-    kind = SPECULATORS.get(said or "", "eagle3" if "layers.0.hidden_norm.weight" in renamed else "")
-    if not kind:
-        kind = "mtp" if "eh_proj.weight" in renamed else "eagle"
-    if kind == "eagle3" and "mask_hidden" in renamed:
-        kind = "p-eagle"
-    needed = "eh_proj.weight" if kind == "mtp" else "fc.weight"
-    if needed not in renamed or "layers.0.self_attn.q_proj.weight" not in renamed:
-        known = "EAGLE-1, 2 or 3, P-EAGLE, Medusa or MTP"
-        raise InvalidModel("tensors", sorted(tensors)[:3], f"give a folder of {known}")
+    if _NEEDED.get(kind, "fc.weight") not in tensors:
+        raise InvalidModel("tensors", sorted(tensors)[:3], f"give a folder of {_KNOWN}")
+    config = Metadata({**config, **_object(config, "text_config")})
+    sizes = Metadata(_object(config, "transformer_layer_config") or config)
+    _refuse_unknown(kind, config, sizes, tensors)
+    own = _object(config, "dflash_config")
     heads = sizes.whole("num_attention_heads", None, 1, 1024)
-    width = sizes.whole("hidden_size", None, 1, 1 << 16)
-    head_dim = sizes.whole("head_dim", width // heads, 1, 1024)
+    kv_heads = sizes.whole("num_key_value_heads", heads, 1, 1024)
+    if heads % kv_heads:
+        raise InvalidModel("num_key_value_heads", kv_heads, f"it must divide {heads} heads")
+    head_dim = sizes.whole("head_dim", sizes.whole("hidden_size", None, 1, 1 << 16) // heads, 2,
+                           1024)  # fmt: skip
     rope = rope_of(sizes, head_dim)
-    if rope.dim != head_dim or rope.attention_factor != 1.0 or rope.scaling == "yarn":
-        raise InvalidModel("rope", rope, "heads with partial or yarn rotations are not supported")
-    verifier = config.get("speculators_config", {})
-    named = verifier.get("verifier", {}) if isinstance(verifier, dict) else {}
+    if rope.dim < 2 or (head_dim - rope.dim) % 2 or rope.dim % 2:
+        raise InvalidModel("partial_rotary_factor", rope.dim, f"turn an even part of {head_dim}")
+    rope.check()
+    verifier = _object(_object(config, "speculators_config"), "verifier")
+    model = sizes.text("model_type", "") or ""
+    block = 0
+    if kind in ("dflash", "dspark"):
+        given = config if config.get("block_size") is not None else own
+        block = given.whole("block_size", None, 2, _MOST_ROWS)
     return HeadFile(
         kind,
-        renamed,
-        _taps(kind, config),
+        tensors,
+        _taps(kind, config, own),
         heads,
-        sizes.whole("num_key_value_heads", heads, 1, 1024),
+        kv_heads,
         head_dim,
         sizes.number("rms_norm_eps", 1e-6),
         rope,
         normed_residual=config.flag("norm_before_residual"),
         # SpecForge means something else by it where there is no norm of each layer's features.
-        feeds_normed=(
-            said == "mtp"
-            or any(name.startswith("mtp.") for name in tensors)
-            or (config.flag("norm_output") and (said is not None or "fc_norm.0.weight" in renamed))
-        ),
-        normed_features=said != "mtp",
-        mask_token=config.whole("mask_token_id", config.whole("ptd_token_id", 0)),
-        verifier=str((named or {}).get("name_or_path") or ""),
+        feeds_normed=module in ("mtp.", "mtp_layers.", "model.mtp_layers.")
+        or (config.flag("norm_output") and (said is not None or "fc_norm.0.weight" in tensors)),
+        normed_features=module != "mtp_layers.",
+        mask_token=_mask_token(kind, config, own),
+        verifier=verifier.text("name_or_path", "") or "",
+        hidden_first=module == "model.mtp_layers.",
+        gated=kind == "mtp" and model.startswith(("qwen3_next", "qwen3_5")),
+        block_size=block,
+        first_guess=0 if config.flag("sample_from_anchor", kind == "dspark") else 1,
     )
 
 
-def _renamed(name: str) -> str:
-    name = re.sub(r"^midlayer\.", "layers.0.", name)
-    for pattern, ours in _MTP.items():
-        changed = re.sub(f"^{pattern}", ours, name)
-        if changed != name:
-            return changed
-    return name
+def _object(config: Metadata, name: str) -> Metadata:
+    """An object of a config, without what is null in it; empty if there is none."""
+    found = config.get(name)
+    if found is not None and not isinstance(found, dict):
+        raise InvalidModel(name, found, "it must be a JSON object")
+    return Metadata({key: value for key, value in (found or {}).items() if value is not None})
 
 
-def _taps(kind: str, config: Metadata) -> tuple[int, ...]:
+def module_start(names: Iterable[str]) -> str:
+    """What the names of a module for multi-token prediction begin with; of several, the first's.
+
+    Empty if there is none.
+    """
+    for pattern in _MODULES:
+        found = [m[1] for m in (re.fullmatch(pattern, name) for name in names) if m]
+        if found:
+            return min(found, key=lambda start: (len(start), start))
+    return ""
+
+
+def _named(tensors: Tensors) -> tuple[dict[str, NDArray[Any]], str]:
+    """Tensors under our names; and where a module for multi-token prediction lay, without number.
+
+    Of a whole model with such a module the module alone is left.
+    """
+    start = module_start(tensors)
+    made: dict[str, NDArray[Any]] = {}
+    if start:
+        parts = next(p for key, p in _MODULES.items() if any(re.fullmatch(key, n) for n in tensors))
+        kept = {n for n in tensors if n.startswith("verifier_") or n in _OF_TARGET}
+        made = {name: tensors[name] for name in kept}
+        for name, values in tensors.items():
+            if name.startswith(start):
+                rest = name[len(start) :]
+                theirs = next((part for part in parts if rest.startswith(part)), "")
+                made[parts.get(theirs, "layers.0.") + rest[len(theirs) :]] = values
+    else:
+        for name, values in tensors.items():
+            name = re.sub(r"^midlayer\.", "layers.0.", re.sub(r"^medusa_heads?\.", "", name))
+            made[name] = values
+    made = {name: values for name, values in made.items() if not name.endswith(_WITHOUT_USE)}
+    return made, re.sub(r"\d+\.", "", start)
+
+
+def _kind(config: Metadata, tensors: Tensors) -> str:
+    if any(re.fullmatch(r"\d+\.\d+\.linear\.weight", name) for name in tensors):
+        return "medusa"
+    if _object(config, "dflash_config"):
+        return "dspark" if "markov_head.markov_w1.weight" in tensors else "dflash"
+    if "layers.0.hidden_norm.weight" in tensors:
+        return "p-eagle" if "mask_hidden" in tensors else "eagle3"
+    return "eagle"
+
+
+def _refuse_unknown(kind: str, config: Metadata, sizes: Metadata, tensors: Tensors) -> None:
+    """Raise InvalidModel for what changes a head's numbers and is not known here."""
+    act = sizes.get("hidden_act")
+    if act not in (None, "silu"):
+        raise InvalidModel("hidden_act", act, "heads with silu are known")
+    types = sizes.get("layer_types")
+    if kind != "mtp" and isinstance(types, list) and set(map(str, types)) - {"full_attention"}:
+        raise InvalidModel("layer_types", types, "heads with full attention are known")
+    own = _object(config, "dflash_config")
+    for name in ("use_swa", "causal", "attention_sink_bias"):
+        if own.get(name):
+            raise InvalidModel(f"dflash_config.{name}", own[name], "not known: use another head")
+    if config.get("markov_head_type", "vanilla") not in ("vanilla", "gated"):
+        raise InvalidModel("markov_head_type", config["markov_head_type"], "use vanilla or gated")
+    for name in tensors:
+        if ".experts." in name or name.endswith(("mlp.gate.weight", "experts.gate_up_proj")):
+            raise InvalidModel(name, "experts", "heads without experts are known")
+        if ".kv_a_proj" in name:
+            raise InvalidModel(name, "latent attention", "heads with q_proj, k_proj are known")
+    for flag, name in (("fc_norm", "fc_norm.0.weight"), ("norm_before_fc", "input_norm.weight")):
+        if kind in ("eagle3", "p-eagle") and config.flag(flag) and name not in tensors:
+            raise InvalidModel(name, None, f"{flag} is set: get a complete file")
+
+
+def _mask_token(kind: str, config: Metadata, own: Metadata) -> int:
+    if kind not in ("p-eagle", "dflash", "dspark"):
+        return 0
+    names = "mask_token_id", "ptd_token_id", "pard_token"
+    for name, where in ((n, w) for n in names for w in (config, own)):
+        if where.get(name) is not None:
+            return where.whole(name, None, 0, 1 << 24)
+    raise InvalidModel("mask_token_id", None, "the head was trained with one: name it")
+
+
+def _taps(kind: str, config: Metadata, own: Metadata) -> tuple[int, ...]:
     """Layers whose outputs are tapped; files name the layers that these outputs enter."""
     if kind in ("eagle", "mtp"):
         return (-1,)
-    own = config.get("eagle_config", {})
-    ids = config.get("eagle_aux_hidden_state_layer_ids")
-    ids = ids or (own.get("eagle_aux_hidden_state_layer_ids") if isinstance(own, dict) else None)
-    if ids is None:
-        return ()
-    if not isinstance(ids, list) or not all(type(i) is int and i > 0 for i in ids):
-        raise InvalidModel("eagle_aux_hidden_state_layer_ids", ids, "give a list of layers above 0")
-    return tuple(i - 1 for i in ids)
+    places = [
+        (config, "eagle_aux_hidden_state_layer_ids", 1), (config, "aux_hidden_state_layer_ids", 1),
+        (_object(config, "eagle_config"), "eagle_aux_hidden_state_layer_ids", 1),
+        (own, "target_layer_ids", 0),  # z-lab names the layers themselves.
+    ]  # fmt: skip
+    for where, name, ahead in places:
+        ids = where.get(name)
+        if ids is None:
+            continue
+        if not isinstance(ids, list) or not all(type(i) is int and i >= ahead for i in ids):
+            raise InvalidModel(name, ids, "give a list of layers")
+        if not 1 <= len(ids) <= 64:
+            raise InvalidModel(name, len(ids), "give 1 to 64 layers")
+        return tuple(i - ahead for i in ids)
+    if kind in ("dflash", "dspark"):
+        raise InvalidModel("aux_hidden_state_layer_ids", None, "name the layers that are tapped")
+    return ()
 
 
-def d2t_of(tensors: Tensors) -> NDArray[np.int32] | None:
-    """int32 [V], the target's ids of a head's tokens; None if they are the same."""
-    offsets = tensors.get("d2t")
-    if offsets is None:
-        return None
+def d2t_of(offsets: NDArray[Any]) -> NDArray[np.int32]:
+    """int32 [V], the target's ids of a head's tokens, of the offsets that files have."""
+    if offsets.dtype.kind not in "iu" or not 0 <= offsets.min(initial=0) <= offsets.max(
+        initial=0
+    ) < (1 << 24):
+        raise InvalidModel("d2t", offsets[:4].tolist(), "its offsets must be whole, from 0 on")
     ids = np.arange(len(offsets)) + offsets.astype(np.int64)
-    if len(ids) == 0 or ids[0] < 0 or (np.diff(ids) <= 0).any():
+    if len(ids) == 0 or (np.diff(ids) <= 0).any():
         raise InvalidModel("d2t", offsets[:4].tolist(), "its ids must ascend: get a sound file")
     return ids.astype(np.int32)

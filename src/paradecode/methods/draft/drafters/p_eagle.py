@@ -13,6 +13,7 @@ SOURCE = "a published P-EAGLE head of the target"
 @drafter(
     "p-eagle",
     paper="P-EAGLE: Parallel-Drafting EAGLE with Scalable Training",
+    arxiv="2602.01469",
     training=SOURCE,
     aliases=("peagle", "parallel-eagle"),
 )

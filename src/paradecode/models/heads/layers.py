@@ -1,0 +1,134 @@
+"""The layers of a head: Llama's and Qwen's, with what precedes their attention and follows it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.head import Block
+from paradecode.core.network import Network
+from paradecode.models.config import Rope
+from paradecode.models.heads.layouts import HeadFile
+from paradecode.models.heads.networks import HeadTensors, NetworkBuilder
+
+_Projection = tuple[NDArray[Any], NDArray[Any] | None]
+"""Matrix [outputs, inputs] and bias."""
+
+
+def layers(
+    file: HeadFile, t: HeadTensors, first: NetworkBuilder, into: str, rest: str, width: int,
+    normed: bool = False, text: bool = False,
+) -> tuple[Block, ...]:  # fmt: skip
+    """All layers; what enters the attention of the first is made by ``first``.
+
+    Args:
+        into, rest: what enters the first attention, and what goes on beside it.
+        normed: what enters is normed already (EAGLE-3's two halves).
+        text: the layers have keys and values of the text's own (DFlash).
+    """
+    made: list[Block] = []
+    while f"layers.{len(made)}.self_attn.q_proj.weight" in t:
+        steps = first if not made else NetworkBuilder(state=width)
+        x, goes_on = (into, rest) if not made else ("state", "state")
+        gain = f"layers.{len(made)}.input_layernorm.weight"
+        # EAGLE-1 has no norm before its first attention.
+        if (made or not normed) and gain in t:
+            x = steps.norm(x, t.gain(gain, width), file.epsilon)
+        entering = 2 * width if normed and not made else width
+        name = f"layers.{len(made)}."
+        made.append(_layer(file, t, name, steps, x, entering, goes_on, width, text))
+    return tuple(made)
+
+
+def _layer(
+    file: HeadFile, t: HeadTensors, name: str, steps: NetworkBuilder, x: str, entering: int,
+    rest: str, width: int, text: bool,
+) -> Block:  # fmt: skip
+    heads, kv_heads, size = file.heads, file.kv_heads, file.head_dim
+    order, factor, frequencies = _half_split(file.rope, size)
+    q_norm, k_norm = (t.maybe(f"{name}self_attn.{p}_norm.weight", size) for p in "qk")
+    if q_norm is not None or k_norm is not None:  # The norm takes what the rotation multiplies by.
+        q_norm, k_norm = (
+            t.gain(f"{name}self_attn.{p}_norm.weight", size)[order] * factor for p in "qk"
+        )
+        factor = np.ones(size, np.float32)
+
+    def projection(part: str, count: int, turned: bool) -> _Projection:
+        rows = count * size
+        weight = t(f"{name}self_attn.{part}_proj.weight", rows, entering)
+        bias = t.maybe(f"{name}self_attn.{part}_proj.bias", rows)
+        if not turned:
+            return weight, bias
+        weight = weight.reshape(count, size, -1)[:, order] * factor[:, None]
+        if bias is not None:
+            bias = (bias.reshape(count, size)[:, order] * factor).ravel()
+        return weight.reshape(rows, -1), bias
+
+    gate = None
+    q: _Projection
+    if file.gated:  # Of each head, rows of the query and of the gate.
+        both = t(f"{name}self_attn.q_proj.weight", 2 * heads * size, entering)
+        both = both.reshape(heads, 2, size, -1)
+        gate = both[:, 1].reshape(heads * size, -1)
+        q = (both[:, 0][:, order] * factor[:, None]).reshape(heads * size, -1), None
+    else:
+        q = projection("q", heads, True)
+    k, v = projection("k", kv_heads, True), projection("v", kv_heads, False)
+    steps.add("join", *(steps.linear(x, *each) for each in (q, k, v)), rest)
+
+    after = NetworkBuilder(mixed=heads * size, rest=width)
+    mixed = "mixed"
+    if gate is not None:
+        gain = t.gain(f"{name}input_layernorm.weight", width)
+        opened = after.linear(after.norm("rest", gain, file.epsilon), gate)
+        mixed = after.add("multiply", mixed, after.add("sigmoid", opened))
+    _mlp(file, t, name, after, mixed, width)
+    return Block(
+        steps.network(), after.network(), heads, kv_heads, size, frequencies, file.epsilon,
+        q_norm, k_norm, _of_text(width, k, v) if text else None,
+    )  # fmt: skip
+
+
+def _mlp(
+    file: HeadFile, t: HeadTensors, name: str, after: NetworkBuilder, mixed: str, width: int
+) -> None:
+    """What follows attention."""
+
+    def linear(x: str, part: str, rows: int, columns: int) -> str:
+        weight = t(f"{name}{part}_proj.weight", rows, columns)
+        return after.linear(x, weight, t.maybe(f"{name}{part}_proj.bias", len(weight)))
+
+    inner = len(t(f"{name}mlp.gate_proj.weight", -1, width))
+    mixed = linear(mixed, "self_attn.o", width, after.inputs["mixed"])
+    state = after.add("add", "rest", mixed)
+    gain = t.gain(f"{name}post_attention_layernorm.weight", width)
+    x = after.norm(state, gain, file.epsilon)
+    gated = after.add("silu", linear(x, "mlp.gate", inner, width))
+    product = after.add("multiply", gated, linear(x, "mlp.up", inner, width))
+    after.add("add", state, linear(product, "mlp.down", width, inner))
+
+
+def _of_text(width: int, *projections: _Projection) -> Network:
+    steps = NetworkBuilder(state=width)
+    steps.add("join", *(steps.linear("state", *each) for each in projections))
+    return steps.network()
+
+
+def _half_split(
+    rope: Rope, size: int
+) -> tuple[NDArray[np.intp], NDArray[np.float32], NDArray[np.float64]]:
+    """How a rotation becomes one of whole heads, whose element i turns with i + size / 2.
+
+    Attention does not change if the numbers of queries and keys change places alike. Pairs that do
+    not turn have frequency 0.
+
+    Returns:
+        where each number of a head comes from, what it is multiplied by, the frequencies.
+    """
+    half, still = rope.dim // 2, (size - rope.dim) // 2
+    turning, others = np.arange(rope.dim), np.arange(rope.dim, size)
+    order = np.concatenate([turning[:half], others[:still], turning[half:], others[still:]])
+    factor = np.where(order < rope.dim, rope.attention_factor, 1.0).astype(np.float32)
+    return order, factor, np.concatenate([rope.inverse_frequencies(), np.zeros(still)])
