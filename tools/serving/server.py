@@ -83,11 +83,12 @@ def complaints(before: Holdings, after: Holdings) -> list[str]:
 
 
 @contextmanager
-def serving(models: Sequence[str], log: Path) -> Iterator[Server]:
-    """Start a server on a free port; its log goes to a file."""
+def serving(models: Sequence[str], log: Path, options: Sequence[str] = ()) -> Iterator[Server]:
+    """Start a server on a free port, with more options; its log goes to a file."""
     program = "from paradecode.cli import main; main()"
     command = [
         sys.executable, "-c", program, "serve", *models, "--port", "0", "--kv-tokens", KV_TOKENS,
+        *options,
     ]  # fmt: skip
     with log.open("w") as errors:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)

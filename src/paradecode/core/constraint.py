@@ -10,7 +10,11 @@ from numpy.typing import NDArray
 
 
 class Constraint(Protocol):
-    """A set of texts, compiled for one vocabulary. It has no state, so requests share it."""
+    """A set of texts, compiled for one vocabulary. It has no state, so requests share it.
+
+    One whose matchers may take long, and call :func:`paradecode.core.aside.wait_for`, says so by
+    an attribute ``waits``.
+    """
 
     @property
     def vocab_size(self) -> int:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from paradecode.backends.interface import PAGE, Backend, Span, SpanResult
+from paradecode.core.aside import Aside
 from paradecode.core.errors import BackendLost, CapacityError, DecoderError
 from paradecode.core.head import Head, run_head
 from paradecode.core.layers import Layers
@@ -38,6 +39,10 @@ MAX_IDLE_CALLS = 4096
 """Requests a decoder may make without committing a token before it counts as stuck."""
 
 
+PAUSE = 0.002
+"""Seconds of a step for which all requests wait for something outside of the engine."""
+
+
 class Live:
     """A request that was given to the engine: its method's generator, and what it waits for.
 
@@ -58,6 +63,8 @@ class Live:
         self._as_list = False
         self._idle = 0
         self.children: list[LiveSequence] = []
+        waits = getattr(request.constraint, "waits", False)
+        self._aside = Aside() if waits else None
         self.reserved = self._own = resources.pages_for(request)
 
     @property
@@ -74,12 +81,20 @@ class Live:
         waiting = any(pending is self._steps for pending in self._pending)
         return self._steps if waiting and self._steps and self._steps.reply is None else None
 
+    @property
+    def waits(self) -> bool:
+        """Whether its method is in the middle of something that takes long."""
+        return self._aside is not None and self._aside.waits
+
     def start(self) -> None:
         self.sequence.admit()
         self._resume(None)
 
     def advance(self) -> None:
         """Resume the method if everything it waits for has arrived; raises what went wrong."""
+        if self._aside is not None and self._aside.waits:
+            self._aside.go_on()
+            return
         for pending in self._pending:
             if pending.error is not None:
                 raise pending.error
@@ -88,6 +103,8 @@ class Live:
             self._resume(replies if self._as_list else replies[0])
 
     def close(self) -> None:
+        if self._aside is not None:
+            self._aside.stop()
         self._pending = []
         try:
             self._generator.close()
@@ -97,6 +114,12 @@ class Live:
             child.release()
 
     def _resume(self, answer: Any) -> None:
+        if self._aside is None:
+            self._send(answer)
+        else:
+            self._aside.run(lambda: self._send(answer))
+
+    def _send(self, answer: Any) -> None:
         started = time.perf_counter()
         committed = len(self.sequence.trace)
         try:
@@ -224,6 +247,8 @@ class Engine(Resources):
         if len(self.running) > 1:
             self._share(changed)
         asked = [forward for live in self.running for forward in live.forwards]
+        if not asked and any(live.waits for live in self.running):
+            time.sleep(PAUSE)
         for group in _by_model_and_layers(asked):
             self._run(self._chosen(group))
         self._apply()
@@ -314,7 +339,7 @@ class Engine(Resources):
             if owner in served:
                 tokens = sum(len(step.tokens) for step in sequence.trace[commits:])
                 served[owner] += OUTPUT_WEIGHT * tokens
-        if sequence.finished:
+        if sequence.finished and not live.waits:
             self._end(live, sequence.finish_reason or "stop")
 
     def _chosen(self, forwards: list[PendingForward]) -> list[tuple[PendingForward, int]]:

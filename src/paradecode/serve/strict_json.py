@@ -80,13 +80,13 @@ def _check(value: Any) -> None:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(pairs) > MAX_KEYS:
+        raise _refusal(f"an object of {len(pairs)} keys", f"give at most {MAX_KEYS}")
     made = dict(pairs)
     if len(made) < len(pairs):
         counts = Counter(name for name, _ in pairs)
         twice = next(name for name, count in counts.items() if count > 1)
         raise _refusal(f"the key {twice[:60]!r} is given twice in one object", "give it once")
-    if len(made) > MAX_KEYS:
-        raise _refusal(f"an object of {len(made)} keys", f"give at most {MAX_KEYS}")
     return made
 
 

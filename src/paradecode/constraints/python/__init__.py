@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from paradecode.constraints.limits import refused
+from paradecode.constraints.python.apart import MonitorApart
 from paradecode.constraints.python.masks import MonitoredText
-from paradecode.constraints.python.monitor import AttributesExist
 from paradecode.core.errors import InvalidInput
 
 MAX_CODE = 1 << 18
@@ -33,5 +33,5 @@ def python_constraint(value: object, spellings: Sequence[bytes]) -> MonitoredTex
         fix = f"give a text of at most {MAX_CODE} characters"
         raise InvalidInput("constraint.value.code", code, fix)
     return MonitoredText(
-        AttributesExist(value["files"]), spellings, code.encode("utf-8", "replace")
+        MonitorApart(value["files"]), spellings, code.encode("utf-8", "replace"), waits=True
     )

@@ -2,19 +2,53 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from functools import lru_cache
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.errors import DecoderError, InvalidInput
 
-Names = tuple[bytes, ...]
-"""The rest of each name that may follow; an empty rest says that a name may end here."""
-FREE: Names = ()
-"""No name has begun, or its possible ends are not known."""
+
+class Names(NamedTuple):
+    """The names that may follow, sorted, and what of one has been written.
+
+    Without names, none has begun, or its possible ends are not known.
+    """
+
+    known: tuple[bytes, ...] = ()
+    begun: bytes = b""
+
+    def __bool__(self) -> bool:
+        return bool(self.known)
+
+    @property
+    def complete(self) -> bool:
+        """Whether no name has begun, or the one that has begun may end here."""
+        at = bisect_left(self.known, self.begun)
+        return not self.known or self.known[at : at + 1] == (self.begun,)
+
+    def then(self, written: bytes) -> Names | None:
+        """The same behind more of a name; None if no name goes on like that."""
+        begun = self.begun + written
+        at = bisect_left(self.known, begun)
+        fits = at < len(self.known) and self.known[at].startswith(begun)
+        return Names(self.known, begun) if fits else None
+
+    def ahead(self) -> set[bytes]:
+        """Everything that may be written next of a name, to its end or not."""
+        start, found = len(self.begun), set()
+        for name in self.known[bisect_left(self.known, self.begun) :]:
+            if not name.startswith(self.begun):
+                break
+            found |= {name[start:end] for end in range(start + 1, len(name) + 1)}
+        return found
+
+
+FREE = Names()
 
 
 class Monitor(Protocol):
@@ -49,10 +83,17 @@ class MonitoredText:
         monitor: says which names may follow.
         spellings: the bytes of each token id; empty for ids that are not text.
         before: the text that the output continues.
+        waits: whether the monitor may take long (:func:`paradecode.core.aside.wait_for`).
     """
 
-    def __init__(self, monitor: Monitor, spellings: Sequence[bytes], before: bytes = b"") -> None:
-        self.monitor, self.spellings, self.before = monitor, spellings, before
+    def __init__(
+        self,
+        monitor: Monitor,
+        spellings: Sequence[bytes],
+        before: bytes = b"",
+        waits: bool = False,
+    ) -> None:
+        self.monitor, self.spellings, self.before, self.waits = monitor, spellings, before, waits
         triggers = [bytes([value]) for value in monitor.triggers]
         # Tokens in which a name begins; the others are all allowed while no name has begun.
         self.beginning = [
@@ -61,10 +102,14 @@ class MonitoredText:
             if any(trigger in text[:-1] for trigger in triggers)
         ]
         self.text = np.array([len(text) > 0 for text in spellings], bool)
-        self._by_first: dict[int, list[int]] = {}
+        # By what a token writes of a name before the byte that ends it.
+        self._by_word: dict[bytes, list[int]] = {}
         for token in np.flatnonzero(self.text).tolist():
-            self._by_first.setdefault(spellings[token][0], []).append(token)
-        self._names = lru_cache(maxsize=64)(lambda text: tuple(monitor.names(text) or FREE))
+            word = spellings[token][: self._word(spellings[token], 0)]
+            self._by_word.setdefault(word, []).append(token)
+        self._ended = np.zeros(len(spellings), bool)
+        self._ended[self._by_word.get(b"", [])] = True
+        self._names = lru_cache(maxsize=16)(lambda text: Names(tuple(monitor.names(text) or ())))
 
     @property
     def vocab_size(self) -> int:
@@ -88,17 +133,27 @@ class MonitoredText:
 
         None if the piece is forbidden.
         """
-        for at, value in enumerate(piece):
-            if names and not self.monitor.ends(value):
-                names = tuple(name[1:] for name in names if name[:1] == bytes([value]))
-                if not names:
+        at = 0
+        while at < len(piece):
+            if names:
+                end = self._word(piece, at)
+                further = names.then(piece[at:end])
+                if end == len(piece) or further is None:
+                    return further
+                if not further.complete:
                     return None
-                continue
-            if not _complete(names):
-                return None
-            triggered = value in self.monitor.triggers
-            names = self._names(text + piece[: at + 1]) if triggered else FREE
+                at = end
+            triggered = piece[at] in self.monitor.triggers
+            at += 1
+            names = self._names(text + piece[:at]) if triggered else FREE
         return names
+
+    def _word(self, piece: bytes, start: int) -> int:
+        """Where the part of a name ends that begins at ``start``."""
+        end = start
+        while end < len(piece) and not self.monitor.ends(piece[end]):
+            end += 1
+        return end
 
     def allowed(self, text: bytes, names: Names) -> NDArray[np.bool_]:
         """The tokens that may follow ``text`` if ``names`` may follow it, bool [V]."""
@@ -106,10 +161,10 @@ class MonitoredText:
             mask, tokens = self.text.copy(), self.beginning
         else:
             mask = np.zeros(self.vocab_size, bool)
-            first = {name[0] for name in names if name}
-            if b"" in names:
-                first |= {value for value in self._by_first if self.monitor.ends(value)}
-            tokens = [token for value in first for token in self._by_first.get(value, ())]
+            tokens = [token for word in names.ahead() for token in self._by_word.get(word, ())]
+            if names.complete:
+                mask |= self._ended
+                tokens += [token for token in self.beginning if self._ended[token]]
         for token in tokens:
             mask[token] = self.read(text, names, self.spellings[token]) is not None
         return mask
@@ -125,7 +180,9 @@ class MonitorMatcher:
     def __init__(self, constraint: MonitoredText, ends: Sequence[int]) -> None:
         self._constraint, self._ends = constraint, frozenset(ends)
         self._end_ids = np.array(sorted(ends), np.int32)
-        self._text, self._names = constraint.before, constraint.begin()
+        # What may follow is found out when it is asked: that may take long.
+        self._text, self._names = constraint.before, FREE
+        self._unread: list[int] | None = []
         self._known: dict[tuple[int, ...], tuple[bytes, Names] | None] = {}
 
     def mask(self, path: Sequence[int]) -> NDArray[np.bool_] | None:
@@ -133,7 +190,7 @@ class MonitorMatcher:
         if place is None:
             return None
         allowed = self._constraint.allowed(*place)
-        allowed[self._end_ids] = _complete(place[1])
+        allowed[self._end_ids] = place[1].complete
         if not allowed.any():
             fix = "loosen it: this model's tokens cannot spell what may follow"
             raise InvalidInput("constraint", "python", fix)
@@ -144,7 +201,7 @@ class MonitorMatcher:
         if place is None:
             return True
         if token in self._ends:
-            return _complete(place[1])
+            return place[1].complete
         return self._place((*path, token)) is not None
 
     def possible(self, path: Sequence[int]) -> int:
@@ -163,14 +220,24 @@ class MonitorMatcher:
         text = [*tokens]
         if text and text[-1] in self._ends and self.allows(text[:-1], text[-1]):
             text.pop()
+        if self._unread is not None:  # Nobody has asked yet.
+            self._unread += text
+            return
         place = self._place(text)
         if place is None:
             raise DecoderError(f"the monitor forbids one of the tokens {text} that were committed")
         self._text, self._names = place
         self._known = {}
 
+    def _begin(self, committed: list[int]) -> None:
+        self._unread = None
+        self._names = self._constraint.begin()
+        self.advance(committed)
+
     def _place(self, path: Sequence[int]) -> tuple[bytes, Names] | None:
         """The text with a path appended, and what may follow; None if the path is impossible."""
+        if self._unread is not None:
+            self._begin(self._unread)
         if not path:
             return self._text, self._names
         key = tuple(path)
@@ -184,8 +251,3 @@ class MonitorMatcher:
                 if names is not None:
                     self._known[key] = before[0] + piece, names
         return self._known[key]
-
-
-def _complete(names: Names) -> bool:
-    """Whether no name has begun, or the one that has begun may end here."""
-    return not names or b"" in names

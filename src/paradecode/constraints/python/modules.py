@@ -63,18 +63,23 @@ class Module:
     open: bool = False
 
 
-def read_modules(files: Mapping[str, str]) -> dict[str, Module]:
-    """Modules by dotted name: ``pkg/shop.py`` is ``pkg.shop``, and ``shop`` if no other file is.
-
-    Raises:
-        InvalidInput: the files are too large, or one is not Python.
-    """
+def check_files(files: Mapping[str, str]) -> None:
+    """Raise InvalidInput for files that are too many or too large, or are no texts."""
     if not isinstance(files, Mapping) or not 0 < len(files) <= MAX_FILES:
         raise InvalidInput(FIELD, files, f"map 1 to {MAX_FILES} file names to their text")
     if not all(isinstance(name, str) and isinstance(text, str) for name, text in files.items()):
         raise InvalidInput(FIELD, [*files], "map file names to their text")
     if sum(map(len, files.values())) > MAX_SOURCE:
         raise InvalidInput(FIELD, [*files], f"give at most {MAX_SOURCE} characters in all")
+
+
+def read_modules(files: Mapping[str, str]) -> dict[str, Module]:
+    """Modules by dotted name: ``pkg/shop.py`` is ``pkg.shop``, and ``shop`` if no other file is.
+
+    Raises:
+        InvalidInput: the files are too large, or one is not Python.
+    """
+    check_files(files)
     modules: dict[str, Module] = {}
     for name, text in files.items():
         path = PurePosixPath(name.removesuffix(".py"))

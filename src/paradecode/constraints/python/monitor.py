@@ -17,6 +17,8 @@ QUOTED = re.compile(
     re.DOTALL,
 )
 """A comment or a string literal, which may be unfinished."""
+MAX_NAMES = 4096
+"""Attributes of one value; of more nothing is said, as masks would take long."""
 WORDS = re.compile(r"(\w+|:)(\s*:=)?")
 WORD = frozenset(b"_0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 
@@ -57,7 +59,9 @@ class AttributesExist:
             attributes = self._attributes(code, line, receiver)
         except RecursionError:  # Nobody writes such code; nothing is known of it.
             return None
-        return None if attributes is None else sorted(name.encode() for name in attributes)
+        if attributes is None or len(attributes) > MAX_NAMES:
+            return None
+        return sorted(name.encode() for name in attributes)
 
     def _attributes(self, code: str, line: str, receiver: list[str]) -> set[str] | None:
         resolver = Resolver(self._modules)

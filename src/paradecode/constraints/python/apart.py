@@ -1,0 +1,167 @@
+"""A monitor in a process of its own, within bounds of time and memory.
+
+Its code is ours, but its input is anybody's: files that Python's parser reads. What goes wrong
+there, whether it hangs, takes all memory or ends the process, ends the request that asked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
+
+from paradecode.constraints.python.modules import FIELD, check_files
+from paradecode.constraints.python.monitor import AttributesExist
+from paradecode.core.aside import wait_for
+from paradecode.core.errors import InvalidInput
+
+SECONDS = 2
+"""Processor time for one answer. A real text takes milliseconds."""
+PATIENCE = 20.0
+"""Seconds of wall time for one answer: it may share its core with many, or do nothing at all."""
+MEMORY = 1 << 30
+"""Bytes that it may take for its answers."""
+MOST = 8
+"""Processes that are kept; the one that was asked longest ago ends first."""
+
+COMMAND = (sys.executable, "-m", __name__)
+
+_kept: list[MonitorApart] = []
+_books = threading.Lock()
+
+
+class MonitorApart(AttributesExist):
+    """Implements :class:`paradecode.constraints.python.masks.Monitor` by a process that is asked.
+
+    The process is started when it is needed, and again after it had to make room for others.
+
+    Args:
+        files: file name -> source text.
+        command: of the process.
+
+    Raises:
+        InvalidInput: a file is not Python, or the files are too large, or take too long to read.
+    """
+
+    def __init__(self, files: Mapping[str, str], command: Sequence[str] = COMMAND) -> None:
+        check_files(files)
+        self._files, self._command = dict(files), tuple(command)
+        self._process: subprocess.Popen[str] | None = None
+        self._turn = threading.Lock()
+        wait_for(self._asked(b""))
+
+    def names(self, text: bytes) -> list[bytes] | None:
+        if len(text) < 2 or self.ends(text[-2]):  # No name is before the dot.
+            return None
+        return wait_for(self._asked(text))
+
+    def end(self) -> None:
+        """End the process; the next question starts another one."""
+        process, self._process = self._process, None
+        if process is not None:
+            _kill(process.pid)
+            for pipe in (process.stdin, process.stdout):
+                with suppress(OSError):
+                    assert pipe is not None
+                    pipe.close()
+            process.wait()
+
+    def _asked(self, text: bytes) -> Future[list[bytes] | None]:
+        future: Future[list[bytes] | None] = Future()
+
+        def ask() -> None:
+            try:
+                with self._turn:
+                    future.set_result(self._ask(text))
+            except BaseException as error:
+                future.set_exception(error)
+
+        threading.Thread(target=ask, name="monitor", daemon=True).start()
+        return future
+
+    def _ask(self, text: bytes) -> list[bytes] | None:
+        process = self._process or self._start()
+        timer = threading.Timer(PATIENCE, _kill, (process.pid,))
+        timer.start()
+        try:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(json.dumps(text.decode("latin-1")) + "\n")
+            process.stdin.flush()
+            answer = json.loads(process.stdout.readline(1 << 24))
+        except (OSError, ValueError):  # It was ended, or has ended itself.
+            self.end()
+            fix = f"simplify it: its monitor takes {SECONDS} s or {MEMORY >> 20} MiB, or failed"
+            raise InvalidInput("constraint", "python", fix) from None
+        finally:
+            timer.cancel()
+        if isinstance(answer, dict):
+            self.end()
+            raise InvalidInput(FIELD, answer["value"], answer["fix"])
+        return None if answer is None else [name.encode() for name in answer]
+
+    def _start(self) -> subprocess.Popen[str]:
+        with _books:
+            for other in [one for one in _kept if len(_kept) >= MOST and one is not self]:
+                if len(_kept) >= MOST and other._turn.acquire(blocking=False):  # It does nothing.
+                    other.end()
+                    _kept.remove(other)
+                    other._turn.release()
+            if self in _kept:
+                _kept.remove(self)
+            _kept.append(self)
+        pipe = subprocess.PIPE
+        self._process = process = subprocess.Popen(
+            self._command, stdin=pipe, stdout=pipe, text=True, start_new_session=True
+        )
+        assert process.stdin is not None
+        with suppress(BrokenPipeError):  # Whoever asks will notice.
+            process.stdin.write(json.dumps(self._files) + "\n")
+            process.stdin.flush()
+        return process
+
+
+def _kill(group: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
+
+
+def _mapped() -> int:
+    """Bytes of address space in use, where the system says it."""
+    with suppress(OSError):
+        return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    return 0
+
+
+def main() -> None:
+    """Read the files from the first line, and answer the others, each a text."""
+    os.nice(10)
+    for kind, most in ((resource.RLIMIT_AS, _mapped() + MEMORY), (resource.RLIMIT_CORE, 0),
+                       (resource.RLIMIT_NPROC, 0), (resource.RLIMIT_FSIZE, 0)):  # fmt: skip
+        resource.setrlimit(kind, (most, most))
+    monitor: AttributesExist | None = None
+    files = json.loads(sys.stdin.readline())
+    for line in sys.stdin:
+        spent = int(time.process_time()) + 1
+        resource.setrlimit(resource.RLIMIT_CPU, (spent + SECONDS, resource.RLIM_INFINITY))
+        try:
+            monitor = monitor or AttributesExist(files)
+            text = json.loads(line).encode("latin-1")
+            names = monitor.names(text) if text else None
+            answer: object = names and [name.decode() for name in names]
+        except InvalidInput as error:
+            answer = {"value": str(error.value)[:80], "fix": error.fix[:400]}
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""Work that waits, beside a caller that goes on; never both at once."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+
+import pytest
+
+from paradecode.core.aside import Aside, Stopped, wait_for
+
+
+def test_work_that_need_not_wait_ends_at_once() -> None:
+    found: list[int] = []
+    aside = Aside()
+    aside.run(lambda: found.append(1))
+    assert (found, aside.waits) == ([1], False)
+    ready: Future[int] = Future()
+    ready.set_result(2)
+    aside.run(lambda: found.append(wait_for(ready)))
+    assert found == [1, 2]
+    assert wait_for(ready) == 2  # Outside of any work it is the plain result.
+
+
+def test_what_work_raises_is_raised() -> None:
+    def fail() -> None:
+        raise KeyError("x")
+
+    aside = Aside()
+    with pytest.raises(KeyError):
+        aside.run(fail)
+    aside.run(lambda: None)
+
+
+def test_the_caller_goes_on_while_work_waits() -> None:
+    first: Future[str] = Future()
+    second: Future[str] = Future()
+    seen: list[str] = []
+
+    def work() -> None:
+        seen.append("begun")
+        seen.append(wait_for(first))
+        seen.append(wait_for(second))
+
+    aside = Aside()
+    aside.run(work)
+    aside.go_on()  # Nothing is there yet.
+    assert (seen, aside.waits) == (["begun"], True)
+    first.set_result("one")
+    assert seen == ["begun"]  # It has its turn when it is given one.
+    aside.go_on()
+    assert (seen, aside.waits) == (["begun", "one"], True)
+    second.set_exception(ValueError("late"))
+    with pytest.raises(ValueError, match="late"):
+        aside.go_on()
+    assert not aside.waits
+
+
+def test_work_that_nobody_wants_ends_where_it_waits() -> None:
+    ended: list[type] = []
+    never: Future[int] = Future()
+
+    def work() -> None:
+        try:
+            wait_for(never)
+        except Stopped:
+            ended.append(Stopped)
+            wait_for(never)  # It may not hold out.
+
+    aside = Aside()
+    before = threading.active_count()
+    aside.run(work)
+    aside.stop()
+    assert (ended, aside.waits) == ([Stopped], False)
+    aside.stop()
+    assert threading.active_count() <= before + 1

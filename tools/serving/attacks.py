@@ -1,0 +1,383 @@
+"""Named attacks, one after another, each beside a neighbour's stream that must not notice.
+
+    python -m tools.serving.attacks [--out bench/results/serve_attacks.json]
+
+Starts a server of its own with two models and two keys: one is the attacker's, the other the
+neighbour's, who streams from the model that is attacked. Exit status 1 if an answer has another
+status than the table says, the stream pauses more than a second longer than undisturbed, /health
+takes more than 250 ms, the front grows by 100 MB, a worker dies, or something stays behind.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import string
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import httpx
+
+from tools.script import options, stamped, tell
+from tools.serving.neighbour import Neighbour, Noticed
+from tools.serving.server import LOGS, Server, serving
+
+PAUSE, HEALTH, GROWTH = 1.0, 0.25, 100 << 20
+"""Seconds beyond the plain pause, seconds, bytes: what the neighbour may notice at most."""
+
+KEYS = ("key-of-the-attacker", "key-of-the-neighbour")
+OPTIONS = (
+    "--api-key", KEYS[0], "--api-key", KEYS[1], "--public", "health", "--public", "metrics",
+    "--python-constraints",
+)  # fmt: skip
+MODELS = ("tiny=smollm2-135m-instruct", "canvas=paradecode/tiny-diffusion")
+PLAIN_SECONDS, AFTERMATH = 3.0, 0.5
+"""Seconds for which the neighbour is watched without an attack, and after each."""
+CLOSED = 0
+"""The status of a connection that ends without an answer."""
+
+Content = Callable[[], Any]
+"""Makes the body: bytes, or what JSON can say."""
+
+
+@dataclass(frozen=True)
+class Attack:
+    """
+    Attributes:
+        sends: what is sent, in words.
+        expected: statuses that an answer may have.
+        content: of the body, or without a ``path`` all that is sent, in pieces.
+        at_once: how many send it at the same time.
+        leaves: whether the senders read nothing.
+        canvas: whether the diffusion model is attacked.
+    """
+
+    name: str
+    sends: str
+    expected: tuple[int, ...]
+    content: Content
+    path: str = "/v1/completions"
+    at_once: int = 4
+    leaves: bool = False
+    canvas: bool = False
+
+
+def twice(keys: int) -> str:
+    return "{" + ",".join(f'"{i}":0' for i in range(keys)) + f',"{keys - 1}":1}}'
+
+
+USER = [{"role": "user", "content": "Hi"}]
+LETTERS = string.ascii_letters + string.digits
+CHAT, COMPLETE = "/v1/chat/completions", "/v1/completions"
+LONG = {"max_tokens": 200, "ignore_eos": True, "deadline": 3}
+
+
+def ask(**fields: Any) -> Content:
+    return lambda: {"prompt": "a", "max_tokens": 4, **fields}
+
+
+def talk(**fields: Any) -> Content:
+    return lambda: {"messages": USER, "max_tokens": 4, **fields}
+
+
+def called(arguments: str) -> list[dict[str, Any]]:
+    """A conversation with an earlier call."""
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    return [*USER, {"role": "assistant", "tool_calls": [call]}, *USER]
+
+
+def tool(number: int, parameters: Any) -> dict[str, Any]:
+    function = {"name": f"f{number}", "parameters": parameters}
+    return {"type": "function", "function": function}
+
+
+def nested(depth: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(depth):
+        schema = {"type": "object", "properties": {"a": schema}, "required": ["a"]}
+    return schema
+
+
+def python(code: str, source: str = "y = 1") -> Content:
+    return ask(structured_outputs={"python": {"files": {"a.py": source}, "code": code}})
+
+
+def chain(length: int) -> dict[str, Any]:
+    """Definitions that each refer to the next."""
+    definitions: dict[str, Any] = {
+        f"d{i}": {"type": "array", "items": {"$ref": f"#/$defs/d{i + 1}"}} for i in range(length)
+    }
+    return {"$defs": {**definitions, f"d{length}": {"type": "string"}}, "$ref": "#/$defs/d0"}
+
+
+def patterns(first: int) -> dict[str, Any]:
+    """Forty patterns that one text is to match: their intersection takes minutes."""
+    every = [{"type": "string", "pattern": f"^(.*[ab]){{{first + i}}}$"} for i in range(40)]
+    return {"allOf": every}
+
+
+def raw(*lines: str, body: bytes = b"", pieces: int = 1) -> Content:
+    """A request as bytes, its body in so many pieces."""
+    head = "\r\n".join((*lines, "", "")).encode()
+    size = max(1, len(body) // pieces)
+    return lambda: [head, *(body[at : at + size] for at in range(0, len(body), size))]
+
+
+POST = ("POST /v1/completions HTTP/1.1", "Host: localhost", "Content-Type: application/json")
+KEYED = (*POST, f"Authorization: Bearer {KEYS[0]}")
+CHUNKS = b"1\r\na\r\n" * 40_000
+WRONG, FINE = (400,), (200, 400, 429)
+
+ATTACKS = (
+    # What takes long to read.
+    Attack("duplicated key", "an object of 90,000 keys, the last one twice", WRONG,
+           lambda: twice(90_000).encode(), at_once=6),
+    Attack("duplicated key in a call", "a call whose arguments have 40,000 keys, one twice",
+           WRONG, talk(messages=called(twice(40_000))), CHAT, 6),
+    Attack("deep arguments", "a call whose arguments are 60,000 brackets", WRONG,
+           talk(messages=called("[" * 60_000)), CHAT),
+    Attack("open brackets", "4 MB of [", WRONG, lambda: b"[" * 4_000_000),
+    Attack("open objects", '4 MB of {"a":', WRONG, lambda: b'{"a":' * 800_000),
+    Attack("quotes", '4 MB of "', WRONG, lambda: b'"' * 4_000_000),
+    Attack("backslashes", "a text of 4 MB of backslashes", WRONG,
+           lambda: b'{"prompt":"' + b"\\" * 4_000_000),
+    Attack("spaces", "4 MB of spaces in an object", WRONG, lambda: b"{" + b" " * 4_000_000),
+    Attack("long number", "a seed of 3,000,000 digits", WRONG,
+           lambda: b'{"seed":' + b"9" * 3_000_000 + b"}"),
+    Attack("halves of pairs", "500,000 halves of surrogate pairs", WRONG,
+           lambda: b'{"prompt":"' + b"\\ud800" * 500_000 + b'"}'),
+    Attack("empty lists", "a million empty lists", WRONG,
+           lambda: b'{"prompt":[' + b"[]," * 1_000_000 + b"[]]}"),
+    Attack("empty objects", "a million empty objects", WRONG,
+           lambda: b'{"guided_json":[' + b"{}," * 1_000_000 + b"{}]}"),
+    Attack("numbers", "a prompt of a million token ids", WRONG, ask(prompt=[1] * 1_000_000)),
+    # What has many errors, or is much.
+    Attack("bad texts", "4,000 prompts that are lists of 240 texts", WRONG,
+           ask(prompt=[[""] * 240] * 4000)),
+    Attack("bad biases", "8,000 biases of no token", WRONG,
+           ask(logit_bias={f"x{i}": 1 for i in range(8000)})),
+    Attack("many biases", "300,000 biases", WRONG,
+           ask(logit_bias={str(i): 1 for i in range(300_000)})),
+    Attack("unknown fields", "8,000 fields that do not exist", WRONG,
+           ask(**{f"x{i}": 1 for i in range(8000)})),
+    Attack("metadata", "8,000 entries of metadata", WRONG,
+           ask(metadata={str(i): 1 for i in range(8000)})),
+    Attack("bad stops", "a million stop texts that are numbers", WRONG, ask(stop=[1] * 1_000_000)),
+    Attack("messages", "60,000 messages", WRONG, talk(messages=USER * 60_000), CHAT),
+    Attack("messages that fit", "4,096 messages, for the template", WRONG,
+           talk(messages=[{"role": "user", "content": ""}] * 4096), CHAT),
+    Attack("parts", "a message of 60,000 parts", WRONG,
+           talk(messages=[{"role": "user", "content": [{"type": "text", "text": "a"}] * 60_000}]),
+           CHAT),
+    Attack("items", "60,000 items of input", WRONG, lambda: {"input": USER * 60_000},
+           "/v1/responses"),
+    Attack("blocks", "60,000 messages in Anthropic's form", WRONG,
+           talk(messages=USER * 60_000), "/v1/messages"),
+    Attack("tools", "20,000 tools", WRONG, talk(tools=[tool(i, {}) for i in range(20_000)]), CHAT),
+    Attack("texts to embed", "4,096 texts", WRONG, lambda: {"input": ["a"] * 4096},
+           "/v1/embeddings"),
+    # What takes long to tokenize.
+    Attack("long prompt", "a prompt of 2 MB", WRONG, ask(prompt="x" * 2_000_000), at_once=8),
+    Attack("long prediction", "a prediction of 1.8 MB", WRONG,
+           talk(prediction={"type": "content", "content": "ab " * 600_000}), CHAT),
+    Attack("long text to tokenize", "1.8 MB", WRONG, lambda: {"prompt": "a b" * 600_000},
+           "/tokenize"),
+    Attack("one long word", "a word of 200,000 letters", FINE, lambda: {"prompt": "ab" * 100_000},
+           "/tokenize"),
+    Attack("spaces and digits", "3,000 of them in turns", FINE,
+           lambda: {"prompt": " 1" * 1500 + "\n" * 500}, "/tokenize", 8),
+    Attack("ids to detokenize", "250,000 of them", (200,), lambda: {"tokens": [1] * 250_000},
+           "/detokenize"),
+    # What takes long to compile.
+    Attack("deep schema", "20 objects in one another", FINE, ask(guided_json=nested(20))),
+    Attack("chain of references", "definitions that each refer to the next", FINE,
+           ask(guided_json=chain(400))),
+    Attack("schema of itself", "anyOf of itself, eight times", FINE,
+           ask(guided_json={"anyOf": [{"type": "array", "items": {"$ref": "#"}}] * 8})),
+    Attack("huge enum", "6,000 texts", FINE,
+           ask(guided_json={"enum": [f"text {i}" for i in range(6000)]})),
+    Attack("choices", "1,024 that begin alike", FINE,
+           ask(guided_choice=[f"{'ab' * 20}{i}" for i in range(1024)])),
+    Attack("repeats of repeats", "((a{1000}){1000}){1000}", FINE,
+           ask(guided_regex="((a{1000}){1000}){1000}"), at_once=8),
+    Attack("ambiguous grammar", "start: start start", FINE,
+           ask(guided_grammar='start: start start | "a"')),
+    Attack("slow grammars", "forty patterns at once, four such schemas", WRONG,
+           lambda: [{"prompt": "a", "guided_json": patterns(first)} for first in range(4)]),
+    Attack("slow canvas automaton", "an expression of 120 characters for a canvas", FINE,
+           ask(model="canvas",
+               guided_regex=f"{LETTERS[:60]}!|{'[a-zA-Z0-9]{1000}' * 3}[a-zA-Z0-9]{{800}}"),
+           canvas=True),
+    Attack("many items on a canvas", "an array of 10^9 items", WRONG,
+           ask(model="canvas",
+               guided_json={"type": "array", "items": {"type": "null"}, "minItems": 10**9}),
+           canvas=True),
+    Attack("choices on a canvas", "1,024 of 60 characters", FINE,
+           ask(model="canvas", guided_choice=[f"{i:04}" + "ab" * 28 for i in range(1024)]),
+           canvas=True),
+    Attack("python: for for for", "8,000 times for before a dot", FINE,
+           python("for " * 8000 + "in x.")),
+    Attack("python: deep base", "a class whose base has 5,000 dots", FINE,
+           python("import a\na.A().", "class A(" + "a." * 5000 + "b): pass")),
+    Attack("python: brackets", "20,000 brackets in a file", FINE,
+           python("import a\na.", "(" * 20_000)),
+    Attack("python: code that never parses", "250 KB of lines, broken at the end", FINE,
+           python("x = [1]\n" * 30_000 + "def f(:\n" * 20 + "x.")),
+    # What takes long to answer.
+    Attack("outputs with scores", "64 outputs with 21 log-probabilities a token", FINE,
+           talk(n=64, logprobs=True, top_logprobs=20, **LONG | {"max_tokens": 64}), CHAT, 2),
+    Attack("too many scores", "64 outputs of the longest, with scores", WRONG,
+           talk(n=64, logprobs=True, top_logprobs=20, max_tokens=256), CHAT),
+    Attack("scores of prompts", "64 prompts, each token with 21 log-probabilities", FINE,
+           ask(prompt=["one two three " * 16] * 64, max_tokens=0, echo=True, logprobs=20,
+               deadline=3), at_once=2),
+    Attack("outputs", "64 outputs, five times", FINE, ask(n=64, **LONG), at_once=5),
+    Attack("long prompts", "24 prompts as long as the context", FINE,
+           ask(prompt=[7] * 250, max_tokens=1, n=4, deadline=3), at_once=24),
+    Attack("salts", "32 tenants that all learn", FINE,
+           lambda: [{"prompt": "a b c " * 9, "cache_salt": f"salt {i}", **LONG,
+                     "speculative": "token-recycling"} for i in range(32)], at_once=32),
+    Attack("priorities", "32 requests before all others", FINE, ask(priority=-100, **LONG),
+           at_once=32),
+    Attack("stop texts", "16 of 1,000 characters, eight outputs", FINE,
+           ask(stop=["ab" * 400 + str(i) for i in range(16)], n=8, **LONG)),
+    Attack("biases and penalties", "1,000 biases, all penalties, eight outputs", FINE,
+           ask(logit_bias={str(i): 0.1 for i in range(500)}, frequency_penalty=1.0,
+               repetition_penalty=1.1, presence_penalty=0.5, n=8, **LONG)),
+    # What no client sends.
+    Attack("chunks without a key", "40,000 chunks of one byte", (401, 411),
+           raw(*POST, "Transfer-Encoding: chunked", body=CHUNKS, pieces=8), "", 8),
+    Attack("chunks with a key", "40,000 chunks of one byte", (411,),
+           raw(*KEYED, "Transfer-Encoding: chunked", body=CHUNKS, pieces=8), "", 8),
+    Attack("two lengths", "Content-Length and Transfer-Encoding", (400, 411),
+           raw(*KEYED, "Content-Length: 5", "Transfer-Encoding: chunked",
+               body=b"0\r\n\r\nGET / HTTP/1.1\r\n\r\n"), "", 8),
+    Attack("different lengths", "Content-Length twice", WRONG,
+           raw(*KEYED, "Content-Length: 5", "Content-Length: 6", body=b"{}{}{}"), "", 8),
+    Attack("a length that is no number", "Content-Length: +5", WRONG,
+           raw(*KEYED, "Content-Length: +5", body=b"{}   "), "", 8),
+    Attack("a body behind a 401", "4 MB", (401, CLOSED),
+           raw(*POST, "Content-Length: 4000000", body=b"x" * 4_000_000, pieces=40), "", 8),
+    Attack("a byte at a time", "1,000 bytes, 30 connections", (400, 408, CLOSED),
+           raw(*KEYED, "Content-Length: 1000", body=b"x" * 1000, pieces=1000), "", 30),
+    Attack("half a header", "30 KB without an end, 200 connections", (400, CLOSED),
+           lambda: [("\r\n".join(POST) + "\r\nX-A: " + "y" * 30_000).encode()], "", 200, True),
+    Attack("a large header", "64 KB", (400, 431, CLOSED), 
+           raw(*POST, "X-A: " + "y" * 65_536), "", 16),
+    Attack("pipelined requests", "5,000 GETs in one connection", (200, CLOSED),
+           lambda: [b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n" * 5000], ""),
+    Attack("no HTTP", "the beginning of TLS", (400, CLOSED),
+           lambda: [b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 500], "", 50),
+    Attack("streams that are left", "100 streams whose readers leave at once", (CLOSED,),
+           ask(stream=True, **LONG), at_once=100, leaves=True),
+)  # fmt: skip
+
+
+def prepared(attack: Attack) -> list[Any]:
+    """What each of the senders sends: a body, or pieces of bytes."""
+    made = attack.content()
+    if isinstance(made, list) and isinstance(made[0], dict):
+        return [json.dumps(one).encode() for one in made]
+    return [json.dumps(made).encode() if isinstance(made, dict) else made] * attack.at_once
+
+
+def strike(server: Server, attack: Attack, each: list[Any]) -> tuple[Counter[int], float]:
+    """The statuses that came, and the seconds it took."""
+    began = time.perf_counter()
+    with ThreadPoolExecutor(attack.at_once) as pool:
+        statuses = Counter(pool.map(lambda one: _status(server, attack, one), each))
+    return statuses, time.perf_counter() - began
+
+
+def _status(server: Server, attack: Attack, content: Any) -> int:
+    host, _, port = server.url.removeprefix("http://").partition(":")
+    if isinstance(content, bytes) and not attack.leaves:
+        headers = {"content-type": "application/json", "authorization": f"Bearer {KEYS[0]}"}
+        url = f"{server.url}{attack.path}"
+        return httpx.post(url, content=content, headers=headers, timeout=120).status_code
+    if isinstance(content, bytes):
+        content = raw(*KEYED, f"Content-Length: {len(content)}", body=content)()
+    answer = b""
+    with suppress(OSError), socket.create_connection((host, int(port)), timeout=15) as connection:
+        try:
+            for piece in content:
+                connection.sendall(piece)
+                time.sleep(0 if len(content) < 1000 else 0.001)
+        except OSError:  # It closes; what it has said is there.
+            pass
+        while not attack.leaves and (piece := connection.recv(65536)):
+            answer += piece
+            if b"\r\n\r\n" in answer:
+                break
+    found = answer.split(b" ", 2)
+    return int(found[1]) if len(found) > 2 and found[1].isdigit() else CLOSED
+
+
+def complaints(attack: Attack, statuses: Counter[int], seen: Noticed, plain: float) -> list[str]:
+    """What is wrong with what happened during an attack."""
+    bounds = {
+        f"the stream paused for {seen.pause:.2f} s": seen.pause > plain + PAUSE,
+        f"/health took {seen.health:.2f} s": seen.health > HEALTH,
+        f"it was answered with {dict(statuses)}": not set(statuses) <= set(attack.expected),
+        f"the neighbour: {seen.broken}": bool(seen.broken),
+        "the neighbour had no stream": seen.events == 0,
+    }
+    return [f"{attack.name}: {said}" for said, wrong in bounds.items() if wrong]
+
+
+def run(server: Server, attacks: Sequence[Attack] = ATTACKS) -> dict[str, Any]:
+    """Every attack: what was answered, what the neighbour noticed, and what is wrong."""
+    neighbours = {
+        canvas: Neighbour(server, model, KEYS[1])
+        for canvas, model in ((False, "tiny"), (True, "canvas"))
+    }
+    plain = {}
+    for canvas, neighbour in neighbours.items():
+        for seconds in (1.0, PLAIN_SECONDS):  # The first streams of a server are slower.
+            with neighbour.watching() as noticed:
+                time.sleep(seconds)
+        plain[canvas] = noticed
+    before, rows, wrong = server.settled(), [], []
+    for attack in attacks:
+        each = prepared(attack)
+        with neighbours[attack.canvas].watching() as noticed:
+            statuses, seconds = strike(server, attack, each)
+            time.sleep(AFTERMATH)
+        grown = noticed.front - before.front
+        wrong += complaints(attack, statuses, noticed, plain[attack.canvas].pause)
+        wrong += [f"{attack.name}: the front grew by {grown >> 20} MB"] if grown > GROWTH else []
+        rows.append({
+            "name": attack.name, "sends": attack.sends, "at_once": attack.at_once,
+            "statuses": {str(status): count for status, count in sorted(statuses.items())},
+            "seconds": round(seconds, 2), "pause_ms": round(1e3 * noticed.pause),
+            "health_ms": round(1e3 * noticed.health), "front_mb": round(grown / 2**20, 1),
+        })  # fmt: skip
+    after = server.settled()
+    wrong += [f"{after.restarts} workers died"] if after.restarts else []
+    return {
+        "plain": {"tiny": asdict(plain[False]), "canvas": asdict(plain[True])},
+        "before": vars(before), "after": vars(after), "attacks": rows, "wrong": wrong,
+    }  # fmt: skip
+
+
+def main() -> int:
+    parser = options(__doc__)
+    parser.add_argument("--models", nargs="*", default=list(MODELS))
+    parser.add_argument("--only", nargs="*", help="names of attacks")
+    given = parser.parse_args()
+    chosen = [one for one in ATTACKS if not given.only or one.name in given.only]
+    with serving(given.models, LOGS / "paradecode-serve-attacks.log", OPTIONS) as server:
+        found = run(server, chosen)
+    bounds = {"pause_seconds": PAUSE, "health_seconds": HEALTH, "front_bytes": GROWTH}
+    tell(stamped(models=given.models, bounds=bounds, **found), given.out)
+    return 1 if found["wrong"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
