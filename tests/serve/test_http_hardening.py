@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from http_server import JSON, FakePool, Running, running, settings
 
 from paradecode.core.errors import InvalidInput
 from paradecode.serve import security, strict_json
+from repository import ROOT
 
 SERVE = Path(security.__file__).parent
 
@@ -147,3 +149,14 @@ def test_bodies_are_bounded() -> None:
         assert response.status_code == 411  # Sent in chunks: see test_http_costs.py.
         assert response.json()["error"]["type"] == "invalid_request_error"
         assert server.complete().status_code == 200
+
+
+# Dependencies: what is subclassed or parsed with may change its meaning with a version.
+
+
+@pytest.mark.parametrize("extra", ["serve", "ray", "constraints"])
+def test_dependencies_are_bounded_below_and_above(extra: str) -> None:
+    text = (ROOT / "pyproject.toml").read_text("utf-8")
+    (listed,) = re.findall(rf"^{extra} = (\[.*\])$", text, re.MULTILINE)
+    for requirement in json.loads(listed):
+        assert re.search(r">=[\d.]+,<[\d.]+$", requirement), requirement

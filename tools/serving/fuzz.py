@@ -24,6 +24,9 @@ from tools.serving.server import PATIENCE, Server, endure
 WARM_UP = 0.25
 """Share of the requests after which memory is first measured: caches and pools have grown."""
 
+LARGE = 0.1
+"""Share of the requests that have one large field."""
+
 FINE = {200, 400, 401, 403, 404, 405, 408, 411, 413, 415, 422, 429, 431, 503}
 ROUTES = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/tokenize", "/detokenize")
 USER = [{"role": "user", "content": "Hi"}]
@@ -101,9 +104,44 @@ def likely(chance: random.Random, field: str) -> Any:
     return shapes.get(field, lambda: value(chance))()
 
 
+def large(chance: random.Random, field: str) -> Any:
+    """A value with the shape that ``field`` wants, and one to 30,000 times what is usual."""
+    size = int(10 ** chance.uniform(0, 4.5))
+    text, deep = chance.choice(("a", "ab ", "\n", "é", "1", "{", "<|im_end|>")), {"type": "string"}
+    for _ in range(min(size, 60)):
+        deep = {"type": "array", "items": deep} if size % 2 else {"properties": {"a": deep}}
+    wide = {"properties": {f"p{i}": {"enum": ["a", i]} for i in range(size // 10)}}
+    schema = chance.choice((deep, wide, {"enum": [f"{text}{i}" for i in range(size)]}))
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": text * size}}
+    messages = chance.choice((
+        USER * size, [{"role": "user", "content": text * size}],
+        [{"role": "user", "content": [{"type": "text", "text": text}] * size}],
+        [*USER, {"role": "assistant", "tool_calls": [call] * (size % 200)}, *USER],
+    ))  # fmt: skip
+    tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    shapes: dict[str, Any] = {
+        "messages": messages, "input": messages, "prompt": chance.choice(
+            (text * size, [text] * size, [1] * size, [[1] * (size % 300)] * (size % 70))),
+        "tokens": [1] * size, "stop": [text * (size % 1100)] * (size % 20), "n": size,
+        "logit_bias": {str(i): 1 for i in range(size)}, "top_logprobs": 20, "logprobs": 20,
+        "tools": [tool] * (size % 200), "guided_json": schema, "guided_choice": [text] * size,
+        "guided_regex": f"({text[:1]}{{{size % 2000}}}b?)" * (size % 50 + 1),
+        "guided_grammar": "start: " + " | ".join(f'"{i}"' for i in range(size)),
+        "response_format": {"type": "json_schema", "json_schema": {"schema": schema}},
+        "prediction": {"type": "content", "content": text * size}, "max_tokens": size,
+        "metadata": {str(i): "x" for i in range(size)}, "stop_token_ids": list(range(size)),
+        "structured_outputs": {"choice": [f"{text}{i}" for i in range(size)]},
+        "instructions": text * size, "speculative": {f"k{i}": 1 for i in range(size % 100)},
+    }  # fmt: skip
+    return shapes.get(field, text * size)
+
+
 def body(chance: random.Random, route: str) -> dict[str, Any]:
     """A request that is right but for a few fields."""
-    made = dict(BASES[route])
+    made = {**BASES[route], "deadline": 5} if "tokenize" not in route else dict(BASES[route])
+    if chance.random() < LARGE:
+        field = chance.choice([*BASES[route], *FIELDS])
+        return {**made, field: large(chance, field)}
     for _ in range(chance.choice((0, 1, 1, 1, 2, 3))):
         field = chance.choice(FIELDS)
         made[field] = likely(chance, field) if chance.random() < 0.6 else value(chance)

@@ -14,6 +14,7 @@ import pytest
 from paradecode.methods.parts import told
 from paradecode.methods.registry import find
 from repository import ROOT
+from tools.pages.attacks_page import main as write_attacks
 from tools.pages.benchmarks import main as render
 from tools.pages.method_page import markdown, method_page
 from tools.pages.methods_page import committed, method_pages, overview
@@ -94,6 +95,19 @@ def test_formats_table(tmp_path: Path) -> None:
     copy.write_text(empty, "utf-8")
     write_formats(str(RESULTS / "perplexity_formats.json"), str(copy))
     assert copy.read_text("utf-8") == committed != empty
+
+
+def test_attacks_table(tmp_path: Path) -> None:
+    committed, empty = emptied("docs/attacks.md", "attacks")
+    source = RESULTS / "serve_attacks.json"
+    if not source.exists():
+        assert empty == committed, "a table without its result"
+        return
+    copy = tmp_path / "attacks.md"
+    copy.write_text(empty, "utf-8")
+    write_attacks(str(source), str(copy))
+    assert copy.read_text("utf-8") == committed != empty
+    assert json.loads(source.read_text("utf-8"))["wrong"] == []
 
 
 def test_conformance_is_complete_where_it_is_committed() -> None:

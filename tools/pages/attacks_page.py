@@ -1,0 +1,57 @@
+"""The table of attacks in a page, from what ``tools.serving.attacks`` has measured.
+
+python -m tools.pages.attacks_page bench/results/serve_attacks.json docs/attacks.md
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from paradecode.measure.tables import table
+from tools.pages.marked import put
+
+HEAD = (
+    "attack", "what is sent", "at once", "answers", "seconds", "pause, ms", "/health, ms",
+    "front, MB",
+)  # fmt: skip
+
+
+def text(result: dict[str, Any]) -> str:
+    """Markdown: each attack, what was answered, and what the neighbour noticed."""
+    rows = [
+        (
+            row["name"], row["sends"], str(row["at_once"]), answers(row["statuses"]),
+            f"{row['seconds']:.1f}", str(row["pause_ms"]), str(row["health_ms"]),
+            f"{row['front_mb']:.0f}",
+        )
+        for row in result["attacks"]
+    ]  # fmt: skip
+    plain = result["plain"]
+    said = (
+        f"{result['date']}, {result['machine']['cpu']}: {' and '.join(result['models'])}. Without "
+        f"an attack the stream pauses for {1e3 * plain['tiny']['pause']:.0f} ms at most, on the "
+        f"canvas {1e3 * plain['canvas']['pause']:.0f} ms. The worst of {len(rows)} attacks: a pause "
+        f"of {worst(result, 'pause_ms')} ms, /health after {worst(result, 'health_ms')} ms, the front "
+        f"{worst(result, 'front_mb'):.0f} MB larger than before the first one. Beyond a bound: "
+        f"{len(result['wrong']) or 'none'}."
+    )
+    return f"{said}\n\n{table(HEAD, rows)}"
+
+
+def answers(statuses: dict[str, int]) -> str:
+    return ", ".join("closed" if status == "0" else status for status in statuses)
+
+
+def worst(result: dict[str, Any], name: str) -> Any:
+    return max(row[name] for row in result["attacks"])
+
+
+def main(result: str, page: str) -> None:
+    put(Path(page), "attacks", text(json.loads(Path(result).read_text("utf-8"))))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
