@@ -17,6 +17,7 @@ HEAD = (
     "attack", "what is sent", "at once", "answers", "seconds", "pause, ms", "/health, ms",
     "front, MB",
 )  # fmt: skip
+NOTICED = ("pause_ms", "health_ms", "front_mb")
 
 
 def text(result: dict[str, Any]) -> str:
@@ -29,24 +30,20 @@ def text(result: dict[str, Any]) -> str:
         )
         for row in result["attacks"]
     ]  # fmt: skip
-    plain = result["plain"]
+    plain = {name: round(1e3 * seen["pause"]) for name, seen in result["plain"].items()}
+    pause, health, front = (max(row[k] for row in result["attacks"]) for k in NOTICED)
     said = (
         f"{result['date']}, {result['machine']['cpu']}: {' and '.join(result['models'])}. Without "
-        f"an attack the stream pauses for {1e3 * plain['tiny']['pause']:.0f} ms at most, on the "
-        f"canvas {1e3 * plain['canvas']['pause']:.0f} ms. The worst of {len(rows)} attacks: a pause "
-        f"of {worst(result, 'pause_ms')} ms, /health after {worst(result, 'health_ms')} ms, the front "
-        f"{worst(result, 'front_mb'):.0f} MB larger than before the first one. Beyond a bound: "
-        f"{len(result['wrong']) or 'none'}."
+        f"an attack the stream pauses for {plain['tiny']} ms at most, on the canvas "
+        f"{plain['canvas']} ms. The worst of {len(rows)} attacks: a pause of {pause} ms, /health "
+        f"after {health} ms, the front {front:.0f} MB larger than before the first one. Beyond a "
+        f"bound: {len(result['wrong']) or 'none'}."
     )
     return f"{said}\n\n{table(HEAD, rows)}"
 
 
 def answers(statuses: dict[str, int]) -> str:
     return ", ".join("closed" if status == "0" else status for status in statuses)
-
-
-def worst(result: dict[str, Any], name: str) -> Any:
-    return max(row[name] for row in result["attacks"])
 
 
 def main(result: str, page: str) -> None:
