@@ -83,6 +83,7 @@ def test_what_goes_wrong_ends_one_question(kind: str, monkeypatch: pytest.Monkey
     while alive(group):
         assert time.monotonic() < end, "a process is left"
         time.sleep(0.05)
+    monkeypatch.undo()
     monitor._command = apart.COMMAND
     assert monitor.names(b"import a\na.") == AttributesExist(FILES).names(b"import a\na.")
 

@@ -234,7 +234,7 @@ ATTACKS = (
            talk(n=64, logprobs=True, top_logprobs=20, **LONG | {"max_tokens": 64}), CHAT, 2),
     Attack("too many scores", "64 outputs of the longest, with scores", WRONG,
            talk(n=64, logprobs=True, top_logprobs=20, max_tokens=256), CHAT),
-    Attack("scores of prompts", "64 prompts, each token with 21 log-probabilities", FINE,
+    Attack("scores of prompts", "64 prompts, each token with 21 log-probabilities", (200, 400, 408, 429),
            ask(prompt=["one two three " * 16] * 64, max_tokens=0, echo=True, logprobs=20,
                deadline=3), at_once=2),
     Attack("outputs", "64 outputs, five times", FINE, ask(n=64, **LONG), at_once=5),

@@ -107,7 +107,8 @@ def likely(chance: random.Random, field: str) -> Any:
 def large(chance: random.Random, field: str) -> Any:
     """A value with the shape that ``field`` wants, and one to 30,000 times what is usual."""
     size = int(10 ** chance.uniform(0, 4.5))
-    text, deep = chance.choice(("a", "ab ", "\n", "é", "1", "{", "<|im_end|>")), {"type": "string"}
+    text = chance.choice(("a", "ab ", "\n", "é", "1", "{", "<|im_end|>"))
+    deep: dict[str, Any] = {"type": "string"}
     for _ in range(min(size, 60)):
         deep = {"type": "array", "items": deep} if size % 2 else {"properties": {"a": deep}}
     wide = {"properties": {f"p{i}": {"enum": ["a", i]} for i in range(size // 10)}}

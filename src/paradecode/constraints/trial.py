@@ -15,7 +15,6 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -39,7 +38,7 @@ class GrammarTrial:
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
         self._turn = threading.Lock()
-        self._ends = lru_cache(maxsize=KEPT)(self._try)
+        self._wrong = lru_cache(maxsize=KEPT)(self._try)
 
     def check(self, kind: str, value: object) -> None:
         """Raise InvalidInput if a constraint takes too long to compile.
@@ -48,22 +47,23 @@ class GrammarTrial:
             kind, value: as :meth:`paradecode.constraints.compile.Compiler.compile` takes them.
 
         Raises:
-            InvalidInput: compiling takes too much time or memory, or the value is not a grammar.
+            InvalidInput: compiling takes too much time or memory, or fails.
         """
         try:
             grammar = grammar_of(kind, value)
         except ImportError:
             return  # The compiler will say what to install.
-        if not self._ends(grammar):
-            fix = f"simplify it: compiling it takes more than {SECONDS} s or {MEMORY >> 30} GiB"
-            raise refused(value, fix)
+        wrong = self._wrong(grammar)
+        if wrong:
+            raise refused(value, wrong)
 
     def close(self) -> None:
         """End the process; the next check starts another one."""
         with self._turn:
             self._end()
 
-    def _try(self, grammar: str) -> bool:
+    def _try(self, grammar: str) -> str:
+        """What is wrong with a grammar; empty if it compiles in time."""
         with self._turn:
             process = self._process = self._process or _start()
             assert process.stdin is not None
@@ -71,12 +71,12 @@ class GrammarTrial:
             try:
                 process.stdin.write(json.dumps(grammar) + "\n")
                 process.stdin.flush()
-                if process.stdout.readline():
-                    return True
+                if said := process.stdout.readline():
+                    return str(json.loads(said))
             except BrokenPipeError:
                 pass
             self._end()
-            return False
+            return f"simplify it: compiling it takes more than {SECONDS} s or {MEMORY >> 30} GiB"
 
     def _end(self) -> None:
         if self._process is not None:
@@ -91,7 +91,7 @@ def _start() -> subprocess.Popen[str]:
 
 
 def main() -> None:
-    """Compile the grammar of each line and print a line; the system ends the process in time."""
+    """Compile the grammar of each line and say what is wrong; the system ends it in time."""
     from llguidance import LLTokenizer
 
     # The time to compile does not depend on the vocabulary, and one of bytes starts at once.
@@ -102,9 +102,12 @@ def main() -> None:
     seconds, (_, most) = int(sys.argv[1]), resource.getrlimit(resource.RLIMIT_CPU)
     for line in sys.stdin:
         resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(time.process_time()) + seconds, most))
-        with suppress(InvalidInput):  # Only the time matters here.
+        wrong = ""
+        try:
             compile_grammar(json.loads(line), tokenizer, None)
-        print("it ends", flush=True)
+        except InvalidInput as error:  # Whoever asked need not try it: that would stop its engine.
+            wrong = error.fix
+        print(json.dumps(wrong), flush=True)
 
 
 if __name__ == "__main__":
