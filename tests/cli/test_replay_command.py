@@ -11,8 +11,10 @@ from typer.testing import CliRunner
 
 from paradecode.cli import app
 from paradecode.cli.replay import replay_app
+from paradecode.llm import LLM
 from paradecode.measure.replay import Recording, player, timing
 from paradecode.measure.replay.recorder import recorded
+from paradecode.testing.draft_heads import random_head
 from program import in_process, quick_costs
 
 
@@ -48,6 +50,11 @@ def test_record_and_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         assert {"acceptance", "mean_acceptance_length", "forwards", "forwards_saved", "drafted",
                 "accepted", "drafter_seconds_per_token", "seconds", "speed_up",
                 } <= method["total"].keys()  # fmt: skip
+    head = random_head("eagle3", LLM().config, tmp_path / "head")
+    run = replay("run", made, f"suffix+eagle(head='{head}',budget=fixed)", "--json")
+    _, played = json.loads(run.stdout)["methods"]
+    assert played["exact"]
+    assert played["total"]["drafted"] > 0
     table = replay("run", made)
     assert table.exit_code == 0
     assert "token-recycling" in table.stdout

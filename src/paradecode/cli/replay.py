@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -82,23 +83,32 @@ def run(
         None, "Methods, shown by group; default: all training-free."
     ),
     as_json: Json = False,
+    *,
+    loading: Loading,
 ) -> None:
     """What methods would do on the recording: acceptance, forwards and predicted speed."""
     from paradecode.measure.replay import Recording, play, replayable
     from paradecode.measure.replay.outcome import outcome_record, outcome_table
-    from paradecode.measure.replay.player import PLAIN
+    from paradecode.measure.replay.player import PLAIN, reads_states
+    from paradecode.methods.registry import parse
 
     if not recording.is_file():
         raise InvalidInput("RECORDING", str(recording), "make it with `paradecode replay record`")
     made = Recording.load(recording)
     names = specs or replayable(made)
-    with Progress(console=err) as progress:
+    with ExitStack() as stack:
+        target = None
+        if any(reads_states(parse(name)) for name in names):
+            llm = stack.enter_context(loading.open())
+            made.model.require(llm)
+            target = llm.engine
+        progress = stack.enter_context(Progress(console=err))
         task = progress.add_task("methods", total=len(names) + 1)
         plain = play(made, PLAIN)
         progress.advance(task)
         outcomes = []
         for name in names:
-            outcomes.append(play(made, name))
+            outcomes.append(play(made, name, target=target if reads_states(parse(name)) else None))
             progress.advance(task)
     if as_json:
         head = {"model": made.model.name, "requests": len(made.requests)}

@@ -94,7 +94,7 @@ class Resources:
             backend.reserve(pages)
         self.load = Load(curve)
         self._reserved = 0
-        self._weights: Weights = weights or {}
+        self.weights: Weights = weights or {}
         self._heads: dict[tuple[str, int], Head] = {}
         self._stores: OrderedDict[tuple[str, str], dict[str, Any]] = OrderedDict()
 
@@ -148,9 +148,9 @@ class Resources:
         if found is None:
 
             def target(name: str) -> Array:
-                if name not in self._weights:
+                if name not in self.weights:
                     raise InvalidModel(name, path, "the head lacks it, and so does the target")
-                return self._weights[name].float32()
+                return self.weights[name].float32()
 
             found = build_head(read_head(path), self.config, target, vocabulary)
             for oldest in list(self._heads)[: 1 - MOST_HEADS]:

@@ -56,12 +56,17 @@ def finish(
 
 @dataclass
 class WatchedPlain:
-    """Plain decoding that shows each reply before it is committed."""
+    """Plain decoding that shows each reply before it is committed.
+
+    Attributes:
+        hidden: layers whose outputs the replies have.
+    """
 
     see: Callable[[MethodSequence, Reply], object]
+    hidden: tuple[int, ...] = ()
 
     def decode(self, seq: MethodSequence) -> Steps:
         while not seq.finished:
-            reply = yield Forward(seq.pending)
+            reply = yield Forward(seq.pending, hidden=self.hidden)
             self.see(seq, reply)
             seq.commit(coupled(seq, EMPTY, reply))

@@ -49,7 +49,7 @@ def read_gguf(path: str | Path) -> Checkpoint:
             not known; the message names which.
     """
     path = Path(path)
-    buffer = _map(path)
+    buffer = file_bytes(path)
     header = read_header(buffer)
     architecture = header.fields.text("general.architecture")
     if architecture not in INTERLEAVED:
@@ -75,7 +75,7 @@ def read_gguf(path: str | Path) -> Checkpoint:
     return Checkpoint(config, weights, tokenizer, template, str(path))
 
 
-def _map(path: Path) -> memoryview:
+def file_bytes(path: Path) -> memoryview:
     """The file's bytes, read-only and lazily loaded."""
     try:
         # Only a regular file: opening a pipe would wait for a writer for ever.
@@ -141,7 +141,7 @@ def _config(
         intermediate_size=need("feed_forward_length"),
         context_length=need("context_length"),
         norm_eps=header.fields.number(f"{architecture}.attention.layer_norm_rms_epsilon", 1e-5),
-        rope=_rope(architecture, header, need("rope.dimension_count", head_dim), buffer),
+        rope=rope_in(architecture, header, need("rope.dimension_count", head_dim), buffer),
         tied_head="head" not in names,
         qkv_bias="layers.0.q.bias" in names,
         output_bias="layers.0.o.bias" in names,
@@ -154,13 +154,13 @@ def _config(
     )
 
 
-def _rope(architecture: str, header: Header, dim: int, buffer: memoryview) -> Rope:
+def rope_in(architecture: str, header: Header, dim: int, buffer: memoryview) -> Rope:
     def number(key: str, default: float) -> float:
         return header.fields.number(f"{architecture}.rope.{key}", default)
 
     rope = Rope(theta=number("freq_base", 10000.0), dim=dim)
     if _ROPE_FACTORS in header.tensors:
-        factors = _tensor(header.tensors[_ROPE_FACTORS], buffer).float32().ravel()
+        factors = tensor_in(header.tensors[_ROPE_FACTORS], buffer).float32().ravel()
         return replace(rope, factors=tuple(float(factor) for factor in factors[: 1 << 12]))
     factor = number("scaling.factor", number("scale_linear", 1.0))
     scaling = header.fields.text(
@@ -183,7 +183,7 @@ def _rope(architecture: str, header: Header, dim: int, buffer: memoryview) -> Ro
     )
 
 
-def _tensor(info: TensorInfo, buffer: memoryview) -> Tensor:
+def tensor_in(info: TensorInfo, buffer: memoryview) -> Tensor:
     """A view of the file."""
     raw = np.frombuffer(buffer, np.uint8, info.nbytes, info.offset)
     if info.kind in _DTYPES:
@@ -195,7 +195,7 @@ def _tensor(info: TensorInfo, buffer: memoryview) -> Tensor:
 def _weights(
     config: ModelConfig, header: Header, names: dict[str, str], buffer: memoryview
 ) -> Weights:
-    weights = {name: _tensor(header.tensors[stored], buffer) for name, stored in names.items()}
+    weights = {name: tensor_in(header.tensors[stored], buffer) for name, stored in names.items()}
     unknown = sorted(weights.keys() - config.tensors().keys())
     if unknown:
         raise InvalidModel(unknown[0], "tensor", "the other layers do not have it; get a good file")
@@ -204,7 +204,7 @@ def _weights(
         if config.qk_norm:
             raise InvalidModel("attn_q_norm", "tensor", "llama models have no norm of queries")
         for name, heads in (("q", config.heads), ("k", config.kv_heads)):
-            order = _half_split(heads, config.head_dim, config.rope.dim)
+            order = half_split(heads, config.head_dim, config.rope.dim)
             for layer in range(config.layers):
                 for part in (f"layers.{layer}.{name}", f"layers.{layer}.{name}.bias"):
                     if part in weights:
@@ -212,7 +212,7 @@ def _weights(
     return weights
 
 
-def _half_split(heads: int, head_dim: int, rotated: int) -> NDArray[np.intp]:
+def half_split(heads: int, head_dim: int, rotated: int) -> NDArray[np.intp]:
     """Row order that turns pairs (2j, 2j + 1) of each head into pairs (j, j + rotated / 2)."""
     head = np.arange(head_dim)
     head[:rotated] = np.arange(rotated).reshape(-1, 2).T.ravel()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,9 +11,14 @@ from numpy.typing import NDArray
 from paradecode.backends.interface import Span, SpanResult
 from paradecode.core.errors import InvalidInput
 from paradecode.core.network import Array, Item, Network
+from paradecode.core.request import TARGET
+from paradecode.core.sampling import SamplingParams
+from paradecode.engine.engine import Engine
+from paradecode.engine.request import GenerationRequest
 from paradecode.measure.replay.between import Stopwatch
 from paradecode.measure.replay.logits import Reading, RecordedLogits, RecordedRows
 from paradecode.measure.replay.recording import Recording
+from paradecode.measure.serving import WatchedPlain, finish
 from paradecode.models.config import ModelConfig, Rope
 
 END = "\0"
@@ -27,6 +33,8 @@ class RecordingBackend:
 
     Args:
         every: one in this many forwards leaves empty caches behind; 0 for none.
+        target: an idle engine of the recorded model, for methods that read its hidden states: it
+            runs each text once.
 
     Attributes:
         reading: how the replies were used; see :class:`Reading`.
@@ -34,10 +42,11 @@ class RecordingBackend:
         between: times the Python between those forwards.
     """
 
-    def __init__(self, recording: Recording, every: int = 0) -> None:
+    def __init__(self, recording: Recording, every: int = 0, target: Engine | None = None) -> None:
         model = recording.model
         self.name = "recording"
-        self.config = ModelConfig(
+        self._target = target
+        self.config = target.config if target is not None else ModelConfig(
             name=model.name, architecture="recording", vocab_size=model.vocab_size,
             hidden_size=model.hidden_size, layers=model.layers, heads=1, kv_heads=1, head_dim=2,
             intermediate_size=1, context_length=model.context_length, rope=Rope(dim=2),
@@ -55,6 +64,7 @@ class RecordingBackend:
         self._text, self._output = request.text, len(request.output)
         self._start, self._end = self._table.starts[index : index + 2]
         self.rows = []
+        self._states: dict[int, Array] = {}
         self.between.open()
 
     def text(self) -> Ending:
@@ -74,6 +84,9 @@ class RecordingBackend:
         pass
 
     def apply(self, network: Network, items: Sequence[Item]) -> list[Array]:
+        if self._target is not None:
+            apply = self._target.models[TARGET].apply
+            return self.between.network(lambda: list(apply(network, items)))
         # Imported here: recordings can be read where the core was not built.
         from paradecode.backends.native.networks import run_networks
 
@@ -85,7 +98,9 @@ class RecordingBackend:
     def _one(self, span: Span) -> SpanResult:
         if span.layers is not None:
             raise _needs_model("runs a part of the model's layers")
-        if span.hidden or span.embeddings is not None or span.resume is not None or len(span.tail):
+        if span.hidden and self._target is None:
+            raise _needs_model("reads the model's hidden states")
+        if span.embeddings is not None or span.resume is not None or len(span.tail):
             raise _needs_model("asks the model for more than logits")
         self.rows.append((len(span.positions), span.context))
         tokens, positions = span.tokens, span.positions
@@ -95,6 +110,7 @@ class RecordingBackend:
         true = ~(seen & ~right).any(axis=1)
         rows = self._start + positions.astype(np.int64)
         known = true & (rows < self._end)
+        hidden = {layer: self._hidden(layer, positions, true) for layer in span.hidden}
         wanted = span.logits
         if (true & ~known)[wanted].any():  # The draft is right beyond the recorded tail.
             self.reading.exact = False
@@ -104,7 +120,28 @@ class RecordingBackend:
             before = tokens[above[-1]] if len(above) else self._text[positions[row] - 1]
             rows[row] = self._table.like(int(before), int(tokens[row]), now, self._end)
         logits = RecordedLogits(self._table, rows[wanted], known[wanted], self.reading)
-        return SpanResult(logits)
+        return SpanResult(logits, hidden)
+
+    def _hidden(self, layer: int, positions: NDArray[np.int32], true: NDArray[np.bool_]) -> Array:
+        """A layer's output for rows of the recorded text; 0 for others, which no method keeps."""
+        if layer not in self._states:
+            assert self._target is not None
+            self._states[layer] = hidden_states(self._target, self._text[:-1], layer)
+        states = self._states[layer]
+        known = true & (positions < len(states))
+        rows = np.zeros((len(positions), states.shape[1]), np.float32)
+        rows[known] = states[positions[known]]
+        return rows
+
+
+def hidden_states(engine: Engine, text: NDArray[np.int32], layer: int) -> Array:
+    """float32 [t, D]: what a layer of the engine's model gives for each token of a text."""
+    seen: list[Array] = []
+    listener = WatchedPlain(lambda _, reply: seen.append(reply.hidden[layer]), (layer,))
+    params = SamplingParams(max_tokens=1, seed=0)
+    # A tenant of its own: no row of the text is cached.
+    finish(engine, GenerationRequest(text, lambda: listener, params, salt=f"replay {uuid4()}"))
+    return np.concatenate(seen)
 
 
 class Ending:

@@ -8,10 +8,13 @@ is therefore read as well.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
+
+T = TypeVar("T")
 
 FLUSHED = 32 << 20
 """Bytes that are read: more than a core keeps to itself."""
@@ -38,14 +41,32 @@ class Stopwatch:
         self.open()
 
     def open(self) -> None:
-        """Begin a request."""
+        """Begin a request; ``apart`` has the seconds of networks in each gap."""
         self.gaps: list[Gap] = []
+        self.apart: list[float] = []
+        self._networks = 0.0
         self._since: float | None = None
         self._cold = False
 
     def forward_begins(self) -> None:
         if self._since is not None:
             self.gaps.append(Gap(time.thread_time() - self._since, self._cold))
+            self.apart.append(self._networks)
+        self._networks = 0.0
+
+    def network(self, run: Callable[[], T]) -> T:
+        """Run a network of the backend, whose weights a forward has driven out of the caches.
+
+        Its time is no Python's: it is by the wall clock, and no part of the gap.
+        """
+        before = time.thread_time()
+        self._memory.sum()
+        started = time.perf_counter()
+        made = run()
+        self._networks += time.perf_counter() - started
+        if self._since is not None:
+            self._since += time.thread_time() - before
+        return made
 
     def forward_ends(self) -> None:
         self._gaps += 1

@@ -21,7 +21,7 @@ from paradecode.measure.replay.backend import END, RecordingBackend
 from paradecode.measure.replay.between import Gap, cold_seconds, slowdown
 from paradecode.measure.replay.logits import Reading
 from paradecode.measure.replay.outcome import Drafted, Played, ReplayOutcome
-from paradecode.measure.replay.recording import Recording, Request, Timing
+from paradecode.measure.replay.recording import Identity, Recording, Request, Timing
 from paradecode.measure.serving import finish
 from paradecode.methods.draft.loop import DraftVerify
 from paradecode.methods.draft.method import VERIFIER
@@ -41,6 +41,7 @@ def play(
     *,
     curve: CostCurve | None = None,
     prompts: Collection[str] | None = None,
+    target: Engine | None = None,
 ) -> ReplayOutcome:
     """What ``spec`` would do on the recorded requests, one after the other as one tenant.
 
@@ -48,10 +49,13 @@ def play(
         curve: what a forward costs, for the budget's decisions and the predicted time; by default
             the recording's.
         prompts: ids of the requests to play; None plays all.
+        target: an idle engine of the recorded model, for methods that draft with a head: it runs
+            each text once, for its hidden states.
 
     Raises:
         InvalidInput: for a method that runs forwards of its own, or whose verifier would have
-            drawn other tokens than were recorded.
+            drawn other tokens than were recorded; for one with a head without ``target``, or with
+            another model.
     """
     chosen = recording if prompts is None else recording.only(prompts)
     curve = curve or chosen.curve
@@ -59,7 +63,7 @@ def play(
     exact = True
     done = []
     every = max(1, sum(len(request.output) for request in chosen.requests) // COLD_STEPS)
-    for sequence, backend, mark in replayed(chosen, spec, curve, every):
+    for sequence, backend, mark in replayed(chosen, spec, curve, every, target):
         done.append((sequence, mark.later()))
         exact = exact and backend.reading.exact
     slower = slowdown(gap for _, later in done for gap in later.gaps)
@@ -76,7 +80,7 @@ def replayable(recording: Recording) -> list[str]:
     names = []
     for name, method in sorted(methods().items()):
         try:
-            _refuse(parse(name), recording)
+            _refuse(parse(name), recording, None)
         except InvalidInput:
             continue
         if method.training == "none" and name != PLAIN:
@@ -85,20 +89,26 @@ def replayable(recording: Recording) -> list[str]:
 
 
 def replayed(
-    recording: Recording, spec: Spec, curve: CostCurve | None, every: int = 0
+    recording: Recording,
+    spec: Spec,
+    curve: CostCurve | None,
+    every: int = 0,
+    target: Engine | None = None,
 ) -> Iterator[tuple[LiveSequence, RecordingBackend, Mark]]:
     """The finished sequences of the engine, with the backend as each has left it.
 
     Args:
         every: one in this many steps begins with empty caches; 0 for none.
+        target: see :func:`play`.
     """
-    _refuse(spec, recording)
-    backend = RecordingBackend(recording, every)
+    _refuse(spec, recording, target)
+    backend = RecordingBackend(recording, every, target)
     longest = max(len(r.prompt) + r.max_tokens for r in recording.requests)
     room = min(longest, recording.model.context_length) + 256
     # A cached prefix would make the first forwards depend on the order of the requests.
     limits = Limits(kv_tokens=max(Limits().kv_tokens, room), prefix_cache=False)
-    engine = Engine({TARGET: backend}, limits, backend.text, curve)
+    weights = None if target is None else target.weights
+    engine = Engine({TARGET: backend}, limits, backend.text, curve, weights=weights)
     for index, request in enumerate(recording.requests):
         backend.open(index)
         mark = Mark(backend)
@@ -118,12 +128,14 @@ class Later:
         forwards: (rows, context) of each forward.
         gaps: the Python before each.
         top_k_rows, sample_rows: looked up here, work elsewhere.
+        networks: seconds of the networks that ran.
     """
 
     forwards: Sequence[tuple[int, int]] = ()
     gaps: Sequence[Gap] = ()
     top_k_rows: int = 0
     sample_rows: int = 0
+    networks: float = 0.0
 
 
 class Mark:
@@ -148,6 +160,7 @@ class Mark:
             self._backend.between.gaps[first - 1 :],
             now.top_k_rows - then.top_k_rows,
             now.sample_rows - then.sample_rows,
+            sum(self._backend.between.apart[first - 1 :]),
         )
 
 
@@ -172,7 +185,8 @@ def _played(
             Drafted(len(step.tree), int(step.tree.depths.max(initial=0)), step.accepted)
             for step in sequence.trace
         ),
-        forward_seconds=max(sum(_forward(timing, curve, *f) for f in later.forwards), 0.0),
+        forward_seconds=later.networks
+        + max(sum(_forward(timing, curve, *f) for f in later.forwards), 0.0),
         python_seconds=engine * cold_seconds(later.gaps, slower) + vocabulary,
         drafter_seconds=stats.decoder_seconds,
     )
@@ -216,7 +230,13 @@ class WatchedVerifier(Verifier):
             self.reading.verifying = False
 
 
-def _refuse(spec: Spec, recording: Recording) -> None:
+def reads_states(spec: Spec) -> bool:
+    """Whether a method drafts with a head, which reads the target's hidden states."""
+    decoder = spec()
+    return isinstance(decoder, DraftVerify) and decoder.drafter.needs.heads
+
+
+def _refuse(spec: Spec, recording: Recording, target: Engine | None) -> None:
     """Raise InvalidInput for a method that cannot be replayed, as far as that can be told now."""
     method, decoder = spec.method, spec()
     if method.family != "autoregressive" or method.guarantee != "exact":
@@ -225,6 +245,10 @@ def _refuse(spec: Spec, recording: Recording) -> None:
         raise InvalidInput("decoder", str(spec), f"it runs a {method.models[0]} model: {IN_ENGINE}")
     if isinstance(decoder, DraftVerify) and decoder.drafter.needs.runs:
         raise InvalidInput("decoder", str(spec), f"it runs layers to draft: {IN_ENGINE}")
+    if reads_states(spec) and target is None:
+        raise InvalidInput("decoder", str(spec), "it reads hidden states: give the model as well")
+    if target is not None and Identity.of(target.config) != replace(recording.model, vocabulary=""):
+        raise InvalidInput("model", target.config.name, f"{recording.model.name} was recorded")
     verifier = spec.settings.get("verifier", VERIFIER)
     promised = read("verifier", "verifier", verifier)[0].guarantee
     if recording.params.temperature > 0.0 and promised != "exact":

@@ -39,7 +39,7 @@ class HeadDrafter(ModelDrafter):
     source: ClassVar[str]
     kinds: ClassVar[tuple[str, ...]]
 
-    head: str = local_path("folder of the head")
+    head: str = local_path("folder of the head, or a GGUF draft")
     width: int = parameter(4, 1, 16, "candidates of each node, and nodes that a level expands")
     depth: int = parameter(6, 1, 16, "most levels; a draft in one forward has as many")
     vocabulary: int = parameter(0, 0, 1 << 20, "tokens it may guess, the lowest ids; 0 for all")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save as to_bytes
 
 from paradecode.core.errors import InvalidModel
+from paradecode.models.heads.gguf_drafts import read_gguf_draft
 from paradecode.models.heads.layouts import HeadFile, module_start, recognise
 from paradecode.models.metadata import read_json
 from paradecode.models.safetensors_dir import mapped, shards
@@ -24,7 +25,7 @@ _DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4"
 
 
 def read_head(path: str | os.PathLike[str]) -> HeadFile:
-    """Read a folder of EAGLE-1, 2 or 3, P-EAGLE, Medusa, MTP, DFlash or DSpark.
+    """Read a folder of EAGLE-1, 2 or 3, P-EAGLE, Medusa, MTP, DFlash or DSpark, or a GGUF draft.
 
     Of a whole model that has a module for multi-token prediction, the module alone is read.
 
@@ -32,6 +33,8 @@ def read_head(path: str | os.PathLike[str]) -> HeadFile:
         InvalidModel: if a file is missing or damaged, or the head is of a kind that is not known.
     """
     folder = Path(path)
+    if folder.suffix == ".gguf":
+        return _finite(read_gguf_draft(folder), folder)
     config = read_json(folder / "config.json")
     found = [folder / name for name in NAMES if (folder / name).is_file()]
     if found:
@@ -41,10 +44,14 @@ def read_head(path: str | os.PathLike[str]) -> HeadFile:
         loaded = _safetensors(shards(folder))
     else:
         raise InvalidModel("head", str(folder), f"it holds none of {', '.join(NAMES)}")
-    for name, values in loaded.items():
+    return _finite(recognise(config, loaded), folder)
+
+
+def _finite(head: HeadFile, where: Path) -> HeadFile:
+    for name, values in head.tensors.items():
         if values.dtype.kind == "f" and not np.isfinite(values).all():
-            raise InvalidModel(name, str(folder), "it has numbers that are NaN or infinite")
-    return recognise(config, loaded)
+            raise InvalidModel(name, str(where), "it has numbers that are NaN or infinite")
+    return head
 
 
 def write_head(

@@ -1,0 +1,106 @@
+"""Drafts for llama.cpp: EAGLE-3 and DFlash heads in GGUF files."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.errors import InvalidModel
+from paradecode.models.gguf_file import file_bytes, half_split, rope_in, tensor_in
+from paradecode.models.gguf_header import Header, read_header
+from paradecode.models.heads.layouts import HeadFile, recognise
+from paradecode.models.metadata import Metadata
+
+MOST_BYTES = 1 << 33
+_NAMES = {
+    "token_embd.weight": "embed_tokens.weight", "output_norm.weight": "norm.weight",
+    "output.weight": "lm_head.weight", "fc.weight": "fc.weight", "d2t": "d2t",
+    "enc.output_norm.weight": "hidden_norm.weight",
+}  # fmt: skip
+_PARTS = {
+    "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj", "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm", "attn_norm": "input_layernorm", "attn_norm_2": "hidden_norm",
+    "ffn_norm": "post_attention_layernorm", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}  # fmt: skip
+_ROPE_FACTORS = "rope_freqs.weight"
+
+
+def read_gguf_draft(path: Path) -> HeadFile:
+    """A head as llama.cpp's converter writes it; raises InvalidModel."""
+    buffer = file_bytes(path)
+    header = read_header(buffer)
+    architecture = header.fields.text("general.architecture")
+    if architecture not in ("eagle3", "dflash"):
+        fix = "of GGUF files, drafts of architecture eagle3 or dflash are known"
+        raise InvalidModel("general.architecture", architecture, fix)
+    if sum(int(np.prod(info.shape)) for info in header.tensors.values()) * 4 > MOST_BYTES:
+        raise InvalidModel("head", str(path), "it is too large for a head")
+    tensors: dict[str, NDArray[Any]] = {}
+    for name, info in header.tensors.items():
+        if name == _ROPE_FACTORS:
+            continue
+        ours = _ours(name)
+        if ours is None:
+            raise InvalidModel(name, "tensor", f"no {architecture} head has it")
+        if name == "d2t":  # The tokens themselves, not how far they are from the head's.
+            raw = np.frombuffer(buffer, np.uint8, info.nbytes, info.offset)
+            tensors[name] = raw.view("<i8") - np.arange(info.shape[-1])
+        else:
+            tensors[ours] = tensor_in(info, buffer).float32()
+    file = recognise(_config(architecture, header), tensors)
+    dim = header.fields.whole(f"{architecture}.rope.dimension_count", file.head_dim, 2, 1024)
+    if dim > file.head_dim or dim % 2:
+        raise InvalidModel(f"{architecture}.rope.dimension_count", dim, "turn a part of a head")
+    file = replace(file, rope=rope_in(architecture, header, dim, buffer))
+    if architecture == "eagle3":  # Its pairs lie side by side in the file.
+        for part, heads in (("q", file.heads), ("k", file.kv_heads)):
+            name = f"layers.0.self_attn.{part}_proj.weight"
+            if len(tensors[name]) != heads * file.head_dim:
+                raise InvalidModel(name, tensors[name].shape, f"expected {heads} heads")
+            tensors[name] = tensors[name][half_split(heads, file.head_dim, dim)]
+    return replace(file, tensors=tensors)
+
+
+def _config(architecture: str, header: Header) -> Metadata:
+    """What the folder's config.json would say."""
+    fields = header.fields
+
+    def need(key: str, default: int | None = None) -> int:
+        return fields.whole(f"{architecture}.{key}", default, 0, 1 << 24)
+
+    name = f"{architecture}.target_layers"
+    layers = fields.get(name, fields.get(f"{architecture}.extract_layers"))
+    if not isinstance(layers, np.ndarray) or layers.dtype.kind not in "iu":
+        raise InvalidModel(name, layers, "it must list the tapped layers")
+    hidden, heads = need("embedding_length"), need("attention.head_count")
+    said: dict[str, Any] = {
+        "speculators_model_type": architecture, "hidden_size": hidden, "num_attention_heads": heads,
+        "num_key_value_heads": need("attention.head_count_kv", heads),
+        "head_dim": need("attention.key_length", hidden // max(heads, 1)),
+        "rms_norm_eps": fields.number(f"{architecture}.attention.layer_norm_rms_epsilon", 1e-5),
+        "norm_before_residual": fields.flag(f"{architecture}.norm_before_residual"),
+        "norm_before_fc": fields.flag(f"{architecture}.norm_before_fc"),
+        "aux_hidden_state_layer_ids": layers.tolist(),
+    }  # fmt: skip
+    if architecture == "dflash":
+        if need("attention.sliding_window", 0):
+            raise InvalidModel("dflash.attention.sliding_window", "set", "use full attention")
+        said |= {
+            "block_size": need("block_size"),
+            "mask_token_id": fields.whole("tokenizer.ggml.mask_token_id", None, 0, 1 << 24),
+        }
+    return Metadata(said)
+
+
+def _ours(name: str) -> str | None:
+    found = re.fullmatch(r"blk\.(\d{1,3})\.(\w+)\.(weight|bias)", name)
+    if found is None or found[2] not in _PARTS:
+        return _NAMES.get(name)
+    return f"layers.{int(found[1])}.{_PARTS[found[2]]}.{found[3]}"

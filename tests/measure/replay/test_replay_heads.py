@@ -1,0 +1,95 @@
+"""Replay plays draft heads as the engine does, with states of the target's prefill."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+from workloads import CURVE, drafts, engine_runs, items, recording_of, toy
+
+from paradecode.core.errors import InvalidInput
+from paradecode.core.head import DraftPace
+from paradecode.core.request import TARGET
+from paradecode.core.sampling import SamplingParams
+from paradecode.engine.engine import Engine
+from paradecode.measure.replay import Recording, play
+from paradecode.measure.replay.player import replayed
+from paradecode.methods.registry import parse
+from paradecode.testing.draft_heads import KINDS, knowing_head, random_head
+from paradecode.testing.toy import ToyBackend, toy_config
+
+PARAMS = (SamplingParams(seed=5), SamplingParams(temperature=0.8, seed=11))
+ITEMS = items(3, tokens=32)
+METHOD = {"eagle3": "eagle", "medusa-own": "medusa"}
+CONFIG = toy()[TARGET].config
+
+
+@cache
+def recording(params: int) -> Recording:
+    return recording_of(toy(), ITEMS, PARAMS[params])
+
+
+def target() -> Engine:
+    return Engine(toy(), curve=CURVE)
+
+
+@pytest.fixture(autouse=True)
+def heads_take_what_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a head takes is measured as it runs, and decides how deep it drafts."""
+
+    def book(pace: DraftPace, seconds: float, levels: int) -> None:
+        pace.draft, pace.level = 2e-4, 5e-5
+
+    monkeypatch.setattr(DraftPace, "book", book)
+
+
+def same(spec: str, params: int) -> bool:
+    ran = engine_runs(toy(), ITEMS, PARAMS[params], spec)
+    played = [sequence for sequence, _, _ in
+              replayed(recording(params), parse(spec), CURVE, target=target())]  # fmt: skip
+    return [drafts(a) for a in ran] == [drafts(b) for b in played]
+
+
+@pytest.mark.parametrize("params", [0, 1], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_step_is_the_engines(kind: str, params: int, tmp_path: Path) -> None:
+    folder = random_head(kind, CONFIG, tmp_path)
+    for budget in ("fixed", "auto"):
+        spec = f"{METHOD.get(kind, kind)}(head='{folder}',budget={budget})"
+        assert same(spec, params)
+    outcome = play(recording(params), spec, target=target())
+    assert outcome.exact
+
+
+@pytest.mark.parametrize("name", ["eagle", "suffix+eagle"])
+def test_a_head_that_knows_is_accepted_in_replay_too(name: str, tmp_path: Path) -> None:
+    spec = f"{name}(head='{knowing_head(CONFIG, tmp_path)}',budget=fixed)"
+    assert same(spec, 0)
+    outcome, plain = (play(recording(0), each, target=target()) for each in (spec, "greedy"))
+    ran = engine_runs(toy(), ITEMS, PARAMS[0], spec)
+    assert outcome.totals().forwards == sum(sequence.stats.forwards for sequence in ran)
+    assert outcome.totals().forwards < plain.totals().forwards / 2
+    assert outcome.totals().seconds > 0
+
+
+def test_a_head_needs_the_model_that_was_recorded(tmp_path: Path) -> None:
+    spec = f"eagle(head='{knowing_head(CONFIG, tmp_path)}')"
+    with pytest.raises(InvalidInput, match="give the model"):
+        play(recording(0), spec)
+    other = Engine({TARGET: ToyBackend(toy_config(vocab_size=60, context_length=200))}, curve=CURVE)
+    with pytest.raises(InvalidInput, match="was recorded"):
+        play(recording(0), spec, target=other)
+
+
+def test_wrong_states_would_be_noticed(tmp_path: Path) -> None:
+    """The comparison can fail: a head that reads other states drafts other tokens."""
+    spec = f"eagle(head='{random_head('eagle', CONFIG, tmp_path)}',budget=fixed)"
+    first, *others = recording(0).requests
+    output = first.output.copy()
+    output[len(output) // 2] = (output[len(output) // 2] + 1) % 60
+    planted = replace(recording(0), requests=(replace(first, output=output), *others))
+    ran = engine_runs(toy(), ITEMS, PARAMS[0], spec)
+    played = [s for s, _, _ in replayed(planted, parse(spec), CURVE, target=target())]
+    assert [drafts(a) for a in ran] != [drafts(b) for b in played]

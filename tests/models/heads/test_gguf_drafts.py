@@ -1,0 +1,105 @@
+"""Drafts in GGUF files, written as llama.cpp's converter does, draft what their folders draft."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gguf import GGMLQuantizationType, GGUFWriter
+from safetensors.numpy import load_file
+
+from paradecode.core.errors import InvalidModel
+from paradecode.core.head import HeadDraft, Memory, run_head
+from paradecode.models.config import ModelConfig, Rope
+from paradecode.models.heads import build_head, read_head
+from paradecode.models.heads.gguf_drafts import _NAMES, _PARTS
+from paradecode.testing.draft_heads import random_head
+from paradecode.testing.network_reference import apply_network
+
+CONFIG = ModelConfig("t", "llama", 40, 16, 8, 2, 1, 8, 8, rope=Rope(dim=8))
+HEADS = {"q_proj.weight": 2, "k_proj.weight": 1}
+
+
+def nothing(name: str) -> np.ndarray:
+    raise InvalidModel(name, None, "this head needs nothing of the target")
+
+
+def written(kind: str, folder: Path) -> Path:
+    """A random head as a GGUF file. The tensors of the verifier go in as the head's own."""
+    random_head(kind, CONFIG, folder)
+    tensors = load_file(folder / "model.safetensors")
+    head = tensors.pop("verifier_lm_head.weight")
+    tensors.pop("verifier_norm.weight")
+    tensors.setdefault("lm_head.weight", head)
+    writer = GGUFWriter(folder / "draft.gguf", kind)
+    writer.add_embedding_length(16)
+    writer.add_head_count(2)
+    writer.add_head_count_kv(1)
+    writer.add_key_length(4)
+    writer.add_layer_norm_rms_eps(1e-6)
+    writer.add_rope_dimension_count(4)
+    writer.add_rope_freq_base(10000.0)
+    writer.add_array(f"{kind}.target_layers", [1, 8])
+    writer.add_bool(f"{kind}.norm_before_residual", False)
+    if kind == "dflash":
+        writer.add_uint32("dflash.block_size", 5)
+        writer.add_uint32("tokenizer.ggml.mask_token_id", 1)
+    theirs = {ours: name for name, ours in {**_NAMES, **_PARTS}.items()}
+    for name, values in tensors.items():
+        part = name.removeprefix("layers.0.").removeprefix("layers.1.")
+        if name == "d2t":
+            absolute = (values + np.arange(len(values))).astype(np.int64)
+            writer.add_tensor("d2t", absolute, raw_dtype=GGMLQuantizationType.I64)
+            continue
+        if kind == "eagle3" and part.startswith("self_attn.") and part[10:] in HEADS:
+            split = values.reshape(HEADS[part[10:]], 2, 2, -1)  # Pairs come to lie side by side.
+            values = split.swapaxes(1, 2).reshape(values.shape)
+        stored = theirs[name] if part == name else (
+            f"blk.{name.split('.')[1]}.{theirs[part.removesuffix('.weight')]}.weight"
+        )  # fmt: skip
+        writer.add_tensor(stored, np.ascontiguousarray(values))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return folder / "draft.gguf"
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "dflash"])
+def test_a_gguf_draft_drafts_what_its_folder_drafts(kind: str, tmp_path: Path) -> None:
+    file = written(kind, tmp_path)
+    trees: list[Any] = []
+    for path in (tmp_path, file):
+        head = build_head(read_head(path), CONFIG, nothing)
+        random = np.random.default_rng(0)
+        rows = random.standard_normal((7, head.enter.inputs["features"])).astype(np.float32)
+        asked = HeadDraft(Memory(), rows, random.integers(0, 40, 7), 0, 12, 3, 4)
+        trees += run_head(head, [asked], apply_network)
+    assert trees[0].tokens.tolist() == trees[1].tokens.tolist()
+    assert np.array_equal(trees[0].parents, trees[1].parents)
+    assert np.allclose(trees[0].estimates, trees[1].estimates, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "dflash"])
+def test_a_gguf_draft_that_ends_early_is_refused(kind: str, tmp_path: Path) -> None:
+    file = written(kind, tmp_path)
+    whole = file.read_bytes()
+    for length in (0, 3, 30, 200, 600, len(whole) // 2, len(whole) - 40):
+        file.write_bytes(whole[:length])
+        with pytest.raises(InvalidModel):
+            build_head(read_head(file), CONFIG, nothing)
+
+
+def test_other_gguf_files_are_refused_by_name(tmp_path: Path) -> None:
+    for field, of in (("general.architecture", "llama"), ("eagle3.target_layers", "eagle3")):
+        writer = GGUFWriter(tmp_path / "x.gguf", of)
+        writer.add_tensor("fc.weight", np.zeros((16, 32), np.float32))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        with pytest.raises(InvalidModel) as error:
+            read_head(tmp_path / "x.gguf")
+        assert error.value.field == field
