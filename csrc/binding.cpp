@@ -314,7 +314,7 @@ NB_MODULE(_core, m) {
            nb::arg("rounded") = false)
       .def("run", run_network, nb::arg("inputs"), nb::arg("ends"));
 
-  define_lookup(m);
+  define_steps(m);
 
   nb::class_<Model>(m, "Model")
       .def(
@@ -355,9 +355,8 @@ NB_MODULE(_core, m) {
       .def("finish_loading", &Model::finish_loading)
       .def("reserve", &Model::reserve, nb::call_guard<nb::gil_scoped_release>())
       .def("forward", forward, nb::arg("spans"), nb::arg("layers").none())
-      .def("steps", steps, nb::arg("lookup").none(), nb::arg("state").none(), nb::kw_only(),
-           nb::arg("text"), nb::arg("pages"), nb::arg("room"), nb::arg("stops"), nb::arg("warp"),
-           nb::arg("seed"), nb::arg("limit"), nb::arg("seconds").none(), nb::arg("first_context"))
+      .def("steps", steps, nb::arg("sequences"), nb::kw_only(), nb::arg("curve").none(),
+           nb::arg("overhead"), nb::arg("before"), nb::arg("limit"))
       .def("copy", copy_slots)
       .def_prop_ro("threads", &Model::threads)
       .def("work_of", &Model::work_of)

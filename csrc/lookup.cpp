@@ -77,7 +77,7 @@ void Calibration::update(const std::vector<float>& reach, int right) {
   overall = (before + sum(accepted)) / (before + sum(promised));
 }
 
-Draft Lookup::draft(std::int64_t room, StepSeconds seconds) {
+Draft Lookup::draft(std::int64_t room, const StepSeconds* seconds, std::int64_t neighbours) {
   if (state.rest > 0) {
     --state.rest;
     return {};
@@ -85,7 +85,7 @@ Draft Lookup::draft(std::int64_t room, StepSeconds seconds) {
   const std::int64_t limit = std::min<std::int64_t>(most_, room);
   if (limit <= 0) return {};
   Draft draft = copy(limit);
-  if (patience_ > 0 && seconds != nullptr) cut(draft, seconds);
+  if (patience_ > 0 && seconds != nullptr) cut(draft, *seconds, neighbours);
   return draft;
 }
 
@@ -134,33 +134,29 @@ Draft Lookup::copy(std::int64_t limit) {
   return draft;
 }
 
-void Lookup::cut(Draft& draft, StepSeconds seconds) {
+void Lookup::cut(Draft& draft, const StepSeconds& seconds, std::int64_t neighbours) {
   if (draft.tokens.empty()) return;
   std::vector<float> reach = reach_of(draft);
   std::sort(reach.begin(), reach.end(), std::greater<>());
-  const double base = seconds[0];
-  double expected = 1.0;
-  double rate = expected / base;
+  double expected = 1.0 + static_cast<double>(neighbours);
+  double rate = expected / seconds(1);
   std::size_t best = 0;
   for (std::size_t nodes = 1; nodes <= reach.size(); ++nodes) {
-    expected += state.calibration.corrected(reach[nodes - 1]);
-    if (expected > rate * seconds[nodes]) {
+    expected += learned->calibration.corrected(reach[nodes - 1]);
+    const double taken = seconds(1 + static_cast<std::int64_t>(nodes));
+    if (expected > rate * taken) {
       best = nodes;
-      rate = expected / seconds[nodes];
+      rate = expected / taken;
     }
   }
   state.refused = best > 0 ? 0 : state.refused + 1;
-  state.refused_by_all = best > 0 ? 0 : state.refused_by_all + 1;
+  learned->refused = best > 0 ? 0 : learned->refused + 1;
   if (best == 0 && state.refused % patience_ == 0)
     best = 1;
-  else
-    rest_if_refused();
+  else if (state.refused >= kHabit)
+    state.rest = std::min(state.refused / kHabit + neighbours, patience_);
   draft.tokens.resize(best);
   draft.estimates.resize(best);
-}
-
-void Lookup::rest_if_refused() {
-  if (state.refused >= kHabit) state.rest = std::min(state.refused / kHabit, patience_);
 }
 
 void Lookup::learn(const Draft& draft, int right) {
@@ -170,7 +166,7 @@ void Lookup::learn(const Draft& draft, int right) {
     Odds& odds = judged.by_table ? state.table_odds : state.odds;
     odds.update(judged.kind, static_cast<int>(place) < right);
   }
-  if (patience_ > 0 && !draft.tokens.empty()) state.calibration.update(reach_of(draft), right);
+  if (patience_ > 0 && !draft.tokens.empty()) learned->calibration.update(reach_of(draft), right);
 }
 
 }  // namespace paradecode

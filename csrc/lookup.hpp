@@ -4,10 +4,12 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "costs.hpp"
 #include "ngram.hpp"
 
 namespace paradecode {
@@ -33,23 +35,27 @@ struct Calibration {
   void update(const std::vector<float>& reach, int right);
 };
 
+// What the requests of a tenant have learned together, under the budget `auto`.
+struct Experience {
+  Calibration calibration;
+  std::int64_t refused = 0;  // drafts in a row of which nothing was verified
+  std::atomic_flag busy;     // set by the thread that uses it
+};
+
+// What one request has learned.
 struct LookupState {
   static constexpr int kKinds = 18;  // of a copied token
   Odds odds;
-  Odds table_odds;  // a kind for each bucket of the table
-  Calibration calibration;
-  // Drafts in a row of which nothing was verified: of this request, of all; steps without a draft.
-  std::int64_t refused = 0;
-  std::int64_t refused_by_all = 0;
-  std::int64_t rest = 0;
+  Odds table_odds;           // a kind for each bucket of the table
+  std::int64_t refused = 0;  // of its own drafts
+  std::int64_t rest = 0;     // steps to leave without a draft
 };
 
-// A chain. Seconds of a step by its rows, from 1 on, or nothing where they were not measured.
+// A chain.
 struct Draft {
   Tokens tokens;
   std::vector<float> estimates;
 };
-using StepSeconds = const double*;
 
 class Lookup {
  public:
@@ -59,21 +65,22 @@ class Lookup {
       : index_(shortest, longest), most_(most), patience_(patience), table_(std::move(table)) {}
 
   LookupState state;
+  std::shared_ptr<Experience> learned = std::make_shared<Experience>();
 
   int most() const { return most_; }
   const NgramTable* table() const { return table_.get(); }
   // The text before the next step; it may only grow from call to call.
   void read(const Tokens& text) { index_.extend(text); }
   std::size_t length() const { return index_.text().size(); }
-  // A draft of at most `room` tokens, cut to what pays.
-  Draft draft(std::int64_t room, StepSeconds seconds);
+  // A draft of at most `room` tokens, cut to what pays beside so many other sequences. Nothing is
+  // cut where the seconds were not measured.
+  Draft draft(std::int64_t room, const StepSeconds* seconds, std::int64_t neighbours);
   // The first `right` of the tokens drafted last were accepted.
   void learn(const Draft& draft, int right);
 
  private:
   Draft copy(std::int64_t limit);
-  void cut(Draft& draft, StepSeconds seconds);
-  void rest_if_refused();
+  void cut(Draft& draft, const StepSeconds& seconds, std::int64_t neighbours);
 
   NgramIndex index_;
   int most_;

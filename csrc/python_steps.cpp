@@ -1,11 +1,16 @@
 #include "python_steps.hpp"
 
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 
 #include "python_arrays.hpp"
@@ -16,6 +21,38 @@ namespace paradecode {
 namespace {
 
 constexpr int kMostDraft = 64;  // MAX_DRAFT of methods/draft/loop.py
+
+// Sequences in use, with what they share: without the interpreter's lock two threads could have the
+// same one. Throws where another thread has one.
+class InUse {
+ public:
+  explicit InUse(const std::vector<StepSequence*>& sequences) {
+    std::vector<std::atomic_flag*> flags;
+    for (StepSequence* sequence : sequences) {
+      flags.push_back(&sequence->busy);
+      if (sequence->lookup != nullptr) flags.push_back(&sequence->lookup->learned->busy);
+    }
+    std::sort(flags.begin(), flags.end());
+    flags.erase(std::unique(flags.begin(), flags.end()), flags.end());
+    for (std::atomic_flag* flag : flags) {
+      if (flag->test_and_set()) {
+        release();
+        throw BackendError("a sequence makes steps in another thread");
+      }
+      taken_.push_back(flag);
+    }
+  }
+  ~InUse() { release(); }
+  InUse(const InUse&) = delete;
+  InUse& operator=(const InUse&) = delete;
+
+ private:
+  void release() {
+    for (std::atomic_flag* flag : taken_) flag->clear();
+  }
+
+  std::vector<std::atomic_flag*> taken_;
+};
 
 void expect_range(const char* field, std::int64_t value, std::int64_t least, std::int64_t most) {
   if (value < least || value > most)
@@ -53,14 +90,8 @@ void make_table(NgramTable* self, nb::sequence rows) {
   new (self) NgramTable(std::move(table));
 }
 
-void make_lookup(SharedLookup* self, int shortest, int longest, int most, std::int64_t patience,
-                 std::shared_ptr<NgramTable> table) {
-  expect_range("shortest", shortest, 1, kMostNgram);
-  expect_range("longest", longest, shortest, kMostNgram);
-  expect_range("most", most, 0, kMostDraft);
-  expect_range("patience", patience, 0, 1 << 20);
-  new (self) SharedLookup{{shortest, longest, most, patience, std::move(table)}, {}};
-}
+// lookup: (shortest, longest, most, patience, table), or None for plain decoding.
+using LookupSettings = std::tuple<int, int, int, std::int64_t, std::shared_ptr<NgramTable>>;
 
 Odds read_odds(const char* field, const std::vector<Numbers>& given, int kinds) {
   expect_size(field, given, 5);
@@ -72,7 +103,7 @@ std::vector<Numbers> listed(const Odds& odds) {
   return {odds.prior, odds.accepted, odds.tried, odds.all_accepted, odds.all_tried};
 }
 
-LookupState read_state(const PythonState& given, const Lookup& lookup) {
+void set_state(const PythonState& given, Lookup& lookup) {
   const auto& [odds, table_odds, calibration, refusals] = given;
   LookupState out;
   out.odds = read_odds("odds", odds, LookupState::kKinds);
@@ -80,7 +111,7 @@ LookupState read_state(const PythonState& given, const Lookup& lookup) {
   out.table_odds = read_odds("table_odds", table_odds, kinds);
   if (lookup.table() != nullptr && kinds < lookup.table()->buckets())
     throw InvalidInput("table_odds", std::int64_t{kinds}, "give one for each bucket of the table");
-  Calibration& known = out.calibration;
+  Calibration known;
   const std::size_t buckets = known.promised.size();
   expect_size("calibration", calibration, 2 + 2 * buckets);
   known.weight = calibration[0];
@@ -92,20 +123,21 @@ LookupState read_state(const PythonState& given, const Lookup& lookup) {
   for (const std::int64_t count : refusals)
     expect_range("refusals", count, 0, std::int64_t{1} << 62);
   out.refused = refusals[0];
-  out.refused_by_all = refusals[1];
   out.rest = refusals[2];
-  return out;
+  lookup.state = std::move(out);
+  lookup.learned->calibration = known;
+  lookup.learned->refused = refusals[1];
 }
 
-PythonState written(const LookupState& state) {
-  const Calibration& known = state.calibration;
+PythonState state_of(const Lookup& lookup) {
+  const Calibration& known = lookup.learned->calibration;
   Numbers calibration{known.weight, known.overall};
   calibration.insert(calibration.end(), known.promised.begin(), known.promised.end());
   calibration.insert(calibration.end(), known.accepted.begin(), known.accepted.end());
-  return {listed(state.odds),
-          listed(state.table_odds),
+  return {listed(lookup.state.odds),
+          listed(lookup.state.table_odds),
           std::move(calibration),
-          {state.refused, state.refused_by_all, state.rest}};
+          {lookup.state.refused, lookup.learned->refused, lookup.state.rest}};
 }
 
 template <class T>
@@ -115,13 +147,63 @@ Array1<T> array_of(const std::vector<T>& values) {
   return array;
 }
 
-StepsInput read_input(const Lookup* lookup, nb::handle seconds) {
-  StepsInput out;
-  if (seconds.is_none()) return out;
-  const View<double> view(seconds, "seconds", 2);
-  view.expect("seconds", {view.size(0), 1 + (lookup == nullptr ? 0 : lookup->most())});
-  out.seconds.assign(view.data(), view.data() + view.size(0) * view.size(1));
-  return out;
+void make_sequence(StepSequence* self, const std::optional<LookupSettings>& lookup,
+                   nb::handle stops, const PythonWarp& warp, std::uint64_t seed) {
+  std::unique_ptr<Lookup> made;
+  if (lookup) {
+    const auto& [shortest, longest, most, patience, table] = *lookup;
+    expect_range("shortest", shortest, 1, kMostNgram);
+    expect_range("longest", longest, shortest, kMostNgram);
+    expect_range("most", most, 0, kMostDraft);
+    expect_range("patience", patience, 0, 1 << 20);
+    made = std::make_unique<Lookup>(shortest, longest, most, patience, table);
+  }
+  Tokens ends = copied(stops, "stops");
+  const Warp checked = std::apply(make_warp, warp);
+  new (self) StepSequence;
+  self->lookup = std::move(made);
+  self->stops = std::move(ends);
+  self->warp = checked;
+  self->seed = seed;
+}
+
+void enter(StepSequence& self, nb::handle text, std::int64_t room, std::int64_t rows,
+           const std::optional<PythonState>& state, std::shared_ptr<Experience> learned) {
+  Tokens given = copied(text, "text");
+  const auto length = static_cast<std::int64_t>(given.size());
+  expect_range("length of text", length, 1, std::int64_t{1} << 31);
+  expect_range("rows", rows, 0, std::int64_t{1} << 31);
+  Lookup* lookup = self.lookup.get();
+  if (lookup != nullptr) {
+    if (!state || learned == nullptr)
+      throw InvalidInput("state", std::monostate(), "give what the lookup has learned so far");
+    {
+      const InUse use({&self});
+      if (given.size() < lookup->length())
+        throw InvalidInput("text", length, "a text may only grow");
+      lookup->learned = std::move(learned);
+    }
+    const InUse use({&self});  // With what it shares from now on.
+    set_state(*state, *lookup);
+  }
+  const InUse use({&self});
+  self.text = std::move(given);
+  self.room = room;
+  self.rows = rows;
+}
+
+void make_curve(CostCurve* self, std::vector<double> rows, std::vector<double> contexts,
+                std::vector<Numbers> seconds) {
+  const auto ascends = [](const char* field, const Numbers& values) {
+    if (values.empty() || std::adjacent_find(values.begin(), values.end(),
+                                             std::greater_equal<>()) != values.end())
+      throw InvalidInput(field, std::monostate(), "give ascending numbers, at least one");
+  };
+  ascends("rows", rows);
+  ascends("contexts", contexts);
+  expect_size("seconds", seconds, contexts.size());
+  for (const Numbers& column : seconds) expect_size("seconds", column, rows.size());
+  new (self) CostCurve{std::move(rows), std::move(contexts), std::move(seconds)};
 }
 
 }  // namespace
@@ -132,51 +214,75 @@ Warp make_warp(double temperature, std::int64_t top_k, double top_p, double min_
   return {temperature, top_k, top_p, min_p};
 }
 
-void define_lookup(nb::module_& module) {
+void define_steps(nb::module_& module) {
   nb::class_<NgramTable>(module, "NgramTable").def("__init__", make_table, nb::arg("rows"));
-  nb::class_<SharedLookup>(module, "Lookup")
-      .def("__init__", make_lookup, nb::arg("shortest"), nb::arg("longest"), nb::arg("most"),
-           nb::arg("patience"), nb::arg("table").none());
+  nb::class_<Experience>(module, "Experience").def(nb::init<>());
+  nb::class_<CostCurve>(module, "CostCurve")
+      .def("__init__", make_curve, nb::arg("rows"), nb::arg("contexts"), nb::arg("seconds"));
+  nb::class_<StepSequence>(module, "StepSequence")
+      .def("__init__", make_sequence, nb::arg("lookup").none(), nb::arg("stops"), nb::arg("warp"),
+           nb::arg("seed"))
+      .def("enter", enter, nb::arg("text"), nb::arg("room"), nb::arg("rows"),
+           nb::arg("state").none(), nb::arg("experience").none())
+      .def("hold",
+           [](StepSequence& self, nb::handle pages) {
+             Tokens held = copied(pages, "pages");
+             const InUse use({&self});
+             self.pages = std::move(held);
+           },
+           nb::arg("pages"))
+      .def("learned", [](StepSequence& self) -> std::optional<PythonState> {
+        const InUse use({&self});
+        if (self.lookup == nullptr) return std::nullopt;
+        return state_of(*self.lookup);
+      });
 }
 
-nb::tuple steps(Model& model, SharedLookup* lookup, const std::optional<PythonState>& state,
-                nb::handle text, nb::handle pages, std::int64_t room, nb::handle stops,
-                const PythonWarp& warp, std::uint64_t seed, double limit, nb::handle seconds,
-                std::int64_t first_context) {
-  StepsInput input = read_input(lookup == nullptr ? nullptr : &lookup->lookup, seconds);
-  input.text = copied(text, "text");
-  input.pages = copied(pages, "pages");
-  input.stops = copied(stops, "stops");
-  const auto length = static_cast<std::int64_t>(input.text.size());
-  expect_range("length of text", length, 1, std::int64_t{1} << 31);
-  expect_range("first_context", first_context, 0, length / kContextStep);
-  input.room = room;
-  input.warp = std::apply(make_warp, warp);
-  input.seed = seed;
+nb::list steps(Model& model, nb::sequence sequences, const CostCurve* curve,
+               const std::array<double, 3>& overhead, std::pair<std::int64_t, std::int64_t> before,
+               double limit) {
+  StepsInput input;
+  for (nb::handle sequence : sequences)
+    input.sequences.push_back(nb::cast<StepSequence*>(sequence, false));
+  const auto count = static_cast<std::int64_t>(input.sequences.size());
+  if (count == 0) throw InvalidInput("sequences", count, "give at least one");
+  const std::set<const StepSequence*> distinct(input.sequences.begin(), input.sequences.end());
+  if (static_cast<std::int64_t>(distinct.size()) != count || distinct.count(nullptr) > 0)
+    throw InvalidInput("sequences", count, "give each of them once");
+  input.curve = curve;
+  input.step_seconds = overhead[0];
+  input.sequence_seconds = overhead[1];
+  input.draft_seconds = overhead[2];
+  expect_range("sequences before", before.first, 1, 1 << 20);
+  expect_range("rows before", before.second, 0, std::int64_t{1} << 31);
+  input.spans = before.first;
+  input.rows = before.second;
   input.limit = limit;
-  input.first_context = first_context;
-  if (lookup != nullptr && !state)
-    throw InvalidInput("state", std::monostate(), "give what the lookup has learned so far");
   std::vector<CommittedStep> done;
-  std::optional<PythonState> learned;
   {
+    const InUse use(input.sequences);
+    for (const StepSequence* sequence : input.sequences)
+      if (sequence->text.empty())
+        throw InvalidInput("sequences", std::monostate(), "let each of them enter first");
     nb::gil_scoped_release release;
-    if (lookup == nullptr) {
-      done = run_steps(model, nullptr, std::move(input));
-    } else {
-      const std::lock_guard lock(lookup->busy);
-      if (input.text.size() < lookup->lookup.length())
-        throw InvalidInput("text", length, "a text may only grow");
-      lookup->lookup.state = read_state(*state, lookup->lookup);
-      done = run_steps(model, &lookup->lookup, std::move(input));
-      learned = written(lookup->lookup.state);
-    }
+    done = run_steps(model, std::move(input));
   }
   nb::list out;
-  for (const CommittedStep& step : done)
-    out.append(nb::make_tuple(array_of(step.draft.tokens), array_of(step.draft.estimates),
-                              step.tokens, step.ended, step.forward));
-  return nb::make_tuple(out, learned);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+    nb::list mine;
+    for (const CommittedStep& step : done) {
+      const auto& [drafted, tokens] = step.parts[i];
+      nb::object ids = nb::none();
+      nb::object estimates = nb::none();
+      if (!drafted.tokens.empty()) {
+        ids = nb::cast(array_of(drafted.tokens));
+        estimates = nb::cast(array_of(drafted.estimates));
+      }
+      mine.append(nb::make_tuple(ids, estimates, tokens, step.ended, step.forward));
+    }
+    out.append(mine);
+  }
+  return out;
 }
 
 }  // namespace paradecode

@@ -1,15 +1,17 @@
-// Python's side of lookup.hpp and steps.hpp.
+// Python's side of costs.hpp, lookup.hpp and steps.hpp.
 #pragma once
 
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/optional.h>
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/pair.h>
 
+#include <array>
 #include <cstdint>
-#include <mutex>
-#include <optional>
 #include <tuple>
+#include <utility>
 #include <vector>
 
+#include "costs.hpp"
 #include "logits.hpp"
 #include "lookup.hpp"
 #include "model.hpp"
@@ -28,20 +30,13 @@ using PythonState =
     std::tuple<std::vector<Numbers>, std::vector<Numbers>, Numbers, std::vector<std::int64_t>>;
 using PythonWarp = std::tuple<double, std::int64_t, double, double>;
 
-// The classes NgramTable and Lookup.
-void define_lookup(nb::module_& module);
+// The classes NgramTable, Experience, StepSequence and CostCurve.
+void define_steps(nb::module_& module);
 
-// Without the interpreter's lock two threads could run steps with one lookup.
-struct SharedLookup {
-  Lookup lookup;
-  std::mutex busy;
-};
-
-// Model.steps: the steps that were committed, each (drafted tokens, their estimates, tokens, when
-// it ended, seconds of its forward), and the state behind them.
-nb::tuple steps(Model& model, SharedLookup* lookup, const std::optional<PythonState>& state,
-                nb::handle text, nb::handle pages, std::int64_t room, nb::handle stops,
-                const PythonWarp& warp, std::uint64_t seed, double limit, nb::handle seconds,
-                std::int64_t first_context);
+// Model.steps: for each sequence its part of the steps that were committed, each (drafted tokens and
+// their estimates or None, tokens, when the step ended, seconds of its forward).
+nb::list steps(Model& model, nb::sequence sequences, const CostCurve* curve,
+               const std::array<double, 3>& overhead, std::pair<std::int64_t, std::int64_t> before,
+               double limit);
 
 }  // namespace paradecode

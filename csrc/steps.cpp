@@ -4,8 +4,6 @@
 #include <chrono>
 #include <numeric>
 
-#include "exact.hpp"
-
 namespace paradecode {
 namespace {
 
@@ -31,117 +29,191 @@ class Clock {
   std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
 };
 
+std::int64_t length(const StepSequence& sequence) {
+  return static_cast<std::int64_t>(sequence.text.size());
+}
+
+// Whether there is a next step, and the page table holds the largest that it can be.
+bool goes_on(const StepSequence& sequence) {
+  const std::int64_t most = sequence.lookup == nullptr ? 0 : sequence.lookup->most();
+  const auto capacity = static_cast<std::int64_t>(sequence.pages.size()) * kPage;
+  return sequence.room > 0 && length(sequence) + std::min(most, sequence.room - 1) <= capacity;
+}
+
+// What drafting changes before anything is verified.
+struct Counters {
+  explicit Counters(const StepSequence& sequence)
+      : lookup(sequence.lookup.get()),
+        refused(lookup == nullptr ? 0 : lookup->state.refused),
+        rest(lookup == nullptr ? 0 : lookup->state.rest),
+        refused_by_all(lookup == nullptr ? 0 : lookup->learned->refused) {}
+
+  void restore() const {
+    if (lookup == nullptr) return;
+    lookup->state.refused = refused;
+    lookup->state.rest = rest;
+    lookup->learned->refused = refused_by_all;
+  }
+
+  Lookup* lookup;
+  std::int64_t refused;
+  std::int64_t rest;
+  std::int64_t refused_by_all;
+};
+
 class Steps {
  public:
-  Steps(Model& model, Lookup* lookup, StepsInput input)
-      : model_(model), lookup_(lookup), input_(std::move(input)) {
+  Steps(Model& model, StepsInput input) : model_(model), in_(std::move(input)) {
     for (int layer = 0; layer < model.shape().layers; ++layer) layers_.push_back({layer});
   }
 
   std::vector<CommittedStep> run() {
     std::vector<CommittedStep> done;
-    while (input_.room > 0 && fits() && (done.empty() || clock_.now() < input_.limit)) {
-      const LookupState before = lookup_ == nullptr ? LookupState{} : lookup_->state;
+    const auto can = [](const StepSequence* sequence) { return goes_on(*sequence); };
+    while (std::all_of(in_.sequences.begin(), in_.sequences.end(), can) &&
+           (done.empty() || clock_.now() < in_.limit)) {
+      const std::vector<Counters> before = counters();
+      CommittedStep step;
       try {
-        done.push_back(step());
+        draft(step);
+        const double begun = clock_.now();
+        const auto logits = forward(step);
+        step.forward = clock_.now() - begun;
+        verify(*logits, step);
       } catch (const std::exception&) {
-        if (lookup_ != nullptr) lookup_->state = before;
+        for (const Counters& one : before) one.restore();
         break;
       }
-      const Tokens& tokens = done.back().tokens;
-      input_.text.insert(input_.text.end(), tokens.begin(), tokens.end());
-      input_.room -= static_cast<std::int64_t>(tokens.size());
-      const auto& stops = input_.stops;
-      if (std::find_first_of(tokens.begin(), tokens.end(), stops.begin(), stops.end()) !=
-          tokens.end())
-        break;
+      const bool ends = commit(step);
+      step.ended = clock_.now();
+      done.push_back(std::move(step));
+      if (ends) break;
     }
     return done;
   }
 
  private:
-  std::int64_t length() const { return static_cast<std::int64_t>(input_.text.size()); }
-  std::int64_t most() const { return lookup_ == nullptr ? 0 : lookup_->most(); }
-
-  // Whether the page table holds the largest next step, and its times are known.
-  bool fits() const {
-    const std::int64_t draft = std::min(most(), input_.room - 1);
-    const auto capacity = static_cast<std::int64_t>(input_.pages.size()) * kPage;
-    const auto lines = static_cast<std::int64_t>(input_.seconds.size()) / (1 + most());
-    return length() + draft <= capacity &&
-           (lines == 0 || length() / kContextStep - input_.first_context < lines);
-  }
-
-  StepSeconds seconds() const {
-    if (input_.seconds.empty()) return nullptr;
-    return input_.seconds.data() + (length() / kContextStep - input_.first_context) * (1 + most());
-  }
-
-  CommittedStep step() {
-    CommittedStep out;
-    if (lookup_ != nullptr) {
-      lookup_->read(input_.text);
-      out.draft = lookup_->draft(input_.room - 1, seconds());
-    }
-    const double begun = clock_.now();
-    const auto logits = forward(out.draft.tokens);
-    out.forward = clock_.now() - begun;
-    verify(*logits, out);
-    if (lookup_ != nullptr) lookup_->learn(out.draft, static_cast<int>(out.tokens.size()) - 1);
-    out.ended = clock_.now();
+  std::vector<Counters> counters() const {
+    std::vector<Counters> out;
+    for (const StepSequence* sequence : in_.sequences) out.emplace_back(*sequence);
     return out;
   }
 
-  // The last token, and the draft behind it.
-  std::shared_ptr<LogitRows> forward(const Tokens& draft) {
-    Tokens tokens{input_.text.back()};
-    tokens.insert(tokens.end(), draft.begin(), draft.end());
-    Tokens positions(tokens.size());
-    std::iota(positions.begin(), positions.end(), static_cast<std::int32_t>(length() - 1));
-    Tokens rows(tokens.size());
-    std::iota(rows.begin(), rows.end(), 0);
-    const auto count = static_cast<std::int64_t>(tokens.size());
-    std::vector<SpanInput> spans(1);
-    SpanInput& span = spans.front();
-    span.pages = input_.pages.data();
-    span.page_count = static_cast<std::int64_t>(input_.pages.size());
-    span.tokens = tokens.data();
-    span.positions = span.slots = positions.data();
-    span.rows = span.logit_count = count;
-    span.context = length() - 1;
-    span.logits = rows.data();
+  void draft(CommittedStep& step) {
+    const double overhead = in_.step_seconds + in_.sequence_seconds * static_cast<double>(in_.spans);
+    for (StepSequence* sequence : in_.sequences) {
+      CommittedStep::Part& part = step.parts.emplace_back();
+      if (sequence->lookup == nullptr) continue;
+      sequence->lookup->read(sequence->text);
+      std::optional<StepSeconds> seconds;
+      if (in_.curve != nullptr)
+        seconds.emplace(*in_.curve, std::max<std::int64_t>(0, in_.rows - sequence->rows),
+                        length(*sequence), overhead, in_.draft_seconds);
+      part.draft = sequence->lookup->draft(sequence->room - 1, seconds ? &*seconds : nullptr,
+                                           in_.spans - 1);
+    }
+  }
+
+  // Of each sequence the last token, and the draft behind it.
+  std::shared_ptr<LogitRows> forward(const CommittedStep& step) {
+    std::vector<SpanInput> spans(in_.sequences.size());
+    std::vector<Tokens> tokens(spans.size());
+    std::vector<Tokens> positions(spans.size());
+    owners_.clear();
+    for (std::size_t i = 0; i < spans.size(); ++i) {
+      const StepSequence& sequence = *in_.sequences[i];
+      const Tokens& draft = step.parts[i].draft.tokens;
+      tokens[i].push_back(sequence.text.back());
+      tokens[i].insert(tokens[i].end(), draft.begin(), draft.end());
+      positions[i].resize(tokens[i].size());
+      std::iota(positions[i].begin(), positions[i].end(),
+                static_cast<std::int32_t>(length(sequence) - 1));
+      owners_.insert(owners_.end(), tokens[i].size(), i);
+      if (tokens[i].size() > rows_.size()) {
+        rows_.resize(tokens[i].size());
+        std::iota(rows_.begin(), rows_.end(), 0);
+      }
+    }
+    for (std::size_t i = 0; i < spans.size(); ++i) {
+      const StepSequence& sequence = *in_.sequences[i];
+      SpanInput& span = spans[i];
+      span.pages = sequence.pages.data();
+      span.page_count = static_cast<std::int64_t>(sequence.pages.size());
+      span.tokens = tokens[i].data();
+      span.positions = span.slots = positions[i].data();
+      span.rows = span.logit_count = static_cast<std::int64_t>(tokens[i].size());
+      span.context = length(sequence) - 1;
+      span.logits = rows_.data();
+    }
     return model_.forward(spans, layers_).logits;
   }
 
-  void verify(const LogitRows& logits, CommittedStep& out) const {
-    const FloatState state;  // sampling must not depend on the host's rounding
-    const Tokens& draft = out.draft.tokens;
-    const bool greedy = input_.warp.temperature == 0.0;
-    Tokens best(draft.size() + 1);
-    // Of all rows, because a bad value in any of them ends the request.
-    if (greedy)
-      logits.for_each([&](int row) { best[static_cast<std::size_t>(row)] = logits.argmax(row); });
-    for (std::size_t row = 0; row <= draft.size(); ++row) {
-      const auto position = static_cast<std::uint64_t>(length()) + row;
-      const std::int32_t token = greedy ? best[row]
-                                        : logits.sample(static_cast<int>(row), input_.warp,
-                                                        noise_key(input_.seed, position));
-      out.tokens.push_back(token);
-      if (row == draft.size() || draft[row] != token) break;
+  void verify(const LogitRows& logits, CommittedStep& step) const {
+    std::vector<std::size_t> first(step.parts.size());
+    for (std::size_t row = owners_.size(); row-- > 0;) first[owners_[row]] = row;
+    Tokens best(owners_.size());
+    // Of all greedy rows, because a bad value in any of them ends the request.
+    logits.for_each([&](int at) {
+      const auto row = static_cast<std::size_t>(at);
+      const std::size_t owner = owners_[row];
+      const StepSequence& sequence = *in_.sequences[owner];
+      if (sequence.warp.temperature == 0.0)
+        best[row] = logits.argmax(at);
+      else if (row == first[owner])
+        accept(step.parts[owner], [&](std::size_t place) {
+          const std::uint64_t key =
+              noise_key(sequence.seed, static_cast<std::uint64_t>(length(sequence)) + place);
+          return logits.sample(at + static_cast<int>(place), sequence.warp, key);
+        });
+    });
+    for (std::size_t i = 0; i < step.parts.size(); ++i)
+      if (in_.sequences[i]->warp.temperature == 0.0)
+        accept(step.parts[i], [&](std::size_t place) { return best[first[i] + place]; });
+  }
+
+  // The target's tokens, up to the first that the draft does not have.
+  template <class Target>
+  static void accept(CommittedStep::Part& part, Target target) {
+    const Tokens& draft = part.draft.tokens;
+    do {
+      part.tokens.push_back(target(part.tokens.size()));
+    } while (part.tokens.size() <= draft.size() &&
+             draft[part.tokens.size() - 1] == part.tokens.back());
+  }
+
+  // Whether a sequence has ended.
+  bool commit(const CommittedStep& step) {
+    bool ends = false;
+    for (std::size_t i = 0; i < step.parts.size(); ++i) {
+      StepSequence& sequence = *in_.sequences[i];
+      const auto& [drafted, tokens] = step.parts[i];
+      if (sequence.lookup != nullptr)
+        sequence.lookup->learn(drafted, static_cast<int>(tokens.size()) - 1);
+      sequence.text.insert(sequence.text.end(), tokens.begin(), tokens.end());
+      sequence.room -= static_cast<std::int64_t>(tokens.size());
+      sequence.rows = 1 + static_cast<std::int64_t>(drafted.tokens.size());
+      const Tokens& stops = sequence.stops;
+      ends = ends || sequence.room == 0 ||
+             std::find_first_of(tokens.begin(), tokens.end(), stops.begin(), stops.end()) !=
+                 tokens.end();
     }
+    in_.spans = static_cast<std::int64_t>(in_.sequences.size());
+    in_.rows = static_cast<std::int64_t>(owners_.size());
+    return ends;
   }
 
   Clock clock_;
   Model& model_;
-  Lookup* lookup_;
-  StepsInput input_;
+  StepsInput in_;
   std::vector<LayerPart> layers_;
+  std::vector<std::size_t> owners_;  // the sequence of each row of the forward
+  Tokens rows_;                      // 0, 1, 2, ...
 };
 
 }  // namespace
 
-std::vector<CommittedStep> run_steps(Model& model, Lookup* lookup, StepsInput input) {
-  return Steps(model, lookup, std::move(input)).run();
+std::vector<CommittedStep> run_steps(Model& model, StepsInput input) {
+  return Steps(model, std::move(input)).run();
 }
 
 }  // namespace paradecode

@@ -1,42 +1,59 @@
-// Several steps of one sequence in one call: draft, forward, coupled verification, commit.
+// Several steps of several sequences in one call: draft, forward, coupled verification, commit.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <vector>
 
+#include "costs.hpp"
 #include "logits.hpp"
 #include "lookup.hpp"
 #include "model.hpp"
 
 namespace paradecode {
 
-constexpr std::int64_t kContextStep = 32;  // STEP of engine/cost.py
+// A sequence whose steps are made here.
+struct StepSequence {
+  std::unique_ptr<Lookup> lookup;  // null for plain decoding
+  Tokens stops;                    // ids that end the output
+  Warp warp;
+  std::uint64_t seed = 0;  // of the noise
 
-// What the sequence is when the call begins, and where it ends.
-struct StepsInput {
   Tokens text;            // prompt and output; keys and values of all but the last token are stored
   Tokens pages;           // the page table: no step writes beyond it
   std::int64_t room = 0;  // tokens that may still be committed
-  Tokens stops;           // ids that end the output
-  Warp warp;
-  std::uint64_t seed = 0;  // of the noise
-  double limit = 0;        // seconds after which no further step begins
-  // Of a step: [lines, 1 + most], of 1, 2, ... rows; line i is for texts of at least
-  // (first_context + i) * kContextStep tokens. Empty when they were not measured.
-  std::vector<double> seconds;
-  std::int64_t first_context = 0;
+  std::int64_t rows = 1;  // its rows in the last forward
+  std::atomic_flag busy;  // set by the thread that uses it
+};
+
+struct StepsInput {
+  std::vector<StepSequence*> sequences;  // distinct
+  const CostCurve* curve = nullptr;      // null where it was not measured
+  // Seconds of a step beside its forward, once and for each sequence, and of a draft.
+  double step_seconds = 0;
+  double sequence_seconds = 0;
+  double draft_seconds = 0;
+  // What the last forward held.
+  std::int64_t spans = 1;
+  std::int64_t rows = 1;
+  double limit = 0;  // seconds after which no further step begins
 };
 
 struct CommittedStep {
-  Draft draft;         // what was verified
-  Tokens tokens;       // accepted ones, and the one that follows them
-  double ended = 0;    // seconds since the call began
-  double forward = 0;  // seconds of the forward
+  struct Part {
+    Draft draft;    // what was verified
+    Tokens tokens;  // accepted ones, and the one that follows them
+  };
+  std::vector<Part> parts;  // of each sequence
+  double ended = 0;         // seconds since the call began
+  double forward = 0;       // seconds of the forward
 };
 
-// Runs at least one step where that can be done, and returns those that were committed. A step that
-// fails leaves nothing behind; it is not reported, because whoever runs it again learns why.
-// `lookup` is null for plain decoding.
-std::vector<CommittedStep> run_steps(Model& model, Lookup* lookup, StepsInput input);
+// Runs at least one step where that can be done, and returns those that were committed: up to the
+// one that ends a sequence. A step that fails leaves nothing behind; it is not reported, because
+// whoever runs it again learns why.
+std::vector<CommittedStep> run_steps(Model& model, StepsInput input);
 
 }  // namespace paradecode

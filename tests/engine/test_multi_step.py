@@ -14,11 +14,13 @@ from paradecode.backends.native.backend import NativeBackend
 from paradecode.core.errors import BackendError, DecoderError
 from paradecode.core.request import TARGET
 from paradecode.core.sampling import SamplingParams
+from paradecode.engine import engine as engine_module
 from paradecode.engine import multi_step
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
+from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.ngram_table import count_ngrams
 from paradecode.methods.registry import parse
 from paradecode.models.config import ModelConfig
@@ -55,13 +57,13 @@ class OneByOne:
 def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many steps each call has made."""
     calls: list[int] = []
-    run = multi_step.PendingSteps.run
+    make = multi_step.make_steps
 
-    def counted(self: multi_step.PendingSteps) -> int:
-        calls.append(run(self))
+    def counted(*arguments: Any) -> int:
+        calls.append(make(*arguments))
         return calls[-1]
 
-    monkeypatch.setattr(multi_step.PendingSteps, "run", counted)
+    monkeypatch.setattr(engine_module, "make_steps", counted)
     return calls
 
 
@@ -114,8 +116,11 @@ def curve_of(seed: int) -> CostCurve | None:
 
 
 def add(engine: Engine, spec: str, tokens: Sequence[int], **params: Any) -> LiveSequence:
-    asked = GenerationRequest(np.array(tokens, np.int32), parse(spec), SamplingParams(**params))
-    return engine.add(asked)
+    salt = params.pop("salt", "")
+    sampling = SamplingParams(**params)
+    return engine.add(
+        GenerationRequest(np.array(tokens, np.int32), parse(spec), sampling, salt=salt)
+    )
 
 
 def finish(engine: Engine) -> None:
@@ -139,9 +144,9 @@ def facts(sequence: LiveSequence) -> dict[str, Any]:
             "end": sequence.finish_reason, "cached": sequence.cached_tokens}  # fmt: skip
 
 
-def remembered(engine: Engine) -> Any:
+def remembered(engine: Engine, salt: str = "") -> Any:
     """What the requests of the tenant have learned."""
-    stores = engine.stores_of("", "")
+    stores = engine.stores_of(salt, salt)
     return {name: (one.calibration.read(), one.refused) for name, one in stores.items()}
 
 
@@ -241,8 +246,60 @@ def test_other_rules_are_left_to_the_method(made: list[int]) -> None:
     assert not made
 
 
+def batch_of(engine: Engine, specs: Sequence[str], seeds: Sequence[int]) -> list[LiveSequence]:
+    """Requests of tenants of their own: drafts depend on what a tenant has learned, and when."""
+    return [
+        add(engine, spec, prompt(seed), salt=f"tenant {seed}", **random_params(seed))
+        for spec, seed in zip(specs, seeds, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.002, 10.0])
+@pytest.mark.parametrize("turn", range(6))
+def test_batches_equal_step_by_step(
+    turn: int, seconds: float, table: str, made: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sequences with methods, costs, lengths and ends of their own; drafts and learning too."""
+    monkeypatch.setattr(multi_step, "SECONDS", seconds)
+    monkeypatch.setattr(multi_step, "AHEAD", 1 if turn % 2 else 40)
+    random = np.random.default_rng(turn)
+    seeds = (7 * turn + np.arange(int(random.integers(2, 9)))).tolist()
+    specs = [SPECS[int(at)].format(table=repr(table)) for at in random.integers(0, 7, len(seeds))]
+    one, several = both(curve=curve_of(turn), batch=4 if turn == 2 else 16, kv_tokens=8192)
+    outputs = []
+    for engine in (one, several):
+        sequences = batch_of(engine, specs, seeds)
+        finish(engine)
+        outputs.append([facts(sequence) for sequence in sequences])
+    for mine, other in zip(*outputs, strict=True):
+        assert mine == other
+    for seed in seeds:
+        salt = f"tenant {seed}"
+        assert remembered(one, salt) == remembered(several, salt)
+    assert one.forwards == several.forwards
+    assert sum(made) > several.forwards // 4
+
+
+def test_a_shared_tenant_learns_from_all(table: str, made: list[int]) -> None:
+    """The outputs do not depend on who learned what first; drafts may."""
+    one, several = both(curve=curve_of(2), kv_tokens=8192)
+    spec = SPECS[6].format(table=repr(table))
+    outputs = []
+    for engine in (one, several):
+        sequences = [
+            add(engine, spec, prompt(seed), max_tokens=50, ignore_eos=True) for seed in range(6)
+        ]
+        finish(engine)
+        outputs.append([sequence.output for sequence in sequences])
+        assert sum(sequence.stats.drafted for sequence in sequences) > 0
+        ((learned, _),) = remembered(engine).values()
+        assert learned != Calibration().read()
+    assert outputs[0] == outputs[1]
+    assert made
+
+
 def test_neighbours_come_and_go(made: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request that arrives is in the next step; alone again, the other goes on by itself."""
+    """A request that arrives is in the next step; when all can, several steps follow."""
     monkeypatch.setattr(multi_step, "SECONDS", 0.0)
     expected = []
     for spec in SPECS[:2]:
@@ -260,14 +317,35 @@ def test_neighbours_come_and_go(made: list[int], monkeypatch: pytest.MonkeyPatch
     forwards = engine.forwards
     engine.step()
     assert engine.forwards == forwards + 1
+    assert len(made) == alone
     assert len(second.trace) == 1
     for _ in range(4):
         engine.step()
-    assert len(made) == alone
-    engine.cancel(second)
-    finish(engine)
     assert len(made) > alone
+    engine.cancel(second)
+    together = len(made)
+    finish(engine)
+    assert len(made) > together
     assert [first.output, second.output] == [expected[1], expected[0][: len(second.output)]]
+
+
+def test_one_that_cannot_has_all_make_their_own(made: list[int]) -> None:
+    """Until it ends; then the others go on together."""
+    engine = engine_of(CONFIG, WEIGHTS, lambda one: one)
+    other = engine_of(CONFIG, WEIGHTS, OneByOne)
+    pairs = []
+    for spec, length in (("prompt-lookup", 80), ("suffix", 10), ("greedy", 80)):
+        params = {"max_tokens": length, "ignore_eos": True}
+        pairs.append([add(one, spec, prompt(4), salt=spec, **params) for one in (engine, other)])
+    while len(pairs[1][0].trace) == 0 or not pairs[1][0].finished:
+        engine.step()
+        engine.check()
+    assert not made
+    finish(engine)
+    finish(other)
+    assert sum(made) > 20
+    for mine, theirs in pairs:
+        assert facts(mine) == facts(theirs)
 
 
 def test_cancelled_between_two_calls(made: list[int]) -> None:
@@ -284,23 +362,35 @@ def test_cancelled_between_two_calls(made: list[int]) -> None:
     assert not engine.busy
 
 
-def test_a_step_that_fails_is_reported_by_the_method(made: list[int]) -> None:
-    """The model breaks at its sixth token: the five before it stand, in both engines."""
+@pytest.mark.parametrize("neighbours", [0, 3])
+def test_a_step_that_fails_is_reported_by_the_method(neighbours: int, made: list[int]) -> None:
+    """The model breaks at a token of one sequence: those before it stand, and so do the others."""
     config, weights = tiny_checkpoint("qwen3", sharpness=2.0)
+    sampling = {"max_tokens": 40, "temperature": 1.0, "seed": 4}
     engine = engine_of(config, weights, OneByOne)
-    plain = add(engine, "greedy", prompt(2), max_tokens=40, temperature=1.0, seed=4)
+    plain = add(engine, "greedy", prompt(2), **sampling)
+    others = [
+        add(engine, "prompt-lookup", prompt(2), **{**sampling, "seed": seed, "max_tokens": 20})
+        for seed in range(10, 10 + neighbours)
+    ]
     finish(engine)
-    known = {*prompt(2), *plain.output[:5]}
+    known = {*prompt(2), *plain.output[:5]}.union(*(other.output for other in others))
     place, token = next((at, t) for at, t in enumerate(plain.output) if at > 4 and t not in known)
     broken = {**weights, "embed": replace(weights["embed"], data=weights["embed"].data.copy())}
     broken["embed"].data.reshape(config.vocab_size, -1)[token] = np.nan
     for engine in both(config=config, weights=broken):
-        params = {"max_tokens": 40, "temperature": 1.0, "seed": 4}
-        sequence = add(engine, "greedy", prompt(2), **params)
+        sequence = add(engine, "greedy", prompt(2), **sampling)
+        more = [
+            add(engine, "prompt-lookup", prompt(2), **{**sampling, "seed": seed, "max_tokens": 20})
+            for seed in range(10, 10 + neighbours)
+        ]
         finish(engine)
         assert isinstance(sequence.error, BackendError)
         assert sequence.output == plain.output[: place + 1]
-    assert sum(made) == place
+        assert [one.output for one in more] == [one.output for one in others]
+    assert sum(made) > 0
+    if not neighbours:
+        assert sum(made) == place
 
 
 def test_more_draft_tokens_than_are_set_aside(made: list[int]) -> None:

@@ -119,63 +119,90 @@ class Backend(Protocol):
 
 
 class CommittedStep(NamedTuple):
-    """What one of several steps did.
+    """What one of several steps did for a sequence.
 
     Attributes:
-        drafted: int32 [M], the chain that was verified; may be empty.
+        drafted: int32 [M], the chain that was verified; None for no draft.
         estimates: float32 [M], of its tokens.
         tokens: those of the draft that were accepted, and the one that follows them.
         ended: seconds since the call began.
-        forward: seconds of its forward.
+        forward: seconds of the forward, which all sequences share.
     """
 
-    drafted: NDArray[np.int32]
-    estimates: NDArray[np.float32]
+    drafted: NDArray[np.int32] | None
+    estimates: NDArray[np.float32] | None
     tokens: list[int]
     ended: float
     forward: float
 
 
-@dataclass(frozen=True, eq=False)
-class StepsInput:
-    """Where a sequence stands, and when a run of several steps ends.
+class Curve(Protocol):
+    """Seconds of a forward, ``[contexts][rows]``; both of these ascend."""
+
+    @property
+    def rows(self) -> tuple[int, ...]: ...
+    @property
+    def contexts(self) -> tuple[int, ...]: ...
+    @property
+    def seconds(self) -> tuple[tuple[float, ...], ...]: ...
+
+
+class StepsInput(NamedTuple):
+    """What steps cost, and when a run of several ends.
 
     Attributes:
-        text: int32 [n], prompt and output; keys and values of all but the last token are stored.
-        pages: int32 [P], the page table; no step writes beyond it.
-        room: tokens that may still be committed.
-        stops: int32, ids that end the output, after which no step follows.
-        warp, seed: of sampling; the noise keys are those of :func:`paradecode.core.noise.key`.
+        curve: None where it was not measured.
+        overhead: seconds beside the forward: of a step, of each of its sequences, and of a draft.
+        sequences, rows: of the last forward before.
         limit: seconds after which no further step begins.
-        seconds: float64 [C, 1 + most], what a step of 1, 2, ... rows takes; line i is for texts of
-            (first_context + i) * 32 tokens and more. None where that was not measured.
     """
 
-    text: NDArray[np.int32]
-    pages: NDArray[np.int32]
-    room: int
-    stops: NDArray[np.int32]
-    warp: Warp
-    seed: int
+    curve: Curve | None
+    overhead: tuple[float, float, float]
+    sequences: int
+    rows: int
     limit: float
-    seconds: NDArray[np.float64] | None
-    first_context: int
 
 
 class Stepper(Protocol):
-    """Makes steps of one sequence as its :class:`MultiStep` says; it may remember the text."""
+    """A sequence as a backend makes its steps, which its :class:`MultiStep` describes."""
 
-    def run(self, given: StepsInput) -> list[CommittedStep]:
-        """The steps that were made; none if the first would fail, or needs more pages."""
+    def enter(self, text: NDArray[np.int32], room: int, rows: int) -> None:
+        """Where it stands, once the method itself has made steps.
+
+        Args:
+            text: int32 [n], prompt and output, which only grows; keys and values of all but the
+                last token are stored.
+            room: tokens that may still be committed.
+            rows: its rows in the last forward.
+        """
+        ...
+
+    def hold(self, pages: NDArray[np.int32]) -> None:
+        """The page table from now on, int32 [P]; no step writes beyond it."""
+        ...
+
+    def leave(self) -> None:
+        """Tell the method what was learned since :meth:`enter`."""
         ...
 
 
 @runtime_checkable
 class MakesSteps(Protocol):
-    """A backend that can make several steps in one call."""
+    """A backend that can make several steps of several sequences in one call."""
 
-    def stepper(self, asked: MultiStep) -> Stepper:
-        """For one sequence. Raises InvalidInput if a setting is out of range."""
+    def stepper(self, asked: MultiStep, stops: NDArray[np.int32], warp: Warp, seed: int) -> Stepper:
+        """For one sequence. Raises InvalidInput if a setting is out of range.
+
+        Args:
+            stops: int32, ids that end the output, after which no step follows.
+            warp, seed: of sampling; the keys are those of :func:`paradecode.core.noise.key`.
+        """
+        ...
+
+    def steps(self, steppers: Sequence[Stepper], given: StepsInput) -> list[list[CommittedStep]]:
+        """The steps that were made, of each sequence; none if the first would fail for one of them,
+        or needs more pages."""
         ...
 
 

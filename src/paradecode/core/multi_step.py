@@ -1,7 +1,8 @@
 """Several steps in one call: what a backend must know to do without the method for a while.
 
-It may run draft, forward, coupled verification and commit in one call, many times over. What it
-does is what the method's own loop does, step by step: the same drafts, tokens and estimates.
+It may run draft, forward, coupled verification and commit in one call, many times over, for all
+sequences of a batch. What it does is what the methods' own loops do, step by step: the same tokens,
+and drafts by the same rules.
 """
 
 from __future__ import annotations
@@ -22,11 +23,14 @@ class BudgetState(NamedTuple):
         refusals: drafts in a row of which nothing was verified, of this request and of all its
             tenant's requests, and how many steps are to be left without a draft.
         patience: of ``auto``; 0 for ``fixed``.
+        shared: the object in which the tenant's requests share ``calibration`` and the second of
+            ``refusals``, or None.
     """
 
     calibration: list[float]
     refusals: list[int]
     patience: int = 0
+    shared: object = None
 
 
 class LookupState(NamedTuple):
@@ -35,13 +39,14 @@ class LookupState(NamedTuple):
     Attributes:
         odds, table_odds: of copied tokens and of the table's: a list for each kind's prior,
             accepted, tried, all accepted, and all tried.
-        calibration, refusals: as of :class:`BudgetState`.
+        calibration, refusals, shared: as of :class:`BudgetState`.
     """
 
     odds: list[list[float]]
     table_odds: list[list[float]]
     calibration: list[float]
     refusals: list[int]
+    shared: object = None
 
 
 class Table(Protocol):
@@ -77,8 +82,8 @@ class Lookup:
 class MultiStep:
     """Ask for several steps of the target in one call, each verified by the coupled rule.
 
-    The reply is how many steps were made. It is 0 where the machine cannot do that, or not for this
-    sequence now (other sequences share the steps, say): then the method makes the step itself.
+    The reply is how many steps were made. It is 0 where the machine cannot do that, or not now (for
+    another sequence that shares the steps, say): then the method makes the step itself.
 
     Attributes:
         lookup: how to draft; None drafts nothing, as plain decoding.

@@ -91,12 +91,14 @@ class Load:
         curve: measured cost of a forward, or None.
         others: the same for the other models.
         sequences, rows: of the last target forward.
+        together: the backend can make several steps of all sequences in one call.
     """
 
     curve: CostCurve | None = None
     others: dict[str, CostCurve] = field(default_factory=dict)
     sequences: int = 1
     rows: int = 1
+    together: bool = True
 
     @property
     def overhead(self) -> float:

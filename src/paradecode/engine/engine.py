@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from paradecode.backends.interface import PAGE, Backend, Span, SpanResult
+from paradecode.backends.interface import PAGE, Backend, MakesSteps, Span, SpanResult
 from paradecode.core.aside import Aside
 from paradecode.core.errors import BackendLost, CapacityError, DecoderError
 from paradecode.core.head import Head, run_head
@@ -20,7 +20,7 @@ from paradecode.core.request import TARGET, Apply, Fork, Forward, Store
 from paradecode.core.vocabulary import Vocabulary
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.forward import Pending, PendingApply, PendingForward
-from paradecode.engine.multi_step import PendingSteps
+from paradecode.engine.multi_step import PendingSteps, make_steps
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.resources import Limits as Limits
 from paradecode.engine.resources import Resources
@@ -48,6 +48,7 @@ class Live:
 
     Attributes:
         reserved: pages set aside for it in each model, those of its forks included.
+        told: steps of its trace that callers were told of.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Live:
         waits = getattr(request.constraint, "waits", False)
         self._aside = Aside() if waits else None
         self.reserved = self._own = resources.pages_for(request)
+        self.told = 0
 
     @property
     def forwards(self) -> list[PendingForward]:
@@ -106,6 +108,7 @@ class Live:
         if self._aside is not None:
             self._aside.stop()
         self._pending = []
+        self.leave_steps()
         try:
             self._generator.close()
         except Exception as error:  # It resists its end: it raises, or yields once more.
@@ -148,12 +151,24 @@ class Live:
         self._check_conflicts()
         self.sequence.timer.decoder += time.perf_counter() - started
 
+    @property
+    def able(self) -> bool:
+        """Whether the method asks for several steps, and the backend can make them."""
+        return self._steps is not None and self._steps.stepper is not None and not self.children
+
     def _may_step(self, asked: MultiStep) -> bool:
         """Whether the backend can make several steps now, as far as that is known."""
         if self._steps is None or self._steps.asked is not asked:
             self._steps = PendingSteps(asked, self.sequence, self._resources)
-        alone = self._resources.load.sequences == 1 and not self.children
-        return self._steps.able and alone and self.sequence.regular
+        if self.able and self._resources.load.together and self.sequence.regular:
+            return True
+        self.leave_steps()
+        return False
+
+    def leave_steps(self) -> None:
+        """From here on the method makes the steps: it learns what was learned without it."""
+        if self._steps is not None and self._steps.entered:
+            self._steps.leave()
 
     def _ask(self, request: object) -> Pending | PendingSteps:
         if isinstance(request, MultiStep) and not self._as_list and self._steps is not None:
@@ -244,14 +259,14 @@ class Engine(Resources):
         changed: list[LiveSequence] = []
         self._expire(changed)
         self._admit(changed)
-        if len(self.running) > 1:
-            self._share(changed)
+        self._make_steps(changed)
         asked = [forward for live in self.running for forward in live.forwards]
         if not asked and any(live.waits for live in self.running):
             time.sleep(PAUSE)
         for group in _by_model_and_layers(asked):
             self._run(self._chosen(group))
         self._apply()
+        self.load.together = all(live.able for live in self.running)
         for live in list(self.running):
             self._advance(live, changed)
         return changed
@@ -316,29 +331,34 @@ class Engine(Resources):
         few = len(own) + 1 <= self.limits.batch - self.limits.batch // KEPT_FREE
         return not (owner and own) or (few and sum(own) + own[-1] <= pages - pages // KEPT_FREE)
 
-    def _share(self, changed: list[LiveSequence]) -> None:
-        """Have requests that would make several steps by themselves go along with the others."""
+    def _make_steps(self, changed: list[LiveSequence]) -> None:
+        """Several steps in one call, where all requests wait for that; else none makes them."""
+        waiting = [steps for live in self.running if (steps := live.steps) is not None]
+        backend = self.models[TARGET]
+        if waiting and len(waiting) == len(self.running) and isinstance(backend, MakesSteps):
+            self.forwards += make_steps(waiting, backend, self.load)
+            return
         for live in list(self.running):
-            if live.steps is not None:
+            if live.steps is not None:  # It goes along with the others.
+                live.leave_steps()
                 live.steps.reply = 0
                 self._advance(live, changed)
 
     def _advance(self, live: Live, changed: list[LiveSequence]) -> None:
-        sequence, commits = live.sequence, len(live.sequence.trace)
+        sequence = live.sequence
         try:
-            if live.steps is not None:
-                self.forwards += live.steps.run()
             live.advance()
         except Exception as error:  # The method's own code: it ends this request only.
             self._end(live, "error", error)
             changed.append(sequence)
             return
-        if len(sequence.trace) > commits:
+        if len(sequence.trace) > live.told:
             changed.append(sequence)
             owner, served = live.request.owner, self.queue.served
             if owner in served:
-                tokens = sum(len(step.tokens) for step in sequence.trace[commits:])
+                tokens = sum(len(step.tokens) for step in sequence.trace[live.told :])
                 served[owner] += OUTPUT_WEIGHT * tokens
+            live.told = len(sequence.trace)
         if sequence.finished and not live.waits:
             self._end(live, sequence.finish_reason or "stop")
 

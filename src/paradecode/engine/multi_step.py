@@ -1,16 +1,16 @@
-"""Several steps of one sequence in one call of the backend, while it has the engine to itself."""
+"""Several steps in one call of the backend, while all sequences of the batch can be stepped so."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from paradecode.backends.interface import MakesSteps, StepsInput
 from paradecode.core.multi_step import MultiStep
 from paradecode.core.request import TARGET
-from paradecode.engine.cost import STEP
+from paradecode.engine.cost import DRAFT_SECONDS, SEQUENCE_SECONDS, STEP_SECONDS, Load
 from paradecode.engine.resources import Resources
 from paradecode.engine.sequence import LiveSequence
 
@@ -25,7 +25,9 @@ class PendingSteps:
 
     Attributes:
         asked: the request.
-        able: whether the backend can make such steps at all.
+        sequence: whose method asked.
+        stepper: the sequence at the backend; None where the backend cannot make such steps of it.
+        entered: the backend knows where the sequence stands.
         reply: how many were made; None until it is known.
         error: always None; what fails raises at once.
     """
@@ -33,52 +35,53 @@ class PendingSteps:
     error: None = None
 
     def __init__(self, asked: MultiStep, sequence: LiveSequence, resources: Resources) -> None:
-        backend = resources.models[TARGET]
-        self._stepper = backend.stepper(asked) if isinstance(backend, MakesSteps) else None
-        self.asked, self._sequence, self._load = asked, sequence, resources.load
+        backend, sampler = resources.models[TARGET], sequence.sampler
+        self.asked, self.sequence = asked, sequence
         self._most = 0 if asked.lookup is None else asked.lookup.most
-        self._measured = asked.lookup is not None and resources.load.curve is not None
-        self.able = self._stepper is not None and self._most <= resources.limits.draft_tokens
-        self._stops = np.array(sorted(sequence.stops), np.int32)
-        self._seconds: dict[int, list[float]] = {}
+        self.stepper = None
+        fits = self._most <= resources.limits.draft_tokens
+        if isinstance(backend, MakesSteps) and fits and sequence.simple:
+            stops = np.array(sorted(sequence.stops), np.int32)
+            self.stepper = backend.stepper(asked, stops, sampler.warp, sampler.seed)
+        self.entered, self._owned = False, 0
         self.reply: int | None = None
 
-    def run(self) -> int:
-        """Make the steps and commit them; returns how many there were."""
-        assert self._stepper is not None
-        sequence, cache = self._sequence, self._sequence.caches[TARGET]
-        text, room = sequence.tokens, sequence.room
-        ahead = min(AHEAD + self._most, room)
-        cache.own(np.arange(cache.length, cache.length + ahead, dtype=np.int32))
-        first = len(text) // STEP
-        given = StepsInput(
-            text=text,
-            pages=np.array(cache.pages, np.int32),
-            room=room,
-            stops=self._stops,
-            warp=sequence.sampler.warp,
-            seed=sequence.sampler.seed,
-            limit=SECONDS,
-            seconds=self._costs(range(first, (len(text) + ahead) // STEP + 1)),
-            first_context=first,
-        )
-        begun = time.perf_counter()
-        steps = self._stepper.run(given)
-        if steps:
-            sequence.follow(steps, begun)
-            self._load.rows = 1 + len(steps[-1].drafted)
-        self.reply = len(steps)
-        return len(steps)
+    def enter(self) -> None:
+        """Make the backend's view of the sequence, and its pages, good for the next steps."""
+        assert self.stepper is not None
+        sequence, cache = self.sequence, self.sequence.caches[TARGET]
+        if not self.entered:
+            self.stepper.enter(sequence.tokens, sequence.room, sequence.last_rows)
+            self.entered, self._owned = True, 0
+        wanted = cache.length + min(1 + self._most, sequence.room)
+        if wanted > self._owned:
+            self._owned = cache.length + min(AHEAD + self._most, sequence.room)
+            cache.own(np.arange(cache.length, self._owned, dtype=np.int32))
+            self.stepper.hold(np.array(cache.pages, np.int32))
 
-    def _costs(self, contexts: range) -> NDArray[np.float64] | None:
-        """float64 [C, 1 + most]: what a step takes, as methods are told."""
-        if not self._measured:
-            return None
-        load = self._load
-        for context in contexts:
-            if context not in self._seconds:
-                self._seconds[context] = [
-                    load.seconds(TARGET, rows, load.rows, context * STEP) or 0.0
-                    for rows in range(1, self._most + 2)
-                ]
-        return np.array([self._seconds[context] for context in contexts])
+    def leave(self) -> None:
+        """Let the method know what was learned in its place."""
+        assert self.stepper is not None
+        self.entered = False
+        self.stepper.leave()
+
+
+def make_steps(waiting: Sequence[PendingSteps], backend: MakesSteps, load: Load) -> int:
+    """Make steps of all sequences together and commit them; returns how many there were."""
+    for pending in waiting:
+        pending.enter()
+    begun = time.perf_counter()
+    overhead = STEP_SECONDS, SEQUENCE_SECONDS, DRAFT_SECONDS
+    given = StepsInput(load.curve, overhead, load.sequences, load.rows, SECONDS)
+    steppers = [pending.stepper for pending in waiting if pending.stepper is not None]
+    made = backend.steps(steppers, given)
+    for pending, steps in zip(waiting, made, strict=True):
+        pending.reply = count = len(steps)
+        if steps:
+            pending.sequence.follow(steps, begun)
+        else:
+            pending.leave()
+    if count:
+        load.sequences = len(waiting)
+        load.rows = sum(pending.sequence.last_rows for pending in waiting)
+    return count

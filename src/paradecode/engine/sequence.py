@@ -83,7 +83,7 @@ class LiveSequence:
         self._translations = {
             name: Translation(vocabulary) for name, vocabulary in resources.vocabularies.items()
         }
-        self._last_rows = 1
+        self.last_rows = 1
         self._buffer = np.empty(len(prompt) + 64, np.int32)
         self._buffer[: len(prompt)] = prompt
         self._length = len(prompt)
@@ -154,7 +154,7 @@ class LiveSequence:
         return self._resources.load.sequences - 1
 
     def step_seconds(self, rows: int, model: str = TARGET) -> float | None:
-        return self._resources.load.seconds(model, rows, self._last_rows, self._length)
+        return self._resources.load.seconds(model, rows, self.last_rows, self._length)
 
     def shared(self, name: str, make: Callable[[], T]) -> T:
         found = self._stores.get(name)
@@ -274,16 +274,18 @@ class LiveSequence:
         self.forwards += 1
         drafted = len(tree.tokens)
         self.rows += tokens + drafted
-        self._last_rows = tokens + drafted
+        self.last_rows = tokens + drafted
         self.draft = Draft(tree, self.draft.drafted + drafted)
 
     @property
-    def regular(self) -> bool:
-        """Whether its next steps are whole forwards of the target, whose rows nothing changes.
+    def simple(self) -> bool:
+        """Whether only a token or the length end it, and nobody asks for log-probabilities."""
+        return not self.params.stop and self.params.logprobs is None
 
-        Nor does anything but a token or the length end it, and nobody asks for log-probabilities.
-        """
-        cache, params = self.caches.get(TARGET), self.params
+    @property
+    def regular(self) -> bool:
+        """Whether its next steps are whole forwards of the target, whose rows nothing changes."""
+        cache = self.caches.get(TARGET)
         return (
             len(self.caches) == 1
             and cache is not None
@@ -291,8 +293,6 @@ class LiveSequence:
             and cache.length == self._length - 1
             and len(self.trace) > 0
             and self.sampler.bare
-            and not params.stop
-            and params.logprobs is None
         )
 
     @property
@@ -303,7 +303,9 @@ class LiveSequence:
     def follow(self, steps: Sequence[CommittedStep], begun: float) -> None:
         """Commit steps that the backend made by itself in a call that began at ``begun``."""
         for step in steps:
-            tree = TokenTree.chain(step.drafted, step.estimates) if len(step.drafted) else EMPTY
+            tree = EMPTY
+            if step.drafted is not None:
+                tree = TokenTree.chain(step.drafted, step.estimates)
             self.scored(tree, 1)
             kept = self._append(step.tokens)
             self.sampler.advance(step.tokens[:kept])

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from paradecode.backends.interface import Span
 from paradecode.core.layers import Layers
 from paradecode.core.logits import Bias
-from paradecode.core.multi_step import LookupState
 
 def available_isas() -> list[str]:
     """Instruction sets that can run here, best first."""
@@ -47,10 +46,37 @@ class LogitRows:
 class NgramTable:
     def __init__(self, rows: Sequence[NDArray[np.int32]]) -> None: ...
 
-class Lookup:
+class Experience:
+    def __init__(self) -> None: ...
+
+class CostCurve:
     def __init__(
-        self, shortest: int, longest: int, most: int, patience: int, table: NgramTable | None
+        self,
+        rows: Sequence[float],
+        contexts: Sequence[float],
+        seconds: Sequence[Sequence[float]],
     ) -> None: ...
+
+class StepSequence:
+    def __init__(
+        self,
+        lookup: tuple[int, int, int, int, NgramTable | None] | None,
+        stops: NDArray[np.int32],
+        warp: tuple[float, int, float, float],
+        seed: int,
+    ) -> None: ...
+    def enter(
+        self,
+        text: NDArray[np.int32],
+        room: int,
+        rows: int,
+        state: tuple[Any, ...] | None,
+        experience: Experience | None,
+    ) -> None: ...
+    def hold(self, pages: NDArray[np.int32]) -> None: ...
+    def learned(
+        self,
+    ) -> tuple[list[list[float]], list[list[float]], list[float], list[int]] | None: ...
 
 class Model:
     def __init__(
@@ -81,21 +107,14 @@ class Model:
     ) -> list[tuple[LogitRows, dict[int, NDArray[np.float32]]]]: ...
     def steps(
         self,
-        lookup: Lookup | None,
-        state: LookupState | None,
+        sequences: Sequence[StepSequence],
         *,
-        text: NDArray[np.int32],
-        pages: NDArray[np.int32],
-        room: int,
-        stops: NDArray[np.int32],
-        warp: tuple[float, int, float, float],
-        seed: int,
+        curve: CostCurve | None,
+        overhead: tuple[float, float, float],
+        before: tuple[int, int],
         limit: float,
-        seconds: NDArray[np.float64] | None,
-        first_context: int,
-    ) -> tuple[
-        list[tuple[NDArray[np.int32], NDArray[np.float32], list[int], float, float]],
-        tuple[list[list[float]], list[list[float]], list[float], list[int]],
+    ) -> list[
+        list[tuple[NDArray[np.int32] | None, NDArray[np.float32] | None, list[int], float, float]]
     ]: ...
     def copy(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> None: ...
     @property

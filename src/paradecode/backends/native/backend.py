@@ -9,11 +9,18 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.backends.interface import Progress, Span, SpanResult, check_layers
+from paradecode.backends.interface import (
+    CommittedStep,
+    Progress,
+    Span,
+    SpanResult,
+    StepsInput,
+    check_layers,
+)
 from paradecode.backends.native._core import LogitRows, Model, logits_from
 from paradecode.backends.native.machine import default_threads
 from paradecode.backends.native.networks import run_networks
-from paradecode.backends.native.steps import NativeStepper
+from paradecode.backends.native.steps import NativeStepper, run_steps
 from paradecode.core.checks import one_of
 from paradecode.core.errors import BackendError, InvalidInput
 from paradecode.core.logits import Bias, Warp
@@ -177,8 +184,15 @@ class NativeBackend:
         results = core.forward(spans, layers)
         return [SpanResult(NativeLogits(rows), hidden) for rows, hidden in results]
 
-    def stepper(self, asked: MultiStep) -> NativeStepper:
-        return NativeStepper(self._model(), asked)
+    def stepper(
+        self, asked: MultiStep, stops: NDArray[np.int32], warp: Warp, seed: int
+    ) -> NativeStepper:
+        return NativeStepper(asked, stops, warp, seed)
+
+    def steps(
+        self, steppers: Sequence[NativeStepper], given: StepsInput
+    ) -> list[list[CommittedStep]]:
+        return run_steps(self._model(), steppers, given)
 
     def copy(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> None:
         self._model().copy(

@@ -1,50 +1,90 @@
-"""Several steps of one sequence in one call of the core."""
+"""Several steps of several sequences in one call of the core."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 from weakref import WeakKeyDictionary
 
-from paradecode.backends.interface import CommittedStep, StepsInput
-from paradecode.backends.native._core import Lookup, Model, NgramTable
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.backends.interface import CommittedStep, Curve, StepsInput
+from paradecode.backends.native._core import (
+    CostCurve,
+    Experience,
+    Model,
+    NgramTable,
+    StepSequence,
+)
+from paradecode.core.logits import Warp
 from paradecode.core.multi_step import LookupState, MultiStep, Table
 
+K = TypeVar("K")
+T = TypeVar("T")
+
 _tables: WeakKeyDictionary[Table, NgramTable] = WeakKeyDictionary()
+_experiences: WeakKeyDictionary[object, Experience] = WeakKeyDictionary()
+_curves: WeakKeyDictionary[Curve, CostCurve] = WeakKeyDictionary()
 
 
 class NativeStepper:
-    """Makes steps of one sequence; its lookup remembers the text."""
+    """A sequence in the core; its lookup remembers the text."""
 
-    def __init__(self, core: Model, asked: MultiStep) -> None:
-        self._core, self._asked = core, asked.lookup
-        self._lookup: Lookup | None = None
-        if asked.lookup is not None:
-            one = asked.lookup
-            table = None if one.table is None else _table(one.table)
-            self._lookup = Lookup(one.shortest, one.longest, one.most, one.patience, table)
+    def __init__(self, asked: MultiStep, stops: NDArray[np.int32], warp: Warp, seed: int) -> None:
+        self._lookup = one = asked.lookup
+        settings = None
+        if one is not None:
+            entries = one.table
+            table = None if entries is None else _core_of(_tables, entries, _table)
+            settings = one.shortest, one.longest, one.most, one.patience, table
+        numbers = warp.temperature, warp.top_k, warp.top_p, warp.min_p
+        self.core = StepSequence(settings, stops, numbers, seed)
 
-    def run(self, given: StepsInput) -> list[CommittedStep]:
-        warp = given.warp
-        steps, learned = self._core.steps(
-            self._lookup,
-            None if self._asked is None else self._asked.read(),
-            text=given.text,
-            pages=given.pages,
-            room=given.room,
-            stops=given.stops,
-            warp=(warp.temperature, warp.top_k, warp.top_p, warp.min_p),
-            seed=given.seed,
-            limit=given.limit,
-            seconds=given.seconds,
-            first_context=given.first_context,
-        )
-        if self._asked is not None:
-            self._asked.write(LookupState(*learned))
-        return [CommittedStep(*step) for step in steps]
+    def enter(self, text: NDArray[np.int32], room: int, rows: int) -> None:
+        if self._lookup is None:
+            self.core.enter(text, room, rows, None, None)
+            return
+        *state, shared = self._lookup.read()
+        experience = Experience()
+        if shared is not None:
+            experience = _core_of(_experiences, shared, lambda _: experience)
+        self.core.enter(text, room, rows, tuple(state), experience)
+
+    def hold(self, pages: NDArray[np.int32]) -> None:
+        self.core.hold(pages)
+
+    def leave(self) -> None:
+        learned = self.core.learned()
+        if self._lookup is not None and learned is not None:
+            self._lookup.write(LookupState(*learned))
+
+
+def run_steps(
+    core: Model, steppers: Sequence[NativeStepper], given: StepsInput
+) -> list[list[CommittedStep]]:
+    curve = None if given.curve is None else _core_of(_curves, given.curve, _curve)
+    made = core.steps(
+        [stepper.core for stepper in steppers],
+        curve=curve,
+        overhead=given.overhead,
+        before=(given.sequences, given.rows),
+        limit=given.limit,
+    )
+    return [[CommittedStep._make(step) for step in steps] for steps in made]
+
+
+def _core_of(known: WeakKeyDictionary[K, T], key: K, make: Callable[[K], T]) -> T:
+    """The core's own object for one of Python's, made once."""
+    found = known.get(key)
+    if found is None:
+        found = known[key] = make(key)
+    return found
 
 
 def _table(table: Table) -> NgramTable:
-    """The core's copy, made once for all requests."""
-    known = _tables.get(table)
-    if known is None:
-        known = _tables[table] = NgramTable(table.rows)
-    return known
+    return NgramTable(table.rows)
+
+
+def _curve(curve: Curve) -> CostCurve:
+    return CostCurve(curve.rows, curve.contexts, curve.seconds)

@@ -18,7 +18,7 @@ def lookup_steps(
     def read() -> LookupState:
         known = _known(budget)
         table_odds = table.odds.read() if table else [[]] * 5
-        return LookupState(odds.read(), table_odds, known.calibration, known.refusals)
+        return LookupState(odds.read(), table_odds, known.calibration, known.refusals, known.shared)
 
     def write(state: LookupState) -> None:
         odds.write(state.odds)

@@ -27,7 +27,7 @@ MEMORY = 0.9
 """What an old draft's gain and price count after each later one."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Experience:
     """What the requests of a tenant have learned of a drafter.
 
@@ -158,7 +158,8 @@ class AutoBudget(Budget):
 
     def read(self) -> BudgetState:
         refusals = [self._refused, self._learned.refused, self._rest]
-        return BudgetState(self._learned.calibration.read(), refusals, self.patience)
+        known = self._learned.calibration.read()
+        return BudgetState(known, refusals, self.patience, self._learned)
 
     def write(self, known: BudgetState) -> None:
         self._learned.calibration.write(known.calibration)
