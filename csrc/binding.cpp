@@ -356,7 +356,8 @@ NB_MODULE(_core, m) {
       .def("reserve", &Model::reserve, nb::call_guard<nb::gil_scoped_release>())
       .def("forward", forward, nb::arg("spans"), nb::arg("layers").none())
       .def("steps", steps, nb::arg("sequences"), nb::kw_only(), nb::arg("curve").none(),
-           nb::arg("overhead"), nb::arg("before"), nb::arg("limit"))
+           nb::arg("overhead"), nb::arg("before"), nb::arg("spare"), nb::arg("groups"),
+           nb::arg("limit"))
       .def("copy", copy_slots)
       .def_prop_ro("threads", &Model::threads)
       .def("work_of", &Model::work_of)

@@ -240,7 +240,7 @@ void define_steps(nb::module_& module) {
 
 nb::list steps(Model& model, nb::sequence sequences, const CostCurve* curve,
                const std::array<double, 3>& overhead, std::pair<std::int64_t, std::int64_t> before,
-               double limit) {
+               std::vector<std::int64_t> spare, std::vector<std::size_t> groups, double limit) {
   StepsInput input;
   for (nb::handle sequence : sequences)
     input.sequences.push_back(nb::cast<StepSequence*>(sequence, false));
@@ -257,6 +257,13 @@ nb::list steps(Model& model, nb::sequence sequences, const CostCurve* curve,
   expect_range("rows before", before.second, 0, std::int64_t{1} << 31);
   input.spans = before.first;
   input.rows = before.second;
+  expect_size("groups", groups, input.sequences.size());
+  for (const std::size_t group : groups)
+    expect_range("groups", static_cast<std::int64_t>(group), 0,
+                 static_cast<std::int64_t>(spare.size()) - 1);
+  for (const std::int64_t rows : spare) expect_range("spare", rows, 0, std::int64_t{1} << 31);
+  input.spare = std::move(spare);
+  input.groups = std::move(groups);
   input.limit = limit;
   std::vector<CommittedStep> done;
   {

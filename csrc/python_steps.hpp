@@ -37,6 +37,6 @@ void define_steps(nb::module_& module);
 // their estimates or None, tokens, when the step ended, seconds of its forward).
 nb::list steps(Model& model, nb::sequence sequences, const CostCurve* curve,
                const std::array<double, 3>& overhead, std::pair<std::int64_t, std::int64_t> before,
-               double limit);
+               std::vector<std::int64_t> spare, std::vector<std::size_t> groups, double limit);
 
 }  // namespace paradecode

@@ -101,7 +101,10 @@ class Steps {
 
   void draft(CommittedStep& step) {
     const double overhead = in_.step_seconds + in_.sequence_seconds * static_cast<double>(in_.spans);
-    for (StepSequence* sequence : in_.sequences) {
+    std::vector<std::int64_t> spare = in_.spare;
+    for (std::size_t i = 0; i < in_.sequences.size(); ++i) {
+      StepSequence* sequence = in_.sequences[i];
+      std::int64_t& left = spare[in_.groups[i]];
       CommittedStep::Part& part = step.parts.emplace_back();
       if (sequence->lookup == nullptr) continue;
       sequence->lookup->read(sequence->text);
@@ -109,8 +112,9 @@ class Steps {
       if (in_.curve != nullptr)
         seconds.emplace(*in_.curve, std::max<std::int64_t>(0, in_.rows - sequence->rows),
                         length(*sequence), overhead, in_.draft_seconds);
-      part.draft = sequence->lookup->draft(sequence->room - 1, seconds ? &*seconds : nullptr,
-                                           in_.spans - 1);
+      part.draft = sequence->lookup->draft(std::min(sequence->room - 1, left),
+                                           seconds ? &*seconds : nullptr, in_.spans - 1);
+      left -= static_cast<std::int64_t>(part.draft.tokens.size());
     }
   }
 

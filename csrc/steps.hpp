@@ -38,6 +38,9 @@ struct StepsInput {
   // What the last forward held.
   std::int64_t spans = 1;
   std::int64_t rows = 1;
+  // Draft rows that a step may have: of each group of sequences, and the group of each of them.
+  std::vector<std::int64_t> spare;
+  std::vector<std::size_t> groups;
   double limit = 0;  // seconds after which no further step begins
 };
 

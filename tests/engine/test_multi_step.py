@@ -19,6 +19,7 @@ from paradecode.engine import multi_step
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
+from paradecode.engine.scheduler import SHARED
 from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.ngram_table import count_ngrams
@@ -116,10 +117,10 @@ def curve_of(seed: int) -> CostCurve | None:
 
 
 def add(engine: Engine, spec: str, tokens: Sequence[int], **params: Any) -> LiveSequence:
-    salt = params.pop("salt", "")
+    salt, owner = params.pop("salt", ""), params.pop("owner", "one")
     sampling = SamplingParams(**params)
     return engine.add(
-        GenerationRequest(np.array(tokens, np.int32), parse(spec), sampling, salt=salt)
+        GenerationRequest(np.array(tokens, np.int32), parse(spec), sampling, salt=salt, owner=owner)
     )
 
 
@@ -146,7 +147,7 @@ def facts(sequence: LiveSequence) -> dict[str, Any]:
 
 def remembered(engine: Engine, salt: str = "") -> Any:
     """What the requests of the tenant have learned."""
-    stores = engine.stores_of(salt, salt)
+    stores = engine.stores_of(salt, "one")
     return {name: (one.calibration.read(), one.refused) for name, one in stores.items()}
 
 
@@ -411,3 +412,23 @@ def test_times_add_up() -> None:
     assert sum(step.seconds for step in sequence.trace) == pytest.approx(total)
     assert 0 < stats.target_seconds < total
     assert stats.target_seconds + stats.decoder_seconds < total
+
+
+def test_owners_share_the_rows_of_a_step(made: list[int]) -> None:
+    """An owner with long drafts has few rows beside another one; the outputs stay."""
+    outputs = []
+    for wrap in (OneByOne, lambda one: one):
+        engine = engine_of(CONFIG, WEIGHTS, wrap, kv_tokens=8192)
+        params = {"max_tokens": 60, "ignore_eos": True}
+        spec = "prompt-lookup(budget=fixed)"
+        long = [add(engine, spec, prompt(seed), owner="long", **params) for seed in range(5)]
+        short = add(engine, "greedy", prompt(6), owner="short", **params)
+        while len(short.output) < 50:
+            engine.step()
+            engine.check()
+            if made and made[-1]:
+                assert sum(one.last_rows for one in long if not one.finished) <= SHARED
+        finish(engine)
+        outputs.append([one.output for one in (*long, short)])
+    assert outputs[0] == outputs[1]
+    assert sum(made) > 10

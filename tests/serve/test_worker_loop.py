@@ -240,9 +240,15 @@ def test_a_greedy_key_leaves_room_and_rows_to_a_modest_one(llm: LLM) -> None:
     served.give(ask("refused", key="greedy", n=5, max_tokens=9))
     for _ in range(20):
         served.loop.step()
+        if len(llm.engine.running) == 7:
+            break
+    else:
+        raise AssertionError(len(llm.engine.running))
+    served.loop.step()
     assert len(llm.engine.running) == 7  # One of eight is kept free.
     before, widest = served.loop._steps, 0
     served.give(ask("modest", key="modest", ignore_eos=True, max_tokens=40, decoder="none"))
+    assert served.loop.step()  # Its prompt, which is several rows.
     while served.of("modest")[1] is None:
         assert served.loop.step()
         widest = max(widest, llm.engine.load.rows)

@@ -154,6 +154,8 @@ class StepsInput(NamedTuple):
         curve: None where it was not measured.
         overhead: seconds beside the forward: of a step, of each of its sequences, and of a draft.
         sequences, rows: of the last forward before.
+        spare: draft rows that a step may have, of each group of sequences.
+        groups: of each sequence, an index into ``spare``.
         limit: seconds after which no further step begins.
     """
 
@@ -161,6 +163,8 @@ class StepsInput(NamedTuple):
     overhead: tuple[float, float, float]
     sequences: int
     rows: int
+    spare: Sequence[int]
+    groups: Sequence[int]
     limit: float
 
 

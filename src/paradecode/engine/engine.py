@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,7 +25,14 @@ from paradecode.engine.multi_step import PendingSteps, make_steps
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.resources import Limits as Limits
 from paradecode.engine.resources import Resources
-from paradecode.engine.scheduler import KEPT_FREE, OUTPUT_WEIGHT, SHARED, Queue, shared_out
+from paradecode.engine.scheduler import (
+    KEPT_FREE,
+    OUTPUT_WEIGHT,
+    SHARED,
+    Queue,
+    shared_out,
+    spare_rows,
+)
 from paradecode.engine.sequence import LiveSequence
 from paradecode.models.text_stream import NewTextStream
 from paradecode.models.weights import Weights
@@ -336,8 +344,11 @@ class Engine(Resources):
         waiting = [steps for live in self.running if (steps := live.steps) is not None]
         backend = self.models[TARGET]
         if waiting and len(waiting) == len(self.running) and isinstance(backend, MakesSteps):
-            self.forwards += make_steps(waiting, backend, self.load)
-            return
+            counts = Counter(steps.sequence.owner for steps in waiting)
+            spare = spare_rows(counts, self.limits.step_tokens)
+            if min(spare.values()) >= 0:
+                self.forwards += make_steps(waiting, spare, backend, self.load)
+                return
         for live in list(self.running):
             if live.steps is not None:  # It goes along with the others.
                 live.leave_steps()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -66,13 +66,28 @@ class PendingSteps:
         self.stepper.leave()
 
 
-def make_steps(waiting: Sequence[PendingSteps], backend: MakesSteps, load: Load) -> int:
-    """Make steps of all sequences together and commit them; returns how many there were."""
+def make_steps(
+    waiting: Sequence[PendingSteps], spare: Mapping[str, int], backend: MakesSteps, load: Load
+) -> int:
+    """Make steps of all sequences together and commit them; returns how many there were.
+
+    Args:
+        spare: draft rows that a step may have of each owner's sequences.
+    """
     for pending in waiting:
         pending.enter()
     begun = time.perf_counter()
     overhead = STEP_SECONDS, SEQUENCE_SECONDS, DRAFT_SECONDS
-    given = StepsInput(load.curve, overhead, load.sequences, load.rows, SECONDS)
+    owners = list(spare)
+    given = StepsInput(
+        curve=load.curve,
+        overhead=overhead,
+        sequences=load.sequences,
+        rows=load.rows,
+        spare=list(spare.values()),
+        groups=[owners.index(pending.sequence.owner) for pending in waiting],
+        limit=SECONDS,
+    )
     steppers = [pending.stepper for pending in waiting if pending.stepper is not None]
     made = backend.steps(steppers, given)
     for pending, steps in zip(waiting, made, strict=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import Generic, Protocol, TypeVar
 
@@ -124,6 +124,16 @@ class Queue(Generic[Item]):
         self.tokens -= live.sequence.prompt_length
         if not self._waiting[live.request.owner]:
             del self._waiting[live.request.owner]
+
+
+def spare_rows(counts: Mapping[str, int], budget: int) -> dict[str, int]:
+    """Draft rows that owners with so many sequences may have in a step, each of one token besides.
+
+    Below 0 where they ask for more than their share without a draft: :func:`shared_out` decides.
+    """
+    least = min(counts.values())
+    most = budget if len(counts) == 1 else min(max(SHARED, least), budget // len(counts))
+    return {owner: most - count for owner, count in counts.items()}
 
 
 def shared_out(calls: Sequence[PendingForward], budget: int) -> list[tuple[PendingForward, int]]:

@@ -112,6 +112,8 @@ class Model:
         curve: CostCurve | None,
         overhead: tuple[float, float, float],
         before: tuple[int, int],
+        spare: Sequence[int],
+        groups: Sequence[int],
         limit: float,
     ) -> list[
         list[tuple[NDArray[np.int32] | None, NDArray[np.float32] | None, list[int], float, float]]

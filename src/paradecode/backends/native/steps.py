@@ -69,6 +69,8 @@ def run_steps(
         curve=curve,
         overhead=given.overhead,
         before=(given.sequences, given.rows),
+        spare=given.spare,
+        groups=given.groups,
         limit=given.limit,
     )
     return [[CommittedStep._make(step) for step in steps] for steps in made]
