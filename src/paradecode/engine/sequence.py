@@ -279,8 +279,12 @@ class LiveSequence:
 
     @property
     def simple(self) -> bool:
-        """Whether only a token or the length end it, and nobody asks for log-probabilities."""
-        return not self.params.stop and self.params.logprobs is None
+        """Whether only a token or the length end it, and nothing but the model decides on tokens.
+
+        Nobody asks for log-probabilities; there may be a least number of tokens.
+        """
+        decides = self.params.min_tokens == 0 and not self.sampler.bare
+        return not (self.params.stop or decides) and self.params.logprobs is None
 
     @property
     def regular(self) -> bool:
