@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from threading import Semaphore
 from typing import Any
 
 import httpx
@@ -81,3 +84,28 @@ class Server:
         page = self.client.get("/metrics").text
         lines = [line for line in page.splitlines() if line.startswith(f"paradecode:{name}{{")]
         return {line.split("}")[0].split("{")[1]: float(line.split()[-1]) for line in lines}
+
+
+def streamed(
+    server: Server, prompt: str, started: Semaphore, **body: Any
+) -> tuple[list[int], float]:
+    """The tokens of a whole stream, and the most seconds between two pieces of it; ``started`` is
+    told when there are some."""
+    asked = {"prompt": prompt, "ignore_eos": True, "stream": True, "include_metrics": True, **body}
+    tokens: list[int] = []
+    moments, line = [], ""
+    client = httpx.Client(base_url=server.client.base_url, headers=server.client.headers)
+    with client, client.stream("POST", "/v1/completions", json=asked, timeout=300) as response:
+        assert response.status_code == 200, response.read()
+        for line in filter(None, response.iter_lines()):
+            data = line.removeprefix("data: ")
+            if line.startswith("data: ") and data != "[DONE]":
+                event = json.loads(data)
+                assert "error" not in event, event
+                new = event.get("paradecode", {}).get("tokens", ())
+                tokens += new
+                moments += [time.monotonic()] if new else []
+                if len(moments) == 30:
+                    started.release()
+    assert line == "data: [DONE]"
+    return tokens, max(b - a for a, b in pairwise(moments))

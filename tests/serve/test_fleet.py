@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -37,27 +38,37 @@ CHUNK = OutputChunk(id="a", index=0, text="x", tokens=[5], forward=1)
 DONE = done("a")
 DIED = ActorDiedError()
 SLOW = 0.3
+NOBODY, BEAT = 5.0, None
 Script = list[Any]
-"""What a replica does for one request: events to send, or an exception to raise."""
+"""What a replica does for one request: events to send, an exception to raise, seconds to wait; its
+name and its bits first, if they matter."""
 
 
 class Stream:
     """One streamed answer."""
 
-    def __init__(self, script: Script) -> None:
-        self.script, self.cancelled = iter(script), False
+    def __init__(self, script: Script, name: bytes) -> None:
+        self.script, self.cancelled, self.named = iter(script), False, False
+        self.name = name
+        if isinstance(script[0], bytes):
+            self.name = next(self.script)
+        elif isinstance(script[0], Exception) or script[0] is NOBODY:
+            self.named = True
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self
 
     async def __anext__(self) -> bytes:
+        if not self.named:
+            self.named = True
+            return self.name
         for step in self.script:
             if isinstance(step, Exception):
                 raise step
             if isinstance(step, float):
                 await asyncio.sleep(step)
                 continue
-            return encode(step)
+            return b"" if step is BEAT else encode(step)
         raise StopAsyncIteration
 
     def cancel(self) -> None:
@@ -72,6 +83,7 @@ class Handle:
         self.streams: list[Stream] = []
         self.asked: list[Generate] = []
         self.keys: list[str] = []
+        self.avoided: list[list[str]] = []
 
     def options(self, stream: bool) -> Handle:
         assert stream
@@ -81,10 +93,12 @@ class Handle:
     def generate(self) -> Handle:
         return self
 
-    def remote(self, model: str, line: bytes, key: str) -> Stream:
+    def remote(self, model: str, line: bytes, key: str, avoid: list[str], bits: str) -> Stream:
         self.asked.append(decode(line, REQUESTS))
         self.keys.append(key)
-        self.streams.append(Stream(self.scripts[len(self.streams)]))
+        self.avoided.append(avoid)
+        count = len(self.streams)
+        self.streams.append(Stream(self.scripts[count], b"replica%d bits" % count))
         return self.streams[-1]
 
     @property
@@ -132,7 +146,7 @@ def test_events_pass_through() -> None:
 
 @pytest.mark.parametrize("before", [[], [ACCEPTED]])
 def test_a_replica_that_dies_before_a_token_is_replaced(before: Script) -> None:
-    handle = Handle([*before, SLOW, DIED], [ACCEPTED, CHUNK, DONE])
+    handle = Handle([b"first bits", *before, SLOW, DIED], [ACCEPTED, CHUNK, DONE])
     got, told = run(handle, deadline=9.0)
     assert got == [ACCEPTED, CHUNK, DONE]  # One Accepted, whoever sent it.
     assert told == [ACCEPTED, DONE]
@@ -141,14 +155,65 @@ def test_a_replica_that_dies_before_a_token_is_replaced(before: Script) -> None:
     assert second is not None
     assert second < first - SLOW / 2
     assert handle.keys[0] == handle.keys[1]
+    assert handle.avoided == [[], ["first"]]
+
+
+def part(token: int) -> OutputChunk:
+    return replace(CHUNK, tokens=[token], text=chr(token))
+
+
+def test_another_replica_goes_on_behind_what_was_sent() -> None:
+    """However often, if each sends something."""
+    resumed = replace(ACCEPTED, resumed=True)
+    handle = Handle(
+        [ACCEPTED, part(65), part(66), DIED], *([resumed, part(67 + i), DIED] for i in range(4)),
+        [resumed, part(71), DONE],
+    )  # fmt: skip
+    got, told = run(handle)
+    assert "".join(event.text for event in got[1:-1]) == "ABCDEFG"
+    assert told == [ACCEPTED, got[-1]]
+    wanted = [None, *([[*range(65, 67 + i)]] for i in range(5))]
+    assert [request.resume for request in handle.asked] == wanted
+    assert len({request.sampling["seed"] for request in handle.asked}) == 1
+
+
+def test_a_canvas_begins_anew_and_is_shown_once() -> None:
+    handle = Handle([ACCEPTED, part(65), DIED], [ACCEPTED, part(65), part(66), DONE])
+    got, _ = run(handle)
+    assert "".join(event.text for event in got[1:-1]) == "AB"
+
+
+def test_a_replica_that_says_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SILENCE", 0.1)
+    beats = [step for _ in range(4) for step in (0.05, BEAT)]
+    resumed = replace(ACCEPTED, resumed=True)
+    handle = Handle([ACCEPTED, *beats, part(65), SLOW, DONE], [resumed, part(66), DONE])
+    got, _ = run(handle)
+    assert "".join(event.text for event in got[1:-1]) == "AB"
+    assert handle.avoided[1] == ["replica0", "replica0"]
+
+
+def test_replicas_of_other_bits_do_not_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PAUSE", 0.0)
+    resumed = replace(ACCEPTED, resumed=True)
+    other = [b"other else", NOBODY]
+    handle = Handle(
+        [ACCEPTED, part(65), DIED], *([other] * 5), [b"same bits", resumed, part(66), DONE]
+    )
+    got, _ = run(handle)
+    assert "".join(event.text for event in got[1:-1]) == "AB"
+    assert {*handle.avoided[-1]} == {"replica0", "other"}
+    monkeypatch.setattr(module, "PATIENCE", 0.2)
+    got, _ = run(Handle([ACCEPTED, part(65), DIED], *([other] * 9999)))
+    assert (got[-1].status, got[-1].retry_after is not None) == (503, True)
 
 
 @pytest.mark.parametrize(
     ("scripts", "sent"),
-    [([[ACCEPTED, CHUNK, DIED]], [ACCEPTED, CHUNK]), ([[DIED], [ACCEPTED, DIED]], [ACCEPTED])],
-)
-def test_a_replica_that_dies_otherwise_is_reported(scripts: list[Script], sent: Script) -> None:
-    """After a token nothing can be sent again; and not for ever before one."""
+    [([[DIED], [ACCEPTED, DIED], [DIED]], [ACCEPTED]),
+     ([[ACCEPTED, CHUNK, DIED], [DIED], [DIED], [DIED]], [ACCEPTED, CHUNK])],
+)  # fmt: skip
+def test_a_request_that_kills_replicas_is_given_up(scripts: list[Script], sent: Script) -> None:
     got, told = run(Handle(*scripts))
     assert got[:-1] == sent
     assert (got[-1].status, got[-1].message) == (500, "the replica that ran this request died")
@@ -168,7 +233,7 @@ def test_what_ray_refuses_is_told_as_the_api_does(error: Exception, status: int)
 
 def test_no_replica_for_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PATIENCE", 0.05)
-    (failure,), _ = run(Handle([5.0]))
+    (failure,), _ = run(Handle([NOBODY]))
     assert failure.status == 503
 
 

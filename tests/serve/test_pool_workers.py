@@ -87,8 +87,12 @@ async def all_of(pool: Pool, request: Generate) -> tuple[list[int], Any]:
     return tokens, last
 
 
+async def events_of(stream: AsyncIterator[Any]) -> list[Any]:
+    return [event async for event in stream]
+
+
 async def last_of(stream: AsyncIterator[Any]) -> Any:
-    return [event async for event in stream][-1]
+    return (await events_of(stream))[-1]
 
 
 async def idle(pool: Pool) -> None:
@@ -186,7 +190,7 @@ def test_a_stream_outlives_its_worker(folder: str, name: str) -> None:
     """Twice: its tokens, text and scores are those of an undisturbed run."""
     if "constraint" in STREAMS[name]:
         pytest.importorskip("llguidance")
-    given = {"ignore_eos": True, "max_tokens": 600, "seed": 1, **STREAMS[name]}
+    given: dict[str, Any] = {"ignore_eos": True, "max_tokens": 600, "seed": 1, **STREAMS[name]}
 
     async def test() -> None:
         async with opened(folder, 2) as pool:
@@ -202,7 +206,7 @@ def test_a_stream_outlives_its_worker(folder: str, name: str) -> None:
 
 def test_a_canvas_outlives_its_worker(tmp_path: Path) -> None:
     folder = str(write_folder(tmp_path, "sdar"))
-    given = {"ignore_eos": True, "max_tokens": 200, "seed": 3, "temperature": 0.7}
+    given: dict[str, Any] = {"ignore_eos": True, "max_tokens": 200, "seed": 3, "temperature": 0.7}
 
     async def test() -> None:
         async with opened(folder, 2) as pool:
@@ -212,18 +216,119 @@ def test_a_canvas_outlives_its_worker(tmp_path: Path) -> None:
     run(test)
 
 
+def test_a_stop_text_ends_a_stream_that_was_taken_over(folder: str) -> None:
+    given: dict[str, Any] = {"ignore_eos": True, "max_tokens": 600, "temperature": 1.0, "seed": 2}
+
+    async def test() -> None:
+        async with opened(folder, 2) as pool:
+            text = (await outputs_of(pool, ask("whole", **given), set()))[0]["text"]
+            end = next(
+                text[at : at + 4]
+                for at in range(200, 500)
+                if text.find(text[at : at + 4]) == at and text[at : at + 4].isascii()
+            )
+            plain = await outputs_of(pool, ask("plain", **given, stop=[end]), set())
+            assert plain[0]["end"][0] == "stop"
+            cut = await outputs_of(pool, ask("cut", **given, stop=[end]), {20, 150})
+            assert cut == plain
+
+    run(test)
+
+
 def test_other_processors_do_not_take_over(folder: str) -> None:
+    """A stream waits for a worker of the same bits, beside one that would take it at once."""
+    given: dict[str, Any] = {"ignore_eos": True, "max_tokens": 300, "seed": 1}
+
     async def test() -> None:
         async with opened(folder, 2) as pool:
             first, second = pool._replicas["m"]
             assert first.ready is not None
-            assert first.ready.bits
-            for other, one in ((first, second), (second, first)):
-                assert one.ready is not None
-                one.ready = replace(one.ready, bits="other")
-                assert await pool._pick("m", "r", "other") is one
-                assert other.ready is not None
-                one.ready = replace(one.ready, bits=other.ready.bits)
+            assert second.ready is not None
+            assert first.ready.bits == second.ready.bits != ""
+            plain = await outputs_of(pool, ask("plain", **given), set())
+            second.ready = replace(second.ready, bits="other")
+            first.served, second.served = 0, 1
+            cut = await outputs_of(pool, ask("cut", **given), {100})
+            assert cut == plain
+            assert (first.restarts, first.served, second.served) == (1, 2, 1)
+
+    run(test)
+
+
+def test_a_stream_that_no_processor_can_go_on_with_says_so(folder: str) -> None:
+    async def test() -> None:
+        async with opened(folder, 2) as pool:
+            pool._load_seconds = 0.3
+            stream = pool.submit("m", ask("cut", ignore_eos=True, max_tokens=3000))
+            while not isinstance(await anext(stream), OutputChunk):
+                pass
+            (victim,) = (r for r in pool._replicas["m"] if r.calls)
+            (other,) = (r for r in pool._replicas["m"] if r is not victim)
+            assert other.ready is not None
+            other.ready = replace(other.ready, bits="other")
+            assert victim.pid is not None
+            os.kill(victim.pid, signal.SIGKILL)
+            end = await last_of(stream)
+            assert isinstance(end, Failure)
+            assert (end.status, other.served) == (503, 0)
+
+    run(test)
+
+
+def test_what_was_accepted_finds_room_elsewhere(folder: str) -> None:
+    """Though the queue of the other worker is full."""
+
+    async def test() -> None:
+        async with opened(folder, 2, limits={"batch": 1}, queue_requests=1) as pool:
+            tasks = [
+                asyncio.create_task(all_of(pool, ask(f"r{i}", ignore_eos=True, max_tokens=400)))
+                for i in range(4)
+            ]
+            while SEEN["Accepted"] < 4:
+                await asyncio.sleep(0.01)
+            victim = pool._replicas["m"][0]
+            assert victim.pid is not None
+            os.kill(victim.pid, signal.SIGKILL)
+            for tokens, last in await asyncio.gather(*tasks):
+                assert isinstance(last, Done)
+                assert len(tokens) == 400
+        assert SEEN == {"Accepted": 4, "Done": 4}
+
+    run(test)
+
+
+FATAL = """
+import sys, json, os
+sys.stdin.readline()
+waiting = []
+def say(x): sys.stdout.write(x + "\\n"); sys.stdout.flush()
+say('{"kind":"ready","model":"m","families":[],"context_length":9,"vocab_size":9,'
+    '"decoder":"x","draft_model":null,"chat":false}')
+for line in sys.stdin:
+    body = json.loads(line)
+    if body["kind"] == "generate":
+        waiting.append(body["id"])
+        say('{"kind":"accepted","id":"%s","prompt_tokens":3,"resumed":true}' % body["id"])
+    elif "fatal" in waiting: os._exit(1)
+    else:
+        for id in waiting: say('{"kind":"error","id":"%s","status":400,"message":"served"}' % id)
+        waiting = []
+"""
+
+
+def test_a_request_that_kills_its_workers_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its neighbours are tried one at a time, and served."""
+    monkeypatch.setattr(replicas, "COMMAND", (replicas.COMMAND[0], "-c", FATAL))
+
+    async def test() -> None:
+        async with opened(None, hang_seconds=1.6) as pool:
+            ids = ["a", "b", "fatal", "c"]
+            ends = await asyncio.gather(*(all_of(pool, ask(id)) for id in ids))
+            said = {id: (end.status, end.message) for id, (_, end) in zip(ids, ends)}
+            assert said.pop("fatal") == (500, "the worker that ran this request died")
+            assert {*said.values()} == {(400, "served")}
+            assert pool.restarts["m"] <= 3
+            assert not pool._turns["m"].locked()
 
     run(test)
 
@@ -250,27 +355,35 @@ def test_requests_that_had_not_begun_are_sent_again(folder: str, count: int) -> 
     run(test)
 
 
-def test_a_worker_that_hangs_costs_only_its_requests(folder: str) -> None:
+def test_a_stream_outlives_a_worker_that_hangs(folder: str) -> None:
+    given: dict[str, Any] = {"ignore_eos": True, "max_tokens": 1500, "seed": 6, "temperature": 1.0}
+
     async def test() -> None:
         async with opened(folder, 2, hang_seconds=1.6) as pool:
+            plain = await all_of(pool, ask("plain", **given))
             victim, other = pool._replicas["m"]
-            stream = pool.submit("m", ask("lost", ignore_eos=True, max_tokens=4000))
-            assert isinstance(await anext(stream), Accepted)
-            assert isinstance(await anext(stream), OutputChunk)
+            victim.served = other.served = 0
+            tokens: list[int] = []
+            stream = pool.submit("m", ask("cut", **given))
+            while len(tokens) < 50:
+                event = await anext(stream)
+                tokens += event.tokens if isinstance(event, OutputChunk) else ()
             pid = victim.pid
             assert pid is not None
             os.kill(pid, signal.SIGSTOP)
-            assert [*victim.calls] == ["lost"]
+            assert [*victim.calls] == ["cut"]
             whole = pool.submit("m", ask("whole", ignore_eos=True, max_tokens=1500))
-            lost, end = await asyncio.gather(last_of(stream), last_of(whole))
-            assert isinstance(lost, Failure)
-            assert lost.status == 500
+            rest, end = await asyncio.gather(
+                asyncio.create_task(events_of(stream)), asyncio.create_task(last_of(whole))
+            )
+            tokens += [token for event in rest[:-1] for token in event.tokens]
+            assert tokens == plain[0]
+            assert isinstance(rest[-1], Done)
             assert isinstance(end, Done)
             while not victim.open:
                 await asyncio.sleep(0.05)
             assert victim.pid != pid
             assert (victim.restarts, other.restarts) == (1, 0)
-            assert isinstance((await all_of(pool, ask("new", max_tokens=5)))[1], Done)
             await idle(pool)
 
     run(test)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -97,6 +99,45 @@ def test_a_worker_whose_events_nobody_reads_ends(worker: Worker) -> None:
     worker.process.stdout.close()  # type: ignore[union-attr]
     worker.write(encode(ask("a", ignore_eos=True, max_tokens=4000)))
     assert worker.process.wait(60) == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for a signal")
+def test_a_worker_that_cannot_see_its_front_end_ends_with_it(folder: str) -> None:
+    """Its stdin stays open in another process, and it has nothing to write."""
+    front = (
+        "import subprocess, sys, time\n"
+        "worker = subprocess.Popen([sys.executable, '-m', 'paradecode.serve.worker'],"
+        " stdin=subprocess.PIPE, stdout=subprocess.PIPE)\n"
+        "worker.stdin.write(sys.argv[1].encode()); worker.stdin.flush()\n"
+        "worker.stdout.readline()\n"
+        "subprocess.Popen(['sleep', '600'], pass_fds=[worker.stdin.fileno()])\n"
+        "print(worker.pid, flush=True)\n"
+        "time.sleep(600)"
+    )
+    line = WorkerSettings(model=folder, threads=1).line()
+    process = subprocess.Popen([sys.executable, "-c", front, line], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    pid = int(process.stdout.readline())
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    try:
+        limit = time.monotonic() + 10
+        while Path(f"/proc/{pid}/stat").exists() and _state(pid) != "Z":
+            assert time.monotonic() < limit
+            time.sleep(0.05)
+    finally:
+        for child in map(int, children):
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "Z"
 
 
 @pytest.mark.parametrize(

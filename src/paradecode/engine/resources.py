@@ -34,7 +34,7 @@ class Limits:
         step_tokens: rows of one packed forward, beyond which prompts are cut.
         kv_tokens: K/V slots of each model, for all sequences and the prefix cache together.
         draft_tokens: slots set aside for the tentative rows of each running sequence.
-        tenants: how many tenants' shared stores (of methods that learn) are kept.
+        learned_bytes: of what methods have learned from all tenants together.
         prefix_cache: whether prompts reuse the K/V of earlier requests.
     """
 
@@ -42,7 +42,7 @@ class Limits:
     step_tokens: int = 512
     kv_tokens: int = 32768
     draft_tokens: int = 64
-    tenants: int = 64
+    learned_bytes: int = 128 << 20
     prefix_cache: bool = True
 
     def __post_init__(self) -> None:
@@ -54,9 +54,16 @@ _LIMITS = {
     "step_tokens": whole(1, 1 << 20),
     "kv_tokens": whole(PAGE, 1 << 30),
     "draft_tokens": whole(0, 4096),
-    "tenants": whole(1, 1 << 16),
+    "learned_bytes": whole(0, 1 << 40),
     "prefix_cache": flag,
 }
+
+SMALL = 4096
+"""Bytes that count for a store that does not tell its ``nbytes``."""
+
+
+def _bytes(stores: Mapping[str, Any]) -> int:
+    return SMALL + sum(getattr(store, "nbytes", SMALL) for store in stores.values())
 
 
 class Resources:
@@ -131,15 +138,21 @@ class Resources:
         return -(-(end + self.limits.draft_tokens) // PAGE) + 1
 
     def stores_of(self, salt: str, owner: str) -> dict[str, Any]:
-        """The shared stores of a salt. Too many: of the owner with the most salts, the one that was
-        quiet longest is forgotten."""
+        """The shared stores of a salt. Where all together are too large, the owner who has the most
+        bytes forgets the salt that was quiet longest."""
         place = owner, salt
         stores = self._stores.setdefault(place, {})
         self._stores.move_to_end(place)
-        if len(self._stores) > self.limits.tenants:
-            counts = Counter(owner for owner, _ in self._stores)
-            most = max(counts.values())
-            del self._stores[next(key for key in self._stores if counts[key[0]] == most)]
+        sizes = {key: _bytes(found) for key, found in self._stores.items() if key != place}
+        excess = sum(sizes.values()) + _bytes(stores) - self.limits.learned_bytes
+        while excess > 0 and sizes:
+            owners = Counter[str]()
+            for key, size in sizes.items():
+                owners[key[0]] += size
+            most = max(owners.values())
+            oldest = next(key for key in sizes if owners[key[0]] == most)
+            excess -= sizes.pop(oldest)
+            del self._stores[oldest]
         return stores
 
     def head(self, path: str, vocabulary: int) -> Head:

@@ -27,7 +27,6 @@ class WorkerCall:
         over: whether nothing more can come from the worker.
         unwanted: whether nobody reads it any more.
         accepted: whether a worker has accepted it, this one or one that died.
-        resumed: whether this one goes on from where that one had come.
         lost: whether its reader has come to where the worker ended.
         hung: whether the worker ended because it hung: perhaps this request was why.
     """
@@ -42,7 +41,7 @@ class WorkerCall:
         self.message = message
         self.outputs = outputs_of(message) if isinstance(message, wire.Generate) else 0
         self.accepted = accepted
-        self.over = self.unwanted = self.lost = self.hung = self.resumed = False
+        self.over = self.unwanted = self.lost = self.hung = False
         self.buffer: Buffer[wire.Event | Lost] = Buffer(bounds)
         self._done = set(done)
 

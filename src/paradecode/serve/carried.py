@@ -8,57 +8,85 @@ again, and what the reader has is left out.
 from __future__ import annotations
 
 import secrets
+import time
 from dataclasses import replace
 
-from paradecode.serve.wire import Done, Generate, OutputChunk, OutputEvent
+from paradecode.serve.call import outputs_of
+from paradecode.serve.wire import Accepted, Done, Generate, OutputChunk, OutputEvent
+
+FRUITLESS = 3
+"""Workers in a row that may die before they send a token: the request may be why."""
 
 
 class Carried:
-    """
+    """A request on its way through workers that may die.
+
     Attributes:
         done: outputs that have ended.
+        over: whether nothing more comes.
+        accepted: whether a worker has accepted it; the reader knows, so nobody may refuse it now.
+        bits: what the worker that began it computes; only such workers may go on.
+        fruitless: how many workers in a row were given it and have not sent a token.
     """
 
-    def __init__(self, outputs: int) -> None:
-        self.done: set[int] = set()
-        self._tokens: list[list[int]] = [[] for _ in range(outputs)]
-        self._characters, self._forwards = [0] * outputs, [0] * outputs
-        self._skipped: list[tuple[int, int]] = [(0, 0)] * outputs
-        self._before = [0] * outputs
+    def __init__(self, request: Generate) -> None:
+        self._request, self._began = seeded(request), time.monotonic()
+        count = outputs_of(request)
+        given = request.resume or [[] for _ in range(count)]
+        self.done = {at for at, own in enumerate(given) if own is None}
+        self.bits, self.fruitless = "", 0
+        self.accepted = self.over = self._goes_on = False
+        self._tokens = [list(own or ()) for own in given]
+        self._characters, self._forwards = [0] * count, [0] * count
+        self._skipped: list[tuple[int, int]] = [(0, 0)] * count
+        self._before = [0] * count
 
-    def resumed(self, request: Generate) -> Generate:
-        """The request for the next worker."""
+    def message(self) -> Generate:
+        """The request for the next worker, with the time that is left of its deadline."""
+        request = self._request
+        self.fruitless += 1
+        if request.deadline is not None:
+            left = request.deadline - (time.monotonic() - self._began)
+            request = replace(request, deadline=max(0.0, left))
+        if not self.accepted:
+            return request
         self._skipped = [(len(own), n) for own, n in zip(self._tokens, self._characters)]
         self._before = list(self._forwards)
-        if not (self.done or any(self._tokens)):
-            return request
-        left = [None if at in self.done else own for at, own in enumerate(self._tokens)]
-        return replace(request, resume=left)
+        tokens = [None if at in self.done else list(own) for at, own in enumerate(self._tokens)]
+        return replace(request, resume=tokens)
 
-    def take(self, event: OutputEvent, goes_on: bool) -> OutputEvent | None:
-        """The event as the reader is to see it; None if it has all of that.
-
-        Args:
-            goes_on: whether the worker began behind what the reader has.
-        """
+    def take(self, event: OutputEvent) -> OutputEvent | None:
+        """The event as the reader is to see it; None if it has all of that."""
+        if isinstance(event, Accepted):
+            known, self.accepted, self._goes_on = self.accepted, True, event.resumed
+            if not (known or event.resumed):  # A canvas begins anew, whatever was sent elsewhere.
+                self._tokens = [[] for _ in self._tokens]
+            return None if known else event
+        self.fruitless = 0
         if isinstance(event, Done):
             self.done.add(event.index)
-        if not isinstance(event, OutputChunk):
-            return event
+            self.over = len(self.done) == len(self._tokens)
+            forwards = event.stats.forwards + self._before[event.index] * self._goes_on
+            return replace(event, stats=replace(event.stats, forwards=forwards))
+        if isinstance(event, OutputChunk):
+            return self._unseen(event)
+        self.over = True
+        return event
+
+    def _unseen(self, event: OutputChunk) -> OutputChunk | None:
         at = event.index
-        if goes_on:
+        if self._goes_on:
             event = replace(event, forward=event.forward + self._before[at])
-        else:
+        elif any(self._skipped[at]):
             tokens, characters = self._skipped[at]
             self._skipped[at] = (
                 max(0, tokens - len(event.tokens)), max(0, characters - len(event.text))
             )  # fmt: skip
-            if tokens or characters:
-                scores = None if event.logprobs is None else event.logprobs.behind(tokens)
-                event = replace(event, tokens=event.tokens[tokens:], logprobs=scores,
-                                text=event.text[characters:])  # fmt: skip
-                if not (event.tokens or event.text):
-                    return None
+            scores = None if event.logprobs is None else event.logprobs.behind(tokens)
+            event = replace(event, tokens=event.tokens[tokens:], logprobs=scores,
+                            text=event.text[characters:])  # fmt: skip
+            if not (event.tokens or event.text):
+                return None
         self._tokens[at] += event.tokens
         self._characters[at] += len(event.text)
         self._forwards[at] = event.forward

@@ -13,8 +13,8 @@ from paradecode.backends.native.machine import default_threads
 from paradecode.core.errors import InvalidInput
 from paradecode.serve import wire
 from paradecode.serve.buffer import Bounds
-from paradecode.serve.call import Lost, WorkerCall, outputs_of
-from paradecode.serve.carried import Carried, seeded
+from paradecode.serve.call import Lost, WorkerCall
+from paradecode.serve.carried import FRUITLESS, Carried
 from paradecode.serve.failures import busy, stopping
 from paradecode.serve.replica import Replica
 from paradecode.serve.worker.settings import WorkerSettings
@@ -24,11 +24,7 @@ from paradecode.serve.workers import (
     Observer,
     RequestFailed,
     Workers,
-    hastened,
 )
-
-ATTEMPTS = 4
-"""How many workers a request may have, if they die: it may be why."""
 
 MAX_LIVE = 8192
 """Requests of all models that the front holds at the same time; more are refused with 429."""
@@ -102,6 +98,8 @@ class Pool(Workers):
         self._models = {model.name: model for model in share_cores(models)}
         self._replicas: dict[str, list[Replica]] = {}
         self._live: set[str] = set()
+        self._turns = {model.name: asyncio.Lock() for model in models}
+        """Held by a request that may be why its workers died, until the next one sends a token."""
         self._changes = asyncio.Event()
 
     async def start(self) -> None:
@@ -153,30 +151,32 @@ class Pool(Workers):
             yield self._failed(model, refused)
             return
         self._live.add(request.id)
-        began, bits = time.monotonic(), None
-        call: WorkerCall | None = None
-        request, carried = seeded(request), Carried(outputs_of(request))
+        call, turn = None, self._turns[model]
+        carried, holds = Carried(request), False
         try:
-            for _ in range(ATTEMPTS):
-                replica = await self._pick(model, request.id, bits)
-                bits = None if replica.ready is None else replica.ready.bits
-                accepted = call is not None and call.accepted
-                message = hastened(carried.resumed(request), began)
-                call = WorkerCall(message, self._bounds, accepted, carried.done)
+            while True:
+                replica = await self._pick(model, request.id, carried)
+                call = WorkerCall(carried.message(), self._bounds, carried.accepted, carried.done)
                 await _send(replica, call)
                 async for event in call.events():
-                    seen = carried.take(event, call.resumed)
+                    seen = carried.take(event)
+                    if holds and not carried.fruitless:
+                        turn.release()
+                        holds = False
                     if seen is not None:
                         yield seen
                 if not call.lost:
                     return
-                if call.hung:
-                    break
-            assert call is not None
-            raise _died(request.id, "hung" if call.hung else "died")
+                if carried.fruitless >= (1 if call.hung else FRUITLESS):
+                    raise _died(request.id, "hung" if call.hung else "died")
+                # What may be why a worker hung, or two died, has the next one at most alone.
+                if (call.hung or carried.fruitless > 1) and not holds:
+                    holds = await turn.acquire()
         except RequestFailed as error:
             yield self._failed(model, error.failure)
         finally:
+            if holds:
+                turn.release()
             self._live.discard(request.id)
             if call is not None:
                 call.unwanted = True
@@ -236,24 +236,30 @@ class Pool(Workers):
             return wire.Failure(id=id, status=400, param="id", message="the id is in use")
         return None
 
-    async def _pick(self, model: str, id: str, bits: str | None = None) -> Replica:
+    async def _pick(self, model: str, id: str, carried: Carried | None = None) -> Replica:
         """The worker with the least unfinished work; waits a limited time for one that is starting.
 
         Args:
-            bits: it must compute these.
+            carried: the request. If a worker has begun it, only one that computes the same bits
+                can go on, and as its reader has an answer, it waits as long as loading may take.
 
         Raises:
             RequestFailed: request ``id`` finds none.
         """
-        limit = time.monotonic() + RESTART_PATIENCE
+        begun = carried is not None and carried.accepted
+        limit = time.monotonic() + (self._load_seconds if begun else RESTART_PATIENCE)
         while not self.draining:
             able = [
                 one
                 for one in self._replicas[model]
-                if one.open and bits in (None, one.ready and one.ready.bits)
-            ]
+                if one.open and one.ready is not None
+                and not (carried and carried.accepted and carried.bits != one.ready.bits)
+            ]  # fmt: skip
             if able:
-                return min(able, key=lambda one: (not one.well, one.load, one.served))
+                chosen = min(able, key=lambda one: (not one.well, one.load, one.served))
+                if carried is not None and chosen.ready is not None:
+                    carried.bits = chosen.ready.bits
+                return chosen
             left = limit - time.monotonic()
             if left <= 0:
                 break

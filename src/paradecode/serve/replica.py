@@ -22,10 +22,10 @@ _log = logging.getLogger(__name__)
 
 COMMAND = (sys.executable, "-m", "paradecode.serve.worker")
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
-"""Seconds before a worker is started again; doubled each time it dies early."""
+"""Seconds before a worker that died early is started again; doubled each time."""
 
-STEADY = 60.0
-"""A worker that ran for so many seconds is restarted with the first pause again."""
+STEADY = 30.0
+"""A worker that ran for so many seconds is started again at once; so is each the first time."""
 
 GRACE = 5.0
 """Seconds that a worker has to exit by itself."""
@@ -142,16 +142,20 @@ class Replica:
     async def close(self) -> None:
         """End the worker now."""
         self._ending = self.leaving = True
+        await self._hang_up()
+        if self.life is not None:
+            self.life.cancel()
+            with suppress(asyncio.CancelledError):
+                await self.life
+            await self._hang_up()  # It may have started another one meanwhile.
+        self._lose_all()
+
+    async def _hang_up(self) -> None:
         if self._process is not None:
             with suppress(OSError):
                 assert self._process.stdin is not None
                 self._process.stdin.close()
             await self._end()
-        if self.life is not None:
-            self.life.cancel()
-            with suppress(asyncio.CancelledError):
-                await self.life
-        self._lose_all()
 
     async def _launch(self) -> str | None:
         """Start the process and wait until it is ready; returns an error text if it cannot load."""
@@ -183,7 +187,7 @@ class Replica:
 
     async def _live(self) -> None:
         """Listen, and start the worker again whenever it ends."""
-        pause = FIRST_PAUSE
+        pause = 0.0
         while True:
             started = time.monotonic()
             if self.ready is not None:
@@ -196,10 +200,10 @@ class Replica:
                 await self._end()
             if self._ending:
                 return
-            pause = FIRST_PAUSE if time.monotonic() - started > STEADY else pause
+            pause = 0.0 if time.monotonic() - started > STEADY else pause
             _log.warning("a worker of %s ended; a new one starts in %.1f s", self._name, pause)
             await asyncio.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+            pause = min(max(2 * pause, FIRST_PAUSE), LONGEST_PAUSE)
             self.restarts += 1
             try:
                 failed = await self._launch()
@@ -247,10 +251,9 @@ class Replica:
                 del self.calls[call.id]
                 call.lose()
                 continue
-            if isinstance(event, wire.Accepted) and call.accepted:
-                call.resumed = event.resumed
-                continue  # By a worker that died; the reader knows.
-            if isinstance(event, (wire.Accepted, wire.Done, wire.Failure)) and call.outputs:
+            told = isinstance(event, wire.Accepted) and call.accepted  # By a worker that died.
+            fate = call.outputs > 0 and not told
+            if fate and isinstance(event, (wire.Accepted, wire.Done, wire.Failure)):
                 self._observe(event)
             if not call.receive(event, size):
                 self.cancel(call)

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from dataclasses import replace
 from itertools import count
 
 from paradecode.core.errors import ParadecodeError
 from paradecode.serve import wire
-
-ATTEMPTS = 2
-"""How often a request is given to a replica, if the first one dies before it sent a token."""
 
 COME_BACK = 5.0
 """Seconds after which a request may be tried again that found no worker."""
@@ -99,10 +94,3 @@ class Workers(ABC):
     def _failed(self, model: str, failure: wire.Failure) -> wire.Failure:
         self._observe(model, failure)
         return failure
-
-
-def hastened(request: wire.Generate, began: float) -> wire.Generate:
-    """The request with the time that is left of its deadline, counted from ``began``."""
-    if request.deadline is None:
-        return request
-    return replace(request, deadline=max(0.0, request.deadline - (time.monotonic() - began)))

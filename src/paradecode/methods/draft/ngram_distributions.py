@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 WIDTH = 10
 """Tokens kept after each n-gram."""
 
+ENTRY_BYTES = 800
+"""What an n-gram with ``WIDTH`` tokens takes in CPython."""
+
 MOST_ENTRIES = 1 << 15
 
 
@@ -24,6 +27,10 @@ class NgramDistributions:
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    @property
+    def nbytes(self) -> int:
+        return ENTRY_BYTES * len(self)
 
     def of(self, ngram: tuple[int, ...]) -> tuple[NDArray[np.int32], NDArray[np.float64]] | None:
         """Up to WIDTH token ids, the most likely first, and their probabilities (sum 1)."""

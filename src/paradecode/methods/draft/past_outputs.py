@@ -26,6 +26,10 @@ class PastOutputs:
     def __len__(self) -> int:
         return len(self._outputs)
 
+    @property
+    def nbytes(self) -> int:
+        return 4 * self.tokens + 128 * len(self)
+
     def open(self, most_outputs: int) -> int:
         """Make room for one more output; returns its key for :meth:`extend`."""
         while len(self._outputs) >= max(1, most_outputs):

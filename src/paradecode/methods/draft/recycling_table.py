@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+PAGE_BYTES = 4096
+
 
 class RecyclingTable:
     """The k tokens most likely to follow each token, and their log-probabilities among the k.
@@ -19,3 +21,9 @@ class RecyclingTable:
         self.seen = np.zeros(vocabulary, bool)
         self.ids = np.zeros((vocabulary, k), np.int32)
         self.scores = np.zeros((vocabulary, k), np.float32)
+
+    @property
+    def nbytes(self) -> int:
+        """The most that can have been touched."""
+        whole = self.ids.nbytes + self.scores.nbytes
+        return self.seen.nbytes + min(whole, 2 * PAGE_BYTES * int(self.seen.sum()))

@@ -7,6 +7,9 @@ from collections import OrderedDict
 WIDTH = 12
 """Tokens kept after each pair."""
 
+PAIR_BYTES = 1200
+"""What a pair with ``WIDTH`` tokens takes in CPython."""
+
 MOST_PAIRS = 1 << 15
 
 Pair = tuple[int, int]
@@ -21,6 +24,10 @@ class TriGrams:
 
     def __len__(self) -> int:
         return len(self._table)
+
+    @property
+    def nbytes(self) -> int:
+        return PAIR_BYTES * len(self)
 
     def of(self, pair: Pair) -> dict[int, float]:
         """Token -> probability, the most likely first; empty for a pair that is not known."""

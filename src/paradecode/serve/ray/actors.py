@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,9 @@ from paradecode.serve.ray.fleet import Fleet
 from paradecode.serve.settings import ServerSettings
 from paradecode.serve.wire import REQUESTS, Tokenize
 from paradecode.serve.workers import RequestFailed
+
+BEAT = 0.4
+"""Seconds without an event after which a replica says that it is there."""
 
 
 @serve.ingress()
@@ -51,11 +55,37 @@ class RayReplica:
         )
         await self._pool.start()
 
-    async def generate(self, model: str, line: bytes, *, key: str) -> AsyncGenerator[bytes, None]:
-        """The events of a request; ``key`` is the router's."""
+    async def generate(
+        self, model: str, line: bytes, *, key: str, avoid: Sequence[str] = (), bits: str = ""
+    ) -> AsyncGenerator[bytes, None]:
+        """Which replica this is, and which bits it computes; then the events of a request, and an
+        empty line whenever there was none for a while.
+
+        Args:
+            key, avoid: are the router's.
+            bits: if it computes others, no event follows.
+        """
+        own = self._pool.ready[model].bits if model in self._pool.ready else ""
+        yield f"{serve.get_replica_context().replica_id.unique_id} {own or '-'}".encode()
+        if bits not in ("", own or "-"):
+            return
         async with aclosing(self._pool.submit(model, decode(line, REQUESTS))) as events:
-            async for event in events:
-                yield encode(event)
+            coming = asyncio.ensure_future(anext(events))
+            try:
+                while True:
+                    if not (await asyncio.wait({coming}, timeout=BEAT))[0]:
+                        yield b""
+                        continue
+                    try:
+                        event = coming.result()
+                    except StopAsyncIteration:
+                        return
+                    coming = asyncio.ensure_future(anext(events))
+                    yield encode(event)
+            finally:
+                coming.cancel()
+                with suppress(asyncio.CancelledError, StopAsyncIteration):
+                    await coming
 
     async def ask(self, model: str, line: bytes) -> bytes:
         """Tokenize or detokenize."""

@@ -100,7 +100,8 @@ def application(settings: ServerSettings, scaling: Scaling) -> serve.Application
         Front,
         # Ray's count would refuse requests without a word in the API's form; the front has its own.
         max_ongoing_requests=1 << 16,
-        ray_actor_options={"num_cpus": 0},
+        # With Ray's own head and proxy, without which nothing is served anyway.
+        ray_actor_options={"num_cpus": 0, "resources": {"node:__internal_head__": 0.001}},
         graceful_shutdown_timeout_s=settings.drain_seconds,
         max_surge_percent=100,  # The new one is there before the old one goes.
         logging_config=QUIET,

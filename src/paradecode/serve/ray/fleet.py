@@ -10,23 +10,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 
-from ray.exceptions import RayActorError
+from ray.exceptions import RayError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RayServeException
 from ray.serve.handle import DeploymentHandle
 
 from paradecode.serve import wire
+from paradecode.serve.carried import FRUITLESS, Carried
 from paradecode.serve.failures import busy
 from paradecode.serve.lines import decode, encode
 from paradecode.serve.ray.prefix import prefix_key
-from paradecode.serve.workers import (
-    ATTEMPTS,
-    COME_BACK,
-    Events,
-    Observer,
-    RequestFailed,
-    Workers,
-    hastened,
-)
+from paradecode.serve.workers import COME_BACK, Events, Observer, RequestFailed, Workers
 
 PERIOD = 2.0
 """Seconds between two looks at the replicas."""
@@ -40,11 +33,26 @@ LATELY = 15.0
 PATIENCE = 60.0
 """Seconds that a request waits for a replica to take it, when all are starting or full."""
 
+SILENCE = 1.5
+"""Seconds in which a replica that has a request sends at least a beat. Then it counts as dead: Ray
+finds out about a machine that died, and not only a process, after half a minute."""
+
+PAUSE = 0.25
+"""Seconds after which a request that was begun asks again, where replicas refuse it."""
+
 _log = logging.getLogger(__name__)
 
 
+class _Gone(Exception):
+    """The replica that has the request says nothing any more."""
+
+
+class _OtherBits(Exception):
+    """The replica would go on with other bits."""
+
+
 class Fleet(Workers):
-    """Sends requests to replicas, and once more to another one if the first dies before a token.
+    """Sends requests to replicas; where one dies, another goes on behind what the reader has.
 
     Args:
         replicas: the deployment of :class:`paradecode.serve.ray.actors.RayReplica`.
@@ -61,6 +69,8 @@ class Fleet(Workers):
         self._heard = -math.inf
         self._stats: dict[str, list[wire.WorkerStats | None]] = {}
         self._watch: asyncio.Task[None] | None = None
+        self._silent: dict[str, float] = {}
+        """Replica -> when it was found to be silent."""
 
     @property
     def ready(self) -> Mapping[str, wire.Ready]:
@@ -89,46 +99,68 @@ class Fleet(Workers):
         return self._stats
 
     async def submit(self, model: str, request: wire.Generate) -> Events:
-        began, accepted, key = time.monotonic(), False, prefix_key(model, request)
-        for _ in range(ATTEMPTS):
-            started = False
+        carried, key = Carried(request), prefix_key(model, request)
+        avoid: set[str] = set()
+        limit = time.monotonic() + PATIENCE
+        while True:
             try:
-                asked = self._events(model, hastened(request, began), key)
-                async with aclosing(asked) as events:
+                async with aclosing(self._events(model, carried, key, avoid)) as events:
                     async for event in events:
-                        if isinstance(event, wire.Accepted) and accepted:
-                            continue  # By a replica that died; the reader knows.
-                        accepted = accepted or isinstance(event, wire.Accepted)
-                        started = started or isinstance(event, (wire.OutputChunk, wire.Done))
-                        if isinstance(event, (wire.Accepted, wire.Done, wire.Failure)):
-                            self._observe(model, event)
-                        yield event
+                        seen = carried.take(event)
+                        if isinstance(seen, (wire.Accepted, wire.Done, wire.Failure)):
+                            self._observe(model, seen)
+                        if seen is not None:
+                            yield seen
+                        limit = time.monotonic() + PATIENCE
                 return
-            except (RayActorError, RayServeException, asyncio.TimeoutError) as error:
-                failure = _failure(request.id, error)
-                if started or not isinstance(error, RayActorError):
-                    break
-        yield self._failed(model, failure)
+            except (RayError, _Gone) as error:
+                again, failed = carried.fruitless < FRUITLESS, error
+            except (_OtherBits, RayServeException, asyncio.TimeoutError) as error:
+                again, failed = carried.accepted and time.monotonic() < limit, error
+                carried.fruitless = 0
+            if not again:
+                yield self._failed(model, _failure(request.id, failed))
+                return
+            await asyncio.sleep(PAUSE if carried.fruitless == 0 else 0)
 
-    async def _events(self, model: str, request: wire.Generate, key: str) -> Events:
-        """The events that one replica sends; cancels there what is not read to its end here."""
+    async def _events(self, model: str, carried: Carried, key: str, avoid: set[str]) -> Events:
+        """The events that one replica sends; cancels there what is not read to its end here.
+
+        Args:
+            avoid: replicas that cannot go on with it; the one that is asked is added if it fails.
+        """
+        now = time.monotonic()
+        self._silent = {name: at for name, at in self._silent.items() if now - at < PATIENCE}
         stream = self._replicas.options(stream=True).generate.remote(
-            model, encode(request), key=key
-        )
+            model, encode(carried.message()), key=key, avoid=[*avoid, *self._silent],
+            bits=carried.bits * carried.accepted,
+        )  # fmt: skip
+        replica = ""
         try:
-            line = await asyncio.wait_for(anext(stream), PATIENCE)
+            replica, bits = (await asyncio.wait_for(anext(stream), PATIENCE)).decode().split()
+            if carried.accepted and bits != carried.bits:
+                raise _OtherBits
+            carried.bits = bits
             while True:
-                yield decode(line, wire.EVENTS)
-                line = await anext(stream)
+                line = await asyncio.wait_for(anext(stream), SILENCE)
+                if line:
+                    yield decode(line, wire.EVENTS)
         except StopAsyncIteration:
-            return
+            if not carried.over:
+                raise _Gone from None
+        except asyncio.TimeoutError:
+            if not replica:
+                raise
+            self._silent[replica] = time.monotonic()
+            raise _Gone from None
         finally:
+            avoid.add(replica)
             stream.cancel()
 
     async def _ask(self, model: str, question: wire.Question) -> wire.Event:
         try:
             line = await self._replicas.ask.remote(model, encode(question))
-        except (RayActorError, RayServeException) as error:
+        except (RayError, RayServeException) as error:
             raise RequestFailed(_failure(question.id, error)) from None
         answer: wire.Event = decode(line, wire.EVENTS)
         if isinstance(answer, wire.Failure):
@@ -169,7 +201,7 @@ def _failure(id: str, error: Exception) -> wire.Failure:
     """What a client is told when Ray gives no answer."""
     if isinstance(error, BackPressureError):
         return busy(id, "all replicas have all the requests they may have; try again later")
-    if isinstance(error, RayActorError):
+    if isinstance(error, (RayError, _Gone)):
         message = "the replica that ran this request died"
         return wire.Failure(id=id, status=500, message=message)
     _log.warning("Ray did not answer: %s", type(error).__name__)

@@ -18,8 +18,8 @@ from paradecode.serve.ray.prefix import choose
 class PrefixRouter(RequestRouter):
     """Requests with the same ``key`` argument go to the same replica, within a load bound.
 
-    Ray tries the replicas in the order given: one that has died, or refuses because it has
-    ``max_ongoing_requests``, is passed over.
+    Ray tries the replicas in the order given, those that a request should ``avoid`` last: one that
+    has died, or refuses because it has ``max_ongoing_requests``, is passed over.
     """
 
     def initialize_state(self, **kwargs: object) -> None:
@@ -38,7 +38,9 @@ class PrefixRouter(RequestRouter):
         sent = Counter(self._placed.values())
         # Without a key, a request's own id spreads it evenly.
         key = pending_request.kwargs.get("key") or pending_request.metadata.internal_request_id
-        return [[by_name[name]] for name in choose(key, {name: sent[name] for name in by_name})]
+        order = choose(key, {name: sent[name] for name in by_name})
+        avoid = pending_request.kwargs.get("avoid") or ()
+        return [[by_name[name]] for name in sorted(order, key=avoid.__contains__)]
 
     def on_request_routed(
         self, pending_request: PendingRequest, replica_id: ReplicaID, result: ReplicaResult

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import re
@@ -23,7 +24,11 @@ SERVED, NOT_LOADED, BROKEN = 0, 2, 3
 """Exit statuses: served to the end; the model could not be loaded as asked; the engine failed."""
 
 
+PR_SET_PDEATHSIG = 1
+
+
 def main() -> int:
+    end_with_front()
     logging.basicConfig()
     form = "%(asctime)s worker %(process)d %(levelname)s %(message)s"
     logging.root.handlers[0].setFormatter(PlacesOnly(form))
@@ -39,6 +44,7 @@ def main() -> int:
     try:
         settings = WorkerSettings.read(sys.stdin.buffer.readline(MAX_LINE))
         llm = load(settings)
+        said = ready(llm, settings)
     except Exception as error:
         send([failure(WORKER, error)])
         return NOT_LOADED
@@ -46,13 +52,22 @@ def main() -> int:
     inbox: Inbox[Message] = Inbox(sys.stdin.buffer, loop.read)
     signal.signal(signal.SIGTERM, lambda *_: inbox.put(Drain()))
     try:
-        send([ready(llm, settings)])
+        send([said])
         status = SERVED if loop.run(inbox) else BROKEN
     except BrokenPipeError:  # The front is gone.
         status = SERVED
     # The reading thread may hold stdin's lock for ever: the interpreter must not wait for it.
     sys.stderr.flush()
     os._exit(status)
+
+
+def end_with_front() -> None:
+    """Have the system end this process with the thread that started it, whatever it is doing.
+
+    Elsewhere than on Linux only the end of stdin tells, between two steps of the engine.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def load(settings: WorkerSettings) -> LLM:
@@ -71,7 +86,7 @@ def ready(llm: LLM, settings: WorkerSettings) -> Ready:
         draft_model=llm.draft_model,
         chat=template is not None,
         tools=template is not None and re.search(r"\btools\b", template.source) is not None,
-        bits=bits(llm.backend, settings.backend, settings.dtype, settings.device),
+        bits=bits(llm, settings),
     )
 
 

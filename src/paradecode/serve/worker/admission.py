@@ -29,8 +29,14 @@ class Admission:
         self.draining = False
         self.refused = 0
 
-    def refusal(self, id: str, outputs: list[GenerationRequest]) -> Failure | None:
-        """Why the outputs of a request cannot wait here; None if they can."""
+    def refusal(
+        self, id: str, outputs: list[GenerationRequest], accepted: bool = False
+    ) -> Failure | None:
+        """Why the outputs of a request cannot wait here; None if they can.
+
+        Args:
+            accepted: by another worker, which died: its queue has room for what that one's had.
+        """
         engine, settings = self._engine, self._settings
         tokens = sum(len(output.prompt) for output in outputs)
         # Each key has a queue of its own: another's requests are no reason to refuse.
@@ -39,7 +45,7 @@ class Admission:
         full = held + len(outputs) > room or len(engine.queue) > KEYS * room
         # An empty queue takes any prompt that the engine can serve at all.
         deep = len(engine.queue) > 0 and engine.queue.tokens + tokens > settings.queue_tokens
-        if not (self.draining or full or deep):
+        if not (self.draining or ((full or deep) and not accepted)):
             return None
         self.refused += 1
         if self.draining:

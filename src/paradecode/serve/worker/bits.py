@@ -1,4 +1,4 @@
-"""Which processors compute the same bits: only they may go on with one another's outputs."""
+"""Which workers compute the same bits: only they may go on with one another's outputs."""
 
 from __future__ import annotations
 
@@ -7,22 +7,34 @@ import platform
 import re
 from pathlib import Path
 
+import numpy as np
+
 from paradecode import __version__
-from paradecode.backends.interface import Backend
+from paradecode.llm import LLM
+from paradecode.serve.worker.settings import WorkerSettings
+
+PROBE = 32
+"""Tokens of a prompt that is continued to see which bits come out."""
 
 
-def bits(backend: Backend, *settings: str) -> str:
-    """A name for what this worker's sums depend on: versions, backend, type, processor.
-
-    Args:
-        settings: what the backend was opened with.
-    """
+def bits(llm: LLM, settings: WorkerSettings) -> str:
+    """A name for what this worker computes: versions, backend, processor, and the tokens
+    and log-probabilities that the model makes of a fixed prompt."""
     try:
         flags = re.findall(r"^(?:model name|flags|Features)\s*:.*$", _processor(), re.MULTILINE)
     except OSError:
         flags = [platform.processor()]
-    parts = [__version__, type(backend).__name__, *settings, platform.machine(), *sorted({*flags})]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+    made = [__version__, np.__version__, settings.backend, settings.dtype, settings.device]
+    kernels = getattr(llm.backend, "instruction_set", ("",))[0]
+    parts = [*made, type(llm.backend).__name__, kernels, platform.machine(), *sorted({*flags})]
+    found = hashlib.sha256("\n".join(parts).encode() + repr(llm.config).encode())
+    length = min(PROBE, llm.config.context_length // 2)
+    tokens = np.linspace(0, llm.config.vocab_size - 1, length).astype(int).tolist()
+    (made_of_it,) = llm.generate(
+        [tokens], decoder=None, max_tokens=4, temperature=0, logprobs=8, ignore_eos=True
+    )
+    found.update(repr((made_of_it.token_ids, made_of_it.logprobs)).encode())
+    return found.hexdigest()[:16]
 
 
 def _processor() -> str:

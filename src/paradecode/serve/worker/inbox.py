@@ -60,10 +60,12 @@ class Inbox(Generic[T]):
             yield message
 
     def _follow(self) -> None:
-        for line in lines(self._stream):
-            self._room.acquire()
-            message = self._read(line)
-            self._queue.put((message, True))
-            if isinstance(message, Compiling):
-                self._turns.add(message)
-        self._queue.put((None, False))
+        try:
+            for line in lines(self._stream):
+                self._room.acquire()
+                message = self._read(line)
+                self._queue.put((message, True))
+                if isinstance(message, Compiling):
+                    self._turns.add(message)
+        finally:  # However it ends: the engine must not wait for what cannot come.
+            self._queue.put((None, False))

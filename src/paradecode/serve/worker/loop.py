@@ -79,9 +79,11 @@ class Loop:
             return failure(error.id or wire.WORKER, error)
         if isinstance(message, wire.Generate) and message.constraint is not None:
             request = message
+            # One that another worker had accepted does not stand in line with new ones.
+            queue = request.key if request.resume is None else request.id
             wait = "too many constraints of this key wait to be compiled; try again later"
             return Compiling(
-                request.id, request.key, lambda: self._prepared(request),
+                request.id, queue, lambda: self._prepared(request),
                 lambda: busy(request.id, wait),
             )  # fmt: skip
         return self._prepared(message)
@@ -164,7 +166,7 @@ class Loop:
         request = prepared.request
         if request.id in self.jobs:
             return []  # The sender's mistake; its first request must not be ended by it.
-        refusal = self._admission.refusal(request.id, prepared.outputs)
+        refusal = self._admission.refusal(request.id, prepared.outputs, request.resume is not None)
         if refusal is not None:
             return [refusal]
         sequences: list[LiveSequence] = []

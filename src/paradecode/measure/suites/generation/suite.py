@@ -76,8 +76,9 @@ class GenerationPlan:
 
     def limits(self) -> Limits:
         """An engine with room for the largest batch, that computes every prompt in full."""
-        tenants = max(64, len(self.decoders) + 16)
-        return Limits(batch=max(self.batches), tenants=tenants, prefix_cache=False)
+        # Each method has a tenant of its own, and must not lose what it learned to another's.
+        learned = (len(self.decoders) + 16) << 26
+        return Limits(batch=max(self.batches), learned_bytes=learned, prefix_cache=False)
 
 
 def measure(

@@ -71,6 +71,10 @@ class AcceptanceLog:
         self.head = AcceptanceHead()
         self.seen = 0
 
+    @property
+    def nbytes(self) -> int:
+        return self.inputs.nbytes + self.accepted.nbytes
+
     def add(self, tree: TokenTree, path: list[int]) -> None:
         """Book a verification that accepted the nodes of ``path``."""
         alive = {ROOT, *path}

@@ -1,0 +1,91 @@
+"""What methods have learned is kept for as many tenants as their bytes have room."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from paradecode.engine.resources import Limits, Resources
+from paradecode.methods.draft.ngram_distributions import NgramDistributions
+from paradecode.methods.draft.past_outputs import PastOutputs
+from paradecode.methods.draft.recycling_table import RecyclingTable
+from paradecode.methods.draft.trigrams import TriGrams
+from paradecode.testing.toy import ToyBackend
+
+
+class Store:
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+
+
+def resources(learned_bytes: int) -> Resources:
+    return Resources({"target": ToyBackend()}, Limits(learned_bytes=learned_bytes, kv_tokens=256))
+
+
+def test_the_owner_with_the_most_bytes_forgets_first() -> None:
+    shared = resources(100_000)
+    shared.stores_of("modest", "modest")["a"] = Store(20_000)
+    for salt in ("x", "y", "z"):
+        shared.stores_of(salt, "greedy")["a"] = Store(30_000)
+    assert shared.stores_of("new", "new") == {}
+    assert "a" in shared.stores_of("modest", "modest")
+    assert "a" not in shared.stores_of("x", "greedy")  # Its oldest was forgotten,
+    assert all("a" in shared.stores_of(salt, "greedy") for salt in ("y", "z"))  # no other.
+
+
+def test_many_small_tenants_are_kept_and_few_large_ones() -> None:
+    shared = resources(1 << 20)
+    for number in range(200):
+        shared.stores_of(str(number), "")["a"] = Store(100)
+    assert "a" in shared.stores_of("0", "")
+    for number in range(200, 210):
+        shared.stores_of(str(number), "")["a"] = Store(1 << 19)
+    kept = [n for n in range(200, 210) if "a" in shared.stores_of(str(n), "")]
+    assert kept == [209]
+
+
+def test_one_tenant_may_be_larger_than_all_may_be() -> None:
+    shared = resources(0)
+    shared.stores_of("one", "")["a"] = Store(9)
+    assert "a" in shared.stores_of("one", "")
+    shared.stores_of("two", "")
+    assert "a" not in shared.stores_of("one", "")
+
+
+def recycling() -> RecyclingTable:
+    table = RecyclingTable(20_000, 8)
+    table.ids[:], table.scores[:], table.seen[:] = 1, 1.0, True
+    return table
+
+
+def trigrams() -> TriGrams:
+    table = TriGrams()
+    for number in range(1000):
+        table.move((number, 2000 + number), {3000 + i: 0.01 * i for i in range(1, 20)}, 0.5)
+    return table
+
+
+def distributions() -> NgramDistributions:
+    store = NgramDistributions()
+    for number in range(1000):
+        store.add((number, 5000 + number), np.arange(10, dtype=np.int32), np.full(10, 0.1))
+    return store
+
+
+def past() -> PastOutputs:
+    outputs = PastOutputs()
+    for _ in range(100):
+        outputs.extend(outputs.open(1000), list(range(300)))
+    return outputs
+
+
+@pytest.mark.parametrize("make", [recycling, trigrams, distributions, past])
+def test_stores_know_their_size(make: object) -> None:
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    store = make()  # type: ignore[operator]
+    held = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert 0.6 * held < store.nbytes < 1.7 * held
