@@ -25,7 +25,7 @@ def resources(learned_bytes: int) -> Resources:
 
 
 def test_the_owner_with_the_most_bytes_forgets_first() -> None:
-    shared = resources(100_000)
+    shared = resources(104_000)
     shared.stores_of("modest", "modest")["a"] = Store(20_000)
     for salt in ("x", "y", "z"):
         shared.stores_of(salt, "greedy")["a"] = Store(30_000)

@@ -215,7 +215,7 @@ class Load:
 def killing(load: Load, server: Server, seconds: float, ended: Event) -> list[tuple[str, int]]:
     """Kill the oldest worker again and again; of each that had lived through two rounds or more,
     what it serves and the bytes that it had."""
-    seen = {pid: 0 for pid in workers(server.pid)}
+    seen = dict.fromkeys(workers(server.pid), 0)
     ages: list[tuple[str, int]] = []
     while not ended.wait(seconds):
         alive = workers(server.pid)
