@@ -114,8 +114,9 @@ class Handle:
             raise step
         return encode(step)
 
-    def broadcast(self, method: str) -> Handle:
-        assert method == "report"
+    def broadcast(self, method: str, *given: Any) -> Handle:
+        self.given = given
+        assert method == ("blocks" if given else "report")
         return self
 
     async def results_async(self, timeout_s: float, return_exceptions: bool) -> list[Any]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
+import struct
 from collections.abc import Iterator
 from typing import Any
 
@@ -91,6 +93,42 @@ def streamed(server: Running, body: dict[str, Any], kill_at: int) -> list[list[A
     assert line == "data: [DONE]"
     assert killed or kill_at > 1000
     return [found[index] for index in sorted(found)]
+
+
+def chained(tokens: list[int]) -> list[str]:
+    """The hashes of whole blocks, as the docs have it, for requests of no key and no salt."""
+    found, key = [], hashlib.blake2b(b"0:target", digest_size=16).digest()
+    for at in range(0, len(tokens) - 15, 16):
+        block = struct.pack("<16i", *tokens[at : at + 16])
+        key = hashlib.blake2b(key + block, digest_size=16).digest()
+        found.append(key.hex())
+    return found
+
+
+def test_a_router_outside_can_follow_the_prefix_caches(pair: Running) -> None:
+    """Which worker has a prompt, what changed since, and that a new worker has nothing."""
+    prompt = "One two three four five six seven eight nine ten. " * 8
+    tokens = pair.post("/tokenize", {"prompt": prompt}).json()["tokens"]
+    until(lambda: all(r.open for r in pair.pool._replicas["text"]))
+    before = pair.client.get("/v1/blocks").json()
+    assert before["block_size"] == 16
+    assert [one["whole"] for one in before["workers"]] == [True, True]
+    assert pair.complete(prompt=prompt, max_tokens=1).status_code == 200
+    after = pair.client.get("/v1/blocks", params={"since": before["since"]}).json()
+    assert not any(one["whole"] or one["removed"] for one in after["workers"])
+    stored = [set(one["stored"]) for one in after["workers"]]
+    wanted = set(chained(tokens))
+    assert len(wanted) >= 6
+    assert sorted(wanted <= found for found in stored) == [False, True]
+    (victim,) = (r for r, found in zip(pair.pool._replicas["text"], stored) if wanted <= found)
+    os.kill(victim.pid, signal.SIGKILL)
+    until(lambda: not victim.open)
+    until(lambda: victim.open)
+    last = pair.client.get("/v1/blocks", params={"since": after["since"]}).json()
+    assert sorted(one["whole"] for one in last["workers"]) == [False, True]
+    assert not any(wanted & set(one["stored"]) for one in last["workers"])
+    assert pair.client.get("/v1/blocks", params={"since": "x"}).status_code == 400
+    assert pair.client.get("/v1/blocks", params={"model": "none"}).status_code == 404
 
 
 @pytest.mark.parametrize("kind", ASKED)

@@ -42,7 +42,7 @@ def machines(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Cluster, Any]]:
     both = Cluster(initialize_head=True, head_node_args={**MACHINE, "include_dashboard": False})
     try:
         second = both.add_node(**MACHINE)
-        ray.init(address=both.address, logging_level="WARNING", log_to_driver=True)
+        ray.init(address=both.address, logging_level="WARNING", log_to_driver=False)
         yield both, second
     finally:
         with suppress(Exception):

@@ -134,6 +134,33 @@ def test_a_killed_replica_loses_no_stream(server: Server) -> None:
     until(lambda: len(server.metric("engine_forwards_total")) == 2)
 
 
+def test_scaling_under_load_loses_no_stream(server: Server) -> None:
+    """One replica fewer, which has no time to finish, and one more again."""
+    stop, never = threading.Event(), threading.Semaphore(0)
+    body: dict[str, Any] = {"max_tokens": 1500, "temperature": 0.9, "speculative": "none"}
+    wanted = [streamed(server, prompt, never, seed=7, **body)[0] for prompt in PROMPTS[:4]]
+    same: list[bool] = []
+
+    def ask(number: int) -> None:
+        while not stop.is_set():
+            tokens, _ = streamed(server, PROMPTS[number], never, seed=7, **body)
+            same.append(tokens == wanted[number])
+
+    hasty = replace(server.settings, drain_seconds=0.5)
+    with ThreadPoolExecutor(4) as threads:
+        loops = [threads.submit(ask, number) for number in range(4)]
+        try:
+            for count in (1, 2):
+                deploy(hasty, Scaling(replicas=count))
+                until(lambda: len(workers()) == count)  # noqa: B023
+        finally:
+            stop.set()
+        for loop in loops:
+            loop.result()
+    assert all(same)
+    assert len(same) >= 4
+
+
 def test_an_update_loses_no_request(server: Server) -> None:
     before, stop = workers(), threading.Event()
     statuses: list[int] = []

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
+from collections import OrderedDict, deque
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,9 @@ from paradecode.core.errors import CapacityError
 from paradecode.core.layers import attending
 from paradecode.core.request import Attend, Forward, Overwrite, Store
 from paradecode.core.tree import EMPTY, TokenTree
+
+CHANGES = 8192
+"""Changes of a pool's published pages that are remembered."""
 
 
 class PagePool:
@@ -24,6 +28,9 @@ class PagePool:
 
     Args:
         count: number of pages.
+
+    Attributes:
+        changes: how often a key was published or forgotten.
     """
 
     def __init__(self, count: int) -> None:
@@ -33,6 +40,8 @@ class PagePool:
         self._key_of: dict[int, bytes] = {}
         self._page_of: dict[bytes, int] = {}
         self._idle: OrderedDict[int, None] = OrderedDict()
+        self._changes: deque[bytes] = deque(maxlen=CHANGES)
+        self.changes = 0
 
     @property
     def available(self) -> int:
@@ -54,7 +63,9 @@ class PagePool:
             page = self._free.pop()
         elif self._idle:
             page, _ = self._idle.popitem(last=False)
-            del self._page_of[self._key_of.pop(page)]
+            key = self._key_of.pop(page)
+            del self._page_of[key]
+            self._note(key)
         else:
             raise CapacityError(f"all {self.count} K/V pages are in use; raise kv_tokens")
         self._holders[page] = 1
@@ -85,9 +96,28 @@ class PagePool:
         """Offer a full page to later requests; the first page of a key wins."""
         if key not in self._page_of and page not in self._key_of:
             self._page_of[key], self._key_of[page] = page, key
+            self._note(key)
 
     def find(self, key: bytes) -> int | None:
         return self._page_of.get(key)
+
+    def changed(self, since: int | None) -> tuple[bool, list[bytes], list[bytes]]:
+        """What became of the published pages after the first ``since`` changes.
+
+        Returns:
+            Whether this is all that is published, because ``since`` is None or too long ago; the
+            keys that are published, and those that are not any more.
+        """
+        old = self.changes - len(self._changes)
+        if since is None or not old <= since <= self.changes:
+            return True, list(self._page_of), []
+        keys = dict.fromkeys(islice(self._changes, since - old, None))
+        stored = [key for key in keys if key in self._page_of]
+        return False, stored, [key for key in keys if key not in self._page_of]
+
+    def _note(self, key: bytes) -> None:
+        self._changes.append(key)
+        self.changes += 1
 
     def check(self, held_by: list[list[int]]) -> None:
         """Assert that the books are right, given the page tables of all live sequences."""

@@ -15,6 +15,7 @@ from paradecode.serve.log import Log
 from paradecode.serve.metrics import Metrics
 from paradecode.serve.page import router as page
 from paradecode.serve.routes import (
+    blocks,
     chat,
     completions,
     embeddings,
@@ -40,7 +41,7 @@ def create_app(settings: ServerSettings, pool: Workers, metrics: Metrics) -> Fas
     )
     app.state.settings, app.state.pool, app.state.metrics = settings, pool, metrics
     app.state.bodies = 0  # Bytes that are being read.
-    for routes in (status, chat, completions, responses, messages, embeddings, tokens):
+    for routes in (status, blocks, chat, completions, responses, messages, embeddings, tokens):
         app.include_router(routes.router)
     app.include_router(page)
     described = document(app, bool(settings.keys))

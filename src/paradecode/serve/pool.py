@@ -187,14 +187,18 @@ class Pool(Workers):
         return {name: [next(found) for _ in group] for name, group in self._replicas.items()}
 
     async def _stats(self, replica: Replica) -> wire.WorkerStats | None:
-        if not replica.open:
-            return None
-        question = wire.AskStats(id=self._question())
-        try:
-            answer = await asyncio.wait_for(_answer(replica, question), ANSWER_SECONDS)
-        except (asyncio.TimeoutError, RequestFailed):
-            return None
+        answer = await _told(replica, wire.AskStats(id=self._question()))
         return answer if isinstance(answer, wire.WorkerStats) else None
+
+    async def blocks(self, model: str, since: Mapping[str, int]) -> dict[str, wire.Blocks]:
+        group = self._replicas.get(model, ())
+        asked = {f"{at}.{replica.restarts}": replica for at, replica in enumerate(group)}
+        questions = (
+            _told(one, wire.AskBlocks(id=self._question(), since=since.get(name)))
+            for name, one in asked.items()
+        )
+        answers = zip(asked, await asyncio.gather(*questions))
+        return {name: found for name, found in answers if isinstance(found, wire.Blocks)}
 
     async def drain(self, timeout: float) -> bool:
         """Refuse new requests (503), wait for the accepted ones; True if all ended in time."""
@@ -294,6 +298,15 @@ async def _answer(replica: Replica, question: wire.Question) -> wire.Event:
     if isinstance(answer, wire.Failure):
         raise RequestFailed(answer)
     return answer
+
+
+async def _told(replica: Replica, question: wire.Question) -> wire.Event | None:
+    """A worker's answer, if it runs and answers soon."""
+    if not replica.open:
+        return None
+    with suppress(asyncio.TimeoutError, RequestFailed):
+        return await asyncio.wait_for(_answer(replica, question), ANSWER_SECONDS)
+    return None
 
 
 def _died(id: str, how: str = "died") -> RequestFailed:

@@ -56,6 +56,7 @@ Tools = Annotated[list[dict[str, Any]], Field(max_length=1 << 10, fail_fast=True
 Embedding = Annotated[
     list[Annotated[float, Field(strict=True)]], Field(max_length=1 << 16, fail_fast=True)
 ]
+Hashes = Annotated[list[Name], Field(max_length=MAX_LIST, fail_fast=True)]
 Canvas = Annotated[list[Short | None], Field(max_length=MAX_LIST, fail_fast=True)]
 ConstraintType = Literal["json_schema", "json_object", "regex", "lark", "choice", "python"]
 
@@ -179,6 +180,13 @@ class Detokenize(OneRequest):
 @dataclass(frozen=True, kw_only=True)
 class AskStats(OneRequest):
     """Answered by :class:`WorkerStats`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskBlocks(OneRequest):
+    """Answered by :class:`Blocks`: the changes since its ``next``, or all without it."""
+
+    since: Count | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -333,6 +341,23 @@ class WorkerStats(OneRequest):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Blocks(OneRequest):
+    """Blocks of 16 tokens in the prefix cache, and what the worker is doing.
+
+    Attributes:
+        next: what to ask for the next time.
+        whole: whether ``stored`` is all there is, and what was known before does not count.
+        stored, removed: hashes, as hexadecimal numbers.
+    """
+
+    next: Count
+    whole: Flag
+    stored: Hashes
+    removed: Hashes
+    stats: WorkerStats
+
+
+@dataclass(frozen=True, kw_only=True)
 class Failure(OneRequest):
     """The request is over. ``status`` is the HTTP API's.
 
@@ -353,18 +378,19 @@ class Failure(OneRequest):
 
 REQUESTS: dict[str, type[WireMessage]] = {
     "generate": Generate, "cancel": Cancel, "tokenize": Tokenize, "detokenize": Detokenize,
-    "stats": AskStats, "drain": Drain,
+    "stats": AskStats, "blocks": AskBlocks, "drain": Drain,
 }  # fmt: skip
 EVENTS: dict[str, type[WireMessage]] = {
     "ready": Ready, "accepted": Accepted, "chunk": OutputChunk, "done": Done,
-    "tokens": TokenizedPrompt, "text": DecodedText, "stats": WorkerStats, "error": Failure,
+    "tokens": TokenizedPrompt, "text": DecodedText, "stats": WorkerStats, "blocks": Blocks,
+    "error": Failure,
 }  # fmt: skip
 
-Question = Union[Tokenize, Detokenize, AskStats]
+Question = Union[Tokenize, Detokenize, AskStats, AskBlocks]
 """A message with one answer."""
 
 Request = Union[Generate, Cancel, Question, Drain]
 OutputEvent = Union[Accepted, OutputChunk, Done, Failure]
 """What comes back for a :class:`Generate`."""
 
-Event = Union[Ready, OutputEvent, TokenizedPrompt, DecodedText, WorkerStats]
+Event = Union[Ready, OutputEvent, TokenizedPrompt, DecodedText, WorkerStats, Blocks]

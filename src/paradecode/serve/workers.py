@@ -72,6 +72,15 @@ class Workers(ABC):
     async def stats(self) -> Mapping[str, Sequence[wire.WorkerStats | None]]:
         """By model, the stats of each worker; None for one that does not answer in time."""
 
+    @abstractmethod
+    async def blocks(self, model: str, since: Mapping[str, int]) -> Mapping[str, wire.Blocks]:
+        """By worker, what its prefix cache has, and what it does; one that was started again has
+        another name.
+
+        Args:
+            since: by worker, the ``next`` that it said last.
+        """
+
     async def tokenize(self, model: str, prompt: wire.PromptInput) -> wire.TokenizedPrompt:
         """Token ids of a prompt. Raises RequestFailed."""
         answer = await self._ask(model, wire.Tokenize(id=self._question(), prompt=prompt))

@@ -146,5 +146,24 @@ class Health(BaseModel):
     status: Literal["ok"]
 
 
+class WorkerBlocks(BaseModel):
+    worker: str
+    whole: bool
+    stored: list[str]
+    removed: list[str]
+    running: int
+    waiting: int
+    waiting_tokens: int
+    batch: int
+    blocks: int
+    held_blocks: int
+
+
+class CacheBlocks(BaseModel):
+    block_size: int
+    since: str
+    workers: list[WorkerBlocks]
+
+
 class Version(BaseModel):
     version: str

@@ -97,6 +97,13 @@ class RayReplica:
         except RequestFailed as error:
             return encode(error.failure)
 
+    async def blocks(self, model: str, since: dict[str, int]) -> dict[str, bytes]:
+        """See :meth:`paradecode.serve.workers.Workers.blocks`; names begin with this replica's."""
+        own = serve.get_replica_context().replica_id.unique_id + "."
+        known = {name.removeprefix(own): at for name, at in since.items() if name.startswith(own)}
+        found = await self._pool.blocks(model, known)
+        return {own + name: encode(blocks) for name, blocks in found.items()}
+
     async def report(self) -> dict[str, Any]:
         """What the front shows of it: by model, lines of the wire, and how often it restarted."""
         stats = await self._pool.stats()

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
+from typing import Any
 
 from ray.exceptions import RayError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RayServeException
@@ -157,6 +158,10 @@ class Fleet(Workers):
             avoid.add(replica)
             stream.cancel()
 
+    async def blocks(self, model: str, since: Mapping[str, int]) -> Mapping[str, wire.Blocks]:
+        answers = await self._all("blocks", model, dict(since)) or []
+        return {name: decode(line, wire.EVENTS) for one in answers for name, line in one.items()}
+
     async def _ask(self, model: str, question: wire.Question) -> wire.Event:
         try:
             line = await self._replicas.ask.remote(model, encode(question))
@@ -174,15 +179,9 @@ class Fleet(Workers):
 
     async def _look(self) -> None:
         """Ask every replica how it does; one that dies meanwhile is left out."""
-        try:
-            answers = await self._replicas.broadcast("report").results_async(
-                timeout_s=ANSWER_SECONDS, return_exceptions=True
-            )
-        except TimeoutError:
+        reports = await self._all("report")
+        if reports is None:
             return
-        except DeploymentUnavailableError:
-            answers = []
-        reports = [answer for answer in answers if isinstance(answer, dict)]
         well = any(report["healthy"] for report in reports)
         self._heard = time.monotonic() if well else -math.inf
         stats: dict[str, list[wire.WorkerStats | None]] = {}
@@ -195,6 +194,18 @@ class Fleet(Workers):
                 stats.setdefault(name, []).extend(decode(line, wire.EVENTS) for line in lines)
             restarts.update(report["restarts"])
         self._stats, self._restarts = stats, restarts
+
+    async def _all(self, method: str, *given: Any) -> list[Any] | None:
+        """What the replicas that live answer; None if one takes too long."""
+        try:
+            answers = await self._replicas.broadcast(method, *given).results_async(
+                timeout_s=ANSWER_SECONDS, return_exceptions=True
+            )
+        except TimeoutError:
+            return None
+        except DeploymentUnavailableError:
+            return []
+        return [answer for answer in answers if isinstance(answer, dict)]
 
 
 def _failure(id: str, error: Exception) -> wire.Failure:

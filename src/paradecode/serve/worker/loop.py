@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from paradecode.core.sequence import TARGET
 from paradecode.engine.prompt import PromptReader
 from paradecode.engine.sequence import LiveSequence
 from paradecode.llm import LLM
@@ -135,6 +136,8 @@ class Loop:
             return []
         if isinstance(message, wire.AskStats):
             return [self._stats(message.id)]
+        if isinstance(message, wire.AskBlocks):
+            return [self._blocks(message)]
         assert isinstance(message, (wire.TokenizedPrompt, wire.DecodedText))
         return [message]
 
@@ -208,6 +211,14 @@ class Loop:
             if not any(other.sequence in self._outputs for other in self.jobs[id]):
                 del self.jobs[id]
         return events
+
+    def _blocks(self, asked: wire.AskBlocks) -> wire.Blocks:
+        pool = self._engine.pools[TARGET]
+        whole, stored, removed = pool.changed(asked.since)
+        return wire.Blocks(
+            id=asked.id, next=pool.changes, whole=whole, stats=self._stats(asked.id),
+            stored=[key.hex() for key in stored], removed=[key.hex() for key in removed],
+        )  # fmt: skip
 
     def _stats(self, id: str) -> wire.WorkerStats:
         engine, pools = self._engine, self._engine.pools.values()
