@@ -119,7 +119,8 @@ def deploy(settings: ServerSettings, scaling: Scaling) -> None:
         InvalidInput: if the replicas do not start, with Ray's reason.
     """
     http = {"host": settings.host, "port": settings.port}
-    serve.start(http_options=http, logging_config=QUIET)
+    # A proxy on another machine would die with it, and cut streams that others could go on with.
+    serve.start(proxy_location="HeadOnly", http_options=http, logging_config=QUIET)
     try:
         serve.run(application(settings, scaling), name=APPLICATION)
     except RuntimeError as error:
