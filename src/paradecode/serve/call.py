@@ -10,7 +10,13 @@ from paradecode.serve.buffer import Bounds, Buffer
 
 SLOW = "the events of this request were read too slowly"
 OF_REQUESTS = (wire.Accepted, wire.OutputChunk, wire.Done, wire.Failure)
-OF_QUESTIONS = (wire.TokenizedPrompt, wire.DecodedText, wire.WorkerStats, wire.Blocks, wire.Failure)
+OF_QUESTIONS = (
+    wire.TokenizedPrompt,
+    wire.DecodedText,
+    wire.WorkerStats,
+    wire.CachedBlocks,
+    wire.Failure,
+)
 
 
 @dataclass(frozen=True)

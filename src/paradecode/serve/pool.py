@@ -190,7 +190,7 @@ class Pool(Workers):
         answer = await _told(replica, wire.AskStats(id=self._question()))
         return answer if isinstance(answer, wire.WorkerStats) else None
 
-    async def blocks(self, model: str, since: Mapping[str, int]) -> dict[str, wire.Blocks]:
+    async def blocks(self, model: str, since: Mapping[str, int]) -> dict[str, wire.CachedBlocks]:
         group = self._replicas.get(model, ())
         asked = {f"{at}.{replica.restarts}": replica for at, replica in enumerate(group)}
         questions = (
@@ -198,7 +198,7 @@ class Pool(Workers):
             for name, one in asked.items()
         )
         answers = zip(asked, await asyncio.gather(*questions))
-        return {name: found for name, found in answers if isinstance(found, wire.Blocks)}
+        return {name: found for name, found in answers if isinstance(found, wire.CachedBlocks)}
 
     async def drain(self, timeout: float) -> bool:
         """Refuse new requests (503), wait for the accepted ones; True if all ended in time."""

@@ -184,7 +184,7 @@ class AskStats(OneRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class AskBlocks(OneRequest):
-    """Answered by :class:`Blocks`: the changes since its ``next``, or all without it."""
+    """Answered by :class:`CachedBlocks`: the changes since its ``next``, or all without it."""
 
     since: Count | None = None
 
@@ -341,7 +341,7 @@ class WorkerStats(OneRequest):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Blocks(OneRequest):
+class CachedBlocks(OneRequest):
     """Blocks of 16 tokens in the prefix cache, and what the worker is doing.
 
     Attributes:
@@ -382,7 +382,7 @@ REQUESTS: dict[str, type[WireMessage]] = {
 }  # fmt: skip
 EVENTS: dict[str, type[WireMessage]] = {
     "ready": Ready, "accepted": Accepted, "chunk": OutputChunk, "done": Done,
-    "tokens": TokenizedPrompt, "text": DecodedText, "stats": WorkerStats, "blocks": Blocks,
+    "tokens": TokenizedPrompt, "text": DecodedText, "stats": WorkerStats, "blocks": CachedBlocks,
     "error": Failure,
 }  # fmt: skip
 
@@ -393,4 +393,4 @@ Request = Union[Generate, Cancel, Question, Drain]
 OutputEvent = Union[Accepted, OutputChunk, Done, Failure]
 """What comes back for a :class:`Generate`."""
 
-Event = Union[Ready, OutputEvent, TokenizedPrompt, DecodedText, WorkerStats, Blocks]
+Event = Union[Ready, OutputEvent, TokenizedPrompt, DecodedText, WorkerStats, CachedBlocks]

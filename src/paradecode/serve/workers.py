@@ -73,7 +73,7 @@ class Workers(ABC):
         """By model, the stats of each worker; None for one that does not answer in time."""
 
     @abstractmethod
-    async def blocks(self, model: str, since: Mapping[str, int]) -> Mapping[str, wire.Blocks]:
+    async def blocks(self, model: str, since: Mapping[str, int]) -> Mapping[str, wire.CachedBlocks]:
         """By worker, what its prefix cache has, and what it does; one that was started again has
         another name.
 

@@ -158,7 +158,7 @@ class Fleet(Workers):
             avoid.add(replica)
             stream.cancel()
 
-    async def blocks(self, model: str, since: Mapping[str, int]) -> Mapping[str, wire.Blocks]:
+    async def blocks(self, model: str, since: Mapping[str, int]) -> Mapping[str, wire.CachedBlocks]:
         answers = await self._all("blocks", model, dict(since)) or []
         return {name: decode(line, wire.EVENTS) for one in answers for name, line in one.items()}
 

@@ -212,10 +212,10 @@ class Loop:
                 del self.jobs[id]
         return events
 
-    def _blocks(self, asked: wire.AskBlocks) -> wire.Blocks:
+    def _blocks(self, asked: wire.AskBlocks) -> wire.CachedBlocks:
         pool = self._engine.pools[TARGET]
         whole, stored, removed = pool.changed(asked.since)
-        return wire.Blocks(
+        return wire.CachedBlocks(
             id=asked.id, next=pool.changes, whole=whole, stats=self._stats(asked.id),
             stored=[key.hex() for key in stored], removed=[key.hex() for key in removed],
         )  # fmt: skip
