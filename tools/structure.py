@@ -31,7 +31,7 @@ CORE = {"core"}
 MODELS = CORE | {"models"}
 INTERFACE = MODELS | {"backends.interface"}
 BACKENDS = INTERFACE | {"backends", "backends.torch", "backends.native"}
-FRONT = BACKENDS | {"methods", "engine", "constraints", "completion", "llm", ""}
+FRONT = BACKENDS | {"methods", "engine", "constraints", "completion", "search", "llm", ""}
 
 ALLOWED = {
     "core": CORE,
@@ -44,6 +44,7 @@ ALLOWED = {
     "engine": INTERFACE | {"methods", "engine"},
     "constraints": MODELS | {"constraints"},
     "completion": INTERFACE | {"methods", "engine", "completion"},
+    "search": INTERFACE | {"methods", "engine", "completion", "search"},
     "llm": FRONT - {""},
     "": FRONT,  # paradecode/__init__.py: what users import.
 }

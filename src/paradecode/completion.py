@@ -10,6 +10,25 @@ from paradecode.engine.sequence import LiveSequence, TokenLogprob
 
 
 @dataclass(frozen=True)
+class SearchCost:
+    """What a search took.
+
+    Attributes:
+        branches: how many were begun.
+        tokens: that all of them made.
+        rows: of target forwards, over all of them.
+        seconds: from its begin to its end.
+        scores: what the completion and each of its ``alternatives`` was chosen by.
+    """
+
+    branches: int
+    tokens: int
+    rows: int
+    seconds: float
+    scores: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class Completion:
     """One output.
 
@@ -22,7 +41,8 @@ class Completion:
         trace: one entry a commit.
         prompt_token_ids: what the model was given.
         error: what went wrong when ``finish_reason`` is ``error``.
-        alternatives: the other outputs when ``n`` is above 1.
+        alternatives: the other outputs when ``n`` is above 1, or of a search.
+        search: what it took, if this was found by one.
     """
 
     text: str
@@ -34,6 +54,29 @@ class Completion:
     logprobs: list[TokenLogprob] | None = None
     error: Exception | None = None
     alternatives: tuple[Completion, ...] = ()
+    search: SearchCost | None = None
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A candidate of :meth:`paradecode.LLM.rank`.
+
+    Attributes:
+        index: its place among the candidates that were given.
+        logprobs: log-probability of each of its tokens, given the context and those before it.
+    """
+
+    index: int
+    logprobs: tuple[float, ...]
+
+    @property
+    def total(self) -> float:
+        return sum(self.logprobs)
+
+    @property
+    def mean(self) -> float:
+        """Of a token; candidates are ranked by it, so that long ones are not put behind."""
+        return self.total / len(self.logprobs)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from paradecode.backends import open_backend
 from paradecode.backends.interface import Progress
-from paradecode.completion import Chunk, Completion, completion_of, with_alternatives
+from paradecode.completion import Chunk, Completion, Ranked, completion_of, with_alternatives
 from paradecode.constraints.compile import Compiler
 from paradecode.core.aliases import own_names
 from paradecode.core.checks import is_whole, known
@@ -27,6 +27,7 @@ from paradecode.core.trace import TokenLogprob
 from paradecode.engine.cost import obtain
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.prompt import PromptReader
+from paradecode.engine.ranking import CandidateReader
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.choice import (
@@ -42,6 +43,7 @@ from paradecode.methods.registry import Spec, parse
 from paradecode.models.adapter import merge_file
 from paradecode.models.catalogue import open_model
 from paradecode.models.vocabulary import match
+from paradecode.search import Scorer, SearchRun, completion_of_search, find_strategy
 
 REQUEST_SETTINGS = {"priority", "deadline", "salt", "owner", "prediction", "constraint"}
 
@@ -164,6 +166,9 @@ class LLM:
                 what the output must be: ``{"type": "json_schema", "value": {...}}`` and others
                 (see :meth:`paradecode.constraints.compile.Compiler.compile`); and settings of
                 the method, such as ``steps=64, block_length=32``. ``gen_length`` is ``max_tokens``.
+                ``search``, such as ``best-of(n=8)``, makes several outputs and returns the one that
+                it prefers, and ``scorer`` is what it may prefer by
+                (see :data:`paradecode.search.Scorer`).
 
         Returns:
             A completion for one text, a list for a list. In a list a failed request has
@@ -230,6 +235,43 @@ class LLM:
         """
         return [reader.logprobs for reader in self._read(prompts, top=top)]
 
+    def rank(
+        self, context: str | Sequence[int], candidates: Sequence[str | Sequence[int]]
+    ) -> list[Ranked]:
+        """Continuations of one context, the likeliest first; all are scored in the same forwards.
+
+        Args:
+            context: a text or token ids.
+            candidates: texts or token ids, each of at most 512 tokens.
+
+        Raises:
+            InvalidInput: for what cannot be used, or a model that is not autoregressive.
+        """
+        known = [self._continued(candidate) for candidate in candidates]
+        reader = CandidateReader(known)
+        longest = max(map(len, known))
+        ids = self.encode(context)
+        if len(ids) + longest > self.config.context_length:
+            fix = f"context and candidate have at most {self.config.context_length} tokens together"
+            raise InvalidInput("candidates", f"{longest} tokens", fix)
+        sequence = self._run([self._reader(ids, reader)])[0]
+        if sequence.error is not None:
+            raise sequence.error
+        ranked = [
+            Ranked(place, tuple(entry.logprob for entry in entries))
+            for place, entries in enumerate(reader.logprobs)
+        ]
+        return sorted(ranked, key=lambda each: (-each.mean, each.index))
+
+    def _continued(self, candidate: str | Sequence[int]) -> NDArray[np.int32]:
+        if isinstance(candidate, str):
+            candidate = self.tokenizer.encode(candidate, special=False, parse_special=False)
+        ids = _token_array(list(candidate), "candidates")
+        if ids.max() >= self.config.vocab_size:
+            fix = f"token ids go up to {self.config.vocab_size - 1}"
+            raise InvalidInput("candidates", int(ids.max()), fix)
+        return ids
+
     def embed(self, prompts: Sequence[str | Sequence[int]]) -> NDArray[np.float32]:
         """float32 [prompts, hidden size]: the mean of each prompt's last hidden states, behind the
         final norm, scaled to length 1. Raises InvalidInput as :meth:`score`."""
@@ -247,9 +289,14 @@ class LLM:
             hidden: whether to collect hidden states.
             settings: other fields of the request.
         """
+        reader = PromptReader(top, self._norm if hidden else None, self.config.norm_eps)
+        return self._reader(ids, reader, **settings)
+
+    def _reader(
+        self, ids: list[int], reader: PromptReader | CandidateReader, **settings: Any
+    ) -> GenerationRequest:
         if "autoregressive" not in self.families:
             raise InvalidInput("model", self.model, "prompts are read by autoregressive models")
-        reader = PromptReader(top, self._norm if hidden else None, self.config.norm_eps)
         return GenerationRequest(
             _token_array(ids), reader, SamplingParams(max_tokens=1), **settings
         )
@@ -394,9 +441,45 @@ class LLM:
         params: SamplingParams | None,
         settings: Mapping[str, Any],
     ) -> list[Completion]:
+        settings = dict(settings)
+        search, scorer = settings.pop("search", None), settings.pop("scorer", None)
+        if search is not None:
+            return self._search(prompts, params, settings, search, scorer)
+        if scorer is not None:
+            raise InvalidInput("scorer", scorer, "name a search that uses it, as best-of(n=4)")
         groups = [self.requests(ids, params, settings) for ids in prompts]
         done = iter(self._run([request for group in groups for request in group]))
         return [with_alternatives([next(done) for _ in group]) for group in groups]
+
+    def _search(
+        self,
+        prompts: Sequence[list[int]],
+        params: SamplingParams | None,
+        settings: Mapping[str, Any],
+        search: str,
+        scorer: Scorer | None,
+    ) -> list[Completion]:
+        """One search for each prompt, all at the same time."""
+        runs: list[SearchRun] = []
+        with self._turn:
+            try:
+                for ids in prompts:
+                    first, *more = self.requests(ids, params, settings)
+                    if more:
+                        fix = "a search says itself how many outputs it makes: leave n at 1"
+                        raise InvalidInput("n", 1 + len(more), fix)
+                    runs.append(SearchRun(
+                        self.engine, self.engine.seeded(first), find_strategy(search),
+                        self.tokenizer.decode, self.tokenizer.decode(ids), scorer,
+                    ))  # fmt: skip
+                while any(not run.finished for run in runs):
+                    self.engine.step()
+                    for run in runs:
+                        run.advance()
+            finally:
+                for run in runs:
+                    run.close()
+        return [completion_of_search(run) for run in runs]
 
     def _run(self, requests: Sequence[GenerationRequest]) -> list[LiveSequence]:
         """The requests' sequences, when all have ended."""

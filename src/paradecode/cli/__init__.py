@@ -17,6 +17,7 @@ from paradecode.cli.info import info
 from paradecode.cli.load import load
 from paradecode.cli.methods import show_methods
 from paradecode.cli.models import models_app
+from paradecode.cli.rank import rank
 from paradecode.cli.replay import replay_app
 from paradecode.cli.report import report
 from paradecode.cli.serve import serve
@@ -38,6 +39,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(generate)
+app.command()(rank)
 app.command()(trace)
 app.command()(chat)
 app.command()(demo)

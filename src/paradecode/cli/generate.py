@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from paradecode.cli.options import (
     option,
 )
 from paradecode.cli.trace import ALTERNATIVES, check_page, write_page
+from paradecode.completion import Chunk
 from paradecode.core.errors import InvalidInput
 
 LONGEST_PROMPT = 1 << 22
@@ -32,6 +34,9 @@ def generate(
     sampling: SamplingOptions,
     constraining: Constraining,
     prompt: str | None = argument(None, "What to answer; - reads stdin."),
+    search: str | None = option(
+        None, "Make several answers, return one: best-of(n=4), majority, ffs, a-star."
+    ),
     raw: bool = option(False, "Continue the prompt; no chat template."),
     show_forwards: bool = option(False, "Colour tokens by forward, underline drafted ones."),
     prompts: Path | None = option(None, "JSONL of {id, group, turns, max_tokens}."),
@@ -43,11 +48,19 @@ def generate(
     from paradecode.report.records import completion_record
     from paradecode.report.trace import coloured, legend, trace_of
 
+    def searched(target: Any) -> Iterator[Chunk]:
+        """What a search has found, in one piece: nothing is certain before its end."""
+        ids = llm.encode(target) if isinstance(target, str) else llm.chat_tokens(target)
+        (found,) = llm.generate([ids], search=search, **params)
+        yield Chunk(found.text, found.token_ids, found)
+
     spec, params = decoding.choice(), sampling.params()
     params["constraint"] = constraining.constraint()
     check_page(trace)
     if trace is not None and prompts is not None:
         raise InvalidInput("--trace", str(trace), "it shows one answer: give a prompt")
+    if search is not None and prompts is not None:
+        raise InvalidInput("--search", search, "it is for one answer: give a prompt")
     if trace is not None:
         params["logprobs"] = ALTERNATIVES
     if (prompt is None) == (prompts is None):
@@ -65,7 +78,8 @@ def generate(
         if raw and constraining.python:  # Names in the code before the answer count as well.
             params["constraint"]["value"]["code"] = prompt
         streamed, completion = not as_json and not show_forwards, None
-        for chunk in llm.stream(target, **params):
+        chunks = llm.stream(target, **params) if search is None else searched(target)
+        for chunk in chunks:
             completion = chunk.completion
             if streamed:
                 out.print(chunk.text, end="", markup=False, highlight=False, soft_wrap=True)

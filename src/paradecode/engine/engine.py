@@ -249,9 +249,7 @@ class Engine(Resources):
             CapacityError: if it could never fit into the K/V memory.
         """
         request.check(self.config, self.new_text is not None)
-        if request.params.seed is None:
-            self._unseeded = mix(self._unseeded)
-            request = replace(request, params=replace(request.params, seed=self._unseeded))
+        request = self.seeded(request)
         sequence = LiveSequence(request, self)
         live = Live(request, sequence, self)
         if live.reserved > self.pools[TARGET].count:
@@ -261,6 +259,13 @@ class Engine(Resources):
             )
         self.queue.push(live)
         return sequence
+
+    def seeded(self, request: GenerationRequest) -> GenerationRequest:
+        """The same with a seed of its own, if it has none."""
+        if request.params.seed is not None:
+            return request
+        self._unseeded = mix(self._unseeded)
+        return replace(request, params=replace(request.params, seed=self._unseeded))
 
     def step(self) -> list[LiveSequence]:
         """Run one packed forward per model that is asked for; returns sequences with news."""

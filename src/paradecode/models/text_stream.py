@@ -37,6 +37,9 @@ class OutputText:
     Args:
         stream: detokeniser, or None if the engine only serves token ids.
         stops: texts that end the output.
+
+    Attributes:
+        stopped: the one that did.
     """
 
     def __init__(self, stream: TextStream | None, stops: Sequence[str]) -> None:
@@ -44,7 +47,7 @@ class OutputText:
         self._longest = max((len(stop) for stop in stops), default=0)
         self.value = ""
         self._sent = 0
-        self._stopped = False
+        self.stopped: str | None = None
 
     def push(self, token: int) -> bool:
         """Add a token; returns whether a stop string is complete, which is then cut off."""
@@ -52,7 +55,7 @@ class OutputText:
 
     def finish(self) -> None:
         """Add the text that the detokeniser held back."""
-        if self._stream is not None and not self._stopped:
+        if self._stream is not None and self.stopped is None:
             self._add(self._stream.flush())
 
     def follow(self, other: OutputText) -> None:
@@ -72,10 +75,10 @@ class OutputText:
             return False
         searched = max(0, len(self.value) - self._longest + 1)
         self.value += piece
-        found = [at for stop in self._stops if (at := self.value.find(stop, searched)) >= 0]
+        found = [(at, s) for s in self._stops if (at := self.value.find(s, searched)) >= 0]
         if found:
-            self.value = self.value[: min(found)]
-            self._stopped = True
+            at, self.stopped = min(found, key=lambda each: each[0])
+            self.value = self.value[:at]
         return bool(found)
 
     def _held(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from paradecode.completion import Completion
@@ -35,6 +36,13 @@ def completion_record(completion: Completion, llm: LLM) -> dict[str, Any]:
             {"token": entry.token, "logprob": entry.logprob, "top": dict(entry.top)}
             for entry in completion.logprobs
         ]
+    if completion.search is not None:
+        cost = asdict(completion.search)
+        others = [
+            {"text": other.text, "finish_reason": other.finish_reason, "score": score}
+            for other, score in zip(completion.alternatives, completion.search.scores[1:])
+        ]
+        record["search"] = {"score": cost.pop("scores")[0], **cost, "others": others}
     return record
 
 

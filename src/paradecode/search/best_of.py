@@ -1,0 +1,33 @@
+"""Best of n: several samples, and the one with the highest score."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+from paradecode.methods.parameters import parameter
+from paradecode.methods.parts import declare
+from paradecode.search.branch import Asked, Branch, Grow, Rate, Searched, SearchTask, Start
+
+
+@declare("search", "best-of", paper="Stiennon et al. 2020", arxiv="2009.01325")
+@dataclass
+class BestOf:
+    """Samples n outputs at once and returns the one that the scorer likes most.
+
+    Without a scorer that is the one with the highest mean log-probability of its tokens. Equal
+    scores: the earlier branch.
+
+    When: a scorer is at hand that tells good answers from bad ones.
+    """
+
+    n: int = parameter(4, 1, 64, "samples")
+
+    def search(self, task: SearchTask) -> Generator[Asked, Any, Searched]:
+        starts = [Start(seed, score=not task.scorer) for seed in range(self.n)]
+        grown: list[Branch] = yield Grow(starts)
+        scores: list[float] = yield Rate(grown)
+        order = sorted(range(self.n), key=lambda place: -scores[place])
+        best, *others = (grown[place] for place in order)
+        return Searched(best, tuple(others), tuple(scores[place] for place in order))

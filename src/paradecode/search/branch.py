@@ -1,0 +1,121 @@
+"""What a strategy asks for, and what it gets: branches, and scores of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, Union
+
+from paradecode.engine.sequence import LiveSequence
+
+
+@dataclass(frozen=True)
+class Start:
+    """A branch to begin.
+
+    Attributes:
+        seed: numbers it among the branches of the search; with the request's seed it decides all
+            of its draws. Branch 0 draws what the request would draw without a search.
+        after: the branch that it goes on from; None is the prompt.
+        max_tokens: new tokens at most; None for as many as the request may have.
+        stop: texts that end it, beside those of the request.
+        score: whether log-probabilities of its tokens are wanted.
+    """
+
+    seed: int
+    after: Branch | None = None
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    score: bool = False
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """Of the output, before the branch."""
+        return () if self.after is None else self.after.tokens
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A branch, as it is now.
+
+    Attributes:
+        sequence: the engine's sequence of its new tokens; None before it has begun.
+        tokens: of the output, those before the branch included.
+        new: how many of them are its own.
+        text: of the whole output, without a stop text of the request at its end.
+        reason: why it ended: ``stop`` (the end of the text, or a stop text), ``length``,
+            ``cancelled``, ``deadline``, or None while it runs, which has no text yet.
+        at_end: it ended as the request would have, and not by a limit of its Start.
+        logprob: summed log-probability of its new tokens, if that was wanted.
+    """
+
+    start: Start
+    sequence: LiveSequence | None
+    tokens: tuple[int, ...]
+    new: int
+    text: str
+    reason: str | None
+    at_end: bool
+    logprob: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Grow:
+    """Ask for branches; the reply is a list of :class:`Branch`, in the order of ``starts``.
+
+    Attributes:
+        enough: told the branches after each step of the engine; True ends those that still run.
+            None waits for all.
+    """
+
+    starts: Sequence[Start]
+    enough: Callable[[Sequence[Branch]], bool] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Rate:
+    """Ask for scores of branches, higher is better; the reply is a list of floats."""
+
+    branches: Sequence[Branch]
+
+
+Asked = Union[Grow, Rate]
+Scorer = Callable[[str, Sequence[str]], Sequence[float]]
+"""The prompt's text and outputs, whole or partial -> a finite number for each output."""
+
+
+@dataclass(frozen=True)
+class SearchTask:
+    """What a strategy knows of the request.
+
+    Attributes:
+        max_tokens: of the output.
+        scorer: whether the caller gave one; without it, Rate gives the mean log-probability of the
+            tokens that the branch has made itself.
+    """
+
+    max_tokens: int
+    scorer: bool = False
+
+
+@dataclass(frozen=True)
+class Searched:
+    """What a strategy has found.
+
+    Attributes:
+        best: the branch that is the answer.
+        others: the other branches that may be of interest, best first.
+        scores: for ``best`` and each of ``others`` what it was chosen by.
+    """
+
+    best: Branch
+    others: tuple[Branch, ...] = ()
+    scores: tuple[float, ...] = field(default=())
+
+
+class Strategy(Protocol):
+    """A strategy is a dataclass of settings with one generator; each search has a fresh object."""
+
+    def search(self, task: SearchTask) -> Generator[Asked, Any, Searched]:
+        """Yield :class:`Grow` and :class:`Rate`; return what was found."""
+        ...

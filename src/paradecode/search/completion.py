@@ -1,0 +1,54 @@
+"""What callers get of a search: the answer, the other branches, and what all of them cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from paradecode.completion import Completion, SearchCost, completion_of
+from paradecode.core.errors import DecoderError
+from paradecode.engine.sequence import LiveSequence
+from paradecode.search.branch import Branch
+from paradecode.search.run import SearchRun
+
+
+def completion_of_search(run: SearchRun) -> Completion:
+    """The best branch, with the others as its ``alternatives``; raises what ended the search."""
+    if run.found is None:
+        raise run.error or DecoderError("the search has not ended")
+    found = run.found
+    cost = SearchCost(
+        branches=len(run.sequences),
+        tokens=sum(len(sequence.output) for sequence in run.sequences),
+        rows=sum(sequence.rows for sequence in run.sequences),
+        seconds=run.ended - run.started,
+        scores=found.scores,
+    )
+    others = tuple(_completion(branch) for branch in found.others if branch.sequence)
+    return replace(_completion(found.best), alternatives=others, search=cost)
+
+
+def _completion(branch: Branch) -> Completion:
+    """A branch with those that it goes on from, as one output."""
+    chain = [*_chain(branch)][::-1]
+    last = completion_of(chain[-1])
+    logprobs = None
+    if last.logprobs is not None:
+        logprobs = [entry for sequence in chain for entry in sequence.logprobs]
+    return replace(
+        last,
+        text=branch.text,
+        token_ids=list(branch.tokens),
+        finish_reason=branch.reason or "cancelled",
+        trace=[step for sequence in chain for step in sequence.trace],
+        prompt_token_ids=completion_of(chain[0]).prompt_token_ids,
+        logprobs=logprobs,
+    )
+
+
+def _chain(branch: Branch | None) -> Iterator[LiveSequence]:
+    """Its sequence, and those before it."""
+    while branch is not None:
+        if branch.sequence is not None:
+            yield branch.sequence
+        branch = branch.start.after

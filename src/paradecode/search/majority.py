@@ -1,0 +1,66 @@
+"""Self-consistency: several samples, and the answer that most of them end in."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+from paradecode.methods.parameters import choice, parameter
+from paradecode.methods.parts import declare
+from paradecode.search.branch import Asked, Branch, Grow, Rate, Searched, SearchTask, Start
+
+MARKED = re.compile(r"\\boxed\{([^{}]*)\}|####\s*([^\n]+)|answer(?:\s+is)?\s*:?\s+([^\n]+)", re.I)
+NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?")
+
+
+def final_answer(text: str) -> str:
+    """What a text says in the end, in a form that equal answers share.
+
+    That is what stands last in a box, behind ``####`` or behind "answer", of this the number if
+    there is one; else the last number; else the text's last line.
+    """
+    marked = [next(filter(None, found), "") for found in MARKED.findall(text)]
+    said = marked[-1] if marked else text
+    numbers = NUMBER.findall(said)
+    if numbers:
+        value = numbers[0 if marked else -1].replace(",", "").lstrip("+")
+        return re.sub(r"\.0*$|(\.\d*?)0+$", r"\1", value)
+    lines = said.strip().splitlines() or [""]
+    return " ".join(lines[-1].lower().split()).rstrip(".!")
+
+
+@declare(
+    "search", "majority", aliases=("self-consistency",),
+    paper="Wang et al. 2022, self-consistency", arxiv="2203.11171",
+)  # fmt: skip
+@dataclass
+class Majority:
+    """Samples n outputs at once and returns one with the answer that most of them end in.
+
+    The answer of an output is found by :func:`final_answer`. Weighted votes count each output by
+    the exponential of its score: the scorer's, or the mean log-probability. Outputs that were cut
+    by the length vote as well. Of the winners the one with the highest score (unweighted: the
+    earliest) is returned; equal votes: the answer that was found first.
+    """
+
+    n: int = parameter(8, 1, 64, "samples")
+    votes: str = choice("equal", ("equal", "weighted"), "how outputs count")
+
+    def search(self, task: SearchTask) -> Generator[Asked, Any, Searched]:
+        weighted = self.votes == "weighted"
+        starts = [Start(seed, score=weighted and not task.scorer) for seed in range(self.n)]
+        grown: list[Branch] = yield Grow(starts)
+        scores = [0.0] * self.n
+        if weighted:
+            scores = yield Rate(grown)
+        answers = [final_answer(branch.text) for branch in grown]
+        votes: dict[str, float] = defaultdict(float)
+        for answer, score in zip(answers, scores):
+            votes[answer] += math.exp(score - max(scores))
+        order = sorted(range(self.n), key=lambda place: (-votes[answers[place]], -scores[place]))
+        best, *others = (grown[place] for place in order)
+        return Searched(best, tuple(others), tuple(votes[answers[place]] for place in order))

@@ -1,0 +1,218 @@
+"""Runs a strategy on an engine, beside whatever else the engine does."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from paradecode.core.errors import CapacityError, DecoderError, InvalidInput
+from paradecode.core.noise import Purpose, key
+from paradecode.engine.engine import Engine
+from paradecode.engine.request import GenerationRequest
+from paradecode.engine.sequence import LiveSequence
+from paradecode.search.branch import (
+    Asked,
+    Branch,
+    Grow,
+    Rate,
+    Scorer,
+    Searched,
+    SearchTask,
+    Start,
+    Strategy,
+)
+
+MOST_BRANCHES = 64
+"""Of one Grow."""
+MOST_STARTED = 4096
+"""Branches of one search."""
+
+
+@dataclass
+class _Begun:
+    """A branch that was asked for; ``sequence`` is None while it waits for its prefix."""
+
+    start: Start
+    request: GenerationRequest
+    sequence: LiveSequence | None = None
+
+
+class SearchRun:
+    """One search. Whoever steps the engine calls :meth:`advance` after each step.
+
+    Branches of one prefix begin when the first of them has read it, and share its K/V pages.
+
+    Args:
+        engine: which runs the branches.
+        request: the request as it would be without a search; its seed is set.
+        strategy: of one search.
+        text_of: makes the text of output tokens.
+        prompt: the prompt's text, for the scorer.
+        scorer: see :class:`Rate`; None scores by likelihood.
+
+    Attributes:
+        found: the result, when there is one.
+        error: what ended the search instead.
+        sequences: all that were begun, in order.
+        started, ended: seconds of a clock.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        request: GenerationRequest,
+        strategy: Strategy,
+        text_of: Callable[[Sequence[int]], str],
+        prompt: str = "",
+        scorer: Scorer | None = None,
+    ) -> None:
+        if request.params.seed is None:
+            raise InvalidInput("seed", None, "a search needs a seed: it numbers its branches")
+        self.engine, self.request, self._text_of = engine, request, text_of
+        self._prompt, self._scorer = prompt, scorer
+        self.found: Searched | None = None
+        self.error: Exception | None = None
+        self.sequences: list[LiveSequence] = []
+        self.started = self.ended = time.perf_counter()
+        self._growing: list[_Begun] = []
+        self._grow: Grow | None = None
+        task = SearchTask(request.params.max_tokens, scorer is not None)
+        self._steps: Generator[Asked, Any, Searched] = strategy.search(task)
+        self._resume(None)
+
+    @property
+    def finished(self) -> bool:
+        return self.found is not None or self.error is not None
+
+    def advance(self) -> None:
+        """Look at the branches, and go on with the strategy when it has what it asked for."""
+        if self.finished or self._grow is None:
+            return
+        try:
+            self._begin_waiting()
+            branches = self._branches()
+            for branch in branches:
+                if branch.sequence is not None and branch.sequence.error is not None:
+                    raise branch.sequence.error
+            enough = self._grow.enough
+            if all(branch.reason is not None for branch in branches) or (
+                enough is not None and enough(branches)
+            ):
+                self._cancel()
+                self._resume(self._branches())
+        except (
+            Exception
+        ) as error:  # The strategy's, the scorer's or a branch's: it ends this search.
+            self.close(error)
+
+    def close(self, error: Exception | None = None) -> None:
+        """End the search with an error, if it has not ended; its branches free their pages."""
+        self._cancel()
+        self._steps.close()
+        if not self.finished:
+            self.error = error or DecoderError("the search was cancelled")
+            self.ended = time.perf_counter()
+
+    def _resume(self, reply: Any) -> None:
+        try:
+            asked = self._steps.send(reply)
+            while isinstance(asked, Rate):
+                asked = self._steps.send(self._scores(asked.branches))
+            self._start(asked)
+        except StopIteration as end:
+            self._grow, self.found = None, end.value
+            self.ended = time.perf_counter()
+        except Exception as error:
+            self.close(error)
+
+    def _start(self, grow: Grow) -> None:
+        if not 1 <= len(grow.starts) <= MOST_BRANCHES:
+            fix = f"a strategy begins 1 to {MOST_BRANCHES} branches at a time"
+            raise InvalidInput("branches", len(grow.starts), fix)
+        if len(self.sequences) + len(grow.starts) > MOST_STARTED:
+            raise CapacityError(f"a search may begin {MOST_STARTED} branches; lower its budget")
+        self._grow = grow
+        self._growing = [_Begun(start, self._request_of(start)) for start in grow.starts]
+        self._begin_waiting()
+
+    def _begin_waiting(self) -> None:
+        """Begin the first branch of each prefix, and the others when it has read that."""
+        readers: dict[tuple[int, ...], LiveSequence] = {}
+        for growing in self._growing:
+            reader = readers.get(growing.start.tokens)
+            if growing.sequence is None and (reader is None or reader.trace or reader.finished):
+                growing.sequence = self.engine.add(growing.request)
+                self.sequences.append(growing.sequence)
+            if reader is None and growing.sequence is not None:
+                readers[growing.start.tokens] = growing.sequence
+
+    def _request_of(self, start: Start) -> GenerationRequest:
+        params = self.request.params
+        assert params.seed is not None
+        left = params.max_tokens - len(start.tokens)
+        most = left if start.max_tokens is None else min(start.max_tokens, left)
+        if most < 1:
+            raise DecoderError("a branch was begun behind its last token")
+        seed = params.seed if start.seed == 0 else key(params.seed, start.seed, Purpose.CHILD_SEED)
+        params = replace(
+            params, seed=seed, max_tokens=most, min_tokens=min(most, params.min_tokens),
+            stop=(*params.stop, *(each for each in start.stop if each not in params.stop)),
+            logprobs=0 if start.score and params.logprobs is None else params.logprobs,
+        )  # fmt: skip
+        prompt = np.concatenate([self.request.prompt, np.array(start.tokens, np.int32)])
+        deadline = self.request.deadline
+        if deadline is not None:
+            deadline = max(0.0, deadline - (time.perf_counter() - self.started))
+        return replace(
+            self.request, prompt=prompt.astype(np.int32), params=params, deadline=deadline
+        )
+
+    def _branches(self) -> list[Branch]:
+        return [self._branch(growing) for growing in self._growing]
+
+    def _branch(self, growing: _Begun) -> Branch:
+        start, sequence = growing.start, growing.sequence
+        if sequence is None:
+            reason = None if self._grow else "cancelled"
+            return Branch(start, None, start.tokens, 0, "", reason, False)
+        tokens = (*start.tokens, *sequence.output)
+        own = len(tokens) - len(start.tokens)
+        if not sequence.finished:
+            return Branch(start, sequence, tokens, own, "", None, False)
+        mark, params = sequence.text.stopped, self.request.params
+        ours = mark in params.stop
+        text = sequence.text.value
+        if start.after is not None or (mark is not None and not ours):
+            text = self._text_of(tokens)
+            text = text[: text.rfind(mark)] if mark is not None and ours else text
+        ended = sequence.finish_reason == "stop" and (mark is None or ours)
+        return Branch(
+            start, sequence, tokens, own, text, sequence.finish_reason,
+            at_end=ended or len(tokens) >= params.max_tokens,
+            logprob=sum(entry.logprob for entry in sequence.logprobs),
+        )  # fmt: skip
+
+    def _cancel(self) -> None:
+        for growing in self._growing:
+            if growing.sequence is not None:
+                self.engine.cancel(growing.sequence)
+        self._grow = None
+
+    def _scores(self, branches: Sequence[Branch]) -> list[float]:
+        if self._scorer is None:
+            return [branch.logprob / max(1, branch.new) for branch in branches]
+        scores = list(self._scorer(self._prompt, [branch.text for branch in branches]))
+        if len(scores) != len(branches):
+            fix = f"it must give {len(branches)} scores, one for each output"
+            raise InvalidInput("scorer", scores, fix)
+        for score in scores:
+            if isinstance(score, bool) or not isinstance(score, (int, float)):
+                raise InvalidInput("scorer", score, "it must give numbers")
+            if not math.isfinite(score):
+                raise InvalidInput("scorer", score, "it must give finite numbers")
+        return [float(score) for score in scores]

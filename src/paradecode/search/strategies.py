@@ -1,0 +1,33 @@
+"""Strategies by name: the registry's kind ``search``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import cast
+
+from paradecode.core.errors import InvalidInput
+from paradecode.methods import parts
+from paradecode.search.branch import Strategy
+
+
+def strategies() -> Mapping[str, parts.Part]:
+    """Every strategy: built in, or registered by the program."""
+    room = __name__.rpartition(".")[0]
+    for module in iter_modules([str(Path(__file__).parent)], room + "."):
+        import_module(module.name)
+    return parts.known("search")
+
+
+def find_strategy(text: object) -> Strategy:
+    """The strategy that ``name`` or ``name(key=value, ...)`` describes.
+
+    Raises:
+        InvalidInput: for a name or setting that is unknown or does not fit.
+    """
+    strategies()
+    if not isinstance(text, str):
+        raise InvalidInput("search", text, "give a text such as 'best-of(n=4)'")
+    return cast(Strategy, parts.make("search", text))

@@ -1,0 +1,282 @@
+"""Every strategy beside a slow reference: branches decoded plainly, one at a time, and compared."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paradecode.core.errors import InvalidInput
+from paradecode.core.noise import Purpose, key
+from paradecode.core.sampling import SamplingParams
+from paradecode.engine.engine import Engine
+from paradecode.engine.request import GenerationRequest
+from paradecode.methods.registry import parse
+from paradecode.search import Branch, SearchRun, completion_of_search, find_strategy
+from paradecode.search.majority import final_answer
+from paradecode.testing.toy import LetterText, ToyBackend, letter
+
+PROMPT = tuple(4 + (5 * i * i + 2 * i) % 24 for i in range(37))
+LOOP = (5, 6, 7, 8, 9) * 4
+SEED, MOST = 11, 24
+STOPS = ("a",)
+
+
+def text_of(tokens: Sequence[int]) -> str:
+    return "".join(map(letter, tokens))
+
+
+def value(text: str) -> float:
+    """A score from 0 to 1 that only the text decides."""
+    return zlib.crc32(text.encode()) / 2**32
+
+
+def scorer(prompt: str, texts: Sequence[str]) -> list[float]:
+    return [value(text) for text in texts]
+
+
+def engine() -> Engine:
+    return Engine({"target": ToyBackend()}, None, LetterText)
+
+
+def request(
+    decoder: str = "greedy", prompt: Sequence[int] = PROMPT, **more: Any
+) -> GenerationRequest:
+    values = {"max_tokens": MOST, "temperature": 1.5, "seed": SEED, "stop": STOPS} | more
+    return GenerationRequest(np.array(prompt, np.int32), parse(decoder), SamplingParams(**values))
+
+
+def begin(
+    engine: Engine,
+    search: str,
+    score: Callable[..., Any] | None = None,
+    asked: GenerationRequest | None = None,
+) -> SearchRun:
+    return SearchRun(engine, asked or request(), find_strategy(search), text_of, "", score)
+
+
+def run(search: str, score: Callable[..., Any] | None = None, decoder: str = "greedy") -> SearchRun:
+    """To its end; the page books are right after every step, and empty at last."""
+    own = engine()
+    found = begin(own, search, score, request(decoder))
+    for _ in range(3000):
+        if found.finished:
+            break
+        own.step()
+        own.check()
+        found.advance()
+        own.check()
+    assert found.finished
+    assert not own.busy
+    assert [pool.held for pool in own.pools.values()] == [0]
+    return found
+
+
+def alone(seed: int, after: Sequence[int] = (), most: int = MOST) -> tuple[list[int], str, float]:
+    """(tokens, reason, mean log-probability) of a branch, decoded plainly and by itself."""
+    own = engine()
+    drawn = SEED if seed == 0 else key(SEED, seed, Purpose.CHILD_SEED)
+    sequence = own.add(request(prompt=(*PROMPT, *after), seed=drawn, max_tokens=most, logprobs=0))
+    while own.busy:
+        own.step()
+    scores = [entry.logprob for entry in sequence.logprobs]
+    return sequence.output, sequence.finish_reason or "", sum(scores) / len(scores)
+
+
+def best(found: SearchRun) -> Branch:
+    assert found.error is None
+    assert found.found is not None
+    return found.found.best
+
+
+@pytest.mark.parametrize("decoder", ["greedy", "prompt-lookup(budget=fixed)"])
+def test_best_of_n(decoder: str) -> None:
+    branches = [alone(seed) for seed in range(5)]
+    likely = max(range(5), key=lambda place: branches[place][2])
+    assert list(best(run("best-of(n=5)", None, decoder)).tokens) == branches[likely][0]
+    texts = [text_of(tokens[:-1] if why == "stop" else tokens) for tokens, why, _ in branches]
+    liked = max(range(5), key=lambda place: value(texts[place]))
+    found = run("best-of(n=5)", scorer, decoder)
+    assert list(best(found).tokens) == branches[liked][0]
+    assert best(found).text == texts[liked]
+    assert found.found is not None
+    assert sorted(found.found.scores) == sorted(map(value, texts))
+    assert found.found.scores == tuple(sorted(found.found.scores, reverse=True))
+
+
+@pytest.mark.parametrize("decoder", ["greedy", "prompt-lookup(budget=fixed)"])
+def test_first_finish_returns_the_shortest(decoder: str) -> None:
+    branches = [alone(seed) for seed in range(6)]
+    ended = [place for place in range(6) if branches[place][1] == "stop"]
+    assert 2 <= len(ended) < 6, "the reference must have both kinds"
+    order = sorted(ended, key=lambda place: (len(branches[place][0]), place))
+    assert list(best(run("ffs(n=6)", None, decoder)).tokens) == branches[order[0]][0]
+    last = run("ffs(n=6,keep=2,pick=last)", None, decoder)
+    assert list(best(last).tokens) == branches[order[1]][0]
+    if decoder == "greedy":
+        found = run("ffs(n=6,by=steps)")
+        assert list(best(found).tokens) == branches[order[0]][0]
+        shortest = len(branches[order[0]][0])
+        made = [len(sequence.output) for sequence in found.sequences]
+        # The first branch reads the prompt, the others begin a step later; then all are cancelled.
+        assert max(made) <= shortest + 1
+
+
+def test_first_finish_where_nobody_ends() -> None:
+    own = engine()
+    found = begin(own, "ffs(n=3)", None, request(stop=()))
+    while not found.finished:
+        own.step()
+        found.advance()
+    assert best(found).start.seed == 0
+    assert best(found).new == MOST
+
+
+def reference_a_star(k: int, step: int, cost: str, weight: float, budget: int) -> list[int]:
+    """Straight from the card: pop the least f = g + 1 - r; a whole answer that is popped wins."""
+    heap: list[tuple[float, int, int, list[int], bool, float, float]] = [
+        (0.0, 0, 0, [], False, 0.0, 0.0)
+    ]
+    seed = made = 0
+    number = 1
+    whole: list[tuple[float, int, list[int]]] = []
+    while heap and made < budget:
+        _, depth, _, tokens, done, paid, rated = heapq.heappop(heap)
+        if done:
+            return tokens
+        for _ in range(k):
+            output, why, _ = alone(seed, tokens, min(step, MOST - len(tokens)))
+            seed += 1
+            made += len(output)
+            child = tokens + output
+            text = text_of(child[:-1] if why == "stop" else child)
+            score = value(text)
+            g = paid + {"none": 0.0, "step": weight, "loss": max(0.0, rated - score)}[cost]
+            end = why == "stop" or len(child) >= MOST
+            heapq.heappush(heap, (g + 1 - score, depth - 1, number, child, end, g, score))
+            if end:
+                whole.append((-score, number, child))
+            number += 1
+    return min(whole)[2] if whole else []
+
+
+@pytest.mark.parametrize("cost", ["none", "step", "loss"])
+@pytest.mark.parametrize("budget", [100000, 60])
+def test_a_star(cost: str, budget: int) -> None:
+    wanted = reference_a_star(3, 6, cost, 0.2, budget)
+    found = run(f"a-star(k=3,step_tokens=6,cost={cost},weight=0.2,budget={budget})", scorer)
+    if wanted:
+        assert list(best(found).tokens) == wanted
+    assert best(found).at_end
+    completion = completion_of_search(found)
+    assert completion.token_ids == list(best(found).tokens)
+    assert [t for step in completion.trace for t in step.tokens] == completion.token_ids
+    assert completion.prompt_token_ids == list(PROMPT)
+    assert completion.search is not None
+    assert completion.search.branches == len(found.sequences)
+
+
+def test_a_star_with_an_exact_score_expands_only_the_best_path() -> None:
+    """A scorer that knows the way finds it without a detour: one expansion a step."""
+    way: list[int] = []
+    for _ in range(4):
+        way += alone(1 + 3 * (len(way) // 6), way, 6)[0]
+    if any(letter(token) in STOPS for token in way):
+        pytest.skip("this way ends early")
+
+    def knows(prompt: str, texts: Sequence[str]) -> list[float]:
+        return [1.0 if text_of(way).startswith(text) else 0.0 for text in texts]
+
+    found = run("a-star(k=3,step_tokens=6)", knows)
+    assert list(best(found).tokens) == way
+    assert len(found.sequences) == 3 * 4
+
+
+def test_majority() -> None:
+    branches = [alone(seed) for seed in range(7)]
+    texts = [text_of(tokens[:-1] if why == "stop" else tokens) for tokens, why, _ in branches]
+
+    def coarse(text: str) -> str:
+        return final_answer(text)
+
+    votes = [sum(coarse(text) == coarse(other) for other in texts) for text in texts]
+    winner = votes.index(max(votes))
+    assert list(best(run("majority(n=7)")).tokens) == branches[winner][0]
+    weights = {t: sum(math.exp(value(o)) for o in texts if coarse(o) == coarse(t)) for t in texts}
+    top = max(range(7), key=lambda place: (weights[texts[place]], value(texts[place])))
+    assert list(best(run("majority(n=7,votes=weighted)", scorer)).tokens) == branches[top][0]
+
+
+@pytest.mark.parametrize(("text", "answer"), [
+    ("so 3 + 4 = 7.", "7"), ("... #### 1,200", "1200"), ("\\boxed{12.50} of 3", "12.5"),
+    ("The answer is: Paris.", "paris"), ("first\nYes, it is", "yes, it is"), ("", ""),
+    ("the answer is 4, not 5", "4"), ("it costs 100", "100"), ("it is -3.0", "-3"),
+])  # fmt: skip
+def test_final_answers(text: str, answer: str) -> None:
+    assert final_answer(text) == answer
+
+
+def test_branches_share_the_pages_of_their_prompt() -> None:
+    found = run("best-of(n=6)", scorer)
+    first, *others = found.sequences
+    assert first.cached_tokens == 0
+    assert all(sequence.cached_tokens == len(PROMPT) // 16 * 16 for sequence in others)
+
+
+@pytest.mark.parametrize(("score", "said"), [
+    (lambda prompt, texts: [math.nan] * len(texts), "finite"),
+    (lambda prompt, texts: [1.0], "3 scores"),
+    (lambda prompt, texts: ["good"] * len(texts), "numbers"),
+    (lambda prompt, texts: 1 / 0, "division"),
+])  # fmt: skip
+def test_a_scorer_that_fails_ends_its_search_only(score: Callable[..., Any], said: str) -> None:
+    own = engine()
+    beside = own.add(request(prompt=LOOP, stop=()))
+    found = begin(own, "best-of(n=3)", score)
+    while own.busy:
+        own.step()
+        found.advance()
+        own.check()
+    assert said in str(found.error)
+    again = engine()
+    plain = again.add(request(prompt=LOOP, stop=()))
+    while again.busy:
+        again.step()
+    assert beside.output == plain.output
+    with pytest.raises(Exception, match=said):
+        completion_of_search(found)
+
+
+def test_a_closed_search_frees_its_pages_at_once() -> None:
+    own = engine()
+    found = begin(own, "best-of(n=6)")
+    for _ in range(5):
+        own.step()
+        found.advance()
+    assert own.pools["target"].held > 0
+    found.close()
+    own.check()
+    assert own.pools["target"].held == 0
+    assert found.finished
+    found.advance()
+    with pytest.raises(Exception, match="cancelled"):
+        completion_of_search(found)
+
+
+@pytest.mark.parametrize("text", [
+    "nothing", "best-of(n=0)", "best-of(n=65)", "ffs(n=2,keep=3)", "a-star(k=0)",
+    "majority(votes=none)", 3, "best-of(m=1)",
+])  # fmt: skip
+def test_strategies_that_do_not_exist(text: Any) -> None:
+    with pytest.raises(InvalidInput):
+        find_strategy(text)
+
+
+def test_a_star_wants_shares() -> None:
+    found = run("a-star", lambda prompt, texts: [2.0] * len(texts))
+    assert "0 to 1" in str(found.error)
