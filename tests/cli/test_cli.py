@@ -48,6 +48,24 @@ def test_prompts_file(tmp_path: Path) -> None:
     assert [r["stats"]["generated"] for r in records] == [4, 4, 3]
 
 
+def test_a_search_and_its_cost() -> None:
+    asked = ["--search", "best-of(n=3)", "--temperature", "0.8", "--seed", "1", "--max-tokens", "5"]
+    record = json.loads(paradecode("generate", "Name a fruit.", *asked, "--json").stdout)
+    assert record["search"]["branches"] == 3
+    scores = [record["search"]["score"], *(other["score"] for other in record["search"]["others"])]
+    assert scores == sorted(scores, reverse=True)
+    assert len(scores) == 3
+    said = paradecode("generate", "Name a fruit.", *asked).stdout
+    assert said.strip() == record["text"].strip()
+
+
+def test_rank() -> None:
+    asked = ["The capital of France is", "--candidate", " banana", "--candidate", " Paris."]
+    ranked = json.loads(paradecode("rank", *asked, "--json").stdout)
+    assert [each["candidate"] for each in ranked] == [" Paris.", " banana"]
+    assert "Paris" in paradecode("rank", *asked).stdout.splitlines()[3]
+
+
 def test_methods_json_contract() -> None:
     methods = json.loads(paradecode("methods", "--json").stdout)
     assert {"greedy", "prompt-lookup"} <= {method["name"] for method in methods}
