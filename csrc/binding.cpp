@@ -13,6 +13,7 @@
 #include <tuple>
 
 #include "errors.hpp"
+#include "exact.hpp"
 #include "machine.hpp"
 #include "model.hpp"
 #include "network.hpp"
@@ -294,6 +295,10 @@ NB_MODULE(_core, m) {
                       static_cast<std::size_t>(l.vocab_size()) * sizeof(float));
         return array;
       });
+  m.def("in_own_state", [](nb::callable call) {
+    const FloatState state;
+    return nb::object(call());
+  });
   m.def("logits_from", [](nb::handle values) {
     const View<float> rows(values, "values", 2);
     const auto count = static_cast<int>(rows.size(0));

@@ -8,7 +8,9 @@
 #include <cmath>
 #include <cstdint>
 
-#if defined(__x86_64__)
+#include "processor.hpp"
+
+#if defined(PARADECODE_X86)
 #include <immintrin.h>
 #endif
 
@@ -94,7 +96,7 @@ inline void exact_turn(float angle, float& cosine, float& sine) {
 // Rounds to nearest and keeps subnormal numbers while it lives, whatever the caller had set.
 class FloatState {
  public:
-#if defined(__x86_64__)
+#if defined(PARADECODE_X86)
   FloatState() : saved_(_mm_getcsr()) {
     if (saved_ != kDefault) _mm_setcsr(kDefault);
   }

@@ -2,15 +2,22 @@
 
 #include <cstdlib>
 
-#if defined(__x86_64__)
-#include <cpuid.h>
-#if defined(PARADECODE_TILES)
-#include <sys/syscall.h>
-#include <unistd.h>
+#include "processor.hpp"
+
+#if defined(_MSC_VER) && !defined(__clang__)
+#define PARADECODE_MSVC
 #endif
-#elif defined(__aarch64__) && defined(__linux__)
+#if defined(PARADECODE_X86) && defined(PARADECODE_MSVC)
+#include <intrin.h>
+#elif defined(PARADECODE_X86)
+#include <cpuid.h>
+#elif defined(PARADECODE_NEON) && defined(__linux__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
+#endif
+#if defined(PARADECODE_TILES) && !defined(PARADECODE_EMULATED_TILES)
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 #include "errors.hpp"
@@ -25,55 +32,76 @@ struct Candidate {
   bool only_named = false;  // never chosen unasked
 };
 
-#if defined(__x86_64__)
-// By hand, because clang knows the name only since version 18.
-bool has_f16c() {
-  unsigned a = 0;
-  unsigned b = 0;
-  unsigned c = 0;
-  unsigned d = 0;
-  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c >> 29 & 1U) != 0;
+#if defined(PARADECODE_X86)
+struct Registers {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+};
+
+// By hand, because compilers know different names; all zero where the processor has no such leaf.
+Registers cpuid(unsigned leaf, unsigned part) {
+  Registers out;
+#if defined(PARADECODE_MSVC)
+  int raw[4];
+  __cpuid(raw, 0);
+  if (static_cast<unsigned>(raw[0]) < leaf) return out;
+  __cpuidex(raw, static_cast<int>(leaf), static_cast<int>(part));
+  out = {static_cast<unsigned>(raw[0]), static_cast<unsigned>(raw[1]),
+         static_cast<unsigned>(raw[2]), static_cast<unsigned>(raw[3])};
+#else
+  __get_cpuid_count(leaf, part, &out.a, &out.b, &out.c, &out.d);
+#endif
+  return out;
+}
+
+constexpr bool has_bits(unsigned value, unsigned bits) { return (value & bits) == bits; }
+
+// Whether the system keeps these registers; it must be asked for nothing that CPUID denies.
+bool system_keeps(unsigned wanted) {
+  if (!has_bits(cpuid(1, 0).c, 1U << 27)) return false;  // OSXSAVE
+#if defined(PARADECODE_MSVC)
+  return has_bits(static_cast<unsigned>(_xgetbv(0)), wanted);
+#else
+  unsigned low = 0;
+  unsigned high = 0;
+  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return has_bits(low, wanted);
+#endif
 }
 
 bool has_avx2() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+  constexpr unsigned fma_avx_f16c = 1U << 12 | 1U << 28 | 1U << 29;
+  constexpr unsigned avx2 = 1U << 5;
+  return has_bits(cpuid(1, 0).c, fma_avx_f16c) && has_bits(cpuid(7, 0).b, avx2) &&
+         system_keeps(0x6);
 }
 
-bool has_avxvnni() {
-  unsigned a = 0;
-  unsigned b = 0;
-  unsigned c = 0;
-  unsigned d = 0;
-  return has_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a >> 4 & 1U) != 0;
-}
+bool has_avxvnni() { return has_avx2() && has_bits(cpuid(7, 1).a, 1U << 4); }
 
 bool has_avx512() {
-  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-         __builtin_cpu_supports("avx512vnni");
+  constexpr unsigned f_dq_bw_vl = 1U << 16 | 1U << 17 | 1U << 30 | 1U << 31;
+  constexpr unsigned vnni = 1U << 11;
+  return has_avx2() && has_bits(cpuid(7, 0).b, f_dq_bw_vl) && has_bits(cpuid(7, 0).c, vnni) &&
+         system_keeps(0xE6);
 }
 
 #if defined(PARADECODE_TILES) && !defined(PARADECODE_EMULATED_TILES)
 // Also asks the system to keep tiles for this process, which it does for nobody unasked.
 bool has_amx() {
-  unsigned a = 0;
-  unsigned b = 0;
-  unsigned c = 0;
-  unsigned d = 0;
   constexpr unsigned tiles_and_bytes = 3U << 24;
   constexpr long request_permission = 0x1023;  // ARCH_REQ_XCOMP_PERM
   constexpr long tile_data = 18;
-  return has_avx512() && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 &&
-         (d & tiles_and_bytes) == tiles_and_bytes &&
+  return has_avx512() && has_bits(cpuid(7, 0).d, tiles_and_bytes) &&
          syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
 }
 #endif
-#elif defined(__aarch64__)
+#elif defined(PARADECODE_NEON)
 bool has_neon_dots() {
 #if defined(__linux__)
   return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
-#else
+#elif defined(__APPLE__)
   return true;  // Every Mac with such a processor has them.
+#else
+  return false;
 #endif
 }
 #endif
@@ -84,11 +112,11 @@ constexpr Candidate kCandidates[] = {
 #elif defined(PARADECODE_TILES)
     {amx_kernels, has_amx, "AVX512 with VNNI, AMX tiles of bytes, and Linux 5.16", true},
 #endif
-#if defined(__x86_64__)
+#if defined(PARADECODE_X86)
     {avx512_kernels, has_avx512, "AVX512 F, BW, DQ, VL and VNNI"},
     {avxvnni_kernels, has_avxvnni, "AVX2, FMA, F16C and AVX-VNNI"},
     {avx2_kernels, has_avx2, "AVX2, FMA and F16C"},
-#elif defined(__aarch64__)
+#elif defined(PARADECODE_NEON)
     {neon_kernels, has_neon_dots, "NEON with dot products"},
 #endif
     {portable_kernels, [] { return true; }, "nothing"},

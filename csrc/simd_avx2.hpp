@@ -1,5 +1,5 @@
 // Sixteen lanes as two AVX2 vectors, with FMA and F16C; AVX-VNNI dots where the including
-// translation unit is compiled for them.
+// file asks for them.
 #pragma once
 
 #include <immintrin.h>
@@ -149,7 +149,7 @@ struct Simd : PlainHash {
   static I load_i8(const std::uint8_t* p) {
     return {_mm256_cvtepi8_epi32(eight(p)), _mm256_cvtepi8_epi32(eight(p + 8))};
   }
-#if defined(__AVXVNNI__)
+#if defined(PARADECODE_AVXVNNI)
   static I dot_nibbles(I sum, Bytes w, std::int32_t word) {
     const __m256i x = _mm256_set1_epi32(word);
     return {_mm256_dpbusd_avx_epi32(sum.a, w.a, x), _mm256_dpbusd_avx_epi32(sum.b, w.b, x)};

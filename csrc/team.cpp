@@ -1,16 +1,14 @@
 #include "team.hpp"
 
-#include <sched.h>
-#include <time.h>
+#if defined(_WIN32)
+#include <process.h>
+#else
 #include <unistd.h>
+#endif
 
 #include <chrono>
 #include <exception>
 #include <map>
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 #include "errors.hpp"
 #include "exact.hpp"
@@ -19,10 +17,18 @@ namespace paradecode {
 namespace {
 
 void relax() {
-#if defined(__x86_64__)
+#if defined(PARADECODE_X86)
   _mm_pause();
-#elif defined(__aarch64__)
+#elif defined(PARADECODE_NEON)
   asm volatile("yield");
+#endif
+}
+
+int process_id() {
+#if defined(_WIN32)
+  return _getpid();
+#else
+  return getpid();
 #endif
 }
 
@@ -51,7 +57,7 @@ class Patience {
       return false;
     }
     if (now - begin_ < longest_) {
-      sched_yield();
+      std::this_thread::yield();
       return false;
     }
     return true;
@@ -63,10 +69,7 @@ class Patience {
   Clock::time_point begin_;
 };
 
-void doze() {
-  const timespec time{0, 50'000};
-  nanosleep(&time, nullptr);
-}
+void doze() { std::this_thread::sleep_for(std::chrono::microseconds(50)); }
 
 int share_begin(int chunks, int threads, int member) { return chunks * member / threads; }
 
@@ -100,9 +103,9 @@ void Member::finish(int phase, int chunks, int done) {
 
 std::shared_ptr<Team> Team::of(int threads) {
   static std::mutex mutex;
-  static std::map<std::pair<pid_t, int>, std::weak_ptr<Team>> teams;
+  static std::map<std::pair<int, int>, std::weak_ptr<Team>> teams;
   const std::lock_guard lock(mutex);
-  auto& slot = teams[{getpid(), threads}];
+  auto& slot = teams[{process_id(), threads}];
   auto team = slot.lock();
   if (team == nullptr) {
     // In a forked child the threads are gone, and the condition variable would wait for them.
@@ -114,7 +117,7 @@ std::shared_ptr<Team> Team::of(int threads) {
   return team;
 }
 
-Team::Team(int threads) : threads_(threads), process_(getpid()) {
+Team::Team(int threads) : threads_(threads), process_(process_id()) {
   for (int index = 1; index < threads; ++index)
     workers_.emplace_back([this, index] { serve(index); });
 }
@@ -128,7 +131,7 @@ Team::~Team() {
   for (auto& worker : workers_) worker.join();
 }
 
-bool Team::in_own_process() const { return getpid() == process_; }
+bool Team::in_own_process() const { return process_id() == process_; }
 
 void Team::check_process() const {
   if (!in_own_process())

@@ -7,8 +7,6 @@
 // the speed and no more.
 #pragma once
 
-#include <sys/types.h>
-
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -90,7 +88,7 @@ class Team {
   void run_locked(int phases, void (*job)(void*, Member&), void* context);
 
   const int threads_;
-  const pid_t process_;
+  const int process_;
   std::mutex one_job_;
   std::vector<std::thread> workers_;
 

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "processor.hpp"
+
 namespace paradecode {
 
 // Outputs in a panel of packed weights, and lanes of the widest vector. Every reduction in the
@@ -236,11 +238,11 @@ struct Kernels {
 };
 
 const Kernels& portable_kernels();
-#if defined(__x86_64__)
+#if defined(PARADECODE_X86)
 const Kernels& avx2_kernels();
 const Kernels& avxvnni_kernels();
 const Kernels& avx512_kernels();
-#elif defined(__aarch64__)
+#elif defined(PARADECODE_NEON)
 const Kernels& neon_kernels();
 #endif
 #if defined(PARADECODE_TILES)

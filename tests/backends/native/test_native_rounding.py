@@ -6,12 +6,13 @@ import ctypes
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from native_models import BASE, make, random_weights, span
 
-from paradecode.backends.native.backend import NativeLogits
+from paradecode.backends.native.backend import NativeBackend, NativeLogits
 from paradecode.core.logits import Warp
 
 UPWARD = {"x86_64": 0x800, "aarch64": 0x400000}
@@ -47,6 +48,19 @@ def test_of_logits() -> None:
     with rounding_up():
         assert added.tobytes() != (values[0] / 3).tobytes(), "the host does round otherwise"
         assert results(values, added) == expected
+
+
+def test_of_angles() -> None:
+    rows = span(range(1), range(9))
+    config = replace(BASE, rope=replace(BASE.rope, theta=12345.6, scaling="llama3", factor=7.1))
+    expected = make(config).forward([rows])[0].logits.numpy()
+    weights = random_weights(config)
+    with rounding_up():
+        frequencies = config.rope.inverse_frequencies()
+        backend = NativeBackend(config, weights)
+    backend.reserve(1)
+    assert frequencies.tobytes() != config.rope.inverse_frequencies().tobytes()
+    np.testing.assert_array_equal(backend.forward([rows])[0].logits.numpy(), expected)
 
 
 @pytest.mark.parametrize("dtype", ["q4", "q8", "bf16", "f16"])

@@ -1,7 +1,7 @@
 """The C++ core (csrc/binding.cpp)."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from paradecode.backends.interface import Span
 from paradecode.core.layers import Layers
 from paradecode.core.logits import Bias
+
+T = TypeVar("T")
 
 def available_isas() -> list[str]:
     """Instruction sets that can run here, best first."""
@@ -21,6 +23,9 @@ def read_bandwidth(bytes: int, threads: int) -> float:
 
 def dot_peak(threads: int) -> float:
     """Products of two bytes a second that this machine makes out of registers."""
+
+def in_own_state(call: Callable[[], T]) -> T:
+    """What ``call`` returns, computed with the rounding that the core has, not the host's."""
 
 def logits_from(values: NDArray[np.float32]) -> LogitRows: ...
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import accumulate
 
 import numpy as np
@@ -17,7 +18,7 @@ from paradecode.backends.interface import (
     StepsInput,
     check_layers,
 )
-from paradecode.backends.native._core import LogitRows, Model, logits_from
+from paradecode.backends.native._core import LogitRows, Model, in_own_state, logits_from
 from paradecode.backends.native.machine import default_threads
 from paradecode.backends.native.networks import run_networks
 from paradecode.backends.native.steps import NativeStepper, run_steps
@@ -88,7 +89,8 @@ class NativeBackend:
             raise InvalidInput("backend", "native", "it has no experts; use backend='torch'")
         check_weights(config, weights)
         self.config = config
-        self._core: Model | None = Model(
+        make = partial(
+            Model,
             vocab_size=config.vocab_size,
             hidden_size=config.hidden_size,
             layers=config.layers,
@@ -100,9 +102,12 @@ class NativeBackend:
             sliding_window=config.sliding_window,
             norm_epsilon=config.norm_eps,
             rope_attention=config.rope.attention_factor,
-            inverse_frequencies=config.rope.inverse_frequencies().tolist(),
             half_cache=kv_dtype == "f16",
             threads=default_threads() if threads is None else threads,
+        )
+        # Angles must not depend on the host's rounding.
+        self._core: Model | None = in_own_state(
+            lambda: make(inverse_frequencies=config.rope.inverse_frequencies().tolist())
         )
         self._load(weights, dtype, progress)
 
