@@ -32,7 +32,7 @@ Array2<float> hidden_array(std::vector<float>&& values, std::int64_t columns) {
 }
 
 // One (LogitRows, {layer: hidden}) for each span.
-nb::list forward(Model& model, nb::sequence spans, nb::handle layers) {
+nb::list forward(Model& model, nb::sequence spans, nb::handle layers, bool only_best) {
   const std::vector<LayerPart> parts = read_layers(layers, model.shape().layers);
   std::vector<SpanArrays> arrays;
   std::vector<SpanInput> inputs;
@@ -44,7 +44,7 @@ nb::list forward(Model& model, nb::sequence spans, nb::handle layers) {
   ForwardResult result;
   {
     nb::gil_scoped_release release;
-    result = model.forward(inputs, parts);
+    result = model.forward(inputs, parts, only_best);
   }
   nb::list out;
   std::int64_t row = 0;
@@ -359,7 +359,8 @@ NB_MODULE(_core, m) {
       .def("set_vector", set_vector)
       .def("finish_loading", &Model::finish_loading)
       .def("reserve", &Model::reserve, nb::call_guard<nb::gil_scoped_release>())
-      .def("forward", forward, nb::arg("spans"), nb::arg("layers").none())
+      .def("forward", forward, nb::arg("spans"), nb::arg("layers").none(),
+           nb::arg("only_best") = false)
       .def("steps", steps, nb::arg("sequences"), nb::kw_only(), nb::arg("curve").none(),
            nb::arg("overhead"), nb::arg("before"), nb::arg("spare"), nb::arg("groups"),
            nb::arg("limit"))

@@ -50,8 +50,11 @@ struct Model::Workspace {
 class Forward {
  public:
   Forward(Model& model, Model::Workspace& workspace, const Plan& plan,
-          const std::vector<SpanInput>& spans, const std::vector<LayerPart>& layers);
+          const std::vector<SpanInput>& spans, const std::vector<LayerPart>& layers,
+          bool only_best);
   ForwardResult run();
+  // Adds the length of each group of the head's inputs; returns of how many rows.
+  int add_norms(std::vector<double>& norms) const;
 
  private:
   // Query heads [head, head + heads) of rows [row, row + rows) of a span, for the blocks
@@ -83,7 +86,13 @@ class Forward {
   void inner_chunk(Member& member, const LayerWeights& weights, const Activations& input, int pair,
                    int pairs, int row, int rows, float* scratch);
   void keep_hidden(int layer);
+  auto head_input();
+  void head_product(const Matrix& weight, int panel, int panels, const Activations& input, int row,
+                    int end);
   void head(Member& member);
+  // The best tokens, if nothing else is asked.
+  void screened_head(Member& member);
+  bool screened() const;
 
   // Which forms of its input a product needs.
   struct Needs {
@@ -120,6 +129,15 @@ class Forward {
   float* attended_ = nullptr;
   float* rotations_ = nullptr;
   Activations inner_;
+  bool only_best_;
+  // For each chunk of the head and row of logits, the best token: first about, then exactly.
+  struct Best {
+    float value;
+    std::int32_t token;
+    bool nan;
+  };
+  std::vector<Best> about_;
+  std::vector<Best> best_;
   ForwardResult result_;
 };
 

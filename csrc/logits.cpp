@@ -93,11 +93,13 @@ std::shared_ptr<LogitRows> LogitRows::select(const std::int64_t* rows, std::int6
       throw InvalidInput("rows", rows[i],
                          "there are " + std::to_string(this->rows()) + " rows of logits");
     out->rows_.push_back(rows_[static_cast<std::size_t>(at)]);
+    if (!chosen_.empty()) out->chosen_.push_back(chosen_[static_cast<std::size_t>(at)]);
   }
   return out;
 }
 
 const float* LogitRows::read(int index) const {
+  if (!chosen_.empty()) throw BackendError("of these logits only the best tokens are known");
   const Row& row = rows_[static_cast<std::size_t>(index)];
   if (row.changes == nullptr) return row.values.get();
   auto& changed = scratch().changed;
@@ -107,6 +109,7 @@ const float* LogitRows::read(int index) const {
 }
 
 float LogitRows::value(int index, std::int32_t id) const {
+  if (!chosen_.empty()) read(index);  // which says that there are no values
   const Row& row = rows_[static_cast<std::size_t>(index)];
   if (row.changes != nullptr) {
     const auto at =
@@ -169,7 +172,12 @@ std::int32_t LogitRows::best_of(const float* logits) const {
   return static_cast<std::int32_t>(best);
 }
 
-std::int32_t LogitRows::argmax(int index) const { return best_of(read(index)); }
+std::int32_t LogitRows::argmax(int index) const {
+  if (chosen_.empty()) return best_of(read(index));
+  const std::int32_t best = chosen_[static_cast<std::size_t>(index)];
+  if (best < 0) throw BackendError("the model returned logits that are NaN or infinite");
+  return best;
+}
 
 // Puts the ids of the k best values (and perhaps others) into the scratch; returns how many.
 std::int64_t LogitRows::select_best(const float* row, std::int64_t k) const {

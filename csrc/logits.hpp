@@ -63,6 +63,10 @@ class LogitRows {
   // stays as it is, and shared: what differs is kept beside it.
   void add(int index, const std::int32_t* ids, const float* added, std::int64_t count);
 
+  // The best tokens of rows whose other values are not there; -1 where logits are NaN or infinite.
+  // Of such rows, or others made of them, nothing but argmax may be asked.
+  void choose(std::vector<std::int32_t> best) { chosen_ = std::move(best); }
+
   // Runs each(row) for every row; throws what the first of them throws.
   void for_each(const std::function<void(int)>& each) const;
 
@@ -100,6 +104,7 @@ class LogitRows {
   std::shared_ptr<Team> team_;
   int vocab_size_;
   std::vector<Row> rows_;
+  std::vector<std::int32_t> chosen_;
 };
 
 }  // namespace paradecode

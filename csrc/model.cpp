@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <new>
 #include <numeric>
 
 #include "errors.hpp"
@@ -10,6 +11,10 @@
 
 namespace paradecode {
 namespace {
+
+// After so many rows of which only the best token was asked, the head gets a screen: it takes time
+// and memory that a short use would not regain, and by then the lengths of inputs are known.
+constexpr int kRowsBeforeScreen = 64;
 
 // Parts of layers that one forward may run: far more than any model has.
 constexpr std::size_t kMostParts = 1 << 14;
@@ -205,6 +210,16 @@ void Model::add_profile() {
   }
 }
 
+void Model::make_screen(const Forward& forward) {
+  if (head_rows_ >= kRowsBeforeScreen) return;
+  head_rows_ += forward.add_norms(head_norms_);
+  if (head_rows_ < kRowsBeforeScreen) return;
+  try {
+    screen_ = Screen::of(head_, head_norms_, *team_);
+  } catch (const std::bad_alloc&) {  // The whole head is as good.
+  }
+}
+
 void Model::reserve(std::int64_t pages) {
   const std::lock_guard lock(busy_);
   if (pages < 1 || pages > (std::int64_t{1} << 26))
@@ -225,7 +240,7 @@ void Model::copy(const std::int64_t* source, const std::int64_t* target, std::in
 }
 
 ForwardResult Model::forward(const std::vector<SpanInput>& spans,
-                             const std::vector<LayerPart>& layers) {
+                             const std::vector<LayerPart>& layers, bool only_best) {
   team_->check_process();
   const std::lock_guard lock(busy_);
   if (!loaded_) throw BackendError("the model's weights are not loaded yet");
@@ -241,8 +256,9 @@ ForwardResult Model::forward(const std::vector<SpanInput>& spans,
   const PlanLimits limits{shape_.vocab_size, shape_.context_length, shape_.layers,
                           shape_.sliding_window, cache_.pages()};
   const Plan plan(spans, layers, limits);
-  Forward forward(*this, *workspace_, plan, spans, layers);
+  Forward forward(*this, *workspace_, plan, spans, layers, only_best);
   ForwardResult out = forward.run();
+  if (only_best) make_screen(forward);
   if (profiling_) add_profile();
   return out;
 }

@@ -14,6 +14,7 @@
 #include "pack.hpp"
 #include "plan.hpp"
 #include "profile.hpp"
+#include "screen.hpp"
 #include "team.hpp"
 #include "types.hpp"
 
@@ -56,6 +57,8 @@ struct ForwardResult {
   std::vector<std::vector<float>> hidden;  // span after span, layer after layer: [rows, D]
 };
 
+class Forward;
+
 class Model {
  public:
   Model(ModelShape shape, bool half_cache, int threads);
@@ -69,8 +72,9 @@ class Model {
 
   void reserve(std::int64_t pages);
   // Runs `layers` in their order. Throws InvalidInput when anything is out of range; nothing was
-  // stored then.
-  ForwardResult forward(const std::vector<SpanInput>& spans, const std::vector<LayerPart>& layers);
+  // stored then. `only_best`: of the logits only the argmax will be asked.
+  ForwardResult forward(const std::vector<SpanInput>& spans, const std::vector<LayerPart>& layers,
+                        bool only_best = false);
   void copy(const std::int64_t* source, const std::int64_t* target, std::int64_t count);
 
   const ModelShape& shape() const { return shape_; }
@@ -90,6 +94,7 @@ class Model {
   friend class Forward;
   Matrix* find_matrix(const std::string& tensor);
   void add_profile();
+  void make_screen(const Forward& forward);
   bool padded_heads(const std::string& tensor) const;
 
   ModelShape shape_;
@@ -101,6 +106,9 @@ class Model {
   Matrix embed_;
   Matrix head_;
   float* norm_ = nullptr;
+  std::unique_ptr<Screen> screen_;
+  std::vector<double> head_norms_;  // of the groups of the head's inputs, summed over rows
+  int head_rows_ = 0;               // how many rows
   bool loaded_ = false;
 
   std::mutex busy_;  // one forward or copy at a time

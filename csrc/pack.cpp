@@ -239,6 +239,21 @@ Block round_to_4(const float* values) {
   return out;
 }
 
+// The value of the largest magnitude becomes -16 times the scale.
+Block round_to_5(const float* values) {
+  Block out{};
+  float extreme = 0;
+  for (int i = 0; i < kGroup; ++i)
+    if (std::fabs(values[i]) > std::fabs(extreme)) extreme = values[i];
+  out.d = float_to_half(extreme / -16.0F);
+  const float scale = half_to_float(out.d);
+  for (int i = 0; i < kGroup; ++i) {
+    const float level = scale != 0 ? std::nearbyint(values[i] / scale) + 16.0F : 16.0F;
+    out.values[i] = static_cast<std::uint8_t>(std::clamp(level, 0.0F, 31.0F));
+  }
+  return out;
+}
+
 Block round_to_8(const float* values) {
   Block out{};
   float largest = 0;
@@ -367,6 +382,8 @@ void pack_row(const Matrix& matrix, int target, Source source, const std::uint8_
     const float* group = values.data() + static_cast<std::size_t>(g) * kGroup;
     if (matrix.format == Format::Q4)
       write_block<Format::Q4>(matrix, target, g, round_to_4(group));
+    else if (matrix.format == Format::Q5_0)
+      write_block<Format::Q5_0>(matrix, target, g, round_to_5(group));
     else
       write_block<Format::Q8>(matrix, target, g, round_to_8(group));
   }

@@ -100,7 +100,8 @@ class Steps {
   }
 
   void draft(CommittedStep& step) {
-    const double overhead = in_.step_seconds + in_.sequence_seconds * static_cast<double>(in_.spans);
+    const double overhead =
+        in_.step_seconds + in_.sequence_seconds * static_cast<double>(in_.spans);
     std::vector<std::int64_t> spare = in_.spare;
     for (std::size_t i = 0; i < in_.sequences.size(); ++i) {
       StepSequence* sequence = in_.sequences[i];
@@ -149,7 +150,10 @@ class Steps {
       span.context = length(sequence) - 1;
       span.logits = rows_.data();
     }
-    return model_.forward(spans, layers_).logits;
+    const bool greedy =
+        std::all_of(in_.sequences.begin(), in_.sequences.end(),
+                    [](const auto& sequence) { return sequence->warp.temperature == 0.0; });
+    return model_.forward(spans, layers_, greedy).logits;
   }
 
   void verify(const LogitRows& logits, CommittedStep& step) const {
