@@ -17,8 +17,8 @@ constexpr int kRowBlock = 64;
 constexpr int kPrivateRows = 16;
 // Chunks of a matrix product that each member starts with.
 constexpr int kShare = 4;
-// Up to this many rows a screen of the head leaves enough unread.
-constexpr int kScreenedRows = 8;
+// More rows would leave too little of the head unread.
+constexpr int kScreenedRows = 2;
 // At most: preparation and product of queries/keys/values, output, gate/up; attention; down; and
 // a layer's hidden states. Besides: the first rows, preparation and product of the head.
 constexpr int kLayerPhases = 9;
