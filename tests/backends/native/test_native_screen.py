@@ -33,15 +33,15 @@ def best(backend: NativeBackend, tokens: range, only_best: bool) -> list[int]:
 def test_the_best_tokens_are_those_of_all_logits(dtype: str) -> None:
     backend = screened(dtype)
     for first in range(0, 1400, 13):
-        rows = range(first, first + 1 + first % 9)
+        rows = range(first, first + 1 + first % 3)
         assert best(backend, rows, True) == best(backend, rows, False)
 
 
 def test_nothing_else_may_be_asked() -> None:
     backend = screened("q8")
-    logits = backend._model().forward([span(range(1), range(3))], None, True)[0][0]
+    logits = backend._model().forward([span(range(1), range(2))], None, True)[0][0]
     for ask in (logits.numpy, logits.log_normalizer, logits.select([0]).entropy):
         with pytest.raises((BackendError, InvalidInput), match="best tokens"):
             ask()
-    assert logits.select([2, 0]).argmax().tolist() == logits.argmax()[[2, 0]].tolist()
+    assert logits.select([1, 0]).argmax().tolist() == logits.argmax()[::-1].tolist()
     assert np.isfinite(backend.forward([span(range(1), range(3))])[0].logits.numpy()).all()
