@@ -25,6 +25,7 @@ from paradecode.cli.trace import trace
 from paradecode.cli.train import train_app
 from paradecode.cli.train_adapt import adapt
 from paradecode.cli.train_diffusion import train_autoregressive, train_diffusion
+from paradecode.cli.train_head import head, plan
 from paradecode.cli.train_ngrams import ngram_table
 from paradecode.cli.train_priors import priors
 from paradecode.cli.train_unmasking import joint_sampler, r2, refine, unmask_filter
@@ -57,6 +58,8 @@ app.command()(report)
 train_app.command(name="diffusion")(train_diffusion)
 train_app.command(name="autoregressive")(train_autoregressive)
 train_app.command()(adapt)
+train_app.command()(head)
+train_app.command()(plan)
 train_app.command(name="ngram-table")(ngram_table)
 train_app.command(name="priors")(priors)
 train_app.command(name="unmask-filter")(unmask_filter)

@@ -90,11 +90,13 @@ def until_stopped(
     folder: Path,
     evaluate: Callable[[], Mapping[str, float]] | None = None,
     every: int = 500,
+    note: str = "held out {:.0%} exact",
 ) -> None:
     """Run a training under a bar that shows its loss; exit with status 130 if it was stopped.
 
     Args:
         folder, evaluate, every: as :meth:`Training.run` takes them.
+        note: says the mean of what ``evaluate`` returned.
     """
     stop = stop_on_signals()
     loss_and_note = TextColumn("loss {task.fields[loss]:.3f}  {task.fields[note]}")
@@ -107,7 +109,7 @@ def until_stopped(
             progress.update(bar, completed=step, loss=loss)
             if exact:
                 share = sum(exact.values()) / len(exact)
-                progress.update(bar, note=f"held out {share:.0%} exact")
+                progress.update(bar, note=note.format(share))
 
         done = training.run(folder, stop.is_set, tell, evaluate, every)
     if not done:

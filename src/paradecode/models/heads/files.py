@@ -57,19 +57,28 @@ def _finite(head: HeadFile, where: Path) -> HeadFile:
 def write_head(
     head: HeadFile, path: str | os.PathLike[str], config: Mapping[str, Any], layout: str = "eagle3"
 ) -> None:
-    """Write an EAGLE-3 or P-EAGLE head so that other engines read it.
+    """Write a head so that other engines read it.
 
     Args:
         config: of the target, as transformers writes it (``hidden_size``, ``vocab_size``, ...).
-        layout: ``eagle3`` (the folders of SafeAILab/EAGLE) or ``speculators``.
+        layout: ``eagle3`` (the folders of SafeAILab/EAGLE; Medusa's own for Medusa) or
+            ``speculators`` (EAGLE-3 and P-EAGLE).
 
     Raises:
         InvalidModel: for a kind that the layout has no place for.
     """
-    if head.kind not in ("eagle3", "p-eagle") or layout not in ("eagle3", "speculators"):
-        raise InvalidModel("layout", f"{head.kind} as {layout}", "write eagle3 heads as one of two")
+    three = head.kind in ("eagle3", "p-eagle")
+    if layout not in ("eagle3", "speculators") or (layout == "speculators" and not three):
+        raise InvalidModel("layout", f"{head.kind} as {layout}", "use eagle3")
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
+    if head.kind == "medusa":
+        blocks = [name.split(".") for name in head.tensors if name.endswith(".linear.weight")]
+        whole = {"medusa_num_heads": 1 + max(int(name[0]) for name in blocks),
+                 "medusa_num_layers": 1 + max(int(name[1]) for name in blocks),
+                 "base_model_name_or_path": head.verifier}  # fmt: skip
+        _write(folder / "medusa_lm_head.safetensors", head.tensors, whole)
+        return
     sizes = {
         **config,
         "num_hidden_layers": len(
@@ -82,6 +91,10 @@ def write_head(
         **_rope(head),
         "intermediate_size": len(head.tensors["layers.0.mlp.gate_proj.weight"]),
     }
+    if not three:  # MTP under the names of Qwen3-Next.
+        named = {_mtp_name(n) if head.kind == "mtp" else n: t for n, t in head.tensors.items()}
+        _write(folder / "model.safetensors", named, sizes)
+        return
     flags: dict[str, Any] = {
         "draft_vocab_size": len(head.tensors["lm_head.weight"]),
         "norm_before_residual": head.normed_residual,
@@ -110,10 +123,21 @@ def write_head(
                 "verifier": {"name_or_path": head.verifier or None},
             },
         }
-    arrays = {name: np.ascontiguousarray(values) for name, values in named.items()}
-    (folder / "model.safetensors").write_bytes(to_bytes(arrays, {"format": "pt"}))
-    text = json.dumps({k: v for k, v in whole.items() if v is not None}, indent=2)
-    (folder / "config.json").write_text(text + "\n")
+    _write(folder / "model.safetensors", named, whole)
+
+
+def _mtp_name(name: str) -> str:
+    for ours, theirs in (("enorm.", "pre_fc_norm_embedding."), ("hnorm.", "pre_fc_norm_hidden."),
+                         ("eh_proj.", "fc.")):  # fmt: skip
+        name = name.replace(ours, theirs)
+    return name if name in ("lm_head.weight", "d2t") else f"mtp.{name}"
+
+
+def _write(file: Path, tensors: Mapping[str, NDArray[Any]], config: Mapping[str, Any]) -> None:
+    arrays = {name: np.ascontiguousarray(values) for name, values in tensors.items()}
+    file.write_bytes(to_bytes(arrays, {"format": "pt"}))
+    text = json.dumps({k: v for k, v in config.items() if v is not None}, indent=2)
+    (file.parent / "config.json").write_text(text + "\n")
 
 
 def _rope(head: HeadFile) -> dict[str, Any]:

@@ -1,0 +1,71 @@
+"""A folder with what heads learn from: texts, and the target's states over them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from paradecode.core.errors import InvalidInput
+from paradecode.llm import LLM
+from paradecode.training.decoding import Progress
+from paradecode.training.heads.features import Features
+from paradecode.training.heads.texts import HeadText, Rounds, Source, make_texts, read_texts
+from paradecode.training.running import check_same
+
+TEXTS, SOURCE = "texts.jsonl", "source.json"
+
+
+@dataclass(frozen=True)
+class HeadData:
+    """Texts in a folder.
+
+    Attributes:
+        texts: in an order that mixes all sources.
+        refused: prompts that are like one that is used for measuring, and were left out.
+    """
+
+    folder: Path
+    texts: list[HeadText]
+    refused: int
+
+    def features(
+        self, llm: LLM, layers: tuple[int, ...], most_bytes: float, tick: Progress
+    ) -> Features:
+        """The states of these layers; those that fit are written now."""
+        digest = blake2b(digest_size=4)
+        for text in self.texts:
+            digest.update(text.tokens.tobytes())
+        place = f"states-{'-'.join(map(str, layers))}-{digest.hexdigest()}"
+        features = Features(llm, self.texts, layers, self.folder / place, most_bytes)
+        features.fill(tick)
+        return features
+
+
+def make_data(llm: LLM, source: Source, folder: Path, tick: Progress) -> HeadData:
+    """Make the texts of a folder, or what is missing of them.
+
+    Raises:
+        InvalidInput: if the folder was begun with other settings.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    now: dict[str, Any] = {**asdict(source), "model": llm.model}
+    for name in ("prompts", "avoid"):
+        now[name] = [f"{file} {_digest(file)}" for file in getattr(source, name)]
+    if (folder / SOURCE).exists():
+        try:
+            begun = dict(json.loads((folder / SOURCE).read_text("utf-8")))
+        except ValueError as error:
+            fix = f"remove the damaged file ({error})"
+            raise InvalidInput("data", str(folder / SOURCE), fix) from None
+        check_same(folder / SOURCE, now, begun, ": name a new folder")
+    (folder / SOURCE).write_text(json.dumps(now, indent=2) + "\n", "utf-8")
+    refused = make_texts(folder / TEXTS, Rounds(llm, source), tick)
+    return HeadData(folder, read_texts(folder / TEXTS, source.length), refused)
+
+
+def _digest(name: str) -> str:
+    path = Path(name)
+    return blake2b(path.read_bytes(), digest_size=4).hexdigest() if path.is_file() else ""

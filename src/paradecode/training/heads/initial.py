@@ -1,0 +1,136 @@
+"""A head before training: sizes, its vocabulary, and weights that copy the target's state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.errors import InvalidInput
+from paradecode.models.checkpoint import Checkpoint
+from paradecode.models.config import ModelConfig
+from paradecode.models.heads import HeadFile
+from paradecode.training.heads.texts import HeadText
+
+METHODS = {
+    "eagle3": "eagle", "eagle1": "eagle", "p-eagle": "p-eagle", "medusa": "medusa", "mtp": "mtp",
+}  # fmt: skip
+"""What can be trained -> the method that runs it."""
+Array = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class HeadShape:
+    """Sizes of a head.
+
+    Attributes:
+        method: one of METHODS.
+        taps: layers of the target whose outputs EAGLE-3 and P-EAGLE read; empty: an early, a
+            middle and the last one.
+        layers: of EAGLE-3 and P-EAGLE; residual blocks of each Medusa head.
+        inner: of the MLP; 0 is the target's.
+        vocabulary: tokens that can be drafted: the commonest of the training texts.
+        levels: heads of Medusa.
+    """
+
+    method: str = "eagle3"
+    taps: tuple[int, ...] = ()
+    layers: int = 1
+    inner: int = 0
+    vocabulary: int = 8192
+    levels: int = 4
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise InvalidInput("METHOD", self.method, f"use one of {', '.join(METHODS)}")
+        if self.layers > 1 and self.method in ("eagle1", "mtp"):
+            raise InvalidInput("--layers", self.layers, f"{self.method} has one layer")
+
+    def tapped(self, config: ModelConfig) -> tuple[int, ...]:
+        """The layers, from 0, whose outputs the head reads."""
+        if self.method in ("eagle1", "mtp", "medusa"):
+            return (-1,)
+        last = config.layers - 1
+        taps = self.taps or tuple(sorted({min(1, last), last // 2, last}))
+        if not all(0 <= tap <= last for tap in taps) or len(set(taps)) < len(taps):
+            raise InvalidInput("--taps", list(taps), f"name different layers from 0 to {last}")
+        return taps
+
+
+def common_tokens(texts: Sequence[HeadText], count: int, size: int) -> NDArray[np.int64]:
+    """The ``count`` tokens that answers use most, ascending; equally rare ones: the lowest ids."""
+    seen = np.zeros(size, np.int64)
+    for text in texts:
+        np.add.at(seen, text.tokens[text.start :], 1)
+    return np.sort(np.lexsort((np.arange(size), -seen))[: min(count, size)])
+
+
+def new_head(shape: HeadShape, target: Checkpoint, ids: NDArray[np.int64], seed: int) -> HeadFile:
+    """A head for ``target`` that drafts the tokens ``ids``.
+
+    Attention and MLP begin as those of the target's last layer with nothing added to the state, so
+    at first the head repeats what the target says.
+    """
+    config, weights = target.config, target.weights
+    if config.mixture is not None:
+        raise InvalidInput("model", config.name, "heads of mixtures of experts are not trained")
+    random, d = np.random.default_rng(seed), config.hidden_size
+    inner, taps = shape.inner or config.intermediate_size, shape.tapped(config)
+
+    def normal(*sizes: int) -> Array:
+        return (random.standard_normal(sizes) * 0.02).astype(np.float32)
+
+    def ones() -> Array:
+        return np.ones(d, np.float32)
+
+    tensors: dict[str, NDArray[np.generic]] = {"d2t": ids - np.arange(len(ids))}
+    if shape.method == "medusa":
+        for level in range(shape.levels):
+            for block in range(shape.layers):
+                tensors[f"{level}.{block}.linear.weight"] = np.zeros((d, d), np.float32)
+                tensors[f"{level}.{block}.linear.bias"] = np.zeros(d, np.float32)
+        return HeadFile("medusa", tensors, (-1,), verifier=config.name)
+    three = shape.method in ("eagle3", "p-eagle")
+    last = f"layers.{config.layers - 1}."
+    own = {part: weights[f"{last}{part}"].float32() for part in ("q", "k", "v", "gate", "up")}
+    for number in range(shape.layers):
+        name = f"layers.{number}."
+        for part in "qkv":
+            rows = own[part]
+            if number == 0 and three:
+                rows = np.concatenate([normal(len(rows), d), rows], axis=1)
+            tensors[f"{name}self_attn.{part}_proj.weight"] = rows
+        width = config.heads * config.head_dim
+        tensors[f"{name}self_attn.o_proj.weight"] = np.zeros((d, width), np.float32)
+        for part in ("gate", "up"):
+            fits = inner == len(own[part])
+            tensors[f"{name}mlp.{part}_proj.weight"] = own[part] if fits else normal(inner, d)
+        tensors[f"{name}mlp.down_proj.weight"] = np.zeros((d, inner), np.float32)
+        tensors[f"{name}post_attention_layernorm.weight"] = weights[f"{last}mlp_norm"].float32()
+        if shape.method != "eagle1":
+            before = ones() if number == 0 and three else weights[f"{last}attn_norm"].float32()
+            tensors[f"{name}input_layernorm.weight"] = before
+    copied, embed = np.eye(d, dtype=np.float32), np.zeros((d, d), np.float32)
+    rows = weights["embed" if config.tied_head else "head"].float32()[ids]
+    tensors["lm_head.weight"] = rows
+    if shape.method == "eagle1":
+        tensors["fc.weight"] = np.concatenate([embed, copied], axis=1)
+    else:
+        tensors["norm.weight"] = weights["norm"].float32()
+    if shape.method == "mtp":
+        tensors |= {"eh_proj.weight": np.concatenate([embed, copied], axis=1),
+                    "enorm.weight": ones(), "hnorm.weight": ones()}  # fmt: skip
+    if three:
+        parts = [copied if tap == max(taps) else embed for tap in taps]
+        tensors["fc.weight"] = np.concatenate(parts, axis=1)
+        tensors["layers.0.hidden_norm.weight"] = weights[f"{last}attn_norm"].float32()
+    if shape.method == "p-eagle":
+        tensors["mask_hidden"] = normal(1, 1, d * len(taps))
+    kind = {"eagle1": "eagle"}.get(shape.method, shape.method)
+    return HeadFile(
+        kind, tensors, taps, config.heads, config.kv_heads, config.head_dim, config.norm_eps,
+        config.rope, feeds_normed=shape.method == "mtp", verifier=config.name,
+        mask_token=config.eos_tokens[0] if config.eos_tokens else 0,
+    )  # fmt: skip

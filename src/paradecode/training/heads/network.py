@@ -1,0 +1,253 @@
+"""Draft heads in PyTorch: the steps of :mod:`paradecode.models.heads.build` with gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from paradecode.models.heads import HeadFile
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """What heads share with their target, in float32.
+
+    Attributes:
+        embed: [V, D].
+        norm: [D], gain of the last norm.
+        rows: [v, D], the rows of the LM head for the draft's vocabulary.
+        epsilon: of the norm.
+    """
+
+    embed: Tensor
+    norm: Tensor
+    rows: Tensor
+    epsilon: float
+
+    def final(self, states: Tensor) -> Tensor:
+        """The target's last states behind its last norm."""
+        return rms(states, self.norm, self.epsilon)
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows of several texts, one text behind the other. Row t of a text knows the target's states
+    at t and the token at t + 1, and level i of a draft behind it is the token at t + 2 + i.
+
+    Attributes:
+        features: float32 [N, F].
+        tokens: int64 [N], the token behind each row.
+        spans: (first row, rows, first row that drafts) of each text; all rows from there on draft
+            but the last of a text, of whose drafts nothing is known.
+    """
+
+    features: Tensor
+    tokens: Tensor
+    spans: tuple[tuple[int, int, int], ...]
+
+    def drafting(self, level: int) -> list[Tensor]:
+        """For each text the rows whose drafts are known at a level, int64 [at least 0]."""
+        return [torch.arange(begin, first + count - 1 - level) if first + count - 1 - level > begin
+                else torch.empty(0, dtype=torch.int64)
+                for first, count, begin in self.spans]  # fmt: skip
+
+
+def rms(x: Tensor, gain: Tensor, epsilon: float) -> Tensor:
+    x = x.float()
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + epsilon) * gain
+
+
+class HeadNetwork:
+    """A head whose tensors can be trained.
+
+    Attributes:
+        file: the head as it was at first.
+        scale: [F], of the features before ``fc`` of EAGLE-3 and P-EAGLE: layers differ much in
+            size, and a matrix learns best from inputs of size 1. A stored head has it in ``fc``.
+        parameters: the tensors that are trained, by their names.
+        layers: of attention.
+        heads: of Medusa.
+    """
+
+    def __init__(self, file: HeadFile, target: Target, scale: Tensor) -> None:
+        self.file, self.target, self.scale = file, target, scale
+        self.parameters = {
+            name: torch.from_numpy(np.array(tensor, np.float32))
+            for name, tensor in file.tensors.items() if tensor.dtype.kind == "f"
+        }  # fmt: skip
+        inverse = torch.from_numpy(file.rope.inverse_frequencies() if file.heads else np.zeros(0))
+        self._frequencies = inverse
+        self.layers = sum(name.endswith("q_proj.weight") for name in self.parameters)
+        self.heads = sum(name.endswith(".0.linear.weight") for name in self.parameters)
+
+    def levels(self, rows: Rows, count: int, own: Sequence[Tensor] = ()) -> list[Tensor]:
+        """Logits [rows that draft, v] of each level, texts one behind the other.
+
+        The head sees its own states as when it drafts, and the tokens of the text, as if all
+        drafts before were right (training-time test, EAGLE-3).
+        """
+        if self.file.kind == "medusa":
+            return [self._medusa(rows, level) for level in range(count)]
+        p, drafts = self.parameters, rows.drafting(0)
+        keys: list[list[list[tuple[Tensor, Tensor]]]] = [[] for _ in range(self.layers)]
+        made, logits = torch.empty(0), []
+        for level in range(count):
+            wanted = rows.drafting(level)
+            if level == 0:
+                state, token = self._enter(rows.features), rows.tokens
+                places = [torch.arange(n) for _, n, _ in rows.spans]
+            else:
+                kept = _first([len(d) for d in drafts], [len(w) for w in wanted])
+                token, places = rows.tokens[torch.cat(wanted) + level], [
+                    w - first + level for w, (first, _, _) in zip(wanted, rows.spans)
+                ]  # fmt: skip
+                if self.file.kind == "p-eagle":
+                    masked = F.linear(p["mask_hidden"].reshape(1, -1), p["fc.weight"])
+                    state = masked.expand(len(token), -1)
+                    token = torch.full_like(token, self.file.mask_token)
+                else:
+                    state = self._back(made[kept])
+            asked = [w - first for w, (first, _, _) in zip(wanted, rows.spans)]
+            begins = [begin - first for first, _, begin in rows.spans]
+            for number in range(self.layers):
+                # The text's own rows go through all layers, those that do not draft but the last.
+                last = level == 0 and number == self.layers - 1
+                state = self._layer(
+                    number, state, token, places, asked if last else None,
+                    begins if level or last else [0] * len(begins), keys[number],
+                )  # fmt: skip
+            made, drafts = state, wanted
+            logits.append(self._out(state))
+        return logits
+
+    def _enter(self, features: Tensor) -> Tensor:
+        if self.file.kind in ("eagle", "mtp"):
+            return self.target.final(features) if self.file.normed_features else features
+        return F.linear(features * self.scale, self.parameters["fc.weight"])
+
+    def stored(self) -> dict[str, NDArray[np.float32]]:
+        """The tensors as a folder has them."""
+        tensors = dict(self.parameters)
+        if self.file.kind == "medusa":
+            tensors["verifier_lm_head.weight"] = self.target.rows
+        if self.file.kind in ("eagle3", "p-eagle"):
+            tensors["fc.weight"] = tensors["fc.weight"] * self.scale
+        if self.file.kind == "p-eagle":
+            tensors["mask_hidden"] = tensors["mask_hidden"] / self.scale
+        return {name: tensor.detach().numpy() for name, tensor in tensors.items()}
+
+    def _back(self, state: Tensor) -> Tensor:
+        return self._norm(state, "norm") if self.file.feeds_normed else state
+
+    def _out(self, state: Tensor) -> Tensor:
+        state = self._norm(state, "norm") if "norm.weight" in self.parameters else state
+        return F.linear(state, self.parameters.get("lm_head.weight", self.target.rows)).float()
+
+    def _norm(self, x: Tensor, name: str) -> Tensor:
+        return rms(x, self.parameters[f"{name}.weight"], self.file.epsilon)
+
+    def _first(self, state: Tensor, token: Tensor) -> tuple[Tensor, Tensor]:
+        """What enters the first attention, and what goes on beside it."""
+        p, kind, name = self.parameters, self.file.kind, "layers.0."
+        embedded = F.embedding(token, self.target.embed)
+        if kind in ("eagle3", "p-eagle"):
+            normed = self._norm(state, f"{name}hidden_norm")
+            both = torch.cat([self._norm(embedded, f"{name}input_layernorm"), normed], -1)
+            return both, normed if self.file.normed_residual else state
+        if kind == "mtp":
+            both = torch.cat([self._norm(embedded, "enorm"), self._norm(state, "hnorm")], -1)
+            into = F.linear(both, p["eh_proj.weight"]).float()
+            return self._norm(into, f"{name}input_layernorm"), into
+        into = F.linear(torch.cat([embedded, state], -1), p["fc.weight"], p.get("fc.bias")).float()
+        return into, into
+
+    def _layer(
+        self, number: int, state: Tensor, token: Tensor, places: Sequence[Tensor],
+        asked: Sequence[Tensor] | None, begins: Sequence[int],
+        keys: list[list[tuple[Tensor, Tensor]]],
+    ) -> Tensor:  # fmt: skip
+        """The states behind a layer; keys and values of this level are added to ``keys``.
+
+        Args:
+            places: positions of each text's rows.
+            asked: the rows of each text that go on; None for all.
+            begins: position of each text's first row that goes on, at level 0.
+        """
+        p, file, name = self.parameters, self.file, f"layers.{number}."
+        if number == 0:
+            x, rest = self._first(state, token)
+        else:
+            x, rest = self._norm(state, f"{name}input_layernorm"), state
+        sizes = [len(each) for each in places]
+        angles = torch.cat(list(places)).double()[:, None] * self._frequencies
+        turn = angles.cos().float()[:, None], angles.sin().float()[:, None]
+        q, k, v = (
+            F.linear(x, p[f"{name}self_attn.{part}_proj.weight"]).float()
+            .unflatten(-1, (-1, file.head_dim)) for part in "qkv"
+        )  # fmt: skip
+        q, k = _rotated(q, *turn), _rotated(k, *turn)
+        keys.append(list(zip(k.split(sizes), v.split(sizes))))
+        queries, going = list(q.split(sizes)), rest
+        if asked is not None:
+            queries = [each[rows] for each, rows in zip(queries, asked)]
+            going = torch.cat([each[rows] for each, rows in zip(rest.split(sizes), asked)])
+        mixed = torch.cat([
+            _attend(query, *keys[0][i], begin, [level[i] for level in keys[1:]])
+            for i, (query, begin) in enumerate(zip(queries, begins))
+        ])  # fmt: skip
+        state = going + F.linear(mixed, p[f"{name}self_attn.o_proj.weight"])
+        n = self._norm(state, f"{name}post_attention_layernorm")
+        gate = F.silu(F.linear(n, p[f"{name}mlp.gate_proj.weight"]))
+        inner = gate * F.linear(n, p[f"{name}mlp.up_proj.weight"])
+        return (state + F.linear(inner, p[f"{name}mlp.down_proj.weight"])).float()
+
+    def _medusa(self, rows: Rows, level: int) -> Tensor:
+        x = self.target.final(rows.features[torch.cat(rows.drafting(level))])
+        p, depth = self.parameters, 0
+        while f"{level}.{depth}.linear.weight" in p:
+            name = f"{level}.{depth}.linear"
+            x = x + F.silu(F.linear(x, p[f"{name}.weight"], p[f"{name}.bias"])).float()
+            depth += 1
+        return F.linear(x, self.target.rows).float()
+
+
+def _first(sizes: Sequence[int], kept: Sequence[int]) -> Tensor:
+    """The rows that stay if the first of each group do."""
+    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(int)
+    return torch.cat([torch.arange(s, s + n) for s, n in zip(starts, kept)])
+
+
+def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    a, b = x.chunk(2, -1)
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+
+
+def _attend(
+    q: Tensor, keys: Tensor, values: Tensor, begin: int, own: Sequence[tuple[Tensor, Tensor]]
+) -> Tensor:
+    """float32 [n, H * size]: row j sees the text's rows up to ``begin`` + j, and of the levels of
+    its own draft those so far.
+
+    Args:
+        q: [n, H, size].
+        keys, values: [m, G, size], of the text.
+        own: the same [at least n, G, size] of levels 1, 2, ...
+    """
+    rows, heads, size = q.shape
+    groups = keys.shape[1]
+    wide = q.unflatten(1, (groups, heads // groups)) * size**-0.5
+    scores = [torch.einsum("nghd,mgd->nghm", wide, keys)]
+    seen = torch.arange(len(keys)) <= begin + torch.arange(rows)[:, None]
+    scores[0] = scores[0].masked_fill(~seen[:, None, None], -torch.inf)
+    scores += [torch.einsum("nghd,ngd->ngh", wide, k[:rows])[..., None] for k, _ in own]
+    weights = torch.cat(scores, -1).float().softmax(-1)
+    mixed = torch.einsum("nghm,mgd->nghd", weights[..., : len(keys)], values)
+    for number, (_, v) in enumerate(own):
+        mixed = mixed + weights[..., len(keys) + number, None] * v[:rows, :, None]
+    return mixed.flatten(1)

@@ -1,0 +1,239 @@
+"""Training of a draft head; it can be stopped and continued at any step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from paradecode.core.errors import InvalidInput
+from paradecode.models.checkpoint import Checkpoint
+from paradecode.models.heads import HeadFile
+from paradecode.models.heads.files import write_head
+from paradecode.training.heads.features import Features
+from paradecode.training.heads.initial import HeadShape, common_tokens, new_head
+from paradecode.training.heads.network import HeadNetwork, Target
+from paradecode.training.heads.objective import (
+    TEXTS_TOGETHER,
+    Acceptance,
+    Batch,
+    acceptance,
+    batch_of,
+    loss_of,
+)
+from paradecode.training.heads.texts import HeadText
+from paradecode.training.running import Training, check_same, load_checkpoint, readable
+
+HEAD = "head"
+WARMUP = 100
+"""Steps in which the rate rises, at most a tenth of them."""
+
+
+@dataclass(frozen=True)
+class HeadPlan:
+    """How a head is trained.
+
+    Attributes:
+        steps: number of optimiser steps.
+        batch: texts of a step.
+        rate: of AdamW; it rises in the first steps and falls in the last part.
+        cooldown: that part of the steps.
+        levels: of a draft that are trained; a head sees its own states from the second on.
+        decay: what a level counts, of the one before it.
+        averaging: decay in each step of the weights' average, which is evaluated and written.
+        seed: of weights and batches.
+    """
+
+    steps: int = 2000
+    batch: int = 16
+    rate: float = 1e-3
+    cooldown: float = 0.3
+    levels: int = 3
+    decay: float = 0.8
+    averaging: float = 0.995
+    seed: int = 0
+
+    def rate_at(self, step: int) -> float:
+        """The learning rate of a step."""
+        rise = (step + 1) / max(1.0, min(0.1 * self.steps, WARMUP))
+        fall = (self.steps - step) / max(1.0, self.cooldown * self.steps)
+        return self.rate * min(1.0, rise, fall)
+
+
+class HeadTraining(Training):
+    """A head that is being trained.
+
+    Args:
+        target: the model.
+        features: of the texts; the first ``held_out`` of them are not trained on.
+        most: train on so many of the others only; None: on all.
+
+    Attributes:
+        head: the average of the weights, which is evaluated and written.
+        held_out: the held-out texts that are greedy, by their numbers.
+        coverage: share of their answers' tokens that can be drafted.
+    """
+
+    def __init__(
+        self, shape: HeadShape, plan: HeadPlan, target: Checkpoint, features: Features,
+        held_out: int, most: int | None = None,
+    ) -> None:  # fmt: skip
+        self.shape, self.plan, self.features = shape, plan, features
+        self.steps, self._config, self._began = plan.steps, target.config, time.monotonic()
+        texts = features.texts
+        if len(texts) - held_out < 1 or held_out < 1:
+            raise InvalidInput("texts", len(texts), "too few: give more prompts, or more --own")
+        self._trained = texts[held_out:][:most]
+        self._first, vocabulary = held_out, target.config.vocab_size
+        ids = common_tokens(self._trained, shape.vocabulary, vocabulary)
+        self._numbers = np.full(vocabulary, -1, np.int64)
+        self._numbers[ids] = np.arange(len(ids))
+        self.held_out = [i for i in range(held_out) if texts[i].greedy]
+        if not self.held_out:
+            raise InvalidInput("texts", held_out, "no held-out answer is greedy: hold out more")
+        ends = [self._numbers[texts[i].tokens[texts[i].start :]] >= 0 for i in self.held_out]
+        self.coverage = float(np.concatenate(ends).mean())
+        weights = target.weights
+        rows = weights["embed" if target.config.tied_head else "head"].float32()[ids]
+        shared = Target(
+            torch.tensor(weights["embed"].float32()), torch.tensor(weights["norm"].float32()),
+            torch.tensor(rows), target.config.norm_eps,
+        )  # fmt: skip
+        self._file = new_head(shape, target, ids, plan.seed)
+        scale = torch.ones(0)
+        if "fc.weight" in self._file.tensors:
+            sample = range(held_out, min(held_out + TEXTS_TOGETHER, len(texts)))
+            drawn = self._batch(sample).rows.features.unflatten(-1, (len(self._file.taps), -1))
+            sizes = drawn.square().mean((0, 2), keepdim=True).sqrt().clamp(min=1e-6)
+            scale = (1 / sizes).expand(-1, -1, drawn.shape[-1]).flatten()
+        self._live = HeadNetwork(self._file, shared, scale)
+        self.head = HeadNetwork(self._file, shared, scale)
+        for tensor in self._live.parameters.values():
+            tensor.requires_grad_()
+        self._optimizer = torch.optim.AdamW(
+            self._live.parameters.values(), plan.rate, (0.9, 0.95), weight_decay=0.0
+        )
+        digest = blake2b(digest_size=16)
+        for text in texts[: held_out + len(self._trained)]:
+            digest.update(text.tokens.tobytes())
+        self._digest = digest.hexdigest()
+
+    @property
+    def tokens(self) -> int:
+        """Answer tokens that are trained on."""
+        return sum(len(text.tokens) - text.start for text in self._trained)
+
+    @property
+    def parameters(self) -> int:
+        """Numbers of the head."""
+        return sum(tensor.numel() for tensor in self.head.parameters.values())
+
+    def advance(self) -> float:
+        """One optimiser step; returns the loss."""
+        plan = self.plan
+        batch = self._batch([self._first + i for i in self._chosen()])
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = loss_of(self._live, batch, self._levels(), plan.decay)
+        torch.autograd.backward(loss)
+        torch.nn.utils.clip_grad_norm_(self._live.parameters.values(), 1.0)
+        for group in self._optimizer.param_groups:
+            group["lr"] = plan.rate_at(self.step)
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        self.step += 1
+        # At the beginning the average forgets as fast as there are weights to average.
+        keep = min(plan.averaging, self.step / (self.step + 9))
+        with torch.no_grad():
+            for name, tensor in self._live.parameters.items():
+                self.head.parameters[name].lerp_(tensor, 1 - keep)
+        return loss.item()
+
+    def _levels(self) -> int:
+        return self.shape.levels if self.shape.method == "medusa" else self.plan.levels
+
+    def _chosen(self) -> list[int]:
+        """The texts of this step: every text once, then again in another order."""
+        count, batch = len(self._trained), self.plan.batch
+        places = range(self.step * batch, (self.step + 1) * batch)
+        orders = {
+            turn: np.random.default_rng((self.plan.seed, turn)).permutation(count)
+            for turn in {place // count for place in places}
+        }
+        return [int(orders[place // count][place % count]) for place in places]
+
+    def _batch(self, wanted: Sequence[int]) -> Batch:
+        texts = [self.features.texts[i] for i in wanted]
+        return self.batch(texts, self.features.of(wanted))
+
+    def batch(self, texts: Sequence[HeadText], states: Sequence[NDArray[np.float16]]) -> Batch:
+        """What the head reads of some texts; ``states`` are as ``Features`` gives them."""
+        layers = self.features.layers
+        taps = [tap % self._config.layers for tap in self._file.taps]
+        return batch_of(texts, states, layers, taps, self._numbers)
+
+    def evaluate(self) -> Acceptance:
+        """The acceptance of held-out texts."""
+        parts = range(0, len(self.held_out), TEXTS_TOGETHER)
+        batches = (self._batch(self.held_out[first : first + TEXTS_TOGETHER]) for first in parts)
+        return acceptance(self.head, batches)
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "plan": asdict(self.plan), "shape": repr(self.shape), "texts": self._digest,
+            "step": self.step, "weights": {n: t.detach() for n, t in self._live.parameters.items()},
+            "average": self.head.parameters, "optimizer": self._optimizer.state_dict(),
+        }  # fmt: skip
+
+    def log_line(self) -> dict[str, Any]:
+        return {"seconds": round(time.monotonic() - self._began, 1)}
+
+    def stored(self) -> HeadFile:
+        """The head, in float16."""
+        tensors: dict[str, NDArray[Any]] = {"d2t": self._file.tensors["d2t"]}
+        tensors |= {n: t.astype(np.float16) for n, t in self.head.stored().items()}
+        return replace(self._file, tensors=tensors)
+
+    def export(self, folder: Path) -> None:
+        """Write HEAD."""
+        config = self._config
+        sizes = {
+            "hidden_size": config.hidden_size, "vocab_size": config.vocab_size,
+            "max_position_embeddings": config.context_length, "hidden_act": "silu",
+        }  # fmt: skip
+        write_head(self.stored(), folder / HEAD, sizes)
+
+    def resume(self, path: Path) -> None:
+        """Continue from a checkpoint of the same plan, shape and texts; ``steps`` and ``cooldown``
+        may differ until the rate begins to fall.
+
+        Raises:
+            InvalidModel: the file is damaged.
+            InvalidInput: it belongs to another run.
+        """
+        state = load_checkpoint(path, torch.device("cpu"))
+        with readable(path):
+            begun = {**state["plan"], "shape": state["shape"], "texts": state["texts"]}
+            step, fall = int(state["step"]), 1 - max(float(begun["cooldown"]), self.plan.cooldown)
+            free = step <= fall * min(int(begun["steps"]), self.plan.steps)
+        now = {**asdict(self.plan), "shape": repr(self.shape), "texts": self._digest}
+        if free:
+            now = {n: v for n, v in now.items() if n not in ("steps", "cooldown")}
+        check_same(path, now, begun, ": name a new folder")
+        with readable(path), torch.no_grad():
+            for name in self.head.parameters:
+                self._live.parameters[name].copy_(state["weights"][name])
+                self.head.parameters[name].copy_(state["average"][name])
+            self._optimizer.load_state_dict(state["optimizer"])
+        self.step = step
+
+
+def layers_of(taps: Sequence[int], layers: int) -> tuple[int, ...]:
+    """The layers whose states a head needs for training, ascending: its taps and the last."""
+    return tuple(sorted({*(tap % layers for tap in taps), layers - 1}))

@@ -1,0 +1,283 @@
+"""Draft heads: trained on a tiny model's own texts, stopped and continued, written and read."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from paradecode.cli import app
+from paradecode.core.errors import InvalidInput
+from paradecode.core.head import HeadDraft, Memory, run_head
+from paradecode.engine.engine import Limits
+from paradecode.llm import LLM
+from paradecode.measure.prompts import load_prompts
+from paradecode.measure.tasks.tasks import BY_NAME
+from paradecode.models.catalogue import open_model
+from paradecode.models.heads import build_head, read_head
+from paradecode.testing.network_reference import apply_network
+from paradecode.training.heads.prompts import Measured, task_prompts
+from paradecode.training.heads.scaling import ScalingLaw, ShortRun
+from tiny_folder import write_folder
+
+torch = pytest.importorskip("torch")
+
+# These need PyTorch themselves.
+from paradecode.training.heads.data import make_data  # noqa: E402
+from paradecode.training.heads.features import Features  # noqa: E402
+from paradecode.training.heads.initial import METHODS, HeadShape, common_tokens  # noqa: E402
+from paradecode.training.heads.texts import HeadText, Source, read_texts  # noqa: E402
+from paradecode.training.heads.training import HEAD, HeadPlan, HeadTraining, layers_of  # noqa: E402
+from paradecode.training.running import CHECKPOINT  # noqa: E402
+
+PLAN = HeadPlan(steps=30, batch=8, rate=3e-3, averaging=0.9)
+MODEL = "paradecode/tiny-autoregressive"
+HELD = 32
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def llm():
+    with LLM(MODEL, threads=1, limits=Limits(prefix_cache=False)) as llm:
+        yield llm
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory) -> Source:
+    """Tasks that the model can do, so that its answers can be learnt."""
+    random, file = Random(0), tmp_path_factory.mktemp("prompts") / "tasks.jsonl"
+    drawn = [BY_NAME[name].draw(random, held_out=False).prompt
+             for _ in range(80) for name in ("json", "word-problem")]  # fmt: skip
+    file.write_text("\n".join(json.dumps({"prompt": prompt}) for prompt in drawn))
+    return Source(prompts=(str(file),), own=0, max_tokens=32, length=96, sampled=0.3)
+
+
+@pytest.fixture(scope="module")
+def data(llm, source, tmp_path_factory):
+    return make_data(llm, source, tmp_path_factory.mktemp("data"), lambda *_: None)
+
+
+def training(llm, data, method="eagle3", plan=PLAN, **sizes) -> HeadTraining:
+    shape = HeadShape(method, inner=64, vocabulary=128, levels=3, **sizes)
+    layers = layers_of(shape.tapped(llm.config), llm.config.layers)
+    features = data.features(llm, layers, 1e9, lambda *_: None)
+    return HeadTraining(shape, plan, open_model(MODEL), features, HELD)
+
+
+def settings(source: Source) -> list[str]:
+    """Of the commands."""
+    return ["--model", MODEL, "--prompts", *source.prompts, "--own", "0", "--max-tokens", "32",
+            "--length", "96", "--batch", "4", "--vocabulary", "128", "--held-out", "0.1",
+            "--threads", "1"]  # fmt: skip
+
+
+def rows_of(data, llm, number: int, taps: tuple[int, ...]):
+    """Features and following tokens of a text, as the engine hands them to a head."""
+    layers = tuple(sorted({tap % llm.config.layers for tap in taps}))
+    states = data.features(llm, layers, 1e9, lambda *_: None).of([number])[0].astype(np.float32)
+    parts = dict(zip(layers, np.split(states, len(layers), axis=1)))
+    return np.concatenate([parts[tap % llm.config.layers] for tap in taps], axis=1)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_training_beats_the_untrained_head_and_the_folder_drafts_alike(method, llm, data, tmp_path):
+    trainer = training(llm, data, method, layers=2 if method == "p-eagle" else 1)
+    before = trainer.evaluate()
+    assert trainer.run(tmp_path, lambda: False, lambda *_: None)
+    after = trainer.evaluate()
+    assert after.levels[0] > before.levels[0] + 0.1, (before, after)
+    assert after.tokens_a_forward > before.tokens_a_forward
+    assert after.rows == before.rows > 100
+
+    # What the engine drafts with the written folder is what was trained, level by level.
+    stored, checkpoint = read_head(tmp_path / HEAD), open_model(MODEL)
+    head = build_head(stored, llm.config, lambda name: checkpoint.weights[name].float32())
+    text, cut = data.texts[0], 3
+    states, known = rows_of(data, llm, 0, head.taps), text.tokens[1:].astype(np.int64)
+    place = text.start - 1 + cut
+    asked = HeadDraft(Memory(), states[: place + 1], known[: place + 1], 0, 3, 1, 3)
+    (tree,) = run_head(head, [asked], apply_network)
+    drafted = tree.tokens.tolist()
+    # The levels of training see the text's tokens: so the text must go on as the draft does.
+    longer = HeadText(
+        np.array([*text.tokens[: place + 2], *drafted, 0], np.int32), text.start, True
+    )
+    features = Features(llm, [longer], trainer.features.layers, tmp_path / "own", 0)
+    own = trainer.batch([longer], features.of([0]))
+    with torch.no_grad():
+        made = trainer.head.levels(own.rows, 3)
+    ids = head.to_target
+    assert ids is not None
+    assert [int(ids[int(logits[cut].argmax())]) for logits in made] == drafted
+
+
+def test_a_stopped_run_ends_like_an_undisturbed_one(llm, data, tmp_path):
+    whole = training(llm, data)
+    whole.run(tmp_path / "whole", lambda: False, lambda *_: None)
+    stopped = training(llm, data)
+    assert not stopped.run(tmp_path / "cut", lambda: stopped.step == 13, lambda *_: None)
+    again = training(llm, data)
+    again.resume(tmp_path / "cut" / CHECKPOINT)
+    assert again.step == 13
+    assert again.run(tmp_path / "cut", lambda: False, lambda *_: None)
+    files = [tmp_path / name / HEAD / "model.safetensors" for name in ("whole", "cut")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+    other = training(llm, data, plan=HeadPlan(steps=30, batch=8, rate=1e-3))
+    with pytest.raises(InvalidInput, match="rate"):
+        other.resume(tmp_path / "cut" / CHECKPOINT)
+
+
+@pytest.mark.slow
+def test_a_killed_command_goes_on_to_the_same_head(source, tmp_path):
+    def command(folder: Path) -> list[str]:
+        main = "from paradecode.cli import main; main()"
+        return [sys.executable, "-c", main, "train", "head", "eagle3", str(folder),
+                *settings(source), "--steps", "12"]  # fmt: skip
+
+    killed = tmp_path / "killed"
+    process = subprocess.Popen(command(killed), stderr=subprocess.DEVNULL)
+    texts = killed / "data" / "texts.jsonl"
+    while process.poll() is None and not (texts.exists() and texts.stat().st_size):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    for folder in (killed, tmp_path / "whole"):
+        subprocess.run(command(folder), check=True, env={**os.environ, "COLUMNS": "200"})
+    files = [folder / HEAD / "model.safetensors" for folder in (killed, tmp_path / "whole")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+    report = json.loads((killed / "report.json").read_text())
+    assert report["speed"]["equal"] == report["speed"]["outputs"] > 0
+    assert report["speed"]["tokens_a_forward"] >= 1
+
+
+def test_states_are_the_same_from_the_cache_and_computed_again(llm, data, tmp_path):
+    kept = Features(llm, data.texts[:70], (0, 1), tmp_path / "a", 1e9)
+    kept.fill(lambda *_: None)
+    assert len(list((tmp_path / "a").iterdir())) == 2
+    fresh = Features(llm, data.texts[:70], (0, 1), tmp_path / "b", 0)
+    for one, other in zip(kept.of([0, 69, 5]), fresh.of([0, 69, 5])):
+        assert np.array_equal(one, other)
+    row = 2 * 2 * llm.config.hidden_size
+    first = sum(len(text.tokens) for text in data.texts[:64]) * row
+    half = Features(llm, data.texts[:70], (0, 1), tmp_path / "c", first)
+    half.fill(lambda *_: None)
+    assert [file.name for file in (tmp_path / "c").iterdir()] == ["000000.npy"]
+    assert np.array_equal(half.of([69])[0], kept.of([69])[0])
+
+
+def test_models_without_a_chat_format_go_on_with_what_they_began(tmp_path):
+    with LLM(write_folder(tmp_path / "m", "llama"), threads=1) as llm:
+        found = make_data(llm, Source(own=32, max_tokens=20), tmp_path / "d", lambda *_: None)
+        assert len(found.texts) > 20
+        for text in found.texts[:3]:
+            count, prompt = len(text.tokens) - text.start, text.tokens[: text.start].tolist()
+            plain = llm.generate([prompt], max_tokens=count, decoder=None)[0]
+            assert plain.token_ids == text.tokens[text.start :].tolist()
+
+
+def test_texts_are_the_models_own_and_cut_files_are_mended(llm, source, data, tmp_path):
+    again = make_data(llm, source, tmp_path, lambda *_: None)
+    file, whole = tmp_path / "texts.jsonl", (tmp_path / "texts.jsonl").read_bytes()
+    assert [t.tokens.tolist() for t in again.texts] == [t.tokens.tolist() for t in data.texts]
+    file.write_bytes(whole[:-100])
+    make_data(llm, source, tmp_path, lambda *_: None)
+    assert file.read_bytes() == whole
+    with pytest.raises(InvalidInput, match="max_tokens"):
+        make_data(llm, replace(source, max_tokens=31), tmp_path, lambda *_: None)
+    text = next(text for text in data.texts if text.greedy)
+    prompt = text.tokens[: text.start].tolist()
+    count = len(text.tokens) - text.start
+    plain = llm.generate([prompt], max_tokens=count, decoder=None)[0]
+    assert plain.token_ids == text.tokens[text.start :].tolist()
+
+
+def test_no_measured_prompt_is_trained_on(llm, tmp_path):
+    measured = Measured()
+    for prompt in load_prompts():
+        assert measured.has(prompt.turns), prompt.id
+        shouted = " ".join(["Please:", *prompt.turns]).upper().replace(",", " ;")
+        assert measured.has([shouted]) or len(shouted.split()) < 9
+    tasks = task_prompts(400, 0)
+    assert sum(measured.has(task.turns) for task in tasks) < 8
+    assert not any(
+        "{" + kind in t for task in tasks for t in task.turns for kind in ("topic", "per")
+    )
+
+    lines = [{"prompt": load_prompts()[0].turns[0]}, {"prompt": "How do kites stay in the air?"}]
+    file = tmp_path / "prompts.jsonl"
+    file.write_text("\n".join(map(json.dumps, lines)))
+    source = Source(prompts=(str(file),), own=0, max_tokens=16, length=256)
+    found = make_data(llm, source, tmp_path / "data", lambda *_: None)
+    assert (found.refused, len(found.texts)) == (1, 1)
+    avoided = Source(prompts=(str(file),), own=0, avoid=(str(file),), max_tokens=16)
+    with pytest.raises(InvalidInput, match="prompts"):
+        make_data(llm, avoided, tmp_path / "none", lambda *_: None)
+
+
+def test_the_commonest_tokens_are_drafted():
+    texts = [HeadText(np.array([9, 5, 7, 7, 3], np.int32), 1, True),
+             HeadText(np.array([9, 9, 7, 3, 3], np.int32), 2, True)]  # fmt: skip
+    assert common_tokens(texts, 2, 10).tolist() == [3, 7]
+    assert common_tokens(texts, 4, 10).tolist() == [0, 3, 5, 7]
+    assert common_tokens(texts, 99, 10).tolist() == list(range(10))
+
+
+def test_the_law_is_found_again_and_knows_what_it_does_not_know():
+    def run(tokens: float, parameters: float, noise: float = 0.0) -> ShortRun:
+        gain = 0.4 + 0.05 * np.log2(tokens / 1e5) + 0.02 * np.log2(parameters / 1e6) + noise
+        return ShortRun(int(tokens), int(parameters), float(gain))
+
+    places = [(2**i * 1e5, 1e6) for i in range(4)] + [(8e5, 2e6), (8e5, 4e6)]
+    law = ScalingLaw([run(*place) for place in places])
+    assert law.gains == pytest.approx((0.05, 0.02), abs=1e-6)
+    said = law.at(3.2e6, 1e6)
+    assert said.value == pytest.approx(1.65, abs=1e-5)
+    assert said.high - said.low < 1e-3
+    noise = np.random.default_rng(0).normal(0, 0.02, (300, len(places)))
+    inside = 0
+    for row in noise:
+        rough = ScalingLaw([run(*place, noise=n) for place, n in zip(places, row)]).at(3.2e6, 1e6)
+        inside += rough.low <= 1.65 <= rough.high
+    assert inside > 0.93 * len(noise)
+    with pytest.raises(InvalidInput, match="runs"):
+        ScalingLaw([run(2**i * 1e5, 1e6) for i in range(6)])
+
+
+def test_the_plan_command_fits_short_runs(source, tmp_path):
+    arguments = [str(tmp_path), *settings(source), "--steps", "3"]
+    done = CliRunner().invoke(app, ["train", "plan", "medusa", *arguments])
+    assert isinstance(done.exception, InvalidInput)
+    done = CliRunner().invoke(app, ["train", "plan", "eagle3", *arguments])
+    assert done.exception is None, done.output
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert len(report["runs"]) == 6
+    assert all(each["low"] <= each["value"] <= each["high"] for each in report["forecasts"])
+
+
+def test_wrong_settings_are_refused_by_name(llm, data, tmp_path):
+    with pytest.raises(InvalidInput, match="METHOD"):
+        HeadShape("eagle9")
+    with pytest.raises(InvalidInput, match="--layers"):
+        HeadShape("mtp", layers=2)
+    with pytest.raises(InvalidInput, match="--taps"):
+        HeadShape("eagle3", taps=(0, 7)).tapped(llm.config)
+    (tmp_path / "t.jsonl").write_text('{"texts": [{"prompt": [1]}], "refused": 0}\n')
+    with pytest.raises(InvalidInput, match="texts"):
+        read_texts(tmp_path / "t.jsonl", 64)
