@@ -92,6 +92,7 @@ def head(
     sizes: HeadSizes,
     learning: HeadOptions,
     every: int = option(250, "Steps between looks at held-out texts.", min=1),
+    q8: bool = option(False, "Write matrices in 8 bits, which only this engine reads."),
 ) -> None:
     """A draft head for a model, from texts that the model writes. Ctrl-C saves and leaves.
 
@@ -104,6 +105,7 @@ def head(
     shape, plan = sizes.shape(method), learning.plan()
     with _opened(loading) as llm:
         trainer, data = _prepared(llm, loading, output, material, shape, plan)
+        trainer.bits = 8 if q8 else 16
         found = _trained("training", trainer, output, every)
     prompts = [data.texts[i] for i in trainer.held_out[:SPEED_PROMPTS]]
     use = f"{METHODS[method]}(head='{output / HEAD}')"

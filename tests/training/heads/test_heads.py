@@ -14,10 +14,11 @@ from random import Random
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 from typer.testing import CliRunner
 
 from paradecode.cli import app
-from paradecode.core.errors import InvalidInput
+from paradecode.core.errors import InvalidInput, InvalidModel
 from paradecode.core.head import HeadDraft, Memory, run_head
 from paradecode.engine.engine import Limits
 from paradecode.llm import LLM
@@ -126,6 +127,24 @@ def test_training_beats_the_untrained_head_and_the_folder_drafts_alike(method, l
     ids = head.to_target
     assert ids is not None
     assert [int(ids[int(logits[cut].argmax())]) for logits in made] == drafted
+
+
+def test_matrices_of_8_bits_draft_nearly_the_same(llm, data, tmp_path):
+    trainer = training(llm, data, plan=replace(PLAN, steps=4))
+    trainer.export(tmp_path / "16")
+    trainer.bits = 8
+    trainer.export(tmp_path / "8")
+    fine, rough = (read_head(tmp_path / name / HEAD).tensors for name in ("16", "8"))
+    assert fine.keys() == rough.keys()
+    for name, values in fine.items():
+        assert np.abs(rough[name] - values).max() <= np.abs(values).max() / 250 + 1e-3
+    sizes = [(tmp_path / n / HEAD / "model.safetensors").stat().st_size for n in ("8", "16")]
+    assert sizes[0] < 0.6 * sizes[1]
+    stored = load_file(tmp_path / "8" / HEAD / "model.safetensors")
+    stored.pop("fc.weight_scale")
+    save_file(stored, tmp_path / "8" / HEAD / "model.safetensors")
+    with pytest.raises(InvalidModel, match=r"fc\.weight"):
+        read_head(tmp_path / "8" / HEAD)
 
 
 def test_a_stopped_run_ends_like_an_undisturbed_one(llm, data, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,16 @@ from safetensors.numpy import save as to_bytes
 
 from paradecode.core.errors import InvalidModel
 from paradecode.models.heads.gguf_drafts import read_gguf_draft
-from paradecode.models.heads.layouts import HeadFile, module_start, recognise
+from paradecode.models.heads.layouts import HeadFile, Tensors, module_start, recognise
 from paradecode.models.metadata import read_json
 from paradecode.models.safetensors_dir import mapped, shards
 
 MOST_BYTES = 1 << 33
 NAMES = ("model.safetensors", "medusa_lm_head.safetensors", "pytorch_model.bin",
          "medusa_lm_head.pt")  # fmt: skip
-_DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "BOOL": "?"}
+_SCALE = "_scale"
+_DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "BOOL": "?",
+           "I8": "i1"}  # fmt: skip
 
 
 def read_head(path: str | os.PathLike[str]) -> HeadFile:
@@ -44,7 +47,7 @@ def read_head(path: str | os.PathLike[str]) -> HeadFile:
         loaded = _safetensors(shards(folder))
     else:
         raise InvalidModel("head", str(folder), f"it holds none of {', '.join(NAMES)}")
-    return _finite(recognise(config, loaded), folder)
+    return _finite(recognise(config, _in_full(loaded)), folder)
 
 
 def _finite(head: HeadFile, where: Path) -> HeadFile:
@@ -55,14 +58,17 @@ def _finite(head: HeadFile, where: Path) -> HeadFile:
 
 
 def write_head(
-    head: HeadFile, path: str | os.PathLike[str], config: Mapping[str, Any], layout: str = "eagle3"
-) -> None:
+    head: HeadFile, path: str | os.PathLike[str], config: Mapping[str, Any], layout: str = "eagle3",
+    bits: int = 16,
+) -> None:  # fmt: skip
     """Write a head so that other engines read it.
 
     Args:
         config: of the target, as transformers writes it (``hidden_size``, ``vocab_size``, ...).
         layout: ``eagle3`` (the folders of SafeAILab/EAGLE; Medusa's own for Medusa) or
             ``speculators`` (EAGLE-3 and P-EAGLE).
+        bits: 8 rounds each row of a matrix to 8 bits with a scale, in a file that only this engine
+            reads; otherwise tensors are stored as they are.
 
     Raises:
         InvalidModel: for a kind that the layout has no place for.
@@ -72,6 +78,8 @@ def write_head(
         raise InvalidModel("layout", f"{head.kind} as {layout}", "use eagle3")
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
+    if bits == 8:
+        head = replace(head, tensors=_in_8_bits(head.tensors))
     if head.kind == "medusa":
         blocks = [name.split(".") for name in head.tensors if name.endswith(".linear.weight")]
         whole = {"medusa_num_heads": 1 + max(int(name[0]) for name in blocks),
@@ -124,6 +132,32 @@ def write_head(
             },
         }
     _write(folder / "model.safetensors", named, whole)
+
+
+def _in_8_bits(tensors: Tensors) -> dict[str, NDArray[Any]]:
+    made: dict[str, NDArray[Any]] = {}
+    for name, values in tensors.items():
+        made[name] = values
+        if values.ndim == 2 and values.dtype.kind == "f":
+            scale = np.abs(values).max(axis=1, keepdims=True).astype(np.float32) / 127
+            scale[scale == 0] = 1
+            made[name] = np.rint(values / scale).astype(np.int8)
+            made[f"{name}{_SCALE}"] = scale
+    return made
+
+
+def _in_full(tensors: Tensors) -> dict[str, NDArray[Any]]:
+    """The tensors without scales: matrices in 8 bits are multiplied by theirs."""
+    made = {name: t for name, t in tensors.items() if not name.endswith(_SCALE)}
+    for name, values in made.items():
+        scale = tensors.get(f"{name}{_SCALE}")
+        if (values.dtype == np.int8) != (scale is not None):
+            raise InvalidModel(name, values.dtype, f"numbers of 8 bits need {name}{_SCALE}")
+        if scale is not None:
+            if scale.shape != (len(values), 1):
+                raise InvalidModel(f"{name}{_SCALE}", scale.shape, f"give ({len(values)}, 1)")
+            made[name] = values * scale.astype(np.float32)
+    return made
 
 
 def _mtp_name(name: str) -> str:

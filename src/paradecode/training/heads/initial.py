@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from paradecode.core.errors import InvalidInput
 from paradecode.models.checkpoint import Checkpoint
-from paradecode.models.config import ModelConfig
+from paradecode.models.config import ModelConfig, Rope
 from paradecode.models.heads import HeadFile
 from paradecode.training.heads.texts import HeadText
 
@@ -131,6 +131,6 @@ def new_head(shape: HeadShape, target: Checkpoint, ids: NDArray[np.int64], seed:
     kind = {"eagle1": "eagle"}.get(shape.method, shape.method)
     return HeadFile(
         kind, tensors, taps, config.heads, config.kv_heads, config.head_dim, config.norm_eps,
-        config.rope, feeds_normed=shape.method == "mtp", verifier=config.name,
-        mask_token=config.eos_tokens[0] if config.eos_tokens else 0,
+        Rope(dim=config.head_dim, theta=config.rope.theta), feeds_normed=shape.method == "mtp",
+        verifier=config.name, mask_token=config.eos_tokens[0] if config.eos_tokens else 0,
     )  # fmt: skip

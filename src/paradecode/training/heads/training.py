@@ -78,6 +78,7 @@ class HeadTraining(Training):
     Attributes:
         head: the average of the weights, which is evaluated and written.
         held_out: the held-out texts that are greedy, by their numbers.
+        bits: of a number in the written head: 16, or 8 for this engine only.
         coverage: share of their answers' tokens that can be drafted.
     """
 
@@ -85,6 +86,7 @@ class HeadTraining(Training):
         self, shape: HeadShape, plan: HeadPlan, target: Checkpoint, features: Features,
         held_out: int, most: int | None = None,
     ) -> None:  # fmt: skip
+        self.bits = 16
         self.shape, self.plan, self.features = shape, plan, features
         self.steps, self._config, self._began = plan.steps, target.config, time.monotonic()
         texts = features.texts
@@ -207,7 +209,7 @@ class HeadTraining(Training):
             "hidden_size": config.hidden_size, "vocab_size": config.vocab_size,
             "max_position_embeddings": config.context_length, "hidden_act": "silu",
         }  # fmt: skip
-        write_head(self.stored(), folder / HEAD, sizes)
+        write_head(self.stored(), folder / HEAD, sizes, bits=self.bits)
 
     def resume(self, path: Path) -> None:
         """Continue from a checkpoint of the same plan, shape and texts; ``steps`` and ``cooldown``
