@@ -53,6 +53,9 @@ class HeadSizes:
     layers: int = option(1, "Layers, or blocks of a Medusa head.", min=1, max=8)
     inner: int = option(0, "Width of the MLP; 0: the target's.", min=0, max=1 << 16)
     vocabulary: int = option(8192, "Tokens it can draft.", min=16, max=1 << 20)
+    own_rows: bool = option(
+        True, "Train rows of the LM head, or use the target's.", "--own-rows/--target-rows"
+    )
     medusa_heads: int = option(4, "Heads of Medusa.", min=1, max=16)
 
     def shape(self, method: str) -> HeadShape:
@@ -62,7 +65,8 @@ class HeadSizes:
             taps = tuple(int(tap) for tap in self.taps.split(",") if tap.strip())
         except ValueError:
             raise InvalidInput("--taps", self.taps, "write numbers with commas") from None
-        return HeadShape(method, taps, self.layers, self.inner, self.vocabulary, self.medusa_heads)
+        return HeadShape(method, taps, self.layers, self.inner, self.vocabulary, self.medusa_heads,
+                         self.own_rows)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -97,9 +97,13 @@ def rows_of(data, llm, number: int, taps: tuple[int, ...]):
     return np.concatenate([parts[tap % llm.config.layers] for tap in taps], axis=1)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_training_beats_the_untrained_head_and_the_folder_drafts_alike(method, llm, data, tmp_path):
-    trainer = training(llm, data, method, layers=2 if method == "p-eagle" else 1)
+@pytest.mark.parametrize(("method", "bits"), [*((each, 16) for each in METHODS), ("eagle3", 8)])
+def test_training_beats_the_untrained_head_and_the_folder_drafts_alike(
+    method, bits, llm, data, tmp_path
+):
+    layers = 2 if method == "p-eagle" else 1
+    trainer = training(llm, data, method, layers=layers, own_rows=bits == 16)
+    trainer.bits = bits
     before = trainer.evaluate()
     assert trainer.run(tmp_path, lambda: False, lambda *_: None)
     after = trainer.evaluate()

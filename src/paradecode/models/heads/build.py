@@ -124,8 +124,11 @@ class _Parts:
             rows = self.target("embed" if self.config.tied_head else "head")
         ids = d2t_of(self.t("d2t", -1)) if "d2t" in self.t else None
         known = self.config.vocab_size
-        if ids is None and name not in self.t:
-            rows = rows[:known]
+        if name not in self.t:
+            if ids is None:
+                rows = rows[:known]
+            elif ids[-1] < known <= len(rows):  # The target's own.
+                rows = rows[ids]
         if ids is not None and len(ids) != len(rows):
             raise InvalidModel("d2t", len(ids), f"the LM head has {len(rows)} rows")
         if (len(rows) - 1 if ids is None else ids[-1]) >= known:

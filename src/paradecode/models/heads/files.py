@@ -104,7 +104,7 @@ def write_head(
         _write(folder / "model.safetensors", named, sizes)
         return
     flags: dict[str, Any] = {
-        "draft_vocab_size": len(head.tensors["lm_head.weight"]),
+        "draft_vocab_size": len(head.tensors["d2t" if "d2t" in head.tensors else "lm_head.weight"]),
         "norm_before_residual": head.normed_residual,
         "norm_before_fc": "input_norm.weight" in head.tensors,
         "norm_output": head.feeds_normed,

@@ -23,7 +23,7 @@ SPECULATORS = {"eagle3": "eagle3", "peagle": "p-eagle", "mtp": "mtp", "dflash": 
 
 _KNOWN = "EAGLE-1, 2 or 3, P-EAGLE, Medusa, MTP, DFlash or DSpark"
 _NEEDED = {"mtp": "eh_proj.weight", "medusa": "0.0.linear.weight"}
-_OF_TARGET = ("embed_tokens.weight", "lm_head.weight")
+_OF_TARGET = ("embed_tokens.weight", "lm_head.weight", "d2t")
 _WITHOUT_USE = ("t2d", "rotary_emb.inv_freq")
 _MOST_ROWS = 256
 

@@ -33,6 +33,7 @@ class HeadShape:
         inner: of the MLP; 0 is the target's.
         vocabulary: tokens that can be drafted: the commonest of the training texts.
         levels: heads of Medusa.
+        own_rows: train rows of the LM head, which are the target's at first. Medusa has none.
     """
 
     method: str = "eagle3"
@@ -41,6 +42,7 @@ class HeadShape:
     inner: int = 0
     vocabulary: int = 8192
     levels: int = 4
+    own_rows: bool = True
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
@@ -114,7 +116,8 @@ def new_head(shape: HeadShape, target: Checkpoint, ids: NDArray[np.int64], seed:
             tensors[f"{name}input_layernorm.weight"] = before
     copied, embed = np.eye(d, dtype=np.float32), np.zeros((d, d), np.float32)
     rows = weights["embed" if config.tied_head else "head"].float32()[ids]
-    tensors["lm_head.weight"] = rows
+    if shape.own_rows:
+        tensors["lm_head.weight"] = rows
     if shape.method == "eagle1":
         tensors["fc.weight"] = np.concatenate([embed, copied], axis=1)
     else:

@@ -134,8 +134,6 @@ class HeadNetwork:
     def stored(self) -> dict[str, NDArray[np.float32]]:
         """The tensors as a folder has them."""
         tensors = dict(self.parameters)
-        if self.file.kind == "medusa":
-            tensors["verifier_lm_head.weight"] = self.target.rows
         if self.file.kind in ("eagle3", "p-eagle"):
             tensors["fc.weight"] = tensors["fc.weight"] * self.scale
         if self.file.kind == "p-eagle":

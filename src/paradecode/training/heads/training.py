@@ -200,6 +200,8 @@ class HeadTraining(Training):
         """The head, in float16."""
         tensors: dict[str, NDArray[Any]] = {"d2t": self._file.tensors["d2t"]}
         tensors |= {n: t.astype(np.float16) for n, t in self.head.stored().items()}
+        if self.bits == 16 and self.shape.method != "medusa":  # Other engines look for them.
+            tensors.setdefault("lm_head.weight", self.head.target.rows.numpy().astype(np.float16))
         return replace(self._file, tensors=tensors)
 
     def export(self, folder: Path) -> None:
