@@ -205,13 +205,13 @@ def _prepared(
 
     from paradecode.models.catalogue import open_model
     from paradecode.training.heads.data import make_data
-    from paradecode.training.heads.texts import Source
+    from paradecode.training.heads.texts import TextSource
     from paradecode.training.heads.training import HeadTraining, layers_of
     from paradecode.training.running import CHECKPOINT
 
     if loading.threads is not None:
         torch.set_num_threads(loading.threads)
-    source = Source(
+    source = TextSource(
         tuple(material.prompts or ()), material.own, tuple(material.avoid or ()),
         material.max_tokens, min(material.length, llm.config.context_length - 1),
         material.sampled, seed=plan.seed,

@@ -27,7 +27,7 @@ from paradecode.measure.tasks.tasks import BY_NAME
 from paradecode.models.catalogue import open_model
 from paradecode.models.heads import build_head, read_head
 from paradecode.testing.network_reference import apply_network
-from paradecode.training.heads.prompts import Measured, task_prompts
+from paradecode.training.heads.prompts import MeasuredPrompts, task_prompts
 from paradecode.training.heads.scaling import ScalingLaw, ShortRun
 from tiny_folder import write_folder
 
@@ -37,7 +37,7 @@ torch = pytest.importorskip("torch")
 from paradecode.training.heads.data import make_data  # noqa: E402
 from paradecode.training.heads.features import Features  # noqa: E402
 from paradecode.training.heads.initial import METHODS, HeadShape, common_tokens  # noqa: E402
-from paradecode.training.heads.texts import HeadText, Source, read_texts  # noqa: E402
+from paradecode.training.heads.texts import HeadText, TextSource, read_texts  # noqa: E402
 from paradecode.training.heads.training import HEAD, HeadPlan, HeadTraining, layers_of  # noqa: E402
 from paradecode.training.running import CHECKPOINT  # noqa: E402
 
@@ -61,13 +61,13 @@ def llm():
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory) -> Source:
+def source(tmp_path_factory) -> TextSource:
     """Tasks that the model can do, so that its answers can be learnt."""
     random, file = Random(0), tmp_path_factory.mktemp("prompts") / "tasks.jsonl"
     drawn = [BY_NAME[name].draw(random, held_out=False).prompt
              for _ in range(80) for name in ("json", "word-problem")]  # fmt: skip
     file.write_text("\n".join(json.dumps({"prompt": prompt}) for prompt in drawn))
-    return Source(prompts=(str(file),), own=0, max_tokens=32, length=96, sampled=0.3)
+    return TextSource(prompts=(str(file),), own=0, max_tokens=32, length=96, sampled=0.3)
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def training(llm, data, method="eagle3", plan=PLAN, **sizes) -> HeadTraining:
     return HeadTraining(shape, plan, open_model(MODEL), features, HELD)
 
 
-def settings(source: Source) -> list[str]:
+def settings(source: TextSource) -> list[str]:
     """Of the commands."""
     return ["--model", MODEL, "--prompts", *source.prompts, "--own", "0", "--max-tokens", "32",
             "--length", "96", "--batch", "4", "--vocabulary", "128", "--held-out", "0.1",
@@ -207,7 +207,7 @@ def test_states_are_the_same_from_the_cache_and_computed_again(llm, data, tmp_pa
 
 def test_models_without_a_chat_format_go_on_with_what_they_began(tmp_path):
     with LLM(write_folder(tmp_path / "m", "llama"), threads=1) as llm:
-        found = make_data(llm, Source(own=32, max_tokens=20), tmp_path / "d", lambda *_: None)
+        found = make_data(llm, TextSource(own=32, max_tokens=20), tmp_path / "d", lambda *_: None)
         assert len(found.texts) > 20
         for text in found.texts[:3]:
             count, prompt = len(text.tokens) - text.start, text.tokens[: text.start].tolist()
@@ -232,7 +232,7 @@ def test_texts_are_the_models_own_and_cut_files_are_mended(llm, source, data, tm
 
 
 def test_no_measured_prompt_is_trained_on(llm, tmp_path):
-    measured = Measured()
+    measured = MeasuredPrompts()
     for prompt in load_prompts():
         assert measured.has(prompt.turns), prompt.id
         shouted = " ".join(["Please:", *prompt.turns]).upper().replace(",", " ;")
@@ -246,10 +246,10 @@ def test_no_measured_prompt_is_trained_on(llm, tmp_path):
     lines = [{"prompt": load_prompts()[0].turns[0]}, {"prompt": "How do kites stay in the air?"}]
     file = tmp_path / "prompts.jsonl"
     file.write_text("\n".join(map(json.dumps, lines)))
-    source = Source(prompts=(str(file),), own=0, max_tokens=16, length=256)
+    source = TextSource(prompts=(str(file),), own=0, max_tokens=16, length=256)
     found = make_data(llm, source, tmp_path / "data", lambda *_: None)
     assert (found.refused, len(found.texts)) == (1, 1)
-    avoided = Source(prompts=(str(file),), own=0, avoid=(str(file),), max_tokens=16)
+    avoided = TextSource(prompts=(str(file),), own=0, avoid=(str(file),), max_tokens=16)
     with pytest.raises(InvalidInput, match="prompts"):
         make_data(llm, avoided, tmp_path / "none", lambda *_: None)
 

@@ -12,7 +12,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.llm import LLM
 from paradecode.training.decoding import Progress
 from paradecode.training.heads.features import Features
-from paradecode.training.heads.texts import HeadText, Rounds, Source, make_texts, read_texts
+from paradecode.training.heads.texts import HeadText, Rounds, TextSource, make_texts, read_texts
 from paradecode.training.running import check_same
 
 TEXTS, SOURCE = "texts.jsonl", "source.json"
@@ -44,7 +44,7 @@ class HeadData:
         return features
 
 
-def make_data(llm: LLM, source: Source, folder: Path, tick: Progress) -> HeadData:
+def make_data(llm: LLM, source: TextSource, folder: Path, tick: Progress) -> HeadData:
     """Make the texts of a folder, or what is missing of them.
 
     Raises:

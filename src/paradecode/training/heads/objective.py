@@ -20,7 +20,7 @@ TEXTS_TOGETHER = 16
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class HeadBatch:
     """Texts for one step.
 
     Attributes:
@@ -46,7 +46,7 @@ class Batch:
 def batch_of(
     texts: Sequence[HeadText], states: Sequence[NDArray[np.float16]], layers: Sequence[int],
     taps: Sequence[int], numbers: NDArray[np.int64],
-) -> Batch:  # fmt: skip
+) -> HeadBatch:  # fmt: skip
     """A batch of texts.
 
     Args:
@@ -68,13 +68,13 @@ def batch_of(
         torch.from_numpy(np.concatenate(features)).float(),
         torch.from_numpy(np.concatenate(tokens).astype(np.int64)), tuple(spans),
     )  # fmt: skip
-    return Batch(
+    return HeadBatch(
         rows, torch.from_numpy(np.concatenate(final)).float(),
         torch.from_numpy(np.concatenate(wanted)),
     )  # fmt: skip
 
 
-def loss_of(head: HeadNetwork, batch: Batch, levels: int, decay: float) -> Tensor:
+def loss_of(head: HeadNetwork, batch: HeadBatch, levels: int, decay: float) -> Tensor:
     """Cross-entropy to the target's distribution over the draft's vocabulary, the mean of a row;
     level i counts ``decay`` ** i. Rows whose token cannot be drafted do not count."""
     with torch.no_grad():
@@ -105,7 +105,7 @@ class Acceptance:
     rows: int
 
 
-def acceptance(head: HeadNetwork, batches: Iterable[Batch]) -> Acceptance:
+def acceptance(head: HeadNetwork, batches: Iterable[HeadBatch]) -> Acceptance:
     """The acceptance over batches."""
     depth = head.heads or DEPTH
     right, rows, forwards, tokens = np.zeros(depth), 0, 0, 0

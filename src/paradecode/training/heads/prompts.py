@@ -40,7 +40,7 @@ def task_prompts(count: int, seed: int) -> list[Conversation]:
     return made
 
 
-class Measured:
+class MeasuredPrompts:
     """The prompts that are used for measuring, to keep them out of training.
 
     Args:

@@ -17,7 +17,7 @@ from paradecode.llm import LLM
 from paradecode.measure.prompt_sources import read_prompts
 from paradecode.measure.prompts import Conversation, encoder
 from paradecode.training.decoding import Progress
-from paradecode.training.heads.prompts import Measured, task_prompts
+from paradecode.training.heads.prompts import MeasuredPrompts, task_prompts
 from paradecode.training.ngrams.own_text import TOGETHER, before_the_user, own_conversations
 
 BEGUN = 12
@@ -27,7 +27,7 @@ FEWEST = 4
 
 
 @dataclass(frozen=True)
-class Source:
+class TextSource:
     """Where the texts come from.
 
     Attributes:
@@ -72,9 +72,9 @@ class Rounds:
     """Rounds of TOGETHER texts: those of files and tasks, and between them the model's own."""
 
     llm: LLM
-    source: Source
+    source: TextSource
     refused: int = 0
-    measured: Measured = field(init=False)
+    measured: MeasuredPrompts = field(init=False)
     asked: list[Conversation] = field(init=False)
     rounds: int = field(init=False)
 
@@ -82,7 +82,7 @@ class Rounds:
         source = self.source
         if "autoregressive" not in self.llm.families:
             raise InvalidInput("model", self.llm.model, "heads are for autoregressive models")
-        self.measured = Measured(source.avoid)
+        self.measured = MeasuredPrompts(source.avoid)
         asked = [prompt for name in source.prompts for prompt in read_prompts(name)]
         random = np.random.default_rng(source.seed)
         asked = [asked[i] for i in random.permutation(len(asked))]

@@ -23,7 +23,7 @@ from paradecode.training.heads.network import HeadNetwork, Target
 from paradecode.training.heads.objective import (
     TEXTS_TOGETHER,
     Acceptance,
-    Batch,
+    HeadBatch,
     acceptance,
     batch_of,
     loss_of,
@@ -170,11 +170,11 @@ class HeadTraining(Training):
         }
         return [int(orders[place // count][place % count]) for place in places]
 
-    def _batch(self, wanted: Sequence[int]) -> Batch:
+    def _batch(self, wanted: Sequence[int]) -> HeadBatch:
         texts = [self.features.texts[i] for i in wanted]
         return self.batch(texts, self.features.of(wanted))
 
-    def batch(self, texts: Sequence[HeadText], states: Sequence[NDArray[np.float16]]) -> Batch:
+    def batch(self, texts: Sequence[HeadText], states: Sequence[NDArray[np.float16]]) -> HeadBatch:
         """What the head reads of some texts; ``states`` are as ``Features`` gives them."""
         layers = self.features.layers
         taps = [tap % self._config.layers for tap in self._file.taps]
