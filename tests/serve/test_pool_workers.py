@@ -456,7 +456,7 @@ def test_leaving_cancels(folder: str) -> None:
 
 def test_a_slow_reader_is_cancelled(folder: str) -> None:
     async def test() -> None:
-        bounds = Bounds(full=10_000, most=20_000, patience=60.0)
+        bounds = Bounds(full=2_000, most=5_000, patience=60.0)
         async with opened(folder, bounds=bounds) as pool:
             slow = pool.submit("m", ask("slow", ignore_eos=True, max_tokens=1500))
             assert isinstance(await anext(slow), Accepted)
