@@ -97,7 +97,7 @@ def refused(arguments: list[str]) -> str:
     ("arguments", "told"),
     [(["--host", "0.0.0.0"], "--api-key"), (["--port", "70000"], "port"),
      (["--api-key", "short"], "api_key"), (["a=x", "a=y"], "name of its own"),
-     (["x", "y", "--alias", "z"], "NAME=SOURCE"), (["--public", "secrets"], "public"),
+     (["x", "y", "--alias", "z"], "NAME=SOURCE"), (["--public", "page"], "public"),
      (["--decoder", "no-such"], "decoder"), (["--batch", "0"], "batch"),
      (["--max-outputs", "0"], "outputs"), (["--request-timeout", "-1"], "request_seconds"),
      (["x,decoder=no-such"], "decoder"), (["x,decoder=suffix,profile=y"], "one of decoder"),
@@ -153,7 +153,7 @@ def test_other_engines_names_reach_the_worker(monkeypatch: pytest.MonkeyPatch) -
     assert worker.limits == {
         "batch": 3, "kv_tokens": 2048, "step_tokens": 99, "prefix_cache": False,
     }  # fmt: skip
-    assert settings.keys == ("a-key-of-the-environment",)
+    assert [key.key for key in settings.keys] == ["a-key-of-the-environment"]
 
 
 def test_settings_of_one_model(monkeypatch: pytest.MonkeyPatch) -> None:

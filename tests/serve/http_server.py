@@ -20,6 +20,7 @@ pytest.importorskip("uvicorn")
 import uvicorn
 
 from paradecode.core.trace import Stats
+from paradecode.serve.keys import plain_keys
 from paradecode.serve.metrics import Metrics
 from paradecode.serve.pool import Pool, Served
 from paradecode.serve.server import bind, configured
@@ -172,6 +173,8 @@ def _read(request: Generate, tokens: int) -> list[OutputEvent]:
 def settings(**changes: Any) -> ServerSettings:
     names = changes.pop("names", ("tiny", "canvas", "caller"))
     models = tuple(Served(name, WorkerSettings()) for name in names)
+    if keys := changes.get("keys"):
+        changes["keys"] = plain_keys(keys) if isinstance(keys[0], str) else keys
     return ServerSettings(models=models, **{"port": 0, "log_requests": False, **changes})
 
 
@@ -238,7 +241,7 @@ def running(chosen: ServerSettings, pool: Any = None) -> Iterator[Running]:
     if "error" in found:
         raise found["error"]
     url = f"http://127.0.0.1:{found['port']}"
-    headers = {"authorization": f"Bearer {chosen.keys[0]}"} if chosen.keys else {}
+    headers = {"authorization": f"Bearer {chosen.keys[0].key}"} if chosen.keys else {}
     client = httpx.Client(base_url=url, timeout=60, headers=headers)
     try:
         with client:

@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 
+from paradecode.serve.keys import plain_keys
 from paradecode.serve.pool import Served
 from paradecode.serve.server import bind
 from paradecode.serve.settings import ServerSettings
@@ -25,7 +26,7 @@ KEY = "a-key-for-this-test"
 def settings_of(folder: str) -> ServerSettings:
     """One model, on a port that is free now."""
     worker = WorkerSettings(model=folder, threads=1, limits={"kv_tokens": 32768, "batch": 16})
-    settings = ServerSettings(models=(Served("tiny", worker),), port=0, keys=(KEY,))
+    settings = ServerSettings(models=(Served("tiny", worker),), port=0, keys=plain_keys([KEY]))
     listener = bind(settings)
     settings = replace(settings, port=listener.getsockname()[1], log_requests=False)
     listener.close()

@@ -51,8 +51,8 @@ def test_a_key_on_every_route(guarded: Running, method: str, path: str) -> None:
         assert guarded.client.request(method, path, headers=headers).status_code != 401
 
 
-def test_an_opened_page_opens_no_other_route() -> None:
-    with running(settings(keys=KEYS, public=("page",)), FakePool()) as server:
+def test_the_open_page_opens_no_other_route() -> None:
+    with running(settings(keys=KEYS), FakePool()) as server:
         del server.client.headers["authorization"]
         assert server.client.get("/").status_code != 401
         for path in ("/v1/models", "/metrics", "/pages", "//v1/models", "/page/../metrics"):
@@ -69,9 +69,10 @@ def test_keys_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> 
         return a == b
 
     monkeypatch.setattr(security.hmac, "compare_digest", compare)
-    guard = security.Guard(None, settings(keys=KEYS))  # type: ignore[arg-type]
+    chosen = settings(keys=KEYS)
+    guard = security.Guard(None, chosen, security.accounts_of(chosen.keys))  # type: ignore[arg-type]
     for key in (KEYS[0], "short", ""):
-        guard._refusal("/v1/models", security.Headers({"authorization": f"Bearer {key}"}))
+        guard._refusal("/v1/models", security.Headers(), security._digest(key))
     assert compared == [(32, 32)] * 6  # All keys, every time, and digests only.
 
 

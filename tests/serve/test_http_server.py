@@ -17,6 +17,7 @@ import pytest
 from http_server import Running, events, running
 
 from paradecode import LLM
+from paradecode.serve.keys import plain_keys
 from paradecode.serve.pool import Served
 from paradecode.serve.settings import ServerSettings
 from paradecode.serve.worker.settings import WorkerSettings
@@ -46,7 +47,7 @@ def server(folders: tuple[str, str]) -> Iterator[Running]:
         Served("tiny", WorkerSettings(model=folders[0])),
         Served("canvas", WorkerSettings(model=folders[1])),
     )
-    settings = ServerSettings(models=models, port=0, keys=(KEY,), log_requests=False)
+    settings = ServerSettings(models=models, port=0, keys=plain_keys([KEY]), log_requests=False)
     with running(settings) as found:
         yield found
 

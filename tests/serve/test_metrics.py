@@ -14,6 +14,8 @@ pytest.importorskip("prometheus_client")
 from prometheus_client.parser import text_string_to_metric_families
 
 from paradecode.core.trace import Stats
+from paradecode.serve.keys import KeyLimits
+from paradecode.serve.limits import Account
 from paradecode.serve.metrics import POSITIONS, Metrics
 from paradecode.serve.wire import Accepted, Done, Failure, WorkerStats
 from repository import ROOT
@@ -153,6 +155,7 @@ def everything() -> set[str]:
     metrics.observe("smol", done(diffusion_steps=1))
     metrics.observe("smol", Failure(id="a", status=500, message="m"))
     metrics.answered("/health", 200)
+    metrics.keys.accounts = [Account("alice", KeyLimits(), "")]
     return {name.partition("[")[0] for name in values(metrics, {"smol": [stats()]})}
 
 

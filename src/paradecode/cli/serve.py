@@ -6,6 +6,7 @@ import asyncio
 import re
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -29,7 +30,7 @@ NEEDED = ("fastapi", "uvicorn", "prometheus_client", "llguidance")
 
 @dataclass(frozen=True)
 class Listening:
-    """Where, and for whom. The names are those of ServerSettings."""
+    """Where, and for whom. The names are those of ServerSettings, but for ``keys_file``."""
 
     host: str = option("127.0.0.1", "Address to listen on.")
     port: int = option(8000, "0 takes a free one.")
@@ -39,8 +40,9 @@ class Listening:
         "--api-key",
         envvar="PARADECODE_API_KEY",
     )
+    keys_file: Path | None = option(None, "JSON file of keys, each with its limits.", "--keys")
     public: list[str] | None = option(
-        None, "Needs no key: health, metrics, page or openapi; repeat for more."
+        None, "Needs no key: health, metrics or openapi; repeat for more."
     )
     force: bool = option(False, "Listen beyond this machine without a key.")
     connections: int = option(1024, "Most connections at the same time.")
@@ -147,16 +149,19 @@ def serve(
     missing = [package for package in NEEDED if find_spec(package) is None]
     if missing:
         raise InvalidInput("package", missing[0], "install it: pip install 'paradecode[serve]'")
+    from paradecode.serve.keys import plain_keys, read_keys
     from paradecode.serve.server import serve as run
     from paradecode.serve.settings import ServerSettings
 
     named = _named([*(models or ()), *(more or ())] or [DEFAULT], name)
     given = {
         **vars(listening),
-        "keys": tuple(listening.keys or ()),
+        "keys": plain_keys(listening.keys or ()),
         "public": tuple(listening.public or ()),
         "origins": tuple(listening.origins or ()),
     }
+    if (file := given.pop("keys_file")) is not None:
+        given["keys"] += read_keys(file)
     served = tuple(_served(*entry, working, decoding) for entry in named)
     settings = ServerSettings(models=served, **given)
     if clustering.ray or clustering.ray_address is not None:

@@ -11,6 +11,7 @@ from paradecode import __version__
 from paradecode.serve.audit import Audit
 from paradecode.serve.documents import document
 from paradecode.serve.errors import ApiError, answer_api_error, answer_http_error
+from paradecode.serve.limits import RATE_HEADERS
 from paradecode.serve.log import Log
 from paradecode.serve.metrics import Metrics
 from paradecode.serve.page import router as page
@@ -24,7 +25,7 @@ from paradecode.serve.routes import (
     status,
     tokens,
 )
-from paradecode.serve.security import Guard
+from paradecode.serve.security import Guard, accounts_of
 from paradecode.serve.settings import ServerSettings
 from paradecode.serve.sse import ClientGone
 from paradecode.serve.workers import RequestFailed, Workers
@@ -40,6 +41,8 @@ def create_app(settings: ServerSettings, pool: Workers, metrics: Metrics) -> Fas
         title="Paradecode", version=__version__, openapi_url=None, docs_url=None, redoc_url=None
     )
     app.state.settings, app.state.pool, app.state.metrics = settings, pool, metrics
+    accounts = accounts_of(settings.keys)
+    metrics.keys.accounts = accounts.values()
     app.state.bodies = 0  # Bytes that are being read.
     for routes in (status, blocks, chat, completions, responses, messages, embeddings, tokens):
         app.include_router(routes.router)
@@ -54,12 +57,12 @@ def create_app(settings: ServerSettings, pool: Workers, metrics: Metrics) -> Fas
     app.add_exception_handler(HTTPException, answer_http_error)
     app.add_exception_handler(RequestFailed, _answer_failure)
     app.add_exception_handler(ClientGone, _answer_nobody)
-    app.add_middleware(Guard, settings=settings)  # The last one added is the outermost.
+    app.add_middleware(Guard, settings=settings, accounts=accounts)  # The last is the outermost.
     if settings.origins:
         app.add_middleware(
             CORSMiddleware, allow_origins=settings.origins, allow_methods=["GET", "POST"],
             allow_headers=["authorization", "content-type", "x-api-key", "anthropic-version"],
-            expose_headers=["x-request-id", "retry-after"],
+            expose_headers=["x-request-id", "retry-after", *RATE_HEADERS],
         )  # fmt: skip
     app.add_middleware(Audit, metrics=metrics, log=Log() if settings.log_requests else None)
     return app

@@ -56,7 +56,9 @@ class ApiError(Exception):
     def response(self) -> Response:
         headers = dict(self.headers)
         if self.status in (429, 503):
-            headers["retry-after"] = str(max(1, math.ceil(self.retry_after or 1)))
+            wait = self.retry_after or 1.0
+            headers["retry-after"] = str(max(1, math.ceil(wait)))
+            headers["retry-after-ms"] = str(math.ceil(wait * 1000))  # What OpenAI's clients read.
         return JSONResponse(self.body, self.status, headers)
 
 

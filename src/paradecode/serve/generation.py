@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,7 @@ from starlette.requests import Request
 
 from paradecode.serve import wire
 from paradecode.serve.errors import ApiError, wrong
+from paradecode.serve.limits import Account
 from paradecode.serve.log import Note
 from paradecode.serve.merge import merged
 from paradecode.serve.protocol.fields import Common
@@ -18,7 +20,10 @@ from paradecode.serve.protocol.schemas import closed
 from paradecode.serve.scores import MAX_SCORES, ScoreColumns
 from paradecode.serve.security import tenant
 from paradecode.serve.settings import ServerSettings
-from paradecode.serve.workers import Workers
+from paradecode.serve.workers import Workers, hastened
+
+CHARACTERS = 4
+"""About so many are a token."""
 
 News = AsyncGenerator[tuple[int, wire.OutputChunk | wire.Done], None]
 """What becomes of the outputs, each with its number."""
@@ -52,11 +57,11 @@ class Generation:
         self.pool: Workers = request.app.state.pool
         self.settings: ServerSettings = request.app.state.settings
         self.note: Note = request.state.note
-        self.tenant: str = request.state.tenant
+        self.account: Account = request.state.account
         self.body, self.n = body, n
         self.model = model_of(request, body.model)
         self.requests: list[wire.Generate] = []
-        self.copies = 1
+        self.most, self.copies = 0, 1
         self._scores = self._scores_a_token = 0
 
     def ask(
@@ -77,20 +82,21 @@ class Generation:
         most = self.model.ready.context_length
         if sampling.get("max_tokens", 0) > most:
             raise wrong("max_tokens", f"the model's context has {most} tokens")
+        if "reads" not in wanted:
+            self.most = sampling.get("max_tokens", self._default())
         if wanted.get("reads") == "logprobs":  # Counted when the prompts' lengths are known.
             self._scores_a_token = wanted["top"] + 1
         elif sampling.get("logprobs") is not None and not self.body.stream:
             self._scores_a_token = sampling["logprobs"] + 1
-            usual = {model.name: model.worker.max_tokens for model in self.settings.models}
-            limit = sampling.get("max_tokens", min(usual[self.model.name], most))
-            self._count_scores(len(prompts) * self.n * limit)
-        salt, own = self.tenant, self.body.cache_salt
+            self._count_scores(len(prompts) * self.n * self.most)
+        salt, own = self.account.tenant, self.body.cache_salt
+        self.account.check_salt(own)
         wanted |= {
             "sampling": sampling,
             "decoder": self._decoder(),
             "salt": salt if own is None else tenant(salt, own),
             "key": salt,
-            "priority": self.body.priority or 0,
+            "priority": self.account.priority(self.body.priority),
             "deadline": self._deadline(),
         }
         constraint = wanted.get("constraint")
@@ -139,8 +145,13 @@ class Generation:
     async def _events(self) -> AsyncGenerator[tuple[int, Any], None]:
         """Outputs' news, each with the output's number, and for each prompt, once and with its
         number, that it was accepted. Raises ApiError for a failure."""
-        streams = [self.pool.submit(self.model.name, request) for request in self.requests]
-        async with aclosing(merged(streams)) as events:
+        first, began = self.requests[0], time.monotonic()
+        assert first.deadline is not None
+        staying = self.account.stay(
+            [about(request.prompt) for request in self.requests],
+            len(self.requests) * self.n, self.most, first.priority, first.deadline,
+        )  # fmt: skip
+        async with staying as stay, aclosing(self._submitted(began)) as events:
             async for prompt, event in events:
                 if isinstance(event, wire.Failure):
                     raise ApiError.of(event)
@@ -149,10 +160,13 @@ class Generation:
                         raise ApiError(503, "the server ended this request")
                     self.note.done.append(event)
                 if isinstance(event, wire.Accepted):
+                    stay.accepted(prompt, event.prompt_tokens)
                     if self.requests[prompt].reads is not None:
                         self._count_scores(event.prompt_tokens * self.copies)
                     yield prompt, event
                 else:
+                    if isinstance(event, wire.OutputChunk) and self.most:  # Else a prompt's.
+                        stay.output += len(event.tokens)
                     yield prompt * self.n + event.index, event
 
     def _count_scores(self, tokens: int) -> None:
@@ -162,6 +176,15 @@ class Generation:
             what = "prompts, n, their tokens (max_tokens) and top_logprobs + 1"
             fix = f"the product of {what} is {self._scores}, at most {MAX_SCORES}: ask for less"
             raise wrong("logprobs", fix + ("" if self.body.stream else ", or stream"))
+
+    def _submitted(self, began: float) -> AsyncGenerator[tuple[int, wire.OutputEvent], None]:
+        requests = [hastened(request, began) for request in self.requests]
+        return merged([self.pool.submit(self.model.name, request) for request in requests])
+
+    def _default(self) -> int:
+        """The most tokens of an output that does not say."""
+        (served,) = (one for one in self.settings.models if one.name == self.model.name)
+        return min(served.worker.max_tokens, self.model.ready.context_length)
 
     def _decoder(self) -> str | dict[str, Any] | None:
         """The method that the request chooses; the worker checks it."""
@@ -186,6 +209,15 @@ class Generation:
         if asked and max(asked) > most:
             raise wrong("deadline", f"give at most {most:g} seconds")
         return min([*asked, most])
+
+
+def about(prompt: wire.PromptInput) -> int:
+    """How many tokens a prompt has, by its length; a worker will count."""
+    if prompt.tokens is not None:
+        return len(prompt.tokens)
+    said = [message.get("content") for message in prompt.messages or ()]
+    texts = [prompt.text or "", *(text for text in said if isinstance(text, str))]
+    return sum(map(len, texts)) // CHARACTERS
 
 
 async def _chained(early: list[Any], later: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:

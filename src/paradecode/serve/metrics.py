@@ -6,8 +6,9 @@ of the registry, positions and statuses are bounded.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -16,6 +17,7 @@ from prometheus_client.registry import Collector
 
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.registry import parse
+from paradecode.serve.limits import Account
 from paradecode.serve.wire import Accepted, Done, Failure, WorkerStats
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -51,8 +53,9 @@ class Metrics:
     def __init__(self, models: Iterable[str]) -> None:
         self.registry = CollectorRegistry()
         self._models = frozenset(models)
-        self._workers = _Workers()
+        self._workers, self.keys = _Workers(), _Keys()
         self.registry.register(self._workers)
+        self.registry.register(self.keys)
         count, histogram = self._counter, self._histogram
         self._summed = {field: count(name, said) for field, name, said in SUMMED}
         self._accepted_at = count(
@@ -166,6 +169,34 @@ COUNTERS = (
 )
 
 
+class _Keys(Collector):
+    """What the keys' holders have asked for, by the names that the settings give them."""
+
+    accounts: Collection[Account] = ()
+
+    def collect(self) -> Iterator[Metric]:
+        requests = _family(CounterMetricFamily, "key_requests", "Requests of a key.", "key")
+        refused = _family(
+            CounterMetricFamily, "key_refusals", "Refused by a limit.", "key", "limit"
+        )
+        tokens = _family(CounterMetricFamily, "key_tokens", "Of prompts, outputs.", "key", "kind")
+        running = _family(GaugeMetricFamily, "key_outputs_running", "Let in.", "key")
+        waiting = _family(GaugeMetricFamily, "key_outputs_waiting", "Not yet let in.", "key")
+        for one in self.accounts:
+            requests.add_metric([one.name], one.requests)
+            tokens.add_metric([one.name, "prompt"], one.prompt_tokens)
+            tokens.add_metric([one.name, "output"], one.output_tokens)
+            running.add_metric([one.name], one.running)
+            waiting.add_metric([one.name], one.waiting)
+            for limit, times in one.refused.items():
+                refused.add_metric([one.name, limit], times)
+        yield from (requests, refused, tokens, running, waiting)
+
+
+def _family(kind: Any, name: str, said: str, *labels: str) -> Any:
+    return kind(f"paradecode:{name}", said, labels=labels)
+
+
 class _Workers(Collector):
     """What the workers are doing now, and what their engines have done since they started."""
 
@@ -176,15 +207,14 @@ class _Workers(Collector):
     def collect(self) -> Iterator[Metric]:
         for kind, fields in ((GaugeMetricFamily, GAUGES), (CounterMetricFamily, COUNTERS)):
             for field, name, said in fields:
-                family = kind(f"paradecode:{name}", said, labels=["model", "worker"])
+                family = _family(kind, name, said, "model", "worker")
                 for model, workers in self.stats.items():
                     for number, stats in enumerate(workers):
                         if stats is not None:
                             family.add_metric([model, str(number)], getattr(stats, field))
                 yield family
-        restarted = CounterMetricFamily(
-            "paradecode:worker_restarts", "Workers that were started again.", labels=["model"]
-        )
+        said = "Workers that were started again."
+        restarted = _family(CounterMetricFamily, "worker_restarts", said, "model")
         for model, times in self.restarts.items():
             restarted.add_metric([model], times)
         yield restarted

@@ -31,6 +31,7 @@ def reading(kind: type[AnyBody]) -> Callable[[Request], Awaitable[AnyBody]]:
 
     async def read(request: Request) -> AnyBody:
         state, settings = request.app.state, request.app.state.settings
+        request.state.account.request()
         size = _size(request, settings.body_bytes)
         if state.bodies + size > BODIES:
             raise ApiError(503, "too many bodies are on their way")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from paradecode.serve.errors import ApiError
-from paradecode.serve.settings import ROUTES, ServerSettings
+from paradecode.serve.keys import Key, KeyLimits
+from paradecode.serve.limits import Account
+from paradecode.serve.settings import PAGE, ROUTES, ServerSettings
 
 
 class Guard:
@@ -20,24 +23,27 @@ class Guard:
     otherwise reach it by a DNS name of its author's.
     """
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
-        self.app, self.header_bytes = app, settings.header_bytes
-        # Digests have equal lengths, so the comparison does not even tell a key's length.
-        self.keys = [_digest(key) for key in settings.keys]
-        # The page's own files hold nothing, and its field is where a key is given.
-        self.open = [path for name in (*settings.public, "page") for path in ROUTES[name]]
+    def __init__(
+        self, app: ASGIApp, settings: ServerSettings, accounts: Mapping[bytes, Account]
+    ) -> None:
+        self.app, self.header_bytes, self.accounts = app, settings.header_bytes, accounts
+        self.nobody = Account("nobody", KeyLimits(), tenant(""))
+        self.open = [*PAGE, *(path for name in settings.public for path in ROUTES[name])]
         self.hosts = settings.hosts and {host.lower() for host in settings.hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             headers = Headers(scope=scope)
-            refusal = self._too_large(scope) or self._refusal(scope["path"], headers)
+            digest = _digest(_bearer(headers))
+            refusal = self._too_large(scope) or self._refusal(scope["path"], headers, digest)
             if refusal is not None:
                 scope["state"]["note"].error = refusal
                 await refusal.response()(scope, receive, send)
                 return
-            scope["state"]["tenant"] = tenant(_bearer(headers) if self.keys else "")
-        elif scope["type"] == "websocket":
+            scope["state"]["account"] = account = self.accounts.get(digest, self.nobody)
+            await self.app(scope, receive, _with_limits(send, account))
+            return
+        if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
             return
         await self.app(scope, receive, send)
@@ -50,13 +56,13 @@ class Guard:
             return None
         return ApiError(431, f"send at most {self.header_bytes} bytes of path and headers")
 
-    def _refusal(self, path: str, headers: Headers) -> ApiError | None:
+    def _refusal(self, path: str, headers: Headers, given: bytes) -> ApiError | None:
         if self.hosts is not None and _hostname(headers.get("host", "")) not in self.hosts:
             return ApiError(403, "the Host header is not this server's", code="unknown_host")
-        if not self.keys or self._is_open(path):
+        if not self.accounts or self._is_open(path):
             return None
-        given = _digest(_bearer(headers))
-        matches = [hmac.compare_digest(given, key) for key in self.keys]  # All, always.
+        # Digests have equal lengths, so the comparison does not even tell a key's length.
+        matches = [hmac.compare_digest(given, key) for key in self.accounts]  # All, always.
         if any(matches):
             return None
         return ApiError(
@@ -66,6 +72,11 @@ class Guard:
 
     def _is_open(self, path: str) -> bool:
         return any(path == p or (p != "/" and path.startswith(p + "/")) for p in self.open)
+
+
+def accounts_of(keys: Iterable[Key]) -> dict[bytes, Account]:
+    """The account of each key, by the key's digest."""
+    return {_digest(key.key): Account(key.name, key, tenant(key.key)) for key in keys}
 
 
 def tenant(key: str, salt: str | None = None) -> str:
@@ -78,6 +89,17 @@ def tenant(key: str, salt: str | None = None) -> str:
         return ""
     own = _digest(key).hex() if key else ""
     return f"{own}.{_digest(salt).hex() if salt is not None else ''}"
+
+
+def _with_limits(send: Send, account: Account) -> Send:
+    """Answers say what the key's limits leave."""
+
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message.get("headers", ()), *account.headers()]
+        await send(message)
+
+    return sent
 
 
 def _bearer(headers: Headers) -> str:

@@ -7,19 +7,21 @@ from dataclasses import dataclass
 
 from paradecode.core.checks import attributes, number, whole
 from paradecode.core.errors import InvalidInput
+from paradecode.serve.keys import Key, check_keys
 from paradecode.serve.pool import HANG_SECONDS, LOAD_SECONDS, Served
 
 ROUTES = {
     "health": ("/health",),
     "metrics": ("/metrics",),
     "openapi": ("/openapi.json",),
-    "page": ("/", "/page"),
 }
-"""What may be opened without a key: name -> paths, each with those below it (``/`` alone)."""
+"""What may be opened without a key: name -> paths, each with those below it."""
+
+PAGE = ("/", "/page")
+"""Open always: the page's own files hold nothing, and its field is where a key is given."""
 
 PATIENCE = ("body_seconds", "header_seconds", "write_seconds", "ping_seconds")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-MIN_KEY = 8
 RANGES = {
     "body_bytes": whole(1, 8 << 20),
     "header_bytes": whole(256, 1 << 20),
@@ -40,8 +42,9 @@ class ServerSettings:
     Attributes:
         models: what is served, under which names; requests that name none get the first.
         host, port: where to listen; port 0 takes a free one.
-        keys: any of them opens every route; their holders are tenants who share nothing.
-        public: names of routes that need no key: health, metrics, page, openapi.
+        keys: any of them opens every route; their holders are tenants who share nothing, each
+            with its own limits.
+        public: names of routes that need no key: health, metrics, openapi.
         force: allow to be reached by others without a key.
         body_bytes, header_bytes: the most of one request.
         body_seconds, header_seconds: a request that takes longer to arrive is dropped.
@@ -63,7 +66,7 @@ class ServerSettings:
     models: tuple[Served, ...]
     host: str = "127.0.0.1"
     port: int = 8000
-    keys: tuple[str, ...] = ()
+    keys: tuple[Key, ...] = ()
     public: tuple[str, ...] = ()
     force: bool = False
     body_bytes: int = 4 << 20
@@ -94,10 +97,7 @@ class ServerSettings:
                 raise InvalidInput("model name", name, "give each model a name of its own")
         if not 0 <= self.port < 1 << 16:
             raise InvalidInput("port", self.port, "give 0 to 65535")
-        for key in self.keys:
-            if not MIN_KEY <= len(key) <= 1024 or not key.isascii() or not key.isprintable():
-                shown = f"a key of {len(key)} characters"  # Never the key itself.
-                raise InvalidInput("api_key", shown, f"give {MIN_KEY} to 1024 ASCII characters")
+        check_keys(self.keys)
         for name in self.public:
             if name not in ROUTES:
                 raise InvalidInput("public", name, f"use one of {', '.join(ROUTES)}")
@@ -107,7 +107,7 @@ class ServerSettings:
         local = self.host in LOOPBACK or self.host.startswith("127.")
         if not (local or self.keys or self.force):
             raise InvalidInput(
-                "host", self.host, "set a key (--api-key), or --force to serve everybody"
+                "host", self.host, "set a key (--api-key or --keys), or --force to serve everybody"
             )
         attributes(self, RANGES)
 

@@ -1,0 +1,130 @@
+"""The keys that clients give, and what the holder of each may ask for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from paradecode.core.checks import (
+    attributes,
+    build,
+    checked,
+    json_object,
+    known,
+    listed,
+    mapping,
+    maybe,
+    text,
+    whole,
+)
+from paradecode.core.errors import InvalidInput
+
+MAX_KEYS = 1024
+"""Each has metrics of its own, and each request is compared with all of them."""
+
+MIN_KEY, MAX_KEY = 8, 1024
+LOWEST, HIGHEST = -100, 100
+"""Priorities that a request may have."""
+
+MAX_RATE = 1 << 40
+
+
+def _secret(name: str, value: Any) -> str:
+    right = isinstance(value, str) and value.isascii() and value.isprintable()
+    if not right or not MIN_KEY <= len(value) <= MAX_KEY:
+        size = len(value) if isinstance(value, str) else "no"
+        shown = f"a key of {size} characters"  # Never the key itself.
+        raise InvalidInput(name, shown, f"give {MIN_KEY} to {MAX_KEY} ASCII characters")
+    return str(value)
+
+
+def _label(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[\w.-]{1,64}", value, re.ASCII):
+        raise InvalidInput(name, value, "give 1 to 64 letters, digits, '.', '-' or '_'")
+    return value
+
+
+def _priorities(name: str, value: Any) -> tuple[int, int]:
+    found = listed(whole(LOWEST, HIGHEST), 2)(name, value)
+    if len(found) != 2 or found[0] > found[1]:
+        raise InvalidInput(name, value, "give the lowest and the highest, such as [-10, 10]")
+    return found[0], found[1]
+
+
+def _salts(name: str, value: Any) -> tuple[str, ...]:
+    return tuple(listed(text(256, 1), 1 << 12)(name, value))
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyLimits:
+    """What the holder of a key may ask for; None is no limit.
+
+    Attributes:
+        requests_per_minute: let in within any 60 seconds.
+        tokens_per_minute: of prompts and outputs of the requests let in within any 60 seconds.
+        sequences: outputs at the same time, of all models together.
+        queue: outputs that may wait for one of these; more get a 429.
+        priorities: lowest and highest; a request that names none gets the nearest to 0.
+        salts: values of ``cache_salt`` that may be given.
+
+    Raises:
+        InvalidInput: naming the field that is wrong.
+    """
+
+    requests_per_minute: int | None = checked(maybe(whole(1, MAX_RATE)), None)
+    tokens_per_minute: int | None = checked(maybe(whole(1, MAX_RATE)), None)
+    sequences: int | None = checked(maybe(whole(1, 1 << 16)), None)
+    queue: int = checked(whole(0, 1 << 16), 256)
+    priorities: tuple[int, int] = checked(_priorities, (LOWEST, HIGHEST))
+    salts: tuple[str, ...] | None = checked(maybe(_salts), None)
+
+    def __post_init__(self) -> None:
+        attributes(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Key(KeyLimits):
+    """A key, and the name that metrics have for it: the key itself is never shown."""
+
+    name: str = checked(_label)
+    key: str = field(repr=False, metadata={"check": _secret})
+
+
+FIELDS = tuple(entry.name for entry in fields(Key) if entry.name != "name")
+
+
+def plain_keys(keys: Sequence[str]) -> tuple[Key, ...]:
+    """Keys without limits: ``key-1``, ``key-2`` and so on."""
+    for key in keys:
+        _secret("api_key", key)
+    return tuple(Key(name=f"key-{number}", key=key) for number, key in enumerate(keys, 1))
+
+
+def read_keys(path: Path) -> tuple[Key, ...]:
+    """The keys of a file: a JSON object by name, each with ``key`` and, as it may be, limits.
+
+    Raises:
+        InvalidInput: naming the field, such as ``keys.alice.queue``.
+    """
+    found = []
+    for name, given in json_object(path, "keys", 1 << 24).items():
+        where = f"keys.{_label('keys', name)}"
+        known(FIELDS, mapping(where, given), where)  # Shows no value: it may be a key.
+        found.append(build(Key, {"name": name, **given}, where))
+    return tuple(found)
+
+
+def check_keys(keys: Sequence[Key]) -> None:
+    """Raise InvalidInput for too many keys, or two of one name or one text."""
+    if len(keys) > MAX_KEYS:
+        raise InvalidInput("keys", len(keys), f"give at most {MAX_KEYS}")
+    for what in ("name", "key"):
+        seen: dict[str, str] = {}
+        for one in keys:
+            if (found := getattr(one, what)) in seen:
+                both = f"{seen[found]} and {one.name}"
+                raise InvalidInput("keys", both, f"give each a {what} of its own")
+            seen[found] = one.name
