@@ -78,6 +78,7 @@ class FakePool:
 
     texts: list[str] = field(default_factory=lambda: ["Hel", "lo"])
     reason: str = "stop"
+    stopped: str | None = None
     pause: float = 0.0
     failure: Failure | None = None
     fails_after: int = 0
@@ -142,7 +143,7 @@ class FakePool:
             if not self.endless:
                 break
         for index in outputs:
-            yield done(request.id, index, self.reason)
+            yield replace(done(request.id, index, self.reason), stopped=self.stopped)
 
     async def tokenize(self, model: str, prompt: Any) -> TokenizedPrompt:
         return TokenizedPrompt(id="t", tokens=[1, 2], texts=["a", "b"])

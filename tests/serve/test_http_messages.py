@@ -51,6 +51,24 @@ def test_a_stream(server: Running) -> None:
     assert found[-2]["delta"] == {"stop_reason": "end_turn", "stop_sequence": None}
 
 
+def test_a_stop_sequence_is_named(server: Running) -> None:
+    server.pool.stopped = "\n\n"
+    assert ask(server).json()["stop_reason"] == "stop_sequence"
+    found = streamed(server)
+    assert found[-2]["delta"] == {"stop_reason": "stop_sequence", "stop_sequence": "\n\n"}
+    server.pool.texts = [CALL]
+    assert ask(server, tools=[TOOL]).json()["stop_reason"] == "tool_use"
+
+
+def test_tokens_are_counted_without_an_answer(server: Running) -> None:
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}], "tools": [TOOL]}
+    counted = server.post("/v1/messages/count_tokens", {**body, "system": "Be brief."})
+    assert counted.json() == {"input_tokens": 2}
+    assert server.pool.seen == []
+    refused = server.post("/v1/messages/count_tokens", {**body, "max_tokens": 5})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "max_tokens")
+
+
 def test_every_field_reaches_the_worker(server: Running) -> None:
     result = {"type": "tool_result", "tool_use_id": "1", "content": "sunny"}
     messages = [

@@ -46,8 +46,8 @@ def test_the_document_names_every_route(server: Running) -> None:
     document = server.client.get("/openapi.json").json()
     assert set(document["paths"]) == {
         "/v1/models", "/v1/models/{name}", "/v1/chat/completions", "/v1/completions",
-        "/v1/responses", "/v1/messages", "/v1/embeddings", "/tokenize", "/detokenize", "/health",
-        "/metrics", "/version",
+        "/v1/responses", "/v1/messages", "/v1/messages/count_tokens", "/v1/embeddings",
+        "/tokenize", "/detokenize", "/health", "/metrics", "/version",
     }  # fmt: skip
     body = document["components"]["schemas"]["ChatRequest"]
     assert body["additionalProperties"] is False

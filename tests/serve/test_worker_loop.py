@@ -121,7 +121,7 @@ def test_stop_texts_never_show(llm: LLM) -> None:
     served.finish()
     end = served.of("a")[1]
     assert isinstance(end, Done)
-    assert end.finish_reason == "stop"
+    assert (end.finish_reason, end.stopped) == ("stop", stop)
     assert served.text("a") == text[: text.index(stop)]
 
 

@@ -1,4 +1,4 @@
-"""ik_llama.cpp from a source checkout: it is on no package index, so the user gives it."""
+"""llama.cpp and ik_llama.cpp from source checkouts, which the user gives."""
 
 from __future__ import annotations
 
@@ -50,18 +50,24 @@ def version_of(source: Path) -> str:
     return done.stdout.strip() if found else source.name
 
 
-def commands(source: Path, programs: Path) -> Iterator[list[str]]:
-    """What compiles the libraries in the checkout's ``build``, and our program in ``programs``.
-
-    What a build made before is used again, with whichever generator it has.
-    """
+def building(source: Path, programs: Path, target: str) -> Iterator[list[str]]:
+    """What compiles a target in the checkout's ``build``, for this machine."""
     build, cmake = source / "build", str(programs / "cmake")
     made = (build / "CMakeCache.txt").is_file()
     ninja = [] if made else ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={programs / 'ninja'}"]
     options = [f"-D{option}" for option in OPTIONS]
     yield [cmake, "-S", str(source), "-B", str(build), *ninja, *options]
     # One compiler at a time: its kernels take gigabytes of memory each.
-    yield [cmake, "--build", str(build), "--parallel", "1", "--target", "llama"]
+    yield [cmake, "--build", str(build), "--parallel", "1", "--target", target]
+
+
+def commands(source: Path, programs: Path) -> Iterator[list[str]]:
+    """What compiles the libraries in the checkout's ``build``, and our program in ``programs``.
+
+    What a build made before is used again, with whichever generator it has.
+    """
+    yield from building(source, programs, "llama")
+    build = source / "build"
     libraries = [build / "src" / "libllama.a", build / "ggml" / "src" / "libggml.a"]
     headers = [f"-I{source / 'include'}", f"-I{source / 'ggml' / 'include'}"]
     yield [

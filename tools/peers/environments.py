@@ -68,6 +68,7 @@ TRANSFORMERS_SERVE = Environment(
 IK_LLAMA_CPP = Environment(
     "ik-llama-cpp", ("cmake==4.4.4", "ninja==1.13.2"), checkout="IK_LLAMA_CPP"
 )
+BUILD_TOOLS = Environment("build-tools", IK_LLAMA_CPP.packages)
 ONNXRUNTIME = Environment(
     "onnxruntime-genai",
     (

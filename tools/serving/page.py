@@ -1,6 +1,6 @@
 """The table of servers in a page, from what ``tools.serving.peers`` has measured.
 
-python -m tools.serving.page bench/results/serve.json docs/benchmarks.md
+python -m tools.serving.page bench/results/serve_peers.json docs/benchmarks.md [MARK]
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from paradecode.measure.tables import Column, ends, markdown, value
 from tools.pages.marked import put
 
 NAMES = {
+    "ik-llama-cpp": "ik_llama.cpp",
     "llama-cpp": "llama.cpp",
     "transformers": "transformers",
     "paradecode-plain": "ours, `none`",
@@ -36,15 +37,15 @@ def table(results: Results) -> str:
     settings = results.settings
     said = (
         f"{results.created[:10]}, {results.machine.cpu}, {settings['threads']} threads; "
-        f"{settings['requests']} requests of at most {settings['max_tokens']} tokens, "
-        f"{settings['rounds']} rounds:"
+        f"{settings['requests']} requests, or one a client, of at most "
+        f"{settings['max_tokens']} tokens, {settings['rounds']} rounds:"
     )
     left_out = [f"{name} was left out: {why}." for name, why in settings["left_out"].items()]
     return "\n\n".join([said, markdown(COLUMNS, summarise(results)), *left_out])
 
 
-def main(result: str, page: str) -> None:
-    put(Path(page), "servers", table(read_results(Path(result))))
+def main(result: str, page: str, mark: str = "servers") -> None:
+    put(Path(page), mark, table(read_results(Path(result))))
 
 
 if __name__ == "__main__":

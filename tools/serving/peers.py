@@ -1,12 +1,15 @@
 """Our server beside the peers' servers: same weights, same cores, one interleaved run.
 
-    python -m tools.serving.peers [--requests 48] [--rounds 5] [--out bench/results/serve.json]
+    LLAMA_CPP=FOLDER IK_LLAMA_CPP=FOLDER python -m tools.serving.peers [--model FILE.gguf]
+        [--concurrency 1 4 16 64] [--requests 48] [--rounds 5] [--out FILE.json]
 
-Starts Paradecode's server, llama.cpp's (``llama-server`` where it is on the PATH, else the one
-inside xllamacpp) and ``transformers serve``, waits until each answers, and drives them at each
-concurrency. Only the server that is measured runs: the others are stopped (SIGSTOP) meanwhile. A
+For each number of clients it starts Paradecode's server and those of llama.cpp, ik_llama.cpp (both
+from source checkouts, compiled for this machine) and, if it is named, ``transformers serve``, with
+as many slots as there are clients, and drives them in turns. Without ``LLAMA_CPP`` llama.cpp's
+server is the ``llama-server`` on the PATH, else the one inside xllamacpp, which is not compiled for
+this machine. Only the server that is measured runs: the others are stopped (SIGSTOP) meanwhile. A
 peer that cannot be installed or started is left out, and the result says why. Run it on a machine
-that does nothing else.
+that does nothing else; the same command goes on where it was stopped.
 """
 
 from __future__ import annotations
@@ -34,13 +37,23 @@ from paradecode.measure.machine import usable_cores
 from paradecode.measure.suites.load.asks import read_asks
 from paradecode.measure.suites.load.plan import Endpoint, LoadPlan, OfferedLoad
 from paradecode.models.catalogue import open_model
-from tools.peers.environments import TRANSFORMERS_SERVE, XLLAMACPP, InstallError, install
+from tools.peers.checkout import building, find_source
+from tools.peers.environments import (
+    BUILD_TOOLS,
+    TRANSFORMERS_SERVE,
+    XLLAMACPP,
+    InstallError,
+    install,
+)
 from tools.peers.formats import FormatError, Formats
 from tools.peers.process import WORKERS, last_line, signal_group
 from tools.script import OUT, REPOSITORY, err, options
 
-CONTEXT = 2048
+CONTEXT = 1024
 """Of one request, at every server."""
+
+WARM_UP = 8
+"""Requests before each measurement."""
 
 START_SECONDS = 600.0
 SAVE_TOKENIZER = """
@@ -83,7 +96,7 @@ class Server:
         log = folder / f"{self.name}.log"
         with log.open("wb") as out:
             self.process = subprocess.Popen(
-                self.command, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+                self.command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=folder,
                 env={**os.environ, **self.variables}, start_new_session=True,
             )  # fmt: skip
         until = time.monotonic() + START_SECONDS
@@ -113,7 +126,7 @@ def paradecode(model: Path, threads: int, slots: int) -> Server:
     port = _free_port()
     command = [
         sys.executable, "-c", "from paradecode.cli import main; main()", "serve",
-        f"smollm2={model}", "--port", str(port), "--threads", str(threads),
+        f"model={model}", "--port", str(port), "--threads", str(threads),
         "--kv-tokens", str(slots * CONTEXT), "--no-log-requests",
     ]  # fmt: skip
     bodies = {"paradecode-plain": {"speculative": "none"}, "paradecode": {}}
@@ -121,18 +134,47 @@ def paradecode(model: Path, threads: int, slots: int) -> Server:
 
 
 def llama_cpp(model: Path, threads: int, slots: int) -> Server:
-    """llama.cpp's own server, with continuous batching."""
-    port, found = _free_port(), shutil.which("llama-server")
+    """llama.cpp's own server."""
+    found = _compiled("LLAMA_CPP") if "LLAMA_CPP" in os.environ else shutil.which("llama-server")
     if found is not None:
-        command = [
-            found, "--model", str(model), "--port", str(port), "--threads", str(threads),
-            "--parallel", str(slots), "--ctx-size", str(slots * CONTEXT),
-        ]  # fmt: skip
-    else:
-        python = install(XLLAMACPP, OUT, err.print)
-        numbers = map(str, (port, threads, slots, CONTEXT))
-        command = [str(python), str(WORKERS / "xllamacpp_server.py"), str(model), *numbers]
+        return _llama_server("llama-cpp", str(found), model, threads, slots)
+    python, port = install(XLLAMACPP, OUT, err.print), _free_port()
+    numbers = map(str, (port, threads, slots, CONTEXT))
+    command = [str(python), str(WORKERS / "xllamacpp_server.py"), str(model), *numbers]
     return Server("llama-cpp", command, port)
+
+
+def ik_llama_cpp(model: Path, threads: int, slots: int) -> Server:
+    """ik_llama.cpp's server, with repacked weights."""
+    program = str(_compiled("IK_LLAMA_CPP"))
+    return _llama_server("ik-llama-cpp", program, model, threads, slots, "--run-time-repack")
+
+
+def _llama_server(
+    name: str, program: str, model: Path, threads: int, slots: int, *more: str
+) -> Server:
+    """Continuous batching is its default."""
+    port = _free_port()
+    command = [
+        program, "--model", str(model), "--port", str(port), "--threads", str(threads),
+        "--threads-batch", str(threads), "--parallel", str(slots),
+        "--ctx-size", str(slots * CONTEXT), "--flash-attn", "on", *more,
+    ]  # fmt: skip
+    return Server(name, command, port)
+
+
+def _compiled(variable: str) -> Path:
+    """The ``llama-server`` of a checkout; compiled, if it is not there."""
+    source = find_source(variable, OUT)
+    program = source / "build" / "bin" / "llama-server"
+    if not program.is_file():
+        programs = install(BUILD_TOOLS, OUT, err.print).parent
+        err.print(f"compiling {program} (half an hour from nothing)", highlight=False)
+        for command in building(source, programs, program.name):
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode != 0:
+                raise InstallError(f"{variable}: {(done.stdout + done.stderr)[-300:]}")
+    return program
 
 
 def transformers(model: Path, threads: int, slots: int) -> Server:
@@ -169,8 +211,10 @@ def _transformers_folder(model: Path, python: Path) -> Path:
 
 
 SERVERS: dict[str, Callable[[Path, int, int], Server]] = {
-    "llama-cpp": llama_cpp, "paradecode": paradecode, "transformers": transformers,
+    "ik-llama-cpp": ik_llama_cpp, "llama-cpp": llama_cpp, "paradecode": paradecode,
+    "transformers": transformers,
 }  # fmt: skip
+"""The first that runs is what the others are compared with."""
 
 
 def main() -> None:
@@ -178,22 +222,31 @@ def main() -> None:
         __doc__, requests=48, rounds=5, max_tokens=128, threads=usable_cores(), slo_ttft=1.0,
         slo_tpot=0.05,
     )  # fmt: skip
-    parser.add_argument("--servers", nargs="+", choices=list(SERVERS), default=list(SERVERS))
-    parser.add_argument("--concurrency", nargs="+", type=int, default=[1, 4, 16])
-    parser.set_defaults(out=REPOSITORY / "bench" / "results" / "serve.json")
+    parser.add_argument("--servers", nargs="+", choices=list(SERVERS), default=list(SERVERS)[:3])
+    parser.add_argument("--skip", nargs="+", default=[], help="endpoints, such as paradecode-plain")
+    parser.add_argument("--concurrency", nargs="+", type=int, default=[1, 4, 16, 64])
+    parser.add_argument("--model", type=Path, help="GGUF file; the default model without it")
+    parser.set_defaults(out=REPOSITORY / "bench" / "results" / "serve_peers.json")
     given = parser.parse_args()
+    given.model = (given.model or Path(open_model().source)).resolve()
     logs = OUT / "runs" / "serve"
     logs.mkdir(parents=True, exist_ok=True)
-    running, left_out = [], {}
+    running: list[Server] = []
+    left_out: dict[str, str] = {}
     try:
-        # llama.cpp comes first: the first endpoint is what the others are compared with.
-        for name in sorted(given.servers):
-            try:
-                running.append(_start(name, given, logs))
-            except (InstallError, FormatError, NotStarted) as error:
-                left_out[name] = str(error)
-                err.print(f"[yellow]{name} left out:[/] {error}", highlight=False)
-        _measure(running, left_out, given)
+        for number, clients in enumerate(given.concurrency, 1):
+            for name in [one for one in SERVERS if one in given.servers and one not in left_out]:
+                err.print(f"starting {name} for {clients}", highlight=False)
+                try:
+                    running.append(SERVERS[name](given.model, given.threads, clients))
+                    running[-1].start(logs)
+                except (InstallError, FormatError, NotStarted) as error:
+                    left_out[name] = str(error)
+                    err.print(f"[yellow]{name} left out:[/] {error}", highlight=False)
+            # What the earlier loads gave is in the journal.
+            _measure(running, left_out, given, given.concurrency[:number])
+            while running:
+                running.pop().kill()
     except (KeyboardInterrupt, typer.Exit) as stopped:
         sys.exit(getattr(stopped, "exit_code", STOPPED))
     except InvalidInput as error:
@@ -204,21 +257,17 @@ def main() -> None:
             server.kill()
 
 
-def _start(name: str, given: Namespace, logs: Path) -> Server:
-    model = Path(open_model().source)
-    server = SERVERS[name](model, given.threads, max(given.concurrency))
-    err.print(f"starting {name}", highlight=False)
-    server.start(logs)
-    return server
-
-
-def _measure(running: list[Server], left_out: dict[str, str], given: Namespace) -> None:
-    owners = {endpoint.name: server for server in running for endpoint in server.endpoints()}
+def _measure(
+    running: list[Server], left_out: dict[str, str], given: Namespace, concurrency: list[int]
+) -> None:
+    running = [server for server in running if server.name not in left_out]
+    each = [(endpoint, server) for server in running for endpoint in server.endpoints()]
+    owners = {endpoint.name: server for endpoint, server in each if endpoint.name not in given.skip}
     plan = LoadPlan(
-        endpoints=tuple(endpoint for server in running for endpoint in server.endpoints()),
-        loads=tuple(OfferedLoad(clients=count) for count in given.concurrency),
+        endpoints=tuple(endpoint for endpoint, _ in each if endpoint.name in owners),
+        loads=tuple(OfferedLoad(clients=count) for count in concurrency),
         requests=given.requests, rounds=given.rounds, max_tokens=given.max_tokens,
-        warmup=max(given.concurrency), count="tokenizer",
+        warmup=WARM_UP, count="tokenizer",
         slo_ttft=given.slo_ttft, slo_tpot=given.slo_tpot,
     )  # fmt: skip
     plan.check()
@@ -229,8 +278,11 @@ def _measure(running: list[Server], left_out: dict[str, str], given: Namespace) 
             server.signal(signal.SIGCONT if own else signal.SIGSTOP)
 
     facts = {"threads": given.threads, "context": CONTEXT, "left_out": left_out}
-    journal = OUT / "runs" / "serve" / "answers.jsonl"
-    drive(plan, read_asks(None, plan.max_tokens), given.out, journal, facts=facts, begin=begin)
+    drive(
+        plan, read_asks(None, plan.max_tokens), given.out,
+        OUT / "runs" / "serve" / f"{given.out.stem}.jsonl",
+        facts=facts, begin=begin, tokenizer=str(given.model),
+    )  # fmt: skip
 
 
 def _free_port() -> int:

@@ -103,7 +103,7 @@ def drive(
     from paradecode.measure.suites.load.suite import measure
     from paradecode.measure.suites.load.summary import summarise
 
-    total = plan.requests * plan.rounds * len(plan.loads) * len(plan.endpoints)
+    total = plan.rounds * len(plan.endpoints) * sum(map(plan.requests_of, plan.loads))
     how = f"the same command goes on from {journal}" if journal else "nothing was written"
     if journal and journal.exists():
         err.print(escape(f"what {journal} has is not measured again"), highlight=False)

@@ -20,7 +20,7 @@ from paradecode.serve.protocol.schemas import closed
 from paradecode.serve.scores import MAX_SCORES, ScoreColumns
 from paradecode.serve.security import tenant
 from paradecode.serve.settings import ServerSettings
-from paradecode.serve.workers import Workers, hastened
+from paradecode.serve.workers import Workers
 
 CHARACTERS = 4
 """About so many are a token."""
@@ -178,7 +178,9 @@ class Generation:
             raise wrong("logprobs", fix + ("" if self.body.stream else ", or stream"))
 
     def _submitted(self, began: float) -> AsyncGenerator[tuple[int, wire.OutputEvent], None]:
-        requests = [hastened(request, began) for request in self.requests]
+        """The requests, with what is left of their deadline, given to workers."""
+        left = max(0.0, self._deadline() - (time.monotonic() - began))
+        requests = [replace(request, deadline=left) for request in self.requests]
         return merged([self.pool.submit(self.model.name, request) for request in requests])
 
     def _default(self) -> int:

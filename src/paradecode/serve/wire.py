@@ -283,6 +283,7 @@ class Done(OneRequest):
         index: of the output, among the request's ``n``.
         method: the spec that decoded it.
         stats: its counts and times.
+        stopped: the stop text that ended it.
         predicted: whether the drafts came from the request's own ``prediction``.
         diffusion_steps: steps of a canvas.
         time_to_first_token: seconds from arrival at the worker; None without a token.
@@ -292,6 +293,7 @@ class Done(OneRequest):
     finish_reason: Literal["stop", "length", "deadline", "cancelled"]
     method: Short
     stats: Annotated[Stats, PlainValidator(_stats)]
+    stopped: Short | None = None
     predicted: Flag = False
     diffusion_steps: Count = 0
     time_to_first_token: Seconds | None = None

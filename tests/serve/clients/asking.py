@@ -6,6 +6,7 @@ Runs in an environment that has the packages, and prints what came back as JSON.
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 USER = [{"role": "user", "content": "Name a metal."}]
 MODEL = "tiny"
+INPUT = {"input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"}
 CITY = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 2}},
         "required": ["city"]}  # fmt: skip
 
@@ -61,11 +63,16 @@ def anthropic(url: str) -> Any:
     with client.messages.stream(**asked) as stream:
         text = "".join(stream.text_stream)
         last = stream.get_final_message()
+    first = next(character for character in text if not character.isspace())
+    stopped = client.messages.create(**asked, stop_sequences=[first])
+    counted = client.messages.count_tokens(model=MODEL, messages=USER)
     texts = {whole.content[0].text, text, last.content[0].text}
     return {
         "type": whole.content[0].type, "reason": called.stop_reason,
         "city": called.content[0].input["city"], "texts": len(texts),
         "tokens": last.usage.output_tokens,
+        "stopped": [stopped.stop_reason, stopped.stop_sequence == first],
+        "counted": counted.input_tokens == sum(last.usage.model_dump(include=INPUT).values()),
     }  # fmt: skip
 
 
@@ -150,6 +157,33 @@ def lm_eval(url: str, folder: str) -> Any:
         for argument, answer in zip(sample["arguments"], sample["resps"], strict=True):
             scores.append([*argument, *answer[0]])
     return {"scores": scores}
+
+
+def guidellm(url: str, folder: str) -> Any:
+    """Its load, in the form of each route; what it counted of its requests."""
+    found = {}
+    for route in ("/v1/chat/completions", "/v1/completions"):
+        with tempfile.TemporaryDirectory() as place:
+            report = Path(place) / "report.json"
+            options = {
+                "backend": f"kind=openai_http,target={url},model={MODEL},request_format={route}",
+                "profile": "kind=concurrent,streams=2",
+                "constraint": "kind=max_requests,count=6",
+                "tokenizer": f"kind=huggingface_auto,model={folder}",
+                "data": "kind=synthetic_text,prompt_tokens=16,output_tokens=8",
+                "output": f"kind=json,path={report}",
+            }
+            words = [word for name, value in options.items() for word in (f"--{name}", value)]
+            program = Path(sys.executable).with_name("guidellm")
+            command = [str(program), "run", "--disable-console", *words]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            (benchmark,) = json.loads(report.read_text("utf-8"))["benchmarks"]
+        done = benchmark["requests"]["successful"]
+        found[route] = {
+            "done": len(done), "failed": len(benchmark["requests"]["errored"]),
+            "tokens": sorted({one["output_metrics"]["text_tokens"] for one in done}),
+        }  # fmt: skip
+    return found
 
 
 if __name__ == "__main__":

@@ -95,10 +95,14 @@ class MessageAnswer(BaseModel):
     role: Literal["assistant"]
     model: str
     content: list[dict[str, Any]]
-    stop_reason: Literal["end_turn", "max_tokens", "tool_use"]
-    stop_sequence: None
+    stop_reason: Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
+    stop_sequence: str | None
     usage: dict[str, int]
     metrics: dict[str, Any] | None = None
+
+
+class CountedTokens(BaseModel):
+    input_tokens: int
 
 
 class Embedded(BaseModel):

@@ -67,12 +67,9 @@ class Thinking(Body):
     type: Literal["disabled"]
 
 
-class MessagesRequest(Common):
+class CountTokensRequest(Common):
     messages: Annotated[list[MessageTurn], Field(min_length=1, max_length=MAX_MESSAGES)]
-    max_tokens: int = Field(ge=1, le=MAX_TOKENS)
     system: Content | None = None
-    stop_sequences: Annotated[list[Stop], Field(max_length=MAX_STOPS)] | None = None
-    top_k: int | None = Field(None, ge=-1, lt=1 << 31)
     tools: Annotated[list[ToolOffer], Field(max_length=128)] | None = None
     tool_choice: Choice | None = None
     thinking: Thinking | None = None
@@ -87,14 +84,26 @@ class MessagesRequest(Common):
         if self.system is not None:
             messages.insert(0, {"role": "system", "content": self.system})
         given = {
+            **self.settings(),
             "messages": messages,
-            "max_tokens": self.max_tokens,
-            "stop": self.stop_sequences,
             "tools": [_tool(tool) for tool in self.tools or ()] or None,
             "tool_choice": None if self.tool_choice is None else _choice(self.tool_choice),
-            **{name: getattr(self, name) for name in ("temperature", "top_p", "top_k")},
         }
         return validated(ChatRequest, {k: v for k, v in given.items() if v is not None})
+
+    def settings(self) -> dict[str, Any]:
+        """What it says about the output."""
+        return {}
+
+
+class MessagesRequest(CountTokensRequest):
+    max_tokens: int = Field(ge=1, le=MAX_TOKENS)
+    stop_sequences: Annotated[list[Stop], Field(max_length=MAX_STOPS)] | None = None
+    top_k: int | None = Field(None, ge=-1, lt=1 << 31)
+
+    def settings(self) -> dict[str, Any]:
+        same = {name: getattr(self, name) for name in ("temperature", "top_p", "top_k")}
+        return {**same, "max_tokens": self.max_tokens, "stop": self.stop_sequences}
 
 
 def _messages(turn: MessageTurn) -> list[dict[str, Any]]:

@@ -8,17 +8,17 @@ from contextlib import aclosing
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from paradecode.serve.documents import posts
 from paradecode.serve.errors import ApiError
-from paradecode.serve.generation import Generation, WholeOutput
+from paradecode.serve.generation import Generation, WholeOutput, model_of
 from paradecode.serve.outputs import metrics, usage
-from paradecode.serve.protocol.answers import MessageAnswer
-from paradecode.serve.protocol.messages import MessagesRequest
+from paradecode.serve.protocol.answers import CountedTokens, MessageAnswer
+from paradecode.serve.protocol.messages import CountTokensRequest, MessagesRequest
 from paradecode.serve.reading import apart, reading
 from paradecode.serve.routes.reply import RouteReply
-from paradecode.serve.sse import event
+from paradecode.serve.sse import event, unless_gone
 from paradecode.serve.tool_calls import CallReader, Delta, message
 from paradecode.serve.wire import Done
 
@@ -32,6 +32,17 @@ async def messages(
     """Answer a conversation, in the form of Anthropic's API."""
     job = Generation(request, body)
     return await (await apart(request, lambda: _MessageReply(job, body))).response(request)
+
+
+@router.post("/v1/messages/count_tokens", **posts(CountTokensRequest, CountedTokens))
+async def count_tokens(
+    request: Request, body: Annotated[CountTokensRequest, Depends(reading(CountTokensRequest))]
+) -> Response:
+    """How many tokens the prompt of a conversation has."""
+    model = model_of(request, body.model)
+    prompt = await apart(request, lambda: body.chat().prompt(model.ready.tools))
+    found = await unless_gone(request, request.app.state.pool.tokenize(model.name, prompt))
+    return JSONResponse({"input_tokens": len(found.tokens)})
 
 
 class _MessageReply(RouteReply):
@@ -83,18 +94,20 @@ class _MessageReply(RouteReply):
         return {**head, "model": self.job.model.name, "content": content}
 
     def _ended(self, done: Done) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Why it ended, and what it took. Of a stop nobody knows whether it was a text's."""
+        """Why it ended, and what it took."""
         found = usage([done], 1)
         cached = found["prompt_tokens_details"]["cached_tokens"]
-        reason = "end_turn" if done.finish_reason == "stop" else "max_tokens"
-        reason = "tool_use" if self.calls.calls and reason == "end_turn" else reason
+        reason = "max_tokens"
+        if done.finish_reason == "stop":
+            reason = "end_turn" if done.stopped is None else "stop_sequence"
+            reason = "tool_use" if self.calls.calls else reason
         spent = {
             "input_tokens": found["prompt_tokens"] - cached,
             "cache_creation_input_tokens": 0,
             "cache_read_input_tokens": cached,
             "output_tokens": found["completion_tokens"],
         }
-        return {"stop_reason": reason, "stop_sequence": None}, spent
+        return {"stop_reason": reason, "stop_sequence": done.stopped}, spent
 
 
 class _Blocks:

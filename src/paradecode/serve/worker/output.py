@@ -114,6 +114,7 @@ class OutputReport:
             finish_reason=seq.finish_reason or "cancelled",  # type: ignore[arg-type]
             method=self.method,
             stats=seq.stats,
+            stopped=seq.text.stopped if seq.finish_reason == "stop" else None,
             predicted=self.request.prediction is not None,
             diffusion_steps=sum(step.canvas is not None for step in seq.trace),
             time_to_first_token=self._first_token(),

@@ -78,7 +78,7 @@ class LoadPlan:
     Attributes:
         endpoints: the first is what the others are compared with.
         loads: each is driven in every round.
-        requests: of one round, for each endpoint and load.
+        requests: of one round, for each endpoint and load; at least one for each client.
         rounds: the order of the endpoints is drawn afresh in each.
         warmup: requests before each measurement that do not count.
         arrivals: of an open loop.
@@ -102,6 +102,10 @@ class LoadPlan:
     slo_ttft: float | None = None
     slo_tpot: float | None = None
     seed: int = 0
+
+    def requests_of(self, load: OfferedLoad) -> int:
+        """How many are sent in one round."""
+        return max(self.requests, load.clients or 0)
 
     def check(self) -> None:
         """Raise InvalidInput naming the option that cannot be used."""

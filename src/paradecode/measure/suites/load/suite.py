@@ -95,7 +95,8 @@ async def _drive(
 ) -> list[EngineInfo]:
     """Measure what the journal has not yet; returns what answered."""
     kept = Counter(phase for phase, _ in {(phase_of(r), r.unit) for r in journal.records})
-    done = {phase for phase, requests in kept.items() if requests == plan.requests}
+    wanted = {str(load): plan.requests_of(load) for load in plan.loads}
+    done = {phase for phase, requests in kept.items() if requests == wanted.get(phase[1])}
     async with open_session(plan, key) as session:
         endpoints = [
             replace(e, model=e.model or await first_model(session, e)) for e in plan.endpoints
@@ -110,7 +111,7 @@ async def _drive(
                 random.Random(f"{plan.seed}/{number}/{load}").shuffle(order)
                 for endpoint in order:
                     if (endpoint.name, str(load), number) in done:
-                        tell("", plan.requests)
+                        tell("", plan.requests_of(load))
                         continue
                     tell(f"{endpoint.name}, {load}", 0)
                     begin(endpoint)
@@ -132,7 +133,7 @@ async def _phase(
 ) -> list[Record]:
     # The same for every endpoint: neither seed names it.
     warm = draw(asks, plan.warmup, f"{plan.seed}/warm-up/{number}/{load}")
-    drawn = draw(asks, plan.requests, f"{plan.seed}/{number}/{load}")
+    drawn = draw(asks, plan.requests_of(load), f"{plan.seed}/{number}/{load}")
     began = time.perf_counter()
 
     async def ask(one: Conversation, due: float | None = None) -> Record:
