@@ -193,6 +193,11 @@ class HeadTraining(Training):
             "average": self.head.parameters, "optimizer": self._optimizer.state_dict(),
         }  # fmt: skip
 
+    def save(self, path: Path) -> None:
+        """Write a checkpoint, and the head as it is."""
+        super().save(path)
+        self.export(path.parent)
+
     def log_line(self) -> dict[str, Any]:
         return {"seconds": round(time.monotonic() - self._began, 1)}
 
