@@ -151,6 +151,9 @@ class FakePool:
     async def detokenize(self, model: str, tokens: Sequence[int]) -> DecodedText:
         return DecodedText(id="t", text="ab")
 
+    async def blocks(self, model: str, since: Any) -> dict[str, Any]:
+        return {}
+
     async def stats(self) -> dict[str, list[WorkerStats]]:
         return {}
 

@@ -5,8 +5,8 @@
 A modest client asks one short question after another. A greedy key has many clients that ask for
 long answers without a pause. The modest one's seconds are measured alone, beside them with a key of
 its own, with their key (the control: what fair shares save it from), and with a key of its own
-while theirs may have few outputs at the same time. Exit status 1 if the median beside them is more
-than twice that alone, or if it is not so in the control.
+while theirs may have few outputs at the same time. Exit status 1 if the median with few outputs is
+more than twice that alone, or if it is not so in the control.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def main() -> int:
         given.out,
     )  # fmt: skip
     times = {row["phase"]: row["times"] for row in rows}
-    return int(times["beside"] > 2 or times["one key"] <= 2)
+    return int(times["bounded"] > 2 or times["one key"] <= 2)
 
 
 if __name__ == "__main__":

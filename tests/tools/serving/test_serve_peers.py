@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -67,6 +68,16 @@ def test_our_own_command_is_understood() -> None:
     assert list(server.bodies) == ["paradecode-plain", "paradecode"]
     run = subprocess.run([*server.command, "--help"], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
+
+
+def test_the_keys_figures_in_the_page_are_the_committed_ones() -> None:
+    """And a limit on outputs keeps a modest key's latency within twice that alone."""
+    found = json.loads((ROOT / "bench" / "results" / "serve_keys.json").read_text("utf-8"))
+    rows = {row["phase"]: row for row in found["phases"]}
+    page = (ROOT / "docs" / "serve.md").read_text("utf-8")
+    for phase in ("alone", "beside", "one key", "bounded"):
+        assert f"{rows[phase]['median']:.2f} s" in page, phase
+    assert rows["bounded"]["times"] <= 2 < rows["beside"]["times"] < rows["one key"]["times"] / 2
 
 
 def test_the_page_shows_the_committed_figures() -> None:
