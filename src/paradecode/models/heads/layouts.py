@@ -96,7 +96,7 @@ def recognise(config: Metadata, tensors: Tensors) -> HeadFile:
         InvalidModel: if it is no head that is known, a size is wrong, or a setting asks for
             something that is not known.
     """
-    said = config.get("speculators_model_type")
+    said = config.text("speculators_model_type")
     if said is not None and said not in SPECULATORS:
         raise InvalidModel("speculators_model_type", said, f"use one of {', '.join(SPECULATORS)}")
     tensors, module = _named(tensors)
