@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from paradecode.constraints.python.masks import MonitoredText
 from paradecode.constraints.python.monitor import AttributesExist
 from paradecode.core.aside import wait_for
 from paradecode.core.errors import InvalidInput
+from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.models.vocabulary import spelling
@@ -134,27 +136,22 @@ def llm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LLM]:
         yield model
 
 
-def monitored(llm: LLM, monitor: Any) -> GenerationRequest:
+def plain(llm: LLM) -> GenerationRequest:
+    params = SamplingParams(max_tokens=12, ignore_eos=True)
+    (request,) = llm.requests(llm.encode("abcab"), params, {})
+    return request
+
+
+def monitored(llm: LLM, monitor: Slow) -> GenerationRequest:
     tokenizer, size = llm.tokenizer, llm.config.vocab_size
     spellings = [b"" if t in llm.config.eos_tokens else spelling(tokenizer, t) for t in range(size)]
-    (request,) = llm.requests(llm.encode("abcab"), *settings(llm))
-    from dataclasses import replace
-
-    constraint = MonitoredText(monitor, spellings, b"x.", waits=True)
-    return replace(request, constraint=constraint)
-
-
-def settings(llm: LLM) -> tuple[Any, dict[str, Any]]:
-    from paradecode.core.sampling import SamplingParams
-
-    return SamplingParams(max_tokens=12, ignore_eos=True), {}
+    return replace(plain(llm), constraint=MonitoredText(monitor, spellings, b"x.", waits=True))
 
 
 def test_a_request_sits_out_while_its_monitor_computes(llm: LLM) -> None:
     monitor, engine = Slow(), llm.engine
     waiting = engine.add(monitored(llm, monitor))
-    (plain,) = llm.requests(llm.encode("abcab"), *settings(llm))
-    other = engine.add(plain)
+    other = engine.add(plain(llm))
     longest = 0.0
     while not other.finished:
         began = time.perf_counter()
@@ -176,8 +173,6 @@ def test_a_request_sits_out_while_its_monitor_computes(llm: LLM) -> None:
 
 @pytest.mark.parametrize("how", ["cancelled", "deadline", "error"])
 def test_a_request_may_end_while_it_waits(llm: LLM, how: str) -> None:
-    from dataclasses import replace
-
     monitor, engine = Slow(), llm.engine
     request = replace(monitored(llm, monitor), deadline=0.5 if how == "deadline" else None)
     waiting = engine.add(request)
