@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import resource
 import subprocess
 import sys
@@ -96,7 +95,6 @@ def main() -> None:
 
     # The time to compile does not depend on the vocabulary, and one of bytes starts at once.
     tokenizer: Any = LLTokenizer("byte")
-    os.nice(10)  # Streams go first.
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     seconds, (_, most) = int(sys.argv[1]), resource.getrlimit(resource.RLIMIT_CPU)

@@ -144,7 +144,6 @@ def _mapped() -> int:
 
 def main() -> None:
     """Read the files from the first line, and answer the others, each a text."""
-    os.nice(10)
     for kind, most in ((resource.RLIMIT_AS, _mapped() + MEMORY), (resource.RLIMIT_CORE, 0),
                        (resource.RLIMIT_NPROC, 0), (resource.RLIMIT_FSIZE, 0)):  # fmt: skip
         resource.setrlimit(kind, (most, most))
