@@ -18,6 +18,7 @@
 #include "model.hpp"
 #include "network.hpp"
 #include "python_arrays.hpp"
+#include "python_head.hpp"
 #include "python_spans.hpp"
 #include "python_steps.hpp"
 
@@ -319,6 +320,7 @@ NB_MODULE(_core, m) {
            nb::arg("rounded") = false)
       .def("run", run_network, nb::arg("inputs"), nb::arg("ends"));
 
+  define_head(m);
   define_steps(m);
 
   nb::class_<Model>(m, "Model")

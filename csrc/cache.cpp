@@ -1,6 +1,8 @@
 #include "cache.hpp"
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "errors.hpp"
 
@@ -17,6 +19,14 @@ void Cache::reserve(std::int64_t pages) {
   const auto stretches = static_cast<std::size_t>((pages + kStretch - 1) / kStretch);
   store_ = Mapping(stretches * stretch_bytes(false));
   pages_ = pages;
+}
+
+void Cache::grow(std::int64_t pages) {
+  if (pages <= pages_) return;
+  const auto used = static_cast<std::size_t>(pages_ / kStretch) * stretch_bytes(false);
+  const Mapping old = std::move(store_);
+  reserve((std::max(pages, 2 * pages_) + kStretch - 1) / kStretch * kStretch);
+  if (used > 0) std::memcpy(store_.data(), old.data(), used);
 }
 
 void Cache::need_scratch(int pages) {

@@ -19,6 +19,8 @@ class Cache {
   Cache(int layers, int heads, int head_dim, bool half);
 
   void reserve(std::int64_t pages);
+  // At least so many pages; those that were there keep their keys and values.
+  void grow(std::int64_t pages);
   void need_scratch(int pages);
   std::int64_t pages() const { return pages_; }
   bool half() const { return element_ == 2; }

@@ -73,12 +73,11 @@ inline double exact_exp(double x) {
 }
 
 // Cosine and sine of an angle below 10^8, rounded from double precision.
-inline void exact_turn(float angle, float& cosine, float& sine) {
-  const double a = angle;
+inline void exact_turn(double angle, float& cosine, float& sine) {
   constexpr double rounder = 6755399441055744.0;
-  const double quarters = (a * 0.63661977236758134308 + rounder) - rounder;
+  const double quarters = (angle * 0.63661977236758134308 + rounder) - rounder;
   const double r =
-      (a - quarters * 1.57079632673412561417e+00) - quarters * 6.07710050650619224932e-11;
+      (angle - quarters * 1.57079632673412561417e+00) - quarters * 6.07710050650619224932e-11;
   const double z = r * r;
   double c = kInverseFactorials[16];
   double s = kInverseFactorials[17];

@@ -1,12 +1,13 @@
-// Small trained networks: steps over named values, run in float32 on one thread. Matrices may be
-// rounded to 8 bits, as a model's are.
+// Small trained networks: steps over named values, in float32. Matrices may be rounded to 8 bits,
+// as a model's are.
 //
 // A row's bits do not depend on the rows that share the call. Only attention looks at other rows,
 // those of the same item.
 #pragma once
 
 #include <cstdint>
-#include <string>
+#include <memory>
+#include <mutex>
 #include <vector>
 
 #include "isa.hpp"
@@ -55,40 +56,64 @@ struct NetworkInput {
   const std::int64_t* ids = nullptr;
 };
 
+class NetworkRun;
+
 class Network {
  public:
   // `widths` are those of the inputs. Tensors are copied, the matrices in `format`. Throws
   // InvalidInput if the sizes of the steps do not fit together.
   Network(std::vector<int> widths, std::vector<NetworkStep> steps,
           const std::vector<NetworkTensor>& tensors, Format format = Format::F32);
-
+  ~Network();
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
 
   int inputs() const { return inputs_; }
   // Numbers in a row of each value; 0 for whole numbers. The last is the result's.
   const std::vector<int>& widths() const { return widths_; }
+  Format format() const { return format_; }
+  // Throws InvalidInput if a whole number, for this input, names no row of a table.
+  void check_ids(int input, const std::int64_t* ids, std::int64_t count) const;
+  // Whether no row looks at others.
+  bool rows_are_apart() const;
+  const Kernels& kernels() const { return *isa_.kernels; }
+  // Bytes of the matrices.
+  std::size_t matrix_bytes() const;
 
-  // Computes float32 [rows, widths().back()]. `ends` says where the items end, the last at `rows`.
-  // Throws InvalidInput if a whole number names no row of a table.
+  // Computes float32 [rows, widths().back()] in the calling thread. `ends` says where the items
+  // end, the last at `rows`. Throws InvalidInput if a whole number names no row of a table.
   void run(const std::vector<NetworkInput>& given, const std::vector<std::int64_t>& ends,
            float* out) const;
 
  private:
-  using Values = std::vector<std::vector<float>>;
+  friend class NetworkRun;
+  // What is computed together: of even stages, row by row; of odd ones, products, which the threads
+  // divide by outputs, and attention. A stage needs those before it only.
+  struct Stage {
+    std::vector<int> steps;
+    std::vector<int> multiplied;  // values that later products read
+  };
+
   int width_of(const NetworkStep& step, const std::vector<NetworkTensor>& tensors) const;
-  void pack(const NetworkTensor& tensor, bool matrix);
-  void check_ids(const std::vector<NetworkInput>& given, std::int64_t rows) const;
-  void linear(const float* x, std::int64_t rows, const Matrix& weight, float* out) const;
+  void pack(const NetworkTensor& tensor, bool matrix, bool table);
+  void plan();
+  std::unique_ptr<NetworkRun> take_run() const;
+  void give_run(std::unique_ptr<NetworkRun> run) const;
 
   int inputs_;
   Format format_;
   std::vector<int> widths_;
   std::vector<NetworkStep> steps_;
+  std::vector<Stage> stages_;
   IsaChoice isa_;
   Arena arena_;
-  std::vector<Matrix> matrices_;             // packed, of tensors that `linear` reads
+  std::vector<Matrix> matrices_;             // packed, of tensors that `linear` reads, and tables
   std::vector<std::vector<float>> tensors_;  // as they are, of the others
+
+  std::vector<std::int64_t> table_rows_;  // of each tensor
+
+  mutable std::mutex mutex_;
+  mutable std::vector<std::unique_ptr<NetworkRun>> idle_;  // memory of earlier runs
 };
 
 }  // namespace paradecode

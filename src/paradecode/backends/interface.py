@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 
 from paradecode.core.checks import is_whole
 from paradecode.core.errors import InvalidInput
+from paradecode.core.head import Head, HeadDraft
 from paradecode.core.layers import Layers, halves, is_layer
 from paradecode.core.logits import Logits, Warp
 from paradecode.core.multi_step import MultiStep
 from paradecode.core.network import Array, Item, Network
+from paradecode.core.tree import TokenTree
 from paradecode.models.config import ModelConfig
 
 PAGE = 16
@@ -207,6 +209,15 @@ class MakesSteps(Protocol):
     def steps(self, steppers: Sequence[Stepper], given: StepsInput) -> list[list[CommittedStep]]:
         """The steps that were made, of each sequence; none if the first would fail for one of them,
         or needs more pages."""
+        ...
+
+
+@runtime_checkable
+class RunsHeads(Protocol):
+    """A backend that runs draft heads by itself; the others run their networks."""
+
+    def run_head(self, head: Head, drafts: Sequence[HeadDraft]) -> list[TokenTree]:
+        """As :func:`paradecode.core.head.run_head`."""
         ...
 
 

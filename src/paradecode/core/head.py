@@ -2,8 +2,8 @@
 
 A head reads, for each committed position t, the target's states at t and the token at t + 1, and
 guesses the token at t + 2. It is networks and a few numbers; any backend that runs networks runs
-it (:func:`run_head`), all levels of a draft in one request. Its keys and values belong to the
-request.
+it (:func:`run_head`), all levels of a draft in one request; the native core has a loop of its own,
+for which this one is the oracle. Its keys and values belong to the request.
 """
 
 from __future__ import annotations
@@ -209,11 +209,23 @@ def run_head(head: Head, drafts: Sequence[HeadDraft], run: Run) -> list[TokenTre
         _at_once(head, growing, states, run)
     else:
         levels = _level_by_level(head, growing, states, run)
-    for draft in drafts:  # When nothing can fail any more: who failed may be asked again.
+    took_in(head, drafts, started, levels)
+    return [each.tree() for each in growing]
+
+
+def took_in(head: Head, drafts: Sequence[HeadDraft], started: float, levels: int) -> None:
+    """The rows of these drafts are in their memories from now on, and their time is booked.
+
+    For whoever runs a head, when nothing can fail any more: who failed may be asked again.
+
+    Args:
+        started: ``time.perf_counter()`` when it began.
+        levels: that were run.
+    """
+    for draft in drafts:
         draft.memory.length += len(draft.tokens)
     if max(len(draft.tokens) for draft in drafts) <= USUAL_ROWS:
         head.pace.book((time.perf_counter() - started) / len(drafts), levels)
-    return [each.tree() for each in growing]
 
 
 def _entered(head: Head, drafts: Sequence[HeadDraft], run: Run) -> list[Array]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from paradecode.backends.interface import PAGE, Backend, MakesSteps, Span, SpanResult
+from paradecode.backends.interface import PAGE, Backend, MakesSteps, RunsHeads, Span, SpanResult
 from paradecode.core.aside import Aside
 from paradecode.core.errors import BackendLost, CapacityError, DecoderError
 from paradecode.core.head import Head, run_head
@@ -444,12 +444,14 @@ class Engine(Resources):
 
     def _reply(self, network: Network | Head, group: Sequence[PendingApply]) -> None:
         inputs: list[Any] = [pending.inputs for pending in group]
-        apply = self.models[TARGET].apply
+        backend = self.models[TARGET]
         outputs: Any
-        if isinstance(network, Head):
-            outputs = run_head(network, inputs, apply)
+        if not isinstance(network, Head):
+            outputs = backend.apply(network, inputs)
+        elif isinstance(backend, RunsHeads):
+            outputs = backend.run_head(network, inputs)
         else:
-            outputs = apply(network, inputs)
+            outputs = run_head(network, inputs, backend.apply)
         for pending, reply in zip(group, outputs, strict=True):
             pending.reply = reply
 

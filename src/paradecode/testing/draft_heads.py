@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,51 @@ from paradecode.models.config import ModelConfig
 from paradecode.testing.toy import successor
 
 KINDS = ("eagle", "eagle3", "p-eagle", "medusa", "medusa-own", "mtp", "dflash", "dspark")
-HEADS, KV_HEADS, SIZE, INNER = 2, 1, 4, 12
 Arrays = dict[str, NDArray[Any]]
 
 
-def random_head(kind: str, config: ModelConfig, folder: Path, seed: int = 0) -> str:
+@dataclass(frozen=True)
+class Sizes:
+    """Of a head's layers.
+
+    Attributes:
+        size, inner: numbers of an attention head, and within the MLP.
+        taps: layers of the target that EAGLE-3 and P-EAGLE read; none: two of them.
+        vocabulary: tokens that these may guess; 0: half of the target's.
+    """
+
+    heads: int = 2
+    kv_heads: int = 1
+    size: int = 4
+    inner: int = 12
+    taps: tuple[int, ...] = ()
+    vocabulary: int = 0
+
+    def config(self, d: int) -> dict[str, Any]:
+        return {
+            "hidden_size": d, "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads, "head_dim": self.size, "rms_norm_eps": 1e-6,
+            "rope_theta": 10000.0,
+        }  # fmt: skip
+
+    def layer(self, name: str, d: int, into: int, make: Any) -> Arrays:
+        """Tensors of a layer; ``into`` numbers enter its attention."""
+        wide, narrow = self.heads * self.size, self.kv_heads * self.size
+        shapes = {
+            "self_attn.q_proj": (wide, into), "self_attn.k_proj": (narrow, into),
+            "self_attn.v_proj": (narrow, into), "self_attn.o_proj": (d, wide),
+            "mlp.gate_proj": (self.inner, d), "mlp.up_proj": (self.inner, d),
+            "mlp.down_proj": (d, self.inner),
+        }  # fmt: skip
+        return {f"{name}{part}.weight": make(*shape) for part, shape in shapes.items()}
+
+
+SMALL = Sizes()
+
+
+def random_head(
+    kind: str, config: ModelConfig, folder: Path, seed: int = 0, sizes: Sizes = SMALL
+) -> str:
     """Write a head of random weights that needs nothing of the target; returns the folder.
 
     Args:
@@ -47,12 +88,12 @@ def random_head(kind: str, config: ModelConfig, folder: Path, seed: int = 0) -> 
                 tensors[f"{head}.1.weight"] = normal(vocabulary, d)
         return _write(folder, tensors, {"medusa_num_heads": 3, "medusa_num_layers": 1})
     if kind in ("dflash", "dspark"):
-        return _masked(kind, config, folder, tensors, normal, gain)
+        return _masked(kind, config, folder, tensors, normal, gain, sizes)
     three = kind in ("eagle3", "p-eagle")
     layer = "mtp.layers.0" if kind == "mtp" else "layers.0"
     tensors |= {
         "embed_tokens.weight": normal(vocabulary, d),
-        **_layer(f"{layer}.", d, 2 * d if three else d, normal),
+        **sizes.layer(f"{layer}.", d, 2 * d if three else d, normal),
         f"{layer}.post_attention_layernorm.weight": gain(),
     }
     if kind == "eagle":
@@ -62,39 +103,44 @@ def random_head(kind: str, config: ModelConfig, folder: Path, seed: int = 0) -> 
         for name in ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm"):
             tensors[f"mtp.{name}.weight"] = gain()
     else:
-        drafted = np.sort(random.permutation(vocabulary)[: vocabulary // 2])
+        drafted = np.sort(random.permutation(vocabulary)[: sizes.vocabulary or vocabulary // 2])
+        taps = sizes.taps or (0, config.layers - 1)
         tensors |= {
-            "fc.weight": normal(d, 2 * d), "norm.weight": gain(),
+            "fc.weight": normal(d, len(taps) * d), "norm.weight": gain(),
             "layers.0.input_layernorm.weight": gain(), "layers.0.hidden_norm.weight": gain(),
             "lm_head.weight": normal(len(drafted), d), "d2t": drafted - np.arange(len(drafted)),
         }  # fmt: skip
-        settings["eagle_aux_hidden_state_layer_ids"] = [1, config.layers]
+        settings["eagle_aux_hidden_state_layer_ids"] = [tap + 1 for tap in taps]
     if kind == "p-eagle":
-        tensors |= {"mask_hidden": normal(1, 1, 2 * d)} | _layer("layers.1.", d, d, normal)
+        tensors |= {"mask_hidden": normal(1, 1, len(taps) * d)}
+        tensors |= sizes.layer("layers.1.", d, d, normal)
         tensors["layers.1.post_attention_layernorm.weight"] = gain()
         tensors["layers.1.input_layernorm.weight"] = gain()
         settings["mask_token_id"] = 1
-    return _write(folder, tensors, {**_sizes(d), **settings})
+    return _write(folder, tensors, {**sizes.config(d), **settings})
 
 
 def _masked(
-    kind: str, config: ModelConfig, folder: Path, tensors: Arrays, normal: Any, gain: Any
-) -> str:
+    kind: str, config: ModelConfig, folder: Path, tensors: Arrays, normal: Any, gain: Any,
+    sizes: Sizes,
+) -> str:  # fmt: skip
     """A head that drafts on masks."""
     d, vocabulary = config.hidden_size, config.vocab_size
+    taps = sizes.taps or (0, config.layers - 1)
     tensors |= {
-        "embed_tokens.weight": normal(vocabulary, d), "fc.weight": normal(d, 2 * d),
+        "embed_tokens.weight": normal(vocabulary, d), "fc.weight": normal(d, len(taps) * d),
         "hidden_norm.weight": gain(), "norm.weight": gain(),
     }  # fmt: skip
     for layer in range(2):
-        tensors |= _layer(f"layers.{layer}.", d, d, normal)
+        tensors |= sizes.layer(f"layers.{layer}.", d, d, normal)
         for norm in ("input_layernorm", "post_attention_layernorm"):
             tensors[f"layers.{layer}.{norm}.weight"] = gain()
         for norm in ("q_norm", "k_norm"):
-            tensors[f"layers.{layer}.self_attn.{norm}.weight"] = gain()[:SIZE]
+            tensors[f"layers.{layer}.self_attn.{norm}.weight"] = np.resize(gain(), sizes.size)
     settings = {
         "speculators_model_type": kind, "block_size": 5, "mask_token_id": 1,
-        "aux_hidden_state_layer_ids": [1, config.layers], "transformer_layer_config": _sizes(d),
+        "aux_hidden_state_layer_ids": [tap + 1 for tap in taps],
+        "transformer_layer_config": sizes.config(d),
     }  # fmt: skip
     if kind == "dspark":
         drafted = np.arange(0, vocabulary, 2)
@@ -119,26 +165,10 @@ def knowing_head(config: ModelConfig, folder: Path) -> str:
         "verifier_norm.weight": np.ones(d, np.float32),
         "verifier_lm_head.weight": head,
         "fc.weight": np.eye(d, 2 * d, dtype=np.float32),
-        **_layer("layers.0.", d, d, lambda *shape: np.zeros(shape, np.float32)),
+        **SMALL.layer("layers.0.", d, d, lambda *shape: np.zeros(shape, np.float32)),
         "layers.0.post_attention_layernorm.weight": np.ones(d, np.float32),
     }
-    return _write(folder, tensors, _sizes(d))
-
-
-def _layer(name: str, d: int, into: int, make: Any) -> Arrays:
-    shapes = {
-        "self_attn.q_proj": (HEADS * SIZE, into), "self_attn.k_proj": (KV_HEADS * SIZE, into),
-        "self_attn.v_proj": (KV_HEADS * SIZE, into), "self_attn.o_proj": (d, HEADS * SIZE),
-        "mlp.gate_proj": (INNER, d), "mlp.up_proj": (INNER, d), "mlp.down_proj": (d, INNER),
-    }  # fmt: skip
-    return {f"{name}{part}.weight": make(*shape) for part, shape in shapes.items()}
-
-
-def _sizes(d: int) -> dict[str, Any]:
-    return {
-        "hidden_size": d, "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS,
-        "head_dim": SIZE, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
-    }  # fmt: skip
+    return _write(folder, tensors, SMALL.config(d))
 
 
 def _write(folder: Path, tensors: Arrays, config: Mapping[str, Any]) -> str:

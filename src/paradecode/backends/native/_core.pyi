@@ -146,3 +146,30 @@ class Network:
         rounded: bool = False,
     ) -> None: ...
     def run(self, inputs: list[NDArray[Any]], ends: list[int]) -> NDArray[np.float32]: ...
+
+class HeadMemory:
+    @property
+    def bytes(self) -> int: ...
+
+class DraftHead:
+    def __init__(
+        self,
+        *,
+        width: int,
+        enter: Network,
+        blocks: Sequence[tuple[Any, ...]],
+        outs: Sequence[Network],
+        back: Network | None,
+        to_target: list[int],
+        mask: list[float],
+        mask_token: int,
+        threads: int,
+    ) -> None: ...
+    def memory(self) -> HeadMemory:
+        """For the keys and values of one request."""
+    def draft(
+        self, drafts: Sequence[tuple[Any, ...]]
+    ) -> tuple[list[tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]], int]: ...
+    @property
+    def bytes(self) -> tuple[int, int]:
+        """Of the matrices that a level reads, and of those that committed rows enter by."""

@@ -19,14 +19,17 @@ from paradecode.backends.interface import (
     check_layers,
 )
 from paradecode.backends.native._core import LogitRows, Model, in_own_state, logits_from
+from paradecode.backends.native.heads import NativeHeads
 from paradecode.backends.native.machine import default_threads
 from paradecode.backends.native.networks import run_networks
 from paradecode.backends.native.steps import NativeStepper, run_steps
 from paradecode.core.checks import one_of
 from paradecode.core.errors import BackendError, InvalidInput
+from paradecode.core.head import Head, HeadDraft, run_head
 from paradecode.core.logits import Bias, Warp
 from paradecode.core.multi_step import MultiStep
 from paradecode.core.network import Array, Item, Network
+from paradecode.core.tree import TokenTree
 from paradecode.models.config import ModelConfig
 from paradecode.models.weights import Kind, Tensor, Weights, check_weights
 
@@ -109,6 +112,7 @@ class NativeBackend:
         self._core: Model | None = in_own_state(
             lambda: make(inverse_frequencies=config.rope.inverse_frequencies().tolist())
         )
+        self._heads = NativeHeads(self.threads)
         self._load(weights, dtype, progress)
 
     def _load(self, weights: Weights, dtype: str, progress: Progress) -> None:
@@ -207,8 +211,15 @@ class NativeBackend:
     def apply(self, network: Network, items: Sequence[Item]) -> list[Array]:
         return run_networks(network, items)
 
+    def run_head(self, head: Head, drafts: Sequence[HeadDraft]) -> list[TokenTree]:
+        self._model()
+        if head.masks is not None:
+            return run_head(head, drafts, self.apply)
+        return self._heads.run(head, drafts)
+
     def close(self) -> None:
         self._core = None
+        self._heads = NativeHeads(1)
 
 
 class NativeLogits:

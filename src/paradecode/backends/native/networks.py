@@ -16,15 +16,21 @@ _made: WeakKeyDictionary[Network, NativeNetwork] = WeakKeyDictionary()
 
 def run_networks(network: Network, items: Sequence[Item]) -> list[Array]:
     """As ``Backend.apply``."""
-    if network not in _made:
-        _made[network] = _native(network)
+    native = native_network(network)
     for item in items:
         network.check(item)
     if not items:
         return []
     stacked = [_rows([item[name] for item in items], w) for name, w in network.inputs.items()]
     ends = np.cumsum([len(next(iter(item.values()))) for item in items]).tolist()
-    return np.split(_made[network].run(stacked, ends), ends[:-1])
+    return np.split(native.run(stacked, ends), ends[:-1])
+
+
+def native_network(network: Network) -> NativeNetwork:
+    """The network in the core; packed once, while it lives."""
+    if network not in _made:
+        _made[network] = _native(network)
+    return _made[network]
 
 
 def _rows(parts: Sequence[NDArray[np.generic]], width: int) -> NDArray[np.generic]:

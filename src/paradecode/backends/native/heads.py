@@ -1,0 +1,89 @@
+"""Draft heads on the native core: whole trees of several requests in one call."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from paradecode.backends.native._core import DraftHead, HeadMemory
+from paradecode.backends.native._core import Network as NativeNetwork
+from paradecode.backends.native.networks import native_network
+from paradecode.core.errors import InvalidInput
+from paradecode.core.head import Block, Head, HeadDraft, Memory, took_in
+from paradecode.core.network import Network
+from paradecode.core.tree import EMPTY, TokenTree
+
+
+class NativeHeads:
+    """Heads that were packed for the core, and what requests keep in them, while these live."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self._heads: WeakKeyDictionary[Head, DraftHead] = WeakKeyDictionary()
+        self._memories: WeakKeyDictionary[Memory, HeadMemory] = WeakKeyDictionary()
+
+    def native(self, head: Head) -> DraftHead:
+        """The head in the core.
+
+        Raises:
+            InvalidInput: if its networks read something else than a head's do, or do not fit.
+        """
+        if head not in self._heads:
+            self._heads[head] = _native(head, self.threads)
+        return self._heads[head]
+
+    def run(self, head: Head, drafts: Sequence[HeadDraft]) -> list[TokenTree]:
+        """As :func:`paradecode.core.head.run_head`."""
+        started, native = time.perf_counter(), self.native(head)
+        given = [
+            (
+                self._memory(native, draft.memory), draft.memory.length,
+                np.ascontiguousarray(draft.features, np.float32),
+                np.ascontiguousarray(draft.tokens, np.int64),
+                draft.start, draft.count, draft.width, draft.depth, draft.least,
+                (draft.warp.temperature, draft.warp.top_k, draft.warp.top_p, draft.warp.min_p),
+                draft.keys,
+            )
+            for draft in drafts
+        ]  # fmt: skip
+        trees, levels = native.draft(given)
+        took_in(head, drafts, started, levels)
+        return [TokenTree(*tree) if len(tree[0]) else EMPTY for tree in trees]
+
+    def _memory(self, native: DraftHead, memory: Memory) -> HeadMemory:
+        if memory not in self._memories:
+            self._memories[memory] = native.memory()
+        return self._memories[memory]
+
+
+def _native(head: Head, threads: int) -> DraftHead:
+    return DraftHead(
+        width=head.width,
+        enter=_reading(head.enter, "features"),
+        blocks=[_block(block, first=number == 0) for number, block in enumerate(head.blocks)],
+        outs=[_reading(out, "state") for out in head.outs],
+        back=None if head.back is None else _reading(head.back, "state"),
+        to_target=[] if head.to_target is None else head.to_target.tolist(),
+        mask=[] if head.mask is None else head.mask[0].ravel().tolist(),
+        mask_token=0 if head.mask is None else head.mask[1],
+        threads=threads,
+    )
+
+
+def _block(block: Block, first: bool) -> tuple[object, ...]:
+    return (
+        _reading(block.before, *(("state", "token") if first else ("state",))),
+        _reading(block.after, "mixed", "rest"),
+        block.heads, block.kv_heads, block.size, block.frequencies.tolist(), block.epsilon,
+        *(None if gain is None else gain.tolist() for gain in (block.q_norm, block.k_norm)),
+    )  # fmt: skip
+
+
+def _reading(network: Network, *inputs: str) -> NativeNetwork:
+    if tuple(network.inputs) != inputs:
+        fix = f"its network reads {', '.join(inputs)}, in this order"
+        raise InvalidInput("head", [*network.inputs], fix)
+    return native_network(network)
