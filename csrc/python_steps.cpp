@@ -195,8 +195,8 @@ void enter(StepSequence& self, nb::handle text, std::int64_t room, std::int64_t 
 void make_curve(CostCurve* self, std::vector<double> rows, std::vector<double> contexts,
                 std::vector<Numbers> seconds) {
   const auto ascends = [](const char* field, const Numbers& values) {
-    if (values.empty() || std::adjacent_find(values.begin(), values.end(),
-                                             std::greater_equal<>()) != values.end())
+    if (values.empty() ||
+        std::adjacent_find(values.begin(), values.end(), std::greater_equal<>()) != values.end())
       throw InvalidInput(field, std::monostate(), "give ascending numbers, at least one");
   };
   ascends("rows", rows);
@@ -224,13 +224,14 @@ void define_steps(nb::module_& module) {
            nb::arg("seed"))
       .def("enter", enter, nb::arg("text"), nb::arg("room"), nb::arg("rows"),
            nb::arg("state").none(), nb::arg("experience").none())
-      .def("hold",
-           [](StepSequence& self, nb::handle pages) {
-             Tokens held = copied(pages, "pages");
-             const InUse use({&self});
-             self.pages = std::move(held);
-           },
-           nb::arg("pages"))
+      .def(
+          "hold",
+          [](StepSequence& self, nb::handle pages) {
+            Tokens held = copied(pages, "pages");
+            const InUse use({&self});
+            self.pages = std::move(held);
+          },
+          nb::arg("pages"))
       .def("learned", [](StepSequence& self) -> std::optional<PythonState> {
         const InUse use({&self});
         if (self.lookup == nullptr) return std::nullopt;

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from paradecode.core.checks import is_whole
 from paradecode.core.errors import InvalidInput
-from paradecode.core.head import Head, HeadDraft
+from paradecode.core.head import Head, HeadDraft, run_head
 from paradecode.core.layers import Layers, halves, is_layer
 from paradecode.core.logits import Logits, Warp
 from paradecode.core.multi_step import MultiStep
@@ -219,6 +219,13 @@ class RunsHeads(Protocol):
     def run_head(self, head: Head, drafts: Sequence[HeadDraft]) -> list[TokenTree]:
         """As :func:`paradecode.core.head.run_head`."""
         ...
+
+
+def drafts_of(backend: Backend, head: Head, drafts: Sequence[HeadDraft]) -> list[TokenTree]:
+    """What a head drafts, by the backend's own loop if it has one."""
+    if isinstance(backend, RunsHeads):
+        return backend.run_head(head, drafts)
+    return run_head(head, drafts, backend.apply)
 
 
 def check_spans(config: ModelConfig, reserved: int, spans: Sequence[Span]) -> None:

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from paradecode.backends.interface import PAGE, Backend, MakesSteps, RunsHeads, Span, SpanResult
+from paradecode.backends.interface import PAGE, Backend, MakesSteps, Span, SpanResult, drafts_of
 from paradecode.core.aside import Aside
 from paradecode.core.errors import BackendLost, CapacityError, DecoderError
-from paradecode.core.head import Head, run_head
+from paradecode.core.head import Head
 from paradecode.core.layers import Layers
 from paradecode.core.multi_step import MultiStep
 from paradecode.core.network import Network
@@ -446,12 +446,10 @@ class Engine(Resources):
         inputs: list[Any] = [pending.inputs for pending in group]
         backend = self.models[TARGET]
         outputs: Any
-        if not isinstance(network, Head):
-            outputs = backend.apply(network, inputs)
-        elif isinstance(backend, RunsHeads):
-            outputs = backend.run_head(network, inputs)
+        if isinstance(network, Head):
+            outputs = drafts_of(backend, network, inputs)
         else:
-            outputs = run_head(network, inputs, backend.apply)
+            outputs = backend.apply(network, inputs)
         for pending, reply in zip(group, outputs, strict=True):
             pending.reply = reply
 

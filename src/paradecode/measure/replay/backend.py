@@ -8,11 +8,13 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.backends.interface import Span, SpanResult
+from paradecode.backends.interface import Span, SpanResult, drafts_of
 from paradecode.core.errors import InvalidInput
+from paradecode.core.head import Head, HeadDraft, run_head
 from paradecode.core.network import Array, Item, Network
 from paradecode.core.request import TARGET
 from paradecode.core.sampling import SamplingParams
+from paradecode.core.tree import TokenTree
 from paradecode.engine.engine import Engine
 from paradecode.engine.request import GenerationRequest
 from paradecode.measure.replay.between import Stopwatch
@@ -91,6 +93,12 @@ class RecordingBackend:
         from paradecode.backends.native.networks import run_networks
 
         return run_networks(network, items)
+
+    def run_head(self, head: Head, drafts: Sequence[HeadDraft]) -> list[TokenTree]:
+        if self._target is None:
+            return run_head(head, drafts, self.apply)
+        target = self._target.models[TARGET]
+        return self.between.network(lambda: drafts_of(target, head, drafts))
 
     def close(self) -> None:
         pass

@@ -48,6 +48,10 @@ class _Gone(Exception):
     """The replica that has the request says nothing any more."""
 
 
+class _Unreached(Exception):
+    """The request came to no replica."""
+
+
 class _OtherBits(Exception):
     """The replica would go on with other bits."""
 
@@ -116,8 +120,9 @@ class Fleet(Workers):
                 return
             except (RayError, _Gone) as error:
                 again, failed = carried.fruitless < FRUITLESS, error
-            except (_OtherBits, RayServeException, asyncio.TimeoutError) as error:
-                again, failed = carried.accepted and time.monotonic() < limit, error
+            except (_OtherBits, _Unreached, RayServeException, asyncio.TimeoutError) as error:
+                waits = carried.accepted or isinstance(error, _Unreached)
+                again, failed = waits and time.monotonic() < limit, error
                 carried.fruitless = 0
             if not again:
                 yield self._failed(model, _failure(request.id, failed))
@@ -146,6 +151,10 @@ class Fleet(Workers):
                 line = await asyncio.wait_for(anext(stream), SILENCE)
                 if line:
                     yield decode(line, wire.EVENTS)
+        except RayError as error:
+            if not replica:  # Nobody was given it: it is not to blame.
+                raise _Unreached(str(error)) from None
+            raise
         except StopAsyncIteration:
             if not carried.over:
                 raise _Gone from None
