@@ -211,14 +211,25 @@ def test_replicas_of_other_bits_do_not_go_on(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize(
     ("scripts", "sent"),
-    [([[DIED], [ACCEPTED, DIED], [DIED]], [ACCEPTED]),
-     ([[ACCEPTED, CHUNK, DIED], [DIED], [DIED], [DIED]], [ACCEPTED, CHUNK])],
+    [([[BEAT, DIED], [ACCEPTED, DIED], [BEAT, DIED]], [ACCEPTED]),
+     ([[ACCEPTED, CHUNK, DIED], *[[BEAT, DIED]] * 3], [ACCEPTED, CHUNK])],
 )  # fmt: skip
 def test_a_request_that_kills_replicas_is_given_up(scripts: list[Script], sent: Script) -> None:
     got, told = run(Handle(*scripts))
     assert got[:-1] == sent
     assert (got[-1].status, got[-1].message) == (500, "the replica that ran this request died")
     assert told[-1] is got[-1]
+
+
+def test_replicas_that_die_before_they_have_it_do_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "PAUSE", 0.0)
+    got, _ = run(Handle(*[[DIED]] * 5, [ACCEPTED, CHUNK, DONE]))
+    assert got == [ACCEPTED, CHUNK, DONE]
+    monkeypatch.setattr(module, "PATIENCE", 0.2)
+    got, _ = run(Handle(*[[DIED]] * 99999))
+    assert got[-1].status == 503
 
 
 @pytest.mark.parametrize(

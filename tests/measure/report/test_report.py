@@ -290,7 +290,10 @@ def test_the_headline_is_that_of_the_committed_results(monkeypatch, tmp_path):
     empty = re.sub(r"(?s)(<!-- headline:begin -->).*(<!-- headline:end -->)", r"\1\2", readme)
     assert empty != readme
     copy.write_text(empty, "utf-8")
-    names = ("peers.json", "peers_xeon.json", "peers_own_lengths.json", "peers_1.5b.json")
+    names = (
+        "peers.json", "peers_xeon.json", "peers_own_lengths.json", "peers_135m.json",
+        "peers_1.5b.json",
+    )  # fmt: skip
     files = [str(COMMITTED / name) for name in names]
     monkeypatch.setattr(sys, "argv", ["headline", *files, str(copy)])
     headline.main()

@@ -16,6 +16,7 @@ from paradecode.methods.registry import find
 from repository import ROOT
 from tools.pages.attacks_page import main as write_attacks
 from tools.pages.benchmarks import main as render
+from tools.pages.core_page import main as write_core
 from tools.pages.method_page import markdown, method_page
 from tools.pages.methods_page import committed, method_pages, overview
 from tools.pages.perplexity_page import main as write_formats
@@ -70,6 +71,7 @@ def emptied(page: str, mark: str) -> tuple[str, str]:
         ("peers", "llama-cpp/q4_1", "bench"),
         ("peers_1.5b", "ik-llama-cpp/q4_k_m", "bench-1.5b"),
         ("peers_0.5b", "ik-llama-cpp/q4_k_m", "bench-0.5b"),
+        ("peers_135m", "ik-llama-cpp/q4_1", "bench-135m"),
     ],
 )
 def test_benchmarks_page(
@@ -94,6 +96,14 @@ def test_formats_table(tmp_path: Path) -> None:
     copy = tmp_path / "native.md"
     copy.write_text(empty, "utf-8")
     write_formats(str(RESULTS / "perplexity_formats.json"), str(copy))
+    assert copy.read_text("utf-8") == committed != empty
+
+
+def test_core_tables(tmp_path: Path) -> None:
+    committed, empty = emptied("docs/benchmarks.md", "core")
+    copy = tmp_path / "benchmarks.md"
+    copy.write_text(empty, "utf-8")
+    write_core(str(RESULTS / "core.json"), str(RESULTS / "start.json"), str(copy))
     assert copy.read_text("utf-8") == committed != empty
 
 

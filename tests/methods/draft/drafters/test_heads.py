@@ -92,8 +92,8 @@ def test_a_fusion_copies_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     from paradecode.engine import engine as module
 
     ran: list[int] = []
-    run = module.run_head
-    monkeypatch.setattr(module, "run_head", lambda *given: ran.append(1) or run(*given))
+    run = module.drafts_of
+    monkeypatch.setattr(module, "drafts_of", lambda *given: ran.append(1) or run(*given))
     drafts = {}
     for spec in (f"eagle(head='{head}')", f"suffix+eagle(head='{head}')"):
         ran.clear()
@@ -112,13 +112,13 @@ def test_every_row_of_the_text_goes_in_once_with_the_token_behind_it(
     from paradecode.engine import engine as module
 
     given: list[HeadDraft] = []
-    run = module.run_head
+    run = module.drafts_of
 
-    def seen(head: Head, drafts: Sequence[HeadDraft], apply: Any) -> list[TokenTree]:
+    def seen(backend: Any, head: Head, drafts: Sequence[HeadDraft]) -> list[TokenTree]:
         given.extend(drafts)
-        return run(head, drafts, apply)
+        return run(backend, head, drafts)
 
-    monkeypatch.setattr(module, "run_head", seen)
+    monkeypatch.setattr(module, "drafts_of", seen)
     head = knowing_head(TOY, tmp_path)
     prompt = [5, 6, 7, 8, 9] * 4
     (sequence,) = serve([f"{spec}(head='{head}')"], prompt=prompt, temperature=temperature)
