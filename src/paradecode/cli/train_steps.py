@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
@@ -69,19 +70,26 @@ def device_of(name: str) -> torch.device:
     return device
 
 
-def stop_on_signals() -> threading.Event:
+@contextmanager
+def stop_on_signals() -> Iterator[threading.Event]:
     """An event that Ctrl-C or SIGTERM sets; a second signal ends the process as usual."""
     stop = threading.Event()
     usual = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
-    def ask(number: int, frame: object) -> None:
-        stop.set()
+    def as_usual() -> None:
         for each, handler in usual.items():
             signal.signal(each, handler)
 
+    def ask(number: int, frame: object) -> None:
+        stop.set()
+        as_usual()
+
     for number in usual:
         signal.signal(number, ask)
-    return stop
+    try:
+        yield stop
+    finally:
+        as_usual()
 
 
 def until_stopped(
@@ -98,9 +106,8 @@ def until_stopped(
         folder, evaluate, every: as :meth:`Training.run` takes them.
         note: says the mean of what ``evaluate`` returned.
     """
-    stop = stop_on_signals()
     loss_and_note = TextColumn("loss {task.fields[loss]:.3f}  {task.fields[note]}")
-    with open_progress(loss_and_note) as progress:
+    with stop_on_signals() as stop, open_progress(loss_and_note) as progress:
         bar = progress.add_task(
             title, total=training.steps, completed=training.step, loss=float("nan"), note=""
         )
