@@ -40,8 +40,8 @@ class Branch:
 
     Attributes:
         sequence: the engine's sequence of its new tokens; None before it has begun.
-        tokens: of the output, those before the branch included.
-        new: how many of them are its own.
+        tokens: of the output, those before the branch included; none while it runs.
+        new: how many it has made itself.
         text: of the whole output, without a stop text of the request at its end.
         reason: why it ended: ``stop`` (the end of the text, or a stop text), ``length``,
             ``cancelled``, ``deadline``, or None while it runs, which has no text yet.

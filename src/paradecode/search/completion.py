@@ -7,15 +7,18 @@ from dataclasses import replace
 
 from paradecode.completion import Completion, SearchCost, completion_of
 from paradecode.core.errors import DecoderError
+from paradecode.core.trace import Stats
 from paradecode.engine.sequence import LiveSequence
 from paradecode.search.branch import Branch
 from paradecode.search.run import SearchRun
 
 
 def completion_of_search(run: SearchRun) -> Completion:
-    """The best branch, with the others as its ``alternatives``; raises what ended the search."""
+    """The best branch, with the others as its ``alternatives``, or what ended the search."""
     if run.found is None:
-        raise run.error or DecoderError("the search has not ended")
+        error = run.error or DecoderError("the search has not ended")
+        prompt = run.request.prompt.tolist()
+        return Completion("", [], "error", Stats(), [], prompt, error=error)
     found = run.found
     cost = SearchCost(
         branches=len(run.sequences),

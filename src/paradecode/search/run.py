@@ -95,19 +95,16 @@ class SearchRun:
             return
         try:
             self._begin_waiting()
-            branches = self._branches()
-            for branch in branches:
-                if branch.sequence is not None and branch.sequence.error is not None:
-                    raise branch.sequence.error
+            begun = [each.sequence for each in self._growing if each.sequence is not None]
+            for sequence in begun:
+                if sequence.error is not None:
+                    raise sequence.error
+            ended = len(begun) == len(self._growing) and all(each.finished for each in begun)
             enough = self._grow.enough
-            if all(branch.reason is not None for branch in branches) or (
-                enough is not None and enough(branches)
-            ):
+            if ended or (enough is not None and enough(self._branches())):
                 self._cancel()
                 self._resume(self._branches())
-        except (
-            Exception
-        ) as error:  # The strategy's, the scorer's or a branch's: it ends this search.
+        except Exception as error:  # Whoever raised it, it ends this search only.
             self.close(error)
 
     def close(self, error: Exception | None = None) -> None:
@@ -180,10 +177,10 @@ class SearchRun:
         if sequence is None:
             reason = None if self._grow else "cancelled"
             return Branch(start, None, start.tokens, 0, "", reason, False)
+        own = len(sequence.tokens) - sequence.prompt_length
+        if not sequence.finished:  # This is asked after every step: no copy of the tokens.
+            return Branch(start, sequence, (), own, "", None, False)
         tokens = (*start.tokens, *sequence.output)
-        own = len(tokens) - len(start.tokens)
-        if not sequence.finished:
-            return Branch(start, sequence, tokens, own, "", None, False)
         mark, params = sequence.text.stopped, self.request.params
         ours = mark in params.stop
         text = sequence.text.value
