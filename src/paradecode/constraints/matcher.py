@@ -29,6 +29,10 @@ class GrammarConstraint:
     def vocab_size(self) -> int:
         return self._vocab_size
 
+    @property
+    def waits(self) -> bool:
+        return False
+
     def follow(self, ends: Sequence[int]) -> GrammarMatcher:
         return GrammarMatcher(self, ends)
 

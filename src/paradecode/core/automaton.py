@@ -65,6 +65,10 @@ class TokenAutomaton:
         inside = state != DEAD and 0 <= token < self.vocab_size
         return int(self.table[state, self.columns[token]]) if inside else DEAD
 
+    @property
+    def waits(self) -> bool:
+        return False
+
     def follow(self, ends: Sequence[int]) -> AutomatonMatcher:
         return AutomatonMatcher(self, ends)
 

@@ -10,15 +10,16 @@ from numpy.typing import NDArray
 
 
 class Constraint(Protocol):
-    """A set of texts, compiled for one vocabulary. It has no state, so requests share it.
-
-    One whose matchers may take long, and call :func:`paradecode.core.aside.wait_for`, says so by
-    an attribute ``waits``.
-    """
+    """A set of texts, compiled for one vocabulary. It has no state, so requests share it."""
 
     @property
     def vocab_size(self) -> int:
         """Number of token ids, as the model's head has them."""
+        ...
+
+    @property
+    def waits(self) -> bool:
+        """Whether its matchers may take long, and call :func:`paradecode.core.aside.wait_for`."""
         ...
 
     def follow(self, ends: Sequence[int]) -> Matcher:

@@ -72,8 +72,8 @@ class Live:
         self._as_list = False
         self._idle = 0
         self.children: list[LiveSequence] = []
-        waits = getattr(request.constraint, "waits", False)
-        self._aside = Aside() if waits else None
+        constraint = request.constraint
+        self._aside = Aside() if constraint is not None and constraint.waits else None
         self.reserved = self._own = resources.pages_for(request)
         self.told = 0
 
