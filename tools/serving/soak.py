@@ -54,10 +54,12 @@ Question = tuple[str, dict[str, Any]]
 def question(number: int) -> Question:
     """A proper request whose answer is determined."""
     chance = random.Random(number)
-    text = " ".join(chance.choices(WORDS, k=chance.randrange(1, 40)))
     canvas = number % 4 == 3
+    # The small diffusion model has a context of 256 tokens, and reads letter by letter.
+    words, tokens = (4, 128) if canvas else (40, 160)
+    text = " ".join(chance.choices(WORDS, k=chance.randrange(1, words)))
     body: dict[str, Any] = {
-        "model": MODELS[canvas], "max_tokens": chance.randrange(8, 160), "seed": number,
+        "model": MODELS[canvas], "max_tokens": chance.randrange(8, tokens), "seed": number,
         "temperature": chance.choice((0, 0.8)), "n": chance.choice((1, 1, 1, 2)),
     }  # fmt: skip
     if canvas:
