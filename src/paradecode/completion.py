@@ -96,6 +96,15 @@ class Chunk:
     canvas: tuple[int | None, ...] = ()
 
 
+def ranked(scored: Sequence[Sequence[TokenLogprob]]) -> list[Ranked]:
+    """Candidates with the log-probabilities of their tokens, the likeliest first."""
+    found = [
+        Ranked(place, tuple(entry.logprob for entry in entries))
+        for place, entries in enumerate(scored)
+    ]
+    return sorted(found, key=lambda each: (-each.mean, each.index))
+
+
 def completion_of(sequence: LiveSequence) -> Completion:
     """What a finished sequence reports."""
     return Completion(

@@ -16,34 +16,40 @@ from numpy.typing import NDArray
 
 from paradecode.backends import open_backend
 from paradecode.backends.interface import Progress
-from paradecode.completion import Chunk, Completion, Ranked, completion_of, with_alternatives
+from paradecode.completion import (
+    Chunk,
+    Completion,
+    Ranked,
+    completion_of,
+    ranked,
+    with_alternatives,
+)
 from paradecode.constraints.compile import Compiler
-from paradecode.core.aliases import own_names
-from paradecode.core.checks import is_whole, known
+from paradecode.core.checks import known
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import ALIASES, SamplingParams
 from paradecode.core.sequence import DRAFT, TARGET
 from paradecode.core.trace import TokenLogprob
 from paradecode.engine.cost import obtain
 from paradecode.engine.engine import Engine, Limits
-from paradecode.engine.prompt import PromptReader
+from paradecode.engine.prompt import PromptReader, reading_request, unit_means
 from paradecode.engine.ranking import CandidateReader
-from paradecode.engine.request import GenerationRequest
-from paradecode.engine.sequence import LiveSequence
+from paradecode.engine.request import GenerationRequest, token_ids
+from paradecode.engine.run import run
 from paradecode.methods.choice import (
     AUTO,
-    DEFAULT_DECODERS,
-    PLAIN_DECODERS,
     Decoder,
     Profile,
+    check_draft_model,
     choose,
+    spec_for,
+    with_settings,
 )
-from paradecode.methods.draft.ngram_table import packaged
-from paradecode.methods.registry import Spec, parse
+from paradecode.methods.registry import Spec
 from paradecode.models.adapter import merge_file
 from paradecode.models.catalogue import open_model
 from paradecode.models.vocabulary import match
-from paradecode.search import Scorer, SearchRun, completion_of_search, find_strategy
+from paradecode.search import search_together
 
 REQUEST_SETTINGS = {"priority", "deadline", "salt", "owner", "prediction", "constraint"}
 
@@ -103,13 +109,13 @@ class LLM:
         self.draft_model = None if draft_model is None else fspath(draft_model)
         if isinstance(chosen, Spec):
             self.draft_model = self.draft_model or chosen.draft_model
-            self._check_models(chosen)
+            check_draft_model(chosen, self.draft_model)
         checkpoint = open_model(model if model is None else fspath(model))
         if adapter is not None:
             checkpoint = merge_file(checkpoint, Path(adapter))
         self.config, self.tokenizer = checkpoint.config, checkpoint.tokenizer
         self.chat_template, self.model = checkpoint.chat_template, checkpoint.config.name
-        self.decoder = self._spec(chosen)
+        self.decoder = spec_for(chosen, self.model, self.families)
         if isinstance(tuned, Profile) and tuned.model != self.model:
             said = f"the profile was tuned for {tuned.model}, not {self.model}"
             warnings.warn(said, stacklevel=2)
@@ -233,7 +239,9 @@ class LLM:
         Raises:
             InvalidInput: for a prompt that cannot be used, or a model that is not autoregressive.
         """
-        return [reader.logprobs for reader in self._read(prompts, top=top)]
+        asked = [self.reading(self.encode(prompt), top) for prompt in prompts]
+        self._read(asked)
+        return [cast(PromptReader, request.decoder).logprobs for request in asked]
 
     def rank(
         self, context: str | Sequence[int], candidates: Sequence[str | Sequence[int]]
@@ -247,37 +255,31 @@ class LLM:
         Raises:
             InvalidInput: for what cannot be used, or a model that is not autoregressive.
         """
-        known = [self._continued(candidate) for candidate in candidates]
-        reader = CandidateReader(known)
-        longest = max(map(len, known))
-        ids = self.encode(context)
-        if len(ids) + longest > self.config.context_length:
+        request = self.ranking(self.encode(context), candidates)
+        self._read([request])
+        return ranked(cast(CandidateReader, request.decoder).logprobs)
+
+    def ranking(
+        self, ids: list[int], candidates: Sequence[str | Sequence[int]], **settings: Any
+    ) -> GenerationRequest:
+        """A request that scores continuations of ``ids``; its ``decoder`` is a
+        :class:`CandidateReader`. Settings are other fields of the request."""
+        found = [
+            token_ids(self._continuation(candidate), "candidates", self.config.vocab_size)
+            for candidate in candidates
+        ]
+        reader = CandidateReader(found)
+        if len(ids) + (longest := max(map(len, found))) > self.config.context_length:
             fix = f"context and candidate have at most {self.config.context_length} tokens together"
             raise InvalidInput("candidates", f"{longest} tokens", fix)
-        sequence = self._run([self._reader(ids, reader)])[0]
-        if sequence.error is not None:
-            raise sequence.error
-        ranked = [
-            Ranked(place, tuple(entry.logprob for entry in entries))
-            for place, entries in enumerate(reader.logprobs)
-        ]
-        return sorted(ranked, key=lambda each: (-each.mean, each.index))
-
-    def _continued(self, candidate: str | Sequence[int]) -> NDArray[np.int32]:
-        if isinstance(candidate, str):
-            candidate = self.tokenizer.encode(candidate, special=False, parse_special=False)
-        ids = _token_array(list(candidate), "candidates")
-        if ids.max() >= self.config.vocab_size:
-            fix = f"token ids go up to {self.config.vocab_size - 1}"
-            raise InvalidInput("candidates", int(ids.max()), fix)
-        return ids
+        return reading_request(self.config, ids, reader, **settings)
 
     def embed(self, prompts: Sequence[str | Sequence[int]]) -> NDArray[np.float32]:
         """float32 [prompts, hidden size]: the mean of each prompt's last hidden states, behind the
         final norm, scaled to length 1. Raises InvalidInput as :meth:`score`."""
-        means = np.stack([reader.mean for reader in self._read(prompts, hidden=True)])
-        lengths = np.linalg.norm(means, axis=1, keepdims=True)
-        return (means / np.maximum(lengths, 1e-12)).astype(np.float32)
+        asked = [self.reading(self.encode(prompt), hidden=True) for prompt in prompts]
+        self._read(asked)
+        return unit_means([cast(PromptReader, request.decoder) for request in asked])
 
     def reading(
         self, ids: list[int], top: int | None = None, hidden: bool = False, **settings: Any
@@ -290,23 +292,7 @@ class LLM:
             settings: other fields of the request.
         """
         reader = PromptReader(top, self._norm if hidden else None, self.config.norm_eps)
-        return self._reader(ids, reader, **settings)
-
-    def _reader(
-        self, ids: list[int], reader: PromptReader | CandidateReader, **settings: Any
-    ) -> GenerationRequest:
-        if "autoregressive" not in self.families:
-            raise InvalidInput("model", self.model, "prompts are read by autoregressive models")
-        return GenerationRequest(
-            _token_array(ids), reader, SamplingParams(max_tokens=1), **settings
-        )
-
-    def _read(self, prompts: Sequence[str | Sequence[int]], **wanted: Any) -> list[PromptReader]:
-        asked = [self.reading(self.encode(prompt), **wanted) for prompt in prompts]
-        for sequence in self._run(asked):
-            if sequence.error is not None:
-                raise sequence.error
-        return [cast(PromptReader, request.decoder) for request in asked]
+        return reading_request(self.config, ids, reader, **settings)
 
     def chat_tokens(
         self,
@@ -351,36 +337,6 @@ class LLM:
         }
         return tuple(family for family, can in able.items() if can)
 
-    def _spec(self, decoder: Decoder) -> Spec:
-        """The method a caller wants; raises InvalidInput if this model cannot be decoded so."""
-        if not self.families:
-            raise InvalidInput("model", self.model, "it is not causal, and has no mask token")
-        if decoder is None or decoder == AUTO:
-            names = PLAIN_DECODERS if decoder is None else DEFAULT_DECODERS
-            spec = parse(names[self.families[0]])
-            takes = {parameter.name for parameter in spec.method.parameters}
-            if "table" in takes and packaged(self.model):
-                return spec.changed({"table": self.model})
-            return spec
-        spec = parse(decoder)
-        if spec.method.family not in self.families:
-            usable = (f"{name} methods, such as {DEFAULT_DECODERS[name]}" for name in self.families)
-            fix = " or ".join(usable)
-            raise InvalidInput("decoder", spec.method.name, f"{self.model} needs {fix}")
-        return spec
-
-    def _check_models(self, decoder: Spec) -> None:
-        """Raise InvalidInput if a method needs a draft model that is not the one loaded."""
-        named = decoder.draft_model
-        if DRAFT in decoder.method.models and self.draft_model is None:
-            raise InvalidInput(
-                "draft_model", None, f"{decoder.method.name} needs one: name a smaller model"
-            )
-        if named is not None and named != self.draft_model:
-            raise InvalidInput(
-                "draft_model", named, f"the one that was loaded is {self.draft_model}"
-            )
-
     def _start_token(self) -> int:
         """What stands for an empty prompt."""
         for token in (self.config.bos_token, *self.config.eos_tokens):
@@ -405,11 +361,13 @@ class LLM:
         if params is not None and sampling:
             raise InvalidInput("params", sorted(sampling), "give params or keywords, not both")
         params = params or SamplingParams.from_mapping(sampling)
-        decoder = self._spec(rest.pop("decoder")) if "decoder" in rest else self.decoder
-        decoder = _with_settings(decoder, rest)
-        self._check_models(decoder)
+        decoder = self.decoder
+        if "decoder" in rest:
+            decoder = spec_for(rest.pop("decoder"), self.model, self.families)
+        decoder = with_settings(decoder, rest)
+        check_draft_model(decoder, self.draft_model)
         known(own | REQUEST_SETTINGS, sorted(rest), "setting")
-        prompt = _token_array(ids)
+        prompt = token_ids(ids)
         if rest.get("prediction") is not None:
             rest["prediction"] = self._prediction(rest["prediction"])
         if rest.get("constraint") is not None:
@@ -419,13 +377,17 @@ class LLM:
             for index in range(params.n)
         ]
 
+    def _continuation(self, text: str | Sequence[int]) -> Sequence[int]:
+        """Token ids of what follows a prompt, in which nothing is a control token."""
+        if isinstance(text, str):
+            return self.tokenizer.encode(text, special=False, parse_special=False)
+        return text
+
     def _prediction(self, given: Any) -> NDArray[np.int32]:
-        if isinstance(given, str):
-            ids = self.tokenizer.encode(given, special=False, parse_special=False)
-            return np.array(ids, np.int32)
-        if not isinstance(given, (list, tuple, np.ndarray)):
+        if not isinstance(given, (str, list, tuple, np.ndarray)):
             raise InvalidInput("prediction", given, "give a text or a list of token ids")
-        return _token_array(list(given), "prediction") if len(given) else np.empty(0, np.int32)
+        ids = self._continuation(given)  # type: ignore[arg-type]
+        return token_ids(ids, "prediction") if len(ids) else np.empty(0, np.int32)
 
     def _single(
         self, ids: list[int], params: SamplingParams | None, settings: Mapping[str, Any]
@@ -443,57 +405,22 @@ class LLM:
     ) -> list[Completion]:
         settings = dict(settings)
         search, scorer = settings.pop("search", None), settings.pop("scorer", None)
-        if search is not None:
-            return self._search(prompts, params, settings, search, scorer)
-        if scorer is not None:
+        if search is None and scorer is not None:
             raise InvalidInput("scorer", scorer, "name a search that uses it, as best-of(n=4)")
         groups = [self.requests(ids, params, settings) for ids in prompts]
-        done = iter(self._run([request for group in groups for request in group]))
+        if search is not None:
+            with self._turn:
+                return search_together(self.engine, groups, search, self.tokenizer.decode, scorer)
+        with self._turn:
+            done = iter(run(self.engine, [request for group in groups for request in group]))
         return [with_alternatives([next(done) for _ in group]) for group in groups]
 
-    def _search(
-        self,
-        prompts: Sequence[list[int]],
-        params: SamplingParams | None,
-        settings: Mapping[str, Any],
-        search: str,
-        scorer: Scorer | None,
-    ) -> list[Completion]:
-        """One search for each prompt, all at the same time."""
-        runs: list[SearchRun] = []
+    def _read(self, requests: Sequence[GenerationRequest]) -> None:
+        """Run requests that read; raises what ended one."""
         with self._turn:
-            try:
-                for ids in prompts:
-                    first, *more = self.requests(ids, params, settings)
-                    if more:
-                        fix = "a search says itself how many outputs it makes: leave n at 1"
-                        raise InvalidInput("n", 1 + len(more), fix)
-                    runs.append(SearchRun(
-                        self.engine, self.engine.seeded(first), find_strategy(search),
-                        self.tokenizer.decode, self.tokenizer.decode(ids), scorer,
-                    ))  # fmt: skip
-                while any(not run.finished for run in runs):
-                    self.engine.step()
-                    for run in runs:
-                        run.advance()
-            finally:
-                for run in runs:
-                    run.close()
-        return [completion_of_search(run) for run in runs]
-
-    def _run(self, requests: Sequence[GenerationRequest]) -> list[LiveSequence]:
-        """The requests' sequences, when all have ended."""
-        with self._turn:
-            sequences: list[LiveSequence] = []
-            try:
-                for request in requests:
-                    sequences.append(self.engine.add(request))
-                while any(not sequence.finished for sequence in sequences):
-                    self.engine.step()
-            finally:  # Ctrl-C, or a prompt that was refused, leaves nothing behind.
-                for sequence in sequences:
-                    self.engine.cancel(sequence)
-        return sequences
+            for sequence in run(self.engine, requests):
+                if sequence.error is not None:
+                    raise sequence.error
 
     def _stream(self, request: GenerationRequest) -> Iterator[Chunk]:
         tokens, decided = list[int](), 0
@@ -513,19 +440,3 @@ class LLM:
         finally:
             with self._turn:
                 self.engine.cancel(sequence)
-
-
-def _with_settings(decoder: Spec, rest: dict[str, Any]) -> Spec:
-    """Take out of ``rest`` what sets the method: LLaDA's scripts call ``generate(steps=...)``."""
-    method = decoder.method
-    known = {*(entry.name for entry in method.parameters), *method.names} - {"model"}
-    own = own_names({name: rest.pop(name) for name in [*rest] if name in known}, method.names)
-    return decoder.changed(own) if own else decoder
-
-
-def _token_array(ids: Sequence[int], field: str = "prompt") -> NDArray[np.int32]:
-    if not ids or not all(map(is_whole, ids)):
-        raise InvalidInput(field, ids, "give a text or a list of at least one token id")
-    if max(ids) >= 1 << 31 or min(ids) < 0:
-        raise InvalidInput(field, max(ids), "token ids are below the vocabulary's size")
-    return np.array(ids, np.int32)

@@ -74,8 +74,11 @@ def test_the_cache_and_neighbours_change_nothing(
 def test_embeddings_are_means_of_the_last_states(llm: LLM, folder: Path) -> None:
     """Of a prompt and of the same one token longer the sums differ by the last row's state."""
     short, long = llm.encode(TEXT)[:-1], llm.encode(TEXT)
-    first, second = llm._read([short, long], hidden=True)
-    row = second.mean * len(long) - first.mean * len(short)
+    first, second = (llm.reading(ids, hidden=True) for ids in (short, long))
+    llm._read([first, second])
+    assert isinstance(first.decoder, reading.PromptReader)
+    assert isinstance(second.decoder, reading.PromptReader)
+    row = second.decoder.mean * len(long) - first.decoder.mean * len(short)
     # The LM head over the state behind the final norm is what the model says next.
     weights = open_model(str(folder)).weights
     head = weights.get("head", weights["embed"]).float32()

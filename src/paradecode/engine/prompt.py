@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from collections.abc import Sequence as List
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.decoder import Steps
+from paradecode.core.decoder import Decoder, Steps
+from paradecode.core.errors import InvalidInput
 from paradecode.core.logprobs import token_logprobs
 from paradecode.core.request import Forward, Store
+from paradecode.core.sampling import SamplingParams
 from paradecode.core.sequence import Sequence
 from paradecode.core.trace import CanvasStep, TokenLogprob
+from paradecode.engine.request import GenerationRequest, token_ids
+from paradecode.models.config import ModelConfig
 
 ROWS = 128
 """Rows of a forward: each may have logits over the whole vocabulary."""
@@ -70,3 +78,19 @@ class PromptReader:
     def _collect(self, states: NDArray[np.float32], length: int) -> None:
         scale = np.sqrt(np.mean(np.square(states, dtype=np.float64), axis=1) + self.eps)
         self.mean += ((states / scale[:, None]).sum(axis=0) * self.norm / length).astype(np.float32)
+
+
+def reading_request(
+    config: ModelConfig, ids: List[int], reader: Callable[[], Decoder], **settings: Any
+) -> GenerationRequest:
+    """A request that reads ``ids``; raises InvalidInput for a model that is not causal."""
+    if config.attention != "causal":
+        raise InvalidInput("model", config.name, "prompts are read by autoregressive models")
+    return GenerationRequest(token_ids(ids), reader, SamplingParams(max_tokens=1), **settings)
+
+
+def unit_means(readers: List[PromptReader]) -> NDArray[np.float32]:
+    """float32 [readers, hidden size]: the mean states, each scaled to length 1."""
+    means = np.stack([reader.mean for reader in readers])
+    lengths = np.linalg.norm(means, axis=1, keepdims=True)
+    return (means / np.maximum(lengths, 1e-12)).astype(np.float32)

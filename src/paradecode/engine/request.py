@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.checks import is_whole
 from paradecode.core.constraint import Constraint
 from paradecode.core.decoder import Decoder
 from paradecode.core.errors import InvalidInput
@@ -81,3 +82,14 @@ class GenerationRequest:
             raise InvalidInput("prediction", ids.shape, "give a list of token ids")
         if len(ids) and not (ids.min() >= 0 and ids.max() <= top):
             raise InvalidInput("prediction", int(ids.max()), f"token ids go up to {top}")
+
+
+def token_ids(
+    ids: Sequence[int], field: str = "prompt", vocab_size: int = 1 << 31
+) -> NDArray[np.int32]:
+    """At least one token id as int32; raises InvalidInput for anything else."""
+    if not len(ids) or not all(map(is_whole, ids)):
+        raise InvalidInput(field, ids, "give a text or a list of at least one token id")
+    if max(ids) >= vocab_size or min(ids) < 0:
+        raise InvalidInput(field, max(ids), f"token ids are whole numbers below {vocab_size}")
+    return np.array(ids, np.int32)

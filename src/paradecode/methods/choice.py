@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from paradecode.core.aliases import own_names
 from paradecode.core.errors import InvalidInput
+from paradecode.core.sequence import DRAFT
+from paradecode.methods.draft.ngram_table import packaged
 from paradecode.methods.registry import Spec, parse
 
 SCHEMA = "paradecode-profile/1"
@@ -94,3 +97,43 @@ def choose(
             raise InvalidInput(config, speculative_config, f"leave {name} out")
         return parse(speculative_config)
     return decoder if decoder is None or decoder == AUTO else parse(decoder)
+
+
+def spec_for(decoder: Decoder, model: str, families: Sequence[str]) -> Spec:
+    """The method for a model; raises InvalidInput if the model cannot be decoded so.
+
+    Args:
+        model: its name.
+        families: of methods that it can be decoded with, the preferred one first.
+    """
+    if not families:
+        raise InvalidInput("model", model, "it is not causal, and has no mask token")
+    if decoder is None or decoder == AUTO:
+        names = PLAIN_DECODERS if decoder is None else DEFAULT_DECODERS
+        spec = parse(names[families[0]])
+        takes = {parameter.name for parameter in spec.method.parameters}
+        return spec.changed({"table": model}) if "table" in takes and packaged(model) else spec
+    spec = parse(decoder)
+    if spec.method.family not in families:
+        usable = (f"{name} methods, such as {DEFAULT_DECODERS[name]}" for name in families)
+        fix = " or ".join(usable)
+        raise InvalidInput("decoder", spec.method.name, f"{model} needs {fix}")
+    return spec
+
+
+def check_draft_model(decoder: Spec, loaded: str | None) -> None:
+    """Raise InvalidInput if a method needs a draft model that is not the one loaded."""
+    if DRAFT in decoder.method.models and loaded is None:
+        fix = f"{decoder.method.name} needs one: name a smaller model"
+        raise InvalidInput("draft_model", None, fix)
+    if decoder.draft_model not in (None, loaded):
+        fix = f"the one that was loaded is {loaded}"
+        raise InvalidInput("draft_model", decoder.draft_model, fix)
+
+
+def with_settings(decoder: Spec, rest: dict[str, Any]) -> Spec:
+    """Take out of ``rest`` what sets the method: LLaDA's scripts call ``generate(steps=...)``."""
+    method = decoder.method
+    known = {*(entry.name for entry in method.parameters), *method.names} - {"model"}
+    own = own_names({name: rest.pop(name) for name in [*rest] if name in known}, method.names)
+    return decoder.changed(own) if own else decoder

@@ -17,6 +17,7 @@ from paradecode.search.branch import (
 from paradecode.search.completion import completion_of_search
 from paradecode.search.run import SearchRun
 from paradecode.search.strategies import find_strategy, strategies
+from paradecode.search.together import search_together
 
 __all__ = [
     "Branch",
@@ -30,5 +31,6 @@ __all__ = [
     "Strategy",
     "completion_of_search",
     "find_strategy",
+    "search_together",
     "strategies",
 ]

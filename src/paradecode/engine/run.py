@@ -1,0 +1,23 @@
+"""Step the engine until requests have ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from paradecode.engine.engine import Engine
+from paradecode.engine.request import GenerationRequest
+from paradecode.engine.sequence import LiveSequence
+
+
+def run(engine: Engine, requests: Sequence[GenerationRequest]) -> list[LiveSequence]:
+    """The requests' sequences, when all have ended; raises InvalidInput for one that is refused."""
+    sequences: list[LiveSequence] = []
+    try:
+        for request in requests:
+            sequences.append(engine.add(request))
+        while any(not sequence.finished for sequence in sequences):
+            engine.step()
+    finally:  # Ctrl-C, or a prompt that was refused, leaves nothing behind.
+        for sequence in sequences:
+            engine.cancel(sequence)
+    return sequences

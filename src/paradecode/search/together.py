@@ -1,0 +1,50 @@
+"""Several searches at the same time, each for a prompt of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from paradecode.completion import Completion
+from paradecode.core.errors import InvalidInput
+from paradecode.engine.engine import Engine
+from paradecode.engine.request import GenerationRequest
+from paradecode.search.branch import Scorer
+from paradecode.search.completion import completion_of_search
+from paradecode.search.run import SearchRun
+from paradecode.search.strategies import find_strategy
+
+
+def search_together(
+    engine: Engine,
+    groups: Sequence[Sequence[GenerationRequest]],
+    search: str,
+    text_of: Callable[[Sequence[int]], str],
+    scorer: Scorer | None = None,
+) -> list[Completion]:
+    """What is found for each prompt; a search that fails gives a completion with its error.
+
+    Args:
+        groups: of each prompt its request, one.
+        search: the strategy's spec.
+        text_of, scorer: see :class:`SearchRun`.
+
+    Raises:
+        InvalidInput: for a prompt with several outputs, or a strategy that is not known.
+    """
+    runs: list[SearchRun] = []
+    try:
+        for first, *more in groups:
+            if more:
+                fix = "a search says itself how many outputs it makes: leave n at 1"
+                raise InvalidInput("n", 1 + len(more), fix)
+            prompt = text_of(first.prompt.tolist())
+            strategy = find_strategy(search)
+            runs.append(SearchRun(engine, engine.seeded(first), strategy, text_of, prompt, scorer))
+        while any(not run.finished for run in runs):
+            engine.step()
+            for run in runs:
+                run.advance()
+    finally:
+        for run in runs:
+            run.close()
+    return [completion_of_search(run) for run in runs]
