@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 from driving import LOOP, PROMPT, add, by, finish, greedy, plainly, toy_engine
@@ -11,7 +18,11 @@ from paradecode.core.sampling import SamplingParams
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Limits
 from paradecode.engine.request import GenerationRequest
+from paradecode.engine.scheduler import SLOWER, room_for, shared_out
 from paradecode.methods.registry import parse
+from paradecode.testing.toy import ToyBackend
+
+CURVE = CostCurve((1, 4, 8, 64), (64,), ((0.002, 0.0024, 0.0036, 0.024),))
 
 
 def test_priority_then_arrival() -> None:
@@ -170,6 +181,143 @@ def test_a_pause_earns_no_credit() -> None:
     while engine.busy:
         ended += [names.get(id(s), "busy") for s in engine.step() if s.finished]
     assert ended[:7].count("new") == 3
+
+
+class Watched(ToyBackend):
+    """Notes the rows of each forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[int] = []
+
+    def forward(self, spans: Sequence[Any]) -> Any:
+        self.rows.append(sum(len(span.positions) for span in spans))
+        return super().forward(spans)
+
+
+def watched(**limits: int) -> tuple[Any, Watched]:
+    backend = Watched()
+    engine = toy_engine({"target": backend}, **{"kv_tokens": 8192, **limits})
+    engine.load.curve = CURVE
+    return engine, backend
+
+
+def test_a_step_costs_little_more_beside_a_greedy_owner() -> None:
+    engine, backend = watched()
+    many = [add(engine, prompt=(5, 6 + i), max_tokens=90, salt="greedy") for i in range(12)]
+    engine.step()
+    engine.step()
+    assert backend.rows[-1] == 12
+    modest = add(engine, prompt=(5, 6), max_tokens=60, salt="modest")
+    engine.step()
+    for count in range(2, 60):
+        engine.step()
+        assert len(modest.output) == count  # It waits for nobody.
+        cost = engine.load.of_step("target", backend.rows[-1], 64)
+        assert cost <= SLOWER * engine.load.of_step("target", 1, 0)
+        assert backend.rows[-1] == 5
+    given = [len(one.output) for one in many]
+    assert max(given) - min(given) <= 1
+    finish(engine)
+    assert backend.rows[-3:] == [12, 12, 12]
+    assert [one.output for one in many] == [greedy((5, 6 + i), 90) for i in range(12)]
+    assert modest.output == greedy((5, 6), 60)
+
+
+def test_prompts_of_a_greedy_owner_come_in_pieces_beside_another_one() -> None:
+    engine, backend = watched()
+    modest = add(engine, prompt=(5, 6), max_tokens=80, salt="modest")
+    engine.step()
+    late = [add(engine, prompt=PROMPT[i:] * 2, max_tokens=3, salt="greedy") for i in range(3)]
+    for count in range(2, 80):
+        engine.step()
+        assert len(modest.output) == count
+        assert backend.rows[-1] <= 5
+    assert late[0].finished  # Nor does the prompt wait for ever.
+    finish(engine)
+    assert [one.output for one in late] == [greedy(PROMPT[i:] * 2, 3) for i in range(3)]
+
+
+@dataclass
+class Owner:
+    """Asks for calls of some rows again and again, each when the one before has run."""
+
+    name: str
+    sizes: list[int]
+    divisible: bool = False
+    calls: list[Any] = field(default_factory=list)
+    last: int = 0
+
+    def __post_init__(self) -> None:
+        self.calls = [self.call(rows) for rows in self.sizes]
+
+    def call(self, rows: int) -> Any:
+        sequence, cache = SimpleNamespace(owner=self.name), SimpleNamespace(length=32)
+        return SimpleNamespace(
+            owner=sequence, cache=cache, rows=rows, divisible=self.divisible, waited=0, of=self
+        )
+
+
+def simulated(owners: list[Owner], steps: int, budget: int = 512) -> tuple[list[int], Counter[str]]:
+    """Rows of each step, and of each owner; nobody with something to do is left out for long."""
+    engine, _ = watched()
+    debts: dict[str, int] = {}
+    widths, given = [], Counter[str]()
+    for step in range(steps):
+        calls = [call for owner in owners for call in owner.calls]
+        least = min(sum(call.rows for call in owner.calls) for owner in owners)
+        cost = lambda rows, context: engine.load.of_step("target", rows, context)  # noqa: E731
+        chosen: Any = shared_out(calls, budget, least, cost, debts)
+        widths.append(sum(rows for _, rows in chosen))
+        for call, rows in chosen:
+            given[call.of.name] += rows
+            call.of.last = step
+            assert rows == call.rows or call.divisible
+        assert all(step - owner.last < 200 for owner in owners)
+        assert all(owed > 0 for owed in debts.values())
+    return widths, given
+
+
+def test_what_cannot_be_cut_is_made_up_for() -> None:
+    """A block of 32 rows is due every so many steps, and the steps between have one row."""
+    widths, given = simulated([Owner("modest", [1]), Owner("blocks", [32] * 4)], 1000)
+    room = 5
+    assert given["modest"] == 1000
+    assert set(widths) == {1, 33}
+    assert room - 0.1 <= sum(widths) / 1000 <= room
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nobody_starves(seed: int) -> None:
+    draw = random.Random(seed)
+    owners = [
+        Owner(
+            str(number),
+            [draw.choice((1, 1, 2, 5, 32, 100)) for _ in range(draw.randrange(1, 9))],
+            draw.random() < 0.3,
+        )
+        for number in range(draw.randrange(2, 9))
+    ]
+    widths, _ = simulated(owners, 600, budget=draw.choice((8, 64, 512)))
+    assert min(widths) > 0
+
+
+def test_owners_who_ask_for_little_all_have_it() -> None:
+    owners = [Owner(str(number), [1]) for number in range(40)]
+    widths, given = simulated([*owners, Owner("greedy", [1] * 100)], 100)
+    assert set(widths) == {41}
+    assert set(given.values()) == {100}
+
+
+def test_room_grows_with_what_the_others_ask_for() -> None:
+    def cost(rows: int, context: int) -> float:
+        return 10.0 + rows + context
+
+    assert room_for(2, 1, [0, 0], 512, cost) == 6  # 16 <= 1.5 * 11
+    assert room_for(2, 8, [0, 0], 512, cost) == 17
+    assert room_for(2, 100, [0, 0], 512, cost) == 200
+    assert room_for(2, 100, [0, 0], 64, cost) == 64
+    assert room_for(2, 1, [0, 50], 512, cost) == 2  # Long texts are dear: equal shares are left.
 
 
 def test_each_request_of_a_batch_has_its_own_method() -> None:

@@ -27,6 +27,8 @@ MANY_ROWS = 16
 """Forwards of more rows take most of the time, so they get a quarter of the repeats."""
 STEP_SECONDS, SEQUENCE_SECONDS, DRAFT_SECONDS = 8e-5, 8e-5, 6e-5
 """Python's part of a step: once, for each sequence, and for a sequence's draft (measured)."""
+FREE_ROWS = 16
+"""Where nothing was measured, so many rows count as much as reading the weights once."""
 STEP = 32
 """Tokens of context between two values of :meth:`CostCurve.at`."""
 
@@ -104,6 +106,13 @@ class Load:
     def overhead(self) -> float:
         """Seconds of a step outside of forwards."""
         return STEP_SECONDS + SEQUENCE_SECONDS * self.sequences
+
+    def of_step(self, model: str, rows: int, context: int) -> float:
+        """Seconds of a step of sequences with one row each; a guess where it was not measured."""
+        curve = self.curve if model == TARGET else self.others.get(model)
+        if curve is None:
+            return float(FREE_ROWS + rows)
+        return curve.at(rows, context) + STEP_SECONDS + SEQUENCE_SECONDS * rows
 
     def seconds(self, model: str, rows: int, before: int, length: int) -> float | None:
         """Of a step with ``rows`` rows of a sequence; None where the cost was not measured.

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from paradecode.backends.interface import PAGE, Backend, MakesSteps, Span, SpanResult, drafts_of
@@ -28,8 +29,8 @@ from paradecode.engine.resources import Resources
 from paradecode.engine.scheduler import (
     KEPT_FREE,
     OUTPUT_WEIGHT,
-    SHARED,
     Queue,
+    share_out,
     shared_out,
     spare_rows,
 )
@@ -237,6 +238,7 @@ class Engine(Resources):
         self.queue: Queue[Live] = Queue()
         self.running: list[Live] = []
         self.forwards = 0
+        self._debts: dict[str, int] = {}
         self._unseeded = mix(time.time_ns() & MASK64)
 
     # What callers do.
@@ -276,8 +278,11 @@ class Engine(Resources):
         asked = [forward for live in self.running for forward in live.forwards]
         if not asked and any(live.waits for live in self.running):
             time.sleep(PAUSE)
+        rows = Counter[str]()
+        for forward in asked:
+            rows[forward.owner.owner] += forward.rows
         for group in _by_model_and_layers(asked):
-            self._run(self._chosen(group))
+            self._run(self._chosen(group, rows))
         self._apply()
         self.load.together = all(live.able for live in self.running)
         for live in list(self.running):
@@ -349,8 +354,8 @@ class Engine(Resources):
         waiting = [steps for live in self.running if (steps := live.steps) is not None]
         backend = self.models[TARGET]
         if waiting and len(waiting) == len(self.running) and isinstance(backend, MakesSteps):
-            counts = Counter(steps.sequence.owner for steps in waiting)
-            spare = spare_rows(counts, self.limits.step_tokens)
+            cost = partial(self.load.of_step, TARGET)
+            spare = spare_rows([one.sequence for one in waiting], self.limits.step_tokens, cost)
             if min(spare.values()) >= 0:
                 self.forwards += make_steps(waiting, spare, backend, self.load)
                 return
@@ -378,14 +383,21 @@ class Engine(Resources):
         if sequence.finished and not live.waits:
             self._end(live, sequence.finish_reason or "stop")
 
-    def _chosen(self, forwards: list[PendingForward]) -> list[tuple[PendingForward, int]]:
-        """Which of them run in this step, and how many of their rows."""
-        rows = sum(forward.rows for forward in forwards)
-        if rows <= min(self.limits.step_tokens, SHARED):
+    def _chosen(
+        self, forwards: list[PendingForward], asked: Mapping[str, int]
+    ) -> list[tuple[PendingForward, int]]:
+        """Which of them run in this step, and how many of their rows.
+
+        Args:
+            asked: rows of the whole step, by owner.
+        """
+        budget = self.limits.step_tokens
+        if len(asked) > 1:
+            cost = partial(self.load.of_step, forwards[0].forward.model)
+            return shared_out(forwards, budget, min(asked.values()), cost, self._debts)
+        if sum(forward.rows for forward in forwards) <= budget:
             return [(forward, forward.rows) for forward in forwards]
-        if rows <= self.limits.step_tokens and len({f.owner.owner for f in forwards}) == 1:
-            return [(forward, forward.rows) for forward in forwards]
-        return shared_out(forwards, self.limits.step_tokens)
+        return share_out(forwards, budget)
 
     def _run(self, batch: Sequence[tuple[PendingForward, int]]) -> None:
         planned: list[tuple[PendingForward, Forward, Span]] = []
@@ -457,6 +469,8 @@ class Engine(Resources):
         if live in self.running:
             self.running.remove(live)
             self.reserve(-live.reserved)
+            if all(one.request.owner != live.request.owner for one in self.running):
+                self._debts.pop(live.request.owner, None)
             if not self.running:
                 self.load.sequences = self.load.rows = 1
         else:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from typing import Generic, Protocol, TypeVar
 
+from paradecode.core.sequence import TARGET
 from paradecode.engine.forward import PendingForward
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
@@ -21,8 +24,8 @@ SHORT = 8
 """Rows up to which committed tokens are a step of a running sequence rather than a prompt: a draft
 model, for one, has not seen the last few tokens when its draft was accepted as a whole."""
 
-SHARED = 16
-"""Rows that an owner has in a step while another one waits for fewer: not much dearer than one."""
+SLOWER = 1.5
+"""Times as long as alone a step may take that whoever asks for the fewest rows shares."""
 
 KEPT_FREE = 8
 """One such part of the batch and of the memory is never one owner's, if owners have names."""
@@ -126,35 +129,75 @@ class Queue(Generic[Item]):
             del self._waiting[live.request.owner]
 
 
-def spare_rows(counts: Mapping[str, int], budget: int) -> dict[str, int]:
-    """Draft rows that owners with so many sequences may have in a step, each of one token besides.
+Seconds = Callable[[int, int], float]
+"""What a step takes that has so many rows, behind so many tokens of context."""
+
+
+def room_for(owners: int, least: int, contexts: Sequence[int], budget: int, cost: Seconds) -> int:
+    """Rows of a step of so many owners, none of whom asks for fewer than ``least``.
+
+    As many as take at most :data:`SLOWER` times as long as ``least`` rows alone, and ``least`` for
+    everybody anyway.
+    """
+    equal, longest = min(owners * least, budget), max(contexts)
+    within = SLOWER * cost(least, min(contexts))
+    fit = bisect_right(range(budget + 1), within, equal, key=lambda rows: cost(rows, longest))
+    return max(equal, fit - 1)
+
+
+def spare_rows(sequences: Sequence[LiveSequence], budget: int, cost: Seconds) -> dict[str, int]:
+    """Draft rows that each owner's sequences may have in a step, besides a token each.
 
     Below 0 where they ask for more than their share without a draft: :func:`shared_out` decides.
     """
-    least = min(counts.values())
-    most = budget if len(counts) == 1 else min(max(SHARED, least), budget // len(counts))
-    return {owner: most - count for owner, count in counts.items()}
+    counts, rows = Counter[str](), Counter[str]()
+    for sequence in sequences:
+        counts[sequence.owner] += 1
+        rows[sequence.owner] += sequence.last_rows
+    asked = sorted(counts, key=rows.__getitem__)
+    spare = {asked[0]: budget - counts[asked[0]]}
+    if len(asked) > 1:
+        contexts = [sequence.caches[TARGET].length for sequence in sequences]
+        left = room_for(len(asked), rows[asked[0]], contexts, budget, cost) - rows[asked[0]]
+        for place, owner in enumerate(asked[1:], 1):
+            share = max(left // (len(asked) - place), 1)
+            spare[owner] = share - counts[owner]
+            left -= min(share, rows[owner])
+    return spare
 
 
-def shared_out(calls: Sequence[PendingForward], budget: int) -> list[tuple[PendingForward, int]]:
+def shared_out(
+    calls: Sequence[PendingForward], budget: int, least: int, cost: Seconds, debts: dict[str, int]
+) -> list[tuple[PendingForward, int]]:
     """Which calls run in this forward, and how many of their rows: owners first, then calls.
 
-    An owner who asks for little does not wait for the many rows of another: while somebody asks for
-    fewer, nobody has more than :data:`SHARED`.
+    An owner who asks for little does not wait for the many rows of another (:func:`room_for`); what
+    is left beside the rows of the first is divided equally. A call that cannot be cut may be more
+    than its owner's share: the owner then sits out steps until that is made up for, as in deficit
+    round robin (Shreedhar and Varghese 1995), but with a debt instead of savings.
+
+    Args:
+        least: rows that the owner asks for who asks for the fewest in this step.
+        debts: rows by owner; changed.
     """
     groups: dict[str, list[PendingForward]] = {}
     for call in calls:
         groups.setdefault(call.owner.owner, []).append(call)
-    if len(groups) == 1:
-        return share_out(calls, budget)
-    asked = sorted(groups.values(), key=lambda group: sum(call.rows for call in group))
-    most = max(SHARED, sum(call.rows for call in asked[0]))
+    asked = sorted(groups.items(), key=lambda group: sum(call.rows for call in group[1]))
+    contexts = [call.cache.length for call in calls]
+    left = room_for(len(groups), least, contexts, budget, cost)
     chosen: list[tuple[PendingForward, int]] = []
-    for group in asked:
-        if budget > 0 or not chosen:
-            mine = share_out(group, min(most, max(budget, 1)))
+    for place, (owner, group) in enumerate(asked):
+        share = max(left // (len(asked) - place), 1)
+        owed = debts.pop(owner, 0) if chosen else 0
+        if not chosen or (left > 0 and owed < share):
+            mine = share_out(group, share - owed)
             chosen += mine
-            budget -= sum(rows for _, rows in mine)
+            used = sum(rows for _, rows in mine)
+            left -= used
+            owed += used
+        if owed > share:
+            debts[owner] = owed - share
     return chosen
 
 
