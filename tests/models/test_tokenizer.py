@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +21,7 @@ from paradecode.models.catalogue import open_model
 from paradecode.models.gguf_header import Header
 from paradecode.models.gguf_tokenizer import PRE_TOKENIZERS, tokenizer_from_header
 from paradecode.models.metadata import Metadata
-from paradecode.models.tokenizer import MAX_TEXT, Tokenizer
+from paradecode.models.tokenizer import LONG, MAX_TEXT, Tokenizer
 
 STORED = json.loads(Path(__file__).with_name("smollm2_tokens.json").read_text())
 
@@ -232,3 +235,30 @@ def test_unknown_decoders_are_refused():
     tokenizer = Tokenizer(backend)
     ids = [tokenizer.token_id("ü é")] * 2
     assert "".join(streamed(tokenizer, ids, True)) == tokenizer.decode(ids) == "ü éü é"
+
+
+def test_other_threads_go_on_while_a_long_text_is_encoded(default_model):
+    """They must not wait for the interpreter's lock: a worker's engine is one of them."""
+    tokenizer = default_model.tokenizer
+    text = "copper and zinc, " * 40_000
+    assert len(text) > LONG
+    piece = tokenizer.encode(text[: LONG // 2], parse_special=False)
+    shares = []
+    for _ in range(3):
+        ended, moments = threading.Event(), [time.perf_counter()]
+
+        def tick(ended=ended, moments=moments):
+            while not ended.wait(0.001):
+                moments.append(time.perf_counter())
+
+        other = threading.Thread(target=tick)
+        other.start()
+        begun = time.perf_counter()
+        ids = tokenizer.encode(text, parse_special=False)
+        seconds = time.perf_counter() - begun
+        ended.set()
+        other.join()
+        assert ids[: len(piece) - 8] == piece[:-8]
+        assert tokenizer.decode(ids) == text
+        shares.append(max(after - before for before, after in pairwise(moments)) / seconds)
+    assert min(shares) < 0.5

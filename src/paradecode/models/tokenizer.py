@@ -12,6 +12,8 @@ from paradecode.core.errors import InvalidInput
 from paradecode.models.text_stream import ByteLevelPieces, Detokeniser, pieces_of
 
 MAX_TEXT = 1 << 24
+LONG = 1 << 14
+"""Characters beyond which other threads of the process go on while a text is encoded."""
 
 
 class Tokenizer:
@@ -48,7 +50,9 @@ class Tokenizer:
         self.eos_tokens = tuple(eos_tokens or (() if eos is None else (eos,)))
         added = backend.get_added_tokens_decoder()
         self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
-        self.control = {token.content: index for index, token in added.items() if token.special}
+        special = {index: token for index, token in added.items() if token.special}
+        self.control = {token.content: index for index, token in special.items()}
+        self._as_written = not any(token.normalized for token in special.values())
         self._control_ids = frozenset(self.control.values())
         self._pieces = pieces_of(backend)
         self.byte_level = self._pieces is ByteLevelPieces
@@ -75,8 +79,15 @@ class Tokenizer:
             raise InvalidInput(
                 "text", text[error.start : error.end], "remove the lone surrogate"
             ) from None
-        backend: Any = self._backend if parse_special else self._literal_backend()
-        ids: list[int] = backend.encode(text, add_special_tokens=special).ids
+        backend: Any = self._backend
+        if not (parse_special or (self._as_written and self._without_control(text))):
+            backend = self._literal_backend()
+        # A batch is encoded without the interpreter's lock, but by threads of the library's own.
+        if len(text) > LONG:
+            (found,) = backend.encode_batch_fast([text], add_special_tokens=special)
+        else:
+            found = backend.encode(text, add_special_tokens=special)
+        ids: list[int] = found.ids
         return ids
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
@@ -96,6 +107,11 @@ class Tokenizer:
         index: int | None = self._backend.token_to_id(token)
         return index
 
+    @property
+    def longest(self) -> int:
+        """Characters of the longest token."""
+        return max(map(len, self._backend.get_vocab(with_added_tokens=True)), default=1)
+
     def is_control(self, index: int) -> bool:
         """Whether the id is a control token (bos, end of turn, ...), which is not text."""
         return index in self._control_ids
@@ -105,8 +121,12 @@ class Tokenizer:
         hidden = self._control_ids if skip_special else frozenset()
         return Detokeniser(self._pieces, self._backend.id_to_token, hidden)
 
+    def _without_control(self, text: str) -> bool:
+        return not any(name in text for name in self.control)
+
     def _literal_backend(self) -> Any:
-        # A second copy, because the setting of the first one cannot change while threads use it.
+        # A second copy, because the setting of the first one cannot change while threads use it;
+        # made when a text needs it, because it takes as long as all other reading of the model.
         with self._lock:
             if self._literal is None:
                 literal = Backend.from_str(self._backend.to_str())
