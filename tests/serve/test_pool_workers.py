@@ -297,6 +297,23 @@ def test_what_was_accepted_finds_room_elsewhere(folder: str) -> None:
     run(test)
 
 
+def test_a_worker_that_made_tokens_is_started_again_at_once(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often: only one that dies before it is of use starts later and later."""
+    monkeypatch.setattr(replicas, "FIRST_PAUSE", 1e6)
+
+    async def test() -> None:
+        async with opened(folder) as pool:
+            for number in range(3):
+                request = ask(f"r{number}", ignore_eos=True, max_tokens=300, seed=1)
+                outputs = await outputs_of(pool, request, {100})
+                assert len(outputs[0]["tokens"]) == 300
+            assert pool.restarts["m"] == 3
+
+    run(test)
+
+
 FATAL = """
 import sys, json, os
 sys.stdin.readline()

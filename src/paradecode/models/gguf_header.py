@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache
+from struct import Struct
 
 import numpy as np
 from gguf import GGML_QUANT_SIZES, GGUF_DEFAULT_ALIGNMENT, GGUF_MAGIC, GGUFValueType, quants
@@ -21,6 +22,7 @@ from paradecode.models.weights import Kind
 MAX_HEADER_BYTES = 1 << 28
 MAX_ITEMS = 1 << 23
 MAX_STRING = 1 << 24
+_LENGTH = Struct("<Q").unpack_from
 DAMAGED = "the file is damaged or truncated; download it again"
 
 _SCALARS = {
@@ -87,14 +89,23 @@ class _Walk:
         return int.from_bytes(self.buffer[start : start + 8], "little")
 
     def string(self, what: str) -> str:
-        size = self.u64(what)
-        if size > MAX_STRING:
-            raise InvalidModel(what, size, DAMAGED)
-        start = self.take(size, what)
+        return self.strings(1, what)[0]
+
+    def strings(self, number: int, what: str) -> list[str]:
+        """So many texts, each behind its length; a vocabulary has a hundred thousand."""
+        found, data, at = [], self.buffer, self.at
         try:
-            return str(self.buffer[start : start + size], "utf-8")
+            for _ in range(number):
+                start = at + 8
+                size = _LENGTH(data, at)[0] if start <= self.end else MAX_STRING + 1
+                at = start + size
+                if size > MAX_STRING or at > self.end:
+                    raise InvalidModel(what, size, DAMAGED)
+                found.append(str(data[start:at], "utf-8"))
         except UnicodeDecodeError as error:
             raise InvalidModel(what, error.reason, DAMAGED) from None
+        self.at = at
+        return found
 
     def value(self, code: int, what: str) -> object:
         """One metadata value of the type with this number."""
@@ -104,7 +115,7 @@ class _Walk:
             inner = self.u32(what)
             number = self.count(self.u64(what), what)
             if inner == GGUFValueType.STRING:
-                return [self.string(what) for _ in range(number)]
+                return self.strings(number, what)
             return self.numbers(inner, number, what)
         number = self.numbers(code, 1, what)[0].item()
         return bool(number) if code == GGUFValueType.BOOL else number

@@ -25,7 +25,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 """Seconds before a worker that died early is started again; doubled each time."""
 
 STEADY = 30.0
-"""A worker that ran for so many seconds is started again at once; so is each the first time."""
+"""A worker that made tokens, or ran for so many seconds, is started again at once; so is each the
+first time."""
 
 GRACE = 5.0
 """Seconds that a worker has to exit by itself."""
@@ -79,7 +80,7 @@ class Replica:
         self.known: wire.Ready | None = None
         self.calls: dict[str, WorkerCall] = {}
         self.life: asyncio.Task[None] | None = None
-        self.leaving = self._ending = self._hung = False
+        self.leaving = self._ending = self._hung = self._useful = False
         self.served = self.restarts = self._silent = 0
         self._process: Process | None = None
         self._writing = asyncio.Lock()
@@ -189,7 +190,7 @@ class Replica:
         """Listen, and start the worker again whenever it ends."""
         pause = 0.0
         while True:
-            started = time.monotonic()
+            started, self._useful = time.monotonic(), False
             if self.ready is not None:
                 watch = asyncio.create_task(self._watch())
                 try:
@@ -200,7 +201,8 @@ class Replica:
                 await self._end()
             if self._ending:
                 return
-            pause = 0.0 if time.monotonic() - started > STEADY else pause
+            if self._useful or time.monotonic() - started > STEADY:
+                pause = 0.0
             _log.warning("a worker of %s ended; a new one starts in %.1f s", self._name, pause)
             await asyncio.sleep(pause)
             pause = min(max(2 * pause, FIRST_PAUSE), LONGEST_PAUSE)
@@ -251,6 +253,7 @@ class Replica:
                 del self.calls[call.id]
                 call.lose()
                 continue
+            self._useful |= isinstance(event, wire.OutputChunk)
             told = isinstance(event, wire.Accepted) and call.accepted  # By a worker that died.
             fate = call.outputs > 0 and not told
             if fate and isinstance(event, (wire.Accepted, wire.Done, wire.Failure)):

@@ -11,7 +11,6 @@ from collections.abc import Callable
 import uvicorn
 
 from paradecode.core.errors import InvalidInput
-from paradecode.serve.app import create_app
 from paradecode.serve.connections import limited
 from paradecode.serve.metrics import Metrics
 from paradecode.serve.pool import Pool
@@ -43,9 +42,10 @@ async def serve(settings: ServerSettings, announce: Callable[[str, Pool], None])
             settings.models, metrics.observe,
             hang_seconds=settings.hang_seconds, load_seconds=settings.load_seconds,
         )  # fmt: skip
+        app = asyncio.create_task(asyncio.to_thread(configured, settings, pool, metrics))
         await pool.start()
         try:
-            server = _Server(configured(settings, pool, metrics))
+            server = _Server(await app)
             server.announce = lambda: announce(address(listener), pool)
             server.late = lambda: asyncio.get_running_loop().call_later(
                 settings.drain_seconds, pool.stop
@@ -62,6 +62,8 @@ async def serve(settings: ServerSettings, announce: Callable[[str, Pool], None])
 
 def configured(settings: ServerSettings, pool: Pool, metrics: Metrics) -> uvicorn.Config:
     """What uvicorn is told."""
+    from paradecode.serve.app import create_app  # Takes long: the workers load meanwhile.
+
     return uvicorn.Config(
         create_app(settings, pool, metrics),
         http=limited(settings),

@@ -16,7 +16,6 @@ from paradecode.engine.request import GenerationRequest
 from paradecode.llm import LLM
 from paradecode.methods.choice import AUTO
 from paradecode.methods.registry import Spec, parse
-from paradecode.models.vocabulary import spelling
 from paradecode.serve.wire import Generate, PromptInput
 from paradecode.serve.worker.settings import WorkerSettings
 
@@ -30,9 +29,7 @@ class Preparer:
 
     def __init__(self, llm: LLM, settings: WorkerSettings) -> None:
         self._llm, self._settings, self._trial = llm, settings, GrammarTrial()
-        vocabulary = range(llm.tokenizer.vocab_size)
-        longest = max((len(spelling(llm.tokenizer, token)) for token in vocabulary), default=1)
-        self._most = llm.config.context_length * max(longest, 1)
+        self._most = llm.config.context_length * llm.tokenizer.longest
 
     def tokens(self, prompt: PromptInput) -> list[int]:
         """Token ids of a prompt. A text that cannot fit is refused before it is tokenized."""
