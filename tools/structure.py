@@ -44,7 +44,7 @@ ALLOWED = {
     "engine": INTERFACE | {"methods", "engine"},
     "constraints": MODELS | {"constraints"},
     "completion": INTERFACE | {"methods", "engine", "completion"},
-    "search": INTERFACE | {"methods", "engine", "completion", "search"},
+    "search": BACKENDS | {"methods", "engine", "completion", "search"},
     "llm": FRONT - {""},
     "": FRONT,  # paradecode/__init__.py: what users import.
 }

@@ -10,6 +10,27 @@ from paradecode.engine.sequence import LiveSequence, TokenLogprob
 
 
 @dataclass(frozen=True)
+class SearchedBranch:
+    """A branch of a search, for those who want to see how the answer was found.
+
+    Attributes:
+        after: number of the branch that it goes on from; None is the prompt.
+        text: what it wrote itself.
+        tokens: how many.
+        reason: why it ended.
+        score: what the scorer gave it, if it was asked.
+        chosen: whether it is a part of the answer.
+    """
+
+    after: int | None
+    text: str
+    tokens: int
+    reason: str
+    score: float | None
+    chosen: bool
+
+
+@dataclass(frozen=True)
 class SearchCost:
     """What a search took.
 
@@ -19,6 +40,7 @@ class SearchCost:
         rows: of target forwards, over all of them.
         seconds: from its begin to its end.
         scores: what the completion and each of its ``alternatives`` was chosen by.
+        tree: every branch, in the order in which they began.
     """
 
     branches: int
@@ -26,6 +48,7 @@ class SearchCost:
     rows: int
     seconds: float
     scores: tuple[float, ...]
+    tree: tuple[SearchedBranch, ...] = ()
 
 
 @dataclass(frozen=True)

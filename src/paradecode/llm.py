@@ -50,6 +50,7 @@ from paradecode.models.adapter import merge_file
 from paradecode.models.catalogue import open_model
 from paradecode.models.vocabulary import match
 from paradecode.search import search_together
+from paradecode.search.scorers.follows import Follows
 
 REQUEST_SETTINGS = {"priority", "deadline", "salt", "owner", "prediction", "constraint"}
 
@@ -173,8 +174,9 @@ class LLM:
                 (see :meth:`paradecode.constraints.compile.Compiler.compile`); and settings of
                 the method, such as ``steps=64, block_length=32``. ``gen_length`` is ``max_tokens``.
                 ``search``, such as ``best-of(n=8)``, makes several outputs and returns the one that
-                it prefers, and ``scorer`` is what it may prefer by
-                (see :data:`paradecode.search.Scorer`).
+                it prefers, and ``scorer`` is what it may prefer by: a spec such as
+                ``reward-model(path=...)``, a function (:data:`paradecode.search.Scorer`), or a
+                constraint that the output should follow.
 
         Returns:
             A completion for one text, a list for a list. In a list a failed request has
@@ -409,6 +411,9 @@ class LLM:
             raise InvalidInput("scorer", scorer, "name a search that uses it, as best-of(n=4)")
         groups = [self.requests(ids, params, settings) for ids in prompts]
         if search is not None:
+            if isinstance(scorer, Mapping):
+                compiled = self._compiler.compile(scorer, self.families[0])
+                scorer = Follows(compiled, self.config.eos_tokens)
             with self._turn:
                 return search_together(self.engine, groups, search, self.tokenizer.decode, scorer)
         with self._turn:

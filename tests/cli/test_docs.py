@@ -71,6 +71,17 @@ def test_readme_program(capsys: pytest.CaptureFixture[str]) -> None:
     assert "forwards for" in capsys.readouterr().out
 
 
+def test_programs_of_searches(capsys: pytest.CaptureFixture[str]) -> None:
+    """The blocks of a page are one program."""
+    programs = blocks("docs/search.md", "python")
+    assert len(programs) > 2
+    found: dict[str, object] = {}
+    for program in programs:
+        exec(compile(program, "search.md", "exec"), found)
+    found["llm"].close()  # type: ignore[attr-defined]
+    assert capsys.readouterr().out
+
+
 def test_program_that_adds_a_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As it stands it passes lint, types and the suite; its file is all that is added."""
     drafter, check, budget = blocks("docs/add-a-method.md", "python")

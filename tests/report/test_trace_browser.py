@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from trace_samples import BLOCK, denoised, drafted, hostile
+from trace_samples import BLOCK, denoised, drafted, hostile, searched
 
 from browser import Browser
 from paradecode.report.trace import Trace, page
 from paradecode.report.trace.schema import CanvasStepRecord, DraftStepRecord
 
 SAMPLES: dict[str, Callable[[], Trace]] = {
-    "drafted": drafted, "denoised": denoised, "hostile": hostile,
+    "drafted": drafted, "denoised": denoised, "hostile": hostile, "searched": searched,
 }  # fmt: skip
 STATES = "[...document.querySelectorAll('#canvas .cell')].map(cell => cell.className)"
 SHOWN = """[...document.querySelectorAll('#output > .t:not(.off)')]
@@ -70,6 +70,41 @@ def test_what_was_drafted_and_what_was_rejected(browser: Browser, folder: Path) 
     assert browser.run(words.replace("KIND", "drafted")) == ["·cat", "·sat"]
     assert browser.run(words.replace("KIND", "own")) == ["·upon"]
     assert browser.run(words.replace(".KIND", ".node.cut")) == ["·on", "·it"]
+
+
+def test_the_branches_of_a_search(browser: Browser, folder: Path) -> None:
+    """Each once, behind the one it goes on from; the answer's are the top row, and are filled."""
+    browser.open(folder / "searched.html")
+    branches = searched()["branches"]
+    words = "[...document.querySelectorAll('#branches KIND .word')].map(word => word.textContent)"
+    kept = browser.run(words.replace("KIND", ".kept"))
+    assert kept == ["The·cat·sat·upon", "the·mat."]
+    assert len(browser.run(words.replace("KIND", ".cut"))) == len(branches) - len(kept)
+    assert "⟨202E⟩" in browser.run(words.replace("KIND", ".cut"))[0]
+    boxes = browser.run(
+        "[...document.querySelectorAll('#branches rect')].map(r => [r.x, r.y, r.width, r.height]"
+        ".map(v => v.baseVal.value))"
+    )
+    root, *places = boxes
+    for place, branch in zip(places, branches, strict=True):
+        before = root if branch["after"] is None else places[branch["after"]]
+        assert place[0] > before[0] + before[2]
+        assert (place[1] == root[1]) == branch["chosen"]
+    for index, (x, y, width, height) in enumerate(places):
+        for ox, oy, own, high in places[:index]:
+            assert x + width <= ox or ox + own <= x or y + height <= oy or oy + high <= y
+    notes = browser.run(words.replace("KIND", "").replace(".word", ".note"))
+    assert notes[0] == "0.750 · 4 tokens · stop"
+    assert notes[4] == "0 tokens · cancelled"
+    assert browser.run("document.getElementById('search-figures').textContent") == (
+        "5 branches, 18 tokens"
+    )
+    browser.run("document.getElementById('branches').focus()")
+    browser.press("ArrowRight")
+    browser.press("ArrowRight")
+    assert "0.750" in browser.run("document.getElementById('tip').textContent")
+    browser.open(folder / "drafted.html")
+    assert browser.run("document.getElementById('search').hidden")
 
 
 @pytest.mark.parametrize("step", range(1, 6))

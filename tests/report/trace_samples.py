@@ -9,11 +9,12 @@ from typing import Any, cast
 
 import numpy as np
 
-from paradecode.completion import Completion
+from paradecode.completion import Completion, SearchedBranch
 from paradecode.core import trace as core
 from paradecode.core.trace import Stats, Step, TokenLogprob
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.report.trace import Trace, trace_record
+from paradecode.report.trace.schema import BranchRecord
 
 EOS = "<|end|>"
 BLOCK = 16
@@ -104,6 +105,19 @@ def drafted(words: Words | None = None) -> Trace:
     logprobs = [TokenLogprob(t, -0.1, ((t, -0.1), (words.id(" dog"), -2.5))) for t in output]
     made = Completion(**{**vars(made), "logprobs": logprobs})
     return trace_record(made, cast(Any, words), "sample-model", "sample(k=4)", "native")
+
+
+def searched() -> Trace:
+    """The drafted sample as the best of two ways with two ends each, and one that was cancelled."""
+    ways = [
+        SearchedBranch(None, "The cat sat upon", 4, "stop", 0.75, True),
+        SearchedBranch(None, "<b>It</b> was\u202e nowhere, so all", 9, "length", 0.5, False),
+        SearchedBranch(0, " the mat.", 3, "stop", 0.875, True),
+        SearchedBranch(0, " a rug", 2, "stop", -12.25, False),
+        SearchedBranch(1, "", 0, "cancelled", None, False),
+    ]
+    branches: list[BranchRecord] = [cast(BranchRecord, vars(way)) for way in ways]
+    return {**drafted(), "branches": branches}
 
 
 def denoised() -> Trace:

@@ -11,10 +11,10 @@ from paradecode.serve.protocol.harmless import HarmlessInChoices
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}}
 SAID = {
-    "best_of": 1, "modalities": ["text"], "suffix": "", "skip_special_tokens": True,
-    "detokenize": True, "use_beam_search": False, "include_stop_str_in_output": False,
+    "modalities": ["text"], "suffix": "", "skip_special_tokens": True,
+    "detokenize": True, "include_stop_str_in_output": False,
     "no_stop_trim": False, "return_token_ids": False, "return_tokens_as_token_ids": False,
-    "return_hidden_states": False, "length_penalty": 1.0, "logits_processors": [], "functions": [],
+    "return_hidden_states": False, "logits_processors": [], "functions": [],
     "function_call": "auto", "audio": None, "prompt_embeds": None, "truncate_prompt_tokens": None,
     "lora_path": None,
 }  # fmt: skip
@@ -26,8 +26,8 @@ UNUSED = {
     "cache_prompt": True, "timings_per_token": True, "return_progress": True,
 }  # fmt: skip
 OTHER = {
-    "best_of": 2, "modalities": ["text", "audio"], "suffix": "x", "skip_special_tokens": False,
-    "length_penalty": 0.5, "use_beam_search": True, "return_token_ids": True, "lora_path": "a",
+    "modalities": ["text", "audio"], "suffix": "x", "skip_special_tokens": False,
+    "return_token_ids": True, "lora_path": "a",
     "function_call": {"name": "f"}, "audio": {"voice": "a"}, "logits_processors": ["x"],
 }  # fmt: skip
 

@@ -48,7 +48,7 @@ def test_the_document_names_every_route(server: Running) -> None:
         "/v1/models", "/v1/models/{name}", "/v1/chat/completions", "/v1/completions",
         "/v1/responses", "/v1/messages", "/v1/messages/count_tokens", "/v1/embeddings",
         "/tokenize", "/detokenize", "/health", "/metrics", "/version",
-        "/v1/blocks",
+        "/v1/blocks", "/v1/rank", "/rerank", "/v1/rerank", "/v2/rerank",
     }  # fmt: skip
     body = document["components"]["schemas"]["ChatRequest"]
     assert body["additionalProperties"] is False

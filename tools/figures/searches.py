@@ -1,80 +1,134 @@
-"""What each search gains and costs: right answers, tokens, rows and seconds beside one sample.
+"""What each search gains and costs: right answers, tokens, forwards and seconds beside one sample.
 
-    python -m tools.figures.searches [--model FILE] [--terms 2] [--largest 12] [--out FILE.json]
+    python -m tools.figures.searches --task sums --journal searches.jsonl [--model FILE]
+        [--seconds 280] [--out FILE.json]
 
-Sums of numbers, of a size at which one sample of the model is right now and then. Searches take
-turns within a task. ``checker`` is a scorer that knows the right answer: what
-the samples could give at best.
+Questions with checkable answers (:mod:`paradecode.measure.tasks.questions`), held out from every
+training. Searches take turns within a question. What was measured stands in the journal: a run ends
+after ``--seconds``, and the same command goes on. ``checker`` is a scorer that knows the right
+answer: what the samples could give at best. The result counts questions that all searches answered.
 """
 
 from __future__ import annotations
 
+import json
+import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.progress import track
 
 from paradecode import LLM
-from paradecode.search.majority import final_answer
+from paradecode.measure.tasks.questions import QUESTIONS
+from paradecode.search import strategies
 from tools.script import err, options, save, show, stamped
 
-SEARCHES = (
-    ("one sample", None), ("best-of(n=8)", None), ("best-of(n=8), checker", "best-of(n=8)"),
-    ("majority(n=8)", None), ("majority(n=8,votes=weighted)", None), ("ffs(n=8)", None),
-    ("ffs(n=8,pick=last,keep=8)", None), ("a-star(k=4,step_tokens=32,budget=1024)", None),
-)  # fmt: skip
-"""Name -> the search, if the name is none."""
+SEARCHES = {
+    "one sample": "best-of(n=1)", "best-of(n=8)": "best-of(n=8)",
+    "best-of(n=8), checker": "best-of(n=8)", "best-of(n=8), reward": "best-of(n=8)",
+    "majority(n=8)": "majority(n=8)",
+    "majority(n=8,votes=weighted)": "majority(n=8,votes=weighted)", "ffs(n=8)": "ffs(n=8)",
+    "ffs(n=8,pick=last,keep=8)": "ffs(n=8,pick=last,keep=8)",
+    "a-star(k=4,step_tokens=32,budget=1024)": "a-star(k=4,step_tokens=32,budget=1024)",
+    "a-star, reward": "a-star(k=4,step_tokens=32,budget=1024)",
+}  # fmt: skip
+"""Name -> the search; ``reward`` is the head of ``--reward``."""
 COLUMNS = {
     "search": "{search}", "right": "{right:.0%}", "tokens": "{tokens:.0f}", "rows": "{rows:.0f}",
-    "seconds": "{seconds:.2f}", "times one sample": "{times:.2f}",
+    "forwards": "{forwards:.0f}", "seconds": "{seconds:.2f}", "times one sample": "{times:.2f}",
 }  # fmt: skip
+MEASURED = ("right", "tokens", "rows", "forwards", "seconds")
 
 
 def main() -> None:
-    parser = options(__doc__, model="", tasks=40, terms=2, largest=12, max_tokens=160)
+    parser = options(
+        __doc__, model="", task="sums", tasks=40, max_tokens=128, temperature=0.7, journal="",
+        seconds=280.0, reward="", only="",
+    )  # fmt: skip
     given = parser.parse_args()
-    random = np.random.default_rng(0)
-    right: dict[str, list[bool]] = defaultdict(list)
-    cost: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
-    with LLM(given.model or None) as llm:
-        for number in track(range(given.tasks), console=err, description="tasks"):
-            terms = random.integers(1, given.largest + 1, given.terms).tolist()
-            asked = f"What is {' + '.join(map(str, terms))}?"
-            prompt = llm.chat_tokens([{"role": "user", "content": asked}])
-            answer = str(sum(terms))
-            for name, search in SEARCHES:
+    asked = ("model", "task", "tasks", "max_tokens", "temperature")
+    settings = {name: getattr(given, name) for name in asked}
+    journal = Path(given.journal or f"bench/out/searches-{given.task}.jsonl")
+    wanted = given.only.split(";") if given.only else [*SEARCHES]
+    if not given.reward:
+        wanted = [name for name in wanted if not name.endswith("reward")]
+    wanted = [name for name in wanted if name in SEARCHES or name.split("(")[0] in strategies()]
+    done = read(journal, settings)
+    end = time.monotonic() + given.seconds
+    task = QUESTIONS[given.task]
+    with LLM(given.model or None) as llm, journal.open("a", encoding="utf-8") as file:
+        for number, instance in enumerate(
+            track(task.held_out(given.tasks), console=err, description="questions")
+        ):
+            prompt = llm.chat_tokens([{"role": "user", "content": instance.prompt}])
+            for name in wanted:
+                if (number, name) in done or time.monotonic() > end:
+                    continue
+                scorer: Any = None
+                if name.endswith("checker"):
+                    scorer = task.scorer(instance)
+                elif name.endswith("reward"):
+                    scorer = f"process-reward(path={given.reward!r})"
+                forwards = llm.engine.forwards
                 found = llm.generate(
-                    [prompt], search=_search(name, search), temperature=0.7, seed=number,
-                    max_tokens=given.max_tokens, scorer=_checker(answer) if search else None,
+                    [prompt], search=SEARCHES.get(name, name), temperature=given.temperature,
+                    seed=number, max_tokens=given.max_tokens, scorer=scorer,
                 )[0]  # fmt: skip
                 took = found.search
-                assert took is not None
-                right[name].append(final_answer(found.text) == answer)
-                cost[name].append((took.tokens, took.rows, took.seconds))
-        model = llm.model
-    one = np.mean([seconds for _, _, seconds in cost[SEARCHES[0][0]]])
-    rows: list[dict[str, Any]] = []
-    for name, _ in SEARCHES:
-        tokens, made, seconds = np.mean(cost[name], axis=0).tolist()
-        rows.append(
-            {
-                "search": name, "right": float(np.mean(right[name])), "tokens": tokens,
-                "rows": made, "seconds": seconds, "times": seconds / one,
-            }
-        )  # fmt: skip
-    show(rows, COLUMNS)
-    asked_for = {name: getattr(given, name) for name in ("tasks", "terms", "largest", "max_tokens")}
-    save(stamped(model=model, **asked_for, searches=rows), given.out)
+                if took is None:
+                    raise found.error or RuntimeError(name)
+                record = {
+                    "number": number, "search": name, "right": task.check(instance, found.text),
+                    "tokens": took.tokens, "rows": took.rows,
+                    "forwards": llm.engine.forwards - forwards, "seconds": took.seconds,
+                }  # fmt: skip
+                done[number, name] = record
+                file.write(json.dumps(record) + "\n")
+                file.flush()
+        rows = summed(done, wanted)
+        if not rows:
+            err.print("no question is whole yet: run it again")
+            return
+        show(rows, COLUMNS)
+        if rows[0]["questions"] == given.tasks:
+            save(stamped(**{**settings, "model": llm.model}, searches=rows), given.out)
+        else:
+            err.print(
+                f"{rows[0]['questions']} of {given.tasks} questions: the same command goes on"
+            )
 
 
-def _search(name: str, search: str | None) -> str:
-    return "best-of(n=1)" if name == "one sample" else search or name
+def read(journal: Path, settings: dict[str, Any]) -> dict[tuple[int, str], dict[str, Any]]:
+    """What was measured with these settings; a new journal if there is none."""
+    if not journal.exists():
+        journal.parent.mkdir(parents=True, exist_ok=True)
+        journal.write_text(json.dumps(settings) + "\n", "utf-8")
+    first, *records = map(json.loads, journal.read_text("utf-8").splitlines())
+    if first != settings:
+        raise SystemExit(f"{journal} has other settings ({first}): name another")
+    return {(record["number"], record["search"]): record for record in records}
 
 
-def _checker(answer: str) -> Callable[[str, Sequence[str]], list[float]]:
-    return lambda prompt, texts: [float(final_answer(text) == answer) for text in texts]
+def summed(done: dict[tuple[int, str], dict[str, Any]], wanted: list[str]) -> list[dict[str, Any]]:
+    """Means over the questions that every search has answered."""
+    whole = [
+        number
+        for number in sorted({number for number, _ in done})
+        if all((number, name) in done for name in wanted)
+    ]
+    means: dict[str, dict[str, float]] = defaultdict(dict)
+    for name in wanted if whole else ():
+        for field in MEASURED:
+            means[name][field] = float(np.mean([done[number, name][field] for number in whole]))
+    return [
+        {
+            "search": name, "questions": len(whole), **found,
+            "times": found["seconds"] / means[wanted[0]]["seconds"],
+        }
+        for name, found in means.items()
+    ]  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from paradecode.cli.train_diffusion import train_autoregressive, train_diffusion
 from paradecode.cli.train_head import head, plan
 from paradecode.cli.train_ngrams import ngram_table
 from paradecode.cli.train_priors import priors
+from paradecode.cli.train_reward import reward
 from paradecode.cli.train_unmasking import joint_sampler, r2, refine, unmask_filter
 from paradecode.cli.tune import tune
 from paradecode.cli.verify import verify
@@ -62,6 +63,7 @@ train_app.command()(head)
 train_app.command()(plan)
 train_app.command(name="ngram-table")(ngram_table)
 train_app.command(name="priors")(priors)
+train_app.command()(reward)
 train_app.command(name="unmask-filter")(unmask_filter)
 train_app.command(name="joint-sampler")(joint_sampler)
 train_app.command(name="refine")(refine)

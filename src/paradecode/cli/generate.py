@@ -15,11 +15,12 @@ from paradecode.cli.options import (
     Json,
     Loading,
     SamplingOptions,
+    SearchOptions,
     argument,
     grouped,
     option,
 )
-from paradecode.cli.trace import ALTERNATIVES, check_page, write_page
+from paradecode.cli.trace import ALTERNATIVES, answered, check_page, write_page
 from paradecode.completion import Chunk
 from paradecode.core.errors import InvalidInput
 
@@ -33,10 +34,8 @@ def generate(
     decoding: Decoding,
     sampling: SamplingOptions,
     constraining: Constraining,
+    searching: SearchOptions,
     prompt: str | None = argument(None, "What to answer; - reads stdin."),
-    search: str | None = option(
-        None, "Make several answers, return one: best-of(n=4), majority, ffs, a-star."
-    ),
     raw: bool = option(False, "Continue the prompt; no chat template."),
     show_forwards: bool = option(False, "Colour tokens by forward, underline drafted ones."),
     prompts: Path | None = option(None, "JSONL of {id, group, turns, max_tokens}."),
@@ -50,10 +49,10 @@ def generate(
 
     def searched(target: Any) -> Iterator[Chunk]:
         """What a search has found, in one piece: nothing is certain before its end."""
-        ids = llm.encode(target) if isinstance(target, str) else llm.chat_tokens(target)
-        (found,) = llm.generate([ids], search=search, **params)
+        found = answered(llm, target, {**params, **wanted})
         yield Chunk(found.text, found.token_ids, found)
 
+    search, wanted = searching.search, searching.params()
     spec, params = decoding.choice(), sampling.params()
     params["constraint"] = constraining.constraint()
     check_page(trace)

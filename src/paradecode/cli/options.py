@@ -121,6 +121,24 @@ class SamplingOptions:
 
 
 @dataclass(frozen=True)
+class SearchOptions:
+    """Many answers, of which one is returned."""
+
+    search: str | None = option(
+        None, "Make several answers, return one: best-of(n=4), majority, ffs, a-star."
+    )
+    scorer: str | None = option(
+        None, "What a search prefers by: likelihood(norm=sum), process-reward(path=FILE)."
+    )
+
+    def params(self) -> dict[str, str]:
+        """Keywords of `LLM.generate`. Raises InvalidInput for a scorer without a search."""
+        if self.scorer is not None and self.search is None:
+            raise InvalidInput("--scorer", self.scorer, "give --search, which uses it")
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+@dataclass(frozen=True)
 class Constraining:
     """What the answer must be; at most one of them."""
 

@@ -47,6 +47,9 @@ class Listening:
     force: bool = option(False, "Listen beyond this machine without a key.")
     connections: int = option(1024, "Most connections at the same time.")
     outputs: int = option(64, "Most outputs of one request.", "--max-outputs")
+    search_tokens: int = option(
+        1 << 16, "Most tokens of all branches of a search.", "--max-search-tokens"
+    )
     request_seconds: float = option(
         600.0, "Seconds after which a request ends with what it has.", "--request-timeout"
     )
@@ -116,6 +119,7 @@ class Working:
     python_constraints: bool = option(
         False, "Accept constraints by a monitor of Python code.", "--python-constraints"
     )
+    scorer: str | None = option(None, "Of searches that name none, as process-reward(path=FILE).")
 
 
 @dataclass(frozen=True)
@@ -235,8 +239,9 @@ def _served(
 
     given = vars(working)
     limits = {name: given[name] for name in ("batch", "kv_tokens", "step_tokens", "prefix_cache")}
-    same = {name: given[name] for name in ("backend", "dtype", "device", "threads", "ranks",
-                                           "max_tokens", "python_constraints")}  # fmt: skip
+    own_names = ("backend", "dtype", "device", "threads", "ranks", "max_tokens",
+                 "python_constraints", "scorer")  # fmt: skip
+    same = {name: given[name] for name in own_names}
     worker = WorkerSettings(
         model=source, **_method(own, decoding), adapter=own.get("adapter"), limits=limits,
         queue_requests=working.queue, **same,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,12 +14,15 @@ from paradecode.cli.options import (
     Json,
     Loading,
     SamplingOptions,
+    SearchOptions,
     grouped,
     option,
 )
+from paradecode.completion import Completion
 from paradecode.core.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from paradecode.llm import LLM
     from paradecode.report.trace import Trace
 
 ALTERNATIVES = 5
@@ -30,6 +34,7 @@ def trace(
     loading: Loading,
     decoding: Decoding,
     sampling: SamplingOptions,
+    searching: SearchOptions,
     prompt: Annotated[str, typer.Argument(help="What to answer.")],
     output: Path | None = option(None, "The page to write. [trace.html]", "--output -o"),
     terminal: bool = option(False, "Print it, coloured.", "--terminal"),
@@ -40,15 +45,13 @@ def trace(
     from paradecode.report.trace import terminal_view, trace_of
 
     spec = decoding.choice()
-    params = {**sampling.params(), "logprobs": ALTERNATIVES}
+    params = {**sampling.params(), **searching.params(), "logprobs": ALTERNATIVES}
     if output is None and not terminal and not as_json:
         output = Path("trace.html")
     check_page(output)
     with loading.open(decoder=spec, draft_model=decoding.draft_model) as llm:
-        if raw or llm.chat_template is None:
-            completion = llm.generate(prompt, **params)
-        else:
-            completion = llm.chat([{"role": "user", "content": prompt}], **params)
+        messages = [{"role": "user", "content": prompt}]
+        completion = answered(llm, prompt if raw or not llm.chat_template else messages, params)
         record = trace_of(completion, llm)
     if as_json:
         print_json(record)
@@ -58,6 +61,13 @@ def trace(
         write_page(record, output)
         if not as_json:
             out.print(str(output), markup=False, highlight=False, soft_wrap=True)
+
+
+def answered(llm: LLM, target: Any, params: Mapping[str, Any]) -> Completion:
+    """The answer to a text as it stands, or to the messages of a conversation."""
+    if isinstance(target, str):
+        return llm.generate(target, **params)
+    return llm.chat(target, **params)
 
 
 def check_page(path: Path | None) -> None:

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from paradecode.core.decoder import Decoder, Steps
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logprobs import token_logprobs
-from paradecode.core.request import Forward, Store
+from paradecode.core.network import Network
+from paradecode.core.request import Apply, Forward, Store
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.sequence import Sequence
 from paradecode.core.trace import CanvasStep, TokenLogprob
@@ -78,6 +79,34 @@ class PromptReader:
     def _collect(self, states: NDArray[np.float32], length: int) -> None:
         scale = np.sqrt(np.mean(np.square(states, dtype=np.float64), axis=1) + self.eps)
         self.mean += ((states / scale[:, None]).sum(axis=0) * self.norm / length).astype(np.float32)
+
+
+class LastStateReader:
+    """A decoder of one request that commits no token: the prompt's last hidden state, before the
+    final norm, or what a network says of it. It stands for the method's own factory.
+
+    Args:
+        network: with one input, ``x``; None for the state itself.
+
+    Attributes:
+        output: float32 [width of the network's result, or hidden size].
+    """
+
+    def __init__(self, network: Network | None = None) -> None:
+        self.network = network
+        self.output = np.zeros(0, np.float32)
+
+    def __call__(self) -> LastStateReader:
+        return self
+
+    def decode(self, seq: Sequence) -> Steps:
+        none = np.empty(0, np.int32)
+        reply = yield Forward(seq.pending, logits=none, hidden=(-1,))
+        outputs = reply.hidden[-1][-1:]
+        if self.network is not None:
+            outputs = yield Apply(self.network, {"x": outputs})
+        self.output = np.array(outputs[0], np.float32)
+        seq.fill([], NOTHING, [], end="length")
 
 
 def reading_request(

@@ -29,6 +29,8 @@ ARCHITECTURES = {
     "Qwen3ForCausalLM": "qwen3",
     "WeDLMForCausalLM": "qwen3",  # arXiv 2512.22737: causal attention, Qwen3's arithmetic and names
 }  # fmt: skip
+CLASSIFIERS = ("ForSequenceClassification", "ForRewardModel")
+"""Ends of architectures that have ``score`` weights in place of an LM head."""
 # Defaults of each family, which transformers does not write to config.json.
 _DEFAULTS: dict[str, dict[str, int]] = {
     "llama": {"max_position_embeddings": 2048},
@@ -40,6 +42,7 @@ _KINDS = {"F32": (Kind.F32, "<f4"), "F16": (Kind.F16, "<f2"), "BF16": (Kind.BF16
 _NAMES = {
     "model.embed_tokens.weight": "embed", "model.norm.weight": "norm", "lm_head.weight": "head",
 }  # fmt: skip
+SCORE = "score."
 _LAYER = re.compile(r"model\.layers\.(\d{1,5})\.(.+)")
 _LAYER_NAMES = {
     "input_layernorm.weight": "attn_norm", "post_attention_layernorm.weight": "mlp_norm",
@@ -62,7 +65,23 @@ def read_folder(path: str | Path) -> Checkpoint:
             is not supported; the message names it.
     """
     folder = Path(path)
-    config, weights = read_weights(folder)
+    return _with_tokenizer(folder, *read_weights(folder))
+
+
+def read_classifier(path: str | Path) -> tuple[Checkpoint, dict[str, NDArray[np.float32]]]:
+    """Read a model that scores texts, from a folder: a checkpoint without an LM head of its own,
+    and its ``score.*`` tensors by their stored names. Errors as ``read_folder``."""
+    folder = Path(path)
+    config, found = stored_tensors(folder)
+    weights = {own: tensor for _, own, tensor in found if not own.startswith(SCORE)}
+    scores = {own: tensor.float32() for _, own, tensor in found if own.startswith(SCORE)}
+    if not scores:
+        raise InvalidModel("score.weight", None, "the folder has no weights of a score")
+    check_weights(config, weights)
+    return _with_tokenizer(folder, config, weights), scores
+
+
+def _with_tokenizer(folder: Path, config: ModelConfig, weights: Weights) -> Checkpoint:
     tokenizer, template = read_tokenizer(folder)
     if tokenizer.vocab_size > config.vocab_size:
         raise InvalidModel(
@@ -104,6 +123,9 @@ def _config(folder: Path, raw: Metadata) -> ModelConfig:
     named = raw.get("architectures")
     known = named[0] if isinstance(named, list) and named and isinstance(named[0], str) else named
     known, raw, differs = as_causal(known, raw)
+    for end in CLASSIFIERS:
+        if isinstance(known, str) and known.endswith(end):
+            known, differs = known.removesuffix(end) + "ForCausalLM", {**differs, "tied_head": True}
     if not isinstance(known, str) or known not in ARCHITECTURES:
         usable = ", ".join([*ARCHITECTURES, *FAMILIES])
         raise InvalidModel("architectures", named, f"use one of {usable}")
@@ -306,6 +328,8 @@ def _canonical(stored: str, config: ModelConfig) -> str | None:
         return None
     if stored in _NAMES:
         return _NAMES[stored]
+    if stored.startswith(SCORE):
+        return stored
     match = _LAYER.fullmatch(stored)
     name = None if match is None else _LAYER_NAMES.get(match[2]) or in_layer(match[2])
     if match is None or name is None:

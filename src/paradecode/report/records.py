@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from paradecode.completion import Completion
@@ -37,7 +37,8 @@ def completion_record(completion: Completion, llm: LLM) -> dict[str, Any]:
             for entry in completion.logprobs
         ]
     if completion.search is not None:
-        cost = asdict(completion.search)
+        cost = asdict(replace(completion.search, tree=()))
+        del cost["tree"]
         others = [
             {"text": other.text, "finish_reason": other.finish_reason, "score": score}
             for other, score in zip(completion.alternatives, completion.search.scores[1:])

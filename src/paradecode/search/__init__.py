@@ -8,7 +8,6 @@ from paradecode.search.branch import (
     Branch,
     Grow,
     Rate,
-    Scorer,
     Searched,
     SearchTask,
     Start,
@@ -16,6 +15,7 @@ from paradecode.search.branch import (
 )
 from paradecode.search.completion import completion_of_search
 from paradecode.search.run import SearchRun
+from paradecode.search.scorers.scorer import Scorer, find_scorer, scorers
 from paradecode.search.strategies import find_strategy, strategies
 from paradecode.search.together import search_together
 
@@ -30,7 +30,9 @@ __all__ = [
     "Start",
     "Strategy",
     "completion_of_search",
+    "find_scorer",
     "find_strategy",
+    "scorers",
     "search_together",
     "strategies",
 ]

@@ -80,8 +80,6 @@ class Rate:
 
 
 Asked = Union[Grow, Rate]
-Scorer = Callable[[str, Sequence[str]], Sequence[float]]
-"""The prompt's text and outputs, whole or partial -> a finite number for each output."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +88,8 @@ class SearchTask:
 
     Attributes:
         max_tokens: of the output.
-        scorer: whether the caller gave one; without it, Rate gives the mean log-probability of the
-            tokens that the branch has made itself.
+        scorer: whether a scorer judges what a branch says; without it, Rate gives the
+            log-probability of the tokens that the branch has made itself.
     """
 
     max_tokens: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from paradecode.completion import Completion, SearchCost, completion_of
+from paradecode.completion import Completion, SearchCost, SearchedBranch, completion_of
 from paradecode.core.errors import DecoderError
 from paradecode.core.trace import Stats
 from paradecode.engine.sequence import LiveSequence
@@ -23,9 +23,10 @@ def completion_of_search(run: SearchRun) -> Completion:
     cost = SearchCost(
         branches=len(run.sequences),
         tokens=sum(len(sequence.output) for sequence in run.sequences),
-        rows=sum(sequence.rows for sequence in run.sequences),
+        rows=sum(sequence.rows for sequence in [*run.sequences, *run.readings]),
         seconds=run.ended - run.started,
         scores=found.scores,
+        tree=_tree(run, found.best),
     )
     others = tuple(_completion(branch) for branch in found.others if branch.sequence)
     return replace(_completion(found.best), alternatives=others, search=cost)
@@ -47,6 +48,21 @@ def _completion(branch: Branch) -> Completion:
         prompt_token_ids=completion_of(chain[0]).prompt_token_ids,
         logprobs=logprobs,
     )
+
+
+def _tree(run: SearchRun, best: Branch) -> tuple[SearchedBranch, ...]:
+    numbers = {sequence: number for number, sequence in enumerate(run.sequences)}
+    chosen = {*_chain(best)}
+    found = []
+    for sequence, start in zip(run.sequences, run.starts):
+        before = None if start.after is None else start.after.sequence
+        branch = SearchedBranch(
+            after=None if before is None else numbers[before], text=sequence.text.value,
+            tokens=len(sequence.output), reason=sequence.finish_reason or "cancelled",
+            score=run.scores.get(sequence), chosen=sequence in chosen,
+        )  # fmt: skip
+        found.append(branch)
+    return tuple(found)
 
 
 def _chain(branch: Branch | None) -> Iterator[LiveSequence]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
@@ -20,17 +19,20 @@ from paradecode.search.branch import (
     Branch,
     Grow,
     Rate,
-    Scorer,
     Searched,
     SearchTask,
     Start,
     Strategy,
 )
+from paradecode.search.rating import Rating
+from paradecode.search.scorers.scorer import BranchScorer, find_scorer
 
 MOST_BRANCHES = 64
 """Of one Grow."""
 MOST_STARTED = 4096
 """Branches of one search."""
+MOST_TOKENS = 1 << 31
+"""Of all branches of a search, where nothing is said."""
 
 
 @dataclass
@@ -53,12 +55,16 @@ class SearchRun:
         strategy: of one search.
         text_of: makes the text of output tokens.
         prompt: the prompt's text, for the scorer.
-        scorer: see :class:`Rate`; None scores by likelihood.
+        scorer: see :func:`find_scorer`; None scores by likelihood.
+        branches: the most of one Grow.
+        tokens: the most of all branches together: those that begin together share what is left.
 
     Attributes:
         found: the result, when there is one.
         error: what ended the search instead.
-        sequences: all that were begun, in order.
+        sequences: all branches that were begun, in order; ``starts``: what each was begun with.
+        scores: of those that were rated, the last.
+        readings: those that read branches for the scorer.
         started, ended: seconds of a clock.
     """
 
@@ -69,19 +75,26 @@ class SearchRun:
         strategy: Strategy,
         text_of: Callable[[Sequence[int]], str],
         prompt: str = "",
-        scorer: Scorer | None = None,
+        scorer: BranchScorer | None = None,
+        branches: int = MOST_BRANCHES,
+        tokens: int = MOST_TOKENS,
     ) -> None:
         if request.params.seed is None:
             raise InvalidInput("seed", None, "a search needs a seed: it numbers its branches")
         self.engine, self.request, self._text_of = engine, request, text_of
-        self._prompt, self._scorer = prompt, scorer
+        self._most, self._budget = min(branches, MOST_BRANCHES), tokens
+        self._prompt, self._scorer = prompt, find_scorer(scorer)
         self.found: Searched | None = None
         self.error: Exception | None = None
         self.sequences: list[LiveSequence] = []
+        self.starts: list[Start] = []
+        self.scores: dict[LiveSequence, float] = {}
+        self.readings: list[LiveSequence] = []
         self.started = self.ended = time.perf_counter()
         self._growing: list[_Begun] = []
         self._grow: Grow | None = None
-        task = SearchTask(request.params.max_tokens, scorer is not None)
+        self._rating: Rating | None = None
+        task = SearchTask(request.params.max_tokens, self._scorer.reads != "logprobs")
         self._steps: Generator[Asked, Any, Searched] = strategy.search(task)
         self._resume(None)
 
@@ -91,9 +104,12 @@ class SearchRun:
 
     def advance(self) -> None:
         """Look at the branches, and go on with the strategy when it has what it asked for."""
-        if self.finished or self._grow is None:
-            return
         try:
+            if self._rating is not None and self._rating.ready:
+                rating, self._rating = self._rating, None
+                self._resume(self._scored(rating))
+            if self._grow is None:
+                return
             self._begin_waiting()
             begun = [each.sequence for each in self._growing if each.sequence is not None]
             for sequence in begun:
@@ -119,7 +135,14 @@ class SearchRun:
         try:
             asked = self._steps.send(reply)
             while isinstance(asked, Rate):
-                asked = self._steps.send(self._scores(asked.branches))
+                rating = Rating(
+                    self.engine, self.request, self._scorer, self._prompt, asked.branches
+                )
+                self.readings += rating.sequences
+                if not rating.ready:
+                    self._rating = rating
+                    return
+                asked = self._steps.send(self._scored(rating))
             self._start(asked)
         except StopIteration as end:
             self._grow, self.found = None, end.value
@@ -127,14 +150,26 @@ class SearchRun:
         except Exception as error:
             self.close(error)
 
+    def _scored(self, rating: Rating) -> list[float]:
+        scores = rating.scores()
+        for branch, score in zip(rating.branches, scores):
+            if branch.sequence is not None:
+                self.scores[branch.sequence] = score
+        return scores
+
     def _start(self, grow: Grow) -> None:
-        if not 1 <= len(grow.starts) <= MOST_BRANCHES:
-            fix = f"a strategy begins 1 to {MOST_BRANCHES} branches at a time"
+        if not 1 <= len(grow.starts) <= self._most:
+            fix = f"this search may begin 1 to {self._most} branches at a time"
             raise InvalidInput("branches", len(grow.starts), fix)
         if len(self.sequences) + len(grow.starts) > MOST_STARTED:
             raise CapacityError(f"a search may begin {MOST_STARTED} branches; lower its budget")
+        made = sum(len(sequence.tokens) - sequence.prompt_length for sequence in self.sequences)
+        share = (self._budget - made) // len(grow.starts)
+        if share < 1:
+            fix = "lower the number of branches or max_tokens"
+            raise CapacityError(f"the search has used its {self._budget} tokens; {fix}")
         self._grow = grow
-        self._growing = [_Begun(start, self._request_of(start)) for start in grow.starts]
+        self._growing = [_Begun(start, self._request_of(start, share)) for start in grow.starts]
         self._begin_waiting()
 
     def _begin_waiting(self) -> None:
@@ -145,13 +180,14 @@ class SearchRun:
             if growing.sequence is None and (reader is None or reader.trace or reader.finished):
                 growing.sequence = self.engine.add(growing.request)
                 self.sequences.append(growing.sequence)
+                self.starts.append(growing.start)
             if reader is None and growing.sequence is not None:
                 readers[growing.start.tokens] = growing.sequence
 
-    def _request_of(self, start: Start) -> GenerationRequest:
+    def _request_of(self, start: Start, share: int) -> GenerationRequest:
         params = self.request.params
         assert params.seed is not None
-        left = params.max_tokens - len(start.tokens)
+        left = min(share, params.max_tokens - len(start.tokens))
         most = left if start.max_tokens is None else min(start.max_tokens, left)
         if most < 1:
             raise DecoderError("a branch was begun behind its last token")
@@ -198,18 +234,7 @@ class SearchRun:
         for growing in self._growing:
             if growing.sequence is not None:
                 self.engine.cancel(growing.sequence)
-        self._grow = None
-
-    def _scores(self, branches: Sequence[Branch]) -> list[float]:
-        if self._scorer is None:
-            return [branch.logprob / max(1, branch.new) for branch in branches]
-        scores = list(self._scorer(self._prompt, [branch.text for branch in branches]))
-        if len(scores) != len(branches):
-            fix = f"it must give {len(branches)} scores, one for each output"
-            raise InvalidInput("scorer", scores, fix)
-        for score in scores:
-            if isinstance(score, bool) or not isinstance(score, (int, float)):
-                raise InvalidInput("scorer", score, "it must give numbers")
-            if not math.isfinite(score):
-                raise InvalidInput("scorer", score, "it must give finite numbers")
-        return [float(score) for score in scores]
+        for reading in self.readings:
+            if not reading.finished:
+                self.engine.cancel(reading)
+        self._grow = self._rating = None

@@ -21,8 +21,19 @@ def strategies() -> Mapping[str, parts.Part]:
     return parts.known("search")
 
 
-def find_strategy(text: object) -> Strategy:
+def widest(strategy: Strategy) -> int:
+    """The most branches that it begins at a time, by its settings."""
+    for name in ("n", "k", "width", "beams"):
+        if name in vars(strategy):
+            return int(vars(strategy)[name])
+    return 1
+
+
+def find_strategy(text: object, trusted: bool = True) -> Strategy:
     """The strategy that ``name`` or ``name(key=value, ...)`` describes.
+
+    Args:
+        trusted: False for a text from a request, which may not name files of this machine.
 
     Raises:
         InvalidInput: for a name or setting that is unknown or does not fit.
@@ -30,4 +41,5 @@ def find_strategy(text: object) -> Strategy:
     strategies()
     if not isinstance(text, str):
         raise InvalidInput("search", text, "give a text such as 'best-of(n=4)'")
-    return cast(Strategy, parts.make("search", text))
+    found, settings = parts.read("search", "search", text, trusted)
+    return cast(Strategy, found.build(**settings))

@@ -8,9 +8,9 @@ from paradecode.completion import Completion
 from paradecode.core.errors import InvalidInput
 from paradecode.engine.engine import Engine
 from paradecode.engine.request import GenerationRequest
-from paradecode.search.branch import Scorer
 from paradecode.search.completion import completion_of_search
 from paradecode.search.run import SearchRun
+from paradecode.search.scorers.scorer import Scorer, find_scorer
 from paradecode.search.strategies import find_strategy
 
 
@@ -26,7 +26,8 @@ def search_together(
     Args:
         groups: of each prompt its request, one.
         search: the strategy's spec.
-        text_of, scorer: see :class:`SearchRun`.
+        text_of: see :class:`SearchRun`.
+        scorer: see :func:`find_scorer`.
 
     Raises:
         InvalidInput: for a prompt with several outputs, or a strategy that is not known.
@@ -39,7 +40,8 @@ def search_together(
                 raise InvalidInput("n", 1 + len(more), fix)
             prompt = text_of(first.prompt.tolist())
             strategy = find_strategy(search)
-            runs.append(SearchRun(engine, engine.seeded(first), strategy, text_of, prompt, scorer))
+            rater = find_scorer(scorer)
+            runs.append(SearchRun(engine, engine.seeded(first), strategy, text_of, prompt, rater))
         while any(not run.finished for run in runs):
             engine.step()
             for run in runs:

@@ -21,6 +21,7 @@ from paradecode.serve.routes import (
     completions,
     embeddings,
     messages,
+    rank,
     responses,
     status,
     tokens,
@@ -44,7 +45,17 @@ def create_app(settings: ServerSettings, pool: Workers, metrics: Metrics) -> Fas
     accounts = accounts_of(settings.keys)
     metrics.keys.accounts = accounts.values()
     app.state.bodies = 0  # Bytes that are being read.
-    for routes in (status, blocks, chat, completions, responses, messages, embeddings, tokens):
+    for routes in (
+        status,
+        blocks,
+        chat,
+        completions,
+        responses,
+        messages,
+        embeddings,
+        rank,
+        tokens,
+    ):
         app.include_router(routes.router)
     app.include_router(page)
     described = document(app, bool(settings.keys))

@@ -9,7 +9,7 @@ from paradecode.serve import wire
 from paradecode.serve.buffer import Bounds, Buffer
 
 SLOW = "the events of this request were read too slowly"
-OF_REQUESTS = (wire.Accepted, wire.OutputChunk, wire.Done, wire.Failure)
+OF_REQUESTS = (wire.Accepted, wire.OutputChunk, wire.BranchNews, wire.Done, wire.Failure)
 OF_QUESTIONS = (
     wire.TokenizedPrompt,
     wire.DecodedText,
@@ -82,7 +82,7 @@ class WorkerCall:
         elif isinstance(event, wire.Done):
             self._done.add(event.index)
             self.over = len(self._done) == self.outputs
-        elif not isinstance(event, wire.OutputChunk):
+        elif not isinstance(event, (wire.OutputChunk, wire.BranchNews)):
             self.over = True
         return self.unwanted or self.buffer.put(event, size)
 

@@ -12,7 +12,14 @@ import time
 from dataclasses import replace
 
 from paradecode.serve.call import outputs_of
-from paradecode.serve.wire import Accepted, Done, Generate, OutputChunk, OutputEvent
+from paradecode.serve.wire import (
+    Accepted,
+    BranchNews,
+    Done,
+    Generate,
+    OutputChunk,
+    OutputEvent,
+)
 
 FRUITLESS = 3
 """Workers in a row that may die before they send a token: the request may be why."""
@@ -62,6 +69,8 @@ class Carried:
             if not (known or event.resumed):  # A canvas begins anew, whatever was sent elsewhere.
                 self._tokens = [[] for _ in self._tokens]
             return None if known else event
+        if isinstance(event, BranchNews):  # No output yet: nothing that could be carried on.
+            return event
         self.fruitless = 0
         if isinstance(event, Done):
             self.done.add(event.index)

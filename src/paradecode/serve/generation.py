@@ -25,7 +25,8 @@ from paradecode.serve.workers import Workers
 CHARACTERS = 4
 """About so many are a token."""
 
-News = AsyncGenerator[tuple[int, wire.OutputChunk | wire.Done], None]
+OutputNews = wire.OutputChunk | wire.BranchNews | wire.Done
+News = AsyncGenerator[tuple[int, OutputNews], None]
 """What becomes of the outputs, each with its number."""
 
 
@@ -36,6 +37,7 @@ class WholeOutput:
     text: str = ""
     scores: ScoreColumns = field(default_factory=ScoreColumns)
     embedding: list[float] = field(default_factory=list)
+    ranked: list[list[float]] = field(default_factory=list)
     done: wire.Done = field(default=None)  # type: ignore[assignment]  # Set at its end.
 
 
@@ -61,7 +63,7 @@ class Generation:
         self.body, self.n = body, n
         self.model = model_of(request, body.model)
         self.requests: list[wire.Generate] = []
-        self.most, self.copies = 0, 1
+        self.most, self.copies, self.wide = 0, 1, n
         self._scores = self._scores_a_token = 0
 
     def ask(
@@ -77,13 +79,18 @@ class Generation:
         Raises:
             ApiError: 400 for what this server or model refuses.
         """
-        if len(prompts) * self.n > self.settings.outputs:
-            raise wrong("n", f"ask for at most {self.settings.outputs} outputs")
+        search: wire.SearchSpec | None = wanted.get("search")
+        self.wide = self.n if search is None else max(self.n, search.branches)
+        if len(prompts) * self.wide > self.settings.outputs:
+            what, field = ("outputs", "n") if search is None else ("branches", "search")
+            raise wrong(field, f"ask for at most {self.settings.outputs} {what}")
         most = self.model.ready.context_length
         if sampling.get("max_tokens", 0) > most:
             raise wrong("max_tokens", f"the model's context has {most} tokens")
         if "reads" not in wanted:
             self.most = sampling.get("max_tokens", self._default())
+            if search is not None:
+                self.most = min(self.most, -(-search.tokens // self.wide))
         if wanted.get("reads") == "logprobs":  # Counted when the prompts' lengths are known.
             self._scores_a_token = wanted["top"] + 1
         elif sampling.get("logprobs") is not None and not self.body.stream:
@@ -115,7 +122,7 @@ class Generation:
             ApiError: if a prompt is refused; the generator raises it for later failures.
         """
         events = self._events()
-        early: list[tuple[int, wire.OutputChunk | wire.Done]] = []
+        early: list[tuple[int, OutputNews]] = []
         waiting = set(range(len(self.requests)))
         try:
             while waiting:
@@ -136,10 +143,11 @@ class Generation:
             async for index, event in news:
                 if isinstance(event, wire.Done):
                     found[index].done = event
-                else:
+                elif isinstance(event, wire.OutputChunk):
                     found[index].text += event.text
                     found[index].scores.add(event.logprobs)
                     found[index].embedding += event.embedding or ()
+                    found[index].ranked += event.ranked or ()
         return found
 
     async def _events(self) -> AsyncGenerator[tuple[int, Any], None]:
@@ -149,7 +157,7 @@ class Generation:
         assert first.deadline is not None
         staying = self.account.stay(
             [about(request.prompt) for request in self.requests],
-            len(self.requests) * self.n, self.most, first.priority, first.deadline,
+            len(self.requests) * self.wide, self.most, first.priority, first.deadline,
         )  # fmt: skip
         async with staying as stay, aclosing(self._submitted(began)) as events:
             async for prompt, event in events:
@@ -159,13 +167,16 @@ class Generation:
                     if event.finish_reason == "cancelled":
                         raise ApiError(503, "the server ended this request")
                     self.note.done.append(event)
+                    if event.search is not None and event.index == 0:
+                        stay.output += event.search.tokens
                 if isinstance(event, wire.Accepted):
                     stay.accepted(prompt, event.prompt_tokens)
                     if self.requests[prompt].reads is not None:
                         self._count_scores(event.prompt_tokens * self.copies)
                     yield prompt, event
                 else:
-                    if isinstance(event, wire.OutputChunk) and self.most:  # Else a prompt's.
+                    generated = self.most and first.search is None  # Else a prompt's, or counted.
+                    if isinstance(event, wire.OutputChunk) and generated:
                         stay.output += len(event.tokens)
                     yield prompt * self.n + event.index, event
 

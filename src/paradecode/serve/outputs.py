@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from paradecode.serve.wire import Done, OutputChunk
+from paradecode.serve.wire import BranchNews, Done, OutputChunk
 
 
 def usage(done: Sequence[Done], n: int) -> dict[str, Any]:
@@ -19,7 +19,7 @@ def usage(done: Sequence[Done], n: int) -> dict[str, Any]:
     prompts = [entry.stats for entry in done[::n]]
     predicted = [entry.stats for entry in done if entry.predicted]
     prompt = sum(stats.prompt_tokens for stats in prompts)
-    completion = sum(entry.stats.generated for entry in done)
+    completion = sum(_tokens(entry) for entry in done)
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
@@ -31,6 +31,25 @@ def usage(done: Sequence[Done], n: int) -> dict[str, Any]:
             "reasoning_tokens": 0,
         },
     }
+
+
+def _tokens(done: Done) -> int:
+    """Of an output; those of all branches of a search count once, with its first output."""
+    if done.search is None:
+        return done.stats.generated
+    return done.search.tokens if done.index == 0 else 0
+
+
+def searches(done: Sequence[Done]) -> Any:
+    """What searches took, with the score of each output: an object for one output, else a list."""
+    found = [vars(entry.search) for entry in done if entry.search is not None]
+    return found[0] if len(found) == 1 else found
+
+
+def branch(news: BranchNews) -> dict[str, Any]:
+    """The ``paradecode`` object of an event of a branch."""
+    told = {name: value for name, value in vars(news).items() if name not in ("id", "index")}
+    return {"branch": told}
 
 
 def metrics(done: Sequence[Done]) -> Any:

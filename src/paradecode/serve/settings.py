@@ -27,6 +27,7 @@ RANGES = {
     "header_bytes": whole(256, 1 << 20),
     "connections": whole(1, 1 << 16),
     "outputs": whole(1, 1 << 12),
+    "search_tokens": whole(1, (1 << 31) - 1),
     **dict.fromkeys(PATIENCE, number(0.1, 3600)),
     "request_seconds": number(0.1, 86400),
     "drain_seconds": number(0, 86400),
@@ -51,7 +52,9 @@ class ServerSettings:
         write_seconds: a client that takes nothing for so long is dropped.
         ping_seconds: a silent stream is kept alive by a comment this often.
         connections: at the same time; more get a 503.
-        outputs: the most outputs of one request: ``n`` times the number of prompts.
+        outputs: the most outputs of one request: ``n`` times the number of prompts, or branches of
+            searches at a time.
+        search_tokens: the most of all branches of one search.
         request_seconds: the longest deadline, and that of requests that name none.
         drain_seconds: how long a stopping server waits for the requests it accepted.
         hang_seconds: a worker that has work and says nothing for so long is killed.
@@ -77,6 +80,7 @@ class ServerSettings:
     ping_seconds: float = 15.0
     connections: int = 1024
     outputs: int = 64
+    search_tokens: int = 1 << 16
     request_seconds: float = 600.0
     drain_seconds: float = 30.0
     hang_seconds: float = HANG_SECONDS

@@ -10,7 +10,7 @@ Constructing a message checks nothing; :mod:`paradecode.serve.lines` checks what
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, Union
 
 from pydantic import ConfigDict, Field, PlainValidator
@@ -47,6 +47,7 @@ Index = Annotated[int, Field(strict=True, ge=0, lt=1 << 16)]
 Token = Annotated[int, Field(strict=True, ge=0, lt=1 << 31)]
 Size = Annotated[int, Field(strict=True, ge=1, le=65)]
 Logprob = Annotated[float, Field(strict=True, ge=LEAST_LOGPROB, le=1.0)]
+Logprobs = Annotated[list[Logprob], Field(max_length=1 << 10, fail_fast=True)]
 Seconds = Annotated[float, Field(strict=True, ge=0, le=1e9)]
 Flag = Annotated[bool, Field(strict=True)]
 Tokens = Annotated[list[Token], Field(max_length=MAX_LIST, fail_fast=True)]
@@ -122,6 +123,25 @@ class ConstraintSpec(WireMessage):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SearchSpec(WireMessage):
+    """Many branches for one prompt, of which the request's ``n`` best are its outputs.
+
+    Attributes:
+        strategy: a spec, which may not name files.
+        scorer: the same; None is the worker's own.
+        branches: the most at a time.
+        tokens: the most of all branches together.
+        shows: whether :class:`BranchNews` are wanted.
+    """
+
+    strategy: Short
+    scorer: Short | None = None
+    branches: Annotated[int, Field(strict=True, ge=1, le=64)] = 64
+    tokens: Annotated[int, Field(strict=True, ge=1, lt=1 << 31)] = 1 << 20
+    shows: Flag = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Generate(OneRequest):
     """Ask for ``n`` outputs of one prompt.
 
@@ -139,8 +159,11 @@ class Generate(OneRequest):
         resume: of each output what a worker that died has sent, None if that was all. The output
             goes on behind it if the method decodes from left to right.
         reads: nothing is generated; one chunk has the prompt's ``tokens``, and their ``logprobs``
-            (the first has none, and says 0) or its ``embedding``.
+            (the first has none, and says 0), its ``embedding``, or what ``ranked`` says of its
+            ``candidates``.
         top: the best tokens to name beside each of the prompt's.
+        candidates: continuations of the prompt, texts or token ids.
+        search: how outputs are found, if not by one sample each.
     """
 
     prompt: PromptInput
@@ -154,8 +177,12 @@ class Generate(OneRequest):
     constraint: ConstraintSpec | None = None
     provisional: Flag = False
     resume: Annotated[list[Tokens | None], Field(max_length=1 << 12, fail_fast=True)] | None = None
-    reads: Literal["logprobs", "embedding"] | None = None
+    reads: Literal["logprobs", "embedding", "candidates"] | None = None
     top: Annotated[int, Field(strict=True, ge=0, le=64)] = 0
+    candidates: Annotated[list[Text | Tokens], Field(max_length=1 << 10, fail_fast=True)] = field(
+        default_factory=list
+    )
+    search: SearchSpec | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,6 +291,7 @@ class OutputChunk(OneRequest):
         canvas: of a diffusion model, the text of each position behind the output, None where it
             is masked; only if ``provisional`` was asked for.
         embedding: of a prompt that was read for it.
+        ranked: for each candidate the log-probabilities of its tokens.
     """
 
     index: Index
@@ -273,6 +301,41 @@ class OutputChunk(OneRequest):
     logprobs: WireScores | None = None
     canvas: Canvas | None = None
     embedding: Embedding | None = None
+    ranked: Annotated[list[Logprobs], Field(max_length=1 << 10, fail_fast=True)] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BranchNews(OneRequest):
+    """What has become of a branch of a search since it was told last.
+
+    Attributes:
+        index: of the output: 0.
+        branch: its number.
+        after: number of the branch that it goes on from; None is the prompt.
+        text: new.
+        tokens: how many it has made itself.
+        reason: why it ended.
+        score: what a scorer gave it, once that is known.
+    """
+
+    index: Index = 0
+    branch: Index
+    after: Index | None = None
+    text: Text = ""
+    tokens: Count = 0
+    reason: Short | None = None
+    score: Annotated[float, Field(strict=True)] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WireSearch(WireMessage):
+    """What a search took, over all its branches, and the score of this output."""
+
+    branches: Count
+    tokens: Count
+    rows: Count
+    seconds: Seconds
+    score: Annotated[float, Field(strict=True)] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -287,6 +350,7 @@ class Done(OneRequest):
         predicted: whether the drafts came from the request's own ``prediction``.
         diffusion_steps: steps of a canvas.
         time_to_first_token: seconds from arrival at the worker; None without a token.
+        search: if the output was found by one.
     """
 
     index: Index
@@ -297,6 +361,7 @@ class Done(OneRequest):
     predicted: Flag = False
     diffusion_steps: Count = 0
     time_to_first_token: Seconds | None = None
+    search: WireSearch | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -383,7 +448,7 @@ REQUESTS: dict[str, type[WireMessage]] = {
     "stats": AskStats, "blocks": AskBlocks, "drain": Drain,
 }  # fmt: skip
 EVENTS: dict[str, type[WireMessage]] = {
-    "ready": Ready, "accepted": Accepted, "chunk": OutputChunk, "done": Done,
+    "ready": Ready, "accepted": Accepted, "chunk": OutputChunk, "branch": BranchNews, "done": Done,
     "tokens": TokenizedPrompt, "text": DecodedText, "stats": WorkerStats, "blocks": CachedBlocks,
     "error": Failure,
 }  # fmt: skip
@@ -392,7 +457,7 @@ Question = Union[Tokenize, Detokenize, AskStats, AskBlocks]
 """A message with one answer."""
 
 Request = Union[Generate, Cancel, Question, Drain]
-OutputEvent = Union[Accepted, OutputChunk, Done, Failure]
+OutputEvent = Union[Accepted, OutputChunk, BranchNews, Done, Failure]
 """What comes back for a :class:`Generate`."""
 
 Event = Union[Ready, OutputEvent, TokenizedPrompt, DecodedText, WorkerStats, CachedBlocks]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -64,6 +64,10 @@ class Task:
     def check(self, instance: TaskInstance, text: str) -> bool:
         """Whether ``text``, spaces around it aside, answers the instance."""
         return self.accepts(instance.prompt, instance.answer, text.strip())
+
+    def scorer(self, instance: TaskInstance) -> Callable[[str, Sequence[str]], list[float]]:
+        """A scorer of searches that gives 1 to a right answer, and 0 to another."""
+        return lambda prompt, texts: [float(self.check(instance, text)) for text in texts]
 
 
 def is_held_out(prompt: str) -> bool:

@@ -15,7 +15,8 @@ from pathlib import Path
 from paradecode.report.trace.schema import Trace
 
 VIEWER = Path(__file__).with_name("viewer")
-SCRIPTS = ("dom.js", "replay.js", "output.js", "tree.js", "canvas.js", "timeline.js", "player.js")
+SCRIPTS = ("dom.js", "replay.js", "output.js", "tree.js", "canvas.js", "search.js", "timeline.js",
+           "player.js")  # fmt: skip
 
 
 def page(trace: Trace) -> str:

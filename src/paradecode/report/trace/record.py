@@ -6,12 +6,13 @@ from dataclasses import asdict
 from math import exp
 
 from paradecode import __version__
-from paradecode.completion import Completion
+from paradecode.completion import Completion, SearchedBranch
 from paradecode.llm import LLM
 from paradecode.models.tokenizer import Tokenizer
 from paradecode.report.trace.schema import (
     FORMAT,
     VERSION,
+    BranchRecord,
     CanvasStepRecord,
     DraftStepRecord,
     TokenRecord,
@@ -35,6 +36,7 @@ def trace_record(
         tokenizer: of the model that wrote the output.
         model, decoder, backend: names to show.
     """
+    searched = completion.search
     diffusion = any(step.canvas is not None for step in completion.trace)
     steps: list[DraftStepRecord] | list[CanvasStepRecord]
     if diffusion:
@@ -72,7 +74,15 @@ def trace_record(
         "control": [token for token in sorted(ids) if tokenizer.is_control(token)],
         "tokens": tokens,
         "steps": steps,
+        "branches": [_branch(each) for each in searched.tree] if searched else [],
     }
+
+
+def _branch(branch: SearchedBranch) -> BranchRecord:
+    return {
+        "after": branch.after, "text": branch.text, "tokens": branch.tokens,
+        "reason": branch.reason, "score": branch.score, "chosen": branch.chosen,
+    }  # fmt: skip
 
 
 def _draft_tokens(completion: Completion) -> list[TokenRecord]:

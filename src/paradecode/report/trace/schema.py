@@ -97,6 +97,25 @@ class CanvasStepRecord(TypedDict):
     provisional: Placed
 
 
+class BranchRecord(TypedDict):
+    """A branch of a search.
+
+    Attributes:
+        after: index of the branch that it goes on from; None is the prompt.
+        text: what it wrote itself, ``tokens`` tokens.
+        reason: why it ended.
+        score: what the scorer gave it; None if it was not asked.
+        chosen: whether it is a part of the answer.
+    """
+
+    after: int | None
+    text: str
+    tokens: int
+    reason: str
+    score: float | None
+    chosen: bool
+
+
 class Trace(TypedDict):
     """A whole request.
 
@@ -110,6 +129,7 @@ class Trace(TypedDict):
         stats: counts and seconds, the fields of :class:`paradecode.core.trace.Stats`.
         pieces: token id (as text) -> the token's own text, for every id that occurs.
         control: those of the ids that are control tokens.
+        branches: of the search that found the output, in the order in which they began; or empty.
     """
 
     format: Literal["paradecode-trace"]
@@ -129,3 +149,4 @@ class Trace(TypedDict):
     control: list[int]
     tokens: list[TokenRecord]
     steps: list[DraftStepRecord] | list[CanvasStepRecord]
+    branches: list[BranchRecord]

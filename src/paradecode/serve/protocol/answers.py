@@ -66,6 +66,7 @@ class AnyAnswer(BaseModel):
     model: str
     usage: Usage
     metrics: dict[str, Any] | list[dict[str, Any]] | None = None
+    search: dict[str, Any] | list[dict[str, Any]] | None = None
 
 
 class ChatCompletion(AnyAnswer):
@@ -114,6 +115,36 @@ class Embedded(BaseModel):
 class EmbeddingList(BaseModel):
     object: Literal["list"]
     data: list[Embedded]
+    model: str
+    usage: dict[str, int]
+
+
+class RankedCandidate(BaseModel):
+    index: int
+    mean: float
+    total: float
+    tokens: int
+    logprobs: list[float] | None = None
+
+
+class RankedList(BaseModel):
+    object: Literal["list"]
+    id: str
+    data: list[RankedCandidate]
+    model: str
+    usage: dict[str, int]
+
+
+class RerankedDocument(BaseModel):
+    index: int
+    relevance_score: float
+    document: dict[str, str] | None = None
+
+
+class RerankedList(BaseModel):
+    object: Literal["list"]
+    id: str
+    results: list[RerankedDocument]
     model: str
     usage: dict[str, int]
 

@@ -17,7 +17,6 @@ UNSUPPORTED = {
     "chat_template": "the template comes with the model",
     "functions": "use tools",
     "function_call": "use tool_choice",
-    "best_of": "use n",
     "suffix": "the models here only continue a text",
     "audio": "the models here read and write text",
     "modalities": "the models here read and write text",

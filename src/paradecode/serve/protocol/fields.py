@@ -19,6 +19,7 @@ from paradecode.serve.protocol.base import Body
 from paradecode.serve.protocol.constraints import Constrained
 from paradecode.serve.protocol.content import Content
 from paradecode.serve.protocol.harmless import Harmless, HarmlessInChoices
+from paradecode.serve.protocol.search import Searching
 
 Name = Annotated[str, StringConstraints(max_length=256)]
 Text = Annotated[str, StringConstraints(max_length=1 << 21)]
@@ -78,7 +79,7 @@ class Prediction(Body):
     content: Content
 
 
-class Sampled(Common, HarmlessInChoices, Constrained):
+class Sampled(Common, HarmlessInChoices, Constrained, Searching):
     """What the chat and completion routes add to that."""
 
     max_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)

@@ -31,8 +31,6 @@ class Harmless(Body):
     # vLLM's and SGLang's
     request_id: Word | None = None
     rid: Word | None = None
-    use_beam_search: Literal[False] | None = None
-    length_penalty: Literal[1] | Annotated[float, Field(ge=1, le=1)] | None = None
     skip_special_tokens: Literal[True] | None = None
     spaces_between_special_tokens: bool | None = None
     include_stop_str_in_output: Literal[False] | None = None
@@ -56,7 +54,6 @@ class Harmless(Body):
 class HarmlessInChoices(Harmless):
     """The same of the routes that answer with choices."""
 
-    best_of: Literal[1] | None = None
     reasoning_effort: Word | None = None
     modalities: Annotated[list[Literal["text"]], Field(min_length=1, max_length=1)] | None = None
     audio: None = None

@@ -62,6 +62,9 @@ class _ChatReply(ChoicesReply):
         said = {"role": "assistant", "content": ""}
         return [_choice(index, said) for index in range(self.job.n)]
 
+    def quiet_choice(self, index: int) -> dict[str, Any]:
+        return _choice(index, {})
+
     def parts(self, index: int, news: OutputChunk | Done) -> Iterator[Part]:
         """As many as there are deltas; a chunk's details go with the first."""
         reader = self.readers[index]

@@ -84,6 +84,9 @@ class _CompletionReply(ChoicesReply):
                 yield _choice(index, "" if number else text, logprobs=found)
                 self.offsets[index] += text_length(some)
 
+    def quiet_choice(self, index: int) -> dict[str, Any]:
+        return _choice(index)
+
     def parts(self, index: int, news: OutputChunk | Done) -> Iterator[Part]:
         if isinstance(news, Done):
             yield _choice(index, **reason(news)), {}

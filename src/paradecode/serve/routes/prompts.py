@@ -18,22 +18,24 @@ async def read(
     request: Request,
     body: Common,
     prompts: Sequence[PromptInput],
-    what: Literal["logprobs", "embedding"],
+    what: Literal["logprobs", "embedding", "candidates"],
     top: int = 0,
     copies: int = 1,
+    candidates: Sequence[str | list[int]] = (),
 ) -> tuple[str, list[WholeOutput]]:
     """The model's name, and what was read of each prompt.
 
     Args:
         top: the best tokens to name beside each of a prompt's.
         copies: how often the answer says what was read.
+        candidates: continuations of each prompt.
 
     Raises:
         ApiError: for a prompt that is refused, or when the time was over before its end.
     """
     job = Generation(request, body)
     job.copies = copies
-    job.ask(prompts, {"max_tokens": 1}, reads=what, top=top)
+    job.ask(prompts, {"max_tokens": 1}, reads=what, top=top, candidates=[*candidates])
     outputs = await unless_gone(request, job.outputs())
     if any(output.done.finish_reason == "deadline" for output in outputs):
         raise ApiError(408, "the deadline came before the prompt was read")

@@ -11,11 +11,12 @@ from fastapi import Request
 from starlette.responses import Response
 
 from paradecode.serve.generation import Generation, WholeOutput
-from paradecode.serve.outputs import metrics, now, usage
+from paradecode.serve.outputs import branch, metrics, now, searches, usage
 from paradecode.serve.protocol.fields import Sampled
+from paradecode.serve.protocol.search import wanted_search
 from paradecode.serve.sse import DONE, EventStream, event, unless_gone
 from paradecode.serve.whole import whole
-from paradecode.serve.wire import Done, OutputChunk, PromptInput
+from paradecode.serve.wire import BranchNews, Done, OutputChunk, PromptInput
 
 Part = tuple[dict[str, Any], dict[str, Any]]
 """A choice in a streamed event, and what the event says beside its choices."""
@@ -55,6 +56,7 @@ class ChoicesReply(RouteReply):
         job.ask(
             prompts, body.sampling(), constraint=body.constraint(), prediction=body.predicted,
             provisional=body.provisional or False,
+            search=wanted_search(body, job.n, job.settings.search_tokens, bool(body.stream)),
         )  # fmt: skip
         self.common = {
             "id": f"{self.prefix}-{job.note.id}", "created": now(), "model": job.model.name,
@@ -70,6 +72,10 @@ class ChoicesReply(RouteReply):
     @abstractmethod
     def first_choices(self) -> Iterable[dict[str, Any]]:
         """What is sent at once: the client learns that its request was accepted."""
+
+    @abstractmethod
+    def quiet_choice(self, index: int) -> dict[str, Any]:
+        """One that says nothing, for an event about something else."""
 
     @abstractmethod
     def parts(self, index: int, news: OutputChunk | Done) -> Iterator[Part]:
@@ -89,11 +95,15 @@ class ChoicesReply(RouteReply):
             for choice in self.first_choices():
                 yield event({**head, "choices": [choice], **quiet})
             async for index, news in events:
+                if isinstance(news, BranchNews):
+                    choice = self.quiet_choice(index)
+                    yield event({**head, "choices": [choice], **quiet, "paradecode": branch(news)})
+                    continue
                 if isinstance(news, Done):
                     done[index] = news
                 for choice, shown in self.parts(index, news):
                     yield event({**head, "choices": [choice], **quiet, **shown})
-        if self.counts or self.body.include_metrics:
+        if self.counts or self.body.include_metrics or self.job.requests[0].search is not None:
             ended = [done[index] for index in sorted(done)]
             yield event({**head, "choices": [], **self._report(ended)})
         yield DONE
@@ -104,4 +114,5 @@ class ChoicesReply(RouteReply):
 
     def _report(self, done: list[Done]) -> dict[str, Any]:
         found = {"usage": usage(done, self.job.n)}
+        found |= {"search": searches(done)} if any(entry.search for entry in done) else {}
         return found | ({"metrics": metrics(done)} if self.body.include_metrics else {})

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable
 
 from paradecode.llm import LLM
+from paradecode.search import find_scorer
 from paradecode.serve.failures import failure
 from paradecode.serve.lines import MAX_LINE, encode
 from paradecode.serve.log import PlacesOnly
@@ -71,7 +72,10 @@ def end_with_front() -> None:
 
 
 def load(settings: WorkerSettings) -> LLM:
-    own = {"limits", "queue_requests", "queue_tokens", "max_tokens", "python_constraints"}
+    own = {
+        "limits", "queue_requests", "queue_tokens", "max_tokens", "python_constraints", "scorer",
+    }  # fmt: skip
+    find_scorer(settings.scorer)  # Refused, and loaded, before anybody asks.
     return LLM(**settings.model_dump(exclude=own), limits=settings.engine_limits())
 
 

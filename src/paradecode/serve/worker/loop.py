@@ -8,6 +8,8 @@ from dataclasses import replace
 
 from paradecode.core.sequence import TARGET
 from paradecode.engine.prompt import PromptReader
+from paradecode.engine.ranking import CandidateReader
+from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.llm import LLM
 from paradecode.methods.registry import Spec
@@ -20,6 +22,7 @@ from paradecode.serve.worker.inbox import Inbox
 from paradecode.serve.worker.memory import resident
 from paradecode.serve.worker.output import OutputReport, Speller
 from paradecode.serve.worker.prepare import Preparer
+from paradecode.serve.worker.searching import SearchJob
 from paradecode.serve.worker.settings import WorkerSettings
 
 _log = logging.getLogger(__name__)
@@ -39,7 +42,7 @@ class Prepared:
         self.indexes = list(range(len(self.outputs)))
         method = self.outputs[0].decoder
         forward = isinstance(method, Spec) and method.method.family == "autoregressive"
-        self.resumed = request.resume is not None and forward
+        self.resumed = request.resume is not None and forward and request.search is None
         if request.resume is not None and self.resumed:
             left = zip(self.outputs, request.resume, strict=True)
             self.indexes = [at for at, tokens in enumerate(request.resume) if tokens is not None]
@@ -57,6 +60,7 @@ class Loop:
 
     Attributes:
         jobs: by id, the outputs of each request that has not ended.
+        searches: the same of requests that search.
     """
 
     def __init__(
@@ -67,6 +71,8 @@ class Loop:
         self._speller = Speller(llm.tokenizer)
         self._admission = Admission(llm.engine, settings)
         self.jobs: dict[str, list[OutputReport]] = {}
+        self.searches: dict[str, SearchJob] = {}
+        self._scorer = settings.scorer
         self._outputs: dict[LiveSequence, OutputReport] = {}
         self._later: dict[str, bool] = {}
         """By id, whether a request whose constraint is being compiled is still wanted."""
@@ -108,7 +114,7 @@ class Loop:
 
     def run(self, inbox: Inbox[Message]) -> bool:
         """Serve until the stream ends or a drain is complete; False if the engine broke."""
-        while self.jobs or self._later or not self._admission.draining:
+        while self.jobs or self.searches or self._later or not self._admission.draining:
             for message in inbox.take(wait=not self._engine.busy):
                 if message is None:  # Nobody is left to answer to.
                     return True
@@ -142,6 +148,8 @@ class Loop:
         return [message]
 
     def _cancel(self, id: str) -> list[wire.Event]:
+        if id in self.searches:
+            return self.searches.pop(id).cancelled()
         outputs = self.jobs.get(id, [])
         for output in outputs:
             self._engine.cancel(output.sequence)
@@ -154,7 +162,8 @@ class Loop:
         except Exception:
             _log.exception("the engine failed")
             message = "the engine failed and starts anew"
-            self._send([wire.Failure(id=id, status=500, message=message) for id in self.jobs])
+            ids = [*self.jobs, *self.searches]
+            self._send([wire.Failure(id=id, status=500, message=message) for id in ids])
             return False
         self._steps += 1
         news: list[wire.Event] = []
@@ -162,16 +171,31 @@ class Loop:
             output = self._outputs.get(sequence)
             if output is not None:  # Else an earlier one of this step has ended its request.
                 news += self._report(output)
+        for id in [*self.searches]:
+            news += self._advance(id)
         self._send(news)
         return True
 
+    def _advance(self, id: str) -> list[wire.Event]:
+        """Go on with a search."""
+        job = self.searches[id]
+        events = job.events()
+        if job.run.finished:
+            del self.searches[id]
+            self._admission.served(job.run.ended - job.run.started)
+        return events
+
     def _accept(self, prepared: Prepared) -> list[wire.Event]:
         request = prepared.request
-        if request.id in self.jobs:
+        if request.id in self.jobs or request.id in self.searches:
             return []  # The sender's mistake; its first request must not be ended by it.
-        refusal = self._admission.refusal(request.id, prepared.outputs, request.resume is not None)
+        wide = 1 if request.search is None else request.search.branches
+        begun = request.resume is not None
+        refusal = self._admission.refusal(request.id, prepared.outputs * wide, begun)
         if refusal is not None:
             return [refusal]
+        if request.search is not None:
+            return self._begin(request, prepared.outputs[0])
         sequences: list[LiveSequence] = []
         try:
             for one in prepared.outputs:
@@ -183,13 +207,25 @@ class Loop:
         job = []
         for index, one, sequence in zip(prepared.indexes, prepared.outputs, sequences, strict=True):
             method = str(one.decoder) if isinstance(one.decoder, Spec) else "custom"
-            reader = one.decoder if isinstance(one.decoder, PromptReader) else None
+            readers = PromptReader, CandidateReader
+            reader = one.decoder if isinstance(one.decoder, readers) else None
             output = OutputReport(request, index, sequence, method, self._speller, reader)
             self._outputs[sequence] = output
             job.append(output)
         self.jobs[request.id] = job
         length = len(prepared.outputs[0].prompt)
         return [wire.Accepted(id=request.id, prompt_tokens=length, resumed=prepared.resumed)]
+
+    def _begin(self, message: wire.Generate, request: GenerationRequest) -> list[wire.Event]:
+        try:
+            job = SearchJob(self._llm, message, request, self._speller, self._scorer)
+        except Exception as error:
+            return [failure(message.id, error)]
+        self.searches[message.id] = job
+        accepted = wire.Accepted(id=message.id, prompt_tokens=len(request.prompt))
+        if job.run.error is not None:
+            return self._advance(message.id)
+        return [accepted, *self._advance(message.id)]
 
     def _report(self, output: OutputReport) -> list[wire.Event]:
         sequence, id = output.sequence, output.request.id

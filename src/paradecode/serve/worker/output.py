@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from paradecode.core.trace import TokenLogprob
 from paradecode.engine.prompt import PromptReader
+from paradecode.engine.ranking import CandidateReader
 from paradecode.engine.sequence import LiveSequence
 from paradecode.models.tokenizer import Tokenizer
 from paradecode.models.vocabulary import spelling
@@ -53,7 +54,7 @@ class OutputReport:
     Args:
         index: of the output among the request's.
         method: the spec that decodes it.
-        reader: of the prompt, if that is all that is wanted.
+        reader: of the prompt or its candidates, if that is all that is wanted.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class OutputReport:
         sequence: LiveSequence,
         method: str,
         speller: Speller,
-        reader: PromptReader | None = None,
+        reader: PromptReader | CandidateReader | None = None,
     ) -> None:
         self.request, self.index, self.sequence, self.method = request, index, sequence, method
         self._speller = speller
@@ -73,8 +74,14 @@ class OutputReport:
     def chunk(self) -> OutputChunk | None:
         """What was committed since the last call; None if there is nothing to show."""
         seq = self.sequence
-        if self._reader is not None:
+        if isinstance(self._reader, PromptReader):
             return self._prompt(self._reader)
+        if self._reader is not None:
+            ranked = [[max(LEAST_LOGPROB, entry.logprob) for entry in entries]
+                      for entries in self._reader.logprobs]  # fmt: skip
+            return OutputChunk(
+                id=self.request.id, index=self.index, text="", tokens=[], forward=0, ranked=ranked
+            )
         tokens, text = seq.take_tokens(), seq.take_text()
         canvas = None
         if self.request.provisional and len(seq.trace) > self._steps and not seq.finished:

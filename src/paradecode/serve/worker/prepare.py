@@ -20,6 +20,8 @@ from paradecode.serve.wire import Generate, PromptInput
 from paradecode.serve.worker.settings import WorkerSettings
 
 MAX_SCORES = 1 << 16
+MAX_CANDIDATES = 64
+"""Contexts whose length all candidates together may have."""
 PREDICTED = "predicted-output"
 MAX_TOKENS = {"max_tokens", *(alias for alias, name in ALIASES.items() if name == "max_tokens")}
 
@@ -64,6 +66,8 @@ class Preparer:
         sampling = dict(message.sampling)
         if not sampling.keys() & MAX_TOKENS:
             sampling["max_tokens"] = self._default_max_tokens(len(ids))
+        if message.search is not None:  # Its branches are one request each.
+            sampling["n"] = 1
         if message.prediction is not None:
             self._check_length(len(message.prediction), "prediction")
         settings: dict[str, Any] = {
@@ -84,13 +88,18 @@ class Preparer:
         if len(ids) * (message.top + 1) > MAX_SCORES:
             fix = f"prompt tokens times entries of each are at most {MAX_SCORES}"
             raise InvalidInput("prompt_logprobs", message.top, fix)
+        of_request: dict[str, Any] = {
+            "salt": message.salt, "owner": message.key, "priority": message.priority,
+            "deadline": message.deadline,
+        }  # fmt: skip
+        if message.reads == "candidates":
+            sizes = map(len, message.candidates)
+            self._check_length(sum(sizes), "candidates", MAX_CANDIDATES)
+            return self._llm.ranking(ids, message.candidates, **of_request)
         wanted: dict[str, Any] = (
             {"top": message.top} if message.reads == "logprobs" else {"hidden": True}
         )
-        return self._llm.reading(
-            ids, **wanted, salt=message.salt, owner=message.key, priority=message.priority,
-            deadline=message.deadline,
-        )  # fmt: skip
+        return self._llm.reading(ids, **wanted, **of_request)
 
     def _decoder(self, message: Generate) -> Spec | str | None:
         asked = message.decoder
@@ -118,8 +127,8 @@ class Preparer:
             1, min(self._settings.max_tokens, self._llm.config.context_length - prompt, room)
         )
 
-    def _check_length(self, characters: int, field: str = "prompt") -> None:
-        if characters > self._most:
+    def _check_length(self, characters: int, field: str = "prompt", times: int = 1) -> None:
+        if characters > self._most * times:
             context = self._llm.config.context_length
             raise InvalidInput(
                 field, f"{characters} characters", f"the model's context is {context} tokens"

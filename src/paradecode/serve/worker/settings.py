@@ -27,6 +27,7 @@ class WorkerSettings(BaseModel):
         queue_tokens: prompt tokens that may wait; one request alone may have more.
         max_tokens: of requests that do not say, and for whom the context has more room.
         python_constraints: whether requests may ask for the constraint ``python``.
+        scorer: of searches that name none, as :func:`paradecode.search.find_scorer` takes it.
 
     Raises:
         InvalidInput: naming what is unknown or out of range.
@@ -49,6 +50,7 @@ class WorkerSettings(BaseModel):
     queue_tokens: Annotated[int, Field(ge=0, lt=1 << 40)] = 1 << 18
     max_tokens: Annotated[int, Field(ge=1, lt=1 << 20)] = 1024
     python_constraints: bool = False
+    scorer: Path | None = None
 
     def __init__(self, **given: Any) -> None:
         try:

@@ -68,7 +68,7 @@ def fit_head(
     outcomes = [set(samples.accepted[part].tolist()) for part in parts]
     if len(samples) < FEWEST or any(len(each) < 2 for each in outcomes):
         raise InvalidInput(
-            "samples", f"{len(samples)} draft tokens, {samples.accepted.sum():.0f} accepted",
+            "samples", f"{len(samples)}, {samples.accepted.sum():.0f} with outcome 1",
             f"log at least {FEWEST} of both outcomes: give more prompts or tokens",
         )  # fmt: skip
     train, validation, held = parts

@@ -86,6 +86,7 @@ byId("decoder").append(visible(trace.decoder));
 byId("model").append(visible(`${trace.model}, ${trace.backend} backend; finished: ${trace.finish_reason}`));
 byId("prompt").append(visible(trace.prompt));
 byId(diffusion ? "board" : "draft").hidden = false;
+searchTree(byId("branches"));
 figures();
 timeSplit();
 // A number behind the page's address is the step to start at.

@@ -1,0 +1,41 @@
+"""Questions in plain words, for chat models: right is whose final answer is right."""
+
+from __future__ import annotations
+
+from random import Random
+
+from paradecode.measure.tasks.task import Task
+from paradecode.measure.tasks.words import NAMES, THINGS
+from paradecode.search.majority import final_answer
+
+
+def sums(random: Random) -> tuple[str, str]:
+    """Two to four numbers up to 20."""
+    terms = [random.randint(1, 20) for _ in range(random.randint(2, 4))]
+    return f"What is {' + '.join(map(str, terms))}?", str(sum(terms))
+
+
+def word_sums(random: Random) -> tuple[str, str]:
+    """A story of two or three steps: buys, gives away, times."""
+    name, other = random.sample(NAMES, 2)
+    things, bags, each = random.choice(THINGS), random.randint(2, 9), random.randint(3, 12)
+    now = bags * each
+    told = f"{name} has {bags} boxes with {each} {things} in each."
+    given = random.randint(1, now - 1)
+    told += f" {name} gives {given} {things} to {other}."
+    now -= given
+    if random.random() < 0.5:
+        found = random.randint(5, 40)
+        told += f" Then {name} buys {found} more {things}."
+        now += found
+    return f"{told} How many {things} does {name} have now?", str(now)
+
+
+def final(prompt: str, answer: str, text: str) -> bool:
+    """Whether the final answer is the right one; see :func:`final_answer`."""
+    return final_answer(text) == answer
+
+
+QUESTIONS = {
+    task.name: task for task in (Task("sums", sums, final), Task("word-sums", word_sums, final))
+}

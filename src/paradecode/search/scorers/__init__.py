@@ -1,0 +1,1 @@
+"""What scores branches: the registry's kind ``scorer``, one a file."""

@@ -1,0 +1,29 @@
+"""The model's own log-probability of a branch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from paradecode.methods.parameters import choice
+from paradecode.methods.parts import declare
+from paradecode.search.scorers.scorer import Rated, Reads
+
+
+@declare("scorer", "likelihood")
+@dataclass
+class LikelihoodScorer:
+    """The log-probability that the model itself gives to the tokens of a branch.
+
+    Of partial answers only the newest tokens count: those since the branch that it goes on from.
+
+    When: nothing better is known. ``sum`` prefers short answers.
+    """
+
+    norm: str = choice("mean", ("mean", "sum"), "of a token, or of all together")
+    reads: Reads = "logprobs"
+
+    def rate(self, rated: Rated) -> Sequence[float]:
+        if self.norm == "sum":
+            return [branch.logprob for branch in rated.branches]
+        return [branch.logprob / max(1, branch.new) for branch in rated.branches]

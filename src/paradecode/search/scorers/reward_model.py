@@ -1,0 +1,123 @@
+"""A reward model from a folder: a model with a score in place of an LM head."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from paradecode.backends import open_backend
+from paradecode.core.errors import InvalidInput, InvalidModel
+from paradecode.core.network import Array, Network, Op
+from paradecode.engine.engine import Engine
+from paradecode.engine.prompt import LastStateReader, reading_request
+from paradecode.engine.run import run
+from paradecode.methods.parameters import local_path, parameter
+from paradecode.methods.parts import declare
+from paradecode.methods.read_once import read_once
+from paradecode.methods.trained import linear, rms_norm
+from paradecode.models.checkpoint import Checkpoint
+from paradecode.models.safetensors_dir import read_classifier
+from paradecode.search.scorers.scorer import Rated, Reads
+
+
+@dataclass(frozen=True, eq=False)
+class RewardJudge:
+    """A loaded reward model, with an engine of its own."""
+
+    checkpoint: Checkpoint
+    engine: Engine
+    network: Network
+
+    def tokens(self, rated: Rated) -> list[list[int]]:
+        """Prompt and output of each branch: the target's own token ids, if they mean the same
+        here, control tokens included; else the texts, tokenized anew."""
+        own, prompt = self.checkpoint.tokenizer, rated.prompt_tokens.tolist()
+        told = [own.decode(branch.tokens) for branch in rated.branches]
+        same = all(said.startswith(branch.text) for said, branch in zip(told, rated.branches))
+        if same and own.decode(prompt) == rated.prompt:
+            return [[*prompt, *branch.tokens] for branch in rated.branches]
+        return [own.encode(rated.prompt + branch.text) for branch in rated.branches]
+
+
+@declare("scorer", "reward-model", training="a folder with score weights")
+@dataclass
+class RewardModel:
+    """What a reward model says of prompt and answer: a sequence classifier with one output.
+
+    The folder has the weights of a supported architecture and ``score.weight``, as transformers
+    writes a ``LlamaForSequenceClassification``. It is read at the last token; of two outputs the
+    chance of the second counts. The model is loaded once, with a cache of its own.
+
+    When: there is a reward model for the kind of task at hand.
+    """
+
+    path: str = local_path("a folder of safetensors")
+    sigmoid: bool = parameter(False, 0, 1, "bring the score to 0 to 1, as a-star wants it")
+    reads: Reads = "texts"
+    judge: RewardJudge = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.path:
+            raise InvalidInput("reward-model.path", "", "name a folder")
+        self.judge = open_judge(self.path)
+
+    def rate(self, rated: Rated) -> Sequence[float]:
+        judge, config = self.judge, self.judge.checkpoint.config
+        texts = judge.tokens(rated)
+        if (longest := max(map(len, texts))) >= config.context_length:
+            fix = f"the reward model's context has {config.context_length} tokens"
+            raise InvalidInput("reward-model", f"{longest} tokens", fix)
+        readers = [LastStateReader(judge.network) for _ in texts]
+        asked = [reading_request(config, ids, one) for ids, one in zip(texts, readers)]
+        for sequence in run(judge.engine, asked):
+            if sequence.error is not None:
+                raise sequence.error
+        outputs = np.stack([reader.output for reader in readers]).astype(np.float64)
+        logits = outputs[:, -1] - (outputs[:, 0] if outputs.shape[1] == 2 else 0.0)
+        if self.sigmoid or outputs.shape[1] == 2:
+            logits = np.exp(-np.logaddexp(0.0, -logits))
+        scores: list[float] = logits.tolist()
+        return scores
+
+
+@read_once("reward-model.path")
+def open_judge(path: str) -> RewardJudge:
+    """Load a reward model; raises InvalidModel for a folder that is none."""
+    checkpoint, scores = read_classifier(path)
+    config = checkpoint.config
+    gain = checkpoint.weights["norm"].float32()
+    steps = rms_norm("state", "x", "norm", config.norm_eps)
+    network = Network(
+        {"x": config.hidden_size}, (*steps, *_score_steps(scores)),
+        {"norm": gain, **{name: _used(values) for name, values in scores.items()}},
+    )  # fmt: skip
+    width = network.widths[network.steps[-1].out]
+    if width not in (1, 2):
+        raise InvalidModel("score.weight", f"{width} outputs", "use a model with one or two")
+    engine = Engine({"target": open_backend("auto", config, checkpoint.weights)})
+    return RewardJudge(checkpoint, engine, network)
+
+
+def _score_steps(scores: Mapping[str, Array]) -> Sequence[Op]:
+    """One linear layer, or two with a ReLU between them."""
+    names = ("score",) if "score.weight" in scores else ("score.0", "score.2")
+    known = {f"{name}.{part}" for name in names for part in ("weight", "bias")}
+    wrong = sorted({f"{name}.weight" for name in names} - scores.keys() or scores.keys() - known)
+    if wrong:
+        raise InvalidModel(wrong[0], "tensor", "use a score of one layer, or of two with a ReLU")
+    steps, value = list[Op](), "state"
+    for name in names:
+        if steps:
+            steps.append(Op(f"{name}.in", "relu", (value,)))
+            value = f"{name}.in"
+        bias = f"{name}.bias" if f"{name}.bias" in scores else None
+        steps += linear(name, value, f"{name}.weight", bias)
+        value = name
+    return steps
+
+
+def _used(values: Array) -> Array:
+    """As networks multiply: matrices [inputs, outputs]."""
+    return np.ascontiguousarray(values.T) if values.ndim == 2 else values

@@ -1,0 +1,102 @@
+"""What a scorer is asked, and how one is found: a part, a Python function, or a constraint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import Any, Literal, Protocol, Union, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.errors import InvalidInput
+from paradecode.core.network import Network
+from paradecode.methods import parts
+from paradecode.search.branch import Branch
+
+Reads = Literal["texts", "logprobs", "states"]
+ScoreFunction = Callable[[str, Sequence[str]], Sequence[float]]
+"""The prompt's text and outputs, whole or partial -> a finite number for each output."""
+
+Scorer = Union[str, ScoreFunction, "BranchScorer"]
+"""A scorer as callers give it: a spec such as ``likelihood(norm=sum)``, a function, or a part."""
+
+
+@dataclass(frozen=True)
+class Rated:
+    """Branches that are to be scored.
+
+    Attributes:
+        prompt, prompt_tokens: what they follow, as text and as token ids.
+        outputs: float32 [branches, width], of the scorer's network; no rows without one.
+    """
+
+    prompt: str
+    prompt_tokens: NDArray[np.int32]
+    branches: Sequence[Branch]
+    outputs: NDArray[np.float32]
+
+
+class BranchScorer(Protocol):
+    """A part of the kind ``scorer``: a dataclass of settings, made once for each search.
+
+    Attributes:
+        reads: ``texts``: what the branches say; ``logprobs``: the log-probabilities of their
+            tokens; ``states``: the target's last hidden state of each, through ``network``.
+        network: with an input ``x``, the state before the final norm; for ``states`` only.
+    """
+
+    reads: Reads
+
+    def rate(self, rated: Rated) -> Sequence[float]:
+        """A finite number for each branch, higher is better. What it raises ends its search."""
+        ...
+
+
+class ReadsStates(BranchScorer, Protocol):
+    """One that reads hidden states."""
+
+    network: Network
+
+
+@dataclass
+class FunctionScorer:
+    """A Python function as a scorer."""
+
+    function: ScoreFunction
+    reads: Reads = "texts"
+
+    def rate(self, rated: Rated) -> Sequence[float]:
+        return self.function(rated.prompt, [branch.text for branch in rated.branches])
+
+
+def scorers() -> Mapping[str, parts.Part]:
+    """Every scorer: built in, or registered by the program."""
+    room = __name__.rpartition(".")[0]
+    for module in iter_modules([str(Path(__file__).parent)], room + "."):
+        import_module(module.name)
+    return parts.known("scorer")
+
+
+def find_scorer(given: Any, trusted: bool = True) -> BranchScorer:
+    """The scorer that a caller gave; None is the mean log-probability of a token.
+
+    Args:
+        trusted: False for a text from a request, which may not name files of this machine.
+
+    Raises:
+        InvalidInput: for a name or setting that is unknown or does not fit.
+    """
+    if given is None or isinstance(given, str):
+        scorers()
+        found, settings = parts.read("scorer", "scorer", given or "likelihood", trusted)
+        return cast(BranchScorer, found.build(**settings))
+    if hasattr(given, "rate"):
+        return cast(BranchScorer, given)
+    if callable(given):
+        return FunctionScorer(given)
+    fix = "give a function of a prompt and outputs, or a text such as 'likelihood(norm=sum)'"
+    raise InvalidInput("scorer", given, fix)

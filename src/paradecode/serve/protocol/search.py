@@ -1,0 +1,98 @@
+"""Fields of searches, ours and vLLM's, and the search that they ask for."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from paradecode.core.errors import InvalidInput
+from paradecode.search import find_scorer, find_strategy
+from paradecode.search.run import MOST_BRANCHES
+from paradecode.search.strategies import widest
+from paradecode.serve.errors import ApiError, wrong
+from paradecode.serve.protocol.base import Body
+from paradecode.serve.wire import SearchSpec
+
+SpecText = Annotated[str, Field(min_length=1, max_length=1024)]
+BEAMS = "beam"
+"""The strategy that ``use_beam_search`` means."""
+
+
+class Searching(Body):
+    """Many branches for one prompt."""
+
+    search: SpecText | None = Field(None, description="A strategy, such as `best-of(n=8)`.")
+    scorer: SpecText | None = Field(None, description="What it prefers by, as `likelihood`.")
+    max_branches: int | None = Field(None, ge=1, le=MOST_BRANCHES, description="At a time.")
+    max_search_tokens: int | None = Field(
+        None, ge=1, lt=1 << 31, description="Of all branches together."
+    )
+    show_branches: bool | None = Field(None, description="Stream what branches write, too.")
+    best_of: int | None = Field(None, ge=1, le=MOST_BRANCHES, description="vLLM's `best-of`.")
+    use_beam_search: bool | None = Field(None, description="vLLM's: beams, `n` of them.")
+    length_penalty: float | None = Field(None, ge=-10, le=10, description="Of beams.")
+    early_stopping: bool | None = Field(None, description="Of beams.")
+
+
+def wanted_search(body: Searching, n: int, tokens: int, stream: bool) -> SearchSpec | None:
+    """The search that a request asks for; None if each output is one sample.
+
+    Args:
+        n: outputs.
+        tokens: the most that the server lets all branches have.
+        stream: whether the answer is one.
+
+    Raises:
+        ApiError: 400, naming what does not fit.
+    """
+    field, strategy = _strategy(body, n)
+    if strategy is None:
+        for name in ("scorer", "max_branches", "max_search_tokens", "show_branches"):
+            if getattr(body, name):
+                raise wrong(name, "it needs a search")
+        return None
+    most = body.max_branches or MOST_BRANCHES
+    if (body.max_search_tokens or 1) > tokens:
+        raise wrong("max_search_tokens", f"this server allows {tokens}")
+    try:
+        wide = widest(find_strategy(strategy, trusted=False))
+    except InvalidInput as error:
+        raise ApiError(400, str(error), param=field) from None
+    if body.scorer is not None:
+        try:
+            find_scorer(body.scorer, trusted=False)
+        except InvalidInput as error:
+            raise ApiError(400, str(error), param="scorer") from None
+    if wide > most:
+        raise wrong(field, f"it begins {wide} branches at a time, of at most {most}")
+    if n > wide:
+        raise wrong("n", f"this search finds {wide} outputs at most")
+    return SearchSpec(
+        strategy=strategy, scorer=body.scorer, branches=wide,
+        tokens=body.max_search_tokens or tokens, shows=bool(body.show_branches and stream),
+    )  # fmt: skip
+
+
+def _strategy(body: Searching, n: int) -> tuple[str, str | None]:
+    """The field that asks for a search, and which."""
+    beams = body.use_beam_search
+    asked = {"search": body.search, "best_of": body.best_of, "use_beam_search": beams or None}
+    given = [name for name, value in asked.items() if value is not None]
+    if len(given) > 1:
+        raise wrong(given[1], f"{given[0]} is a search already: give one of them")
+    for name, usual in (("length_penalty", 1), ("early_stopping", False)):
+        value = getattr(body, name)
+        if not beams and value is not None and value != usual:
+            raise wrong(name, "it is of beams: give use_beam_search, or leave it out")
+    if body.search is not None:
+        return "search", body.search
+    if beams:
+        penalty = "" if body.length_penalty is None else f",length_penalty={body.length_penalty}"
+        early = ",early_stopping=True" if body.early_stopping else ""
+        return "use_beam_search", f"{BEAMS}(width={n}{penalty}{early})"
+    if body.best_of is None or body.best_of == n:  # So many samples: all of them are outputs.
+        return "best_of", None
+    if body.best_of < n:
+        raise wrong("best_of", f"give at least n, {n}")
+    return "best_of", f"best-of(n={body.best_of})"
