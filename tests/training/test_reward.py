@@ -70,8 +70,8 @@ def test_the_command(tmp_path: Path) -> None:
     out, samples = tmp_path / "out.reward", tmp_path / "samples"
     arguments: list[Any] = [
         "--model", MODEL, "--task", "addition", "--task", "word-problem", "--limit", 24,
-        "--answers", 3, "--rollouts", 2, "--max-tokens", 60, "--temperature", 1.7, "--epochs", 3, "--json",
-        "--samples", samples,
+        "--answers", 3, "--rollouts", 2, "--max-tokens", 60, "--temperature", 1.7, "--epochs", 3,
+        "--samples", samples, "--json",
     ]  # fmt: skip
     report = json.loads((said := run("reward", out, *arguments))[said.index("{") :])
     assert report["training"] > 100
