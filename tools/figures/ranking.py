@@ -5,7 +5,7 @@
 
 Contexts are cut from the package's prompts; candidates are the model's own samples. Three ways take
 turns: ``packed`` (:meth:`LLM.rank`), ``cached`` (one ranking a candidate, the context in the prefix
-cache), and ``whole`` (each text scored as a whole, nothing cached, as a loop over texts does it).
+cache), and ``whole`` (the same with no cache: each reads its context anew).
 """
 
 from __future__ import annotations
@@ -49,15 +49,10 @@ def main() -> None:
                 if way == "packed":
                     ranked = llm.rank(context, candidates)
                     scores[way] = {one.index: one.logprobs for one in ranked}
-                elif way == "cached":
-                    each = [llm.rank(context, [one])[0] for one in candidates]
-                    scores[way] = {at: one.logprobs for at, one in enumerate(each)}
                 else:
-                    read = [cold.score([[*context, *one]])[0] for one in candidates]
-                    scores[way] = {
-                        at: tuple(entry.logprob for entry in entries[-given.length :])
-                        for at, entries in enumerate(read)
-                    }
+                    one_by_one = llm if way == "cached" else cold
+                    each = [one_by_one.rank(context, [one])[0] for one in candidates]
+                    scores[way] = {at: one.logprobs for at, one in enumerate(each)}
                 spent[way].append(time.perf_counter() - began)
             for way in ("cached", "whole"):
                 gaps = [
