@@ -42,7 +42,7 @@ def main() -> None:
                 max_tokens=given.length,
             )[0]  # fmt: skip
             candidates = [one.token_ids for one in (made, *made.alternatives)]
-            scores = {}
+            scores: dict[str, dict[int, tuple[float, ...]]] = {}
             for way in ("packed", "cached", "whole"):
                 llm.rank(context, candidates[:1])  # The context is cached for the first two.
                 began = time.perf_counter()
