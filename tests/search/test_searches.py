@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import time
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -222,6 +223,19 @@ def test_majority() -> None:
 ])  # fmt: skip
 def test_final_answers(text: str, answer: str) -> None:
     assert final_answer(text) == answer
+
+
+LONG = 60_000
+
+
+@pytest.mark.parametrize("text", [
+    "answer" + "\n" * LONG, "answer is" + " " * LONG, "####" + "\n" * LONG, "\\boxed{" * LONG,
+    "0." + "0" * LONG + "1",
+], ids=["answer", "is", "marks", "boxes", "zeros"])  # fmt: skip
+def test_an_answer_is_found_in_linear_time(text: str) -> None:
+    began = time.perf_counter()
+    final_answer(text)
+    assert time.perf_counter() - began < 1.0
 
 
 def test_branches_share_the_pages_of_their_prompt() -> None:

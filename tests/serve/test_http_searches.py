@@ -109,7 +109,7 @@ def test_as_many_samples_as_outputs_is_no_search() -> None:
     ({"search": "best-of(n=2)", "scorer": "answer"}, "scorer"),
     ({"scorer": "likelihood"}, "scorer"), ({"max_branches": 3}, "max_branches"),
     ({"show_branches": True}, "show_branches"), ({"length_penalty": 0.5}, "length_penalty"),
-    ({"early_stopping": True}, "early_stopping"), ({"length_penalty": 28.3}, "length_penalty"),
+    ({"length_penalty": 28.3}, "length_penalty"),
     ({"best_of": 2, "use_beam_search": True}, "use_beam_search"),
 ])  # fmt: skip
 def test_what_is_refused(server: Running, body: dict[str, Any], param: str) -> None:

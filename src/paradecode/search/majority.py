@@ -13,7 +13,10 @@ from paradecode.methods.parameters import choice, parameter
 from paradecode.methods.parts import declare
 from paradecode.search.branch import Asked, Branch, Grow, Rate, Searched, SearchTask, Start
 
-MARKED = re.compile(r"\\boxed\{([^{}]*)\}|####\s*([^\n]+)|answer(?:\s+is)?\s*:?\s+([^\n]+)", re.I)
+MARKED = re.compile(
+    r"\\boxed\{([^{}]*)\}|####\s{0,8}([^\n]+)|answer(?:\s{1,8}is)?\s{0,8}:?\s{1,8}([^\n]+)", re.I
+)
+"""Spaces are bounded: searching a text must take linear time, whatever a model wrote."""
 NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?")
 
 
@@ -28,7 +31,7 @@ def final_answer(text: str) -> str:
     numbers = NUMBER.findall(said)
     if numbers:
         value = numbers[0 if marked else -1].replace(",", "").lstrip("+")
-        return re.sub(r"\.0*$|(\.\d*?)0+$", r"\1", value)
+        return value.rstrip("0").rstrip(".") if "." in value else value
     lines = said.strip().splitlines() or [""]
     return " ".join(lines[-1].lower().split()).rstrip(".!")
 

@@ -21,12 +21,14 @@ def strategies() -> Mapping[str, parts.Part]:
     return parts.known("search")
 
 
+WIDTHS = ("width", "n", "k", "calibration")
+"""Settings that are numbers of branches."""
+
+
 def widest(strategy: Strategy) -> int:
     """The most branches that it begins at a time, by its settings."""
-    for name in ("n", "k", "width", "beams"):
-        if name in vars(strategy):
-            return int(vars(strategy)[name])
-    return 1
+    given = vars(strategy)
+    return max((int(given[name]) for name in WIDTHS if name in given), default=1)
 
 
 def find_strategy(text: object, trusted: bool = True) -> Strategy:

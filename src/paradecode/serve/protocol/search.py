@@ -32,7 +32,6 @@ class Searching(Body):
     best_of: int | None = Field(None, ge=1, le=MOST_BRANCHES, description="vLLM's `best-of`.")
     use_beam_search: bool | None = Field(None, description="vLLM's: beams, `n` of them.")
     length_penalty: float | None = Field(None, ge=-10, le=10, description="Of beams.")
-    early_stopping: bool | None = Field(None, description="Of beams.")
 
 
 def wanted_search(body: Searching, n: int, tokens: int, stream: bool) -> SearchSpec | None:
@@ -81,16 +80,13 @@ def _strategy(body: Searching, n: int) -> tuple[str, str | None]:
     given = [name for name, value in asked.items() if value is not None]
     if len(given) > 1:
         raise wrong(given[1], f"{given[0]} is a search already: give one of them")
-    for name, usual in (("length_penalty", 1), ("early_stopping", False)):
-        value = getattr(body, name)
-        if not beams and value is not None and value != usual:
-            raise wrong(name, "it is of beams: give use_beam_search, or leave it out")
+    if not beams and body.length_penalty not in (None, 1):
+        raise wrong("length_penalty", "it is of beams: give use_beam_search, or leave it out")
     if body.search is not None:
         return "search", body.search
     if beams:
         penalty = "" if body.length_penalty is None else f",length_penalty={body.length_penalty}"
-        early = ",early_stopping=True" if body.early_stopping else ""
-        return "use_beam_search", f"{BEAMS}(width={n}{penalty}{early})"
+        return "use_beam_search", f"{BEAMS}(width={n}{penalty})"
     if body.best_of is None or body.best_of == n:  # So many samples: all of them are outputs.
         return "best_of", None
     if body.best_of < n:
