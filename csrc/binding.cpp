@@ -197,6 +197,16 @@ Array1<T> per_row(const LogitRows& logits, Each each) {
   return array;
 }
 
+// experts, chosen, expert_size, shared_size, groups, chosen_groups, sigmoid, biased_weights,
+// normalised; or nothing.
+MixtureShape read_mixture(const std::vector<int>& fields, float scale) {
+  if (fields.empty()) return {};
+  if (fields.size() != 9)
+    throw InvalidInput("mixture", static_cast<std::int64_t>(fields.size()), "give 9 numbers");
+  return {fields[0], fields[1],      fields[2],      fields[3],      fields[4],
+          fields[5], fields[6] != 0, fields[7] != 0, fields[8] != 0, scale};
+}
+
 void raise_as(const char* name, nb::object arguments) {
   const nb::object type = nb::module_::import_("paradecode.core.errors").attr(name);
   const nb::object error = type(*arguments);
@@ -329,7 +339,7 @@ NB_MODULE(_core, m) {
           [](Model* self, int vocab_size, int hidden_size, int layers, int heads, int kv_heads,
              int head_dim, int intermediate_size, int context_length, int sliding_window,
              float norm_epsilon, float rope_attention, std::vector<float> inverse_frequencies,
-             bool half_cache, int threads) {
+             const std::vector<int>& mixture, float mixture_scale, bool half_cache, int threads) {
             if (threads < 1 || threads > 1024)
               throw InvalidInput("threads", std::int64_t{threads}, "use 1 to 1024 threads");
             const ModelShape shape{vocab_size,
@@ -343,14 +353,15 @@ NB_MODULE(_core, m) {
                                    sliding_window,
                                    norm_epsilon,
                                    rope_attention,
-                                   std::move(inverse_frequencies)};
+                                   std::move(inverse_frequencies),
+                                   read_mixture(mixture, mixture_scale)};
             new (self) Model(shape, half_cache, threads);
           },
           nb::kw_only(), nb::arg("vocab_size"), nb::arg("hidden_size"), nb::arg("layers"),
           nb::arg("heads"), nb::arg("kv_heads"), nb::arg("head_dim"), nb::arg("intermediate_size"),
           nb::arg("context_length"), nb::arg("sliding_window"), nb::arg("norm_epsilon"),
-          nb::arg("rope_attention"), nb::arg("inverse_frequencies"), nb::arg("half_cache"),
-          nb::arg("threads"))
+          nb::arg("rope_attention"), nb::arg("inverse_frequencies"), nb::arg("mixture"),
+          nb::arg("mixture_scale"), nb::arg("half_cache"), nb::arg("threads"))
       .def("set_format",
            [](Model& model, const std::string& tensor, int format) {
              if (format < 0 || format >= kFormats)

@@ -19,9 +19,10 @@ constexpr int kPrivateRows = 16;
 constexpr int kShare = 4;
 // More rows would leave too little of the head unread.
 constexpr int kScreenedRows = 2;
-// At most: preparation and product of queries/keys/values, output, gate/up; attention; down; and
-// a layer's hidden states. Besides: the first rows, preparation and product of the head.
-constexpr int kLayerPhases = 9;
+// At most: preparation and product of queries/keys/values, output, router; attention; choice,
+// sending, preparation, gate/up, down and sum of experts; and a layer's hidden states. Besides: the
+// first rows, preparation and product of the head.
+constexpr int kLayerPhases = 14;
 constexpr int kOtherPhases = 3;
 
 int round_up(int value, int unit) { return (value + unit - 1) / unit * unit; }
@@ -72,7 +73,9 @@ Forward::Forward(Model& model, Model::Workspace& workspace, const Plan& plan,
       shape_(model.shape_),
       width_(round_up(shape_.hidden_size, kGroup)),
       attended_width_(round_up(shape_.heads * shape_.head_dim, kGroup)),
-      inner_width_(round_up(shape_.intermediate_size, kGroup)),
+      inner_width_(round_up(std::max({shape_.intermediate_size, shape_.mixture.expert_size,
+                                      shape_.mixture.shared_size}),
+                            kGroup)),
       dim_(model.cache_.padded_dim()),
       pairs_(static_cast<int>(shape_.inverse_frequencies.size())),
       score_stride_(round_up(plan.most_extra + 2 * kLanes, kLanes)),
@@ -84,7 +87,16 @@ ForwardResult Forward::run() {
   queries_ = space_.queries.need(count(rows, shape_.heads * dim_));
   attended_ = space_.attended.need(count(rows, attended_width_));
   rotations_ = space_.rotations.need(count(rows, 2 * pairs_));
-  inner_ = space_.inner.shape(rows, inner_width_);
+  const MixtureShape& mixture = shape_.mixture;
+  const int places = mixture.experts > 0 ? mixture.most_places(rows) : 0;
+  inner_ = space_.inner.shape(std::max(rows, places), inner_width_);
+  if (mixture.experts > 0) {
+    sent_ = space_.sent.shape(places, width_);
+    made_ = space_.made.need(count(places, width_));
+    routed_ = space_.routed.need(count(rows, round_up(mixture.experts, 2 * kLanes)));
+    expert_weights_ = space_.weights.need(count(rows, mixture.chosen));
+    chosen_ = space_.chosen.need(count(rows, mixture.chosen));
+  }
   const auto logit_rows = static_cast<int>(plan_.logit_rows.size());
   const int widest = std::max(width_, attended_width_);
   space_.input.shape(std::max(rows, logit_rows), widest);
@@ -338,11 +350,13 @@ void Forward::mix(Member& member, int layer) {
 // The MLP of a layer.
 void Forward::feed(Member& member, int layer) {
   const LayerWeights& w = model_.layers_[static_cast<std::size_t>(layer)];
+  if (!w.experts.empty()) return feed_experts(member, layer);
   auto& own = space_.members[static_cast<std::size_t>(member.index())];
   const int rows = plan_.rows;
   const int blocks = blocks_of(rows);
   const int threads = model_.team_->size();
-  const int pairs = inner_width_ / kGroup;
+  const int pairs = w.gate.panels / 2;
+  const Mlp mlp{w.gate, w.up, w.down, w.gate_bias, w.up_bias};
   const int pair_step = chunk_units(pairs, threads);
   const int pair_steps = (pairs + pair_step - 1) / pair_step;
   member.enter(Part::Inner);
@@ -350,7 +364,7 @@ void Forward::feed(Member& member, int layer) {
              pair_steps * blocks, [&](int chunk, const Activations& input) {
                const int pair = chunk % pair_steps * pair_step;
                const int block = chunk / pair_steps;
-               inner_chunk(member, w, input, pair, std::min(pair_step, pairs - pair),
+               inner_chunk(member, mlp, input, pair, std::min(pair_step, pairs - pair),
                            block * kRowBlock, block_rows(block), own.tile.data());
              });
 
@@ -359,6 +373,100 @@ void Forward::feed(Member& member, int layer) {
   const auto down = into_residual(w.down, w.down_bias, down_step);
   member.phase((w.down.panels + down_step - 1) / down_step * blocks,
                [&](int chunk) { down(chunk, inner_); });
+}
+
+// The router's logits, and the experts of each row.
+void Forward::route_rows(Member& member, const LayerWeights& w) {
+  const MixtureShape& mixture = shape_.mixture;
+  const int rows = plan_.rows;
+  const std::int64_t stride = w.router.panels * kLanes;
+  member.enter(Part::Inner);
+  with_input(member, rows, width_, needs({w.router.format}), normed(w.mlp_norm), blocks_of(rows),
+             [&](int block, const Activations& input) {
+               kernels_.matmul(w.router, 0, w.router.panels, input, block * kRowBlock,
+                               block_rows(block), routed_ + block * kRowBlock * stride, stride,
+                               nullptr, false);
+             });
+  member.phase(rows, [&](int row) {
+    const std::int64_t first = std::int64_t{row} * mixture.chosen;
+    route(routed_ + row * stride, w.router_bias, mixture, chosen_ + first, expert_weights_ + first);
+  });
+}
+
+// Brings the rows of each expert side by side.
+void Forward::send_rows(Member& member, const LayerWeights& w) {
+  auto& own = space_.members[static_cast<std::size_t>(member.index())];
+  Routing& routing = space_.routing;
+  member.phase(1, [&](int) { routing.plan(shape_.mixture, chosen_, plan_.rows, kRowBlock); });
+  Needs forms;
+  for (const ExpertBlock& block : routing.blocks()) {
+    const ExpertWeights& expert = w.experts[static_cast<std::size_t>(block.expert)];
+    const Needs more = needs({expert.gate.format, expert.up.format});
+    forms.integers |= more.integers;
+    forms.floats |= more.floats;
+  }
+  const auto fill = normed(w.mlp_norm);
+  member.enter(Part::Prepare);
+  member.phase(routing.places() / kRowGroup, [&](int chunk) {
+    for (int place = chunk * kRowGroup; place < (chunk + 1) * kRowGroup; ++place) {
+      if (routing.row_at(place) < 0) continue;
+      const float* values = fill(routing.row_at(place), own.row.data());
+      if (forms.integers) kernels_.quantise(values, 0, width_ / kGroup, place, sent_);
+      if (forms.floats)
+        for (int k = 0; k < width_; ++k) sent_.values[sent_.value(place, k)] = values[k];
+    }
+  });
+}
+
+void Forward::feed_experts(Member& member, int layer) {
+  const LayerWeights& w = model_.layers_[static_cast<std::size_t>(layer)];
+  auto& own = space_.members[static_cast<std::size_t>(member.index())];
+  route_rows(member, w);
+  send_rows(member, w);
+  // Chunks of each block of rows; those of a smaller expert that do not exist are empty.
+  const std::vector<ExpertBlock>& blocks = space_.routing.blocks();
+  const auto block_count = static_cast<int>(blocks.size());
+  const int steps = std::max(1, model_.team_->size() * kShare / std::max(1, block_count));
+  const auto share = [&](int units, int chunk, int& first) {
+    const int step = (units + steps - 1) / steps;
+    first = std::min(units, chunk % steps * step);
+    return std::min(step, units - first);
+  };
+  member.enter(Part::Inner);
+  member.phase(block_count * steps, [&](int chunk) {
+    const ExpertBlock& block = blocks[static_cast<std::size_t>(chunk / steps)];
+    const ExpertWeights& e = w.experts[static_cast<std::size_t>(block.expert)];
+    int first = 0;
+    const int pairs = share(e.gate.panels / 2, chunk, first);
+    inner_chunk(member, {e.gate, e.up, e.down}, sent_, first, pairs, block.place, block.rows,
+                own.tile.data());
+  });
+  member.enter(Part::Down);
+  member.phase(block_count * steps, [&](int chunk) {
+    const ExpertBlock& block = blocks[static_cast<std::size_t>(chunk / steps)];
+    const Matrix& down = w.experts[static_cast<std::size_t>(block.expert)].down;
+    int first = 0;
+    const int panels = share(down.panels, chunk, first);
+    kernels_.matmul(down, first, panels, inner_, block.place, block.rows,
+                    made_ + std::int64_t{block.place} * width_ + first * kLanes, width_, nullptr,
+                    false);
+  });
+  member.phase(plan_.rows, [&](int row) { add_experts(row); });
+}
+
+// Adds what a row's experts made to the residual stream: the shared one, then the best first.
+void Forward::add_experts(int row) {
+  const MixtureShape& mixture = shape_.mixture;
+  const Routing& routing = space_.routing;
+  float* out = state(row);
+  const float* own = expert_weights_ + std::int64_t{row} * mixture.chosen;
+  const auto made = [&](int k) { return made_ + std::int64_t{routing.place_of(row, k)} * width_; };
+  const float* shared = mixture.shared_size > 0 ? made(mixture.chosen) : nullptr;
+  for (int i = 0; i < shape_.hidden_size; ++i) {
+    float sum = shared == nullptr ? 0.0F : shared[i];
+    for (int k = 0; k < mixture.chosen; ++k) sum += own[k] * made(k)[i];
+    out[i] += sum;
+  }
 }
 
 // Projects one head of queries, keys or values, and brings it where attention reads it.
@@ -449,7 +557,7 @@ void Forward::attend(const Tile& tile, int layer, float* scores) {
 }
 
 // Gate and up for groups of 32 outputs, and their product as the input of the down projection.
-void Forward::inner_chunk(Member& member, const LayerWeights& w, const Activations& input, int pair,
+void Forward::inner_chunk(Member& member, const Mlp& w, const Activations& input, int pair,
                           int pairs, int row, int rows, float* scratch) {
   float* gate = scratch;
   float* up = scratch + std::int64_t{kRowBlock} * kGroup;

@@ -43,7 +43,13 @@ struct Model::Workspace {
   Buffer<float> parts;      // [rows, heads, blocks, part] of attention that threads share
   Buffer<float> rotations;  // [rows, pairs cosines, pairs sines]
   InputBuffer input;
-  InputBuffer inner;  // of the down projection
+  InputBuffer inner;      // of the down projection
+  InputBuffer sent;       // rows of experts, side by side
+  Buffer<float> routed;   // logits of the router
+  Buffer<float> made;     // what experts made [places, width]
+  Buffer<float> weights;  // of the experts of each row
+  Buffer<int> chosen;     // the experts of each row
+  Routing routing;
   std::vector<Member> members;
 };
 
@@ -74,6 +80,11 @@ class Forward {
   void begin_row(int row);
   void mix(Member& member, int layer);
   void feed(Member& member, int layer);
+  // The experts of a layer.
+  void feed_experts(Member& member, int layer);
+  void route_rows(Member& member, const LayerWeights& weights);
+  void send_rows(Member& member, const LayerWeights& weights);
+  void add_experts(int row);
   // Of both halves of a layer.
   float* state(int row) { return states_ + std::int64_t{row} * width_; }
   int block_rows(int block) const;
@@ -83,7 +94,15 @@ class Forward {
                     int layer, float* scratch);
   void rotate(float* head, int row, const float* norm) const;
   void attend(const Tile& tile, int layer, float* scores);
-  void inner_chunk(Member& member, const LayerWeights& weights, const Activations& input, int pair,
+  // One MLP, and the biases of its first two matrices or null.
+  struct Mlp {
+    const Matrix& gate;
+    const Matrix& up;
+    const Matrix& down;
+    const float* gate_bias = nullptr;
+    const float* up_bias = nullptr;
+  };
+  void inner_chunk(Member& member, const Mlp& weights, const Activations& input, int pair,
                    int pairs, int row, int rows, float* scratch);
   void keep_hidden(int layer);
   auto head_input();
@@ -128,6 +147,11 @@ class Forward {
   float* queries_ = nullptr;
   float* attended_ = nullptr;
   float* rotations_ = nullptr;
+  float* routed_ = nullptr;
+  float* made_ = nullptr;
+  float* expert_weights_ = nullptr;
+  int* chosen_ = nullptr;
+  Activations sent_;
   Activations inner_;
   bool only_best_;
   // For each chunk of the head and row of logits, the best token: first about, then exactly.

@@ -33,6 +33,15 @@ int split_layer(const std::string& tensor, std::string& rest) {
 
 }  // namespace
 
+// "experts.7.gate" -> 7 and "gate", "shared.gate" -> -1 and "gate"; other names -> -2.
+int split_expert(const std::string& name, std::string& part) {
+  const std::size_t dot = name.rfind('.');
+  if (dot == std::string::npos) return -2;
+  part = name.substr(dot + 1);
+  if (name.rfind("shared.", 0) == 0) return -1;
+  return name.rfind("experts.", 0) == 0 ? std::stoi(name.substr(8)) : -2;
+}
+
 Model::Model(ModelShape shape, bool half_cache, int threads)
     : shape_(std::move(shape)),
       isa_(choose_isa()),
@@ -41,6 +50,7 @@ Model::Model(ModelShape shape, bool half_cache, int threads)
       layers_(static_cast<std::size_t>(shape_.layers)),
       workspace_(std::make_shared<Workspace>()),
       logit_store_(std::make_shared<LogitStore>()) {
+  shape_.mixture.check();
   workspace_->members.resize(static_cast<std::size_t>(threads));
 }
 
@@ -59,7 +69,18 @@ Matrix* Model::find_matrix(const std::string& tensor) {
   if (name == "gate") return &layer.gate;
   if (name == "up") return &layer.up;
   if (name == "down") return &layer.down;
-  return nullptr;
+  const MixtureShape& mixture = shape_.mixture;
+  if (mixture.experts == 0) return nullptr;
+  if (name == "router") return &layer.router;
+  std::string part;
+  int expert = split_expert(name, part);
+  if (expert == -1 && mixture.shared_size > 0) expert = mixture.experts;
+  if (expert < 0 || expert >= mixture.all()) return nullptr;
+  layer.experts.resize(static_cast<std::size_t>(mixture.all()));
+  ExpertWeights& weights = layer.experts[static_cast<std::size_t>(expert)];
+  if (part == "gate") return &weights.gate;
+  if (part == "up") return &weights.up;
+  return part == "down" ? &weights.down : nullptr;
 }
 
 // Rows of these are heads, each padded to a multiple of 16.
@@ -69,30 +90,44 @@ bool Model::padded_heads(const std::string& tensor) const {
   return name[0] == 'q' || name[0] == 'k' || name[0] == 'v';
 }
 
+// Places one of the three matrices of an MLP; gate is placed together with up.
+void Model::place_inner(const std::string& part, Format format, Matrix& matrix, Matrix& gate,
+                        int inner) {
+  const int hidden = shape_.hidden_size;
+  if (part == "gate") {
+    matrix.format = format;
+  } else if (part == "down") {
+    matrix = make_matrix(arena_, format, hidden, inner);
+  } else if (gate.format == format) {
+    make_interleaved(arena_, format, inner, hidden, gate, matrix);
+  } else {
+    gate = make_matrix(arena_, gate.format, inner, hidden);
+    matrix = make_matrix(arena_, format, inner, hidden);
+  }
+}
+
 void Model::set_format(const std::string& tensor, Format format) {
   Matrix* matrix = find_matrix(tensor);
   if (matrix == nullptr) throw InvalidInput("weights", tensor, "no matrix has this name");
   std::string name;
   const int index = split_layer(tensor, name);
   const int hidden = shape_.hidden_size;
-  const int inner = shape_.intermediate_size;
-  const int inputs = name == "down" ? inner : name == "o" ? shape_.heads * shape_.head_dim : hidden;
+  std::string part = name;
+  const int expert = split_expert(name, part);
+  const MixtureShape& mixture = shape_.mixture;
+  const int inner = expert == -2   ? shape_.intermediate_size
+                    : expert == -1 ? mixture.shared_size
+                                   : mixture.expert_size;
+  const int inputs = part == "down" ? inner : name == "o" ? shape_.heads * shape_.head_dim : hidden;
   if (!fits(format, inputs))
     throw InvalidInput("weights", tensor, "its rows are not whole blocks of 256 inputs");
   if (index < 0) {
     *matrix = make_matrix(arena_, format, shape_.vocab_size, hidden);
-  } else if (name == "gate") {
-    matrix->format = format;  // placed together with `up`
-  } else if (name == "up") {
-    Matrix& gate = layers_[static_cast<std::size_t>(index)].gate;
-    if (gate.format == format) {
-      make_interleaved(arena_, format, inner, hidden, gate, *matrix);
-    } else {
-      gate = make_matrix(arena_, gate.format, inner, hidden);
-      *matrix = make_matrix(arena_, format, inner, hidden);
-    }
-  } else if (name == "down") {
-    *matrix = make_matrix(arena_, format, hidden, inner);
+  } else if (part == "gate" || part == "up" || part == "down") {
+    const std::string gate = tensor.substr(0, tensor.size() - part.size()) + "gate";
+    place_inner(part, format, *matrix, *find_matrix(gate), inner);
+  } else if (name == "router") {
+    *matrix = make_matrix(arena_, format, mixture.experts, hidden);
   } else if (name == "o") {
     *matrix = make_matrix(arena_, format, hidden, shape_.heads * shape_.head_dim);
   } else {
@@ -150,6 +185,7 @@ void Model::set_vector(const std::string& tensor, const float* values, std::int6
         {"gate.bias", &layer.gate_bias, shape_.intermediate_size},
         {"up.bias", &layer.up_bias, shape_.intermediate_size},
         {"down.bias", &layer.down_bias, shape_.hidden_size},
+        {"router.bias", &layer.router_bias, shape_.mixture.experts},
         {"q_norm", &layer.q_norm, shape_.head_dim},
         {"k_norm", &layer.k_norm, shape_.head_dim},
     };

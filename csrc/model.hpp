@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cache.hpp"
+#include "experts.hpp"
 #include "isa.hpp"
 #include "logits.hpp"
 #include "memory.hpp"
@@ -34,6 +35,11 @@ struct ModelShape {
   float norm_epsilon = 1e-5F;
   float rope_attention = 1.0F;             // factor of cosines and sines
   std::vector<float> inverse_frequencies;  // one for each rotated pair
+  MixtureShape mixture;
+};
+
+struct ExpertWeights {
+  Matrix gate, up, down;
 };
 
 struct LayerWeights {
@@ -50,6 +56,10 @@ struct LayerWeights {
   float* down_bias = nullptr;
   float* q_norm = nullptr;
   float* k_norm = nullptr;
+  // Of a layer with experts, in place of gate, up and down; the shared one is the last.
+  Matrix router;
+  float* router_bias = nullptr;
+  std::vector<ExpertWeights> experts;
 };
 
 struct ForwardResult {
@@ -93,6 +103,7 @@ class Model {
  private:
   friend class Forward;
   Matrix* find_matrix(const std::string& tensor);
+  void place_inner(const std::string& part, Format format, Matrix& matrix, Matrix& gate, int inner);
   void add_profile();
   void make_screen(const Forward& forward);
   bool padded_heads(const std::string& tensor) const;

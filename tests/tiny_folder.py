@@ -52,7 +52,8 @@ def write_folder(folder: Path, kind: str, **changes: object) -> Path:
         }  # fmt: skip
     about = {
         "architectures": [ARCHITECTURES[kind]], "vocab_size": config.vocab_size, "eos_token_id": 0,
-        "rms_norm_eps": config.norm_eps, "mask_token_id": config.mask_token, **sizes, **changes,
+        "rms_norm_eps": config.norm_eps, "mask_token_id": config.mask_token, **sizes,
+        **({"block_size": config.block_length} if kind == "sdar" else {}), **changes,
     }  # fmt: skip
     (folder / "config.json").write_text(json.dumps(about))
     letters = ["<eos>", *[*byte_characters()][: config.vocab_size - 2], "<mask>"]

@@ -116,7 +116,7 @@ class LLM:
             checkpoint = merge_file(checkpoint, Path(adapter))
         self.config, self.tokenizer = checkpoint.config, checkpoint.tokenizer
         self.chat_template, self.model = checkpoint.chat_template, checkpoint.config.name
-        self.decoder = spec_for(chosen, self.model, self.families)
+        self.decoder = self._spec(chosen)
         if isinstance(tuned, Profile) and tuned.model != self.model:
             said = f"the profile was tuned for {tuned.model}, not {self.model}"
             warnings.warn(said, stacklevel=2)
@@ -339,6 +339,9 @@ class LLM:
         }
         return tuple(family for family, can in able.items() if can)
 
+    def _spec(self, decoder: Decoder) -> Spec:
+        return spec_for(decoder, self.model, self.families, self.config.decoder)
+
     def _start_token(self) -> int:
         """What stands for an empty prompt."""
         for token in (self.config.bos_token, *self.config.eos_tokens):
@@ -365,7 +368,7 @@ class LLM:
         params = params or SamplingParams.from_mapping(sampling)
         decoder = self.decoder
         if "decoder" in rest:
-            decoder = spec_for(rest.pop("decoder"), self.model, self.families)
+            decoder = self._spec(rest.pop("decoder"))
         decoder = with_settings(decoder, rest)
         check_draft_model(decoder, self.draft_model)
         known(own | REQUEST_SETTINGS, sorted(rest), "setting")

@@ -17,7 +17,7 @@ FILE_NAMES = {
     "v": "attn_v.weight", "o": "attn_output.weight", "q.bias": "attn_q.bias",
     "k.bias": "attn_k.bias", "v.bias": "attn_v.bias", "q_norm": "attn_q_norm.weight",
     "k_norm": "attn_k_norm.weight", "mlp_norm": "ffn_norm.weight", "gate": "ffn_gate.weight",
-    "up": "ffn_up.weight", "down": "ffn_down.weight",
+    "up": "ffn_up.weight", "down": "ffn_down.weight", "router": "ffn_gate_inp.weight",
 }  # fmt: skip
 
 
@@ -74,6 +74,14 @@ def write_gguf(
     writer.add_context_length(config.context_length)
     writer.add_embedding_length(config.hidden_size)
     writer.add_feed_forward_length(config.intermediate_size)
+    if config.mixture is not None:
+        writer.add_expert_count(config.mixture.experts)
+        writer.add_expert_used_count(config.mixture.chosen)
+        writer.add_expert_feed_forward_length(config.mixture.expert_size)
+    if config.attention == "full":
+        writer.add_causal_attention(False)
+        writer.add_diffusion_shift_logits(config.shift)
+        writer.add_mask_token_id(config.mask_token)
     writer.add_head_count(config.heads)
     writer.add_head_count_kv(config.kv_heads)
     writer.add_key_length(config.head_dim)
@@ -86,7 +94,12 @@ def write_gguf(
         add(f"{architecture}.{key}", value)
     if tokenizer:
         add_tokenizer(writer, config.vocab_size)
+    experts: dict[str, list[np.ndarray]] = {}
     for name, rows in weights.items():
+        if ".experts." in name:
+            layer, part = name.split(".")[1], name.rpartition(".")[2]
+            experts.setdefault(f"blk.{layer}.ffn_{part}_exps.weight", []).append(rows)
+            continue
         if name == "rope_freqs":
             writer.add_tensor("rope_freqs.weight", rows)
             continue
@@ -102,6 +115,8 @@ def write_gguf(
             writer.add_tensor(stored, rows)
         else:
             writer.add_tensor(stored, rows, raw_dtype=kind)
+    for stored, matrices in experts.items():
+        writer.add_tensor(stored, np.stack(matrices))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

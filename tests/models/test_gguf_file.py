@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from gguf import GGUFReader, quants
+from gguf import GGUFReader, GGUFWriter, quants
 from gguf_writing import random_blocks, write_gguf
 
 from paradecode.core.errors import InvalidModel
 from paradecode.models.catalogue import open_model
 from paradecode.models.config import ModelConfig, Rope
 from paradecode.models.gguf_file import read_gguf
+from paradecode.models.mixture import Mixture
 from paradecode.models.tiny import tiny_checkpoint
 from paradecode.models.weights import Kind
 
@@ -62,6 +63,75 @@ def test_configuration_round_trip(tmp_path, kind):
     assert read.config == replace(config, name="a small model", **ids)
     assert read.weights.keys() == config.tensors().keys()
     assert read.tokenizer.decode(read.tokenizer.encode("the thing")) == "the thing"
+
+
+def expert_config(architecture: str) -> ModelConfig:
+    causal = architecture == "qwen3moe"
+    return ModelConfig(
+        name="a small model", architecture=architecture, vocab_size=96, hidden_size=64, layers=2,
+        heads=4, kv_heads=2, head_dim=16, intermediate_size=32, rope=Rope(dim=16), qk_norm=True,
+        norm_eps=2.0**-17, attention="causal" if causal else "full",
+        mask_token=None if causal else 90, shift=architecture == "rnd1",
+        mixture=Mixture(6, 2, 32, normalised=architecture != "llada-moe"),
+        decoder="" if causal else "threshold(block_length=32)",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("architecture", ["llada-moe", "rnd1", "qwen3moe"])
+def test_experts_as_the_converter_writes_them(tmp_path, architecture):
+    config = expert_config(architecture)
+    random = np.random.default_rng(5)
+    stored = {n: random.standard_normal(s, np.float32) for n, s in config.tensors().items()}
+    write_gguf(tmp_path / "m.gguf", config, stored)
+    made = read_gguf(tmp_path / "m.gguf")
+    read = replace(made.config, bos_token=None, eos_tokens=())
+    assert read == config
+    assert made.weights.keys() == stored.keys()
+    for name, rows in stored.items():
+        np.testing.assert_array_equal(made.weights[name].float32(), rows, err_msg=name)
+
+
+def test_quantised_experts_are_views(tmp_path):
+    config = replace(expert_config("llada-moe"), mixture=Mixture(3, 2, 64), intermediate_size=64)
+    random = np.random.default_rng(6)
+    stored = {n: random.standard_normal(s, np.float32) for n, s in config.tensors().items()}
+    write_gguf(tmp_path / "f32.gguf", config, stored)
+    path = tmp_path / "q8.gguf"
+    requantised(tmp_path / "f32.gguf", path)
+    weights = read_gguf(path).weights
+    for name, rows in stored.items():
+        if ".experts." in name:
+            assert weights[name].kind == Kind.Q8_0
+            raw = quants.quantize(rows, Kind.Q8_0)
+            np.testing.assert_array_equal(weights[name].data, raw)
+
+
+def requantised(source, target):
+    """The same file with its experts as Q8_0."""
+    reader = GGUFReader(source)
+    writer = GGUFWriter(target, "llada-moe")
+    for key, field in reader.fields.items():
+        if not key.startswith("GGUF.") and key != "general.architecture":
+            kinds = field.types
+            writer.add_key_value(key, field.contents(), kinds[0], *kinds[1:2])
+    for tensor in reader.tensors:
+        if "_exps" in tensor.name:
+            raw = quants.quantize(tensor.data, Kind.Q8_0)
+            writer.add_tensor(tensor.name, raw, raw_dtype=Kind.Q8_0)
+        else:
+            writer.add_tensor(tensor.name, tensor.data)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def test_experts_of_other_architectures_are_refused(tmp_path):
+    config, weights = tiny_checkpoint("llama")
+    config = replace(config, mixture=Mixture(6, 2, 32))
+    write_gguf(tmp_path / "m.gguf", config, {n: t.float32() for n, t in weights.items()})
+    with pytest.raises(InvalidModel, match=r"expert_count.*llada-moe"):
+        read_gguf(tmp_path / "m.gguf")
 
 
 @pytest.mark.parametrize(("name", "shift"), [("llada", False), ("dream", True)])

@@ -12,6 +12,7 @@ from safetensors.numpy import save_file
 
 from paradecode.core.errors import InvalidModel
 from paradecode.models.masked_diffusion import as_causal
+from paradecode.models.metadata import Metadata
 from paradecode.models.safetensors_dir import read_weights
 
 LLADA = {
@@ -27,21 +28,20 @@ SDAR = {"vocab_size": 151936}
     [
         ("SDARForCausalLM", "block_size", 16),
         ("SDARForCausalLM", "block_length", 8),
-        ("SDARForCausalLM", "other", 4),
         ("Fast_dLLM_QwenForCausalLM", "bd_size", 16),
         ("Fast_dLLM_QwenForCausalLM", "other", 32),
     ],
 )
 def test_block_length_by_its_names(name: str, key: str, length: int) -> None:
-    assert as_causal(name, {**SDAR, key: length})[2]["block_length"] == length
+    assert as_causal(name, Metadata({**SDAR, key: length}))[2]["block_length"] == length
 
 
 def test_one_thing_said_in_two_ways() -> None:
-    assert as_causal("SDARForCausalLM", {**SDAR, "block_size": 8, "block_length": 8})
+    assert as_causal("SDARForCausalLM", Metadata({**SDAR, "block_size": 8, "block_length": 8}))
     with pytest.raises(InvalidModel, match="block_size says 8"):
-        as_causal("SDARForCausalLM", {**SDAR, "block_size": 8, "block_length": 4})
+        as_causal("SDARForCausalLM", Metadata({**SDAR, "block_size": 8, "block_length": 4}))
     with pytest.raises(InvalidModel, match="n_layers says 2"):
-        as_causal("LLaDAModelLM", {**LLADA, "num_hidden_layers": 3})
+        as_causal("LLaDAModelLM", Metadata({**LLADA, "num_hidden_layers": 3}))
 
 
 @pytest.mark.parametrize(
@@ -59,15 +59,16 @@ def test_one_thing_said_in_two_ways() -> None:
     ],
 )
 def test_other_models_of_llada_s_code_are_refused(key: str, value: Any) -> None:
-    assert as_causal("LLaDAModelLM", LLADA)[2]["mask_token"] == 126336
+    assert as_causal("LLaDAModelLM", Metadata(LLADA))[2]["mask_token"] == 126336
     with pytest.raises(InvalidModel, match=key):
-        as_causal("LLaDAModelLM", {**LLADA, key: value})
+        as_causal("LLaDAModelLM", Metadata({**LLADA, key: value}))
 
 
 def test_wedlm_is_a_qwen3(tmp_path: Path) -> None:
     settings = {
         "head_dim": 4, "hidden_size": 8, "intermediate_size": 12, "max_position_embeddings": 64,
-        "mask_token_id": 5, "num_attention_heads": 2, "num_hidden_layers": 0, "vocab_size": 9,
+        "mask_token_id": 5, "qk_norm": True, "attention_bias": False, "num_attention_heads": 2,
+        "num_hidden_layers": 0, "vocab_size": 9,
         "num_key_value_heads": 1, "rms_norm_eps": 1e-6, "rope_theta": 1e6,
     }  # fmt: skip
     layer = {

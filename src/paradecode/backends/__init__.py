@@ -28,8 +28,8 @@ def open_backend(
     """Load a model into a backend.
 
     Args:
-        name: ``native`` (CPU), ``torch`` (CPU or CUDA), or ``auto``: native where it was built, the
-            device is the CPU and the model has no experts, torch otherwise.
+        name: ``native`` (CPU), ``torch`` (CPU or CUDA), or ``auto``: native where it was built and
+            the device is the CPU, torch otherwise.
         dtype: of the weights, as the backend names them; ``auto`` keeps what the file has
             (native) or takes fp32 on CPU and bf16 on CUDA (torch).
         device: ``cpu``, ``cuda`` or ``cuda:N``.
@@ -49,7 +49,7 @@ def open_backend(
     if isinstance(ranks, bool) or not isinstance(ranks, int) or not 1 <= ranks <= MAX_RANKS:
         raise InvalidInput("ranks", ranks, f"give a whole number from 1 to {MAX_RANKS}")
     native = find_spec("paradecode.backends.native._core") is not None
-    fits = native and device == "cpu" and config.mixture is None and ranks == 1
+    fits = native and device == "cpu" and ranks == 1
     if name == "native" or (name == "auto" and fits):
         if not native:
             raise BackendError("the native core was not built; reinstall paradecode or use torch")

@@ -99,18 +99,19 @@ def choose(
     return decoder if decoder is None or decoder == AUTO else parse(decoder)
 
 
-def spec_for(decoder: Decoder, model: str, families: Sequence[str]) -> Spec:
+def spec_for(decoder: Decoder, model: str, families: Sequence[str], own: str = "") -> Spec:
     """The method for a model; raises InvalidInput if the model cannot be decoded so.
 
     Args:
         model: its name.
         families: of methods that it can be decoded with, the preferred one first.
+        own: what ``auto`` is, if not the usual method of the family.
     """
     if not families:
         raise InvalidInput("model", model, "it is not causal, and has no mask token")
     if decoder is None or decoder == AUTO:
         names = PLAIN_DECODERS if decoder is None else DEFAULT_DECODERS
-        spec = parse(names[families[0]])
+        spec = parse(own if own and decoder == AUTO else names[families[0]])
         takes = {parameter.name for parameter in spec.method.parameters}
         return spec.changed({"table": model}) if "table" in takes and packaged(model) else spec
     spec = parse(decoder)

@@ -20,6 +20,7 @@ from paradecode.core.errors import InvalidModel
 from paradecode.core.tensor_file import load, save
 from paradecode.models.checkpoint import Checkpoint
 from paradecode.models.config import ModelConfig
+from paradecode.models.masked_diffusion import BLOCKS
 from paradecode.models.metadata import as_model
 from paradecode.models.weights import Tensor
 
@@ -139,7 +140,7 @@ def adapted_config(config: ModelConfig, facts: Facts) -> ModelConfig:
     """The configuration of the merged model."""
     return replace(
         config, name=f"{config.name}+diffusion", attention="block", shift=facts.shift,
-        block_length=facts.block_length, mask_token=facts.mask_token,
+        block_length=facts.block_length, mask_token=facts.mask_token, decoder=BLOCKS,
     )  # fmt: skip
 
 

@@ -107,6 +107,7 @@ class ModelConfig:
         shift: the logits of row i predict position i + 1 in a diffusion model, too.
         bos_token: id or None; ``add_bos`` says whether prompts start with it.
         eos_tokens: ids that end a text.
+        decoder: spec of the method that suits its family best; empty: the usual one of its kind.
     """
 
     name: str
@@ -135,6 +136,7 @@ class ModelConfig:
     bos_token: int | None = None
     add_bos: bool = False
     eos_tokens: tuple[int, ...] = ()
+    decoder: str = ""
 
     def __post_init__(self) -> None:
         attributes(self, error=InvalidModel)

@@ -5,38 +5,105 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from tokenizers import AddedToken, decoders, models, normalizers
 from tokenizers import Tokenizer as Backend
 
 from paradecode.core.errors import InvalidModel
+from paradecode.models.gguf_tokenizer import PRE_TOKENIZERS
 from paradecode.models.metadata import MAX_JSON, Metadata, read_json
 from paradecode.models.tokenizer import Tokenizer
 
+BY_MERGES = ("DreamTokenizer", "Qwen2Tokenizer", "Qwen2TokenizerFast")
+"""Classes whose files may be vocab.json and merges.txt: byte-level BPE with Qwen2's pieces."""
 
-def read_tokenizer(folder: Path) -> tuple[Tokenizer, str | None]:
-    """The tokenizer, and the source of the chat template or None.
+
+def read_tokenizer(folder: Path) -> tuple[Tokenizer, str | None, dict[str, int]]:
+    """The tokenizer, the source of the chat template or None, and the ids of ``mask`` and ``pad``,
+    where they are named.
 
     Raises:
-        InvalidModel: tokenizer.json is missing, damaged or of an unknown kind.
+        InvalidModel: a file of the tokenizer is missing, damaged or of an unknown kind.
     """
+    named = folder / "tokenizer_config.json"
+    settings = read_json(named) if named.is_file() else Metadata()
     path = folder / "tokenizer.json"
+    if path.is_file() or not (folder / "merges.txt").is_file():
+        backend = _loaded(path)
+    else:
+        backend = _merged(folder, settings)
+    backend.no_truncation()
+    backend.no_padding()
+    ids = {name: _token_id(backend, settings.get(f"{name}_token")) for name in _SPECIAL}
+    bos = ids.pop("bos")
+    start: list[int] = backend.encode("").ids
+    add_bos = bos is not None and start[:1] == [bos]
+    tokenizer = Tokenizer(backend, bos, ids.pop("eos"), add_bos)
+    known = {name: index for name, index in ids.items() if index is not None}
+    return tokenizer, _template(folder, settings), known
+
+
+_SPECIAL = ("bos", "eos", "mask", "pad")
+
+
+def _loaded(path: Path) -> Any:
+    try:
+        return Backend.from_str(_text(path))
+    except InvalidModel:
+        raise
+    except Exception as error:  # The library raises bare Exceptions.
+        raise InvalidModel("model", str(path), f"the file is damaged: {error}") from None
+
+
+def _text(path: Path) -> str:
     try:
         if path.stat().st_size > MAX_JSON:
             raise InvalidModel("model", str(path), "the file is too large")
-        text = path.read_text("utf-8")
+        return path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidModel("model", str(path), f"the file cannot be read: {error}") from None
+
+
+def _merged(folder: Path, settings: Metadata) -> Any:
+    """The tokenizer of vocab.json and merges.txt; added tokens have their ids in other files."""
+    kind = settings.get("tokenizer_class")
+    if kind not in BY_MERGES:
+        usable = ", ".join(BY_MERGES)
+        raise InvalidModel("tokenizer_class", kind, f"give tokenizer.json; without: {usable}")
+    ids = dict(read_json(folder / "vocab.json"))
+    added = _added(folder, settings)
+    ids |= {token.content: index for index, token in added.items()}
+    lines = _text(folder / "merges.txt").split("\n")
+    pairs = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version:")]
     try:
-        backend: Any = Backend.from_str(text)
+        backend: Any = Backend(models.BPE(vocab=ids, merges=pairs))
+        backend.normalizer = normalizers.NFC()
+        backend.pre_tokenizer = PRE_TOKENIZERS["qwen2"]()
+        backend.decoder = decoders.ByteLevel()
+        for index in sorted(added):
+            add = backend.add_special_tokens if added[index].special else backend.add_tokens
+            add([added[index]])
     except Exception as error:  # The library raises bare Exceptions.
-        raise InvalidModel("model", str(path), f"the file is damaged: {error}") from None
-    backend.no_truncation()
-    backend.no_padding()
-    named = folder / "tokenizer_config.json"
-    settings = read_json(named) if named.is_file() else Metadata()
-    bos, eos = (_token_id(backend, settings.get(f"{name}_token")) for name in ("bos", "eos"))
-    start: list[int] = backend.encode("").ids
-    add_bos = bos is not None and start[:1] == [bos]
-    return Tokenizer(backend, bos, eos, add_bos), _template(folder, settings)
+        path = str(folder / "merges.txt")
+        raise InvalidModel("model", path, f"it does not fit vocab.json: {error}") from None
+    return backend
+
+
+def _added(folder: Path, settings: Metadata) -> dict[int, AddedToken]:
+    """Id -> token, of ``added_tokens_decoder``, or of added_tokens.json."""
+    known = settings.get("added_tokens_decoder")
+    if known is None and (folder / "added_tokens.json").is_file():
+        texts = read_json(folder / "added_tokens.json")
+        known = {index: {"content": text, "special": True} for text, index in texts.items()}
+    found: dict[int, AddedToken] = {}
+    try:
+        for index, about in (known or {}).items():
+            keys = ("single_word", "lstrip", "rstrip", "special")
+            flags = {key: bool(about.get(key, False)) for key in keys}
+            found[int(index)] = AddedToken(about["content"], normalized=False, **flags)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        fix = f"give {{id: {{content: text}}}} ({error})"
+        raise InvalidModel("added_tokens_decoder", "damaged", fix) from None
+    return found
 
 
 def _token_id(backend: Any, token: object) -> int | None:
@@ -48,11 +115,7 @@ def _token_id(backend: Any, token: object) -> int | None:
 def _template(folder: Path, settings: dict[str, Any]) -> str | None:
     path = folder / "chat_template.jinja"
     if path.is_file():
-        try:
-            with path.open("rb") as file:
-                return file.read(MAX_JSON).decode("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidModel("model", str(path), f"the file cannot be read: {error}") from None
+        return _text(path)
     template = settings.get("chat_template")
     if isinstance(template, list):  # several by name; the default one is for chatting
         named = [t for t in template if isinstance(t, dict) and t.get("name") == "default"]

@@ -15,6 +15,7 @@ from paradecode.core.errors import InvalidModel
 from paradecode.models.chat import find_template
 from paradecode.models.checkpoint import Checkpoint
 from paradecode.models.config import ModelConfig, Rope
+from paradecode.models.gguf_experts import NAMES, mixture_of, single
 from paradecode.models.gguf_header import Header, TensorInfo, read_header
 from paradecode.models.gguf_tokenizer import optional, tokenizer_from_header
 from paradecode.models.weights import Kind, Tensor, Weights, check_weights
@@ -23,7 +24,12 @@ from paradecode.models.weights import Kind, Tensor, Weights, check_weights
 # reordering to the half-split layout).
 INTERLEAVED = {
     "llama": True, "qwen2": False, "qwen3": False, "llada": True, "dream": False,
+    "qwen3moe": False, "llada-moe": False, "rnd1": False,
 }  # fmt: skip
+_CAUSAL = ("llama", "qwen2", "qwen3", "qwen3moe")
+_SHIFTED = ("dream", "rnd1")
+_DECODER = "threshold(block_length=32)"
+"""What suits those that are not causal."""
 
 _LAYER_NAMES = {
     "attn_norm.weight": "attn_norm", "attn_q.weight": "q", "attn_k.weight": "k",
@@ -32,6 +38,7 @@ _LAYER_NAMES = {
     "attn_q_norm.weight": "q_norm", "attn_k_norm.weight": "k_norm", "ffn_norm.weight": "mlp_norm",
     "ffn_gate.weight": "gate", "ffn_up.weight": "up", "ffn_down.weight": "down",
     "ffn_gate.bias": "gate.bias", "ffn_up.bias": "up.bias", "ffn_down.bias": "down.bias",
+    **NAMES,
 }  # fmt: skip
 _NAMES = {"token_embd.weight": "embed", "output_norm.weight": "norm", "output.weight": "head"}
 _ROPE_FACTORS = "rope_freqs.weight"
@@ -114,8 +121,6 @@ def _config(
     def need(key: str, default: int | None = None) -> int:
         return fields.whole(f"{architecture}.{key}", default)
 
-    if need("expert_count", 0):
-        raise InvalidModel(f"{architecture}.expert_count", "not 0", "only dense models are known")
     hidden, heads = need("embedding_length"), need("attention.head_count")
     if "embed" not in names or heads < 1:
         raise InvalidModel("token_embd.weight", None, "the file lacks it; get a complete file")
@@ -126,9 +131,8 @@ def _config(
         )
     if f"{architecture}.attention.sliding_window_pattern" in header.fields:
         raise InvalidModel("attention.sliding_window_pattern", "set", "use one window for all")
-    causal = header.fields.flag(
-        f"{architecture}.attention.causal", architecture in ("llama", "qwen2", "qwen3")
-    )
+    causal = header.fields.flag(f"{architecture}.attention.causal", architecture in _CAUSAL)
+    mixture = mixture_of(architecture, need)
     return ModelConfig(
         name=header.fields.text("general.name") or name,
         architecture=architecture,
@@ -138,7 +142,7 @@ def _config(
         heads=heads,
         kv_heads=need("attention.head_count_kv", heads),
         head_dim=head_dim,
-        intermediate_size=need("feed_forward_length"),
+        intermediate_size=need("feed_forward_length", mixture and mixture.expert_size),
         context_length=need("context_length"),
         norm_eps=header.fields.number(f"{architecture}.attention.layer_norm_rms_epsilon", 1e-5),
         rope=rope_in(architecture, header, need("rope.dimension_count", head_dim), buffer),
@@ -147,10 +151,12 @@ def _config(
         output_bias="layers.0.o.bias" in names,
         mlp_bias="layers.0.gate.bias" in names,
         qk_norm="layers.0.q_norm" in names,
+        mixture=mixture,
         sliding_window=need("attention.sliding_window", 0),
         attention="causal" if causal else "full",
         mask_token=None if causal else optional(fields, "tokenizer.ggml.mask_token_id"),
-        shift=header.fields.flag("diffusion.shift_logits", architecture == "dream"),
+        shift=header.fields.flag("diffusion.shift_logits", architecture in _SHIFTED),
+        decoder="" if causal else _DECODER,
     )
 
 
@@ -195,7 +201,11 @@ def tensor_in(info: TensorInfo, buffer: memoryview) -> Tensor:
 def _weights(
     config: ModelConfig, header: Header, names: dict[str, str], buffer: memoryview
 ) -> Weights:
-    weights = {name: tensor_in(header.tensors[stored], buffer) for name, stored in names.items()}
+    weights = {
+        own: tensor
+        for name, stored in names.items()
+        for own, tensor in single(name, tensor_in(header.tensors[stored], buffer))
+    }
     unknown = sorted(weights.keys() - config.tensors().keys())
     if unknown:
         raise InvalidModel(unknown[0], "tensor", "the other layers do not have it; get a good file")

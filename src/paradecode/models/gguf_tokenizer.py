@@ -18,11 +18,17 @@ MAX_PIECE = 128
 _UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4
 
 # Control tokens that end a turn or a text, even if the file's eos_token_id does not name them.
-END_OF_TURN = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>")
+END_OF_TURN = (
+    "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>", "<|role_end|>",
+)  # fmt: skip
 
 _QWEN2 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_BAILING = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*"
+    r"|\s*[\r\n]|\s+(?!\S)|\s+"
 )
 _LLAMA3 = _QWEN2.replace(r"|\p{N}|", r"|\p{N}{1,3}|")
 
@@ -50,6 +56,7 @@ PRE_TOKENIZERS: dict[str, Callable[[], Any]] = {
     "smollm": _smollm,
     "qwen2": lambda: _split(_QWEN2),
     "llama-bpe": lambda: _split(_LLAMA3),
+    "llada-moe": lambda: _split(_BAILING),
 }
 PRE_TOKENIZERS |= {
     "deepseek-r1-qwen": PRE_TOKENIZERS["qwen2"],

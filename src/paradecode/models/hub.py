@@ -6,7 +6,7 @@ from pathlib import Path
 
 from paradecode.core.errors import InvalidModel
 
-_TEXTS = ["*.json", "*.jinja"]
+_TEXTS = ["*.json", "*.jinja", "merges.txt"]
 
 
 def download(name: str) -> Path:

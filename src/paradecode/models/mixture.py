@@ -1,7 +1,7 @@
-"""Mixtures of experts: their sizes, and the names and settings of two published families.
+"""Mixtures of experts: their sizes, and the names of their tensors in folders.
 
-LLaDA-MoE (arXiv 2509.24389) and LLaDA2 (2512.15745) replace the MLP of most layers by a router and
-many small MLPs; the router sends each token through a few of them.
+LLaDA-MoE (arXiv 2509.24389), LLaDA2 (2512.15745) and Qwen3 (2505.09388) replace the MLP of most
+layers by a router and many small MLPs; the router sends each token through a few of them.
 """
 
 from __future__ import annotations
@@ -94,57 +94,19 @@ class Mixture:
         return shapes
 
 
-def llada_moe(values: Metadata) -> dict[str, Any]:
-    """Fields of a ``ModelConfig`` for LLaDA-MoE's config.json.
-
-    Its code never normalises or scales the weights, and its score is always a softmax; settings of
-    the file for these are ignored.
-    """
-    if values.get("clip_qkv") is not None:
-        raise InvalidModel("clip_qkv", values["clip_qkv"], "clipped projections are not known")
-    kinds = values.get("moe_layer_freq")
-    if not isinstance(kinds, list) or len(kinds) != values.get("num_hidden_layers"):
-        raise InvalidModel("moe_layer_freq", kinds, "give a 0 or a 1 for each layer")
-    biased = bool(values.get("moe_router_enable_expert_bias"))
+def qwen3_moe(values: Metadata) -> dict[str, Any]:
+    """Fields of a ``ModelConfig`` for the config.json of Qwen3 with experts."""
+    layers = values.whole("num_hidden_layers", None, 1, MOST)
+    every = values.whole("decoder_sparse_step", 1, 1, MOST)
+    dense = values.get("mlp_only_layers") or []
     mixture = Mixture(
         experts=values.whole("num_experts", None, 1, MOST),
         chosen=values.whole("num_experts_per_tok", None, 1, MOST),
-        expert_size=values.whole("expert_intermediate_size", None, 1, MOST),
-        shared_size=values.get("shared_expert_intermediate_size") or 0,
-        dense=frozenset(index for index, kind in enumerate(kinds) if kind == 0),
-        bias=biased,
-        biased_weights=biased,
+        expert_size=values.whole("moe_intermediate_size", None, 1, MOST),
+        dense=frozenset(i for i in range(min(layers, MOST)) if i in dense or (i + 1) % every),
+        normalised=values.flag("norm_topk_prob"),
     )
-    return {"mixture": mixture, "qk_norm": bool(values.get("qk_layernorm"))}
-
-
-def llada2(values: Metadata) -> dict[str, Any]:
-    """Fields of a ``ModelConfig`` for LLaDA2's config.json."""
-    size = values.whole("moe_intermediate_size", None, 1, MOST)
-    shared, dense = (
-        0 if values.get(key) is None else values.whole(key, None, 0, MOST)
-        for key in ("num_shared_experts", "first_k_dense_replace")
-    )
-    chosen = values.whole("num_experts_per_tok", None, 1, MOST)
-    mixture = Mixture(
-        experts=values.whole("num_experts", None, 1, MOST),
-        chosen=chosen,
-        expert_size=size,
-        shared_size=size * shared,
-        dense=frozenset(range(dense)),
-        score="sigmoid",
-        groups=values.get("n_group", 8),
-        chosen_groups=values.get("topk_group", 4),
-        bias=True,
-        normalised=chosen > 1,
-        scale=values.get("routed_scaling_factor", 2.5),
-    )
-    return {
-        "mixture": mixture,
-        "qk_norm": bool(values.get("use_qk_norm", True)),
-        "qkv_bias": bool(values.get("use_qkv_bias", False)),
-        "output_bias": bool(values.get("use_bias", True)),
-    }
+    return {"mixture": mixture}
 
 
 _EXPERT = re.compile(r"mlp\.experts\.(\d{1,4})\.(gate|up|down)_proj\.weight")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,16 +18,18 @@ from paradecode.core.errors import InvalidModel
 from paradecode.models.chat import find_template
 from paradecode.models.checkpoint import Checkpoint
 from paradecode.models.config import ModelConfig, Rope
+from paradecode.models.diffusion.llada2 import stored_in_one
 from paradecode.models.folder_tokenizer import read_tokenizer
-from paradecode.models.masked_diffusion import FAMILIES, as_causal, stored_as, stored_in_one
+from paradecode.models.gguf_tokenizer import END_OF_TURN
+from paradecode.models.masked_diffusion import FAMILIES, as_causal, stored_as
 from paradecode.models.metadata import Metadata, read_json
-from paradecode.models.mixture import in_layer
+from paradecode.models.mixture import in_layer, qwen3_moe
+from paradecode.models.tokenizer import Tokenizer
 from paradecode.models.weights import Kind, Tensor, Weights, check_weights
 
 ARCHITECTURES = {
     "LlamaForCausalLM": "llama", "MistralForCausalLM": "mistral", "Qwen2ForCausalLM": "qwen2",
-    "Qwen3ForCausalLM": "qwen3",
-    "WeDLMForCausalLM": "qwen3",  # arXiv 2512.22737: causal attention, Qwen3's arithmetic and names
+    "Qwen3ForCausalLM": "qwen3", "Qwen3MoeForCausalLM": "qwen3",
 }  # fmt: skip
 CLASSIFIERS = ("ForSequenceClassification", "ForRewardModel")
 """Ends of architectures that have ``score`` weights in place of an LM head."""
@@ -82,7 +84,7 @@ def read_classifier(path: str | Path) -> tuple[Checkpoint, dict[str, NDArray[np.
 
 
 def _with_tokenizer(folder: Path, config: ModelConfig, weights: Weights) -> Checkpoint:
-    tokenizer, template = read_tokenizer(folder)
+    tokenizer, template, named = read_tokenizer(folder)
     if tokenizer.vocab_size > config.vocab_size:
         raise InvalidModel(
             "tokenizer.json", tokenizer.vocab_size, f"config.json has {config.vocab_size} tokens"
@@ -93,7 +95,23 @@ def _with_tokenizer(folder: Path, config: ModelConfig, weights: Weights) -> Chec
         add_bos=tokenizer.add_bos,
         eos_tokens=tuple(sorted({*config.eos_tokens, *tokenizer.eos_tokens})),
     )
+    if config.attention != "causal":
+        config = _diffusion_tokens(config, tokenizer, named)
     return Checkpoint(config, weights, tokenizer, find_template(template, tokenizer), str(folder))
+
+
+def _diffusion_tokens(
+    config: ModelConfig, tokenizer: Tokenizer, named: Mapping[str, int]
+) -> ModelConfig:
+    """The mask token, if only the tokenizer's files name it; padding and turns end a text."""
+    ends = {*config.eos_tokens, *([named["pad"]] if "pad" in named else [])}
+    ends |= {tokenizer.control[text] for text in END_OF_TURN if text in tokenizer.control}
+    mask = config.mask_token
+    if mask is None and "mask" not in named:
+        fix = "the tokenizer's files name no mask_token; add mask_token_id to config.json"
+        raise InvalidModel("mask_token_id", None, fix)
+    mask = named["mask"] if mask is None else mask
+    return replace(config, mask_token=mask, eos_tokens=tuple(sorted(ends - {mask})))
 
 
 def read_weights(path: str | Path) -> tuple[ModelConfig, Weights]:
@@ -122,7 +140,7 @@ def stored_tensors(folder: Path) -> tuple[ModelConfig, list[tuple[str, str, Tens
 def _config(folder: Path, raw: Metadata) -> ModelConfig:
     named = raw.get("architectures")
     known = named[0] if isinstance(named, list) and named and isinstance(named[0], str) else named
-    known, raw, differs = as_causal(known, raw)
+    known, raw, differs = as_causal(known, raw, folder)
     for end in CLASSIFIERS:
         if isinstance(known, str) and known.endswith(end):
             known, differs = known.removesuffix(end) + "ForCausalLM", {**differs, "tied_head": True}
@@ -166,6 +184,8 @@ def _config(folder: Path, raw: Metadata) -> ModelConfig:
         "bos_token": min(_ids(values, "bos_token_id"), default=None),
         "eos_tokens": tuple(sorted(ends)),
     }
+    if known == "Qwen3MoeForCausalLM":
+        fields |= qwen3_moe(values)
     return ModelConfig(**(fields | differs))
 
 

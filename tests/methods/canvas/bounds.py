@@ -7,7 +7,7 @@ from itertools import groupby, pairwise
 from math import cos, floor, pi
 
 from canvases import UNTRAINED
-from limits import AT_ONCE, LENGTH, NEVER, SPARSE, Model, canvases, on
+from limits import AT_ONCE, LENGTH, NEVER, SPARSE, WHOLE, Model, canvases, on
 
 BLOCK = 8
 
@@ -19,7 +19,7 @@ def forwards_of_schedules(model: Model) -> None:
         ("static", LENGTH), ("static(steps=6)", 6), ("static(score=random,steps=4)", 4),
         ("threshold(threshold=0,block_length=8)", 3), ("threshold(threshold=0,blocks=full)", 1),
         ("coherent(seek=false)", LENGTH), ("dream(schedule=even)", LENGTH),
-        (f"prophet({AT_ONCE})", 1), ("r2(stays=1,steady=0,block_length=8)", 3),
+        (f"prophet({AT_ONCE},{WHOLE})", 1), ("r2(stays=1,steady=0,block_length=8)", 3),
         ("ete(threshold=0,explore=0,ahead=0,block_length=8)", 3),
         ("local-leap(threshold=0,block_length=8)", 3),
     ):  # fmt: skip
@@ -87,7 +87,8 @@ def factors_bound_the_doubt(model: Model) -> None:
 def prophet_is_its_base_until_it_leaves(model: Model) -> None:
     for gap in (0.5, 2.0, 4.0, 5.5, 12.0):
         plain = model.plain(f"static(block_length={BLOCK})")
-        made = model.run(f"prophet(block_length={BLOCK},high={gap},middle={gap},low={gap})")
+        gaps = f"high={gap},middle={gap},low={gap}"
+        made = model.run(f"prophet(block_length={BLOCK},{gaps},{WHOLE})")
         assert made.forwards <= plain.forwards
         before = len(made.trace) - 1
         assert model.canvases(made)[:before] == model.canvases(plain)[:before]

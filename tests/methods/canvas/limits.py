@@ -118,6 +118,8 @@ def on(base: str, **more: str) -> str:
 
 
 BASES = ("static", "threshold(threshold=0.6)", "factor", "static(score=entropy)")
+WHOLE = "answer_start=0,answer_length=4096"
+"""Prophet's answer is all of the output."""
 NEVER = "high=1e9,middle=1e9,low=1e9"
 """Prophet's gaps that no answer has."""
 AT_ONCE = "high=-1e9,middle=-1e9,low=-1e9"
@@ -172,7 +174,7 @@ def policies() -> Iterator[Limit]:
     for threshold in (0.6, 1.01):
         spec = f"ete(explore=0,ahead=0,threshold={threshold},block_length=8)"
         yield Limit(spec, f"threshold(threshold={threshold},block_length=8)")
-    once = f"prophet({AT_ONCE},block_length=8)"
+    once = f"prophet({AT_ONCE},{WHOLE},block_length=8)"
     yield Limit(once, "threshold(threshold=0,blocks=full)", "decisions", models="full")
     kept = "remask(form=paper,least={},block_length=8)"
     yield Limit(kept.format("1,limit=0"), kept.format("0,drop=1"))
@@ -194,7 +196,7 @@ def wrappers() -> Iterator[Limit]:
     for base in ("static", "local_leap", "static(score=entropy)"):
         for cache in ("none", "prefix", "dual"):
             loop = {"block_length": "8", "cache": cache}
-            spec = f"prophet(base={base},{NEVER},block_length=8,cache={cache})"
+            spec = f"prophet(base={base},{NEVER},{WHOLE},block_length=8,cache={cache})"
             # With a shift a slice's forward also computes the row before what is observed.
             kind = "any" if cache == "none" else "unshifted"
             yield Limit(spec, on(base, **loop), models=kind)

@@ -46,11 +46,22 @@ def test_schedule_is_dreams_without_its_empty_steps() -> None:
         policy.block, policy.step = 0, step
         masks = 16 - len(decided)
         left, expected = masks / 16, masks
-        for later in range(max(step + 1, next(i for i, t in enumerate(time) if t < left)), 17):
+        for later in range(max(step + 1, next(i for i, t in enumerate(time) if t < left)), 16):
             if int(masks * (1 - time[later] / left)) >= 1:
                 expected = int(masks * (1 - time[later] / left))
                 break
         assert len(policy.decide(view).commit) == expected
+
+
+def test_the_last_time_commits_all() -> None:
+    """Two masks before step 14 of 16: no time but the last asks for one, and that asks for both."""
+    canvas = canvas_of(16)
+    canvas.commit(np.arange(14), np.zeros(14, np.int32))
+    view = view_of(np.full(16, 0.5), canvas=canvas, progress=Progress(16, 14, 14, 16, 16, 0))
+    policy = Dimple(threshold=1.0)
+    policy.start(canvas)
+    policy.block, policy.step = 0, 14
+    assert policy.decide(view).commit.tolist() == [14, 15]
 
 
 def test_strictly_above_the_threshold() -> None:
@@ -66,6 +77,8 @@ def test_strictly_above_the_threshold() -> None:
 
 
 def test_leftmost() -> None:
+    made = run(toy("full"), "dimple(threshold=1,score=autoregressive,steps=6)")
+    assert offsets(made) == [(0,), (1,), (2,), (3,), (4,), tuple(range(5, 24))]
     made = run(toy("full"), "dimple(threshold=1,score=autoregressive)")
     assert [at for step in offsets(made) for at in step] == list(range(24))
 

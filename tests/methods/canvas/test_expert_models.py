@@ -1,4 +1,4 @@
-"""LLaDA-MoE and LLaDA2 (torch backend): what the published code computed is what we compute."""
+"""LLaDA-MoE and LLaDA2: what the published code computed is what we compute."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ import numpy as np
 import pytest
 from canvases import run
 from expert_folders import EXPERT_FAMILIES, expert_model, write_expert_folder
-from test_reference_parity import OneForward, trajectory
+from test_reference_parity import BACKENDS, TOLERANCE, OneForward, trajectory
 
 from paradecode.backends import open_backend
 from paradecode.backends.interface import Backend
+from paradecode.backends.native.backend import NativeBackend, _mixture
 from paradecode.core.errors import InvalidInput, InvalidModel
+from paradecode.models.diffusion.llada2 import llada2
+from paradecode.models.diffusion.llada_moe import llada_moe
 from paradecode.models.metadata import Metadata
-from paradecode.models.mixture import Mixture, llada2, llada_moe
+from paradecode.models.mixture import Mixture
 from paradecode.models.safetensors_dir import read_weights
 
 FIXTURES = {
@@ -35,46 +38,75 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return made
 
 
-def oracle(folder: Path) -> Backend:
-    pytest.importorskip("torch")
-    return open_backend("torch", *read_weights(folder), dtype="fp64", threads=1)
+def backend_of(kind: str, folder: Path) -> Backend:
+    if kind == "torch":
+        pytest.importorskip("torch")
+        return open_backend("torch", *read_weights(folder), dtype="fp64", threads=1)
+    return NativeBackend(*read_weights(folder), dtype="f32", kv_dtype="f32", threads=2)
 
 
 @pytest.mark.parametrize("family", EXPERT_FAMILIES)
 def test_a_folder_of_the_hub_says_all_that_is_to_know(family: str, folders: Any) -> None:
     config, weights = read_weights(folders[family])
     wanted, values = expert_model(family)
-    assert replace(config, name="", bos_token=None) == replace(wanted, name="")
+    assert replace(config, name="", bos_token=None, decoder="") == replace(wanted, name="")
     assert all(np.array_equal(weights[n].float32(), v.float32()) for n, v in values.items())
 
 
+@pytest.mark.parametrize("kind", BACKENDS)
 @pytest.mark.parametrize("family", EXPERT_FAMILIES)
-def test_logits(family: str, folders: Any) -> None:
+def test_logits(family: str, kind: str, folders: Any) -> None:
     expected = FIXTURES[family]["logits"]
     asked = OneForward(expected["tokens"], expected["rows"])
-    run(oracle(folders[family]), lambda: asked)
+    run(backend_of(kind, folders[family]), lambda: asked)
     wanted = np.array(expected["values"])
     assert wanted.std() > 2
-    np.testing.assert_allclose(asked.logits, wanted, rtol=0, atol=2e-6)
+    np.testing.assert_allclose(asked.logits, wanted, rtol=0, atol=TOLERANCE[kind])
 
 
+@pytest.mark.parametrize("kind", BACKENDS)
 @pytest.mark.parametrize(("family", "at"), RUNS)
-def test_the_sampler_token_by_token(family: str, at: int, folders: Any) -> None:
+def test_the_sampler_token_by_token(family: str, at: int, kind: str, folders: Any) -> None:
     expected = FIXTURES[family]["runs"][at]
-    backend = oracle(folders[family])
+    backend = backend_of(kind, folders[family])
     made = run(backend, expected["method"], expected["prompt"], expected["max_tokens"])
     assert trajectory(made) == expected["steps"]
 
 
+@pytest.mark.parametrize("dtype", ["auto", "q8", "q4", "bf16"])
 @pytest.mark.parametrize("family", EXPERT_FAMILIES)
-def test_the_native_core_names_the_backend_that_has_experts(family: str) -> None:
-    with pytest.raises(InvalidInput, match="use backend='torch'"):
-        open_backend("native", *expert_model(family))
+def test_a_row_s_experts_do_not_depend_on_its_neighbours(family: str, dtype: str) -> None:
+    """Bit for bit: 1 to 100 rows, alone and as a part of more, with 1 and 3 threads."""
+    config, weights = expert_model(family)
+    tokens = [(7 * i * i + i) % 90 for i in range(100)]
+    size = config.block_length or 100
+    for threads in (1, 3):
+        backend = NativeBackend(config, weights, dtype=dtype, threads=threads)
+        whole = OneForward(tokens, list(range(100)))
+        run(backend, lambda whole=whole: whole)
+        if threads == 1:
+            first = whole.logits
+        assert np.array_equal(whole.logits, first)
+        for count in (1, 3, 17, 64, 65) if config.attention == "block" else ():
+            seen = -(-count // size) * size
+            part = OneForward(tokens[:seen], list(range(count)))
+            run(backend, lambda part=part: part)
+            assert np.array_equal(part.logits, first[:count])
 
 
-def test_the_backend_is_chosen_by_the_model() -> None:
-    pytest.importorskip("torch")
-    assert open_backend("auto", *expert_model("llada2"), threads=1).name == "torch-cpu-fp32"
+@pytest.mark.parametrize(
+    ("place", "value", "named"),
+    [(0, 10**6, "experts"), (1, 99, "chosen"), (4, 0, "groups"), (4, 5, "groups"), (2, 0, "size")],
+)
+def test_the_core_checks_what_it_is_given(
+    place: int, value: int, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, weights = expert_model("llada2")
+    fields = _mixture(config.mixture)
+    fields[place] = value
+    monkeypatch.setattr("paradecode.backends.native.backend._mixture", lambda mixture: fields)
+    with pytest.raises(InvalidInput, match=named):
+        NativeBackend(config, weights)
 
 
 @pytest.mark.parametrize("family", EXPERT_FAMILIES)

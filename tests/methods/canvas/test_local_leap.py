@@ -34,6 +34,29 @@ def test_anchors_are_in_the_window_and_do_not_cascade() -> None:
     assert LocalLeap(radius=1).decide(view).commit.tolist() == [1, 2]  # 2 does not reach 3.
 
 
+def test_the_released_rule_with_its_sets() -> None:
+    """Its loops: a set of neighbours for each anchor, and the best position always."""
+    rng = np.random.default_rng(4)
+    alone = relaxed = 0
+    for _ in range(300):
+        start, count = int(rng.integers(0, 9)), int(rng.integers(1, 20))
+        confidence = rng.uniform(0.3, 1.0, count) ** 0.3
+        radius = int(rng.integers(0, 5))
+        view = view_of(confidence, start=start)
+        at = range(start, start + count)
+        anchors = [p for p, c in zip(at, confidence, strict=True) if c >= 0.95]
+        near = {p for a in anchors for p in range(a - radius, a + radius + 1)}
+        wanted = {start + int(confidence.argmax())}
+        for p, c in zip(at, confidence, strict=True):
+            if anchors and c >= (0.9 if p in near else 0.95):
+                wanted.add(p)
+        made = LocalLeap(threshold=0.95, relaxed=0.9, radius=radius).decide(view)
+        assert set(made.commit.tolist()) == wanted
+        alone += not anchors
+        relaxed += len(wanted) > len(anchors) > 0
+    assert min(alone, relaxed) > 20
+
+
 def test_commits_what_threshold_commits_and_more() -> None:
     rng = np.random.default_rng(1)
     more = 0

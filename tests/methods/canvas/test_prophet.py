@@ -9,6 +9,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.methods.registry import parse
 from paradecode.testing.toy import ToyBackend, toy_config
 
+WHOLE = "answer_start=0,answer_length=24"
 NEVER = "high=1e9,middle=1e9,low=1e9"
 AT_ONCE = "high=-1e9,middle=-1e9,low=-1e9"
 
@@ -24,8 +25,13 @@ def test_thresholds_fall_with_progress() -> None:
         ("high=1e9,middle=1e9,low=-1e9", 17),
         ("high=-1e9,middle=1e9,low=1e9", 1),
     ):
-        prophet = run(toy("full"), f"prophet({settings},block_length=8)", max_tokens=24)
+        prophet = run(toy("full"), f"prophet({settings},{WHOLE},block_length=8)", max_tokens=24)
         assert prophet.forwards == exit_step
+
+
+def test_without_an_answer_s_place_it_is_its_base() -> None:
+    made, plain = run(toy("full"), f"prophet({AT_ONCE})"), run(toy("full"), "static")
+    assert steps(made) == steps(plain)
 
 
 def test_anchor_stays_and_the_answer_is_behind_it() -> None:

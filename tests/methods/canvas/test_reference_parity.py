@@ -69,10 +69,10 @@ class OneForward(Decoder):
 
     def decode(self, seq: Sequence) -> Steps:
         about = seq.about()
-        block = about.attention == "block"
+        attend = {"causal": Attend.CAUSAL, "full": Attend.FULL}.get(about.attention)
         reply = yield Forward(
             self.tokens,
-            attend=BlockCausal(about.block_length) if block else Attend.FULL,
+            attend=attend or BlockCausal(about.block_length),
             store=Store.NONE,
             positions=np.arange(len(self.tokens), dtype=np.int32),
             visible=np.zeros(0, np.int32),

@@ -99,6 +99,8 @@ class Model:
         norm_epsilon: float,
         rope_attention: float,
         inverse_frequencies: Sequence[float],
+        mixture: Sequence[int],
+        mixture_scale: float,
         half_cache: bool,
         threads: int,
     ) -> None: ...

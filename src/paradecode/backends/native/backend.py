@@ -31,6 +31,7 @@ from paradecode.core.multi_step import MultiStep
 from paradecode.core.network import Array, Item, Network
 from paradecode.core.tree import TokenTree
 from paradecode.models.config import ModelConfig
+from paradecode.models.mixture import Mixture
 from paradecode.models.weights import Kind, Tensor, Weights, check_weights
 
 FORMATS = {"q4": 0, "q8": 1, "bf16": 2, "f16": 3, "f32": 4}
@@ -88,8 +89,6 @@ class NativeBackend:
     ) -> None:
         one_of("auto", *FORMATS)("dtype", dtype)
         one_of("f16", "f32")("kv_dtype", kv_dtype)
-        if config.mixture is not None:
-            raise InvalidInput("backend", "native", "it has no experts; use backend='torch'")
         check_weights(config, weights)
         self.config = config
         make = partial(
@@ -105,6 +104,8 @@ class NativeBackend:
             sliding_window=config.sliding_window,
             norm_epsilon=config.norm_eps,
             rope_attention=config.rope.attention_factor,
+            mixture=_mixture(config.mixture),
+            mixture_scale=1.0 if config.mixture is None else config.mixture.scale,
             half_cache=kv_dtype == "f16",
             threads=default_threads() if threads is None else threads,
         )
@@ -120,10 +121,10 @@ class NativeBackend:
         shapes = self.config.tensors()
         matrices = [name for name, shape in shapes.items() if len(shape) == 2]
         for name in matrices:
-            kind = weights[name].kind
-            core.set_format(
-                name, OWN.get(kind, FORMATS["q8"]) if dtype == "auto" else FORMATS[dtype]
-            )
+            kept = OWN.get(weights[name].kind, FORMATS["q8"])
+            wanted = kept if dtype == "auto" else FORMATS[dtype]
+            # A rounded router would send rows to other experts.
+            core.set_format(name, FORMATS["f32"] if name.endswith(".router") else wanted)
         for name in shapes.keys() - set(matrices):
             core.set_vector(name, np.ascontiguousarray(weights[name].float32()))
         # The core packs without the interpreter's lock: a matrix a thread.
@@ -157,11 +158,20 @@ class NativeBackend:
     def work(self) -> dict[str, tuple[int, int]]:
         """Of each matrix that a forward reads: bytes, and products of bytes that a row makes.
 
-        The products are 0 where the weights are floats.
+        The products are 0 where the weights are floats. Of experts it is the part of one row.
         """
         core, shapes = self._model(), self.config.tensors()
         layers = [name for name in shapes if name.startswith("layers.") and len(shapes[name]) == 2]
-        return {name: core.work_of(name) for name in [*layers, "head"]}
+        work = {name: core.work_of(name) for name in [*layers, "head"]}
+        mixture = self.config.mixture
+        if mixture is None:
+            return work
+        part = mixture.chosen / mixture.experts  # Of the experts, one row needs so many.
+        return {
+            name: (int(size * part), int(products * part)) if ".experts." in name else both
+            for name, both in work.items()
+            for size, products in [both]
+        }
 
     @property
     def slot_bytes(self) -> int:
@@ -285,6 +295,17 @@ class NativeLogits:
         return self._rows.sample(
             warp.temperature, warp.top_k, warp.top_p, warp.min_p, [int(key) for key in keys]
         )
+
+
+def _mixture(mixture: Mixture | None) -> list[int]:
+    """As the core takes it."""
+    if mixture is None:
+        return []
+    return [
+        mixture.experts, mixture.chosen, mixture.expert_size, mixture.shared_size, mixture.groups,
+        mixture.chosen_groups, mixture.score == "sigmoid", mixture.biased_weights,
+        mixture.normalised,
+    ]  # fmt: skip
 
 
 def _fill(core: Model, name: str, weight: Tensor) -> int:

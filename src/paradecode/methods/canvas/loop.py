@@ -149,6 +149,10 @@ class Unmask:
         """Report a committed step."""
         self._shown.show(view, decision)
 
+    def hold(self, more: bool) -> None:
+        """Whether the window may still be corrected, so that its text is not shown yet."""
+        self._shown.held = self._shown.open = more
+
 
 def _observed(canvas: Canvas, window: Window, plan: RowPlan, policy: Policy) -> Marks:
     """bool [N]: the positions whose logits are asked for."""
@@ -159,8 +163,8 @@ def _observed(canvas: Canvas, window: Window, plan: RowPlan, policy: Policy) -> 
         wanted[window.end :] = False
     if policy.observes == "masked":
         wanted &= canvas.masked
-    if not (wanted & canvas.masked)[window.start : window.end].any():
-        raise DecoderError("no masked position of the window is among the rows of the forward")
+    if not wanted[window.start : window.end].any():
+        raise DecoderError("no position that may be decided is among the rows of the forward")
     return wanted
 
 
@@ -267,7 +271,7 @@ class ShownText:
 
     def __init__(self, seq: Sequence, canvas: Canvas, held: bool) -> None:
         self.seq, self.canvas, self.held = seq, canvas, held
-        self.shown, self.planned = canvas.start, canvas.end
+        self.shown, self.planned, self.open = canvas.start, canvas.end, False
         self._logprobs: dict[int, TokenLogprob] = {}
 
     def show(self, view: View, decision: Decision) -> None:
@@ -278,7 +282,7 @@ class ShownText:
         decided = np.sort(decision.commit[decision.commit < canvas.end])
         if seq.params.logprobs is not None:
             self._log(view.raw, view.rows(decided), decided)
-        complete = canvas.edge == canvas.end
+        complete = canvas.edge == canvas.end and not self.open
         edge = canvas.edge if complete or not self.held else min(canvas.edge, view.window.start)
         tokens = canvas.tokens[self.shown : edge].tolist()
         known = [

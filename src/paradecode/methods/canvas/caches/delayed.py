@@ -19,9 +19,9 @@ class DelayedCache(CacheRule):
     """The dual cache of Deferred Commitment Decoding (arXiv 2601.02076), for sliding windows.
 
     A forward computes from where the *last* window began to where this one ends, and ``delay``
-    positions more on either side, so that no token leaves the window with the keys and values of a
-    mask. All is computed anew whenever ``refresh`` tokens were decided. (The paper's prefix
-    variant, which computes all that is behind the window as well, is left out.)
+    positions more on either side, but none of the prompt, so that no token leaves the window with
+    the keys and values of a mask. All is computed anew whenever ``refresh`` tokens were decided.
+    (The paper's prefix variant, which computes all that is behind the window, is left out.)
     """
 
     refresh: int = parameter(32, 1, 1 << 20, "tokens decided between two forwards of everything")
@@ -35,6 +35,6 @@ class DelayedCache(CacheRule):
         if self.due(window):
             self.left = masks
             return everything(canvas, window)
-        first = min(start, window.start) - self.delay
+        first = max(min(start, window.start) - self.delay, canvas.start)
         rows = marks(canvas, first, window.end + self.delay) | (canvas.stored != canvas.tokens)
         return some(rows)

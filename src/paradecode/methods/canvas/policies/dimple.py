@@ -32,8 +32,8 @@ class Dimple(Planned):
 
     The schedule is Dream's, moved on to where as much is still masked as really is, and to a step
     that commits at least one. It then takes the best by ``score``; ``origin`` takes a random
-    subset, ``origin_ratio`` each with the step's probability, ``autoregressive`` the leftmost. The
-    threshold is compared with the score, which is never above 0 for ``entropy``.
+    subset, ``origin_ratio`` each with the step's probability, ``autoregressive`` the leftmost one.
+    The threshold is compared with the score, which is never above 0 for ``entropy``.
 
     ``prior`` places tokens (keys of a JSON record, "Step 1:", an end of text that fixes the
     length) that are never scored, and that the model fills in around.
@@ -75,17 +75,16 @@ class Dimple(Planned):
         time = times(steps, self.eps)
         behind = np.flatnonzero(time < left)
         first = max(step + 1, int(behind[0]) if len(behind) else steps)
-        parts = 1.0 - time[first:].astype(np.float64) / left
-        enough = np.flatnonzero((masks * parts).astype(np.int64) >= 1)
-        if len(enough):
-            part = float(parts[enough[0]])
-            return int(masks * part), part
-        return masks, 1.0
+        parts = np.float32(1) - time[first:] / np.float32(left)
+        parts[-1] = 1  # The last time commits all.
+        counts = (np.float32(masks) * parts).astype(np.int64)
+        enough = int(np.argmax(counts >= 1))
+        return int(counts[enough]), float(parts[enough])
 
     def _otherwise(self, view: View, step: int, steps: int) -> Positions:
         count, part = self._planned(view, step, steps)
         if self.score == "autoregressive":
-            return view.best(-view.positions.astype(np.float64), count)
+            return view.best(-view.positions.astype(np.float64), 1)
         draw = view.uniform(step)
         if self.score == "origin":
             return view.best(draw, count)

@@ -27,10 +27,10 @@ class Prophet(Wrapper):
     """Commit all that is left once the answer's mean gap of the two best logits is wide enough.
 
     The answer is the ``answer_length`` positions from ``answer_start`` on, or those behind the
-    ``anchor`` (tokens placed beforehand, such as "The answer is"); with neither, the whole output
-    (a choice of this project: the paper always names a region, and without one never stops early).
-    Nothing is stopped while a mask is outside of what the forward computed, as with caches of
-    slices, or with models of block-causal attention before their last block.
+    ``anchor`` (tokens placed beforehand, such as "The answer is"). With neither it never stops
+    early, as in the released code. Nothing is stopped while a mask is outside of what the forward
+    computed, as with caches of slices, or with models of block-causal attention before their last
+    block.
 
     When: a short answer at a known place (a choice, a number behind "The answer is"), which settles
     long before the text around it.
@@ -50,7 +50,7 @@ class Prophet(Wrapper):
         if self.answer_start >= 0:
             first = canvas.start + self.answer_start
         known = self.answer_start >= 0 or bool(self.anchor)
-        end = first + self.answer_length if known else canvas.end
+        end = first + self.answer_length if known else 0
         first = min(first, canvas.end - 1)  # The output may be shorter than the caller thought.
         self.answer = np.arange(first, min(end, canvas.end))
         super().start(canvas)

@@ -1,0 +1,61 @@
+// Mixtures of experts: which experts a row is sent to, and which rows share a product.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "types.hpp"
+
+namespace paradecode {
+
+// As Mixture in models/mixture.py says; no experts: layers have an ordinary MLP.
+struct MixtureShape {
+  int experts = 0;
+  int chosen = 0;
+  int expert_size = 0;
+  int shared_size = 0;  // of one more MLP for every row, which counts as the last expert
+  int groups = 1;
+  int chosen_groups = 1;
+  bool sigmoid = false;
+  bool biased_weights = false;
+  bool normalised = false;
+  float scale = 1.0F;
+
+  // Throws InvalidInput.
+  void check() const;
+  int all() const { return experts + (shared_size > 0 ? 1 : 0); }
+  int size(int expert) const { return expert < experts ? expert_size : shared_size; }
+  // At most so many places for the rows of all experts; those of each begin at a whole kRowGroup.
+  int most_places(int rows) const;
+};
+
+// The experts of a row and their weights, [chosen] each, from the router's logits [experts].
+void route(const float* logits, const float* bias, const MixtureShape& shape, int* experts,
+           float* weights);
+
+// Rows of one expert, at most `kRowBlock` of a forward, side by side.
+struct ExpertBlock {
+  int expert, place, rows;
+};
+
+// Where each row goes.
+class Routing {
+ public:
+  // From the `chosen` experts of each row, [rows, chosen].
+  void plan(const MixtureShape& shape, const int* experts, int rows, int block);
+  int places() const { return static_cast<int>(rows_.size()); }
+  int row_at(int place) const { return rows_[static_cast<std::size_t>(place)]; }  // -1: none
+  // Where the k-th expert of a row works; the shared one is the last.
+  int place_of(int row, int k) const {
+    return places_[static_cast<std::size_t>(row) * width_ + static_cast<std::size_t>(k)];
+  }
+  const std::vector<ExpertBlock>& blocks() const { return blocks_; }
+
+ private:
+  std::size_t width_ = 0;
+  std::vector<int> rows_;
+  std::vector<int> places_;
+  std::vector<ExpertBlock> blocks_;
+};
+
+}  // namespace paradecode

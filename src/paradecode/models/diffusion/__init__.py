@@ -1,0 +1,1 @@
+"""Published families of masked diffusion models, one a file."""

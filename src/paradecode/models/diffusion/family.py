@@ -1,0 +1,53 @@
+"""What a family of masked diffusion models has that its config.json does not say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from paradecode.models.metadata import Metadata
+
+More = Callable[[Metadata, Sequence[str]], dict[str, Any]]
+"""(config.json, names of the model) -> fields of a ``ModelConfig``."""
+
+
+def nothing(values: Metadata, names: Sequence[str]) -> dict[str, Any]:
+    """For families whose facts are all in :class:`Family`."""
+    return {}
+
+
+@dataclass(frozen=True)
+class Family:
+    """One published family: a causal architecture with another attention.
+
+    Attributes:
+        like: transformers' name of the causal architecture.
+        attention, block_length, shift, decoder: see
+            :class:`paradecode.models.config.ModelConfig`.
+        mask_token: if config.json does not name it; None: the tokenizer's files name it.
+        eos_tokens: ids that end a text, beside those of the files.
+        settings: keys of its config.json -> ours.
+        defaults: values for missing keys that differ from those of the causal architecture.
+        more: further fields, which may contradict the ones above.
+        stored: the causal architecture's name of a stored tensor, or None if it is none of ours.
+    """
+
+    like: str
+    attention: str
+    mask_token: int | None
+    decoder: str
+    block_length: int = 0
+    shift: bool = False
+    eos_tokens: tuple[int, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    more: More = nothing
+    stored: Callable[[str], str | None] = lambda name: None
+
+
+def published(names: Sequence[str], pattern: str) -> re.Match[str] | None:
+    """The match of the first name that is wholly as ``pattern`` says, whatever its case."""
+    matches = (re.fullmatch(pattern, name, re.IGNORECASE) for name in names)
+    return next((match for match in matches if match), None)

@@ -1,0 +1,53 @@
+"""Experts in GGUF files: one tensor holds a matrix of all experts of a layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from paradecode.core.errors import InvalidModel
+from paradecode.models.mixture import MOST, Mixture
+from paradecode.models.weights import Tensor
+
+NORMALISED = {"llada-moe": False, "qwen3moe": True, "rnd1": True}
+"""Architectures with experts: whether the weights of the chosen experts are divided by their sum.
+
+llama.cpp has this in its code, not in the files."""
+NAMES = {
+    "ffn_gate_inp.weight": "router", "ffn_gate_exps.weight": "experts.gate",
+    "ffn_up_exps.weight": "experts.up", "ffn_down_exps.weight": "experts.down",
+}  # fmt: skip
+"""Name in a layer of the file -> ours, without the number of the expert."""
+
+
+def mixture_of(architecture: str, need: Callable[[str, int | None], int]) -> Mixture | None:
+    """The mixture that the fields of a file describe; None for dense models.
+
+    Args:
+        need: reads a whole number of the architecture, or its default.
+    """
+    experts = need("expert_count", 0)
+    if not experts:
+        return None
+    if architecture not in NORMALISED:
+        fix = f"experts are known in {', '.join(NORMALISED)}"
+        raise InvalidModel(f"{architecture}.expert_count", experts, fix)
+    chosen = need("expert_used_count", None)
+    usual = need("feed_forward_length", 0) // max(chosen, 1)
+    return Mixture(
+        experts=min(experts, MOST), chosen=chosen,
+        expert_size=need("expert_feed_forward_length", usual), normalised=NORMALISED[architecture],
+    )  # fmt: skip
+
+
+def single(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """The tensor, or those of each expert, which are views of it."""
+    place, _, part = name.partition("experts.")
+    if not part:
+        yield name, tensor
+        return
+    if len(tensor.shape) != 3:
+        raise InvalidModel(name, tensor.shape, "a tensor of experts has three dimensions")
+    count, rows, columns = tensor.shape
+    data = tensor.data.reshape(count, rows, -1)
+    for expert in range(count):
+        yield f"{place}experts.{expert}.{part}", Tensor(data[expert], (rows, columns), tensor.kind)

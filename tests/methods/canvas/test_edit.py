@@ -1,0 +1,100 @@
+"""The sampler of LLaDA2.1 beside its algorithm, written over whole forwards without a cache."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from canvases import EOS, run
+from expert_folders import expert_model
+from test_reference_parity import OneForward
+
+from paradecode.backends import open_backend
+from paradecode.backends.interface import Backend
+from paradecode.core.errors import InvalidInput
+from paradecode.methods.registry import parse
+from paradecode.models.config import ModelConfig
+
+PROMPTS = ([5, 17, 40, 8, 9, 33, 2], [70] * 8, [11, 12, 13, 14, 15, 16, 17, 18, 19])
+
+
+@pytest.fixture(scope="module")
+def model() -> tuple[Backend, ModelConfig]:
+    pytest.importorskip("torch")
+    config, weights = expert_model("llada2")
+    return open_backend("torch", config, weights, dtype="fp64", threads=1), config
+
+
+def by_the_book(
+    model: tuple[Backend, ModelConfig], prompt: list[int], length: int, sure: float, least: float,
+    after: int,
+) -> tuple[list[int], int, int]:  # fmt: skip
+    """Tokens, forwards and corrections of the released loop."""
+    backend, config = model
+    mask, size = config.mask_token, config.block_length
+    assert mask is not None
+    end = -(-(len(prompt) + length) // size) * size
+    row = np.array([*prompt, *[mask] * (end - len(prompt))])
+    forwards = corrections = 0
+    for start in range(len(prompt) // size * size, end, size):
+        block = np.arange(start, start + size)
+        free = block >= len(prompt)
+        again = 0
+        while True:
+            masked = row[block] == mask
+            again += not masked.any()
+            if again > after:
+                break
+            asked = OneForward(row[: start + size].tolist(), block.tolist())
+            run(backend, lambda asked=asked: asked)
+            forwards += 1
+            logits = np.asarray(asked.logits, np.float64)
+            logits[:, mask] = -np.inf
+            best = logits.argmax(1)
+            chance = 1 / np.exp(logits - logits.max(1, keepdims=True)).sum(1)
+            commit = masked & (chance > sure)
+            if masked.any() and not commit.any():
+                commit[np.where(masked, chance, -1).argmax()] = True
+            edit = ~masked & free & (chance > least) & (best != row[block])
+            row[block[commit | edit]] = best[commit | edit]
+            corrections += edit.sum()
+            if not masked.any() and not edit.any():
+                break
+    return row[len(prompt) : len(prompt) + length].tolist(), forwards, int(corrections)
+
+
+@pytest.mark.parametrize("cache", ["none", "prefix"])
+@pytest.mark.parametrize("prompt", PROMPTS)
+@pytest.mark.parametrize(
+    ("sure", "least", "after"), [(0.95, 0.9, 16), (0.5, 0.3, 16), (0.3, 0.0, 3), (0.3, 0.1, 0)]
+)
+def test_the_released_loop(model, prompt, sure, least, after, cache) -> None:
+    tokens, forwards, corrections = by_the_book(model, prompt, 15, sure, least, after)
+    spec = f"edit(threshold={sure},least={least},after={after},cache={cache})"
+    made = run(model[0], spec, prompt, 15)
+    assert made.tokens[len(prompt) :].tolist() == tokens
+    assert len(made.trace) == forwards
+    assert sum(len(step.canvas.revoked) for step in made.trace) == corrections
+    if least < 0.9 and after:
+        assert corrections, "this run tests nothing"
+
+
+def test_without_corrections_it_is_the_threshold(model) -> None:
+    usual = run(model[0], "threshold(threshold=0.4)", PROMPTS[0], 15)
+    made = run(model[0], "edit(threshold=0.4,least=1,after=0)", PROMPTS[0], 15)
+    assert made.tokens.tolist() == usual.tokens.tolist()
+    assert len(made.trace) == len(usual.trace)
+
+
+def test_its_own_names() -> None:
+    spec = parse({"method": "edit", "editing_threshold": 0.5, "max_post_steps": 3})
+    assert str(spec) == "edit(least=0.5,after=3)"
+    with pytest.raises(InvalidInput, match="least"):
+        parse("edit(least=2)")
+
+
+def test_an_end_of_text_ends_it(model) -> None:
+    made = run(
+        model[0], "edit(threshold=0.3,least=0.1)", PROMPTS[0], 40, ignore_eos=False,
+        logit_bias={0: 6.0},
+    )  # fmt: skip
+    assert made.tokens[-1] in (0, EOS) or len(made.tokens) == len(PROMPTS[0]) + 40

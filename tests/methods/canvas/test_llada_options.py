@@ -1,0 +1,96 @@
+"""Options of LLaDA's sampler beside its algorithm, written over whole forwards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from canvases import run
+from hub_folders import tiny_model
+from test_reference_parity import OneForward
+
+from paradecode.backends import open_backend
+from paradecode.backends.interface import Backend
+from paradecode.core.errors import InvalidInput
+from paradecode.methods.registry import parse
+
+LENGTH, BLOCK = 16, 8
+PROMPTS = ([5, 17, 40, 8, 9, 33, 2], [70] * 9)
+
+
+@pytest.fixture(scope="module", params=["llada", "dream"])
+def model(request: pytest.FixtureRequest) -> Backend:
+    pytest.importorskip("torch")
+    return open_backend("torch", *tiny_model(request.param), dtype="fp64", threads=1)
+
+
+def by_the_book(
+    backend: Backend, prompt: list[int], cfg_scale: float = 0.0, late: tuple[int, ...] = ()
+) -> list[int]:
+    """The output of one token a forward, in blocks."""
+    mask, shift = backend.config.mask_token, int(backend.config.shift)
+    assert mask is not None
+    start = len(prompt)
+    row = np.array([*prompt, *[mask] * LENGTH])
+    for first in range(start, start + LENGTH, BLOCK):
+        for _ in range(BLOCK):
+            logits = _logits(backend, row, shift)
+            if cfg_scale:
+                without = row.copy()
+                without[:start] = mask
+                other = _logits(backend, without, shift)
+                logits = other + (cfg_scale + 1) * (logits - other)
+            logits[:, mask] = -np.inf
+            best = logits.argmax(1)
+            chance = 1 / np.exp(logits - logits.max(1, keepdims=True)).sum(1)
+            chance[np.isin(best, late)] = -0.5
+            allowed = (row == mask) & (np.arange(len(row)) >= first)
+            allowed[first + BLOCK :] = False
+            at = np.where(allowed, chance, -1.0).argmax()
+            row[at] = best[at]
+    return row[start:].tolist()
+
+
+def _logits(backend: Backend, row: Any, shift: int) -> Any:
+    """float64 [N, V], row i about position i."""
+    asked = OneForward(row.tolist(), list(range(len(row))))
+    run(backend, lambda: asked)
+    logits = np.asarray(asked.logits, np.float64)
+    return np.concatenate([logits[:shift], logits[: len(logits) - shift]])
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+@pytest.mark.parametrize("scale", [0.0, 0.5, 2.0])
+def test_guidance(model: Backend, prompt: list[int], scale: float) -> None:
+    made = run(model, f"guided(cfg_scale={scale},block_length={BLOCK})", prompt, LENGTH)
+    assert made.output == by_the_book(model, prompt, scale)
+    assert made.forwards == LENGTH
+
+
+def test_guidance_changes_something(model: Backend) -> None:
+    outputs = {tuple(by_the_book(model, PROMPTS[0], scale)) for scale in (0.0, 2.0)}
+    assert len(outputs) == 2
+
+
+def test_guidance_has_no_cache() -> None:
+    for cache in ("prefix", "dual", "window", "dkv"):
+        with pytest.raises(InvalidInput, match="use none"):
+            parse(f"guided(cache={cache})")()
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_ends_come_last(model: Backend, prompt: list[int]) -> None:
+    usual = by_the_book(model, prompt)
+    late = (usual[0], usual[5], usual[11])  # As if these ended a text.
+    spec = f"late-end(block_length={BLOCK})"
+    made = run(model, spec, prompt, LENGTH, stop_token_ids=late, ignore_eos=False)
+    book = by_the_book(model, prompt, late=(*late, *model.config.eos_tokens))
+    end = next((i for i, token in enumerate(book) if token in late), LENGTH)
+    assert made.output[:end] == book[:end]
+    order = [at for step in made.trace for at in step.canvas.offsets]
+    tokens = {at: t for s in made.trace for at, t in zip(s.canvas.offsets, s.canvas.tokens)}
+    first = [at for at in order if at < BLOCK]
+    ends = [tokens[at] in late for at in first]
+    assert any(ends)
+    assert ends == sorted(ends)
