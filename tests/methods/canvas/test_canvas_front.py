@@ -49,7 +49,7 @@ def test_generate_stream_and_batch(folders: dict[str, Path], kind: str, backend:
         pytest.importorskip("torch")
     with LLM(folders[kind], backend=backend, dtype="fp32" if backend == "torch" else "f32") as llm:
         assert llm.families == ("diffusion",)
-        assert str(llm.decoder) == "threshold"
+        assert llm.decoder.method.name == "threshold"
         whole = llm.generate("abc", max_tokens=20, ignore_eos=True, decoder="static")
         assert len(whole.token_ids) == 20
         assert whole.stats.forwards <= 24
@@ -108,7 +108,7 @@ def test_command_line(folders: dict[str, Path]) -> None:
     done = paradecode(*asked)
     assert done.returncode == 0, done.stderr
     record = json.loads(done.stdout)
-    assert record["decoder"] == "threshold"
+    assert record["decoder"] == "threshold(threshold=0.85,cache=prefix)"
     assert 0 < len(record["token_ids"]) <= 12
     done = paradecode(*asked, "--decoder", "greedy")
     assert done.returncode == 2

@@ -48,13 +48,12 @@ def _biases(seq: Sequence, canvas: Canvas, raw: Logits, positions: Positions) ->
     added[canvas.mask_token] = -np.inf
     plain = _sparse(added)
     early = _sparse({**added, **dict.fromkeys(seq.sampler.stop_ids.tolist(), -np.inf)})
-    banned = positions < canvas.start + params.min_tokens
-    biases: list[Bias] = [early if ban else plain for ban in banned.tolist()]
+    banned = (positions < canvas.start + params.min_tokens).tolist()
     if not params.penalised:
-        return [*biases]
+        return [early if ban else plain for ban in banned]
     ids, changes = _penalties(params, canvas, raw)
-    # A banned token stays banned: finite changes do not lift minus infinity.
-    return [_joined(bias, ids, change) for bias, change in zip(biases, changes, strict=True)]
+    kinds = {ban: _joined(early if ban else plain, ids, changes) for ban in set(banned)}
+    return [(kinds[ban][0], kinds[ban][1][row]) for row, ban in enumerate(banned)]
 
 
 def _bans(canvas: Canvas, rules: Rules, positions: Positions) -> list[Bias | None]:
@@ -79,8 +78,13 @@ def _penalties(params: SamplingParams, canvas: Canvas, raw: Logits) -> Bias:
     return ids, penalties(params, values, counts).astype(np.float32)
 
 
-def _joined(bias: Bias, ids: Tokens, change: NDArray[np.float32]) -> Bias:
-    every, place = np.unique(np.concatenate([bias[0], ids]), return_inverse=True)
-    total = np.zeros(len(every), np.float32)
-    np.add.at(total, place, np.concatenate([bias[1], change]))
-    return every.astype(np.int32), total
+def _joined(bias: Bias, ids: Tokens, changes: NDArray[np.float32]) -> Bias:
+    """A bias, and ``changes`` [K, m] of ascending ``ids`` [m]: all ids [n], what is added [K, n].
+
+    A banned token stays banned: finite changes do not lift minus infinity.
+    """
+    every = np.union1d(bias[0], ids).astype(np.int32)
+    total = np.zeros((len(changes), len(every)), np.float32)
+    total[:, np.searchsorted(every, ids)] = changes
+    total[:, np.searchsorted(every, bias[0])] += bias[1]
+    return every, total
