@@ -17,9 +17,8 @@ BY_MERGES = ("DreamTokenizer", "Qwen2Tokenizer", "Qwen2TokenizerFast")
 """Classes whose files may be vocab.json and merges.txt: byte-level BPE with Qwen2's pieces."""
 
 
-def read_tokenizer(folder: Path) -> tuple[Tokenizer, str | None, dict[str, int]]:
-    """The tokenizer, the source of the chat template or None, and the ids of ``mask`` and ``pad``,
-    where they are named.
+def read_tokenizer(folder: Path) -> tuple[Tokenizer, str | None, int | None]:
+    """The tokenizer, the source of the chat template or None, and the mask token if it is named.
 
     Raises:
         InvalidModel: a file of the tokenizer is missing, damaged or of an unknown kind.
@@ -33,16 +32,12 @@ def read_tokenizer(folder: Path) -> tuple[Tokenizer, str | None, dict[str, int]]
         backend = _merged(folder, settings)
     backend.no_truncation()
     backend.no_padding()
-    ids = {name: _token_id(backend, settings.get(f"{name}_token")) for name in _SPECIAL}
-    bos = ids.pop("bos")
+    bos, eos, mask = (
+        _token_id(backend, settings.get(f"{name}_token")) for name in ("bos", "eos", "mask")
+    )
     start: list[int] = backend.encode("").ids
     add_bos = bos is not None and start[:1] == [bos]
-    tokenizer = Tokenizer(backend, bos, ids.pop("eos"), add_bos)
-    known = {name: index for name, index in ids.items() if index is not None}
-    return tokenizer, _template(folder, settings), known
-
-
-_SPECIAL = ("bos", "eos", "mask", "pad")
+    return Tokenizer(backend, bos, eos, add_bos), _template(folder, settings), mask
 
 
 def _loaded(path: Path) -> Any:

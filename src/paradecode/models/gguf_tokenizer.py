@@ -20,6 +20,7 @@ _UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4
 # Control tokens that end a turn or a text, even if the file's eos_token_id does not name them.
 END_OF_TURN = (
     "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>", "<|role_end|>",
+    "<|dlm_pad|>",
 )  # fmt: skip
 
 _QWEN2 = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -84,7 +84,7 @@ def read_classifier(path: str | Path) -> tuple[Checkpoint, dict[str, NDArray[np.
 
 
 def _with_tokenizer(folder: Path, config: ModelConfig, weights: Weights) -> Checkpoint:
-    tokenizer, template, named = read_tokenizer(folder)
+    tokenizer, template, mask = read_tokenizer(folder)
     if tokenizer.vocab_size > config.vocab_size:
         raise InvalidModel(
             "tokenizer.json", tokenizer.vocab_size, f"config.json has {config.vocab_size} tokens"
@@ -96,22 +96,19 @@ def _with_tokenizer(folder: Path, config: ModelConfig, weights: Weights) -> Chec
         eos_tokens=tuple(sorted({*config.eos_tokens, *tokenizer.eos_tokens})),
     )
     if config.attention != "causal":
-        config = _diffusion_tokens(config, tokenizer, named)
+        config = _diffusion_tokens(config, tokenizer, mask)
     return Checkpoint(config, weights, tokenizer, find_template(template, tokenizer), str(folder))
 
 
-def _diffusion_tokens(
-    config: ModelConfig, tokenizer: Tokenizer, named: Mapping[str, int]
-) -> ModelConfig:
-    """The mask token, if only the tokenizer's files name it; padding and turns end a text."""
-    ends = {*config.eos_tokens, *([named["pad"]] if "pad" in named else [])}
-    ends |= {tokenizer.control[text] for text in END_OF_TURN if text in tokenizer.control}
-    mask = config.mask_token
-    if mask is None and "mask" not in named:
+def _diffusion_tokens(config: ModelConfig, tokenizer: Tokenizer, mask: int | None) -> ModelConfig:
+    """With the mask token, if only the tokenizer's files name it, and with the ends of turns."""
+    ends = {tokenizer.control[text] for text in END_OF_TURN if text in tokenizer.control}
+    mask = mask if config.mask_token is None else config.mask_token
+    if mask is None:
         fix = "the tokenizer's files name no mask_token; add mask_token_id to config.json"
         raise InvalidModel("mask_token_id", None, fix)
-    mask = named["mask"] if mask is None else mask
-    return replace(config, mask_token=mask, eos_tokens=tuple(sorted(ends - {mask})))
+    every = sorted({*config.eos_tokens, *ends} - {mask})
+    return replace(config, mask_token=mask, eos_tokens=tuple(every))
 
 
 def read_weights(path: str | Path) -> tuple[ModelConfig, Weights]:
