@@ -6,41 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paradecode.core.decoder import Steps
-from paradecode.core.sequence import Sequence
 from paradecode.methods.canvas.canvas import Canvas
-from paradecode.methods.canvas.loop import Unmask, decided, fitting
+from paradecode.methods.canvas.correct import Correct, Corrector
 from paradecode.methods.canvas.method import policy
-from paradecode.methods.canvas.policies.base import Policy
 from paradecode.methods.canvas.view import Decision, Positions, View
 from paradecode.methods.parameters import parameter
-
-
-class Correct(Unmask):
-    """Looks at each decided block again, until nothing more is corrected in it."""
-
-    policy: Edit
-
-    def decode(self, seq: Sequence) -> Steps:
-        canvas = self.begin(seq)
-        while not seq.finished:
-            window, plan = self.plan()
-            view = self.narrow((yield from self.look(window, plan)))
-            window, after = view.window, 0
-            decision = yield from decided(self.policy, view)
-            while True:
-                masked = canvas.masked.copy()
-                masked[decision.commit] = False
-                after += not masked[window.start : window.end].any()
-                last = after > self.policy.after or (after > 1 and not len(decision.commit))
-                self.hold(not last)
-                self.commit(view, decision)
-                if after == 0 or last:
-                    break
-                view = yield from self.look(window, self.cache.plan(canvas, window))
-                decision = self.policy.corrections(view)
-                if canvas.rules is not None:
-                    decision = fitting(view, decision, canvas.rules)
 
 
 @policy(
@@ -53,7 +23,7 @@ class Correct(Unmask):
     driver=Correct,
 )  # fmt: skip
 @dataclass
-class Edit(Policy):
+class Edit(Corrector):
     """Commit what is more probable than the threshold; replace decided tokens of the block.
 
     Of the decided tokens of the block each is replaced whose position now has another best token
@@ -66,7 +36,6 @@ class Edit(Policy):
     """
 
     observes = "window"
-    revises = True
 
     threshold: float = parameter(0.95, 0.0, 1.0, "commit what is more probable; always the best")
     least: float = parameter(0.9, 0.0, 1.0, "replace by what is more probable; 1: no corrections")
@@ -83,7 +52,6 @@ class Edit(Policy):
         return Decision(commit, view.proposals[view.rows(commit)], revoke=changed)
 
     def corrections(self, view: View) -> Decision:
-        """The decision in a block without masks; it may do nothing."""
         changed = self._changed(view)
         return Decision(changed, view.proposals[view.rows(changed)], revoke=changed)
 
