@@ -68,7 +68,8 @@ def _merged(folder: Path, settings: Metadata) -> Any:
     added = _added(folder, settings)
     ids |= {token.content: index for index, token in added.items()}
     lines = _text(folder / "merges.txt").split("\n")
-    pairs = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version:")]
+    merges = [line.partition(" ") for line in lines if line and not line.startswith("#version:")]
+    pairs = [(left, right) for left, _, right in merges]
     try:
         backend: Any = Backend(models.BPE(vocab=ids, merges=pairs))
         backend.normalizer = normalizers.NFC()

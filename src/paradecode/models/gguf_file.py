@@ -142,7 +142,7 @@ def _config(
         heads=heads,
         kv_heads=need("attention.head_count_kv", heads),
         head_dim=head_dim,
-        intermediate_size=need("feed_forward_length", mixture and mixture.expert_size),
+        intermediate_size=need("feed_forward_length", mixture.expert_size if mixture else None),
         context_length=need("context_length"),
         norm_eps=header.fields.number(f"{architecture}.attention.layer_norm_rms_epsilon", 1e-5),
         rope=rope_in(architecture, header, need("rope.dimension_count", head_dim), buffer),

@@ -66,7 +66,7 @@ def as_causal(
         if theirs in raw and raw.get(ours, raw[theirs]) != raw[theirs]:
             raise InvalidModel(ours, raw[ours], f"{theirs} says {raw[theirs]}; keep one of the two")
     given = {known.settings.get(key, key): value for key, value in raw.items()}
-    values = Metadata(known.defaults | {k: v for k, v in given.items() if v is not None})
+    values = Metadata({**known.defaults, **{k: v for k, v in given.items() if v is not None}})
     size, mask = values.whole("vocab_size"), known.mask_token
     if mask is not None or "mask_token_id" in values:
         mask = values.whole("mask_token_id", mask, 0, size - 1)
