@@ -181,6 +181,10 @@ def test_a_star(cost: str, budget: int) -> None:
     assert completion.token_ids == list(best(found).tokens)
     assert [t for step in completion.trace for t in step.tokens] == completion.token_ids
     assert completion.prompt_token_ids == list(PROMPT)
+    stats, numbers = completion.stats, [step.forward for step in completion.trace]
+    assert numbers == sorted(set(numbers))
+    assert (stats.generated, stats.prompt_tokens) == (len(completion.token_ids), len(PROMPT))
+    assert stats.forwards == numbers[-1]
     assert completion.search is not None
     assert completion.search.branches == len(found.sequences)
 

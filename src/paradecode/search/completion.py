@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from paradecode.completion import Completion, SearchCost, SearchedBranch, completion_of
 from paradecode.core.errors import DecoderError
-from paradecode.core.trace import Stats
+from paradecode.core.trace import Stats, Step
 from paradecode.engine.sequence import LiveSequence
 from paradecode.search.branch import Branch
 from paradecode.search.run import SearchRun
+
+SUMMED = (
+    "forwards", "rows", "generated", "target_seconds", "other_model_seconds", "decoder_seconds",
+)  # fmt: skip
 
 
 def completion_of_search(run: SearchRun) -> Completion:
@@ -39,15 +43,34 @@ def _completion(branch: Branch) -> Completion:
     logprobs = None
     if last.logprobs is not None:
         logprobs = [entry for sequence in chain for entry in sequence.logprobs]
+    stats, trace = _joined(chain)
     return replace(
         last,
+        stats=stats,
         text=branch.text,
         token_ids=list(branch.tokens),
         finish_reason=branch.reason or "cancelled",
-        trace=[step for sequence in chain for step in sequence.trace],
+        trace=trace,
         prompt_token_ids=completion_of(chain[0]).prompt_token_ids,
         logprobs=logprobs,
     )
+
+
+def _joined(chain: Sequence[LiveSequence]) -> tuple[Stats, list[Step]]:
+    """Statistics and steps of branches in a row, as those of one output."""
+    each, trace = [sequence.stats for sequence in chain], list[Step]()
+    forwards = 0
+    for sequence, own in zip(chain, each):
+        trace += [replace(step, forward=step.forward + forwards) for step in sequence.trace]
+        forwards += own.forwards
+    summed = {name: sum(getattr(own, name) for own in each) for name in SUMMED}
+    first = each[0]
+    spent = sum(own.prefill_seconds + own.decode_seconds for own in each)
+    stats = Stats.of(
+        trace, **summed, prompt_tokens=first.prompt_tokens, cached_tokens=first.cached_tokens,
+        queue_seconds=first.queue_seconds, decode_seconds=spent - first.prefill_seconds,
+    )  # fmt: skip
+    return stats, trace
 
 
 def _tree(run: SearchRun, best: Branch) -> tuple[SearchedBranch, ...]:

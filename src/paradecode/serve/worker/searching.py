@@ -108,10 +108,7 @@ class SearchJob:
             forward=completion.stats.forwards, logprobs=logprobs,
         )  # fmt: skip
         place = 0 if completion is found else 1 + found.alternatives.index(completion)
-        stats = replace(
-            completion.stats, generated=len(completion.token_ids),
-            prompt_tokens=len(request.prompt), cached_tokens=self.run.sequences[0].cached_tokens,
-        )  # fmt: skip
+        stats = replace(completion.stats, cached_tokens=self.run.sequences[0].cached_tokens)
         yield Done(
             id=id, index=index, method=str(request.decoder), stats=stats,
             finish_reason=completion.finish_reason,  # type: ignore[arg-type]
