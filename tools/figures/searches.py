@@ -6,7 +6,9 @@
 Questions with checkable answers (:mod:`paradecode.measure.tasks.questions`), held out from every
 training. Searches take turns within a question. What was measured stands in the journal: a run ends
 after ``--seconds``, and the same command goes on. ``checker`` is a scorer that knows the right
-answer: what the samples could give at best. The result counts questions that all searches answered.
+answer: what the samples could give at best. It and the votes choose among the branches that
+``best-of(n=8)`` has made, which are theirs, too: so they are not made again, and cost the same. The
+result counts questions that all searches answered.
 """
 
 from __future__ import annotations
@@ -14,27 +16,34 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from rich.progress import track
 
 from paradecode import LLM
+from paradecode.completion import SearchedBranch
 from paradecode.measure.tasks.questions import QUESTIONS
-from paradecode.search import strategies
+from paradecode.search import find_strategy, strategies
 from tools.script import err, options, save, show, stamped
 
 SEARCHES = {
     "one sample": "best-of(n=1)", "best-of(n=8)": "best-of(n=8)",
-    "best-of(n=8), checker": "best-of(n=8)", "best-of(n=8), reward": "best-of(n=8)",
-    "majority(n=8)": "majority(n=8)",
-    "majority(n=8,votes=weighted)": "majority(n=8,votes=weighted)", "ffs(n=8)": "ffs(n=8)",
-    "ffs(n=8,pick=last,keep=8)": "ffs(n=8,pick=last,keep=8)",
+    "best-of(n=8), reward": "best-of(n=8)", "ffs(n=8)": "ffs(n=8)",
     "a-star(k=4,step_tokens=32,budget=1024)": "a-star(k=4,step_tokens=32,budget=1024)",
     "a-star, reward": "a-star(k=4,step_tokens=32,budget=1024)",
 }  # fmt: skip
 """Name -> the search; ``reward`` is the head of ``--reward``."""
+SAME = "best-of(n=8)"
+CHOSEN = {
+    "best-of(n=8), checker": SAME, "majority(n=8)": "majority(n=8)",
+    "majority(n=8,votes=weighted)": "majority(n=8,votes=weighted)",
+    "ffs(n=8,pick=last,keep=8)": "",
+}  # fmt: skip
+"""What chooses among the branches of ``best-of(n=8)``; the last finisher by its length."""
 COLUMNS = {
     "search": "{search}", "right": "{right:.0%}", "tokens": "{tokens:.0f}", "rows": "{rows:.0f}",
     "forwards": "{forwards:.0f}", "seconds": "{seconds:.2f}", "times one sample": "{times:.2f}",
@@ -66,11 +75,8 @@ def main() -> None:
             for name in wanted:
                 if (number, name) in done or time.monotonic() > end:
                     continue
-                scorer: Any = None
-                if name.endswith("checker"):
-                    scorer = task.scorer(instance)
-                elif name.endswith("reward"):
-                    scorer = f"process-reward(path={given.reward!r})"
+                reward = f"process-reward(path={given.reward!r})"
+                scorer = reward if name.endswith("reward") else None
                 forwards = llm.engine.forwards
                 found = llm.generate(
                     [prompt], search=SEARCHES.get(name, name), temperature=given.temperature,
@@ -84,10 +90,16 @@ def main() -> None:
                     "tokens": took.tokens, "rows": took.rows,
                     "forwards": llm.engine.forwards - forwards, "seconds": took.seconds,
                 }  # fmt: skip
-                done[number, name] = record
-                file.write(json.dumps(record) + "\n")
+                records = [record]
+                for other, search in CHOSEN.items() if name == SAME else ():
+                    text = chosen(search, took.tree, task.scorer(instance), "checker" in other)
+                    right = task.check(instance, text)
+                    records.append({**record, "search": other, "right": right})
+                for one in records:
+                    done[number, one["search"]] = one
+                    file.write(json.dumps(one) + "\n")
                 file.flush()
-        rows = summed(done, wanted)
+        rows = summed(done, [*wanted, *(CHOSEN if SAME in wanted else ())])
         if not rows:
             err.print("no question is whole yet: run it again")
             return
@@ -98,6 +110,24 @@ def main() -> None:
             err.print(
                 f"{rows[0]['questions']} of {given.tasks} questions: the same command goes on"
             )
+
+
+def chosen(search: str, tree: Sequence[SearchedBranch], checker: Any, checks: bool) -> str:
+    """The text that a search chooses among branches that were made already."""
+    if not search:
+        ended = [branch for branch in tree if branch.reason == "stop"]
+        return max(ended, key=lambda branch: branch.tokens).text if ended else tree[0].text
+    steps = find_strategy(search).search(SimpleNamespace(scorer=checks))  # type: ignore[arg-type]
+    next(steps)
+    reply: Any = tree
+    try:
+        while True:
+            rated = steps.send(reply).branches  # type: ignore[union-attr]
+            texts = [branch.text for branch in rated]
+            reply = checker("", texts) if checks else [branch.score for branch in tree]
+    except StopIteration as end:
+        text: str = end.value.best.text
+        return text
 
 
 def read(journal: Path, settings: dict[str, Any]) -> dict[tuple[int, str], dict[str, Any]]:

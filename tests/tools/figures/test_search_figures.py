@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.figures.searches import MEASURED, read, summed
+from paradecode.completion import SearchedBranch
+from tools.figures.searches import MEASURED, chosen, read, summed
 
 
 def record(number: int, search: str, seconds: float) -> dict[str, object]:
@@ -28,3 +29,19 @@ def test_a_run_goes_on(tmp_path: Path) -> None:
     assert summed(done, ["one", "three"]) == []
     with pytest.raises(SystemExit, match="other settings"):
         read(journal, {**settings, "tasks": 4})
+
+
+@pytest.mark.parametrize(("search", "checks", "text"), [
+    ("best-of(n=4)", True, "so 4"), ("best-of(n=4)", False, "it is 5"),
+    ("majority(n=4)", False, "The answer is 4."), ("", False, "it is 5"),
+    ("majority(n=4,votes=weighted)", False, "The answer is 4."),
+])  # fmt: skip
+def test_what_is_chosen_among_branches(search: str, checks: bool, text: str) -> None:
+    made = [("The answer is 4.", 5, "stop", -0.5), ("it is 5", 7, "stop", -0.1),
+            ("so 4", 3, "stop", -0.9), ("cut 6", 9, "length", -0.2)]  # fmt: skip
+    tree = [SearchedBranch(None, said, n, why, score, False) for said, n, why, score in made]
+
+    def checker(prompt: str, texts: list[str]) -> list[float]:
+        return [float(said == "so 4") for said in texts]
+
+    assert chosen(search, tree, checker, checks) == text
