@@ -85,7 +85,7 @@ def main() -> None:
                 took = found.search
                 if took is None:
                     raise found.error or RuntimeError(name)
-                record = {
+                record: dict[str, Any] = {
                     "number": number, "search": name, "right": task.check(instance, found.text),
                     "tokens": took.tokens, "rows": took.rows,
                     "forwards": llm.engine.forwards - forwards, "seconds": took.seconds,
