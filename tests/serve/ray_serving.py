@@ -18,6 +18,7 @@ from paradecode.serve.keys import plain_keys
 from paradecode.serve.pool import Served
 from paradecode.serve.server import bind
 from paradecode.serve.settings import ServerSettings
+from paradecode.serve.worker.__main__ import LOADED
 from paradecode.serve.worker.settings import WorkerSettings
 
 KEY = "a-key-for-this-test"
@@ -34,15 +35,15 @@ def settings_of(folder: str) -> ServerSettings:
 
 
 def descendants() -> dict[int, tuple[int, str]]:
-    """Pid -> (parent, command line) of what this test has started."""
+    """Pid -> (parent, name) of what this test has started."""
     found: dict[int, tuple[int, str]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            name = (folder / "comm").read_text().strip()
         except (OSError, ValueError):
             continue
-        found[int(folder.name)] = parent, line
+        found[int(folder.name)] = parent, name
 
     def ours(pid: int) -> bool:
         while pid in found:
@@ -57,7 +58,7 @@ def descendants() -> dict[int, tuple[int, str]]:
 def workers() -> dict[int, int]:
     """Worker process -> the replica that it belongs to."""
     own = descendants()
-    return {pid: parent for pid, (parent, line) in own.items() if "paradecode.serve.worker" in line}
+    return {pid: parent for pid, (parent, name) in own.items() if name == LOADED.decode()}
 
 
 def until(truth: Callable[[], bool], seconds: float = 120.0) -> None:

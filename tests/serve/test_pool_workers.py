@@ -18,6 +18,7 @@ from looping import ask
 from paradecode.core.errors import InvalidInput
 from paradecode.llm import LLM
 from paradecode.serve import replica as replicas
+from paradecode.serve import spare as spares
 from paradecode.serve.buffer import Bounds
 from paradecode.serve.pool import HANG_SECONDS, Pool, Served
 from paradecode.serve.scores import ScoreColumns
@@ -309,7 +310,52 @@ def test_a_worker_that_made_tokens_is_started_again_at_once(
                 request = ask(f"r{number}", ignore_eos=True, max_tokens=300, seed=1)
                 outputs = await outputs_of(pool, request, {100})
                 assert len(outputs[0]["tokens"]) == 300
-            assert pool.restarts["m"] == 3
+                while pool.restarts["m"] == number:
+                    await asyncio.sleep(0.01)
+
+    run(test)
+
+
+def test_a_spare_process_takes_the_place_of_a_worker(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one is there soon after; one that has died meanwhile is no spare."""
+    monkeypatch.setattr(spares, "LATER", 0.0)
+
+    async def test() -> None:
+        async with opened(folder) as pool:
+            (one,) = pool._replicas["m"]
+            kept = []
+            for number in range(3):
+                while pool._spare._process is None:
+                    await asyncio.sleep(0.01)
+                kept.append(pool._spare._process)
+                if number == 2:
+                    kept[-1].kill()
+                    await kept[-1].wait()
+                request = ask(f"r{number}", ignore_eos=True, max_tokens=300, seed=1)
+                outputs = await outputs_of(pool, request, {100})
+                assert len(outputs[0]["tokens"]) == 300
+                while one.restarts == number or one.ready is None:
+                    await asyncio.sleep(0.01)
+                assert (one.pid == kept[-1].pid) == (number < 2)
+            while pool._spare._process is None:
+                await asyncio.sleep(0.01)
+            kept.append(pool._spare._process)
+        assert all(process.returncode is not None for process in kept)
+
+    run(test)
+
+
+def test_there_is_no_spare_where_others_can_take_over(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spares, "LATER", 0.0)
+
+    async def test() -> None:
+        async with opened(folder, 2) as pool:
+            await asyncio.sleep(0.2)
+            assert pool._spare._process is None
 
     run(test)
 
@@ -335,7 +381,7 @@ for line in sys.stdin:
 
 def test_a_request_that_kills_its_workers_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its neighbours are tried one at a time, and served."""
-    monkeypatch.setattr(replicas, "COMMAND", (replicas.COMMAND[0], "-c", FATAL))
+    monkeypatch.setattr(spares, "COMMAND", (spares.COMMAND[0], "-c", FATAL))
 
     async def test() -> None:
         async with opened(None, hang_seconds=1.6) as pool:
@@ -586,7 +632,7 @@ for line in sys.stdin:
 
 def test_a_worker_that_is_busy_and_answers_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """No token for half as long again as it may say nothing."""
-    monkeypatch.setattr(replicas, "COMMAND", (replicas.COMMAND[0], "-c", BUSY))
+    monkeypatch.setattr(spares, "COMMAND", (spares.COMMAND[0], "-c", BUSY))
 
     async def test() -> None:
         async with opened(None, hang_seconds=1.6) as pool:
@@ -617,7 +663,7 @@ for line in sys.stdin:
 
 
 def test_a_worker_that_writes_nonsense(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replicas, "COMMAND", (replicas.COMMAND[0], "-c", LIAR))
+    monkeypatch.setattr(spares, "COMMAND", (spares.COMMAND[0], "-c", LIAR))
 
     async def test() -> None:
         async with opened(None) as pool:

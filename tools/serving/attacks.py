@@ -26,7 +26,7 @@ import httpx
 
 from tools.script import options, stamped, tell
 from tools.serving.neighbour import Neighbour, Noticed
-from tools.serving.server import LOGS, Server, serving
+from tools.serving.server import LOGS, PATIENCE, Server, serving
 
 PAUSE, HEALTH, GROWTH = 1.0, 0.25, 100 << 20
 """Seconds beyond the plain pause, seconds, bytes: what the neighbour may notice at most."""
@@ -301,7 +301,7 @@ def _status(server: Server, attack: Attack, content: Any) -> int:
     if isinstance(content, bytes) and not attack.leaves:
         headers = {"content-type": "application/json", "authorization": f"Bearer {KEYS[0]}"}
         url = f"{server.url}{attack.path}"
-        return httpx.post(url, content=content, headers=headers, timeout=120).status_code
+        return httpx.post(url, content=content, headers=headers, timeout=PATIENCE).status_code
     if isinstance(content, bytes):
         content = raw(*KEYED, f"Content-Length: {len(content)}", body=content)()
     answer = b""

@@ -24,6 +24,7 @@ from typing import Any
 
 import httpx
 
+from paradecode.serve.worker.__main__ import LOADED
 from tools.script import options, stamped, tell
 from tools.serving.server import LOGS, Server, serving
 
@@ -37,11 +38,11 @@ TEXTS = (
 
 
 def workers(front: int) -> list[int]:
-    """The worker processes of a server."""
+    """The worker processes of a server that have a model; a spare one has none yet."""
     tasks = Path(f"/proc/{front}/task").glob("*/children")
     children = [int(pid) for task in tasks for pid in task.read_text().split()]
-    line = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children}
-    return [pid for pid in children if b"paradecode.serve.worker" in line[pid]]
+    name = {pid: Path(f"/proc/{pid}/comm").read_bytes().strip() for pid in children}
+    return [pid for pid in children if name[pid] == LOADED]
 
 
 def stream(server: Server, number: int, moments: list[float]) -> list[int]:

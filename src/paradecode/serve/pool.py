@@ -17,6 +17,7 @@ from paradecode.serve.call import Lost, WorkerCall
 from paradecode.serve.carried import FRUITLESS, Carried
 from paradecode.serve.failures import busy, stopping
 from paradecode.serve.replica import Replica
+from paradecode.serve.spare import Spare
 from paradecode.serve.worker.settings import WorkerSettings
 from paradecode.serve.workers import (
     COME_BACK,
@@ -101,6 +102,7 @@ class Pool(Workers):
         self._turns = {model.name: asyncio.Lock() for model in models}
         """Held by a request that may be why its workers died, until the next one sends a token."""
         self._changes = asyncio.Event()
+        self._spare = Spare(any(model.replicas == 1 for model in models))
 
     async def start(self) -> None:
         """Start every worker; returns when all are ready.
@@ -113,7 +115,7 @@ class Pool(Workers):
             self._replicas[name] = [
                 Replica(
                     name, model.worker, partial(self._observe, name), self._changes.set,
-                    self._hang_seconds, self._load_seconds,
+                    self._hang_seconds, self._load_seconds, self._spare,
                 )
                 for _ in range(model.replicas)
             ]  # fmt: skip
@@ -222,6 +224,7 @@ class Pool(Workers):
         """End every worker; requests that still run fail with 503."""
         self.draining = True
         await asyncio.gather(*(replica.close() for replica in self._all()))
+        await self._spare.close()
 
     def _all(self) -> list[Replica]:
         return [replica for group in self._replicas.values() for replica in group]

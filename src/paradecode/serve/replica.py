@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 import time
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import Process
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -14,13 +13,13 @@ from paradecode.core.errors import InvalidInput
 from paradecode.serve import wire
 from paradecode.serve.call import WorkerCall
 from paradecode.serve.failures import stopping
-from paradecode.serve.lines import MAX_LINE, WireError, decode, encode
+from paradecode.serve.lines import WireError, decode, encode
+from paradecode.serve.spare import Spare
 from paradecode.serve.worker.settings import WorkerSettings
 from paradecode.serve.workers import Fate
 
 _log = logging.getLogger(__name__)
 
-COMMAND = (sys.executable, "-m", "paradecode.serve.worker")
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 """Seconds before a worker that died early is started again; doubled each time."""
 
@@ -52,6 +51,7 @@ class Replica:
         hang_seconds: a worker that has work and does not answer for so long is killed. It
             answers between two forwards, whatever it is busy with.
         load_seconds: a worker that has not loaded its model after so long is killed.
+        spare: gives it its processes.
 
     Attributes:
         ready: what the worker said when it had loaded the model; None while it does not run.
@@ -71,8 +71,9 @@ class Replica:
         changed: Callable[[], None],
         hang_seconds: float,
         load_seconds: float,
+        spare: Spare,
     ) -> None:
-        self._name, self._settings = name, settings
+        self._name, self._settings, self._spare = name, settings, spare
         self._hang_seconds, self._load_seconds = hang_seconds, load_seconds
         self._look = min(hang_seconds / LOOKS, LOOK)
         self._observe, self._changed = observe, changed
@@ -160,11 +161,7 @@ class Replica:
 
     async def _launch(self) -> str | None:
         """Start the process and wait until it is ready; returns an error text if it cannot load."""
-        # A session of its own: Ctrl-C in the terminal is the front's to answer, by draining.
-        process = await asyncio.create_subprocess_exec(
-            *COMMAND, stdin=PIPE, stdout=PIPE, limit=MAX_LINE, start_new_session=True
-        )
-        self._process = process
+        process = self._process = await self._spare.take()
         clock = asyncio.create_task(self._time_loading())
         try:
             await self._write(self._settings.line())

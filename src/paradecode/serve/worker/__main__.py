@@ -9,8 +9,10 @@ import re
 import signal
 import sys
 from collections.abc import Iterable
+from importlib.util import find_spec
 
 from paradecode.llm import LLM
+from paradecode.methods.parts import known
 from paradecode.search import find_scorer
 from paradecode.serve.failures import failure
 from paradecode.serve.lines import MAX_LINE, encode
@@ -25,7 +27,9 @@ SERVED, NOT_LOADED, BROKEN = 0, 2, 3
 """Exit statuses: served to the end; the model could not be loaded as asked; the engine failed."""
 
 
-PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
+LOADED = b"pd-worker"
+"""How the system calls a process that was given a model; before it is the interpreter's name."""
 
 
 def main() -> int:
@@ -43,7 +47,10 @@ def main() -> int:
             data = data[events.write(data) :]
 
     try:
+        warm()
         settings = WorkerSettings.read(sys.stdin.buffer.readline(MAX_LINE))
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(PR_SET_NAME, LOADED)
         llm = load(settings)
         said = ready(llm, settings)
     except Exception as error:
@@ -69,6 +76,13 @@ def end_with_front() -> None:
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def warm() -> None:
+    """Import what models need, before it is known which: a spare process has time for that."""
+    known("drafter")
+    if find_spec("paradecode.backends.native._core") is not None:
+        import paradecode.backends.native.backend  # noqa: F401
 
 
 def load(settings: WorkerSettings) -> LLM:

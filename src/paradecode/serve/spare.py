@@ -1,0 +1,63 @@
+"""A worker process in reserve: it has imported everything, and waits for its settings."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from asyncio.subprocess import PIPE, Process
+from contextlib import suppress
+
+from paradecode.serve.lines import MAX_LINE
+
+COMMAND = (sys.executable, "-m", "paradecode.serve.worker")
+
+LATER = 3.0
+"""Seconds after which a spare is started: what was asked first has the processor till then."""
+
+
+class Spare:
+    """Worker processes for whoever needs one, and one more where it is worth its memory.
+
+    Args:
+        kept: whether one is held ready, because no other worker could go on with streams.
+    """
+
+    def __init__(self, kept: bool) -> None:
+        self._kept = kept
+        self._process: Process | None = None
+        self._timer: asyncio.Task[None] | None = None
+
+    async def take(self) -> Process:
+        """A process that reads its settings from its first line."""
+        await self._stop()
+        process, self._process = self._process, None
+        if self._kept:
+            self._timer = asyncio.create_task(self._keep())
+        if process is None or process.returncode is not None:
+            return await _start()
+        return process
+
+    async def close(self) -> None:
+        self._kept = False
+        await self._stop()
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                self._process.kill()
+            await self._process.wait()
+
+    async def _keep(self) -> None:
+        await asyncio.sleep(LATER)
+        self._process = await _start()
+
+    async def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._timer
+
+
+async def _start() -> Process:
+    # A session of its own: Ctrl-C in the terminal is the front's to answer, by draining.
+    return await asyncio.create_subprocess_exec(
+        *COMMAND, stdin=PIPE, stdout=PIPE, limit=MAX_LINE, start_new_session=True
+    )
