@@ -99,7 +99,7 @@ Draft Lookup::copy(std::int64_t limit) {
   judged_.clear();
   NgramIndex::Match match = index_.find(recent);
   while (static_cast<std::int64_t>(draft.tokens.size()) < limit) {
-    const NgramTable::Entry* said = nullptr;
+    std::optional<NgramTable::Entry> said;
     if (table_ != nullptr && match.length < kLongestMatch)  // A copy that long knows better.
       said = table_->after(recent.data(), static_cast<std::int64_t>(recent.size()));
     bool follows = match.place > 0;
@@ -109,12 +109,12 @@ Draft Lookup::copy(std::int64_t limit) {
     if (follows) {  // The copy may run into what it copies: a period goes on for ever.
       token = match.place < length ? text[static_cast<std::size_t>(match.place)]
                                    : draft.tokens[static_cast<std::size_t>(match.place - length)];
-      const Opinion opinion = said == nullptr ? kAlone : said->token == token ? kAgrees : kDiffers;
+      const Opinion opinion = !said ? kAlone : said->token == token ? kAgrees : kDiffers;
       kind = 3 * length_class(match.length) + opinion;
       chance = state.odds.of(kind);
     }
-    const double says = said == nullptr ? 0.0 : state.table_odds.of(said->bucket);
-    if (said != nullptr && says > chance) {
+    const double says = !said ? 0.0 : state.table_odds.of(said->bucket);
+    if (said && says > chance) {
       follows = said->token == token;
       token = said->token;
       chance = says;

@@ -1,11 +1,13 @@
 #include "ngram.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace paradecode {
 namespace {
 
 constexpr std::size_t kPlaces = 8;  // PLACES: occurrences of an n-gram that are compared
+constexpr std::uint64_t kMix = 0x9E3779B97F4A7C15;  // MIX of ngram_table.py
 
 }  // namespace
 
@@ -41,30 +43,35 @@ NgramIndex::Match NgramIndex::find(const Tokens& recent) const {
   return {};
 }
 
-void NgramTable::fill(int size, const std::int32_t* rows, std::int64_t count) {
-  auto& mine = rows_[static_cast<std::size_t>(size - 1)];
-  mine.resize(static_cast<std::size_t>(count));
-  for (Row& row : mine) {
-    std::copy_n(rows, size, row.context.begin());
-    row.entry = {rows[size], rows[size + 1]};
-    buckets_ = std::max(buckets_, row.entry.bucket + 1);
-    rows += size + 2;
-  }
-  std::sort(mine.begin(), mine.end(),
-            [](const Row& a, const Row& b) { return a.context < b.context; });
+NgramTable::NgramTable(std::vector<std::uint32_t> keys, std::vector<std::uint32_t> values)
+    : keys_(std::move(keys)), values_(std::move(values)) {
+  for (const std::uint32_t value : values_)
+    buckets_ = std::max(buckets_, static_cast<int>(value >> kBucketShift) + 1);
 }
 
-const NgramTable::Entry* NgramTable::after(const std::int32_t* context, std::int64_t count) const {
-  for (auto size = std::min<std::int64_t>(count, kOrder); size > 0; --size) {
-    std::array<std::int32_t, kOrder> wanted{};
-    std::copy_n(context + count - size, size, wanted.begin());
-    const auto& rows = rows_[static_cast<std::size_t>(size - 1)];
-    const auto at =
-        std::lower_bound(rows.begin(), rows.end(), wanted,
-                         [](const Row& row, const auto& tokens) { return row.context < tokens; });
-    if (at != rows.end() && at->context == wanted) return &at->entry;
+int NgramTable::keys_of(const std::int32_t* context, std::int64_t count,
+                        std::array<std::uint32_t, kOrder>* keys) {
+  const auto known = static_cast<int>(std::min<std::int64_t>(count, kOrder));
+  std::uint64_t made = 0;
+  for (int back = 1; back <= known; ++back) {
+    made = made * kMix + static_cast<std::uint64_t>(context[count - back]) + 1;
+    (*keys)[static_cast<std::size_t>(back - 1)] = static_cast<std::uint32_t>(made * kMix >> 32);
   }
-  return nullptr;
+  return known;
+}
+
+std::optional<NgramTable::Entry> NgramTable::after(const std::int32_t* context,
+                                                   std::int64_t count) const {
+  std::array<std::uint32_t, kOrder> keys{};
+  for (int size = keys_of(context, count, &keys); size > 0; --size) {
+    const std::uint32_t key = keys[static_cast<std::size_t>(size - 1)];
+    const auto at = std::lower_bound(keys_.begin(), keys_.end(), key);
+    if (at == keys_.end() || *at != key) continue;
+    const std::uint32_t value = values_[static_cast<std::size_t>(at - keys_.begin())];
+    return Entry{static_cast<std::int32_t>(value % (1U << kBucketShift)),
+                 static_cast<std::int32_t>(value >> kBucketShift)};
+  }
+  return std::nullopt;
 }
 
 }  // namespace paradecode

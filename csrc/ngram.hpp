@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -43,28 +44,31 @@ class NgramIndex {
   std::unordered_map<Ngram, Tokens> places_;
 };
 
-// What most often follows a context of up to four tokens.
+// What most often follows a context of up to four tokens, which is known by its hash.
 class NgramTable {
  public:
   static constexpr int kOrder = 4;
+  static constexpr int kBucketShift = 24;  // of a value: the token, and above it the bucket
   struct Entry {
     std::int32_t token = 0;
     std::int32_t bucket = 0;
   };
 
-  // Contexts of `size` tokens, 1 to kOrder: [count, size + 2], each with its token and bucket.
-  void fill(int size, const std::int32_t* rows, std::int64_t count);
-  // By the longest end of the `count` tokens that it knows; null when it knows none.
-  const Entry* after(const std::int32_t* context, std::int64_t count) const;
+  NgramTable() = default;
+  // Keys ascend; of equal ones the first is the likeliest.
+  NgramTable(std::vector<std::uint32_t> keys, std::vector<std::uint32_t> values);
+  // By the longest end of the `count` tokens that it knows; none when it knows none.
+  std::optional<Entry> after(const std::int32_t* context, std::int64_t count) const;
   // One more than the largest bucket.
   int buckets() const { return buckets_; }
 
+  // The keys of the last 1, 2, 3 and 4 of `count` tokens; returns how many there are.
+  static int keys_of(const std::int32_t* context, std::int64_t count,
+                     std::array<std::uint32_t, kOrder>* keys);
+
  private:
-  struct Row {
-    std::array<std::int32_t, kOrder> context{};  // zeros behind its tokens
-    Entry entry;
-  };
-  std::array<std::vector<Row>, kOrder> rows_;  // by size, ascending
+  std::vector<std::uint32_t> keys_;
+  std::vector<std::uint32_t> values_;
   int buckets_ = 0;
 };
 

@@ -23,6 +23,8 @@ inline constexpr const char* kCodes = "";
 template <>
 inline constexpr const char* kCodes<std::int32_t> = "i";
 template <>
+inline constexpr const char* kCodes<std::uint32_t> = "I";
+template <>
 inline constexpr const char* kCodes<std::int64_t> = "lq";
 template <>
 inline constexpr const char* kCodes<float> = "f";

@@ -73,21 +73,14 @@ Tokens copied(nb::handle array, const char* field) {
   return {view.data(), view.data() + view.size()};
 }
 
-void make_table(NgramTable* self, nb::sequence rows) {
-  if (nb::len(rows) != NgramTable::kOrder)
-    throw InvalidInput("rows", static_cast<std::int64_t>(nb::len(rows)),
-                       "give an array for each size of a context, 1 to 4");
-  NgramTable table;
-  int size = 1;
-  for (nb::handle array : rows) {
-    const View<std::int32_t> view(array, "rows", 2);
-    view.expect("rows", {view.size(0), size + 2});
-    for (std::int64_t row = 0; row < view.size(0); ++row)
-      expect_range("bucket", view.data()[row * (size + 2) + size + 1], 0, 1 << 16);
-    table.fill(size, view.data(), view.size(0));
-    ++size;
-  }
-  new (self) NgramTable(std::move(table));
+void make_table(NgramTable* self, nb::handle keys, nb::handle values) {
+  const View<std::uint32_t> given(keys, "keys", 1);
+  const View<std::uint32_t> said(values, "values", 1);
+  said.expect("values", {given.size()});
+  std::vector<std::uint32_t> ascending(given.data(), given.data() + given.size());
+  if (!std::is_sorted(ascending.begin(), ascending.end()))
+    throw InvalidInput("keys", given.size(), "give them in ascending order");
+  new (self) NgramTable(std::move(ascending), {said.data(), said.data() + said.size()});
 }
 
 // lookup: (shortest, longest, most, patience, table), or None for plain decoding.
@@ -215,7 +208,7 @@ Warp make_warp(double temperature, std::int64_t top_k, double top_p, double min_
 }
 
 void define_steps(nb::module_& module) {
-  nb::class_<NgramTable>(module, "NgramTable").def("__init__", make_table, nb::arg("rows"));
+  nb::class_<NgramTable>(module, "NgramTable").def("__init__", make_table, nb::arg("keys"), nb::arg("values"));
   nb::class_<Experience>(module, "Experience").def(nb::init<>());
   nb::class_<CostCurve>(module, "CostCurve")
       .def("__init__", make_curve, nb::arg("rows"), nb::arg("contexts"), nb::arg("seconds"));

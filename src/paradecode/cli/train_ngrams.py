@@ -18,27 +18,38 @@ def ngram_table(
     texts: list[Path] | None = argument(
         None, "UTF-8 texts, one document each; default: the model's own."
     ),
+    data: Path | None = option(
+        None, "Count the answers in a folder that `train head --data` filled."
+    ),
+    alternatives: int = option(1, "Tokens kept of a context, for `width` above 1.", min=1, max=3),
     own: int = option(2000, "Answers that the model makes up.", min=10, max=1_000_000),
     max_tokens: int = option(192, "Most tokens of each of them.", min=1),
     seed: int = option(0, "Of what it makes up.", min=0),
 ) -> None:
     """What most often follows an n-gram. For `prompt-lookup(table=FILE)`; changes no output."""
     writable("OUTPUT", output)
-    from paradecode.methods.draft.datastore import read_texts
+    from paradecode.methods.draft.datastore import read_texts as read_files
     from paradecode.methods.draft.ngram_table import count_ngrams
+    from paradecode.training.heads.texts import LONGEST_TEXT, TEXTS, read_texts
     from paradecode.training.ngrams.own_text import own_answers
 
     with loading.open() as llm:
-        if texts:
-            tokens = read_texts(
+        if texts and data:
+            raise InvalidInput("--data", str(data), "leave it out, or the texts")
+        tokens: list[list[int]]
+        if data:
+            read = read_texts(data / TEXTS, LONGEST_TEXT)
+            tokens = [text.tokens[text.start :].tolist() for text in read]
+        elif texts:
+            tokens = read_files(
                 texts, lambda text: llm.tokenizer.encode(text, special=False, parse_special=False)
             )
         elif "autoregressive" not in llm.families:
             raise InvalidInput("model", llm.model, "give texts: it cannot continue one")
         else:
             tokens = watched("decoding", lambda tick: own_answers(llm, own, max_tokens, seed, tick))
-        table = count_ngrams(tokens, llm.config.vocab_size)
+        table = count_ngrams(tokens, llm.config.vocab_size, alternatives)
     table.save(output)
     count = sum(map(len, tokens))
-    out.print(f"{sum(map(len, table.rows))} n-grams of {count} tokens in {output}",
+    out.print(f"{len(table.keys)} n-grams of {count} tokens in {output}",
               soft_wrap=True, highlight=False)  # fmt: skip

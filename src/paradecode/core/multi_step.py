@@ -7,7 +7,7 @@ and drafts by the same rules.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -50,11 +50,17 @@ class LookupState(NamedTuple):
 
 
 class Table(Protocol):
-    """What follows a context of 1, 2, 3 and 4 tokens."""
+    """What follows a context of up to 4 tokens."""
 
     @property
-    def rows(self) -> Sequence[NDArray[np.int32]]:
-        """int32 [n, size + 2] for each size: the context, the next token, its bucket."""
+    def keys(self) -> NDArray[np.uint32]:
+        """uint32 [n], ascending: hashes of contexts, as ``methods/draft/ngram_table.py`` has them;
+        the likeliest token of a context comes first."""
+        ...
+
+    @property
+    def values(self) -> NDArray[np.uint32]:
+        """uint32 [n]: the token that follows, and from bit 24 on its bucket."""
         ...
 
 

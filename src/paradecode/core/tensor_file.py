@@ -25,7 +25,7 @@ from paradecode.core.errors import InvalidInput
 MOST_BYTES = 1 << 28
 MOST_HEADER = 1 << 20
 MOST_AXES = 4
-NAMES = {np.dtype("<f4"): "F32", np.dtype("<f2"): "F16"}
+NAMES = {np.dtype("<f4"): "F32", np.dtype("<f2"): "F16", np.dtype("<u4"): "U32"}
 
 Facts = dict[str, Any]
 """Sizes and settings of a part, as JSON holds them."""
@@ -48,7 +48,7 @@ def save(
 
     Args:
         kind: what the file is, e.g. ``acceptance head 1``; :func:`load` asks for the same.
-        dtype: float32, or float16; the tensors are converted to it.
+        dtype: float32, float16 or uint32; the tensors are converted to it.
         most: bytes that all tensors may have together.
         field: name of the setting that names the file, for errors.
 

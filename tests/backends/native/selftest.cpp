@@ -254,15 +254,23 @@ std::unique_ptr<Lookup> copier(int most, std::int64_t patience,
 void check_steps() {
   const auto model = make_model(Format::Q4, true, 2);
   model->reserve(32);
-  const auto table = std::make_shared<NgramTable>();
-  for (int size = 1; size <= NgramTable::kOrder; ++size) {
-    Tokens rows;
-    for (int row = 0; row < 9; ++row) {
-      for (int i = 0; i < size; ++i) rows.push_back((row + i) % 9 + 1);
-      rows.insert(rows.end(), {(row + size) % 9 + 1, size});
-    }
-    table->fill(size, rows.data(), 9);
+  // What follows 1, 2, ... 9, 1, 2, ... whatever the size of the context.
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> entries;
+  for (std::int32_t row = 0; row < 9; ++row) {
+    Tokens context;
+    for (std::int32_t i = 0; i < NgramTable::kOrder; ++i) context.push_back((row + i) % 9 + 1);
+    std::array<std::uint32_t, NgramTable::kOrder> keys{};
+    NgramTable::keys_of(context.data(), NgramTable::kOrder, &keys);
+    for (std::uint32_t size = 0; size < 4; ++size)
+      entries.emplace_back(keys[size], (row + 4) % 9 + 1 + (size << NgramTable::kBucketShift));
   }
+  std::sort(entries.begin(), entries.end());
+  std::vector<std::uint32_t> known, values;
+  for (const auto& [key, value] : entries) {
+    known.push_back(key);
+    values.push_back(value);
+  }
+  const auto table = std::make_shared<NgramTable>(known, values);
   for (const double temperature : {0.0, 0.9}) {
     const Tokens plain = steps_of(*model, nullptr, 10, temperature);
     for (const std::int64_t patience : {0, 3})

@@ -85,7 +85,7 @@ def _core_of(known: WeakKeyDictionary[K, T], key: K, make: Callable[[K], T]) -> 
 
 
 def _table(table: Table) -> NgramTable:
-    return NgramTable(table.rows)
+    return NgramTable(table.keys, table.values)
 
 
 def _curve(curve: Curve) -> CostCurve:

@@ -1,17 +1,16 @@
 """A table of what follows an n-gram in a corpus: the static cache of n-gram lookup.
 
-For each context of up to ORDER tokens that pays, the token that followed most often, and the bucket
-of evidence it falls into; how often tokens of a bucket are right was counted on texts that the
-counts had not seen. A file is never trusted: it is checked when it is loaded, and what it proposes
-is verified like any draft.
+For each context of up to ORDER tokens that pays, the tokens that followed most often, and the
+buckets of evidence that they fall into; how often tokens of a bucket are right was counted on texts
+that the counts had not seen. A file is never trusted: it is checked when it is loaded, and what it
+proposes is verified like any draft. So a context need not be stored: it is known by its hash, and
+one in many thousands is taken for another.
 """
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_left
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
@@ -20,6 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.checks import is_number
 from paradecode.core.errors import InvalidInput
 from paradecode.core.tensor_file import load, save
 from paradecode.methods.draft.acceptance import Odds
@@ -27,12 +27,15 @@ from paradecode.methods.read_once import read_once
 from paradecode.methods.trained import size_in
 
 FIELD = "prompt-lookup.table"
-KIND = "ngram table 1"
+KIND = "ngram table 2"
 ORDER = 4
+RANKS = 3
+"""Most tokens of one context: the likeliest, and others that a tree may try beside it."""
 SHARES = 10
-"""Buckets of an order: tenths of the share that the best token has of a context's occurrences."""
-MIX, OCCURS = 0x9E3779B97F4A7C15, 1 << 20
-"""Of the hash of a context: its multiplier, and how many of its values are told apart at once."""
+"""Buckets of an order and a rank: tenths of the share of a context's occurrences."""
+BUCKETS = ORDER * RANKS * SHARES
+MIX = 0x9E3779B97F4A7C15
+"""Multiplier of the hash."""
 PIECE = 256
 """Longer texts are cut into pieces of so many tokens."""
 SET_ASIDE = 10
@@ -41,11 +44,11 @@ LEAST = 0.05
 """A token that is right more seldom is not worth an entry, nor a draft that ends in it a row."""
 TABLES = Path(__file__).parent / "tables"
 """Tables that come with the package, each under the name of its model."""
-MOST_VOCABULARY = 1 << 24  # Files hold float32, which counts to here.
+BUCKET_SHIFT = 24
+MOST_VOCABULARY = 1 << BUCKET_SHIFT
 
 Context = tuple[int, ...]
-Entries = dict[Context, tuple[int, int]]
-"""Context of 1 to ORDER tokens -> (the next token, its bucket)."""
+Numbers = NDArray[np.uint32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,66 +56,58 @@ class NgramTable:
     """What most often follows.
 
     Attributes:
-        rows: int32 [n, size + 2] for each size of a context from 1 to ORDER: it, the token that
-            follows, and its bucket.
-        priors: for each of ORDER * SHARES buckets, how often its tokens were right.
+        keys: uint32 [n], ascending: the hash of each entry's context. Tokens of one context follow
+            one another, the likeliest first.
+        values: uint32 [n]: the token that follows, and above it, from BUCKET_SHIFT on, its bucket.
+        priors: for each bucket, how often its tokens were right.
         vocabulary: token ids are below this.
     """
 
-    rows: list[NDArray[np.int32]]
+    keys: Numbers
+    values: Numbers
     priors: tuple[float, ...]
     vocabulary: int
 
     @cached_property
-    def _hashed(self) -> tuple[bytearray, list[array[int]], list[NDArray[np.int32]]]:
-        """Which hashes occur (by their last bits), and for each size all of them in order, with
-        their rows. A dict of tuples would take ten times the memory.
-        """
-        occurs = np.zeros(OCCURS, np.uint8)
-        hashes, ordered = [], []
-        for rows in self.rows:
-            made = np.zeros(len(rows), np.uint64)
-            for column in rows[:, -3::-1].T.astype(np.uint64):
-                made = made * np.uint64(MIX) + column + np.uint64(1)
-            occurs[made % np.uint64(OCCURS)] = 1
-            order = np.argsort(made)
-            hashes.append(array("Q", made[order].tobytes()))
-            ordered.append(rows[order])
-        return bytearray(occurs), hashes, ordered
+    def _sorted(self) -> memoryview:
+        return memoryview(self.keys)  # Its numbers are Python's, which bisect compares faster.
+
+    def known(self, context: Context) -> Iterator[tuple[int, int]]:
+        """Tokens behind ``context`` and their buckets: the longest end's first, of each end the
+        likeliest first; a shorter end may say a token again."""
+        for key in reversed(keys_of(context)):
+            place = bisect_left(self._sorted, key)
+            while place < len(self._sorted) and self._sorted[place] == key:
+                value = int(self.values[place])
+                yield value % MOST_VOCABULARY, value >> BUCKET_SHIFT
+                place += 1
 
     def after(self, context: Context) -> tuple[int, int] | None:
         """The likeliest token behind ``context`` and its bucket, by the longest end it knows."""
-        occurs, hashes, rows = self._hashed
-        endings, made = [], 0
-        for token in context[: -ORDER - 1 : -1]:  # The last one first: longer ones go on from it.
-            made = (made * MIX + token + 1) % (1 << 64)
-            endings.append(made)
-        for size in range(len(endings), 0, -1):
-            made = endings[size - 1]
-            if not occurs[made % OCCURS]:
-                continue
-            place = bisect_left(hashes[size - 1], made)
-            while place < len(hashes[size - 1]) and hashes[size - 1][place] == made:
-                *found, token, bucket = rows[size - 1][place].tolist()
-                if tuple(found) == context[-size:]:
-                    return token, bucket
-                place += 1
-        return None
+        return next(self.known(context), None)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write one file; raises InvalidInput if that cannot be done."""
-        tensors = {"priors": np.array(self.priors)}
-        for size, rows in enumerate(self.rows, 1):
-            tensors[str(size)] = rows[np.lexsort(rows.T[::-1])]
-        save(path, KIND, {"vocabulary": self.vocabulary}, tensors)
+        facts = {"vocabulary": self.vocabulary, "priors": [round(p, 4) for p in self.priors]}
+        save(path, KIND, facts, {"keys": self.keys, "values": self.values}, dtype="<u4")
 
 
-def count_ngrams(texts: Sequence[Sequence[int]], vocabulary: int) -> NgramTable:
+def keys_of(context: Context) -> list[int]:
+    """The keys of the last 1, 2, ... tokens of a context, up to ORDER of them."""
+    keys, made = [], 0
+    for token in context[: -ORDER - 1 : -1]:  # The last one first: longer ones go on from it.
+        made = (made * MIX + token + 1) % (1 << 64)
+        keys.append((made * MIX % (1 << 64)) >> 32)
+    return keys
+
+
+def count_ngrams(texts: Sequence[Sequence[int]], vocabulary: int, ranks: int = 1) -> NgramTable:
     """The table of a corpus.
 
     Args:
         texts: token ids of each text; n-grams do not reach over their ends.
         vocabulary: all ids are below this.
+        ranks: most tokens that are kept of a context.
 
     Raises:
         InvalidInput: for fewer than SET_ASIDE pieces of text, or ids above the vocabulary.
@@ -126,59 +121,136 @@ def count_ngrams(texts: Sequence[Sequence[int]], vocabulary: int) -> NgramTable:
     if any(not 0 <= token < vocabulary for piece in pieces for token in piece):
         raise InvalidInput("texts", "a token id", f"ids go up to {vocabulary - 1}")
     seen = [piece for index, piece in enumerate(pieces) if index % SET_ASIDE]
-    known = NgramTable(_rows(_entries(seen)), (), vocabulary)
-    priors = _right(known, pieces[::SET_ASIDE])
-    return NgramTable(_rows(_worthwhile(_entries(pieces), priors)), priors, vocabulary)
+    unpruned = _table([Ends.of(seen, size).entries(ranks) for size in _SIZES], (), vocabulary)
+    priors = _right(unpruned, pieces[::SET_ASIDE])
+    return _table(_worthwhile(pieces, priors, ranks), priors, vocabulary)
 
 
-def _rows(entries: Entries) -> list[NDArray[np.int32]]:
-    sizes: list[list[int]] = [[] for _ in range(ORDER)]
-    for context, entry in entries.items():
-        sizes[len(context) - 1] += (*context, *entry)
-    return [
-        np.fromiter(values, np.int32, len(values)).reshape(-1, size + 2)
-        for size, values in enumerate(sizes, 1)
-    ]
+_SIZES = range(1, ORDER + 1)
 
 
-def _entries(texts: Sequence[Sequence[int]]) -> Entries:
-    followers: dict[Context, Counter[int]] = defaultdict(Counter)
-    for text in texts:
-        for end in range(1, len(text)):
-            for size in range(1, min(ORDER, end) + 1):
-                followers[tuple(text[end - size : end])][text[end]] += 1
-    entries = {}
-    for context, counts in followers.items():
-        token, most = min(counts.items(), key=lambda item: (-item[1], item[0]))
-        share = most / (counts.total() + 1)  # What was seen once is right half of the time.
-        if most > 1 or len(context) <= 2:
-            entries[context] = token, (len(context) - 1) * SHARES + int(share * SHARES)
-    return entries
+@dataclass(frozen=True, eq=False)
+class Ends:
+    """All places of a corpus that a context of one size ends before.
+
+    Attributes:
+        size: of the contexts.
+        keys: uint32 [n], of the contexts.
+        following: int64 [n], the token there.
+        shorter: uint32 [n, size - 1], the keys of the contexts of 1, 2, ... tokens there.
+    """
+
+    size: int
+    keys: Numbers
+    following: NDArray[np.int64]
+    shorter: Numbers
+
+    @classmethod
+    def of(cls, pieces: Sequence[Sequence[int]], size: int) -> Ends:
+        tokens = np.concatenate([np.asarray(piece, np.int64) for piece in pieces])
+        places = np.concatenate([np.arange(len(piece)) for piece in pieces])
+        ends = np.flatnonzero(places >= size)
+        made = np.zeros(len(ends), np.uint64)
+        keys = np.empty((len(ends), size), np.uint32)
+        for back in range(1, size + 1):
+            made = made * np.uint64(MIX) + tokens[ends - back].astype(np.uint64) + np.uint64(1)
+            keys[:, back - 1] = (made * np.uint64(MIX)) >> np.uint64(32)
+        return cls(size, keys[:, -1], tokens[ends], keys[:, :-1])
+
+    def entries(self, ranks: int) -> Entries:
+        """The ``ranks`` tokens that most often follow each context, if they are worth counting."""
+        pair = np.lexsort((self.following, self.keys))
+        keys, tokens = self.keys[pair], self.following[pair]
+        first = np.flatnonzero(_news(keys) | _news(tokens))  # Of each pair of context and token.
+        counts = np.diff(np.append(first, len(keys)))
+        keys, tokens, places = keys[first], tokens[first], pair[first]
+        order = np.lexsort((tokens, -counts, keys))
+        keys, tokens, places, counts = (x[order] for x in (keys, tokens, places, counts))
+        begin = np.flatnonzero(_news(keys))
+        group = np.cumsum(_news(keys)) - 1
+        rank = np.arange(len(keys)) - begin[group]
+        total = np.add.reduceat(counts, begin)[group] if len(keys) else counts
+        # What was seen once is right half of the time.
+        share = counts * SHARES // (total + 1)
+        kept = (rank < ranks) & ((counts > 1) | (self.size <= 2))
+        buckets = ((self.size - 1) * RANKS + rank) * SHARES + share
+        return Entries(keys[kept], tokens[kept], buckets[kept], self.shorter[places[kept]])
+
+
+@dataclass(frozen=True, eq=False)
+class Entries:
+    """Entries of one size of context, [n] each, in the order of a table; ``shorter`` as above."""
+
+    keys: Numbers
+    tokens: NDArray[np.int64]
+    buckets: NDArray[np.int64]
+    shorter: Numbers
+
+    def find(self, keys: Numbers) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """The place of each key's first entry, and whether it has one."""
+        place = np.searchsorted(self.keys, keys)
+        there = place < len(self.keys)
+        place[~there] = 0
+        if len(self.keys):
+            there &= self.keys[place] == keys
+        return place, there
+
+    def where(self, kept: NDArray[np.bool_]) -> Entries:
+        return Entries(self.keys[kept], self.tokens[kept], self.buckets[kept], self.shorter[kept])
+
+
+def _news(values: NDArray[np.generic]) -> NDArray[np.bool_]:
+    """Where a sorted array has another value than just before."""
+    return np.concatenate([[True], values[1:] != values[:-1]])[: len(values)]
+
+
+def _table(entries: Sequence[Entries], priors: tuple[float, ...], vocabulary: int) -> NgramTable:
+    keys, tokens, buckets = (
+        np.concatenate([getattr(each, name) for each in entries])
+        for name in ("keys", "tokens", "buckets")
+    )
+    order = np.argsort(keys, kind="stable")
+    values = tokens + (buckets << BUCKET_SHIFT)
+    return NgramTable(keys[order], values[order].astype(np.uint32), priors, vocabulary)
 
 
 def _right(table: NgramTable, texts: Sequence[Sequence[int]]) -> tuple[float, ...]:
-    """How often each bucket's tokens are what these texts say."""
-    right, tried = np.zeros((2, ORDER * SHARES))
+    """How often each bucket's tokens are what these texts say, where no longer end says more."""
+    right, tried = np.zeros((2, BUCKETS))
     for text in texts:
         for end in range(1, len(text)):
-            found = table.after(tuple(text[max(0, end - ORDER) : end]))
-            if found is not None:
-                tried[found[1]] += 1
-                right[found[1]] += found[0] == text[end]
-    assumed = (np.arange(ORDER * SHARES) % SHARES + 0.5) / SHARES
+            size = -1
+            for token, bucket in table.known(tuple(text[max(0, end - ORDER) : end])):
+                if size not in (-1, bucket // (RANKS * SHARES)):
+                    break
+                size = bucket // (RANKS * SHARES)
+                tried[bucket] += 1
+                right[bucket] += token == text[end]
+    assumed = (np.arange(BUCKETS) % SHARES + 0.5) / SHARES
     return tuple(((right + 4 * assumed) / (tried + 4)).tolist())
 
 
-def _worthwhile(entries: Entries, priors: Sequence[float]) -> Entries:
+def _worthwhile(
+    pieces: Sequence[Sequence[int]], priors: Sequence[float], ranks: int
+) -> list[Entries]:
     """Entries that are right often enough, and say more than the shorter context behind them."""
-    kept: Entries = {}
-    for context in sorted(entries, key=len):
-        token, bucket = entries[context]
-        known = next((kept[context[i:]] for i in range(1, len(context)) if context[i:] in kept),
-                     None)  # fmt: skip
-        says_more = known is None or known[0] != token or priors[bucket] > priors[known[1]] + 0.1
-        if (priors[bucket] >= LEAST or known is not None) and says_more:
-            kept[context] = token, bucket
+    chances = np.array(priors)
+    kept: list[Entries] = []
+    for size in _SIZES:
+        found = Ends.of(pieces, size).entries(ranks)
+        chance = chances[found.buckets]
+        heard, said, sure = np.zeros(len(chance), np.bool_), found.tokens.copy(), 0 * chance
+        for other, keys in zip(reversed(kept), found.shorter.T[::-1]):  # The longest is heard.
+            place, there = other.find(keys)
+            new = there & ~heard
+            said[new], sure[new] = other.tokens[place[new]], chances[other.buckets[place[new]]]
+            heard |= there
+        worth = (chance >= LEAST) | heard
+        worth &= ~heard | (said != found.tokens) | (chance > sure + 0.1)
+        # Without the likeliest token of a context the others are those of the shorter one.
+        begin = _news(found.keys)
+        worth = np.where(begin, worth, worth[begin][np.cumsum(begin) - 1] & (chance >= LEAST))
+        kept.append(found.where(worth))
     return kept
 
 
@@ -200,23 +272,21 @@ def load_ngrams(path: str) -> NgramTable:
 
 @read_once(FIELD)
 def _loaded(path: str) -> NgramTable:
-    facts, tensors = load(path, KIND, FIELD)
+    facts, tensors = load(path, KIND, FIELD, dtype="<u4")
     vocabulary = size_in(FIELD, path, facts, "vocabulary", MOST_VOCABULARY)
-    wanted = {"priors", *(str(size) for size in range(1, ORDER + 1))}
-    priors = tensors.get("priors", np.empty(0))
-    sound = set(tensors) == wanted and priors.shape == (ORDER * SHARES,)
-    if not sound or priors.min() < 0 or priors.max() > 1:
+    empty = np.empty(0, np.uint32)
+    keys, values = tensors.get("keys", empty), tensors.get("values", empty)
+    priors = facts.get("priors")
+    sound = set(tensors) == {"keys", "values"} and keys.ndim == 1 and keys.shape == values.shape
+    if not sound or not isinstance(priors, list) or len(priors) != BUCKETS:
         raise InvalidInput(FIELD, path, "it is no table of n-grams: make it again")
-    kept = []
-    for size in range(1, ORDER + 1):
-        rows = tensors[str(size)]
-        if rows.ndim != 2 or rows.shape[1] != size + 2 or (rows != np.floor(rows)).any():
-            raise InvalidInput(FIELD, path, "its n-grams are damaged: make it again")
-        tops = np.array([vocabulary] * (size + 1) + [ORDER * SHARES])
-        if len(rows) and (rows.min() < 0 or (rows >= tops).any()):
-            raise InvalidInput(FIELD, path, "it has ids that its vocabulary lacks: make it again")
-        kept.append(np.ascontiguousarray(rows, np.int32))
-    return NgramTable(kept, tuple(priors.tolist()), vocabulary)
+    if not all(is_number(prior) and 0 <= prior <= 1 for prior in priors):
+        raise InvalidInput(FIELD, path, "its priors are damaged: make it again")
+    if (keys[1:] < keys[:-1]).any() or (values >> BUCKET_SHIFT >= BUCKETS).any():
+        raise InvalidInput(FIELD, path, "its n-grams are damaged: make it again")
+    if (values % MOST_VOCABULARY >= vocabulary).any():
+        raise InvalidInput(FIELD, path, "it has ids that its vocabulary lacks: make it again")
+    return NgramTable(keys, values, tuple(map(float, priors)), vocabulary)
 
 
 @dataclass

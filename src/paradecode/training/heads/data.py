@@ -12,10 +12,17 @@ from paradecode.core.errors import InvalidInput
 from paradecode.llm import LLM
 from paradecode.training.decoding import Progress
 from paradecode.training.heads.features import Features
-from paradecode.training.heads.texts import HeadText, Rounds, TextSource, make_texts, read_texts
+from paradecode.training.heads.texts import (
+    TEXTS,
+    HeadText,
+    Rounds,
+    TextSource,
+    make_texts,
+    read_texts,
+)
 from paradecode.training.running import check_same
 
-TEXTS, SOURCE = "texts.jsonl", "source.json"
+SOURCE = "source.json"
 
 
 @dataclass(frozen=True)

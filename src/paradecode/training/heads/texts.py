@@ -20,6 +20,10 @@ from paradecode.training.decoding import Progress
 from paradecode.training.heads.prompts import MeasuredPrompts, task_prompts
 from paradecode.training.ngrams.own_text import TOGETHER, before_the_user, own_conversations
 
+TEXTS = "texts.jsonl"
+"""Name of the file in a folder of data."""
+LONGEST_TEXT = 1 << 16
+"""Most tokens of a text."""
 BEGUN = 12
 """Tokens of a beginning, in place of a question, of models without a chat format."""
 FEWEST = 4
@@ -186,6 +190,8 @@ def read_texts(path: Path, length: int) -> list[HeadText]:
                 if prompt and len(tokens) - len(prompt) >= FEWEST:
                     made = HeadText(tokens, len(prompt), bool(text["greedy"]))
                     found.setdefault(tuple(prompt), made)
+    except FileNotFoundError:
+        raise InvalidInput("texts", str(path), "name a folder that `train head` filled") from None
     except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise InvalidInput("texts", str(path), f"remove the damaged file ({error})") from None
     return list(found.values())

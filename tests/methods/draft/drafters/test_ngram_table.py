@@ -16,19 +16,41 @@ from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
 from paradecode.methods.draft.drafters.prompt_lookup import PromptLookup
 from paradecode.methods.draft.ngram_table import (
+    BUCKET_SHIFT,
+    BUCKETS,
+    LEAST,
     ORDER,
+    RANKS,
     SHARES,
     NgramTable,
     TableDrafts,
     count_ngrams,
+    keys_of,
     load_ngrams,
 )
 
 WORDS = [[1, 2, 3, 4, 5, 6]] * 30 + [[7, 2, 3, 9]] * 10
 
 
-def entries(table: NgramTable) -> dict[tuple[int, ...], tuple[int, int]]:
-    return {tuple(row[:-2]): (row[-2], row[-1]) for rows in table.rows for row in rows.tolist()}
+Entries = dict[int, list[tuple[int, int]]]
+
+
+def entries(table: NgramTable) -> Entries:
+    """Key -> (token, bucket) of each entry, the likeliest first."""
+    found: Entries = {}
+    for key, value in zip(table.keys.tolist(), table.values.tolist()):
+        found.setdefault(key, []).append((value % (1 << BUCKET_SHIFT), value >> BUCKET_SHIFT))
+    return found
+
+
+def followers(texts: list[list[int]]) -> dict[tuple[int, ...], Counter[int]]:
+    """What follows each context, counted one by one."""
+    found: dict[tuple[int, ...], Counter[int]] = {}
+    for text in texts:
+        for end in range(1, len(text)):
+            for size in range(1, min(ORDER, end) + 1):
+                found.setdefault(tuple(text[end - size : end]), Counter())[text[end]] += 1
+    return found
 
 
 def test_the_longest_context_decides() -> None:
@@ -43,16 +65,46 @@ def test_the_longest_context_decides() -> None:
 @settings(max_examples=30)
 @given(st.lists(st.lists(st.integers(0, 5), min_size=2, max_size=30), min_size=10, max_size=30))
 def test_every_entry_is_what_followed_most_often(texts: list[list[int]]) -> None:
-    for context, (token, bucket) in entries(count_ngrams(texts, 6)).items():
-        after = Counter(
-            text[end]
-            for text in texts
-            for end in range(len(context), len(text))
-            if tuple(text[end - len(context) : end]) == context
-        )
-        assert after[token] == max(after.values())
-        assert bucket // SHARES == len(context) - 1
-        assert bucket % SHARES == after[token] * SHARES // (after.total() + 1)
+    counted = {keys_of(context)[-1]: (context, c) for context, c in followers(texts).items()}
+    for ranks in (1, RANKS):
+        for key, kept in entries(count_ngrams(texts, 6, ranks)).items():
+            context, after = counted[key]
+            usual = sorted(after, key=lambda token: (-after[token], token))
+            assert len(kept) <= ranks
+            for token, bucket in kept:
+                order, rank = divmod(bucket // SHARES, RANKS)
+                assert order == len(context) - 1
+                assert usual[rank] == token
+                assert bucket % SHARES == after[token] * SHARES // (after.total() + 1)
+
+
+@settings(max_examples=30)
+@given(st.lists(st.lists(st.integers(0, 5), min_size=2, max_size=30), min_size=10, max_size=30))
+def test_what_is_left_out_is_seldom_right_or_said_by_a_shorter_context(
+    texts: list[list[int]],
+) -> None:
+    table = count_ngrams(texts, 6, 1)
+    for context, after in followers(texts).items():
+        token, count = min(after.items(), key=lambda item: (-item[1], item[0]))
+        share = count * SHARES // (after.total() + 1)
+        chance = table.priors[(len(context) - 1) * RANKS * SHARES + share]
+        shorter = table.after(context[1:])
+        heard = table.after(context)
+        if heard is None or heard == shorter:
+            once = count == 1 and len(context) > 2
+            known = shorter is not None
+            assert once or (chance < LEAST and not known) or (
+                shorter is not None and shorter[0] == token
+                and chance <= table.priors[shorter[1]] + 0.1 + 1e-9
+            )  # fmt: skip
+
+
+def test_others_are_tried_in_the_order_of_their_counts() -> None:
+    texts = [[1, 2, 3, 4]] * 30 + [[1, 2, 3, 5]] * 20 + [[1, 2, 3, 6]] * 15 + [[1, 2, 3, 7]] * 2
+    table = count_ngrams(texts, 10, RANKS)
+    said = [token for token, _ in table.known((1, 2, 3))]
+    assert said[:3] == [4, 5, 6]
+    assert 7 not in said
 
 
 def test_priors_are_counted_on_unseen_texts() -> None:
@@ -60,9 +112,9 @@ def test_priors_are_counted_on_unseen_texts() -> None:
     noise = [random.integers(0, 400, 200).tolist() for _ in range(60)]
     sure = count_ngrams([[*range(50)]] * 60, 50)
     unsure = count_ngrams(noise, 400)
-    assert sure.priors[entries(sure)[3,][1]] > 0.95
+    assert sure.priors[entries(sure)[keys_of((3,))[-1]][0][1]] > 0.95
     # What was seen once in noise follows again by chance only, whatever its share was.
-    assert unsure.priors[SHARES + 5] < 0.1
+    assert unsure.priors[RANKS * SHARES + 5] < 0.1
     assert len(entries(unsure)) < 600  # Of 11 000 pairs.
 
 
@@ -103,11 +155,12 @@ def test_damaged_files_are_refused_or_read(tmp_path_factory, data: st.DataObject
         table = load_ngrams(str(path))
     except InvalidInput:
         return
-    for context, (token, bucket) in entries(table).items():
-        assert table.after(context) == (token, bucket)
-        assert 1 <= len(context) <= ORDER
-        assert all(0 <= t < table.vocabulary for t in (*context, token))
-        assert 0 <= bucket < ORDER * SHARES
+    assert (table.keys[1:] >= table.keys[:-1]).all()
+    for kept in entries(table).values():
+        for token, bucket in kept:
+            assert 0 <= token < table.vocabulary
+            assert 0 <= bucket < BUCKETS
+    assert all(0 <= prior <= 1 for prior in table.priors)
 
 
 def test_what_cannot_be_counted_is_refused() -> None:
@@ -161,8 +214,8 @@ def test_outputs_are_the_same_with_any_table(tmp_path: Path) -> None:
 
 
 def test_a_table_of_a_larger_vocabulary_is_refused(tmp_path: Path) -> None:
-    rows = [np.ones((int(size == 1), size + 2), np.int32) for size in range(1, ORDER + 1)]
-    NgramTable(rows, (0.9,) * (ORDER * SHARES), 1 << 20).save(tmp_path / "a.ngrams")
+    one = np.ones(1, np.uint32)
+    NgramTable(one, one, (0.9,) * BUCKETS, 1 << 20).save(tmp_path / "a.ngrams")
     drafter = PromptLookup(table=str(tmp_path / "a.ngrams"))
     with pytest.raises(InvalidInput, match="make it with this model"):
         proposal(drafter, Request([1]))
