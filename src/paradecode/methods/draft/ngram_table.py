@@ -70,7 +70,7 @@ class NgramTable:
 
     @cached_property
     def _sorted(self) -> memoryview:
-        return memoryview(self.keys)  # Its numbers are Python's, which bisect compares faster.
+        return self.keys.data  # Its numbers are Python's, which bisect compares faster.
 
     def known(self, context: Context) -> Iterator[tuple[int, int]]:
         """Tokens behind ``context`` and their buckets: the longest end's first, of each end the
@@ -165,7 +165,7 @@ class Ends:
         counts = np.diff(np.append(first, len(keys)))
         keys, tokens, places = keys[first], tokens[first], pair[first]
         order = np.lexsort((tokens, -counts, keys))
-        keys, tokens, places, counts = (x[order] for x in (keys, tokens, places, counts))
+        keys, tokens, places, counts = keys[order], tokens[order], places[order], counts[order]
         begin = np.flatnonzero(_news(keys))
         group = np.cumsum(_news(keys)) - 1
         rank = np.arange(len(keys)) - begin[group]
