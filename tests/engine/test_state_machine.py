@@ -15,6 +15,7 @@ from paradecode.core.sampling import Sampler, SamplingParams
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.registry import parse
+from paradecode.search import SearchRun, find_strategy
 from paradecode.testing.toy import ToyBackend, toy_config
 
 CONTEXT = 72
@@ -44,6 +45,13 @@ PARAMS = st.fixed_dictionaries(
 )
 
 
+SEARCHES = st.sampled_from([
+    "best-of(n=3)", "ffs(n=3)", "majority(n=2)", "a-star(k=2,step_tokens=3,budget=40)",
+    "beam(width=3)", "diverse-beam(width=2,groups=2)",
+])  # fmt: skip
+"""What begins branches and forks beside the requests."""
+
+
 @cache
 def plain_output(prompt: tuple[int, ...], given: tuple[tuple[str, object], ...]) -> list[int]:
     """Plain decoding from the toy's definition: no cache, no batch, no engine."""
@@ -65,9 +73,10 @@ class EngineMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.engine = toy_engine(
-            {"target": ToyBackend(TOY.config)}, kv_tokens=320, batch=5, step_tokens=23
+            {"target": ToyBackend(TOY.config)}, True, kv_tokens=320, batch=5, step_tokens=23
         )
         self.jobs: list[tuple[LiveSequence, tuple[int, ...], dict[str, object]]] = []
+        self.searches: list[SearchRun] = []
 
     @rule(
         prompt=PROMPTS, params=PARAMS, method=METHODS, salt=st.sampled_from(["", "a"]),
@@ -80,12 +89,31 @@ class EngineMachine(RuleBasedStateMachine):
         )  # fmt: skip
         self.jobs.append((self.engine.add(request), prompt, params))
 
+    @precondition(lambda self: len(self.searches) < 3)
+    @rule(search=SEARCHES, prompt=PROMPTS, deadline=st.sampled_from([None, None, 0.0]))
+    def search(self, search, prompt, deadline) -> None:
+        params = SamplingParams(max_tokens=8, temperature=1.0, seed=1)
+        request = GenerationRequest(
+            np.array(prompt, np.int32), parse("greedy"), params, deadline=deadline
+        )
+        self.searches.append(
+            SearchRun(self.engine, request, find_strategy(search), lambda tokens: "")
+        )
+
+    @precondition(lambda self: self.searches)
+    @rule(data=st.data())
+    def give_up(self, data) -> None:
+        data.draw(st.sampled_from(self.searches)).close()
+
     @precondition(lambda self: self.engine.busy)
     @rule(count=st.integers(1, 8))
     def step(self, count: int) -> None:
         for _ in range(count):
             for sequence in self.engine.step():
                 assert sequence.trace or sequence.finished
+            self.engine.check()
+            for search in self.searches:
+                search.advance()
             self.engine.check()
 
     @precondition(lambda self: self.jobs)
@@ -102,8 +130,15 @@ class EngineMachine(RuleBasedStateMachine):
             if not self.engine.busy:
                 break
             self.engine.step()
+            for search in self.searches:
+                search.advance()
         assert not self.engine.busy
         assert self.engine.pools["target"].held == 0
+        assert self.engine.unreserved == self.engine.pools["target"].count
+        for search in self.searches:
+            assert search.finished
+            assert search.error is None or "cancelled" in str(search.error)
+        self.searches.clear()
 
     @invariant()
     def books(self) -> None:

@@ -5,94 +5,36 @@ from __future__ import annotations
 import heapq
 import math
 import time
-import zlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from searching import (
+    LOOP,
+    MOST,
+    PROMPT,
+    SEED,
+    STOPS,
+    alone,
+    begin,
+    best,
+    engine,
+    request,
+    run,
+    scorer,
+    text_of,
+    value,
+)
 
 from paradecode.core.errors import InvalidInput
 from paradecode.core.noise import Purpose, key
-from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine
-from paradecode.engine.request import GenerationRequest
-from paradecode.methods.registry import parse
-from paradecode.search import Branch, SearchRun, completion_of_search, find_strategy
+from paradecode.models.weights import Tensor
+from paradecode.search import completion_of_search, find_strategy, strategies
 from paradecode.search.majority import final_answer
 from paradecode.testing.toy import LetterText, ToyBackend, letter
-
-PROMPT = tuple(4 + (5 * i * i + 2 * i) % 24 for i in range(37))
-LOOP = (5, 6, 7, 8, 9) * 4
-SEED, MOST = 11, 24
-STOPS = ("a",)
-
-
-def text_of(tokens: Sequence[int]) -> str:
-    return "".join(map(letter, tokens))
-
-
-def value(text: str) -> float:
-    """A score from 0 to 1 that only the text decides."""
-    return zlib.crc32(text.encode()) / 2**32
-
-
-def scorer(prompt: str, texts: Sequence[str]) -> list[float]:
-    return [value(text) for text in texts]
-
-
-def engine() -> Engine:
-    return Engine({"target": ToyBackend()}, None, LetterText)
-
-
-def request(
-    decoder: str = "greedy", prompt: Sequence[int] = PROMPT, **more: Any
-) -> GenerationRequest:
-    values = {"max_tokens": MOST, "temperature": 1.5, "seed": SEED, "stop": STOPS} | more
-    return GenerationRequest(np.array(prompt, np.int32), parse(decoder), SamplingParams(**values))
-
-
-def begin(
-    engine: Engine,
-    search: str,
-    score: Callable[..., Any] | None = None,
-    asked: GenerationRequest | None = None,
-) -> SearchRun:
-    return SearchRun(engine, asked or request(), find_strategy(search), text_of, "", score)
-
-
-def run(search: str, score: Callable[..., Any] | None = None, decoder: str = "greedy") -> SearchRun:
-    """To its end; the page books are right after every step, and empty at last."""
-    own = engine()
-    found = begin(own, search, score, request(decoder))
-    for _ in range(3000):
-        if found.finished:
-            break
-        own.step()
-        own.check()
-        found.advance()
-        own.check()
-    assert found.finished
-    assert not own.busy
-    assert [pool.held for pool in own.pools.values()] == [0]
-    return found
-
-
-def alone(seed: int, after: Sequence[int] = (), most: int = MOST) -> tuple[list[int], str, float]:
-    """(tokens, reason, mean log-probability) of a branch, decoded plainly and by itself."""
-    own = engine()
-    drawn = SEED if seed == 0 else key(SEED, seed, Purpose.CHILD_SEED)
-    sequence = own.add(request(prompt=(*PROMPT, *after), seed=drawn, max_tokens=most, logprobs=0))
-    while own.busy:
-        own.step()
-    scores = [entry.logprob for entry in sequence.logprobs]
-    return sequence.output, sequence.finish_reason or "", sum(scores) / len(scores)
-
-
-def best(found: SearchRun) -> Branch:
-    assert found.error is None
-    assert found.found is not None
-    return found.found.best
 
 
 @pytest.mark.parametrize("decoder", ["greedy", "prompt-lookup(budget=fixed)"])
@@ -291,7 +233,7 @@ def test_a_closed_search_frees_its_pages_at_once() -> None:
 
 @pytest.mark.parametrize("text", [
     "nothing", "best-of(n=0)", "best-of(n=65)", "ffs(n=2,keep=3)", "a-star(k=0)",
-    "majority(votes=none)", 3, "best-of(m=1)",
+    "majority(votes=none)", 3, "best-of(m=1)", "a-star(budget=0)",
 ])  # fmt: skip
 def test_strategies_that_do_not_exist(text: Any) -> None:
     with pytest.raises(InvalidInput):
@@ -301,3 +243,112 @@ def test_strategies_that_do_not_exist(text: Any) -> None:
 def test_a_star_wants_shares() -> None:
     found = run("a-star", lambda prompt, texts: [2.0] * len(texts))
     assert "0 to 1" in str(found.error)
+
+
+ALL = [
+    "best-of(n=3)", "majority(n=3)", "ffs(n=3)", "a-star(k=3,step_tokens=4,budget=60)",
+    "beam(width=3)", "diverse-beam(width=4,groups=2)", "superposed(k=3)",
+    "atts(n=3,chunk=4,calibration=3)",
+]  # fmt: skip
+
+
+def everything() -> Engine:
+    """An engine for every strategy: with a draft model, and the weights of its embedding."""
+    toy = ToyBackend()
+    embedding = toy.embed(np.arange(toy.config.vocab_size))
+    weights = {"embed": Tensor(embedding, embedding.shape)}
+    models = {"target": toy, "draft": ToyBackend(seed=1)}
+    return Engine(models, None, LetterText, weights=weights)
+
+
+def test_every_strategy_is_tested_here() -> None:
+    assert {text.partition("(")[0] for text in ALL} == set(strategies())
+
+
+@pytest.mark.parametrize("search", ALL)
+def test_a_deadline_ends_every_search(search: str) -> None:
+    for deadline in (0.0, 0.01):
+        own = everything()
+        asked = replace(request(stop=(), ignore_eos=True), deadline=deadline)
+        found = begin(own, search, None, asked)
+        for _ in range(400):
+            own.step()
+            own.check()
+            found.advance()
+            if found.finished:
+                break
+        assert found.finished
+        assert found.error is None
+        assert not own.busy
+        assert not any(pool.held for pool in own.pools.values())
+        assert best(found).reason in ("deadline", "length")
+        assert deadline or best(found).new == 0
+        assert completion_of_search(found).token_ids == list(best(found).tokens)
+
+
+@pytest.mark.parametrize("search", [text for text in ALL if "a-star" not in text])
+@pytest.mark.parametrize("budget", [3, 10, 31])
+def test_a_budget_bounds_all_outputs_together(search: str, budget: int) -> None:
+    found = run(search, on=everything(), tokens=budget, stop=(), ignore_eos=True)
+    if "width=4" in search and budget == 3:
+        assert "has used its 3 tokens" in str(found.error)
+        return
+    assert found.error is None
+    assert found.found is not None
+    outputs = [found.found.best, *found.found.others]
+    assert sum(branch.new for branch in outputs) <= budget
+    assert best(found).new == budget // (4 if "width=4" in search else 3)
+
+
+@pytest.mark.parametrize("search", ALL)
+def test_no_more_branches_than_the_engine_allows(search: str) -> None:
+    found = begin(everything(), search, branches=2)
+    assert isinstance(found.error, InvalidInput)
+    assert found.error.field == "branches"
+
+
+@pytest.mark.parametrize("search", ALL)
+def test_an_ended_search_has_given_all_its_pages_back(search: str) -> None:
+    own, most = everything(), 0
+    for steps in (1, 3, 7):
+        found = begin(own, search, None, request(stop=(), ignore_eos=True))
+        for _ in range(steps):
+            own.step()
+            found.advance()
+            own.check()
+        most = max(most, sum(pool.held for pool in own.pools.values()))
+        found.close()
+        own.check()
+        assert not any(pool.held for pool in own.pools.values())
+        assert own.unreserved == own.pools["target"].count
+    assert most >= 3
+
+
+def test_finishers_vote() -> None:
+    branches = [alone(seed) for seed in range(8)]
+    ended = [place for place in range(8) if branches[place][1] == "stop"]
+    order = sorted(ended, key=lambda place: (len(branches[place][0]), place))[:3]
+    answers = [final_answer(text_of(branches[place][0][:-1])) for place in order]
+    winner = order[max(range(3), key=lambda at: (answers.count(answers[at]), -at))]
+    assert list(best(run("ffs(n=8,keep=3,pick=vote)")).tokens) == branches[winner][0]
+    with pytest.raises(InvalidInput):
+        find_strategy("ffs(pick=middle)")
+
+
+@pytest.mark.parametrize("decoder", ["stand(budget=fixed)", "suffix(budget=fixed)"])
+def test_siblings_learn_from_one_another_and_stay_as_they_are(decoder: str) -> None:
+    """At a low temperature samples are alike; what one has written, the others draft."""
+    kinds = {"temperature": 0.3, "max_tokens": 60, "stop": (), "ignore_eos": True}
+    found = run("best-of(n=4)", scorer, decoder, **kinds)
+    plain = run("best-of(n=4)", scorer, "greedy", **kinds)
+    outputs = [sequence.output for sequence in found.sequences]
+    assert outputs == [sequence.output for sequence in plain.sequences]
+    apart = 0
+    for seed in range(4):
+        own = engine()
+        drawn = SEED if seed == 0 else key(SEED, seed, Purpose.CHILD_SEED)
+        by_itself = own.add(request(decoder, **kinds | {"seed": drawn}))
+        while own.busy:
+            own.step()
+        apart += by_itself.forwards
+    assert sum(sequence.forwards for sequence in found.sequences) < apart

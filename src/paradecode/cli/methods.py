@@ -12,10 +12,14 @@ from paradecode.methods.canvas.method import CanvasSettings
 from paradecode.methods.draft.method import DraftSettings
 from paradecode.methods.parts import Method, Parameter, Part, find, known, near, parameters_of
 from paradecode.methods.registry import methods
+from paradecode.search import strategies
 
 WIDTH = 80
-KINDS = {"budget": "budgets", "verifier": "verifiers", "blocks": "blocks", "cache": "caches"}
-"""Parts that methods are set to."""
+KINDS = {
+    "budget": "budgets", "verifier": "verifiers", "blocks": "blocks", "cache": "caches",
+    "search": "searches",
+}  # fmt: skip
+"""Parts that methods are set to, and the searches that may use them."""
 LOOP = [entry.name for of in (DraftSettings, CanvasSettings) for entry in parameters_of(of)]
 
 
@@ -28,6 +32,7 @@ def show_methods(
     """Every decoding method, with its guarantee; with a name, its paper and settings."""
     from paradecode.report.records import method_record
 
+    strategies()
     chosen = sorted(methods().values(), key=lambda method: (method.family, method.name))
     if name is not None:
         parts = [part for kind in ("method", *KINDS) if (part := find(kind, name))]

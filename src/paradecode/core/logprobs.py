@@ -22,10 +22,12 @@ def token_logprobs(
     """
     chosen = logits.select(rows)
     own = chosen.log_probability(np.array(tokens, np.int32)[:, None])[:, 0]
-    ids, _ = chosen.top_k(max(count, 1))
-    values = chosen.log_probability(ids)
-    best = [
-        tuple(zip(some[:count], of[:count], strict=True))
-        for some, of in zip(ids.tolist(), values.tolist(), strict=True)
-    ]
+    best: list[tuple[tuple[int, float], ...]] = [()] * len(own)
+    if count:
+        ids, _ = chosen.top_k(count)
+        values = chosen.log_probability(ids)
+        best = [
+            tuple(zip(some, of, strict=True))
+            for some, of in zip(ids.tolist(), values.tolist(), strict=True)
+        ]
     return [TokenLogprob(*each) for each in zip(tokens, own.tolist(), best, strict=True)]

@@ -131,11 +131,16 @@ class Apply:
 class Fork:
     """Ask for ``count`` child sequences that share everything committed so far.
 
-    The reply is a list of sequences for ``Forward.on``. They live until the decoder ends or calls
-    ``seq.adopt(child)``, with which the sequence takes over a child's tokens.
+    The reply is a list of sequences for ``Forward.on``. They live until the decoder ends, or
+    releases them (``child.release()``), or calls ``seq.adopt(child)``, with which the sequence
+    takes over a child's tokens.
+
+    Attributes:
+        of: the sequence to fork, if that is itself a fork; None is the decoder's own.
     """
 
     count: int
+    of: DecodedSequence | None = None
 
 
 Request = Union[Forward, Apply, Fork, MultiStep]

@@ -114,6 +114,10 @@ class Sequence(Protocol):
         """
         ...
 
+    def embed(self, tokens: NDArray[np.integer]) -> NDArray[np.float32]:
+        """float32 [n, hidden size]: the target's embeddings, for ``Forward.embeddings``."""
+        ...
+
     def room_for(self, model: str) -> int:
         """Number of tokens that fit into another model's cache after the committed ones."""
         ...
@@ -162,4 +166,8 @@ class Sequence(Protocol):
 
     def adopt(self, child: Sequence) -> None:
         """Take over the tokens and the cache of a fork."""
+        ...
+
+    def release(self) -> None:
+        """Give the pages of a fork back; its tokens stay, but nothing more can be run on it."""
         ...

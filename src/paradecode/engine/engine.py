@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from paradecode.backends.interface import PAGE, Backend, MakesSteps, Span, SpanResult, drafts_of
@@ -42,7 +43,9 @@ _log = logging.getLogger(__name__)
 
 
 MAX_FORKS = 64
-"""Children of one fork, and forks in a row without another request."""
+"""Forks of a request that live at the same time."""
+MAX_FORKS_IN_A_ROW = 256
+"""Without another request in between."""
 
 MAX_IDLE_CALLS = 4096
 """Requests a decoder may make without committing a token before it counts as stuck."""
@@ -75,7 +78,9 @@ class Live:
         self.children: list[LiveSequence] = []
         constraint = request.constraint
         self._aside = Aside() if constraint is not None and constraint.waits else None
-        self.reserved = self._own = resources.pages_for(request)
+        self._own = resources.pages_for(request)
+        # Forks of a prompt share the pages that it fills.
+        self.reserved = self._own + request.forks * (self._own - sequence.prompt_length // PAGE)
         self.told = 0
 
     @property
@@ -141,9 +146,9 @@ class Live:
                 isinstance(asked, MultiStep) and not self._may_step(asked)
             ):
                 forks += 1
-                if forks > MAX_FORKS:
-                    raise DecoderError(f"the decoder forked {MAX_FORKS} times in a row")
-                answer = self._fork(asked.count) if isinstance(asked, Fork) else 0
+                if forks > MAX_FORKS_IN_A_ROW:
+                    raise DecoderError(f"the decoder forked {MAX_FORKS_IN_A_ROW} times in a row")
+                answer = self._fork(asked) if isinstance(asked, Fork) else 0
                 asked = self._generator.send(answer)
         except StopIteration:
             if not self.sequence.finished:
@@ -187,10 +192,7 @@ class Live:
             return PendingApply(request)
         if not isinstance(request, Forward):
             raise DecoderError(f"a decoder cannot yield {type(request).__name__} here")
-        sequence = request.on or self.sequence
-        if sequence is not self.sequence and sequence not in self.children:
-            raise DecoderError("a forward may concern its own sequence or a fork of it only")
-        assert isinstance(sequence, LiveSequence)
+        sequence = self._member(request.on or self.sequence)
         return PendingForward(request, self.sequence, sequence)
 
     def _check_conflicts(self) -> None:
@@ -203,17 +205,40 @@ class Live:
         if len(set(writers)) < len(writers):
             raise DecoderError("concurrent forwards of one sequence and model must not store")
 
-    def _fork(self, count: int) -> Sequence[LiveSequence]:
-        if not 1 <= count <= MAX_FORKS:
-            raise DecoderError(f"a sequence can be forked 1 to {MAX_FORKS} times, not {count}")
-        # The pages that are full now stay shared; all others a child may come to hold alone.
-        full = min((cache.length // PAGE for cache in self.sequence.caches.values()), default=0)
-        pages = count * (self._own - full)
-        self._resources.reserve_for_forks(pages)
-        self.reserved += pages
-        children = [self.sequence.fork() for _ in range(count)]
+    def _fork(self, asked: Fork) -> Sequence[LiveSequence]:
+        self.children = [child for child in self.children if not child.released]
+        parent = self._member(asked.of or self.sequence)
+        if asked.count < 1 or asked.count + len(self.children) > MAX_FORKS:
+            living = f", with {len(self.children)} that live" if self.children else ""
+            most = f"a sequence can have 1 to {MAX_FORKS} forks"
+            raise DecoderError(f"{most}, not {asked.count} more{living}")
+        pages = self._needed(parent, asked.count)
+        if pages > self.reserved:
+            self._resources.reserve_for_forks(pages - self.reserved)
+            self.reserved = pages
+        children = [parent.fork() for _ in range(asked.count)]
         self.children += children
         return children
+
+    def _member(self, sequence: object) -> LiveSequence:
+        for own in (self.sequence, *self.children):
+            if own is sequence:
+                return own
+        raise DecoderError("only the own sequence, and forks of it that live, can be used")
+
+    def _needed(self, parent: LiveSequence, count: int) -> int:
+        """Pages of a model that this request can hold at most with so many more forks.
+
+        Those that are full are shared; all others each of the family may come to hold alone.
+        """
+        family = [self.sequence, *self.children, *[parent] * count]
+        most = 0
+        for model in parent.caches:
+            held = [one.caches[model] for one in family if model in one.caches]
+            full = [cache.pages[: cache.length // PAGE] for cache in held]
+            alone = len(family) * self._own - sum(map(len, full))
+            most = max(most, alone + len(set(chain.from_iterable(full))))
+        return most
 
 
 class Engine(Resources):

@@ -121,6 +121,8 @@ class PendingForward:
             self.sequence.rows += round(rows * work(f.layers) / self.cache.backend.config.layers)
         else:
             self.sequence.scored(f.tree, rows)
+            if self.owner is not self.sequence:  # What forks take is the request's.
+                self.owner.rows += rows + len(f.tree)
 
 
 class PendingApply:

@@ -28,6 +28,8 @@ class GenerationRequest:
         deadline: seconds from arrival after which the request ends with what it has.
         prediction: int32, what the output will probably be, for methods that can use it.
         constraint: what the output must be.
+        forks: how many its method keeps at a time; their pages are set aside at admission, none
+            for drafts.
         salt: prompts are shared in the prefix cache only under the same salt.
         resume: what was decoded of the output elsewhere, with the same seed: it goes on behind it.
         owner: who asks, "" for the salt; owners take turns and share the steps.
@@ -43,6 +45,7 @@ class GenerationRequest:
     resume: tuple[int, ...] = ()
     prediction: NDArray[np.int32] | None = None
     constraint: Constraint | None = None
+    forks: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "owner", self.owner or self.salt)

@@ -75,7 +75,7 @@ class Resources:
         new_text: makes a detokeniser for one output; without it there is no text and no stop text.
         curve: what a target forward costs here; methods without it verify all they draft.
         vocabularies: of the models whose tokens are not the target's.
-        weights: of the target, for draft heads that share its embedding or its LM head.
+        weights: of the target, for what shares its embedding or its LM head.
 
     Attributes:
         config: of the target.
@@ -135,7 +135,11 @@ class Resources:
         block = max(self.config.block_length, 1)  # A canvas ends with a whole block.
         end = -(-(len(request.prompt) + request.params.max_tokens) // block) * block
         end = min(end, self.config.context_length)
-        return -(-(end + self.limits.draft_tokens) // PAGE) + 1
+        return -(-(end + self.scratch_for(request)) // PAGE) + 1
+
+    def scratch_for(self, request: GenerationRequest) -> int:
+        """Slots for the draft rows of a request; one that keeps forks has none."""
+        return 0 if request.forks else self.limits.draft_tokens
 
     def stores_of(self, salt: str, owner: str) -> dict[str, Any]:
         """The shared stores of a salt. Where all together are too large, the owner who has the most
@@ -181,7 +185,7 @@ class Resources:
             self.models[model],
             self.pools[model],
             first_key(request.salt, model),
-            self.limits.draft_tokens,
+            self.scratch_for(request),
             self.pages_for(request) * PAGE,
         )
         cache.reusable = cache.reusable and self.limits.prefix_cache

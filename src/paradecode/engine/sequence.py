@@ -57,6 +57,7 @@ class LiveSequence:
 
     Attributes:
         caches: keys and values in each model that was used so far.
+        released: they were given back, and none is made any more.
         error: what ended the request, when ``finish_reason`` is ``error``.
         late_error: what the method raised after the output's end. The output stands.
     """
@@ -96,7 +97,7 @@ class LiveSequence:
         self.timer, self.draft = Timer(), Draft()
         self.forwards = self.rows = 0
         self.cached_tokens = 0
-        self._released = False
+        self.released = False
         self.arrived = self.admitted = time.perf_counter()
         self._last_commit = self.ended = self.arrived
         self._taken = self._scores_taken = 0
@@ -133,10 +134,17 @@ class LiveSequence:
     def head(self, path: str, vocabulary: int = 0) -> Head:
         return self._resources.head(path, vocabulary)
 
+    def embed(self, tokens: NDArray[np.integer]) -> NDArray[np.float32]:
+        weights = self._resources.weights
+        if "embed" not in weights:
+            raise DecoderError("the engine was not given the weights of the target's embedding")
+        return weights["embed"].looked_up(tokens)
+
     def room_for(self, model: str) -> int:
         resources = self._resources
         # One page of the reservation is for copies; draft rows come behind the tokens.
-        reserved = (resources.pages_for(self._request) - 1) * PAGE - resources.limits.draft_tokens
+        reserved = (resources.pages_for(self._request) - 1) * PAGE
+        reserved -= resources.scratch_for(self._request)
         context = self.cache(model).backend.config.context_length
         return min(context, reserved) - len(self.tokens_for(model))
 
@@ -212,7 +220,6 @@ class LiveSequence:
         child.text.follow(self.text)
         self.sampler, self.text = child.sampler, child.text
         self.forwards = max(self.forwards, child.forwards)
-        self.rows = max(self.rows, child.rows)
         self.finish_reason = child.finish_reason
         self.logprobs = child.logprobs[self._scores_taken - child._scores_taken :]
         self.trace = child.trace
@@ -222,7 +229,7 @@ class LiveSequence:
 
     def cache(self, model: str) -> KVCache:
         if model not in self.caches:
-            if self._released:
+            if self.released:
                 raise DecoderError("the sequence has ended; it holds no keys and values any more")
             self.caches[model] = self._resources.open_cache(model, self._request)
             # At least one prompt token stays pending: its logits are needed.
@@ -245,9 +252,11 @@ class LiveSequence:
         """A child with the same tokens, whose caches share this one's pages."""
         child = LiveSequence(self._request, self._resources)
         child.caches = {name: cache.fork() for name, cache in self.caches.items()}
-        for token in self.tokens[child._length :].tolist():
-            child._append([token])
-            child.sampler.advance([token])
+        tokens = self.tokens[child._length :].tolist()
+        child._buffer, child._length = self._buffer.copy(), self._length
+        child.sampler.advance(tokens)
+        for token in tokens:
+            child.text.push(token)
         child.logprobs, child.trace = list(self.logprobs), list(self.trace)
         child.forwards, child.rows = self.forwards, self.rows
         child._scores_taken = self._scores_taken
@@ -264,7 +273,7 @@ class LiveSequence:
         self.release()
 
     def release(self) -> None:
-        self._released = True
+        self.released = True
         for cache in self.caches.values():
             cache.release()
         self.caches.clear()

@@ -43,6 +43,10 @@ class Tensor:
             return wide.view(np.float32).reshape(self.shape)
         return quants.dequantize(np.ascontiguousarray(self.data), self.kind).reshape(self.shape)
 
+    def looked_up(self, rows: NDArray[np.integer]) -> NDArray[np.float32]:
+        """float32 [n, ...]: some rows, dequantised; of an embedding those of some tokens."""
+        return Tensor(self.data[rows], (len(rows), *self.shape[1:]), self.kind).float32()
+
     def release(self) -> None:
         """Release the memory of the file's pages; the system reads them again if needed."""
         base: object = self.data

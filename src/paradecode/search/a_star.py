@@ -58,6 +58,8 @@ class AStar:
                 child = _Node(estimate, node.height - 1, next(order), branch, cost, score)
                 heapq.heappush(open_, child)
                 whole += [child] if branch.at_end else []
+            if any(branch.reason == "deadline" for branch in grown):
+                break
             if len(open_) > self.nodes:
                 open_ = heapq.nsmallest(self.nodes, open_)
         if whole:

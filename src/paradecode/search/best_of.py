@@ -8,7 +8,16 @@ from typing import Any
 
 from paradecode.methods.parameters import parameter
 from paradecode.methods.parts import declare
-from paradecode.search.branch import Asked, Branch, Grow, Rate, Searched, SearchTask, Start
+from paradecode.search.branch import (
+    Asked,
+    Branch,
+    Grow,
+    Rate,
+    Searched,
+    SearchTask,
+    Start,
+    in_order,
+)
 
 
 @declare("search", "best-of", paper="Stiennon et al. 2020", arxiv="2009.01325")
@@ -28,6 +37,4 @@ class BestOf:
         starts = [Start(seed, score=not task.scorer) for seed in range(self.n)]
         grown: list[Branch] = yield Grow(starts)
         scores: list[float] = yield Rate(grown)
-        order = sorted(range(self.n), key=lambda place: -scores[place])
-        best, *others = (grown[place] for place in order)
-        return Searched(best, tuple(others), tuple(scores[place] for place in order))
+        return in_order(grown, scores)

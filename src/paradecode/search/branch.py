@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol, Union
 
+from paradecode.core.decoder import Decoder
+from paradecode.core.sampling import SamplingParams
 from paradecode.engine.sequence import LiveSequence
 
 
@@ -20,6 +22,10 @@ class Start:
         max_tokens: new tokens at most; None for as many as the request may have.
         stop: texts that end it, beside those of the request.
         score: whether log-probabilities of its tokens are wanted.
+        decoder: a method in place of the request's.
+        params: sampling parameters in place of the request's.
+        forks: how many that keeps at a time; then it may not draft.
+        width: outputs that it grows at the same time.
     """
 
     seed: int
@@ -27,6 +33,10 @@ class Start:
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     score: bool = False
+    decoder: Callable[[], Decoder] | None = None
+    params: SamplingParams | None = None
+    forks: int = 0
+    width: int = 1
 
     @property
     def tokens(self) -> tuple[int, ...]:
@@ -87,12 +97,14 @@ class SearchTask:
     """What a strategy knows of the request.
 
     Attributes:
-        max_tokens: of the output.
+        params: how to sample.
+        text_of: makes the text of output tokens.
         scorer: whether a scorer judges what a branch says; without it, Rate gives the
             log-probability of the tokens that the branch has made itself.
     """
 
-    max_tokens: int
+    params: SamplingParams
+    text_of: Callable[[Sequence[int]], str]
     scorer: bool = False
 
 
@@ -104,11 +116,22 @@ class Searched:
         best: the branch that is the answer.
         others: the other branches that may be of interest, best first.
         scores: for ``best`` and each of ``others`` what it was chosen by.
+        made: tokens of all branches, where their sequences do not say it: those of forks.
     """
 
     best: Branch
     others: tuple[Branch, ...] = ()
-    scores: tuple[float, ...] = field(default=())
+    scores: tuple[float, ...] = ()
+    made: int | None = None
+
+
+def in_order(
+    branches: Sequence[Branch], scores: Sequence[float], made: int | None = None
+) -> Searched:
+    """The branch with the highest score as the best; of equal ones the first."""
+    order = sorted(range(len(branches)), key=lambda place: -scores[place])
+    best, *others = (branches[place] for place in order)
+    return Searched(best, tuple(others), tuple(scores[place] for place in order), made)
 
 
 class Strategy(Protocol):

@@ -9,7 +9,7 @@ from paradecode.completion import Completion, SearchCost, SearchedBranch, comple
 from paradecode.core.errors import DecoderError
 from paradecode.core.trace import Stats, Step
 from paradecode.engine.sequence import LiveSequence
-from paradecode.search.branch import Branch
+from paradecode.search.branch import Branch, Searched
 from paradecode.search.run import SearchRun
 
 SUMMED = (
@@ -24,13 +24,14 @@ def completion_of_search(run: SearchRun) -> Completion:
         prompt = run.request.prompt.tolist()
         return Completion("", [], "error", Stats(), [], prompt, error=error)
     found = run.found
+    made = sum(len(sequence.output) for sequence in run.sequences)
     cost = SearchCost(
-        branches=len(run.sequences),
-        tokens=sum(len(sequence.output) for sequence in run.sequences),
+        branches=len(run.sequences) if found.made is None else len(found.scores),
+        tokens=made if found.made is None else found.made,
         rows=sum(sequence.rows for sequence in [*run.sequences, *run.readings]),
         seconds=run.ended - run.started,
         scores=found.scores,
-        tree=_tree(run, found.best),
+        tree=_tree(run, found),
     )
     others = tuple(_completion(branch) for branch in found.others if branch.sequence)
     return replace(_completion(found.best), alternatives=others, search=cost)
@@ -73,9 +74,9 @@ def _joined(chain: Sequence[LiveSequence]) -> tuple[Stats, list[Step]]:
     return stats, trace
 
 
-def _tree(run: SearchRun, best: Branch) -> tuple[SearchedBranch, ...]:
+def _tree(run: SearchRun, searched: Searched) -> tuple[SearchedBranch, ...]:
     numbers = {sequence: number for number, sequence in enumerate(run.sequences)}
-    chosen = {*_chain(best)}
+    chosen = {*_chain(searched.best)}
     found = []
     for sequence, start in zip(run.sequences, run.starts):
         before = None if start.after is None else start.after.sequence
@@ -85,6 +86,12 @@ def _tree(run: SearchRun, best: Branch) -> tuple[SearchedBranch, ...]:
             score=run.scores.get(sequence), chosen=sequence in chosen,
         )  # fmt: skip
         found.append(branch)
+    if searched.made is not None:  # Its outputs are forks, or drafts, of one sequence.
+        for place, (own, score) in enumerate(
+            zip((searched.best, *searched.others), searched.scores)
+        ):
+            reason = own.reason or "cancelled"
+            found.append(SearchedBranch(0, own.text, own.new, reason, score, chosen=place == 0))
     return tuple(found)
 
 

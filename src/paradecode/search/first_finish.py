@@ -10,6 +10,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.methods.parameters import choice, parameter
 from paradecode.methods.parts import declare
 from paradecode.search.branch import Asked, Branch, Grow, Searched, SearchTask, Start
+from paradecode.search.majority import final_answer
 
 
 @declare(
@@ -21,7 +22,8 @@ class FirstFinish:
 
     Short traces of reasoning models are right more often than long ones; where longer ones are
     right more often it harms. An output that is cut by its length has not ended. ``keep`` waits for
-    so many to end, and ``pick=last`` returns the last of these (Last Finish Search). With drafts
+    so many to end; ``pick=last`` returns the last of these (Last Finish Search), ``pick=vote`` the
+    first that says what most of them say (see ``majority``). With drafts
     the first in steps of the engine need not be the shortest: ``by=tokens`` goes on until no other
     can be shorter, so that the result is that of plain decoding. Several that end in one step: the
     shorter, then the earlier branch.
@@ -29,7 +31,7 @@ class FirstFinish:
 
     n: int = parameter(4, 1, 64, "samples")
     keep: int = parameter(1, 1, 64, "how many are to end")
-    pick: str = choice("first", ("first", "last"), "which of these is returned")
+    pick: str = choice("first", ("first", "last", "vote"), "which of these is returned")
     by: str = choice("tokens", ("tokens", "steps"), "what first means")
 
     def __post_init__(self) -> None:
@@ -50,11 +52,15 @@ class FirstFinish:
             bar = branches[order[self.keep - 1]].new
             return all(b.reason is not None or b.new >= bar for b in branches)
 
-        grown: list[Branch] = yield Grow([Start(seed) for seed in range(self.n)], enough)
+        starts = [Start(seed) for seed in range(self.n)]
+        grown: list[Branch] = yield Grow(starts, enough)
         enough(grown)
         # Nobody may have ended: then it is the first branch, cut by its length.
         kept = order[: self.keep] or [0]
-        chosen = kept[0 if self.pick == "first" else -1]
+        chosen = kept[-1 if self.pick == "last" else 0]
+        if self.pick == "vote":
+            answers = [final_answer(grown[place].text) for place in kept]
+            chosen = max(zip(kept, answers), key=lambda one: answers.count(one[1]))[0]
         rest = [place for place in [*order, *range(self.n)] if place != chosen]
         others = tuple(grown[place] for place in dict.fromkeys(rest))
         return Searched(

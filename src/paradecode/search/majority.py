@@ -11,7 +11,15 @@ from typing import Any
 
 from paradecode.methods.parameters import choice, parameter
 from paradecode.methods.parts import declare
-from paradecode.search.branch import Asked, Branch, Grow, Rate, Searched, SearchTask, Start
+from paradecode.search.branch import (
+    Asked,
+    Branch,
+    Grow,
+    Rate,
+    Searched,
+    SearchTask,
+    Start,
+)
 
 MARKED = re.compile(
     r"\\boxed\{([^{}]*)\}|####\s{0,8}([^\n]+)|answer(?:\s{1,8}is)?\s{0,8}:?\s{1,8}([^\n]+)", re.I

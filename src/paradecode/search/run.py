@@ -28,7 +28,7 @@ from paradecode.search.rating import Rating
 from paradecode.search.scorers.scorer import BranchScorer, find_scorer
 
 MOST_BRANCHES = 64
-"""Of one Grow."""
+"""Outputs that a search grows at a time."""
 MOST_STARTED = 4096
 """Branches of one search."""
 MOST_TOKENS = 1 << 31
@@ -94,7 +94,8 @@ class SearchRun:
         self._growing: list[_Begun] = []
         self._grow: Grow | None = None
         self._rating: Rating | None = None
-        task = SearchTask(request.params.max_tokens, self._scorer.reads != "logprobs")
+        judged = self._scorer.reads != "logprobs"
+        task = SearchTask(request.params, text_of, judged)
         self._steps: Generator[Asked, Any, Searched] = strategy.search(task)
         self._resume(None)
 
@@ -158,13 +159,14 @@ class SearchRun:
         return scores
 
     def _start(self, grow: Grow) -> None:
-        if not 1 <= len(grow.starts) <= self._most:
-            fix = f"this search may begin 1 to {self._most} branches at a time"
-            raise InvalidInput("branches", len(grow.starts), fix)
+        width = sum(start.width for start in grow.starts)
+        if not 1 <= width <= self._most:
+            fix = f"this search may grow 1 to {self._most} outputs at a time"
+            raise InvalidInput("branches", width, fix)
         if len(self.sequences) + len(grow.starts) > MOST_STARTED:
             raise CapacityError(f"a search may begin {MOST_STARTED} branches; lower its budget")
         made = sum(len(sequence.tokens) - sequence.prompt_length for sequence in self.sequences)
-        share = (self._budget - made) // len(grow.starts)
+        share = (self._budget - made) // width
         if share < 1:
             fix = "lower the number of branches or max_tokens"
             raise CapacityError(f"the search has used its {self._budget} tokens; {fix}")
@@ -185,7 +187,7 @@ class SearchRun:
                 readers[growing.start.tokens] = growing.sequence
 
     def _request_of(self, start: Start, share: int) -> GenerationRequest:
-        params = self.request.params
+        params = start.params or self.request.params
         assert params.seed is not None
         left = min(share, params.max_tokens - len(start.tokens))
         most = left if start.max_tokens is None else min(start.max_tokens, left)
@@ -202,8 +204,9 @@ class SearchRun:
         if deadline is not None:
             deadline = max(0.0, deadline - (time.perf_counter() - self.started))
         return replace(
-            self.request, prompt=prompt.astype(np.int32), params=params, deadline=deadline
-        )
+            self.request, prompt=prompt.astype(np.int32), params=params, deadline=deadline,
+            decoder=start.decoder or self.request.decoder, forks=start.forks,
+        )  # fmt: skip
 
     def _branches(self) -> list[Branch]:
         return [self._branch(growing) for growing in self._growing]

@@ -116,8 +116,12 @@ class ToyBackend:
 
     def plain_logits(self, tokens: NDArray[np.integer]) -> NDArray[np.float64]:
         """float64 [V]: what follows ``tokens``, straight from the definition, without a cache."""
-        x, last = _unpack(self.embed(tokens))
-        positions = np.arange(len(tokens))
+        return self.logits_of(self.embed(tokens))
+
+    def logits_of(self, embeddings: NDArray[np.float32]) -> NDArray[np.float64]:
+        """float64 [V]: the same for embeddings [K, WIDTH], which need not be those of tokens."""
+        x, last = _unpack(embeddings)
+        positions = np.arange(len(x))
         for layer in range(self.config.layers):
             x = mix(x + np.cumsum(_value(x, positions, layer), dtype=np.uint64))
         return self.head(x[-1:], last[-1:])[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +15,23 @@ MOST_TOKENS = 1 << 16
 """Past output tokens kept for one tenant: one comparison of them all takes some 10 us."""
 
 
+REFRESH = 16
+"""New tokens of other outputs after which a copy is made again: siblings write at the same time."""
+
+
+class Past(NamedTuple):
+    """A copy of the outputs of others, each followed by BREAK, and how much they had gained."""
+
+    gained: int = -REFRESH
+    text: NDArray[np.int32] = np.empty(0, np.int32)
+
+
 class PastOutputs:
     """The latest outputs of one tenant, forgotten whole, oldest first."""
 
     def __init__(self, most_tokens: int = MOST_TOKENS) -> None:
         self.most_tokens = most_tokens
-        self.tokens = 0
+        self.tokens = self._written = 0
         self._outputs: OrderedDict[int, array[int]] = OrderedDict()
         self._opened = 0
 
@@ -43,15 +55,20 @@ class PastOutputs:
         if output in self._outputs:
             self._outputs[output].extend(tokens)
             self.tokens += len(tokens)
+            self._written += len(tokens)
             while self.tokens > self.most_tokens:
                 self._forget()
 
-    def text(self) -> NDArray[np.int32]:
-        """int32: a copy of all outputs as they are now, each followed by BREAK."""
+    def others(self, output: int, before: Past) -> Past:
+        """All outputs but one as they are now, or ``before`` while they have gained little."""
+        gained = self._written - len(self._outputs.get(output, ()))
+        if gained < before.gained + REFRESH:
+            return before
         pieces = []
-        for output in self._outputs.values():
-            pieces += [np.array(output, np.int32), np.array([BREAK], np.int32)]
-        return np.concatenate(pieces) if pieces else np.empty(0, np.int32)
+        for key, other in self._outputs.items():
+            if key != output:
+                pieces += [np.array(other, np.int32), np.array([BREAK], np.int32)]
+        return Past(gained, np.concatenate(pieces) if pieces else np.empty(0, np.int32))
 
     def _forget(self) -> None:
         _, output = self._outputs.popitem(last=False)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from paradecode.methods.draft.drafters.suffix import Suffix
 from paradecode.methods.draft.history import BREAK, expected
-from paradecode.methods.draft.past_outputs import PastOutputs
+from paradecode.methods.draft.past_outputs import Past, PastOutputs
 
 texts = st.lists(st.integers(0, 3), min_size=1, max_size=60)
 
@@ -94,7 +94,7 @@ def test_past_outputs_are_bounded_and_forgotten_whole(events, most):
         assert len(past) == len(model) <= most
         assert past.tokens == sum(map(len, model.values())) <= 30
         wanted = [token for output in model.values() for token in [*output, BREAK]]
-        assert past.text().tolist() == wanted
+        assert past.others(0, Past()).text.tolist() == wanted
 
 
 def test_a_request_does_not_see_what_others_add_meanwhile():
@@ -102,4 +102,4 @@ def test_a_request_does_not_see_what_others_add_meanwhile():
     drafter, seq = Suffix(), Request([1, 2, 3], 40, stores)
     assert len(draft(drafter, seq)) == 0
     play("suffix", Request([9], 30, stores), hashed(4))
-    assert len(drafter._past) == 0
+    assert len(drafter._past.text) == 0

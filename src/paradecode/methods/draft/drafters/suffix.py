@@ -20,7 +20,7 @@ from paradecode.methods.draft.history import (
 )
 from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.model_free import ModelFree, RatedTree
-from paradecode.methods.draft.past_outputs import PastOutputs
+from paradecode.methods.draft.past_outputs import Past, PastOutputs
 from paradecode.methods.parameters import choice, parameter
 
 
@@ -45,8 +45,7 @@ class Suffix(ModelFree):
     For every length m at which the end of the text occurred before, a tree of at most
     m * max_spec_factor + max_spec_offset tokens is read off the counts of what followed; the one
     with the largest expected acceptance wins. The counts come from this request's own text and,
-    apart, from past outputs of the same tenant. They are those of a suffix tree, but found by
-    comparing the whole text (see :func:`~paradecode.methods.draft.history.occurrences`).
+    apart, from the tenant's other outputs; they are found by comparing the whole text, not a tree.
 
     When: agents and pipelines that write nearly the same again and again: it learns from the
     tenant's earlier outputs. For single requests it is about as good as ``prompt-lookup``.
@@ -60,13 +59,13 @@ class Suffix(ModelFree):
     min_token_prob: float = parameter(0.1, 0.0, 1.0, "least chance of a draft token, by counts")
     max_cached_requests: int = parameter(1024, 0, 4096, "past outputs that are kept; 0 for none")
     mode: str = choice("tree", ("tree", "path"), "path follows the most frequent token only")
-    _past: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32), repr=False)
+    _past: Past = field(default=Past(), repr=False)
     _outputs: PastOutputs | None = field(default=None, repr=False)
     _output: int = field(default=0, repr=False)
 
     def fill(self, seq: Sequence, draft: RatedTree, limit: int) -> None:
         self._open(seq)
-        texts = [seq.tokens, self._past] if len(self._past) else [seq.tokens]
+        texts = [seq.tokens, self._past.text] if len(self._past.text) else [seq.tokens]
         best = max((self._best(text, seq.tokens, limit) for text in texts), key=lambda b: b[0])
         plant(draft, best[2], best[1])
 
@@ -76,11 +75,12 @@ class Suffix(ModelFree):
             self._outputs.extend(self._output, verdict.tokens)
 
     def _open(self, seq: Sequence) -> None:
-        """Take a copy of what is known of the past, once; and join it."""
+        """Join the tenant's outputs, and read what others have written so far."""
         if self._outputs is None and self.max_cached_requests > 0:
             self._outputs = seq.shared("suffix", PastOutputs)
-            self._past = self._outputs.text()
             self._output = self._outputs.open(self.max_cached_requests)
+        if self._outputs is not None:
+            self._past = self._outputs.others(self._output, self._past)
 
     def _best(
         self, text: NDArray[np.int32], tail: NDArray[np.int32], limit: int

@@ -1,0 +1,69 @@
+"""ATTS: samples that a draft model writes, of which the target rejects a calibrated share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+from paradecode.core.errors import InvalidInput
+from paradecode.methods.parameters import parameter
+from paradecode.methods.parts import declare
+from paradecode.search.branch import (
+    Asked,
+    Branch,
+    Grow,
+    Rate,
+    Searched,
+    SearchTask,
+    Start,
+    in_order,
+)
+from paradecode.search.chunked import ChunkedSample
+from paradecode.search.majority import final_answer
+
+
+@declare(
+    "search", "atts", paper="ATTS: Asynchronous Test-Time Scaling via Conformal Prediction",
+    arxiv="2509.15148", guarantee="lossy",
+)  # fmt: skip
+@dataclass
+class AsynchronousScaling:
+    """Samples ``n`` outputs, chunk by chunk written by the draft model, each at its own pace.
+
+    The target reads each chunk in one forward. Its score is the logarithm of its perplexity there,
+    its p-value the conformal one among ``calibration`` first chunks, which are drafted for this
+    prompt before. A chunk with a p-value of at most ``alpha`` is rejected: after ``attempts`` of
+    them the target writes the chunk itself. So no sample waits for a ranking of all. The share of
+    first chunks that is rejected is at most ``alpha`` in expectation, whatever the models; for
+    later chunks this holds as far as their scores are like those of first ones. Returned is a
+    sample with the answer of most (see ``majority``), or the one that a scorer prefers. Lossy: what
+    is accepted is the draft model's text. ``alpha=1`` samples the target, ``alpha=0`` the draft
+    model.
+
+    When: a draft model is loaded that is nearly as good, and many samples are wanted.
+    """
+
+    n: int = parameter(8, 1, 48, "samples")
+    chunk: int = parameter(64, 1, 4096, "tokens of a chunk")
+    alpha: float = parameter(0.4, 0.0, 1.0, "share of chunks that is rejected, at most")
+    attempts: int = parameter(1, 1, 16, "chunks that are drafted before the target writes one")
+    calibration: int = parameter(16, 1, 64, "chunks that are drafted to calibrate")
+
+    def search(self, task: SearchTask) -> Generator[Asked, Any, Searched]:
+        if task.params.logprobs is not None:
+            raise InvalidInput("logprobs", task.params.logprobs, "atts reports none: leave it out")
+        first = [ChunkedSample(self.chunk, 1, 0.0, None) for _ in range(self.calibration)]
+        yield Grow([Start(self.n + i, decoder=one, forks=1) for i, one in enumerate(first)])
+        calibrated = sorted(score for one in first for score in one.scores)
+        self.samples = [
+            ChunkedSample(self.chunk, self.attempts, self.alpha, calibrated) for _ in range(self.n)
+        ]
+        starts = [Start(i, decoder=one, forks=1) for i, one in enumerate(self.samples)]
+        grown: list[Branch] = yield Grow(starts)
+        answers = [final_answer(branch.text) for branch in grown]
+        scores = [float(Counter(answers)[answer]) for answer in answers]
+        if task.scorer:
+            scores = yield Rate(grown)
+        return in_order(grown, scores)

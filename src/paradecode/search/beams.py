@@ -1,0 +1,220 @@
+"""Beams on forks of one sequence: what beam search and diverse beam search have in common."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from paradecode.core.decoder import Steps
+from paradecode.core.errors import BackendError, InvalidInput
+from paradecode.core.logits import Logits
+from paradecode.core.request import Fork, Forward
+from paradecode.core.sequence import Sequence as DecodedSequence
+from paradecode.core.sequence import Verdict
+from paradecode.engine.prompt import NOTHING
+from paradecode.engine.sequence import LiveSequence
+from paradecode.search.branch import (
+    Asked,
+    Branch,
+    Grow,
+    Rate,
+    Searched,
+    SearchTask,
+    Start,
+    in_order,
+)
+
+MOST_BEAMS = 32
+
+
+class Beam(NamedTuple):
+    """A fork with its summed log-probability, and the same less what diversity took."""
+
+    sequence: LiveSequence
+    total: float = 0.0
+    rank: float = 0.0
+
+
+class Continuation(NamedTuple):
+    """A token that may follow a beam, the sums with it, and the row of logits that gave it."""
+
+    sequence: LiveSequence
+    token: int
+    total: float
+    rank: float
+    logits: Logits
+
+
+@dataclass
+class Group:
+    """Beams that compete with one another, the best first."""
+
+    open: list[Beam] = field(default_factory=list)
+    ended: list[Beam] = field(default_factory=list)
+
+
+Penalty = Callable[[Beam, Sequence[Group]], tuple[float, dict[int, float]]]
+"""A beam and the groups that have made this step -> what is taken of every token, and what more of
+some; nothing is below 0."""
+
+
+class BeamDecoder:
+    """A decoder of one request, whose forks are the beams; it commits no token of its own.
+
+    All beams are rows of one forward. A beam that nothing continues is released at once. Each beam
+    offers its ``2 * width`` best tokens. The best of these that end no text go on. What a stop
+    token ends waits and competes in the end, by score: the sum divided by the length (the prompt
+    included, the stop token not) to the power of ``length_penalty``, as in vLLM. It goes on until
+    no open beam can be among the best any more. Equal sums: the better beam, then the likelier
+    token, then the lower id; equal scores: what ended first.
+
+    Args:
+        width: beams of a group.
+        groups: how many there are; in each step they take their turns in order.
+        penalty: what a group loses to those before it.
+        early: a group ends as soon as ``width`` texts of it have ended.
+
+    Attributes:
+        made: tokens of all beams.
+    """
+
+    def __init__(
+        self, width: int, length_penalty: float, groups: int = 1,
+        penalty: Penalty | None = None, early: bool = False,
+    ) -> None:  # fmt: skip
+        self.width, self.power, self._early = width, length_penalty, early
+        self.groups = [Group() for _ in range(groups)]
+        self._penalty, self.made = penalty, 0
+
+    def __call__(self) -> BeamDecoder:
+        return self
+
+    def search(self, task: SearchTask) -> Generator[Asked, Any, Searched]:
+        """The best beams of each group, together in order: of likelihood, or of the scorer."""
+        beams = self.width * len(self.groups)
+        # One fork more, for a text that ends while all beams go on.
+        start = Start(0, decoder=self, forks=beams + 1, width=beams)
+        grown: list[Branch] = yield Grow([start])
+        if not self.groups[0].open and not self.groups[0].ended:
+            return Searched(grown[0])  # It ended before it began.
+        found = [beam for group in self.groups for beam in self._best(group)]
+        for beam in found:
+            beam.sequence.finish(grown[0].reason or "cancelled")  # As what ended all of them.
+        branches = [_branch(start, beam) for beam in found]
+        scores = [self._score(beam.sequence, beam.total) for beam in found]
+        if task.scorer:
+            scores = yield Rate(branches)
+        return in_order(branches, scores, self.made)
+
+    def decode(self, seq: DecodedSequence) -> Steps:
+        assert isinstance(seq, LiveSequence)
+        if seq.about().attention != "causal":
+            raise InvalidInput("search", "beams", "they need an autoregressive model")
+        for group in self.groups:
+            group.open = [Beam(seq)]
+        reply = yield Forward(seq.pending)
+        logits = {id(seq): reply.logits}
+        while True:
+            for place, group in enumerate(self.groups):
+                yield from self._extend(seq, group, self.groups[:place], logits)
+            going = [beam.sequence for group in self.groups for beam in group.open]
+            if all(one.finished for one in going) or all(map(self._settled, self.groups)):
+                break
+            replies = yield [Forward(one.pending, on=one) for one in going]
+            logits = {id(one): answer.logits for one, answer in zip(going, replies)}
+        seq.fill([], NOTHING, [], end="length")
+
+    def _extend(
+        self, root: LiveSequence, group: Group, before: Sequence[Group], logits: dict[int, Logits]
+    ) -> Steps:
+        """One token more for every beam of a group."""
+        offered = [
+            option
+            for beam in group.open
+            for option in self._options(beam, before, logits[id(beam.sequence)])
+        ]
+        offered.sort(key=lambda option: -option.rank)
+        for option in offered:
+            if option.token in root.stops and self._enters(group, option):
+                forks = yield Fork(1, of=option.sequence)
+                self._commit(group, forks[0], option)
+        kept = [option for option in offered if option.token not in root.stops][: self.width]
+        uses = Counter(id(option.sequence) for option in kept)
+        for beam in group.open:
+            if not uses[id(beam.sequence)] and beam.sequence is not root:
+                beam.sequence.release()
+        group.open = []
+        for option in kept:
+            own = option.sequence
+            uses[id(own)] -= 1
+            if uses[id(own)] or own is root:  # The last one goes on in place.
+                forks = yield Fork(1, of=own)
+                own = forks[0]
+            self._commit(group, own, option)
+
+    def _options(self, beam: Beam, before: Sequence[Group], logits: Logits) -> list[Continuation]:
+        base, more = self._penalty(beam, before) if self._penalty else (0.0, {})
+        row = beam.sequence.sampler.processed(logits, 0, ())
+        ids, _ = row.top_k(2 * self.width + len(more))
+        options = [
+            Continuation(
+                beam.sequence, token, beam.total + value,
+                beam.rank + value - base - more.get(token, 0.0), logits,
+            )
+            for token, value in zip(ids[0].tolist(), row.log_probability(ids)[0].tolist())
+            if value > -math.inf
+        ]  # fmt: skip
+        if not options:
+            raise BackendError("the model returned logits that are NaN or infinite")
+        return sorted(options, key=lambda option: -option.rank)[: 2 * self.width]
+
+    def _commit(self, group: Group, own: LiveSequence, option: Continuation) -> None:
+        own.commit(Verdict([option.token], [0], option.logits))
+        self.made += 1
+        beam = Beam(own, option.total, option.rank)
+        if own.finish_reason == "stop":
+            own.release()
+            group.ended = self._in_order([*group.ended, beam])[: self.width]
+        else:
+            group.open.append(beam)
+
+    def _score(self, sequence: LiveSequence, value: float) -> float:
+        tokens = sequence.tokens
+        return value / (len(tokens) - (int(tokens[-1]) in sequence.stops)) ** self.power
+
+    def _in_order(self, beams: Sequence[Beam]) -> list[Beam]:
+        return sorted(beams, key=lambda beam: -self._score(beam.sequence, beam.rank))
+
+    def _best(self, group: Group) -> list[Beam]:
+        return self._in_order([*group.ended, *group.open])[: self.width]
+
+    def _enters(self, group: Group, option: Continuation) -> bool:
+        """Whether a text that ends now would be among the best that have ended."""
+        if len(group.ended) < self.width:
+            return True
+        last = group.ended[-1]
+        score = option.rank / len(option.sequence.tokens) ** self.power
+        return score > self._score(last.sequence, last.rank)
+
+    def _settled(self, group: Group) -> bool:
+        """Whether no open beam can come before the last of those that have ended."""
+        if len(group.ended) < self.width or not group.open:
+            return not group.open
+        if self._early:
+            return True
+        first, last = group.open[0], group.ended[-1]
+        lengths = len(first.sequence.tokens), len(first.sequence.tokens) + first.sequence.room
+        bound = max(first.rank / length**self.power for length in lengths)
+        return bound <= self._score(last.sequence, last.rank)
+
+
+def _branch(start: Start, beam: Beam) -> Branch:
+    own = beam.sequence
+    ended = own.finish_reason in ("stop", "length")
+    output = tuple(own.output)
+    return Branch(
+        start, own, output, len(output), own.text.value, own.finish_reason, ended, beam.total
+    )

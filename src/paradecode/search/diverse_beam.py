@@ -1,0 +1,80 @@
+"""Diverse Beam Search: groups of beams, each of which avoids what the groups before it chose."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from paradecode.core.errors import InvalidInput
+from paradecode.methods.parameters import choice, parameter
+from paradecode.methods.parts import declare
+from paradecode.search.beams import MOST_BEAMS, Beam, BeamDecoder, Group
+from paradecode.search.branch import Asked, Searched, SearchTask
+
+
+@declare("search", "diverse-beam", paper="Diverse Beam Search", arxiv="1610.02424")
+@dataclass
+class DiverseBeamSearch:
+    """Beam search in groups, one after another in every step; each is paid to differ.
+
+    A token's log-probability is lowered by ``strength`` times a count over the open beams of the
+    groups before: ``hamming``, those that have chosen it in this step; ``cumulative``, the sum over
+    groups of exp(-places where their beams differ from this one with that token / ``spread``);
+    ``ngram``, how often they hold the n-gram that it would end. What is taken stays taken, but the
+    best beams of all groups are ordered by likelihood alone. Ends and scores are those of ``beam``;
+    one group is ``beam``, and without strength all groups are equal.
+
+    When: several good outputs are wanted that say different things.
+    """
+
+    width: int = parameter(4, 1, MOST_BEAMS, "partial outputs that are kept, over all groups")
+    groups: int = parameter(2, 1, MOST_BEAMS, "groups, which must divide the width")
+    strength: float = parameter(0.5, 0.0, 1e6, "weight of diversity")
+    diversity: str = choice("hamming", ("hamming", "cumulative", "ngram"), "what must differ")
+    ngram: int = parameter(2, 1, 16, "tokens of an n-gram, for diversity=ngram")
+    spread: float = parameter(1.0, 1e-3, 1e6, "for diversity=cumulative")
+    length_penalty: float = parameter(1.0, -10.0, 10.0, "power of the length that divides a sum")
+
+    def __post_init__(self) -> None:
+        if self.width % self.groups:
+            fix = f"give a number that divides the width, {self.width}"
+            raise InvalidInput("diverse-beam.groups", self.groups, fix)
+
+    def search(self, task: SearchTask) -> Generator[Asked, Any, Searched]:
+        share = self.width // self.groups
+        beams = BeamDecoder(share, self.length_penalty, self.groups, self._penalty)
+        return (yield from beams.search(task))
+
+    def _penalty(self, beam: Beam, before: Sequence[Group]) -> tuple[float, dict[int, float]]:
+        outputs = [[other.sequence.output for other in group.open] for group in before]
+        own = beam.sequence.output
+        if self.diversity == "hamming":
+            chosen = Counter(output[-1] for group in outputs for output in group)
+            return 0.0, {token: self.strength * times for token, times in chosen.items()}
+        if self.diversity == "ngram":
+            return 0.0, self._repeats(own, [output for group in outputs for output in group])
+        base, more = 0.0, dict[int, float]()
+        for group in outputs:
+            if group:
+                past = sum(int(np.not_equal(output[:-1], own).sum()) for output in group)
+                plain = math.exp(-(past + len(group)) / self.spread)
+                base += self.strength * plain
+                for token, times in Counter(output[-1] for output in group).items():
+                    gain = math.exp(-(past + len(group) - times) / self.spread) - plain
+                    more[token] = more.get(token, 0.0) + self.strength * gain
+        return base, more
+
+    def _repeats(self, own: list[int], others: list[list[int]]) -> dict[int, float]:
+        before = own[len(own) - self.ngram + 1 :]
+        counts = Counter[int]()
+        if len(before) == self.ngram - 1:
+            for output in others:
+                for end in range(self.ngramgram - 1, len(output)):
+                    if output[end - self.ngram + 1 : end] == before:
+                        counts[output[end]] += 1
+        return {token: self.strength * times for token, times in counts.items()}

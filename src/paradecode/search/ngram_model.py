@@ -1,0 +1,42 @@
+"""How often a token follows the last few, as a text says and a table where it says nothing."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+from paradecode.methods.draft.ngram_table import NgramTable
+
+WEIGHTS = (0.01, 0.04, 0.15, 0.18, 0.12)
+"""Of what the last 1 to 5 tokens say: Superposed Decoding's, which it sums without a norm."""
+
+
+class NgramModel:
+    """Shares of the tokens that followed each run of 1 to 5 tokens.
+
+    Args:
+        text: token ids that are counted.
+        table: says what follows where the text has no such run, with how often it was right.
+    """
+
+    def __init__(self, text: Sequence[int], table: NgramTable | None = None) -> None:
+        self._table = table
+        self._after: dict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
+        for end in range(1, len(text)):
+            for size in range(1, min(len(WEIGHTS), end) + 1):
+                self._after[tuple(text[end - size : end])][text[end]] += 1
+
+    def after(self, context: Sequence[int]) -> dict[int, float]:
+        """token -> the weighted sum of its shares behind the last 1 to 5 tokens, if above 0."""
+        mixed: dict[int, float] = defaultdict(float)
+        for size, weight in enumerate(WEIGHTS[: len(context)], 1):
+            run = tuple(context[-size:])
+            counts = self._after.get(run)
+            if counts is not None:
+                seen = sum(counts.values())
+                for token, times in counts.items():
+                    mixed[token] += weight * times / seen
+            elif self._table is not None and (found := self._table.after(run)) is not None:
+                token, bucket = found
+                mixed[token] += weight * self._table.priors[bucket]
+        return {token: value for token, value in mixed.items() if value > 0}

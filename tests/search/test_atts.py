@@ -1,0 +1,212 @@
+"""ATTS beside a slow reference, and its guarantee by simulation, with controls that break it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from searching import MOST, PROMPT, SEED, STOPS, begin, request, run, scorer, text_of, value
+
+from paradecode.core.errors import InvalidInput
+from paradecode.core.noise import Purpose, gumbel, key, mix
+from paradecode.engine.engine import Engine
+from paradecode.search import SearchRun, find_strategy
+from paradecode.search.atts import AsynchronousScaling
+from paradecode.search.conformal import p_value
+from paradecode.search.majority import final_answer
+from paradecode.testing.toy import LetterText, ToyBackend, letter
+
+TARGET, DRAFT = ToyBackend(), ToyBackend(seed=1)
+IDS, END, HOT = np.arange(29), 3, 1.5
+
+
+def both() -> Engine:
+    models = {"target": ToyBackend(), "draft": ToyBackend(seed=1)}
+    return Engine(models, None, LetterText)
+
+
+def drawn(model: ToyBackend, tokens: Sequence[int], noise: int) -> int:
+    return int(np.argmax(model.plain_logits(np.array(tokens)) / HOT + gumbel(noise, IDS)))
+
+
+def ends(tokens: Sequence[int]) -> bool:
+    return tokens[-1] == END or letter(tokens[-1]) in STOPS or len(tokens) >= MOST
+
+
+def log_perplexity(before: Sequence[int], chunk: Sequence[int]) -> float:
+    total = 0.0
+    for place, token in enumerate(chunk):
+        logits = TARGET.plain_logits(np.array([*before, *chunk[:place]]))
+        total += float(logits[token] - np.logaddexp.reduce(logits))
+    return -total / len(chunk)
+
+
+def chunk_of(seed: int, output: list[int], most: int, attempt: int | None) -> list[int]:
+    """A chunk behind ``output``: the draft model's, or the target's for no attempt."""
+    made: list[int] = []
+    while len(made) < most and not (made and ends([*output, *made])):
+        text = [*PROMPT, *output, *made]
+        if attempt is None:
+            token = drawn(TARGET, text, key(mix(seed), len(text)))
+        else:
+            token = drawn(DRAFT, text, key(key(mix(seed), len(text), Purpose.DRAFT), attempt))
+        made.append(token)
+    return made
+
+
+def reference(n: int, chunk: int, alpha: float, attempts: int, calibration: int) -> list[list[int]]:
+    def seed(number: int) -> int:
+        return SEED if number == 0 else key(SEED, number, Purpose.CHILD_SEED)
+
+    scores = [
+        log_perplexity(PROMPT, chunk_of(seed(n + i), [], chunk, 0)) for i in range(calibration)
+    ]
+    outputs = []
+    for number in range(n):
+        output: list[int] = []
+        while not output or not ends(output):
+            for attempt in range(attempts):
+                made = chunk_of(seed(number), output, chunk, attempt)
+                score = log_perplexity([*PROMPT, *output], made)
+                p = (1 + sum(other >= score for other in scores)) / (1 + len(scores))
+                if p > alpha:
+                    break
+            else:
+                made = chunk_of(seed(number), output, chunk, None)
+            output += made
+        outputs.append(output)
+    return outputs
+
+
+def shown(output: list[int]) -> str:
+    cut = output[-1] == END or letter(output[-1]) in STOPS
+    return text_of(output[:-1] if cut else output)
+
+
+@pytest.mark.parametrize(("n", "chunk", "alpha", "attempts", "calibration"), [
+    (4, 5, 0.4, 1, 8), (3, 5, 0.4, 3, 8), (3, 1, 0.6, 2, 5), (2, 24, 0.5, 1, 3),
+    (3, 4, 0.0, 1, 4), (3, 4, 1.0, 2, 4),
+])  # fmt: skip
+def test_every_chunk_is_the_papers(
+    n: int, chunk: int, alpha: float, attempts: int, calibration: int
+) -> None:
+    wanted = reference(n, chunk, alpha, attempts, calibration)
+    settings = f"n={n},chunk={chunk},alpha={alpha},attempts={attempts},calibration={calibration}"
+    found = run(f"atts({settings})", on=both())
+    assert found.error is None
+    assert found.found is not None
+    branches = [found.found.best, *found.found.others]
+    in_turn = sorted(branches, key=lambda branch: branch.start.seed)
+    assert [list(branch.tokens) for branch in in_turn] == wanted
+    answers = [final_answer(shown(output)) for output in wanted]
+    votes = Counter(answers)
+    first = max(range(n), key=lambda place: (votes[answers[place]], -place))
+    assert found.found.best.start.seed == first
+    liked = run(f"atts({settings})", scorer, on=both())
+    assert liked.found is not None
+    assert liked.found.best.text == max(map(shown, wanted), key=value)
+
+
+def test_the_reference_rejects_and_accepts() -> None:
+    own = reference(4, 5, 0.4, 1, 8)
+    assert own != reference(4, 5, 0.0, 1, 8)
+    assert own != reference(4, 5, 1.0, 1, 8)
+
+
+def test_rejecting_all_samples_the_target() -> None:
+    found = run("atts(n=3,chunk=4,alpha=1,calibration=2)", on=both())
+    plain = run("best-of(n=3)", on=both())
+    assert found.found is not None
+    assert plain.found is not None
+    made = {b.start.seed: b.tokens for b in (found.found.best, *found.found.others)}
+    assert made == {b.start.seed: b.tokens for b in (plain.found.best, *plain.found.others)}
+
+
+def first_chunks(count: int, alpha: float, calibration: int) -> list[bool]:
+    """Whether the first chunk of a sample was rejected, in many searches."""
+    rejected, own = [], both()
+    for seed in range(count):
+        strategy = AsynchronousScaling(1, 3, alpha, calibration=calibration)
+        found = SearchRun(own, request(seed=seed, max_tokens=3), strategy, text_of)
+        while not found.finished:
+            own.step()
+            found.advance()
+        rejected.append(not strategy.samples[0].accepted[0])
+    return rejected
+
+
+@pytest.mark.parametrize(("alpha", "calibration"), [(0.4, 4), (0.25, 3)])
+def test_first_chunks_are_rejected_as_seldom_as_promised(alpha: float, calibration: int) -> None:
+    """Within 4 standard errors: 150 searches, each with draws of its own."""
+    rejected = np.mean(first_chunks(150, alpha, calibration))
+    promised = int(alpha * (calibration + 1)) / (calibration + 1)
+    error = 4 * np.sqrt(promised * (1 - promised) / 150)
+    assert promised / 4 < rejected <= promised + error
+
+
+def rates(scores: np.ndarray, calibrated: np.ndarray, alpha: float) -> float:
+    pairs = zip(scores.tolist(), np.sort(calibrated, axis=1).tolist(), strict=True)
+    return float(np.mean([p_value(score, ascending) <= alpha for score, ascending in pairs]))
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.25, 0.4, 0.9])
+@pytest.mark.parametrize("m", [4, 10, 19])
+def test_the_guarantee_holds_and_breaks_without_what_it_needs(alpha: float, m: int) -> None:
+    """Exchangeable scores, continuous and with ties; then a shifted calibration as a control."""
+    random, trials = np.random.default_rng(m), 20000
+    error = 5 * np.sqrt(alpha * (1 - alpha) / trials)
+    exact = int(alpha * (m + 1) + 1e-9) / (m + 1)
+    drawn_ = random.normal(size=(trials, m + 1)) ** 3
+    rate = rates(drawn_[:, 0], drawn_[:, 1:], alpha)
+    assert rate == pytest.approx(exact, abs=error)
+    tied = random.integers(0, 4, (trials, m + 1))
+    assert rates(tied[:, 0], tied[:, 1:], alpha) <= alpha + error
+    # The control: calibrated on easier texts, it rejects far more than it promises.
+    shifted = rates(drawn_[:, 0] + 3.0, drawn_[:, 1:], alpha)
+    assert shifted > min(exact + 10 * error, (1 + exact) / 2) or exact == 0
+
+
+def test_without_counting_the_score_itself_it_would_reject_too_many() -> None:
+    """The plain percentile, mean(calibrated < score), promises what it does not keep."""
+    random, alpha, m, trials = np.random.default_rng(0), 0.4, 10, 20000
+    drawn_ = random.normal(size=(trials, m + 1))
+    percentile = (drawn_[:, 1:] < drawn_[:, :1]).mean(axis=1)
+    assert np.mean(percentile >= 1 - alpha) > alpha + 0.03
+    assert rates(drawn_[:, 0], drawn_[:, 1:], alpha) <= alpha + 0.015
+
+
+def test_p_values() -> None:
+    assert p_value(2.0, [1.0, 2.0, 3.0]) == 0.75
+    assert p_value(4.0, [1.0, 2.0, 3.0]) == 0.25
+    assert p_value(0.0, [1.0, 2.0, 3.0]) == 1.0
+    assert p_value(0.0, []) == 1.0
+
+
+def test_it_needs_a_draft_model_and_no_logprobs() -> None:
+    found = run("atts(n=2)")
+    assert "draft" in str(found.error)
+    assert "logprobs" in str(begin(both(), "atts(n=2)", None, request(logprobs=1)).error)
+
+
+def test_a_deadline_returns_what_there_is() -> None:
+    own = both()
+    found = begin(own, "atts(n=2,chunk=3,calibration=2)", None, replace(request(), deadline=0.0))
+    while not found.finished:
+        own.step()
+        own.check()
+        found.advance()
+    assert found.found is not None
+    assert found.found.best.reason == "deadline"
+    assert own.pools["target"].held == own.pools["draft"].held == 0
+
+
+@pytest.mark.parametrize("text", [
+    "atts(n=0)", "atts(n=-2)", "atts(alpha=1.1)", "atts(alpha=-0.1)", "atts(chunk=0)",
+    "atts(attempts=0)", "atts(calibration=0)",
+])  # fmt: skip
+def test_settings_that_do_not_fit(text: str) -> None:
+    with pytest.raises(InvalidInput):
+        find_strategy(text)
