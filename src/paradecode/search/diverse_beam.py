@@ -74,7 +74,7 @@ class DiverseBeamSearch:
         counts = Counter[int]()
         if len(before) == self.ngram - 1:
             for output in others:
-                for end in range(self.ngramgram - 1, len(output)):
+                for end in range(self.ngram - 1, len(output)):
                     if output[end - self.ngram + 1 : end] == before:
                         counts[output[end]] += 1
         return {token: self.strength * times for token, times in counts.items()}
