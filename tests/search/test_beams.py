@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,10 @@ from searching import MOST, PROMPT, begin, best, engine, request, run, scorer, t
 
 from paradecode.core.errors import InvalidInput
 from paradecode.engine.engine import Engine, Limits
+from paradecode.llm import LLM
 from paradecode.search import SearchRun, completion_of_search, find_strategy
 from paradecode.testing.toy import LetterText, ToyBackend, toy_config
+from tiny_folder import write_folder
 
 END = 3
 TOY = ToyBackend()
@@ -361,3 +364,26 @@ def test_a_canvas_model_has_no_beams() -> None:
         own.step()
         found.advance()
     assert "autoregressive" in str(found.error)
+
+
+@pytest.mark.parametrize("backend", ["native", "torch"])
+def test_sums_are_what_the_model_says_of_the_whole_text(backend: str, tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "model", "llama")
+    with LLM(str(folder), decoder=None, backend=backend) as llm:
+        ids = llm.encode("abcabcab, and so on")
+        (found,) = llm.generate([ids], search="beam(width=4,length_penalty=0)", max_tokens=10)
+        assert found.search is not None
+        outputs = [found, *found.alternatives]
+        assert len({tuple(output.token_ids) for output in outputs}) == 4
+        for output, total in zip(outputs, found.search.scores, strict=True):
+            (said,) = llm.score([ids + output.token_ids])
+            alone = sum(entry.logprob for entry in said[-len(output.token_ids) :])
+            assert total == pytest.approx(alone, rel=1e-5)
+        tree = found.search.tree
+        assert [branch.after for branch in tree] == [None, 0, 0, 0, 0]
+        assert [branch.chosen for branch in tree] == [True, True, False, False, False]
+        kinds = {"type": "choice", "value": ["abc", "cab", "bb"]}
+        (found,) = llm.generate([ids], search="beam(width=3)", max_tokens=10, constraint=kinds)
+        said_ = {output.text for output in (found, *found.alternatives)}
+        assert said_ == {"abc", "cab", "bb"}
+        assert llm.engine.pools["target"].held == 0

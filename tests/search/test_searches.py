@@ -28,7 +28,9 @@ from searching import (
     value,
 )
 
-from paradecode.core.errors import InvalidInput
+from paradecode.backends.interface import Span, SpanResult
+from paradecode.core.errors import BackendError, InvalidInput
+from paradecode.core.logits import ArrayLogits
 from paradecode.core.noise import Purpose, key
 from paradecode.engine.engine import Engine
 from paradecode.models.weights import Tensor
@@ -322,6 +324,40 @@ def test_an_ended_search_has_given_all_its_pages_back(search: str) -> None:
         assert not any(pool.held for pool in own.pools.values())
         assert own.unreserved == own.pools["target"].count
     assert most >= 3
+
+
+class BadToy(ToyBackend):
+    """Gives NaN in one place of each row that is longer than so many tokens."""
+
+    def forward(self, spans: Sequence[Span]) -> list[SpanResult]:
+        results = super().forward(spans)
+        for span, result in zip(spans, results):
+            if span.positions[-1] > len(PROMPT) + 3:
+                assert isinstance(result.logits, ArrayLogits)
+                result.logits.values[-1:, 5] = math.nan
+        return results
+
+
+@pytest.mark.parametrize("search", ALL)
+def test_logits_that_are_no_numbers_end_a_search_with_an_error_and_nothing_else(
+    search: str,
+) -> None:
+    toy = BadToy()
+    embedding = toy.embed(np.arange(toy.config.vocab_size))
+    weights = {"embed": Tensor(embedding, embedding.shape)}
+    models = {"target": toy, "draft": ToyBackend(seed=1)}
+    own = Engine(models, None, LetterText, weights=weights)
+    found = begin(own, search, None, request(stop=(), ignore_eos=True))
+    beside = own.add(request(prompt=LOOP, stop=(), max_tokens=12))
+    while own.busy:
+        own.step()
+        own.check()
+        found.advance()
+    assert isinstance(found.error, BackendError), found.error
+    assert "NaN" in str(found.error)
+    assert beside.error is None
+    assert len(beside.output) == 12
+    assert not any(pool.held for pool in own.pools.values())
 
 
 def test_finishers_vote() -> None:

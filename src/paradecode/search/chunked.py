@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Sequence
 from typing import Any
 
 import numpy as np
 
 from paradecode.core.decoder import Steps
-from paradecode.core.errors import InvalidInput
+from paradecode.core.errors import BackendError, InvalidInput
 from paradecode.core.logits import Logits
 from paradecode.core.noise import Purpose, key
 from paradecode.core.request import Fork, Forward
@@ -111,4 +112,6 @@ class ChunkedSample:
                 said = reply.logits.select(range(len(following)))
                 total += float(said.log_probability(following[:, None]).sum())
             after = reply.logits.select([len(part) - 1])
+        if math.isnan(total):
+            raise BackendError("the model returned logits that are NaN")
         return -total / len(tokens), after

@@ -75,6 +75,13 @@ def _joined(chain: Sequence[LiveSequence]) -> tuple[Stats, list[Step]]:
 
 
 def _tree(run: SearchRun, searched: Searched) -> tuple[SearchedBranch, ...]:
+    if searched.made is not None:  # The outputs are forks, or drafts, of one sequence.
+        outputs = zip((searched.best, *searched.others), searched.scores, strict=True)
+        root = SearchedBranch(None, "", 0, searched.best.reason or "cancelled", None, chosen=True)
+        return (root, *(
+            SearchedBranch(0, own.text, own.new, own.reason or "cancelled", score, place == 0)
+            for place, (own, score) in enumerate(outputs)
+        ))  # fmt: skip
     numbers = {sequence: number for number, sequence in enumerate(run.sequences)}
     chosen = {*_chain(searched.best)}
     found = []
@@ -86,12 +93,6 @@ def _tree(run: SearchRun, searched: Searched) -> tuple[SearchedBranch, ...]:
             score=run.scores.get(sequence), chosen=sequence in chosen,
         )  # fmt: skip
         found.append(branch)
-    if searched.made is not None:  # Its outputs are forks, or drafts, of one sequence.
-        for place, (own, score) in enumerate(
-            zip((searched.best, *searched.others), searched.scores)
-        ):
-            reason = own.reason or "cancelled"
-            found.append(SearchedBranch(0, own.text, own.new, reason, score, chosen=place == 0))
     return tuple(found)
 
 

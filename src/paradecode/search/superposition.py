@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from paradecode.core.decoder import Steps
-from paradecode.core.errors import BackendError, InvalidInput
+from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import Logits
 from paradecode.core.request import Forward
 from paradecode.core.sequence import Sequence as DecodedSequence
@@ -95,10 +95,9 @@ class Superposition:
 
     def _extend(self, row: Logits, prompt: Sequence[int], ngrams: NgramModel) -> None:
         """One token more for every draft, by the paper's mixture with the n-grams."""
+        row.argmax()  # Raises for a row that is no distribution.
         ids, values = row.top_k(self._kept)
         likely = np.isfinite(values[0])
-        if not likely[0]:
-            raise BackendError("the model returned logits that are NaN or infinite")
         scaled = values[0][likely].astype(np.float64) / self._sharpness
         logs = (1 - self._alpha) * (scaled - np.logaddexp.reduce(scaled))
         kept = dict(zip(ids[0][likely].tolist(), logs.tolist()))
