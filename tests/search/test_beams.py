@@ -51,7 +51,6 @@ def reference(
     most: int = MOST,
     toy: ToyBackend = TOY,
     prompt: Sequence[int] = PROMPT,
-    early: bool = False,
 ) -> list[tuple[list[int], float]]:
     """Always to the last step, over the whole vocabulary; (tokens, score), best first."""
     open_ = [[Kept([], 0.0, 0.0)] for _ in range(groups)]
@@ -77,8 +76,6 @@ def reference(
             ended[place] += [one for one in offered if one.tokens[-1] == END]
             open_[place] = [one for one in offered if one.tokens[-1] != END][:width]
             made.append([one.tokens for one in open_[place]])
-        if early and len(ended[0]) >= width:
-            break
     found = []
     for place in range(groups):
         all_ = ended[place] + open_[place]
@@ -108,16 +105,6 @@ def test_beam_search(width: int, power: float, prompt: tuple[int, ...]) -> None:
     found = run(f"beam(width={width},length_penalty={power})", stop=(), prompt=prompt)
     same(found, wanted)
     assert completion_of_search(found).token_ids == wanted[0][0]
-
-
-@pytest.mark.parametrize("width", [2, 5])
-def test_it_may_end_early(width: int) -> None:
-    wanted = reference(width, -2.0, prompt=ENDING, early=True)
-    search = f"beam(width={width},length_penalty=-2,early_stopping=True)"
-    found = run(search, stop=(), prompt=ENDING)
-    same(found, wanted)
-    longer = run(f"beam(width={width},length_penalty=-2)", stop=(), prompt=ENDING)
-    assert found.sequences[0].forwards <= longer.sequences[0].forwards
 
 
 def test_the_reference_has_texts_that_end_and_that_do_not() -> None:

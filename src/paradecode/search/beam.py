@@ -27,8 +27,7 @@ class BeamSearch:
 
     width: int = parameter(4, 1, MOST_BEAMS, "partial outputs that are kept")
     length_penalty: float = parameter(1.0, -10.0, 10.0, "power of the length that divides a sum")
-    early_stopping: bool = parameter(False, 0, 1, "end when so many texts have ended")
 
     def search(self, task: SearchTask) -> Generator[Asked, Any, Searched]:
-        beams = BeamDecoder(self.width, self.length_penalty, early=self.early_stopping)
+        beams = BeamDecoder(self.width, self.length_penalty)
         return (yield from beams.search(task))

@@ -75,17 +75,15 @@ class BeamDecoder:
         width: beams of a group.
         groups: how many there are; in each step they take their turns in order.
         penalty: what a group loses to those before it.
-        early: a group ends as soon as ``width`` texts of it have ended.
 
     Attributes:
         made: tokens of all beams.
     """
 
     def __init__(
-        self, width: int, length_penalty: float, groups: int = 1,
-        penalty: Penalty | None = None, early: bool = False,
-    ) -> None:  # fmt: skip
-        self.width, self.power, self._early = width, length_penalty, early
+        self, width: int, length_penalty: float, groups: int = 1, penalty: Penalty | None = None
+    ) -> None:
+        self.width, self.power = width, length_penalty
         self.groups = [Group() for _ in range(groups)]
         self._penalty, self.made = penalty, 0
 
@@ -203,8 +201,6 @@ class BeamDecoder:
         """Whether no open beam can come before the last of those that have ended."""
         if len(group.ended) < self.width or not group.open:
             return not group.open
-        if self._early:
-            return True
         first, last = group.open[0], group.ended[-1]
         lengths = len(first.sequence.tokens), len(first.sequence.tokens) + first.sequence.room
         bound = max(first.rank / length**self.power for length in lengths)
