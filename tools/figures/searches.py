@@ -3,7 +3,7 @@
     python -m tools.figures.searches --task sums --journal searches.jsonl [--model FILE]
         [--seconds 280] [--out FILE.json]
 
-Questions with checkable answers (:mod:`paradecode.measure.tasks.questions`), held out from every
+Tasks with checkable answers (:mod:`paradecode.measure.tasks`), instances held out from every
 training. Searches take turns within a question. What was measured stands in the journal: a run ends
 after ``--seconds``, and the same command goes on. ``checker`` is a scorer that knows the right
 answer: what the samples could give at best. It and the votes choose among the branches that
@@ -26,7 +26,7 @@ from rich.progress import track
 
 from paradecode import LLM
 from paradecode.completion import SearchedBranch
-from paradecode.measure.tasks.questions import QUESTIONS
+from paradecode.measure.tasks.questions import CHECKED
 from paradecode.search import find_strategy, strategies
 from tools.script import err, options, save, show, stamped
 
@@ -66,7 +66,7 @@ def main() -> None:
     wanted = [name for name in wanted if name in SEARCHES or name.split("(")[0] in strategies()]
     done = read(journal, settings)
     end = time.monotonic() + given.seconds
-    task = QUESTIONS[given.task]
+    task = CHECKED[given.task]
     with LLM(given.model or None) as llm, journal.open("a", encoding="utf-8") as file:
         for number, instance in enumerate(
             track(task.held_out(given.tasks), console=err, description="questions")

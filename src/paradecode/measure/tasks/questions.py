@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from paradecode.measure.tasks.task import Task
+from paradecode.measure.tasks.tasks import BY_NAME
 from paradecode.measure.tasks.words import NAMES, THINGS
 from paradecode.search.majority import final_answer
 
@@ -39,3 +40,5 @@ def final(prompt: str, answer: str, text: str) -> bool:
 QUESTIONS = {
     task.name: task for task in (Task("sums", sums, final), Task("word-sums", word_sums, final))
 }
+CHECKED = {**BY_NAME, **QUESTIONS}
+"""Every task, by name."""

@@ -22,15 +22,11 @@ from paradecode.core.sampling import SamplingParams
 from paradecode.engine.prompt import LastStateReader
 from paradecode.engine.sequence import LiveSequence
 from paradecode.llm import LLM
-from paradecode.measure.tasks.questions import QUESTIONS
+from paradecode.measure.tasks.questions import CHECKED
 from paradecode.measure.tasks.task import Task, TaskInstance
-from paradecode.measure.tasks.tasks import BY_NAME
 from paradecode.methods.draft.budgets.networks import HIDDEN
 from paradecode.training.acceptance.head_samples import HeadSamples
 from paradecode.training.decoding import Progress, decode_all
-
-CHECKED = {**BY_NAME, **QUESTIONS}
-"""Tasks that can be trained on, by name."""
 
 
 @dataclass(frozen=True)
