@@ -118,6 +118,13 @@ class Sequence(Protocol):
         """float32 [n, hidden size]: the target's embeddings, for ``Forward.embeddings``."""
         ...
 
+    def found(self) -> int:
+        """How many leading tokens of a canvas have final keys and values from earlier requests.
+
+        They are in the slots of these positions; 0 where nothing is shared.
+        """
+        ...
+
     def room_for(self, model: str) -> int:
         """Number of tokens that fit into another model's cache after the committed ones."""
         ...

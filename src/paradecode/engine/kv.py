@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from paradecode.backends.interface import PAGE, Backend
 from paradecode.core.errors import CapacityError
 from paradecode.core.layers import attending
-from paradecode.core.request import Attend, Forward, Overwrite, Store
+from paradecode.core.request import Attend, BlockCausal, Forward, Overwrite, Store
 from paradecode.core.tree import EMPTY, TokenTree
 
 CHANGES = 8192
@@ -165,6 +165,8 @@ class KVCache:
         partial: the tentative rows went through some layers only, and can never be kept.
         layers: those whose keys and values every committed row holds; None for all.
         filled: of a canvas, which slots hold keys and values: bool [capacity]; else None.
+        final: of a model with blocks, how many leading slots hold what any request with these
+            tokens would have there: whole blocks, computed from committed tokens.
         reusable: other requests may share the full pages.
     """
 
@@ -179,8 +181,11 @@ class KVCache:
         self.capacity = capacity
         self.filled: NDArray[np.bool_] | None = None
         self._keys = [key]
-        # Only causal forwards of real tokens give K/V that another request may reuse.
-        self.reusable = backend.config.attention == "causal"
+        about = backend.config
+        self.blocks = about.block_length if about.attention == "block" else 0
+        self.final = 0
+        # With full attention keys and values depend on the tokens behind them.
+        self.reusable = about.attention != "full"
 
     def reuse(self, tokens: NDArray[np.int32]) -> int:
         """Take published pages that hold a prefix of ``tokens``; returns how many tokens."""
@@ -193,7 +198,10 @@ class KVCache:
                 self.pages.append(self.pool.share(page))
                 self._keys.append(key)
                 self.length += PAGE
-        return self.length
+        if self.blocks and self.length:  # A canvas begins anew behind the last whole block.
+            self.final, self.length = self.length // self.blocks * self.blocks, 0
+            self.filled = np.arange(self.capacity) < self.final
+        return self.length or self.final
 
     def record(self, forward: Forward, tentative: TokenTree, history: NDArray[np.int32]) -> None:
         """Book a forward that succeeded.
@@ -213,7 +221,9 @@ class KVCache:
                 self.layers = held if self.layers is None else self.layers & held
                 self.reusable = False
         elif isinstance(forward.store, Overwrite):
-            self.reusable = False
+            self.reusable = self.reusable and self.blocks > 0
+            if self.reusable:
+                self.final = self._final(forward, forward.store.slots, history)
             if self.length == 0:
                 if self.filled is None:
                     self.filled = np.zeros(self.capacity, bool)
@@ -223,6 +233,26 @@ class KVCache:
                 self.partial = forward.layers is not None
             self.tentative = tentative
         self._publish(history)
+
+    def _final(self, forward: Forward, slots: NDArray[np.int32], history: NDArray[np.int32]) -> int:
+        """:attr:`final` after a forward that stores rows in ``slots`` (-1: not at all)."""
+        written, at, seen = slots[slots >= 0], forward.positions, forward.visible
+        if not len(written) or at is None or seen is None:
+            return min([self.final, *written.tolist()])
+        first, count = int(at[0]), len(at)
+        whole = forward.layers is None and forward.embeddings is None and forward.resume is None
+        attend = forward.attend
+        whole = whole and isinstance(attend, BlockCausal) and attend.size == self.blocks
+        # The rows are all that is behind whole blocks that are final, and see all of these.
+        behind = first % self.blocks == 0 and first <= self.final
+        behind = behind and np.array_equal(at, np.arange(first, first + count))
+        if not (whole and behind and np.array_equal(seen, np.arange(first))):
+            return min(self.final, int(written.min()))
+        count = min(count, max(len(history) - first, 0))
+        stored = slots[:count] == at[:count]
+        good = np.append(stored & (forward.tokens[:count] == history[first : first + count]), False)
+        end = (first + int(good.argmin())) // self.blocks * self.blocks
+        return end if ((written >= end) & (written < self.final)).any() else max(end, self.final)
 
     def settle(self, committed: NDArray[np.int32], history: NDArray[np.int32]) -> int:
         """Keep the tentative rows on the path of ``committed``, drop the others.
@@ -269,6 +299,7 @@ class KVCache:
         twin.filled = None if self.filled is None else self.filled.copy()
         twin.pages = [self.pool.share(page) for page in self.pages]
         twin.length, twin.reusable, twin._keys = self.length, self.reusable, list(self._keys)
+        twin.final = self.final
         twin.layers = self.layers
         return twin
 
@@ -278,7 +309,7 @@ class KVCache:
             self.pool.release(page)
         self.pages.clear()
         self.drop()
-        self.length, self.filled = 0, None
+        self.length, self.final, self.filled = 0, 0, None
 
     def attending(self, forward: Forward) -> set[int]:
         """The layers that read and write keys and values."""
@@ -313,7 +344,8 @@ class KVCache:
                 self.pages[index] = fresh
 
     def _publish(self, history: NDArray[np.int32]) -> None:
-        while self.reusable and len(self._keys) * PAGE <= min(self.length, len(history)):
+        stored = min(self.final if self.blocks else self.length, len(history))
+        while self.reusable and len(self._keys) * PAGE <= stored:
             index = len(self._keys) - 1
             self._keys.append(next_key(self._keys[-1], history[index * PAGE : (index + 1) * PAGE]))
             self.pool.publish(self.pages[index], self._keys[-1])

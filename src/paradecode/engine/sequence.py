@@ -238,6 +238,9 @@ class LiveSequence:
                 self.cached_tokens = min(reused, self.prompt_length)
         return self.caches[model]
 
+    def found(self) -> int:
+        return self.cache(TARGET).final
+
     def tokens_for(self, model: str) -> NDArray[np.int32]:
         """int32: prompt and output so far in a model's own token ids."""
         translation = self._translations.get(model)

@@ -72,6 +72,8 @@ class Canvas:
         if block:
             end = min(-(-end // block) * block, facts.context_length)
         canvas = cls(seq.tokens, end - start, facts.mask_token, block, facts.shift)
+        if block > 1:
+            canvas.stored[: seq.found()] = canvas.tokens[: seq.found()]
         canvas.stops = tuple(seq.sampler.stop_ids.tolist())
         canvas.layers = facts.layers
         canvas.rules = rules_of(seq, seq.room)
