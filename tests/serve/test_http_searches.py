@@ -120,16 +120,11 @@ def test_what_is_refused(server: Running, body: dict[str, Any], param: str) -> N
     assert server.pool.seen == []
 
 
-def test_beams_where_there_are_none_are_refused_clearly(server: Running) -> None:
-    from paradecode.search import strategies
-
-    answer = server.chat(use_beam_search=True, n=2)
-    if "beam" in strategies():
-        assert answer.status_code == 200
-        return
-    error = answer.json()["error"]
-    assert (answer.status_code, error["param"]) == (400, "use_beam_search")
-    assert "best-of" in error["message"]
+def test_beams(server: Running) -> None:
+    assert server.chat(use_beam_search=True, n=2, length_penalty=0.5).status_code == 200
+    assert server.pool.seen[0].search.strategy == "beam(width=2,length_penalty=0.5)"
+    error = server.chat(use_beam_search=True, n=33, length_penalty=0.5).json()["error"]
+    assert error["param"] == "use_beam_search"
 
 
 @pytest.mark.parametrize("route", ["chat", "complete"])

@@ -38,10 +38,11 @@ def told(served: Served, id: str) -> list[BranchNews]:
 
 def test_served_searches_equal_the_librarys(llm: LLM) -> None:
     """All at the same time, beside a plain request."""
-    wanted = {name: llm.generate("abcabcab", search=name, **SAMPLED) for name in SPECS}
+    specs = [*SPECS, "beam(width=3)", "diverse-beam(width=4)", "superposed(k=2)"]
+    wanted = {name: llm.generate("abcabcab", search=name, **SAMPLED) for name in specs}
     plain = llm.generate("abcabcab", max_tokens=40)
     served = Served(llm)
-    for name in SPECS:
+    for name in specs:
         served.give(ask(name, search=spec(name), **SAMPLED))
     served.give(ask("plain", max_tokens=40))
     served.finish()

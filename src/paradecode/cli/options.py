@@ -125,7 +125,7 @@ class SearchOptions:
     """Many answers, of which one is returned."""
 
     search: str | None = option(
-        None, "Make several answers, return one: best-of(n=4), majority, ffs, a-star."
+        None, "Make several answers, return one: best-of(n=4), majority, ffs, a-star, beam."
     )
     scorer: str | None = option(
         None, "What a search prefers by: likelihood(norm=sum), process-reward(path=FILE)."
