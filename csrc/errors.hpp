@@ -26,6 +26,14 @@ class InvalidInput : public std::exception {
   std::string message_;
 };
 
+// Throws InvalidInput unless `value` lies between both ends.
+inline void expect_range(const char* field, std::int64_t value, std::int64_t least,
+                         std::int64_t most) {
+  if (value < least || value > most)
+    throw InvalidInput(field, value,
+                       "give " + std::to_string(least) + " to " + std::to_string(most));
+}
+
 class BackendError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -25,7 +25,6 @@ constexpr int kScreenedRows = 2;
 constexpr int kLayerPhases = 14;
 constexpr int kOtherPhases = 3;
 
-int round_up(int value, int unit) { return (value + unit - 1) / unit * unit; }
 int blocks_of(int rows) { return (rows + kRowBlock - 1) / kRowBlock; }
 std::size_t count(std::int64_t a, std::int64_t b) { return static_cast<std::size_t>(a * b); }
 

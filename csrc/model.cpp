@@ -19,8 +19,6 @@ constexpr int kRowsBeforeScreen = 64;
 // Parts of layers that one forward may run: far more than any model has.
 constexpr std::size_t kMostParts = 1 << 14;
 
-int round_up(int value, int unit) { return (value + unit - 1) / unit * unit; }
-
 // "layers.12.q.bias" -> 12 and "q.bias"; other names -> -1 and themselves.
 int split_layer(const std::string& tensor, std::string& rest) {
   rest = tensor;

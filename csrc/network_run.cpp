@@ -16,8 +16,6 @@ constexpr int kRowBlock = 64;
 // Chunks of a product that each thread starts with.
 constexpr int kShare = 4;
 
-int round_up(int value, int unit) { return (value + unit - 1) / unit * unit; }
-
 float sigmoid(float x) { return static_cast<float>(1.0 / (1.0 + exact_exp(-x))); }
 
 template <class Each>

@@ -54,12 +54,6 @@ class InUse {
   std::vector<std::atomic_flag*> taken_;
 };
 
-void expect_range(const char* field, std::int64_t value, std::int64_t least, std::int64_t most) {
-  if (value < least || value > most)
-    throw InvalidInput(field, value,
-                       "give " + std::to_string(least) + " to " + std::to_string(most));
-}
-
 template <class List>
 void expect_size(const char* field, const List& values, std::size_t size) {
   if (values.size() != size)

@@ -18,6 +18,8 @@ inline constexpr int kPage = 16;
 // Pages of one layer and head that lie side by side in the cache.
 inline constexpr int kStretch = 32;
 
+constexpr int round_up(int value, int unit) { return (value + unit - 1) / unit * unit; }
+
 // How weights are stored: floats, or integers with scales as GGUF defines them. Q4 is GGUF's Q4_1
 // and Q8 its Q8_0, to which other weights may be rounded as well.
 enum class Format : int {

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from paradecode.core.checks import is_whole
 from paradecode.core.errors import InvalidInput
-from paradecode.core.head import Head, HeadDraft, run_head
+from paradecode.core.head import Head, HeadDraft
+from paradecode.core.head_run import run_head
 from paradecode.core.layers import Layers, halves, is_layer
 from paradecode.core.logits import Logits, Warp
 from paradecode.core.multi_step import MultiStep
@@ -217,7 +218,7 @@ class RunsHeads(Protocol):
     """A backend that runs draft heads by itself; the others run their networks."""
 
     def run_head(self, head: Head, drafts: Sequence[HeadDraft]) -> list[TokenTree]:
-        """As :func:`paradecode.core.head.run_head`."""
+        """As :func:`paradecode.core.head_run.run_head`."""
         ...
 
 

@@ -19,7 +19,8 @@ from typer.testing import CliRunner
 
 from paradecode.cli import app
 from paradecode.core.errors import InvalidInput, InvalidModel
-from paradecode.core.head import HeadDraft, Memory, run_head
+from paradecode.core.head import HeadDraft, Memory
+from paradecode.core.head_run import run_head
 from paradecode.engine.engine import Limits
 from paradecode.llm import LLM
 from paradecode.measure.prompts import load_prompts

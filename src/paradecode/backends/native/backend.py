@@ -25,7 +25,8 @@ from paradecode.backends.native.networks import run_networks
 from paradecode.backends.native.steps import NativeStepper, run_steps
 from paradecode.core.checks import one_of
 from paradecode.core.errors import BackendError, InvalidInput
-from paradecode.core.head import Head, HeadDraft, run_head
+from paradecode.core.head import Head, HeadDraft
+from paradecode.core.head_run import run_head
 from paradecode.core.logits import Bias, Warp
 from paradecode.core.multi_step import MultiStep
 from paradecode.core.network import Array, Item, Network

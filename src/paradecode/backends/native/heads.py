@@ -36,7 +36,7 @@ class NativeHeads:
         return self._heads[head]
 
     def run(self, head: Head, drafts: Sequence[HeadDraft]) -> list[TokenTree]:
-        """As :func:`paradecode.core.head.run_head`."""
+        """As :func:`paradecode.core.head_run.run_head`."""
         started, native = time.perf_counter(), self.native(head)
         given = [
             (

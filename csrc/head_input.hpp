@@ -1,0 +1,41 @@
+// What a request gives a draft head.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cache.hpp"
+#include "head_networks.hpp"
+#include "head_tree.hpp"
+
+namespace paradecode {
+
+inline constexpr std::int64_t kMostHeadRows = std::int64_t{1} << 24;
+
+// Keys and values of one request.
+class HeadMemory {
+ public:
+  explicit HeadMemory(const HeadNetworks& networks);
+  // Makes room for `slots`; keeps what is there.
+  void need(std::int64_t slots);
+  std::size_t bytes() const { return cache.bytes(); }
+
+  Cache cache;
+  std::vector<std::int32_t> pages;
+  std::int64_t known = 0;  // slots that were written
+};
+
+// What core.head.HeadDraft says. The pointers belong to the caller.
+struct HeadInput {
+  HeadMemory* memory = nullptr;
+  std::int64_t length = 0;          // committed rows in the memory
+  const float* features = nullptr;  // [rows, numbers of the enter network's input]
+  std::vector<std::int64_t> tokens;
+  std::int64_t start = 0;  // position of the first row
+  TreeLimits limits;
+
+  // Throws InvalidInput if anything is out of range for a head of these networks.
+  void check(const HeadNetworks& networks) const;
+};
+
+}  // namespace paradecode

@@ -1,0 +1,69 @@
+#include "selftest.hpp"
+
+#include <algorithm>
+
+#include "isa.hpp"
+#include "pack.hpp"
+
+namespace paradecode {
+
+namespace {
+
+// Random blocks of every kind: packed and unpacked they are what the file said, and a product is
+// the same whatever rows share it, on all instruction sets.
+void check_source(Source source) {
+  constexpr int rows = 64;  // Panels come in pairs.
+  constexpr int cols = 512;
+  constexpr int most = 75;  // more rows than one call multiplies by tiles
+  const BlockShape shape = block_shape(source);
+  std::mt19937 random(static_cast<unsigned>(source));
+  const std::size_t bytes = source_row_bytes(source, cols);
+  std::vector<std::uint8_t> file(rows * bytes);
+  for (auto& byte : file) byte = static_cast<std::uint8_t>(random() & 0x3FU);  // no huge factors
+  Arena arena;
+  const Matrix packed = make_matrix(arena, own_format(source), rows, cols);
+  const Matrix plain = make_matrix(arena, Format::F32, rows, cols);
+  std::vector<float> expected(cols);
+  std::vector<float> got(cols);
+  for (int row = 0; row < rows; ++row) {
+    const std::uint8_t* from = file.data() + static_cast<std::size_t>(row) * bytes;
+    pack_row(packed, row, source, from);
+    pack_row(plain, row, source, from);
+    unpack_row(packed, row, got.data());
+    unpack_row(plain, row, expected.data());
+    require(got == expected, "packing loses nothing");
+  }
+  require(static_cast<std::size_t>(packed.panels) * packed.panel_bytes * 50 <= file.size() * 51,
+          "packed weights are at most 2 % larger than the file's");
+  require(shape.size >= kGroup, "blocks are whole groups");
+  std::vector<float> first;
+  for (const std::string& isa : available_isas()) {
+    use_isa(isa);
+    const Kernels& kernels = *choose_isa().kernels;
+    InputBuffer buffer;
+    const Activations& input = buffer.shape(most, cols);
+    std::mt19937 same(7);
+    for (int row = 0; row < most; ++row)
+      kernels.quantise(random_values(same, cols, 1.0F).data(), 0, cols / kGroup, row, input);
+    std::vector<float> together(most * rows);
+    kernels.matmul(packed, 0, rows / kLanes, input, 0, most, together.data(), rows, nullptr, false);
+    for (const int count : {1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 18, 27, 64, 70}) {
+      std::vector<float> alone(most * rows);
+      kernels.matmul(packed, 0, rows / kLanes, input, 0, count, alone.data(), rows, nullptr, false);
+      require(std::equal(alone.begin(), alone.begin() + count * rows, together.begin()),
+              "a product does not depend on the rows beside it");
+    }
+    if (first.empty()) first = together;
+    require(together == first, "nor on the instructions");
+  }
+}
+
+}  // namespace
+
+void check_blocks() {
+  for (int source = 0; source < kSources; ++source)
+    if (!is_float(static_cast<Source>(source))) check_source(static_cast<Source>(source));
+  use_isa("");
+}
+
+}  // namespace paradecode
