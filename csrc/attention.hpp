@@ -146,30 +146,26 @@ struct PartOf {
 using Part = PartOf<float>;
 using ConstPart = PartOf<const float>;
 
-// Replaces scores[0 .. count) by their exponentials below the largest.
+// As many ones as lanes, and zeros.
+alignas(64) inline constexpr float kOnesAndZeros[2 * kLanes] = {1, 1, 1, 1, 1, 1, 1, 1,
+                                                                1, 1, 1, 1, 1, 1, 1, 1};
+
+// Replaces scores[0 .. count) by their exponentials below the largest. Sixteen floats after them
+// are overwritten.
 inline void exponentials(float* scores, std::int32_t count, const Part& part) {
   Simd::F top = Simd::all(-INFINITY);
-  std::int32_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) top = Simd::max(top, Simd::load(scores + i));
-  float best = max_lanes(top);
-  for (; i < count; ++i) best = scores[i] > best ? scores[i] : best;
-  const Simd::F shift = Simd::all(best);
+  Simd::store(scores + count, top);
+  for (std::int32_t i = 0; i < count; i += kLanes) top = Simd::max(top, Simd::load(scores + i));
+  part.top() = Simd::top(top);
+  const Simd::F shift = Simd::all(part.top());
   Simd::F sum = Simd::zero();
-  for (i = 0; i + kLanes <= count; i += kLanes) {
-    const Simd::F e = exp_lanes(Simd::sub(Simd::load(scores + i), shift));
+  for (std::int32_t i = 0; i < count; i += kLanes) {
+    Simd::F e = exp_lanes(Simd::sub(Simd::load(scores + i), shift));
+    if (i + kLanes > count) e = Simd::mul(e, Simd::load(kOnesAndZeros + i + kLanes - count));
     Simd::store(scores + i, e);
     sum = Simd::add(sum, e);
   }
-  if (i < count) {
-    float tail[kLanes];
-    for (int k = 0; k < kLanes; ++k) tail[k] = i + k < count ? scores[i + k] : best;
-    Simd::store(tail, exp_lanes(Simd::sub(Simd::load(tail), shift)));
-    for (int k = count - i; k < kLanes; ++k) tail[k] = 0.0F;
-    for (int k = 0; i + k < count; ++k) scores[i + k] = tail[k];
-    sum = Simd::add(sum, Simd::load(tail));
-  }
-  part.top() = best;
-  part.mass() = sum_lanes(sum);
+  part.mass() = Simd::sum(sum);
 }
 
 // Adds the part of the next block that the query sees to `kept`.

@@ -239,6 +239,7 @@ NB_MODULE(_core, m) {
   m.def("read_bandwidth", read_bandwidth, nb::arg("bytes"), nb::arg("threads"),
         nb::call_guard<nb::gil_scoped_release>());
   m.def("dot_peak", dot_peak, nb::arg("threads"), nb::call_guard<nb::gil_scoped_release>());
+  m.def("float_peak", float_peak, nb::arg("threads"), nb::call_guard<nb::gil_scoped_release>());
 
   nb::class_<LogitRows>(m, "LogitRows")
       .def_prop_ro("shape",

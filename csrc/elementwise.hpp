@@ -9,23 +9,6 @@
 namespace paradecode {
 namespace {
 
-// The sum and maximum of sixteen lanes in one fixed order.
-inline float sum_lanes(Simd::F value) {
-  float v[kLanes];
-  Simd::store(v, value);
-  for (int width = kLanes / 2; width > 0; width /= 2)
-    for (int i = 0; i < width; ++i) v[i] += v[i + width];
-  return v[0];
-}
-
-inline float max_lanes(Simd::F value) {
-  float v[kLanes];
-  Simd::store(v, value);
-  float best = v[0];
-  for (int i = 1; i < kLanes; ++i) best = v[i] > best ? v[i] : best;
-  return best;
-}
-
 // Adding this rounds a float to the nearest even integer and leaves that in the low bits.
 inline constexpr float kRounder = 12582912.0F;
 
@@ -56,7 +39,7 @@ inline void rms_norm(const float* values, const float* weight, int size, int pad
     const Simd::F x = Simd::load(values + i);
     squares = Simd::fma(x, x, squares);
   }
-  const float mean = sum_lanes(squares) / static_cast<float>(size);
+  const float mean = Simd::sum(squares) / static_cast<float>(size);
   const Simd::F scale = Simd::all(1.0F / std::sqrt(mean + epsilon));
   for (int i = 0; i < padded; i += kLanes)
     Simd::store(out + i,

@@ -45,5 +45,22 @@ inline std::int32_t multiply(std::int64_t steps) {
   return lanes[0];
 }
 
+// Multiplications and additions of numbers that one step of `multiply_floats` makes.
+inline constexpr int kFloatProducts = 12 * kLanes;
+
+// `steps` times twelve independent fused multiply-adds, out of registers.
+inline std::int32_t multiply_floats(std::int64_t steps) {
+  const Simd::F factor = Simd::all(0.5F);
+  Simd::F sums[12];
+  for (auto& sum : sums) sum = Simd::zero();
+  for (std::int64_t step = 0; step < steps; ++step) {
+    const Simd::F number = Simd::all(static_cast<float>(step & 1));
+#pragma GCC unroll 12
+    for (int i = 0; i < 12; ++i) sums[i] = Simd::fma(sums[i], factor, number);
+  }
+  for (int i = 1; i < 12; ++i) sums[0] = Simd::add(sums[0], sums[i]);
+  return static_cast<std::int32_t>(Simd::sum(sums[0]));
+}
+
 }  // namespace
 }  // namespace paradecode

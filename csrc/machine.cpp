@@ -68,4 +68,13 @@ double dot_peak(int threads) {
   return static_cast<double>(job.pieces * kSteps * job.kernels.products_a_step) / seconds;
 }
 
+double float_peak(int threads) {
+  Job job{*choose_isa().kernels, nullptr, 8 * threads};
+  const double seconds = best_pass(job, threads, [](void* context, Member& member) {
+    auto& floats = *static_cast<Job*>(context);
+    passes(floats, member, [&](int) { return floats.kernels.multiply_floats(kSteps); });
+  });
+  return static_cast<double>(job.pieces * kSteps * job.kernels.float_products_a_step) / seconds;
+}
+
 }  // namespace paradecode

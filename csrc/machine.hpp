@@ -9,5 +9,7 @@ namespace paradecode {
 double read_bandwidth(std::int64_t bytes, int threads);
 // Products of two bytes a second that this many threads make out of registers.
 double dot_peak(int threads);
+// Fused multiply-adds of float32 a second, likewise.
+double float_peak(int threads);
 
 }  // namespace paradecode

@@ -22,7 +22,7 @@ inline void best(const float* row, std::int64_t size, float* value, std::int64_t
       top[k] = Simd::max(top[k], x);
     }
   *nan = unordered != 0;
-  *value = max_lanes(Simd::max(Simd::max(top[0], top[1]), Simd::max(top[2], top[3])));
+  *value = Simd::top(Simd::max(Simd::max(top[0], top[1]), Simd::max(top[2], top[3])));
   *index = 0;
   const Simd::F goal = Simd::all(*value);
   for (std::int64_t i = 0; i < size; i += kLanes) {
@@ -38,7 +38,7 @@ inline void block_best(const float* row, std::int64_t blocks, float* out) {
   for (std::int64_t b = 0; b < blocks; ++b, row += 64) {
     const Simd::F low = Simd::max(Simd::load(row), Simd::load(row + 16));
     const Simd::F high = Simd::max(Simd::load(row + 32), Simd::load(row + 48));
-    out[b] = max_lanes(Simd::max(low, high));
+    out[b] = Simd::top(Simd::max(low, high));
   }
 }
 

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "hash.hpp"
+#include "halves_x86.hpp"
 
 namespace paradecode {
 namespace {
@@ -53,6 +54,9 @@ struct Simd : PlainHash {
   }
   static F max(F x, F y) { return {_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)}; }
   static F min(F x, F y) { return {_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)}; }
+  // Halves of the lanes are put together until one is left, in the same order everywhere.
+  static float sum(F x) { return sum_of_8(_mm256_add_ps(x.a, x.b)); }
+  static float top(F x) { return top_of_8(_mm256_max_ps(x.a, x.b)); }
   template <int C>
   static std::uint32_t compare(F x, F y) {
     return static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(x.a, y.a, C))) |

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "halves_x86.hpp"
+
 namespace paradecode {
 namespace {
 
@@ -36,6 +38,11 @@ struct Simd {
   static F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
   static F max(F a, F b) { return _mm512_max_ps(a, b); }  // a > b ? a : b
   static F min(F a, F b) { return _mm512_min_ps(a, b); }
+  // Halves of the lanes are put together until one is left, in the same order everywhere.
+  static __m256 low(F a) { return _mm512_castps512_ps256(a); }
+  static __m256 high(F a) { return _mm512_extractf32x8_ps(a, 1); }
+  static float sum(F a) { return sum_of_8(_mm256_add_ps(low(a), high(a))); }
+  static float top(F a) { return top_of_8(_mm256_max_ps(low(a), high(a))); }
   static std::uint32_t at_least(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ); }
   static std::uint32_t greater(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
   static std::uint32_t is_nan(F a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }

@@ -69,11 +69,25 @@ struct Simd : PlainHash {
     return each<F>([&](int i) { return vfmaq_f32(z.v[i], x.v[i], y.v[i]); });
   }
   // x > y ? x : y; NEON's own maximum treats NaN in another way.
+  static float32x4_t larger(float32x4_t x, float32x4_t y) {
+    return vbslq_f32(vcgtq_f32(x, y), x, y);
+  }
   static F max(F x, F y) {
-    return each<F>([&](int i) { return vbslq_f32(vcgtq_f32(x.v[i], y.v[i]), x.v[i], y.v[i]); });
+    return each<F>([&](int i) { return larger(x.v[i], y.v[i]); });
   }
   static F min(F x, F y) {
     return each<F>([&](int i) { return vbslq_f32(vcltq_f32(x.v[i], y.v[i]), x.v[i], y.v[i]); });
+  }
+  // Halves of the lanes are put together until one is left, in the same order everywhere.
+  static float sum(F x) {
+    const float32x4_t v = vaddq_f32(vaddq_f32(x.v[0], x.v[2]), vaddq_f32(x.v[1], x.v[3]));
+    const float32x2_t w = vadd_f32(vget_low_f32(v), vget_high_f32(v));
+    return vget_lane_f32(w, 0) + vget_lane_f32(w, 1);
+  }
+  static float top(F x) {
+    float32x4_t v = larger(larger(x.v[0], x.v[2]), larger(x.v[1], x.v[3]));
+    v = larger(v, vextq_f32(v, v, 2));
+    return vgetq_lane_f32(larger(v, vextq_f32(v, v, 1)), 0);
   }
   // A bit for each lane.
   template <class Test>

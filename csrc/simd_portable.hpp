@@ -70,6 +70,17 @@ struct Simd : PlainHash {
   static F min(const F& x, const F& y) {
     return each<F>([&](int i) { return x.v[i] < y.v[i] ? x.v[i] : y.v[i]; });
   }
+  // Halves of the lanes are put together until one is left, in the same order everywhere.
+  static float sum(F x) {
+    for (int width = 8; width > 0; width /= 2)
+      for (int i = 0; i < width; ++i) x.v[i] += x.v[i + width];
+    return x.v[0];
+  }
+  static float top(F x) {
+    for (int width = 8; width > 0; width /= 2)
+      for (int i = 0; i < width; ++i) x.v[i] = x.v[i] > x.v[i + width] ? x.v[i] : x.v[i + width];
+    return x.v[0];
+  }
   template <class Test>
   static std::uint32_t mask(Test test) {
     std::uint32_t out = 0;

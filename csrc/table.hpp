@@ -29,7 +29,9 @@ constexpr Kernels kernel_table(const char* name) {
           .noisy_candidates = noisy_candidates,
           .read_all = read_all,
           .multiply = multiply,
-          .products_a_step = kDotProducts};
+          .products_a_step = kDotProducts,
+          .multiply_floats = multiply_floats,
+          .float_products_a_step = kFloatProducts};
 }
 
 }  // namespace

@@ -237,6 +237,8 @@ struct Kernels {
   std::int32_t (*read_all)(const std::uint8_t* data, std::int64_t bytes);
   std::int32_t (*multiply)(std::int64_t steps);
   int products_a_step;
+  std::int32_t (*multiply_floats)(std::int64_t steps);
+  int float_products_a_step;
 };
 
 const Kernels& portable_kernels();

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from statistics import median
 from typing import Any
 
@@ -23,6 +24,8 @@ from paradecode.backends.native import _core
 from paradecode.backends.native.backend import NativeBackend, NativeLogits
 from paradecode.core.logits import Warp
 from paradecode.core.noise import key
+from paradecode.llm import LLM
+from paradecode.measure.phases import measure_phases
 from paradecode.models.catalogue import open_model
 from paradecode.models.config import ModelConfig
 from tools.figures.engine import span
@@ -123,15 +126,21 @@ def main() -> None:
     given = parser.parse_args()
     floors: list[dict[str, Any]] = []
     forwards: list[dict[str, Any]] = []
+    phases: list[dict[str, Any]] = []
     for name in given.models:
         floor, times = measure(name, given.rounds)
         floors.append(floor)
         forwards += times
+        with LLM(name or None, backend="native") as llm:
+            phases.append({"model": llm.model} | asdict(measure_phases(llm, CONTEXTS[0])))
     logits = sampling(open_model(given.models[0] or None).config.vocab_size, given.rounds)
     show(floors, FLOORS)
     show(forwards, FORWARDS)
     show(logits, SAMPLING)
-    save(stamped(rounds=given.rounds, floors=floors, forwards=forwards, sampling=logits), given.out)
+    result = stamped(
+        rounds=given.rounds, floors=floors, phases=phases, forwards=forwards, sampling=logits
+    )
+    save(result, given.out)
 
 
 if __name__ == "__main__":

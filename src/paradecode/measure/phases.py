@@ -39,15 +39,19 @@ class Phases:
         context: cached tokens they see.
         bandwidth: bytes a second that all threads read from a buffer as large as the weights.
         peak: products of two bytes a second that all threads make.
+        float_peak: multiply-adds of float32 a second that all threads make.
         milliseconds: by phase, for each of ``rows``; means of the threads, so that they add up.
-        floors: what the bytes and the products of a phase take at that bandwidth and that peak,
-            whichever is longer; 0 where a phase needs neither.
+        floors: what a phase takes to read its bytes at that bandwidth, or to make its products at
+            these peaks, whichever is longer; 0 where it needs neither. Products of bytes and of
+            floats wait for the same units: 32 inputs of an output cost their dot, and two float
+            operations to scale and add it.
     """
 
     rows: tuple[int, ...]
     context: int
     bandwidth: float
     peak: float
+    float_peak: float
     milliseconds: dict[str, tuple[float, ...]]
     floors: dict[str, tuple[float, ...]]
 
@@ -90,18 +94,22 @@ def measure_phases(
     progress(ROUNDS, ROUNDS)
     bandwidth = _core.read_bandwidth(backend.weight_bytes, backend.threads)
     peak = _core.dot_peak(backend.threads)
+    float_peak = _core.float_peak(backend.threads)
     columns = [_typical(taken[rows]) for rows in ROWS]
     window = min(context, config.sliding_window or context)
     least: dict[str, list[float]] = {phase: [0.0] * len(ROWS) for phase in columns[0]}
     for index, rows in enumerate(ROWS):
-        least["attention"][index] = backend.slot_bytes * (window + rows) / bandwidth
+        # A query meets each token twice: with its key and with its value.
+        met = 2 * rows * config.layers * config.heads * config.head_dim * window
+        read = backend.slot_bytes * (window + rows) / bandwidth
+        least["attention"][index] = max(read, met / float_peak)
         for phase, kinds in MATRICES.items():
             work = [each for name, each in backend.work().items() if name.split(".")[-1] in kinds]
             read = sum(nbytes for nbytes, _ in work) / bandwidth
-            multiply = rows * sum(products for _, products in work) / peak
-            least[phase][index] = max(read, multiply)
+            products = rows * sum(products for _, products in work)
+            least[phase][index] = max(read, products / peak + products * 2 / 32 / float_peak)
     return Phases(
-        ROWS, context, bandwidth, peak,
+        ROWS, context, bandwidth, peak, float_peak,
         {phase: tuple(1e3 * column[phase] for column in columns) for phase in columns[0]},
         {phase: tuple(1e3 * seconds for seconds in times) for phase, times in least.items()},
     )  # fmt: skip
@@ -118,8 +126,8 @@ def phase_table(phases: Phases) -> Table:
     table = Table(
         "",
         title=f"Milliseconds of a forward (at least) after {phases.context} tokens",
-        caption=f"at least: {phases.bandwidth / 1e9:.1f} GB/s read and {phases.peak / 1e9:.0f} G "
-        "byte products a second",
+        caption=f"at least: {phases.bandwidth / 1e9:.1f} GB/s, {phases.peak / 1e9:.0f} G products "
+        f"of bytes and {phases.float_peak / 1e9:.0f} G of floats a second",
         box=SIMPLE,
         pad_edge=False,
         collapse_padding=True,

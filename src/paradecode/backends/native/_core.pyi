@@ -21,6 +21,9 @@ def chosen_isa() -> tuple[str, str]:
 def read_bandwidth(bytes: int, threads: int) -> float:
     """Bytes a second at which this machine reads a buffer of that size."""
 
+def float_peak(threads: int) -> float:
+    """Fused multiply-adds of float32 a second that this many threads make."""
+
 def dot_peak(threads: int) -> float:
     """Products of two bytes a second that this machine makes out of registers."""
 
