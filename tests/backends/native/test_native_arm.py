@@ -1,9 +1,13 @@
-"""The NEON kernels, compiled for another processor and run under emulation."""
+"""The core for ARM, compiled by a cross compiler and run under emulation."""
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,34 +15,83 @@ import pytest
 from repository import ROOT
 
 COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64-static"
+PYTHON = ROOT / "build/arm64/root/usr/bin/arm64-python"
 SOURCES = [
     path for path in sorted((ROOT / "csrc").glob("*.cpp"))
     if not path.stem.startswith(("binding", "python_", "isa_a"))
 ]  # fmt: skip
+CHECKS = sorted(Path(__file__).with_name("selftest").glob("*.cpp"))
+
+ANSWERS = """
+import json
+import os
+
+from paradecode import LLM
+
+llm = LLM("paradecode/tiny-autoregressive", backend="native", threads=2)
+asked = [[{"role": "user", "content": text}] for text in ("reverse: Ben Sam Art", "sort: Jo Al")]
+answers = [
+    llm.chat(messages, decoder=decoder, temperature=temperature, seed=3, max_tokens=12).token_ids
+    for decoder in ("greedy", "prompt-lookup(budget=fixed)", "token-recycling(budget=fixed)")
+    for temperature in (0.0, 0.9)
+    for messages in asked
+]
+print(json.dumps({"kernels": llm.backend.instruction_set[0], "answers": answers}))
+"""
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("processor", ["max", "cortex-a57"])
-def test_the_self_test_passes_on_arm(tmp_path: Path, processor: str) -> None:
-    """Dot products where the processor has them (``max``), the portable kernels elsewhere.
-
-    The self test compares each instruction set with the portable one, bit for bit.
-    """
+@pytest.fixture(scope="module")
+def selftest(tmp_path_factory: pytest.TempPathFactory) -> str:
     for tool in (COMPILER, EMULATOR):
         if shutil.which(tool) is None:
             pytest.skip(
                 f"{tool} is not installed (Debian: g++-aarch64-linux-gnu, qemu-user-static)"
             )
+    room = tmp_path_factory.mktemp("arm")
     flags = ["-std=c++20", "-O1", "-ffp-contract=off", "-pthread", f"-I{ROOT / 'csrc'}"]
-    objects = []
-    for source in (*SOURCES, Path(__file__).with_name("selftest.cpp")):
+
+    def compiled(source: Path) -> str:
         own = ["-march=armv8.2-a+dotprod"] if source.stem == "isa_neon" else []
-        objects.append(str(tmp_path / f"{source.stem}.o"))
-        subprocess.run([COMPILER, *flags, *own, "-c", str(source), "-o", objects[-1]], check=True)
-    program = str(tmp_path / "selftest")
+        out = str(room / f"{source.stem}.o")
+        subprocess.run([COMPILER, *flags, *own, "-c", str(source), "-o", out], check=True)
+        return out
+
+    with ThreadPoolExecutor(2) as pool:
+        objects = list(pool.map(compiled, (*SOURCES, *CHECKS)))
+    program = str(room / "selftest")
     subprocess.run([COMPILER, "-static", "-pthread", *objects, "-o", program], check=True)
+    return program
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processor", ["max", "cortex-a57"])
+def test_the_self_test_passes_on_arm(selftest: str, processor: str) -> None:
+    """Dot products where the processor has them (``max``), the portable kernels elsewhere.
+
+    The self test compares each instruction set with the portable one, bit for bit.
+    """
     done = subprocess.run(
-        [EMULATOR, "-cpu", processor, program], capture_output=True, text=True, check=False
+        [EMULATOR, "-cpu", processor, selftest], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip().endswith("ok")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("processor", "kernels"), [("max", "neon"), ("cortex-a57", "portable")])
+def test_the_wheel_decodes_on_arm_as_here(tmp_path: Path, processor: str, kernels: str) -> None:
+    """The wheel in ARM's own Python gives the tokens of this machine, whatever kernels it has."""
+    if not PYTHON.exists():
+        pytest.skip("there is no wheel for ARM; `make wheel-arm64` makes and installs one")
+
+    def run(python: str) -> dict[str, object]:
+        done = subprocess.run(
+            [python, "-c", ANSWERS], cwd=tmp_path, env={**os.environ, "QEMU_CPU": processor},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    there, here = run(str(PYTHON)), run(sys.executable)
+    assert there["kernels"] == kernels
+    assert there["answers"] == here["answers"]
