@@ -202,7 +202,8 @@ Warp make_warp(double temperature, std::int64_t top_k, double top_p, double min_
 }
 
 void define_steps(nb::module_& module) {
-  nb::class_<NgramTable>(module, "NgramTable").def("__init__", make_table, nb::arg("keys"), nb::arg("values"));
+  nb::class_<NgramTable>(module, "NgramTable")
+      .def("__init__", make_table, nb::arg("keys"), nb::arg("values"));
   nb::class_<Experience>(module, "Experience").def(nb::init<>());
   nb::class_<CostCurve>(module, "CostCurve")
       .def("__init__", make_curve, nb::arg("rows"), nb::arg("contexts"), nb::arg("seconds"));
