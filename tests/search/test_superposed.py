@@ -14,7 +14,7 @@ from searching import MOST, PROMPT, begin, best, request, run, scorer, text_of, 
 from paradecode.core.errors import InvalidInput
 from paradecode.engine.engine import Engine
 from paradecode.llm import LLM
-from paradecode.methods.draft.ngram_table import NgramTable, count_ngrams
+from paradecode.methods.draft.ngram_table import NgramTable, count_ngrams, load_ngrams
 from paradecode.models.weights import Tensor
 from paradecode.search import SearchRun, find_strategy
 from paradecode.testing.toy import LetterText, ToyBackend
@@ -122,7 +122,7 @@ def test_a_table_helps_where_the_prompt_says_nothing(tmp_path: Path) -> None:
     random = np.random.default_rng(5)
     table = count_ngrams([random.integers(0, 29, 400).tolist() for _ in range(12)], 29)
     table.save(tmp_path / "own.ngrams")
-    wanted = reference(3, 9, 0.5, 0.5, PROMPT, table=table)
+    wanted = reference(3, 9, 0.5, 0.5, PROMPT, table=load_ngrams(str(tmp_path / "own.ngrams")))
     search = f"superposed(alpha=0.5,sharpness=0.5,table='{tmp_path / 'own.ngrams'}')"
     same(run(search, on=toy_engine(), stop=()), wanted)
     assert wanted != reference(3, 9, 0.5, 0.5, PROMPT)
