@@ -29,9 +29,9 @@ WAYS = (
 )  # fmt: skip
 MEASURED = ("likely", "best", "distinct_1", "distinct_2", "forwards", "rows", "seconds")
 COLUMNS = {
-    "way": "{way}", "likely": "{likely:.2f}", "best": "{best:.2f}", "distinct-1": "{distinct_1:.2f}",
-    "distinct-2": "{distinct_2:.2f}", "forwards": "{forwards:.1f}", "rows": "{rows:.0f}",
-    "seconds": "{seconds:.3f}",
+    "way": "{way}", "likely": "{likely:.2f}", "best": "{best:.2f}",
+    "distinct-1": "{distinct_1:.2f}", "distinct-2": "{distinct_2:.2f}",
+    "forwards": "{forwards:.1f}", "rows": "{rows:.0f}", "seconds": "{seconds:.3f}",
 }  # fmt: skip
 
 
