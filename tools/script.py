@@ -54,6 +54,18 @@ def stamped(**facts: Any) -> dict[str, Any]:
     return {**head, "commit": now["commit"], **facts}
 
 
+def saved(out: Path | None, name: str, facts: Row) -> list[Row]:
+    """The rows ``name`` of a result that an earlier call has saved, so that this one may go on.
+
+    None if it was another day, machine or commit, or other facts.
+    """
+    if out is None or not out.exists():
+        return []
+    found = json.loads(out.read_text("utf-8"))
+    rows: list[Row] = found.pop(name, [])
+    return rows if found == json.loads(json.dumps(stamped(**facts))) else []
+
+
 def tell(result: Any, out: Path | None) -> None:
     """Print a result as JSON, and save it."""
     print(json.dumps(result, indent=1))

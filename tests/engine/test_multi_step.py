@@ -16,7 +16,7 @@ from paradecode.core.request import TARGET
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine import engine as engine_module
 from paradecode.engine import multi_step
-from paradecode.engine.cost import CostCurve
+from paradecode.engine.cost import OVERHEAD, CostCurve
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
@@ -51,6 +51,12 @@ class OneByOne:
 
     def forward(self, spans: Sequence[Span]) -> list[SpanResult]:
         return self.inner.forward(spans)
+
+
+@pytest.fixture(autouse=True)
+def same_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or drafts would differ, because one step a call costs more."""
+    monkeypatch.setattr(multi_step, "OVERHEAD", OVERHEAD)
 
 
 @pytest.fixture
@@ -244,6 +250,46 @@ def test_other_rules_are_left_to_the_method(made: list[int]) -> None:
         finish(several)
         assert facts(pair[0]) == facts(pair[1])
     assert not made
+
+
+@pytest.mark.parametrize("neighbour", [False, True])
+def test_steps_without_a_draft_are_made_together(neighbour: bool, made: list[int]) -> None:
+    """A drafter that is seldom asked, because its drafts do not pay, leaves its steps to others."""
+    dear = CostCurve((1, 2), (20,), ((1e-3, 1e-2),))
+    one, several = both(curve=dear)
+    plain, _ = both()
+    for seed in range(3):
+        params = {"max_tokens": 100, "temperature": 0.5 * seed, "seed": seed, "ignore_eos": True}
+        outputs = []
+        for engine in (one, several, plain):
+            spec = "greedy" if engine is plain else "copyspec(gamma=1,budget=auto(patience=9))"
+            sequence = add(engine, spec, prompt(seed), **params)
+            other = [add(engine, "greedy", prompt(9), **params)] if neighbour else []
+            finish(engine)
+            outputs.append([facts(each) for each in (sequence, *other)])
+        assert outputs[0] == outputs[1]
+        assert outputs[0][0]["output"] == outputs[2][0]["output"]
+        assert remembered(one) == remembered(several)
+        ((_, refused),) = remembered(several).values()
+        assert refused > 4
+    assert sum(made) > several.forwards // 2
+    assert max(made) <= 9
+    assert one.forwards == several.forwards
+
+
+def test_first_drafts_know_of_the_others() -> None:
+    """Alone, a request drafts with its prompt; beside others it waits, and all know how many."""
+    cheap = CostCurve((1, 2), (20,), ((1e-3, 1.01e-3),))
+    engine = engine_of(CONFIG, WEIGHTS, OneByOne, cheap)
+    alone = add(engine, "prompt-lookup", [1, 2, 3] * 9, max_tokens=3)
+    finish(engine)
+    assert alone.trace[0].drafted > 0
+    engine = engine_of(CONFIG, WEIGHTS, OneByOne, cheap, batch=3)
+    some = [add(engine, "prompt-lookup", [1, 2, 3] * 9, max_tokens=9) for _ in range(5)]
+    engine.step()
+    assert [one.neighbours for one in some] == [2] * 5
+    finish(engine)
+    assert [one.trace[0].drafted for one in some] == [0] * 5
 
 
 def batch_of(engine: Engine, specs: Sequence[str], seeds: Sequence[int]) -> list[LiveSequence]:

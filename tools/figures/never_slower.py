@@ -1,12 +1,14 @@
 """Does drafting ever cost speed? The default method, a hopeless one and a good one, batch 1 to 64.
 
     python -m tools.figures.never_slower [--model FILE.gguf] [--rounds 5] [--max-tokens 96] \\
-        [--batches 1 2 4 8] [--out FILE.json]
+        [--batches 1 2 4 8] [--fixed 0 4 8] [--outputs 16] [--seconds 240] [--out FILE.json]
 
 ``auto``, the default, runs on prompts of every kind. ``hopeless`` drafts random tokens and claims
 that they are good. ``prompt-lookup`` runs on prompts that copy, under the automatic budget and
 under every fixed one. All settings of a batch size run interleaved; the figure is the median over
-rounds of the ratio to plain decoding (auto, hopeless) or to the best fixed setting (good).
+rounds of the ratio to plain decoding (auto, hopeless) or to the best fixed setting (good). A round
+of small batches is several lists one after the other, with 16 outputs in all. After ``--seconds``
+no further batch size begins; the same command goes on with those that FILE.json does not have.
 """
 
 from __future__ import annotations
@@ -27,10 +29,12 @@ from paradecode.engine.engine import Limits
 from paradecode.measure.prompts import Conversation, first_turns, load_prompts
 from paradecode.methods.draft.loop import Drafter
 from paradecode.methods.draft.method import drafter
-from tools.script import err, options, save, show, stamped
+from paradecode.methods.draft.needs import Needs
+from tools.script import Row, err, options, save, saved, show, stamped
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 FIXED = (0, 2, 4, 6, 8, 12, 16)
+HOPELESS, GOOD = "hopeless(num_speculative_tokens=8)", "prompt-lookup"
 COPYING = ("edit", "extraction", "summary", "agent")
 COLUMNS = {
     "batch": "{batch}",
@@ -46,6 +50,8 @@ COLUMNS = {
 @dataclass
 class Hopeless(Drafter):
     """Random tokens, presented as certain."""
+
+    needs = Needs(rests=True)
 
     def draft(self, seq: Sequence, limit: int) -> TokenTree:
         noise = np.random.default_rng(len(seq.tokens)).integers(100, 40_000, limit)
@@ -65,24 +71,46 @@ def some_of(prompts: list[list[int]], first: int, count: int) -> list[list[int]]
     return [prompts[number % len(prompts)] for number in range(first, first + count)]
 
 
-def speed(llm: LLM, prompts: list[list[int]], decoder: str | None, params: SamplingParams) -> float:
-    """Output tokens per second of one batch."""
-    started = time.perf_counter()
-    outputs = llm.generate(prompts, params, decoder=decoder)
-    return sum(c.stats.generated for c in outputs) / (time.perf_counter() - started)
+def speed(
+    llm: LLM, prompts: list[list[int]], batch: int, decoder: str | None, params: SamplingParams
+) -> float:
+    """Output tokens per second of lists of ``batch`` prompts, one list after the other."""
+    started, tokens = time.perf_counter(), 0
+    for first in range(0, len(prompts), batch):
+        outputs = llm.generate(prompts[first : first + batch], params, decoder=decoder)
+        tokens += sum(output.stats.generated for output in outputs)
+    return tokens / (time.perf_counter() - started)
+
+
+def figures(batch: int, speeds: dict[str, list[float]], fixed: list[str]) -> Row:
+    """Medians of ratios, of the same round each."""
+
+    def ratio(a: str, b: str) -> float:
+        return statistics.median(x / y for x, y in zip(speeds[a], speeds[b], strict=True))
+
+    best = max(fixed, key=lambda setting: statistics.median(speeds[setting]))
+    return {
+        "batch": batch,
+        "auto_over_plain": ratio("auto", "plain"),
+        "hopeless_over_plain": ratio(HOPELESS, "greedy"),
+        "good_over_best_fixed": ratio(GOOD, best),
+        "best_fixed": best,
+        "good_over_plain": ratio(GOOD, "greedy"),
+        "tokens_per_second": speeds,
+    }
 
 
 def main() -> None:
-    parser = options(__doc__, rounds=5, max_tokens=96)
+    parser = options(__doc__, rounds=5, max_tokens=96, outputs=16, seconds=1e9)
     parser.add_argument("--model")
     parser.add_argument("--batches", type=int, nargs="*", default=BATCHES)
+    parser.add_argument("--fixed", type=int, nargs="*", default=FIXED)
     given = parser.parse_args()
+    begun = time.perf_counter()
     params = SamplingParams(max_tokens=given.max_tokens, ignore_eos=True)
-    hopeless, good = "hopeless(num_speculative_tokens=8)", "prompt-lookup"
-    fixed = [f"{good}(budget=fixed,num_speculative_tokens={k})" for k in FIXED]
+    fixed = [f"{GOOD}(budget=fixed,num_speculative_tokens={k})" for k in given.fixed]
     mixed = {"plain": None, "auto": "auto"}
-    settings = [*mixed, "greedy", hopeless, good, *fixed]
-    rows = []
+    settings = [*mixed, "greedy", HOPELESS, GOOD, *fixed]
     limits = Limits(batch=max(given.batches), kv_tokens=1 << 16)
     with LLM(given.model, limits=limits) as llm, Progress(console=err) as progress:
 
@@ -90,41 +118,30 @@ def main() -> None:
             items = first_turns(prompts, llm.chat_tokens, given.max_tokens)
             return [list(item.token_ids) for item in items]
 
+        facts = {"model": llm.model, "outputs": given.outputs}
+        facts |= {"rounds": given.rounds, "max_tokens": given.max_tokens}
+        rows = saved(given.out, "batches", facts)
+        known = {row["batch"] for row in rows}
         copying = [prompt for prompt in load_prompts() if prompt.group in COPYING]
         every, chat = ids(spread()), ids(copying)
-        total = len(given.batches) * given.rounds * len(settings)
-        task = progress.add_task("rounds", total=total)
-        for batch in given.batches:
+        for batch in [size for size in given.batches if size not in known]:
+            if time.perf_counter() - begun > given.seconds:
+                err.print(f"the time is over; the same command goes on with batches of {batch}")
+                break
             speeds: dict[str, list[float]] = {setting: [] for setting in settings}
-            for turn in range(given.rounds):
-                some, copies = (some_of(prompts, turn * batch, batch) for prompts in (every, chat))
+            lists = max(1, given.outputs // batch)
+            turns = progress.track(range(given.rounds), description=f"batches of {batch}")
+            for turn in turns:
+                first = turn * lists * batch
+                some, copies = (some_of(all_, first, lists * batch) for all_ in (every, chat))
                 llm.generate(some + copies, max_tokens=1)  # All settings find the prompts cached.
                 for setting in np.random.default_rng(turn).permutation(settings).tolist():
                     prompts = some if setting in mixed else copies
                     decoder = mixed.get(setting, setting)
-                    speeds[setting].append(speed(llm, prompts, decoder, params))
-                    progress.advance(task)
-            typical = {setting: statistics.median(speeds[setting]) for setting in fixed}
-            best = max(typical, key=lambda setting: typical[setting])
-
-            def ratio(a: str, b: str, speeds: dict[str, list[float]] = speeds) -> float:
-                return statistics.median(x / y for x, y in zip(speeds[a], speeds[b], strict=True))
-
-            rows.append(
-                {
-                    "batch": batch,
-                    "auto_over_plain": ratio("auto", "plain"),
-                    "hopeless_over_plain": ratio(hopeless, "greedy"),
-                    "good_over_best_fixed": ratio(good, best),
-                    "best_fixed": best,
-                    "good_over_plain": ratio(good, "greedy"),
-                    "tokens_per_second": speeds,
-                }
-            )
-        model = llm.model
+                    speeds[setting].append(speed(llm, prompts, batch, decoder, params))
+            rows.append(figures(batch, speeds, fixed))
+            save(stamped(**facts, batches=rows), given.out)
     show(rows, COLUMNS)
-    facts = {"model": model, "rounds": given.rounds, "max_tokens": given.max_tokens}
-    save(stamped(**facts, batches=rows), given.out)
 
 
 if __name__ == "__main__":

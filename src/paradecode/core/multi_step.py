@@ -93,6 +93,8 @@ class MultiStep:
 
     Attributes:
         lookup: how to draft; None drafts nothing, as plain decoding.
+        steps: how many there may be now; None for as many as the output has.
     """
 
     lookup: Lookup | None = None
+    steps: Callable[[], int] | None = None

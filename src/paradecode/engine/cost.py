@@ -25,8 +25,9 @@ ENOUGH_REPEATS, LONG = 12, 10.0
 """With so many repeats a measurement that has taken longer than so many seconds ends."""
 MANY_ROWS = 16
 """Forwards of more rows take most of the time, so they get a quarter of the repeats."""
-STEP_SECONDS, SEQUENCE_SECONDS, DRAFT_SECONDS = 8e-5, 8e-5, 6e-5
-"""Python's part of a step: once, for each sequence, and for a sequence's draft (measured)."""
+OVERHEAD = 8e-5, 8e-5, 6e-5
+"""Seconds of a step that methods make, outside of the forward: once, for each sequence, and for a
+sequence's draft (measured)."""
 FREE_ROWS = 16
 """Where nothing was measured, so many rows count as much as reading the weights once."""
 STEP = 32
@@ -92,7 +93,7 @@ class Load:
     Attributes:
         curve: measured cost of a forward, or None.
         others: the same for the other models.
-        sequences, rows: of the last target forward.
+        sequences, rows: of the last target forward; requests that come in since count.
         together: the backend can make several steps of all sequences in one call.
     """
 
@@ -105,14 +106,14 @@ class Load:
     @property
     def overhead(self) -> float:
         """Seconds of a step outside of forwards."""
-        return STEP_SECONDS + SEQUENCE_SECONDS * self.sequences
+        return OVERHEAD[0] + OVERHEAD[1] * self.sequences
 
     def of_step(self, model: str, rows: int, context: int) -> float:
         """Seconds of a step of sequences with one row each; a guess where it was not measured."""
         curve = self.curve if model == TARGET else self.others.get(model)
         if curve is None:
             return float(FREE_ROWS + rows)
-        return curve.at(rows, context) + STEP_SECONDS + SEQUENCE_SECONDS * rows
+        return curve.at(rows, context) + OVERHEAD[0] + OVERHEAD[1] * rows
 
     def seconds(self, model: str, rows: int, before: int, length: int) -> float | None:
         """Of a step with ``rows`` rows of a sequence; None where the cost was not measured.
@@ -127,7 +128,7 @@ class Load:
         if self.curve is None:
             return None
         forward = self.curve.at(max(0, self.rows - before) + rows, length)
-        return forward + self.overhead + (DRAFT_SECONDS if rows > 1 else 0.0)
+        return forward + self.overhead + (OVERHEAD[2] if rows > 1 else 0.0)
 
 
 def measure(

@@ -174,7 +174,8 @@ class Live:
         """Whether the backend can make several steps now, as far as that is known."""
         if self._steps is None or self._steps.asked is not asked:
             self._steps = PendingSteps(asked, self.sequence, self._resources)
-        if self.able and self._resources.load.together and self.sequence.regular:
+        wanted = asked.steps is None or asked.steps() > 0
+        if wanted and self.able and self._resources.load.together and self.sequence.regular:
             return True
         self.leave_steps()
         return False
@@ -359,6 +360,8 @@ class Engine(Resources):
                 return
             self.queue.pop(live)
             self.running.append(live)
+            coming = min(len(self.running) + self.queue.size, self.limits.batch)
+            self.load.sequences = max(self.load.sequences, coming)
             self.reserve(live.reserved)
             try:
                 live.start()

@@ -10,12 +10,14 @@ import numpy as np
 from paradecode.backends.interface import MakesSteps, StepsInput
 from paradecode.core.multi_step import MultiStep
 from paradecode.core.request import TARGET
-from paradecode.engine.cost import DRAFT_SECONDS, SEQUENCE_SECONDS, STEP_SECONDS, Load
+from paradecode.engine.cost import Load
 from paradecode.engine.resources import Resources
 from paradecode.engine.sequence import LiveSequence
 
 SECONDS = 0.02
 """After these no further step begins: so long a new request or a cancellation may wait."""
+OVERHEAD = 2e-5, 3e-5, 2e-5
+"""As :data:`paradecode.engine.cost.OVERHEAD`, of such steps (measured)."""
 AHEAD = 64
 """Tokens beyond a draft for which a call finds pages."""
 
@@ -51,7 +53,9 @@ class PendingSteps:
         assert self.stepper is not None
         sequence, cache = self.sequence, self.sequence.caches[TARGET]
         if not self.entered:
-            self.stepper.enter(sequence.tokens, sequence.room, sequence.last_rows)
+            steps = self.asked.steps
+            room = sequence.room if steps is None else min(steps(), sequence.room)
+            self.stepper.enter(sequence.tokens, room, sequence.last_rows)
             self.entered, self._owned = True, 0
         wanted = cache.length + min(1 + self._most, sequence.room)
         if wanted > self._owned:
@@ -77,11 +81,10 @@ def make_steps(
     for pending in waiting:
         pending.enter()
     begun = time.perf_counter()
-    overhead = STEP_SECONDS, SEQUENCE_SECONDS, DRAFT_SECONDS
     owners = list(spare)
     given = StepsInput(
         curve=load.curve,
-        overhead=overhead,
+        overhead=OVERHEAD,
         sequences=load.sequences,
         rows=load.rows,
         spare=list(spare.values()),

@@ -43,6 +43,7 @@ class Fused(Drafter):
             heads=any(part.heads for part in parts),
             runs=tuple(model for part in parts for model in part.runs),
             fuses=all(part.fuses for part in parts),
+            rests=all(part.rests for part in parts),
         )
 
     def begin(self, offer: Offer) -> None:

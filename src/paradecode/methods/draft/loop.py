@@ -92,15 +92,19 @@ class DraftVerify:
         self._all_rows = needs.all_rows
         # Where the verifier tests p / q, a budget must not cut a tree by what was drawn.
         self._draws = self.verify.reads_draws
-        self._multi_step = self.verify.multi_step and self.budget.read() is not None
+        known = self.budget.read() if self.verify.multi_step else None
+        rests = needs.rests and known is not None and known.patience > 0
+        self._multi_step = known is not None
+        self._resting = MultiStep(steps=lambda: self.budget.rest) if rests else None
         noise = self.verify.shares_noise and needs.noise
         self.drafter.begin(Offer(self.budget, noise, self._draws and needs.draws))
 
     def decode(self, seq: Sequence) -> Steps:
         drafter, budget = self.drafter, self.budget
-        multi_step = drafter.multi_step(seq) if self._multi_step else None
+        multi_step = (drafter.multi_step(seq) or self._resting) if self._multi_step else None
         while not seq.finished:
-            if multi_step is not None and (yield multi_step):
+            if multi_step is not None and (made := (yield multi_step)):
+                budget.rest = max(0, budget.rest - made)
                 continue  # The backend has made several steps, as they follow here.
             # The last free place is for the token that the verification itself yields.
             limit = min(budget.limit(seq), seq.room - 1)

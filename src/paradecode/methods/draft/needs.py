@@ -21,6 +21,8 @@ class Needs:
         heads: it runs a trained head, whose time is spent before its tree can be judged.
         runs: models whose tentative rows it uses. Only one drafter of a fusion may use a model's.
         fuses: it may be a part of a fusion.
+        rests: ``observe`` learns nothing from steps for which the budget wanted no draft. So a
+            backend may make several of them in one call.
     """
 
     all_rows: bool = False
@@ -30,6 +32,7 @@ class Needs:
     heads: bool = False
     runs: tuple[str, ...] = ()
     fuses: bool = True
+    rests: bool = False
 
     @property
     def costs(self) -> bool:

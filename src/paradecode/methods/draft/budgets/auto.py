@@ -68,7 +68,6 @@ class AutoBudget(Budget):
     _learned: Experience = field(default_factory=Experience, repr=False)
     _begun: bool = False
     _refused: int = 0
-    _rest: int = 0
     _pause: int = 0
     _asleep: int = 0
     _unasked: int = 0
@@ -90,8 +89,10 @@ class AutoBudget(Budget):
             self._learned = seq.shared(f"auto budget {self._method}", Experience)
             self._refused = self._learned.refused
             self._rest_if_refused(seq)
-        if self._rest > 0:
-            self._rest -= 1
+            # Beside others a prompt goes without: reading all prompts first would delay them all.
+            self.rest = max(self.rest, min(seq.neighbours, 1))
+        if self.rest > 0:
+            self.rest -= 1
             return 0
         return self.count
 
@@ -157,17 +158,17 @@ class AutoBudget(Budget):
         return best, price, rate
 
     def read(self) -> BudgetState:
-        refusals = [self._refused, self._learned.refused, self._rest]
+        refusals = [self._refused, self._learned.refused, self.rest]
         known = self._learned.calibration.read()
         return BudgetState(known, refusals, self.patience, self._learned)
 
     def write(self, known: BudgetState) -> None:
         self._learned.calibration.write(known.calibration)
-        self._refused, self._learned.refused, self._rest = known.refusals
+        self._refused, self._learned.refused, self.rest = known.refusals
 
     def _rest_if_refused(self, seq: Sequence) -> None:
         if self._refused >= HABIT:
-            self._rest = min(self._refused // HABIT + seq.neighbours, self.patience)
+            self.rest = min(self._refused // HABIT + seq.neighbours, self.patience)
 
     def _judge(self, accepted: int) -> None:
         """Whether a drafter that costs time has earned it of late; else it rests."""
@@ -180,7 +181,7 @@ class AutoBudget(Budget):
             if self._fused:
                 self._asleep = self._pause
             else:
-                self._rest = self._pause
+                self.rest = self._pause
             # The next trial is judged by what it brings itself, not by the past.
             self._gained = self._paid = 0.0
 
@@ -194,7 +195,8 @@ class AutoBudget(Budget):
         verify = seq.step_seconds(1 + nodes)
         if verify is None:
             return len(leaves)
-        value = 1.0 + seq.neighbours + float(self._learned.calibration.of(tree.reach).sum())
+        accepted = float(self._learned.calibration.of(tree.reach).sum())
+        value = 1.0 + seq.neighbours + accepted
         spent = self._spent + verify
         reach = self._learned.calibration.of(reach_of(tree, leaves))
         best, chosen = value / spent, 0

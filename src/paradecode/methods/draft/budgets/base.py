@@ -60,12 +60,14 @@ class Budget:
         reads_draft: the rows of each draft forward are to be shown to :meth:`see_draft`.
         reads_target: each verification is to be shown to :meth:`see_target`.
         networks: it runs networks, in :meth:`prepare`.
+        rest: how many steps now go without a draft.
     """
 
     count: int
     reads_draft: bool = field(default=False, init=False, repr=False)
     reads_target: bool = field(default=False, init=False, repr=False)
     networks: bool = field(default=False, init=False, repr=False)
+    rest: int = field(default=0, init=False, repr=False)
 
     def begin(self, method: str, needs: Needs) -> None:
         """Called once, before the first step, with the method's name and its drafter's needs.

@@ -8,6 +8,7 @@ from paradecode.core.sequence import Sequence
 from paradecode.methods.draft.history import evidence
 from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.model_free import ModelFree, RatedTree
+from paradecode.methods.draft.needs import Needs
 from paradecode.methods.parameters import parameter
 
 _BASE = 0x100000001B3
@@ -36,6 +37,7 @@ class CopySpec(ModelFree):
     """
 
     group = "copying"
+    needs = Needs(rests=True)
 
     gamma: int = parameter(3, 1, 64, "how many tokens must agree")
     _first: dict[int, int] = field(default_factory=dict, repr=False)

@@ -8,6 +8,7 @@ from paradecode.core.sequence import Sequence
 from paradecode.methods.draft.alignment import Alignment
 from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.model_free import ModelFree, RatedTree
+from paradecode.methods.draft.needs import Needs
 from paradecode.methods.parameters import parameter
 
 
@@ -30,6 +31,7 @@ class InputCopy(ModelFree):
     """
 
     group = "alignment"
+    needs = Needs(rests=True)
 
     max_ngram: int = parameter(3, 1, 16, "most output tokens that find the place again")
     _alignment: Alignment | None = field(default=None, repr=False)

@@ -10,6 +10,7 @@ from paradecode.methods.draft.datastore import CONTEXT, Datastore, open_datastor
 from paradecode.methods.draft.history import continuations, following, occurrences, plant
 from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.model_free import ModelFree, RatedTree
+from paradecode.methods.draft.needs import Needs
 from paradecode.methods.parameters import local_path, parameter
 
 
@@ -37,6 +38,7 @@ class Retrieval(ModelFree):
     """
 
     group = "copying"
+    needs = Needs(rests=True)
 
     datastore: str = local_path("file made by `paradecode datastore`; empty for the text itself")
     max_ngram: int = parameter(CONTEXT, 1, CONTEXT, "longest suffix that is looked up")
