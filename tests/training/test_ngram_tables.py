@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 from paradecode import LLM
 from paradecode.cli import app
 from paradecode.methods.draft.ngram_table import load_ngrams, packaged
+from paradecode.training.heads.texts import TEXTS
 from paradecode.training.ngrams.own_text import before_the_user, own_answers
 
 RUN = CliRunner()
@@ -57,12 +59,28 @@ def test_a_table_of_files_drafts_what_they_say(llm: LLM, tmp_path: Path) -> None
     assert llm.tokenizer.decode([found[0]]) == " river"
 
 
+def test_a_table_counts_what_was_collected_for_heads(llm: LLM, tmp_path: Path) -> None:
+    text = " The zebra crossed the purple river at noon."
+    ids = llm.tokenizer.encode(text, special=False)
+    entries = [{"prompt": [i + 1], "answer": ids, "greedy": True} for i in range(20)]
+    (tmp_path / TEXTS).write_text(json.dumps({"texts": entries, "refused": 0}) + "\n", "utf-8")
+    for folders in (1, 2):
+        named = ["--data", str(tmp_path)] * folders
+        run = RUN.invoke(app, ["train", "ngram-table", str(tmp_path / "a.ngrams"), *named])
+        assert run.exit_code == 0, run.output
+        assert f"{20 * folders * len(ids)} tokens" in run.output
+    found = load_ngrams(str(tmp_path / "a.ngrams")).after(tuple(ids[2:5]))
+    assert found is not None
+    assert found[0] == ids[5]
+
+
 def test_too_little_text_and_bad_places_are_refused(tmp_path: Path) -> None:
     (tmp_path / "short.txt").write_text("Hello.", "utf-8")
     for arguments, named in (
         ([str(tmp_path / "a.ngrams"), str(tmp_path / "short.txt")], "texts"),
         ([str(tmp_path / "a.ngrams"), str(tmp_path / "none.txt")], "none.txt"),
         ([str(tmp_path / "no" / "a.ngrams")], "OUTPUT"),
+        ([str(tmp_path / "a.ngrams"), "--data", str(tmp_path / "no")], "train head"),
     ):
         run = RUN.invoke(app, ["train", "ngram-table", *arguments])
         assert run.exit_code != 0

@@ -18,8 +18,9 @@ def ngram_table(
     texts: list[Path] | None = argument(
         None, "UTF-8 texts, one document each; default: the model's own."
     ),
-    data: Path | None = option(
-        None, "Count the answers in a folder that `train head --data` filled."
+    data: list[Path] | None = option(
+        None,
+        "Count the answers in a folder that `train head --data` filled; repeat, also a folder.",
     ),
     alternatives: int = option(1, "Tokens kept of a context, for `width` above 1.", min=1, max=3),
     own: int = option(2000, "Answers that the model makes up.", min=10, max=1_000_000),
@@ -34,19 +35,17 @@ def ngram_table(
     from paradecode.training.ngrams.own_text import own_answers
 
     with loading.open() as llm:
-        if texts and data:
-            raise InvalidInput("--data", str(data), "leave it out, or the texts")
-        tokens: list[list[int]]
-        if data:
-            read = read_texts(data / TEXTS, LONGEST_TEXT)
-            tokens = [text.tokens[text.start :].tolist() for text in read]
-        elif texts:
-            tokens = read_files(
+        tokens = list[list[int]]()
+        for folder in data or ():
+            for each in read_texts(folder / TEXTS, LONGEST_TEXT):
+                tokens.append(each.tokens[each.start :].tolist())
+        if texts:
+            tokens += read_files(
                 texts, lambda text: llm.tokenizer.encode(text, special=False, parse_special=False)
             )
-        elif "autoregressive" not in llm.families:
+        elif not data and "autoregressive" not in llm.families:
             raise InvalidInput("model", llm.model, "give texts: it cannot continue one")
-        else:
+        elif not data:
             tokens = watched("decoding", lambda tick: own_answers(llm, own, max_tokens, seed, tick))
         table = count_ngrams(tokens, llm.config.vocab_size, alternatives)
     table.save(output)

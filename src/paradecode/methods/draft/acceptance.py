@@ -52,6 +52,22 @@ class Odds:
         self.totals = [(int(a), int(b)) for a, b in zip(right, tried, strict=True)]
 
 
+class BothOdds(Odds):
+    """The kinds of one, and behind them those of another."""
+
+    def __init__(self, one: Odds, other: Odds) -> None:
+        super().__init__(())
+        self._one, self._other, self.first = one, other, len(one.totals)
+
+    def of(self, kind: int) -> float:
+        first = self.first
+        return self._one.of(kind) if kind < first else self._other.of(kind - first)
+
+    def update(self, kind: int, accepted: int, tried: int) -> None:
+        odds, own = (self._one, kind) if kind < self.first else (self._other, kind - self.first)
+        odds.update(own, accepted, tried)
+
+
 def kind_of(probability: float) -> int:
     """Kind of evidence, 0 to 10, that a stored probability is.
 

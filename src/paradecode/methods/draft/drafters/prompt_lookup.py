@@ -96,5 +96,5 @@ class PromptLookup(ModelFree):
         for place, (odds, kind) in enumerate(self._judged[: min(end, len(tree))], 1):
             odds.update(kind, int(place < end), 1)
 
-    def multi_step(self, seq: Sequence) -> MultiStep:
+    def multi_step(self, seq: Sequence) -> MultiStep | None:
         return lookup_steps(self._index, self._table, self.odds(seq), self.offer.budget)
