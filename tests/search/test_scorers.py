@@ -105,15 +105,21 @@ def head(tmp_path: Path, width: int = WIDTH) -> Path:
     return tmp_path / "h"
 
 
+def spoken(llm: LLM, output: Any) -> list[int]:
+    """Its tokens, without the one that ends it."""
+    ends = output.token_ids[-1] in llm.config.eos_tokens
+    return output.token_ids[: len(output.token_ids) - ends]
+
+
 @pytest.mark.parametrize("cached", [True, False])
 def test_a_process_reward(folder: Path, tmp_path: Path, cached: bool) -> None:
     path = head(tmp_path)
     tensors = RewardHead.open(str(path)).tensors
     with LLM(folder, decoder=None, limits=Limits(prefix_cache=cached)) as llm:
-        completion = found(llm, scorer=f"process-reward(path='{path}')")
+        completion = found(llm, scorer=f"process-reward(path='{path}')", ignore_eos=False)
         everyone = [completion, *completion.alternatives]
         prompt = llm.encode(PROMPT)
-        rows = [last_state(llm, [*prompt, *one.token_ids]) for one in everyone]
+        rows = [last_state(llm, [*prompt, *spoken(llm, one)]) for one in everyone]
         gain = llm._norm
         llm.engine.check()
         assert all(pool.held == 0 for pool in llm.engine.pools.values())

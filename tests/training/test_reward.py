@@ -45,7 +45,7 @@ def test_samples_say_what_became_of_each_place(llm: LLM) -> None:
         right = task.check(instance, answer.text)
         own = found.accepted[found.prompt == owner]
         assert (own == right).all()
-        assert len(own) == 1 + 2 * 2  # The end, and two places with two continuations.
+        assert len(own) == 3 * 2  # The end, and two places with two continuations.
     assert found.inputs.shape == (len(found), llm.config.hidden_size)
     assert len(np.unique(found.inputs, axis=0)) == 3 * 3
     assert ((found.probability > 0) & (found.probability <= 1)).all()

@@ -44,6 +44,8 @@ class Rating:
             network = cast(ReadsStates, scorer).network
             for branch in branches:
                 tokens = [*request.prompt.tolist(), *branch.tokens]
+                if branch.tokens and tokens[-1] in engine.config.eos_tokens:
+                    del tokens[-1]  # No state behind it means anything.
                 reader = LastStateReader(network)
                 self._readers.append(reader)
                 asked = reading_request(

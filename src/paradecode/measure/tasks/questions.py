@@ -16,6 +16,14 @@ def sums(random: Random) -> tuple[str, str]:
     return f"What is {' + '.join(map(str, terms))}?", str(sum(terms))
 
 
+def small_sums(random: Random) -> tuple[str, str]:
+    """A story with two numbers up to 12."""
+    name, things = random.choice(NAMES), random.choice(THINGS)
+    now, more = random.randint(1, 12), random.randint(1, 12)
+    told = f"{name} has {now} {things} and finds {more} more."
+    return f"{told} How many {things} does {name} have now?", str(now + more)
+
+
 def word_sums(random: Random) -> tuple[str, str]:
     """A story of two or three steps: buys, gives away, times."""
     name, other = random.sample(NAMES, 2)
@@ -37,8 +45,7 @@ def final(prompt: str, answer: str, text: str) -> bool:
     return final_answer(text) == answer
 
 
-QUESTIONS = {
-    task.name: task for task in (Task("sums", sums, final), Task("word-sums", word_sums, final))
-}
+_MADE = {"sums": sums, "small-sums": small_sums, "word-sums": word_sums}
+QUESTIONS = {name: Task(name, make, final) for name, make in _MADE.items()}
 CHECKED = {**BY_NAME, **QUESTIONS}
 """Every task, by name."""

@@ -38,7 +38,7 @@ class RewardWorkload:
         limit: number of instances, of the training part of the tasks.
         answers: sampled answers of each instance.
         cuts: places of each answer from which it is continued, its end included.
-        rollouts: continuations of each place; the end has none.
+        rollouts: continuations of each place; the end has none, and counts as often.
         temperature, seed, max_tokens: of the answers.
 
     Raises:
@@ -93,9 +93,10 @@ def record_reward_samples(llm: LLM, workload: RewardWorkload, progress: Progress
     rights = list[bool | None]()
     for number, answer in enumerate(answers):
         owner = number // workload.answers
-        ends = np.linspace(0, len(answer.output), workload.cuts + 1).round().astype(int)
-        for end in sorted({*ends[1:].tolist()}):
-            whole = end == len(answer.output)
+        length = len(answer.output) - (answer.output[-1] in llm.config.eos_tokens)
+        ends = np.linspace(0, length, workload.cuts + 1).round().astype(int)
+        for end in sorted({*ends[1:].tolist()} - {0}):
+            whole = end == length
             starts.append([*prompts[owner], *answer.output[:end]])
             owners.append(owner)
             chances.append(np.exp(np.mean([one.logprob for one in answer.logprobs[:end]])))
@@ -104,7 +105,9 @@ def record_reward_samples(llm: LLM, workload: RewardWorkload, progress: Progress
     open_ = [place for place, right in enumerate(rights) if right is None]
     again = [place for place in open_ for _ in range(workload.rollouts)]
     endings = _sampled(llm, [starts[place] for place in again], workload, len(answers), progress)
-    outcomes = [(place, right) for place, right in enumerate(rights) if right is not None]
+    # A place weighs the same whether its answer is already whole or was continued several times.
+    known = [(place, right) for place, right in enumerate(rights) if right is not None]
+    outcomes = known * workload.rollouts
     for place, ending in zip(again, endings, strict=True):
         owner = owners[place]
         output = [*starts[place][len(prompts[owner]) :], *ending.output]
