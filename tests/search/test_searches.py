@@ -302,6 +302,19 @@ def test_a_budget_bounds_all_outputs_together(search: str, budget: int) -> None:
     assert best(found).new == budget // (4 if "width=4" in search else 3)
 
 
+@pytest.mark.parametrize("tokens", [2, 3, 4, 12, 13, 40])
+@pytest.mark.parametrize("score", [None, scorer])
+def test_a_star_returns_its_best_node_where_tokens_end(
+    tokens: int, score: Callable[..., Any] | None
+) -> None:
+    found = run("a-star(k=3,step_tokens=4)", score, tokens=tokens, stop=(), ignore_eos=True)
+    assert found.error is None
+    assert best(found).new > 0
+    made = sum(len(sequence.output) for sequence in found.sequences)
+    assert made <= tokens
+    assert tokens - made < 3 or best(found).at_end
+
+
 @pytest.mark.parametrize("search", ALL)
 def test_no_more_branches_than_the_engine_allows(search: str) -> None:
     found = begin(everything(), search, branches=2)

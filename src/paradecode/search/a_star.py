@@ -39,7 +39,7 @@ class AStar:
         order, seeds, made = count(), count(), 0
         root = _Node(0.0, 0, next(order), None, 0.0, 0.0)
         open_, whole = [root], list[_Node]()
-        while open_ and made < self.budget:
+        while open_ and made < self.budget and made + self.k <= task.tokens:
             node = heapq.heappop(open_)
             if node.branch is not None and node.branch.at_end:
                 return _found([node, *_by_score(each for each in whole if each is not node)])
@@ -65,6 +65,8 @@ class AStar:
         if whole:
             return _found(_by_score(whole))
         best = open_[0]
+        if best.branch is not None and made >= task.tokens:
+            return _found([best])
         finished: list[Branch] = yield Grow([Start(next(seeds), best.branch)])
         return Searched(finished[0], (), (best.score,))
 

@@ -99,12 +99,14 @@ class SearchTask:
     Attributes:
         params: how to sample.
         text_of: makes the text of output tokens.
+        tokens: that all branches may make together.
         scorer: whether a scorer judges what a branch says; without it, Rate gives the
             log-probability of the tokens that the branch has made itself.
     """
 
     params: SamplingParams
     text_of: Callable[[Sequence[int]], str]
+    tokens: int
     scorer: bool = False
 
 

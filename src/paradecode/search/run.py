@@ -95,7 +95,7 @@ class SearchRun:
         self._grow: Grow | None = None
         self._rating: Rating | None = None
         judged = self._scorer.reads != "logprobs"
-        task = SearchTask(request.params, text_of, judged)
+        task = SearchTask(request.params, text_of, tokens, judged)
         self._steps: Generator[Asked, Any, Searched] = strategy.search(task)
         self._resume(None)
 
