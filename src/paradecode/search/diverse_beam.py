@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.parameters import choice, parameter
 from paradecode.methods.parts import declare
 from paradecode.search.beams import MOST_BEAMS, Beam, BeamDecoder, Group
 from paradecode.search.branch import Asked, Searched, SearchTask
+
+Output = NDArray[np.int32]
 
 
 @declare("search", "diverse-beam", paper="Diverse Beam Search", arxiv="1610.02424")
@@ -51,30 +54,35 @@ class DiverseBeamSearch:
         return (yield from beams.search(task))
 
     def _penalty(self, beam: Beam, before: Sequence[Group]) -> tuple[float, dict[int, float]]:
-        outputs = [[other.sequence.output for other in group.open] for group in before]
-        own = beam.sequence.output
+        outputs = [[_output(other) for other in group.open] for group in before]
         if self.diversity == "hamming":
-            chosen = Counter(output[-1] for group in outputs for output in group)
+            chosen = Counter(int(output[-1]) for group in outputs for output in group)
             return 0.0, {token: self.strength * times for token, times in chosen.items()}
+        own = _output(beam)
         if self.diversity == "ngram":
             return 0.0, self._repeats(own, [output for group in outputs for output in group])
         base, more = 0.0, dict[int, float]()
         for group in outputs:
             if group:
-                past = sum(int(np.not_equal(output[:-1], own).sum()) for output in group)
+                past = sum(int((output[:-1] != own).sum()) for output in group)
                 plain = math.exp(-(past + len(group)) / self.spread)
                 base += self.strength * plain
-                for token, times in Counter(output[-1] for output in group).items():
+                for token, times in Counter(int(output[-1]) for output in group).items():
                     gain = math.exp(-(past + len(group) - times) / self.spread) - plain
                     more[token] = more.get(token, 0.0) + self.strength * gain
         return base, more
 
-    def _repeats(self, own: list[int], others: list[list[int]]) -> dict[int, float]:
-        before = own[len(own) - self.ngram + 1 :]
-        counts = Counter[int]()
-        if len(before) == self.ngram - 1:
+    def _repeats(self, own: Output, others: list[Output]) -> dict[int, float]:
+        counts, behind = Counter[int](), self.ngram - 1
+        if len(own) >= behind:
             for output in others:
-                for end in range(self.ngram - 1, len(output)):
-                    if output[end - self.ngram + 1 : end] == before:
-                        counts[output[end]] += 1
+                last = output[behind:]
+                same = np.ones(len(last), bool)
+                for place in range(behind):
+                    same &= output[place : place + len(last)] == own[len(own) - behind + place]
+                counts.update(last[same].tolist())
         return {token: self.strength * times for token, times in counts.items()}
+
+
+def _output(beam: Beam) -> Output:
+    return beam.sequence.tokens[beam.sequence.prompt_length :]
