@@ -258,8 +258,7 @@ class LiveSequence:
         tokens = self.tokens[child._length :].tolist()
         child._buffer, child._length = self._buffer.copy(), self._length
         child.sampler.advance(tokens)
-        for token in tokens:
-            child.text.push(token)
+        child.text = self.text.fork()
         child.logprobs, child.trace = list(self.logprobs), list(self.trace)
         child.forwards, child.rows = self.forwards, self.rows
         child._scores_taken = self._scores_taken

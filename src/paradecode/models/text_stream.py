@@ -11,13 +11,14 @@ from __future__ import annotations
 import codecs
 import json
 from collections.abc import Callable, Collection, Sequence
+from copy import copy, deepcopy
 from typing import Any, Protocol, Union
 
 from paradecode.core.errors import InvalidModel
 
 
 class TextStream(Protocol):
-    """Turns token ids into text; it holds incomplete characters back."""
+    """Turns token ids into text; it holds incomplete characters back. ``copy`` makes a twin."""
 
     def push(self, token: int) -> str:
         """Add one id; returns the text that it completes."""
@@ -62,6 +63,12 @@ class OutputText:
         """Continue after the text that was taken from ``other``."""
         self._sent = other._sent
 
+    def fork(self) -> OutputText:
+        """A twin that goes on by itself."""
+        twin = copy(self)
+        twin._stream = copy(self._stream)
+        return twin
+
     def take(self, finished: bool) -> str:
         """The new text, without an end that may become a stop string."""
         end = len(self.value) if finished else len(self.value) - self._held()
@@ -104,6 +111,11 @@ class Detokeniser:
     ) -> None:
         self._new, self._token, self._hidden = pieces, token, hidden
         self._pieces = pieces()
+
+    def __copy__(self) -> Detokeniser:
+        twin = Detokeniser(self._new, self._token, self._hidden)
+        twin._pieces = deepcopy(self._pieces)
+        return twin
 
     def push(self, token: int) -> str:
         if token in self._hidden or not 0 <= token < 1 << 32:
