@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,11 +15,13 @@ from searching import MOST, PROMPT, SEED, STOPS, begin, request, run, scorer, te
 from paradecode.core.errors import InvalidInput
 from paradecode.core.noise import Purpose, gumbel, key, mix
 from paradecode.engine.engine import Engine
+from paradecode.llm import LLM
 from paradecode.search import SearchRun, find_strategy
 from paradecode.search.atts import AsynchronousScaling
 from paradecode.search.conformal import p_value
 from paradecode.search.majority import final_answer
 from paradecode.testing.toy import LetterText, ToyBackend, letter
+from tiny_folder import write_folder
 
 TARGET, DRAFT = ToyBackend(), ToyBackend(seed=1)
 IDS, END, HOT = np.arange(29), 3, 1.5
@@ -210,3 +214,24 @@ def test_a_deadline_returns_what_there_is() -> None:
 def test_settings_that_do_not_fit(text: str) -> None:
     with pytest.raises(InvalidInput):
         find_strategy(text)
+
+
+@pytest.mark.parametrize("backend", ["native", "torch"])
+def test_backends_with_a_draft_model(backend: str, tmp_path: Path) -> None:
+    """The same model drafts: rejecting all gives the target's samples, nothing leaks."""
+    folder = str(write_folder(tmp_path / "model", "llama"))
+    with LLM(folder, draft_model=folder, decoder=None, backend=backend) as llm:
+        asked: dict[str, Any] = {"temperature": 0.9, "seed": 3, "max_tokens": 24}
+        ids = [llm.encode("abcabcab, and so on")]
+        (found,) = llm.generate(ids, search="atts(n=3,chunk=6,calibration=4)", **asked)
+        assert found.error is None
+        assert found.search is not None
+        assert len(found.alternatives) == 2
+        (anew,) = llm.generate(ids, search="atts(n=3,chunk=6,calibration=2,alpha=1)", **asked)
+        (plain,) = llm.generate(ids, search="best-of(n=3)", **asked)
+        outputs = [
+            sorted(one.token_ids for one in (whole, *whole.alternatives)) for whole in (anew, plain)
+        ]
+        assert outputs[0] == outputs[1]
+        llm.engine.check()
+        assert not any(pool.held for pool in llm.engine.pools.values())
