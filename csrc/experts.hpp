@@ -38,7 +38,7 @@ struct ExpertBlock {
   int expert, place, rows;
 };
 
-// Where each row goes.
+// Where each of some rows goes.
 class Routing {
  public:
   // From the `chosen` experts of each row, [rows, chosen].

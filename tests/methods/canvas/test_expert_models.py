@@ -94,6 +94,24 @@ def test_a_row_s_experts_do_not_depend_on_its_neighbours(family: str, dtype: str
             assert np.array_equal(part.logits, first[:count])
 
 
+def test_more_rows_than_go_to_the_experts_together() -> None:
+    """Rows go to them 1,024 at a time."""
+    pytest.importorskip("torch")
+    config, weights = expert_model("llada2")
+    config = replace(config, context_length=4096)
+    tokens = [(7 * i * i + i) % 90 for i in range(2056)]
+    native = NativeBackend(config, weights, dtype="f32", kv_dtype="f32", threads=2)
+    rows = [0, 5, 1023, 1024, 1030, 2047, 2048, 2055]
+    whole, start, exact = (
+        OneForward(tokens[:end], [row for row in rows if row < end]) for end in (2056, 1024, 2056)
+    )
+    run(native, lambda: whole)
+    run(native, lambda: start)
+    run(open_backend("torch", config, weights, dtype="fp64", threads=1), lambda: exact)
+    assert np.array_equal(whole.logits[:3], start.logits)
+    np.testing.assert_allclose(whole.logits, exact.logits, rtol=0, atol=1e-3)
+
+
 @pytest.mark.parametrize(
     ("place", "value", "named"),
     [(0, 10**6, "experts"), (1, 99, "chosen"), (4, 0, "groups"), (4, 5, "groups"), (2, 0, "size")],

@@ -13,6 +13,12 @@ from test_reference_parity import OneForward
 from paradecode.backends import open_backend
 from paradecode.backends.interface import Backend
 from paradecode.core.errors import InvalidInput
+from paradecode.core.sequence import Sequence
+from paradecode.methods.canvas.blocks.fixed import FixedBlocks
+from paradecode.methods.canvas.caches.blockwise import NoCache
+from paradecode.methods.canvas.canvas import Canvas
+from paradecode.methods.canvas.loop import Unmask
+from paradecode.methods.canvas.policies.late_end import LateEnd
 from paradecode.methods.registry import parse
 
 LENGTH, BLOCK = 16, 8
@@ -65,7 +71,8 @@ def _logits(backend: Backend, row: Any, shift: int) -> Any:
 def test_guidance(model: Backend, prompt: list[int], scale: float) -> None:
     made = run(model, f"guided(cfg_scale={scale},block_length={BLOCK})", prompt, LENGTH)
     assert made.output == by_the_book(model, prompt, scale)
-    assert made.forwards == LENGTH
+    assert len(made.trace) == LENGTH
+    assert made.forwards == (2 if scale else 1) * LENGTH
 
 
 def test_guidance_changes_something(model: Backend) -> None:
@@ -79,18 +86,25 @@ def test_guidance_has_no_cache() -> None:
             parse(f"guided(cache={cache})")()
 
 
-@pytest.mark.parametrize("prompt", PROMPTS)
-def test_ends_come_last(model: Backend, prompt: list[int]) -> None:
-    usual = by_the_book(model, prompt)
-    late = (usual[0], usual[5], usual[11])  # As if these ended a text.
-    spec = f"late-end(block_length={BLOCK})"
-    made = run(model, spec, prompt, LENGTH, stop_token_ids=late, ignore_eos=False)
-    book = by_the_book(model, prompt, late=(*late, *model.config.eos_tokens))
-    end = next((i for i, token in enumerate(book) if token in late), LENGTH)
-    assert made.output[:end] == book[:end]
-    order = [at for step in made.trace for at in step.canvas.offsets]
-    tokens = {at: t for s in made.trace for at, t in zip(s.canvas.offsets, s.canvas.tokens)}
-    first = [at for at in order if at < BLOCK]
-    ends = [tokens[at] in late for at in first]
-    assert any(ends)
-    assert ends == sorted(ends)
+LATE = tuple(range(0, 90, 2))
+
+
+class EveryOther(Unmask):
+    """As if every other token ended a text; the text goes on behind them."""
+
+    def begin(self, seq: Sequence) -> Canvas:
+        canvas = super().begin(seq)
+        canvas.stops = LATE
+        return canvas
+
+
+def test_ends_come_last(model: Backend) -> None:
+    prompt = PROMPTS[0]
+    made = run(
+        model, lambda: EveryOther(LateEnd(), FixedBlocks(), NoCache(), BLOCK), prompt, LENGTH
+    )
+    assert made.output == by_the_book(model, prompt, late=LATE)
+    assert made.output != by_the_book(model, prompt)
+    decided = [pair for s in made.trace for pair in zip(s.canvas.offsets, s.canvas.tokens)]
+    ends = [token in LATE for at, token in decided if at < BLOCK]
+    assert 0 < sum(ends) < len(ends)
