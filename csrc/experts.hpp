@@ -38,7 +38,7 @@ struct ExpertBlock {
   int expert, place, rows;
 };
 
-// Where each of some rows goes.
+// Where each row goes.
 class Routing {
  public:
   // From the `chosen` experts of each row, [rows, chosen].

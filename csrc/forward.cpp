@@ -19,14 +19,10 @@ constexpr int kPrivateRows = 16;
 constexpr int kShare = 4;
 // More rows would leave too little of the head unread.
 constexpr int kScreenedRows = 2;
-// At most: preparation and product of queries/keys/values, output, gate/up or router; attention;
-// down, or the choice of experts; and a layer's hidden states. Besides: the first rows, preparation
-// and product of the head.
-constexpr int kLayerPhases = 9;
-// Rows whose experts run together: with more the copies for each expert would take much memory.
-constexpr int kExpertRows = 1024;
-// Of so many rows: who goes where, preparation, gate/up, down, and the sum.
-constexpr int kExpertPhases = 5;
+// At most: preparation and product of queries/keys/values, output, router; attention; choice,
+// sending, preparation, gate/up, down and sum of experts; and a layer's hidden states. Besides: the
+// first rows, preparation and product of the head.
+constexpr int kLayerPhases = 14;
 constexpr int kOtherPhases = 3;
 
 int blocks_of(int rows) { return (rows + kRowBlock - 1) / kRowBlock; }
@@ -91,8 +87,7 @@ ForwardResult Forward::run() {
   attended_ = space_.attended.need(count(rows, attended_width_));
   rotations_ = space_.rotations.need(count(rows, 2 * pairs_));
   const MixtureShape& mixture = shape_.mixture;
-  const int together = std::min(rows, kExpertRows);
-  const int places = mixture.experts > 0 ? mixture.most_places(together) : 0;
+  const int places = mixture.experts > 0 ? mixture.most_places(rows) : 0;
   inner_ = space_.inner.shape(std::max(rows, places), inner_width_);
   if (mixture.experts > 0) {
     sent_ = space_.sent.shape(places, width_);
@@ -123,9 +118,7 @@ ForwardResult Forward::run() {
     best_.resize(about_.size());
   }
   if (rows > 0) {
-    const int sent = mixture.experts > 0 ? (rows + kExpertRows - 1) / kExpertRows : 0;
-    const int phases =
-        kOtherPhases + (kLayerPhases + kExpertPhases * sent) * static_cast<int>(layers_.size());
+    const int phases = kOtherPhases + kLayerPhases * static_cast<int>(layers_.size());
     model_.team_->run(
         phases, [](void* self, Member& member) { static_cast<Forward*>(self)->work(member); },
         this);
@@ -399,12 +392,11 @@ void Forward::route_rows(Member& member, const LayerWeights& w) {
   });
 }
 
-// Brings the rows of each expert side by side, of `rows` rows from `row` on.
-void Forward::send_rows(Member& member, const LayerWeights& w, int row, int rows) {
+// Brings the rows of each expert side by side.
+void Forward::send_rows(Member& member, const LayerWeights& w) {
   auto& own = space_.members[static_cast<std::size_t>(member.index())];
   Routing& routing = space_.routing;
-  const int* chosen = chosen_ + std::int64_t{row} * shape_.mixture.chosen;
-  member.phase(1, [&](int) { routing.plan(shape_.mixture, chosen, rows, kRowBlock); });
+  member.phase(1, [&](int) { routing.plan(shape_.mixture, chosen_, plan_.rows, kRowBlock); });
   Needs forms;
   for (const ExpertBlock& block : routing.blocks()) {
     const ExpertWeights& expert = w.experts[static_cast<std::size_t>(block.expert)];
@@ -417,7 +409,7 @@ void Forward::send_rows(Member& member, const LayerWeights& w, int row, int rows
   member.phase(routing.places() / kRowGroup, [&](int chunk) {
     for (int place = chunk * kRowGroup; place < (chunk + 1) * kRowGroup; ++place) {
       if (routing.row_at(place) < 0) continue;
-      const float* values = fill(row + routing.row_at(place), own.row.data());
+      const float* values = fill(routing.row_at(place), own.row.data());
       if (forms.integers) kernels_.quantise(values, 0, width_ / kGroup, place, sent_);
       if (forms.floats)
         for (int k = 0; k < width_; ++k) sent_.values[sent_.value(place, k)] = values[k];
@@ -427,14 +419,9 @@ void Forward::send_rows(Member& member, const LayerWeights& w, int row, int rows
 
 void Forward::feed_experts(Member& member, int layer) {
   const LayerWeights& w = model_.layers_[static_cast<std::size_t>(layer)];
-  route_rows(member, w);
-  for (int row = 0; row < plan_.rows; row += kExpertRows)
-    feed_rows(member, w, row, std::min(kExpertRows, plan_.rows - row));
-}
-
-void Forward::feed_rows(Member& member, const LayerWeights& w, int row, int rows) {
   auto& own = space_.members[static_cast<std::size_t>(member.index())];
-  send_rows(member, w, row, rows);
+  route_rows(member, w);
+  send_rows(member, w);
   // Chunks of each block of rows; those of a smaller expert that do not exist are empty.
   const std::vector<ExpertBlock>& blocks = space_.routing.blocks();
   const auto block_count = static_cast<int>(blocks.size());
@@ -463,17 +450,16 @@ void Forward::feed_rows(Member& member, const LayerWeights& w, int row, int rows
                     made_ + std::int64_t{block.place} * width_ + first * kLanes, width_, nullptr,
                     false);
   });
-  member.phase(rows, [&](int k) { add_experts(row + k, k); });
+  member.phase(plan_.rows, [&](int row) { add_experts(row); });
 }
 
-// Adds what a row's experts made to the residual stream: the shared one, then the best first. The
-// row is the `sent`-th of those that were sent together.
-void Forward::add_experts(int row, int sent) {
+// Adds what a row's experts made to the residual stream: the shared one, then the best first.
+void Forward::add_experts(int row) {
   const MixtureShape& mixture = shape_.mixture;
   const Routing& routing = space_.routing;
   float* out = state(row);
   const float* own = expert_weights_ + std::int64_t{row} * mixture.chosen;
-  const auto made = [&](int k) { return made_ + std::int64_t{routing.place_of(sent, k)} * width_; };
+  const auto made = [&](int k) { return made_ + std::int64_t{routing.place_of(row, k)} * width_; };
   const float* shared = mixture.shared_size > 0 ? made(mixture.chosen) : nullptr;
   for (int i = 0; i < shape_.hidden_size; ++i) {
     float sum = shared == nullptr ? 0.0F : shared[i];

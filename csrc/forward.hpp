@@ -83,9 +83,8 @@ class Forward {
   // The experts of a layer.
   void feed_experts(Member& member, int layer);
   void route_rows(Member& member, const LayerWeights& weights);
-  void feed_rows(Member& member, const LayerWeights& weights, int row, int rows);
-  void send_rows(Member& member, const LayerWeights& weights, int row, int rows);
-  void add_experts(int row, int sent);
+  void send_rows(Member& member, const LayerWeights& weights);
+  void add_experts(int row);
   // Of both halves of a layer.
   float* state(int row) { return states_ + std::int64_t{row} * width_; }
   int block_rows(int block) const;

@@ -38,7 +38,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     config = transformers.Qwen3MoeConfig(
         **SHAPES, rope_parameters={"rope_type": "default", "rope_theta": 10000.0}
     )
-    config._attn_implementation = "eager"
+    config._attn_implementation = config._experts_implementation = "eager"
     model = transformers.Qwen3MoeForCausalLM(config).eval().double()
     with torch.no_grad():
         for name, weight in model.named_parameters():
