@@ -17,7 +17,7 @@ from paradecode.engine.sequence import LiveSequence
 SECONDS = 0.02
 """After these no further step begins: so long a new request or a cancellation may wait."""
 OVERHEAD = 2e-5, 3e-5, 2e-5
-"""As :data:`paradecode.engine.cost.OVERHEAD`, of such steps (measured)."""
+"""As :data:`paradecode.engine.cost.OVERHEAD`, of such steps: estimated from batches of 1 to 64."""
 AHEAD = 64
 """Tokens beyond a draft for which a call finds pages."""
 
