@@ -215,7 +215,7 @@ def test_a_step_costs_little_more_beside_a_greedy_owner() -> None:
         assert len(modest.output) == count  # It waits for nobody.
         cost = engine.load.of_step("target", backend.rows[-1], 64)
         assert cost <= SLOWER * engine.load.of_step("target", 1, 0)
-        assert backend.rows[-1] == 5
+        assert backend.rows[-1] == 3
     given = [len(one.output) for one in many]
     assert max(given) - min(given) <= 1
     finish(engine)
@@ -226,13 +226,13 @@ def test_a_step_costs_little_more_beside_a_greedy_owner() -> None:
 
 def test_prompts_of_a_greedy_owner_come_in_pieces_beside_another_one() -> None:
     engine, backend = watched()
-    modest = add(engine, prompt=(5, 6), max_tokens=80, salt="modest")
+    modest = add(engine, prompt=(5, 6), max_tokens=130, salt="modest")
     engine.step()
     late = [add(engine, prompt=PROMPT[i:] * 2, max_tokens=3, salt="greedy") for i in range(3)]
-    for count in range(2, 80):
+    for count in range(2, 130):
         engine.step()
         assert len(modest.output) == count
-        assert backend.rows[-1] <= 5
+        assert backend.rows[-1] <= 3
     assert late[0].finished  # Nor does the prompt wait for ever.
     finish(engine)
     assert [one.output for one in late] == [greedy(PROMPT[i:] * 2, 3) for i in range(3)]
@@ -281,10 +281,10 @@ def simulated(owners: list[Owner], steps: int, budget: int = 512) -> tuple[list[
 def test_what_cannot_be_cut_is_made_up_for() -> None:
     """A block of 32 rows is due every so many steps, and the steps between have one row."""
     widths, given = simulated([Owner("modest", [1]), Owner("blocks", [32] * 4)], 1000)
-    room = 5
+    room = 3
     assert given["modest"] == 1000
     assert set(widths) == {1, 33}
-    assert room - 0.1 <= sum(widths) / 1000 <= room
+    assert sum(widths) / 1000 == pytest.approx(room, abs=0.1)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -313,8 +313,9 @@ def test_room_grows_with_what_the_others_ask_for() -> None:
     def cost(rows: int, context: int) -> float:
         return 10.0 + rows + context
 
-    assert room_for(2, 1, [0, 0], 512, cost) == 6  # 16 <= 1.5 * 11
-    assert room_for(2, 8, [0, 0], 512, cost) == 17
+    assert room_for(2, 1, [0, 0], 512, cost) == 3  # 13 <= 1.25 * 11
+    assert room_for(2, 4, [0, 0], 512, cost) == 8
+    assert room_for(2, 20, [0, 0], 512, cost) == 40
     assert room_for(2, 100, [0, 0], 512, cost) == 200
     assert room_for(2, 100, [0, 0], 64, cost) == 64
     assert room_for(2, 1, [0, 50], 512, cost) == 2  # Long texts are dear: equal shares are left.
