@@ -41,11 +41,13 @@ class Guide(Unmask):
 
 
 def _guided(given: Logits, without: Logits, scale: float) -> Logits:
-    """``without + (scale + 1) * (given - without)``, as [K, V]."""
+    """``without + (scale + 1) * (given - without)``, as [K, V]; what is not finite stays."""
     rows, vocabulary = given.shape
     ids = np.arange(vocabulary, dtype=np.int32)
     every = np.tile(ids, (rows, 1))
-    more = scale * (given.gather(every) - without.gather(every))
+    with np.errstate(invalid="ignore"):
+        more = scale * (given.gather(every) - without.gather(every))
+    more[~np.isfinite(more)] = 0
     biases: list[Bias | None] = [(ids, row) for row in more.astype(np.float32)]
     return given.with_bias(biases)
 
