@@ -40,7 +40,29 @@ def forwards(result: dict[str, Any]) -> str:
         for (model, context), cells in times.items()
     ]
     head = ("model", "context", *(f"{count} rows" if count > 1 else "1 row" for count in counts))
-    return f"{table(FLOORS, floors)}\n\nMilliseconds, and times one row:\n\n{table(head, rows)}"
+    parts = [table(FLOORS, floors), "Milliseconds, and times one row:", table(head, rows)]
+    if "phases" in result:  # Runs before 2026-11-23 have none.
+        parts += ["Milliseconds by phase, and at least:", phases(result)]
+    return "\n\n".join(parts)
+
+
+def phases(result: dict[str, Any]) -> str:
+    """Markdown: milliseconds of each phase, its floor in brackets."""
+    rows: list[Sequence[str]] = []
+    for each in result["phases"]:
+        taken, least = each["milliseconds"], each["floors"]
+        sums = {"all": tuple(map(sum, zip(*taken.values())))}
+        floors = least | {"all": tuple(map(sum, zip(*least.values())))}
+        rows += [
+            (each["model"], phase, *(_cell(*pair) for pair in zip(times, floors[phase])))
+            for phase, times in (taken | sums).items()
+        ]
+    counts = (f"{count} row{'s' * (count > 1)}" for count in result["phases"][0]["rows"])
+    return table(("model", "phase", *counts), rows)
+
+
+def _cell(taken: float, least: float) -> str:
+    return f"{taken:.2f} ({least:.2f})" if least else f"{taken:.2f}"
 
 
 def fresh(result: dict[str, Any]) -> str:
