@@ -71,6 +71,8 @@ def ask(url: str, prompt: str) -> dict[str, Any]:
         for line in response.iter_lines():
             if line.startswith("data: {"):
                 event = json.loads(line.removeprefix("data: "))
+                if "error" in event:
+                    raise RuntimeError(event["error"]["message"])
                 text += "".join(choice["text"] for choice in event["choices"])
                 first = first or time.monotonic() - began
                 usage = event.get("usage") or usage
