@@ -118,7 +118,7 @@ def main() -> None:
             items = first_turns(prompts, llm.chat_tokens, given.max_tokens)
             return [list(item.token_ids) for item in items]
 
-        facts = {"model": llm.model, "outputs": given.outputs}
+        facts = {"model": llm.model, "outputs": given.outputs, "fixed": list(given.fixed)}
         facts |= {"rounds": given.rounds, "max_tokens": given.max_tokens}
         rows = saved(given.out, "batches", facts)
         known = {row["batch"] for row in rows}
