@@ -117,7 +117,6 @@ def test_cancelled_branches_are_no_outputs(llm: LLM) -> None:
 @pytest.mark.parametrize(("search", "param"), [
     (spec("best-of(n=5)", branches=4), "branches"),
     (spec("best-of(n=5)", tokens=4), "max_tokens"),
-    (spec("a-star(k=2,step_tokens=4,budget=1000000)", tokens=20), "max_tokens"),
     (spec("nothing"), "search"), (spec("best-of(n=0)"), "search=best-of.n"),
     (spec("best-of", scorer="nothing"), "scorer"),
     (spec("best-of", scorer="process-reward(path='/x')"), "scorer=process-reward.path"),
