@@ -50,6 +50,7 @@ class WorkerCall:
         self.over = self.unwanted = self.lost = self.hung = False
         self.buffer: Buffer[wire.Event | Lost] = Buffer(bounds)
         self._done = set(done)
+        self._owed = self.outputs - len(self._done)  # Now: all may be there before it is read.
 
     @property
     def id(self) -> str:
@@ -57,7 +58,7 @@ class WorkerCall:
 
     async def events(self) -> AsyncIterator[wire.OutputEvent]:
         """What comes back for a request, to its end; sets ``lost`` if the worker was."""
-        left = self.outputs - len(self._done)
+        left = self._owed
         while left:
             event = await self.buffer.get()
             if isinstance(event, Lost):
