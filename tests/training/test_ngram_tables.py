@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from paradecode import LLM
 from paradecode.cli import app
+from paradecode.methods.choice import spec_for
 from paradecode.methods.draft.ngram_table import load_ngrams, packaged
 from paradecode.training.heads.texts import TEXTS
 from paradecode.training.ngrams.own_text import before_the_user, own_answers
@@ -29,6 +30,28 @@ def test_the_default_method_uses_the_packages_table(llm: LLM) -> None:
     table = load_ngrams(llm.model)
     assert table.vocabulary == llm.config.vocab_size
     assert len(table.keys) > 10_000
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Qwen2.5 Coder 1.5B Instruct GGUF",
+        "Qwen2.5-Coder-1.5B-Instruct",
+        "Qwen/qwen2.5-coder-1.5b-instruct",
+    ],
+)
+def test_a_table_is_found_however_files_spell_the_model(name: str) -> None:
+    own = "qwen2.5-coder-1.5b-instruct"
+    assert packaged(name) == own
+    assert dict(spec_for("auto", name, ["autoregressive"]).settings) == {"table": own}
+    assert load_ngrams(own).vocabulary > 150_000
+
+
+@pytest.mark.parametrize(
+    "name", ["", "..", "another model", "../tables/smollm2-135m-instruct.ngrams"]
+)
+def test_other_models_have_no_table(name: str) -> None:
+    assert packaged(name) == ""
 
 
 def test_a_conversation_ends_where_the_user_would_begin(llm: LLM) -> None:

@@ -113,7 +113,8 @@ def spec_for(decoder: Decoder, model: str, families: Sequence[str], own: str = "
         names = PLAIN_DECODERS if decoder is None else DEFAULT_DECODERS
         spec = parse(own if own and decoder == AUTO else names[families[0]])
         takes = {parameter.name for parameter in spec.method.parameters}
-        return spec.changed({"table": model}) if "table" in takes and packaged(model) else spec
+        table = packaged(model) if "table" in takes else ""
+        return spec.changed({"table": table}) if table else spec
     spec = parse(decoder)
     if spec.method.family not in families:
         usable = (f"{name} methods, such as {DEFAULT_DECODERS[name]}" for name in families)

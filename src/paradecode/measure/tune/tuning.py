@@ -64,10 +64,10 @@ def tune(
     many = [item.id for item in tuning]
     few = many[:FEW]
     scores = Scores(recording, costs.python, stage("searching", None))
-    own = (llm.config.name,) if packaged(llm.config.name) else ()
-    files = {"prompt-lookup.table": (*own, *tables)}
+    own = packaged(llm.config.name)
+    files = {"prompt-lookup.table": ((own,) if own else ()) + tuple(tables)}
     ranked = search(scores, replayable(recording), few, many, files)
-    default = CandidateMethod(((DEFAULT, tuple(("table", name) for name in own)),))
+    default = CandidateMethod(((DEFAULT, (("table", own),) if own else ()),))
     finalists = list(dict.fromkeys([*ranked[:FINALISTS], default]))
     step = stage("confirming", len(held_out) * (len(finalists) + 1))
     confirmed = confirm(llm, held_out, finalists, step)

@@ -254,9 +254,11 @@ def _worthwhile(
     return kept
 
 
-def packaged(model: str) -> bool:
-    """Whether the package has a table for the model of this name."""
-    return model in {file.stem for file in TABLES.glob("*.ngrams")}
+def packaged(model: str) -> str:
+    """The name of the package's table for a model, or nothing; files of a model spell it in ways
+    that differ by case, spaces, owner and ``GGUF``."""
+    name = model.rpartition("/")[2].lower().replace(" ", "-").removesuffix("-gguf")
+    return name if (TABLES / f"{name}.ngrams").is_file() else ""
 
 
 def load_ngrams(path: str) -> NgramTable:
@@ -265,9 +267,8 @@ def load_ngrams(path: str) -> NgramTable:
     Raises:
         InvalidInput: for a file that is missing, damaged or of another kind.
     """
-    if packaged(path):
-        path = str(TABLES / f"{path}.ngrams")
-    return _loaded(path)
+    own = path and packaged(path) == path
+    return _loaded(str(TABLES / f"{path}.ngrams") if own else path)
 
 
 @read_once(FIELD)

@@ -90,7 +90,8 @@ class AutoBudget(Budget):
             self._refused = self._learned.refused
             self._rest_if_refused(seq)
             # Beside others a prompt goes without: reading all prompts first would delay them all.
-            self.rest = max(self.rest, min(seq.neighbours, 1))
+            if seq.neighbours and seq.step_seconds(1) is not None:
+                self.rest = max(self.rest, 1)
         if self.rest > 0:
             self.rest -= 1
             return 0
