@@ -17,8 +17,6 @@ constexpr int kRowBlock = 64;
 constexpr int kPrivateRows = 16;
 // Chunks of a matrix product that each member starts with.
 constexpr int kShare = 4;
-// More rows would leave too little of the head unread.
-constexpr int kScreenedRows = 2;
 // At most: preparation and product of queries/keys/values, output, router; attention; choice,
 // sending, preparation, gate/up, down and sum of experts; and a layer's hidden states. Besides: the
 // first rows, preparation and product of the head.

@@ -13,6 +13,7 @@ constexpr double kMostWeight = 1e100;  // MOST_WEIGHT
 constexpr double kPrior = 4.0;         // PRIOR
 constexpr double kLeast = 0.05;        // LEAST of ngram_table.py
 constexpr std::int64_t kHabit = 4;     // HABIT
+constexpr double kOthers = 1.25;       // OTHERS
 enum Opinion { kAlone, kAgrees, kDiffers };
 
 // length_class: whether 1, 2, 3, 4 to 7, 8 to 15, or more tokens match.
@@ -138,7 +139,7 @@ void Lookup::cut(Draft& draft, const StepSeconds& seconds, std::int64_t neighbou
   if (draft.tokens.empty()) return;
   std::vector<float> reach = reach_of(draft);
   std::sort(reach.begin(), reach.end(), std::greater<>());
-  double expected = 1.0 + static_cast<double>(neighbours);
+  double expected = 1.0 + kOthers * static_cast<double>(neighbours);
   double rate = expected / seconds(1);
   std::size_t best = 0;
   for (std::size_t nodes = 1; nodes <= reach.size(); ++nodes) {

@@ -16,6 +16,9 @@
 
 namespace paradecode {
 
+// More rows would leave too little of the head unread.
+constexpr int kScreenedRows = 2;
+
 class Screen {
  public:
   // Null for a head that has few bits already, or is none of integers. `norms`: of each group of

@@ -65,6 +65,8 @@ class Steps {
  public:
   Steps(Model& model, StepsInput input) : model_(model), in_(std::move(input)) {
     for (int layer = 0; layer < model.shape().layers; ++layer) layers_.push_back({layer});
+    greedy_ = std::all_of(in_.sequences.begin(), in_.sequences.end(),
+                          [](const auto* sequence) { return sequence->warp.temperature == 0.0; });
   }
 
   std::vector<CommittedStep> run() {
@@ -102,6 +104,7 @@ class Steps {
   void draft(CommittedStep& step) {
     const double overhead =
         in_.step_seconds + in_.sequence_seconds * static_cast<double>(in_.spans);
+    const std::int64_t screened = greedy_ ? model_.screened_rows() : 0;
     std::vector<std::int64_t> spare = in_.spare;
     for (std::size_t i = 0; i < in_.sequences.size(); ++i) {
       StepSequence* sequence = in_.sequences[i];
@@ -112,7 +115,7 @@ class Steps {
       std::optional<StepSeconds> seconds;
       if (in_.curve != nullptr)
         seconds.emplace(*in_.curve, std::max<std::int64_t>(0, in_.rows - sequence->rows),
-                        length(*sequence), overhead, in_.draft_seconds);
+                        length(*sequence), overhead, in_.draft_seconds, screened);
       part.draft = sequence->lookup->draft(std::min(sequence->room - 1, left),
                                            seconds ? &*seconds : nullptr, in_.spans - 1);
       left -= static_cast<std::int64_t>(part.draft.tokens.size());
@@ -150,10 +153,7 @@ class Steps {
       span.context = length(sequence) - 1;
       span.logits = rows_.data();
     }
-    const bool greedy =
-        std::all_of(in_.sequences.begin(), in_.sequences.end(),
-                    [](const auto& sequence) { return sequence->warp.temperature == 0.0; });
-    return model_.forward(spans, layers_, greedy).logits;
+    return model_.forward(spans, layers_, greedy_).logits;
   }
 
   void verify(const LogitRows& logits, CommittedStep& step) const {
@@ -214,6 +214,7 @@ class Steps {
   Model& model_;
   StepsInput in_;
   std::vector<LayerPart> layers_;
+  bool greedy_;                      // all sequences are
   std::vector<std::size_t> owners_;  // the sequence of each row of the forward
   Tokens rows_;                      // 0, 1, 2, ...
 };

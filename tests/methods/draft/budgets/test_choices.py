@@ -12,7 +12,7 @@ from paradecode.core.logits import ArrayLogits
 from paradecode.core.sequence import Verdict
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.acceptance import KIND_MEMORY, Odds
-from paradecode.methods.draft.budgets.auto import AutoBudget
+from paradecode.methods.draft.budgets.auto import OTHERS, AutoBudget
 from paradecode.methods.draft.budgets.base import Budget
 from paradecode.methods.registry import parse
 
@@ -47,7 +47,7 @@ def test_cost_curve_maximises_tokens_per_second(tree, count, steps, neighbours):
     kept = AutoBudget(count).cut(seq, tree)
 
     def speed(part: TokenTree) -> float:
-        return (neighbours + 1 + part.reach.sum()) / curve[1 + len(part)]
+        return (1 + OTHERS * neighbours + part.reach.sum()) / curve[1 + len(part)]
 
     best = max(speed(tree.best(nodes)) for nodes in range(min(count, len(tree)) + 1))
     assert len(kept) <= count

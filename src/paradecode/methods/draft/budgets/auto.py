@@ -25,6 +25,9 @@ HABIT = 4
 """Refusals in a row after which a drafter is asked less often."""
 MEMORY = 0.9
 """What an old draft's gain and price count after each later one."""
+OTHERS = 1.25
+"""Tokens that a neighbour counts for: what it loses by a longer step is certain, the gain is not;
+and where a list ends with its last output, drafts of the others shorten it little."""
 
 
 @dataclass(eq=False)
@@ -44,8 +47,8 @@ class Experience:
 class AutoBudget(Budget):
     """Verify as many nodes as pay on this machine: the K that gives the most tokens per second.
 
-    K nodes give (neighbours + 1 + expected accepted) / (draft + t(1 + K)) tokens a second, where
-    t(n) is the measured time of a step of n rows. The neighbours' tokens are in the numerator
+    K nodes give (1 + 1.25 neighbours + expected accepted) / (draft + t(1 + K)) tokens a second,
+    where t(n) is the measured time of a step of n rows. The neighbours' tokens are in the numerator
     because a longer step delays them too. Expected acceptance is the sum of the nodes' reach,
     corrected by how past predictions turned out. K = 0 is a choice like any other, so a bad drafter
     costs next to nothing. After every ``patience`` refusals one node is tried all the same, to
@@ -149,7 +152,7 @@ class AutoBudget(Budget):
 
     def _best(self, seq: Sequence, tree: TokenTree, base: float) -> tuple[int, float, float]:
         """How many nodes to verify, their price in seconds, and the tokens a second that gives."""
-        corrected, expected = self._learned.calibration.one, 1.0 + seq.neighbours
+        corrected, expected = self._learned.calibration.one, 1.0 + OTHERS * seq.neighbours
         best, price, rate = 0, 0.0, expected / base
         for nodes, reach in enumerate(sorted(tree.reach.tolist(), reverse=True), 1):
             expected += corrected(reach)
@@ -197,7 +200,7 @@ class AutoBudget(Budget):
         if verify is None:
             return len(leaves)
         accepted = float(self._learned.calibration.of(tree.reach).sum())
-        value = 1.0 + seq.neighbours + accepted
+        value = 1.0 + OTHERS * seq.neighbours + accepted
         spent = self._spent + verify
         reach = self._learned.calibration.of(reach_of(tree, leaves))
         best, chosen = value / spent, 0
