@@ -150,7 +150,7 @@ def test_mixed_methods_equal_the_library(folder: str) -> None:
     run(test)
 
 
-CHOICE = ConstraintSpec(type="regex", value="[ab]{60,80}")
+CHOICE = ConstraintSpec(type="regex", value="[ab]{400,500}")
 STREAMS: dict[str, dict[str, Any]] = {
     "greedy": {"decoder": "none"},
     "default": {"temperature": 0.8},
@@ -196,7 +196,7 @@ def test_a_stream_outlives_its_worker(folder: str, name: str) -> None:
     async def test() -> None:
         async with opened(folder, 2) as pool:
             plain = await outputs_of(pool, ask("plain", **given), set())
-            kill = {10, 30} if name == "constrained" else {50, 300}
+            kill = {20, 150} if name == "constrained" else {50, 300}
             cut = await outputs_of(pool, ask("cut", **given), kill)
             assert cut == plain
             assert sum(pool.restarts.values()) >= 1
