@@ -93,6 +93,7 @@ ForwardResult Forward::run() {
     routed_ = space_.routed.need(count(rows, round_up(mixture.experts, 2 * kLanes)));
     expert_weights_ = space_.weights.need(count(rows, mixture.chosen));
     chosen_ = space_.chosen.need(count(rows, mixture.chosen));
+    space_.routings.resize(layers_.size());
   }
   const auto logit_rows = static_cast<int>(plan_.logit_rows.size());
   const int widest = std::max(width_, attended_width_);
@@ -276,9 +277,10 @@ void Forward::work(Member& member) {
   }
   member.enter(Part::Embed);
   member.phase(plan_.rows, [&](int row) { begin_row(row); });
-  for (const LayerPart& part : layers_) {
+  for (std::size_t number = 0; number < layers_.size(); ++number) {
+    const LayerPart& part = layers_[number];
     if (part.attention) mix(member, part.layer);
-    if (part.mlp) feed(member, part.layer);
+    if (part.mlp) feed(member, part.layer, number);
     bool wanted = false;
     for (const SpanInput& input : inputs_)
       wanted |=
@@ -345,9 +347,9 @@ void Forward::mix(Member& member, int layer) {
 }
 
 // The MLP of a layer.
-void Forward::feed(Member& member, int layer) {
+void Forward::feed(Member& member, int layer, std::size_t number) {
   const LayerWeights& w = model_.layers_[static_cast<std::size_t>(layer)];
-  if (!w.experts.empty()) return feed_experts(member, layer);
+  if (!w.experts.empty()) return feed_experts(member, w, space_.routings[number]);
   auto& own = space_.members[static_cast<std::size_t>(member.index())];
   const int rows = plan_.rows;
   const int blocks = blocks_of(rows);
@@ -391,9 +393,8 @@ void Forward::route_rows(Member& member, const LayerWeights& w) {
 }
 
 // Brings the rows of each expert side by side.
-void Forward::send_rows(Member& member, const LayerWeights& w) {
+void Forward::send_rows(Member& member, const LayerWeights& w, Routing& routing) {
   auto& own = space_.members[static_cast<std::size_t>(member.index())];
-  Routing& routing = space_.routing;
   member.phase(1, [&](int) { routing.plan(shape_.mixture, chosen_, plan_.rows, kRowBlock); });
   Needs forms;
   for (const ExpertBlock& block : routing.blocks()) {
@@ -415,13 +416,12 @@ void Forward::send_rows(Member& member, const LayerWeights& w) {
   });
 }
 
-void Forward::feed_experts(Member& member, int layer) {
-  const LayerWeights& w = model_.layers_[static_cast<std::size_t>(layer)];
+void Forward::feed_experts(Member& member, const LayerWeights& w, Routing& routing) {
   auto& own = space_.members[static_cast<std::size_t>(member.index())];
   route_rows(member, w);
-  send_rows(member, w);
+  send_rows(member, w, routing);
   // Chunks of each block of rows; those of a smaller expert that do not exist are empty.
-  const std::vector<ExpertBlock>& blocks = space_.routing.blocks();
+  const std::vector<ExpertBlock>& blocks = routing.blocks();
   const auto block_count = static_cast<int>(blocks.size());
   const int steps = std::max(1, model_.team_->size() * kShare / std::max(1, block_count));
   const auto share = [&](int units, int chunk, int& first) {
@@ -448,13 +448,12 @@ void Forward::feed_experts(Member& member, int layer) {
                     made_ + std::int64_t{block.place} * width_ + first * kLanes, width_, nullptr,
                     false);
   });
-  member.phase(plan_.rows, [&](int row) { add_experts(row); });
+  member.phase(plan_.rows, [&](int row) { add_experts(routing, row); });
 }
 
 // Adds what a row's experts made to the residual stream: the shared one, then the best first.
-void Forward::add_experts(int row) {
+void Forward::add_experts(const Routing& routing, int row) {
   const MixtureShape& mixture = shape_.mixture;
-  const Routing& routing = space_.routing;
   float* out = state(row);
   const float* own = expert_weights_ + std::int64_t{row} * mixture.chosen;
   const auto made = [&](int k) { return made_ + std::int64_t{routing.place_of(row, k)} * width_; };

@@ -49,7 +49,7 @@ struct Model::Workspace {
   Buffer<float> made;     // what experts made [places, width]
   Buffer<float> weights;  // of the experts of each row
   Buffer<int> chosen;     // the experts of each row
-  Routing routing;
+  std::vector<Routing> routings;  // of each part of layers: who comes late counts its chunks
   std::vector<Member> members;
 };
 
@@ -79,12 +79,12 @@ class Forward {
   void work(Member& member);
   void begin_row(int row);
   void mix(Member& member, int layer);
-  void feed(Member& member, int layer);
+  void feed(Member& member, int layer, std::size_t number);
   // The experts of a layer.
-  void feed_experts(Member& member, int layer);
+  void feed_experts(Member& member, const LayerWeights& weights, Routing& routing);
   void route_rows(Member& member, const LayerWeights& weights);
-  void send_rows(Member& member, const LayerWeights& weights);
-  void add_experts(int row);
+  void send_rows(Member& member, const LayerWeights& weights, Routing& routing);
+  void add_experts(const Routing& routing, int row);
   // Of both halves of a layer.
   float* state(int row) { return states_ + std::int64_t{row} * width_; }
   int block_rows(int block) const;

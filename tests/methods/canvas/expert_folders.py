@@ -46,10 +46,10 @@ LLADA2_NAMES = {
 }  # fmt: skip
 
 
-def expert_model(family: str) -> tuple[ModelConfig, Weights]:
-    """The model of a fixture: float32, 3 layers; its mask token has logit 0 everywhere."""
+def expert_model(family: str, layers: int = 3) -> tuple[ModelConfig, Weights]:
+    """The model of a fixture, with 3 layers: float32; its mask token has logit 0 everywhere."""
     config = ModelConfig(
-        name=family, architecture="llama", vocab_size=96, hidden_size=64, layers=3, heads=4,
+        name=family, architecture="llama", vocab_size=96, hidden_size=64, layers=layers, heads=4,
         head_dim=16, intermediate_size=96, context_length=512, qk_norm=True, mask_token=MASK,
         eos_tokens=(0,), **SHAPES[family],
     )  # fmt: skip

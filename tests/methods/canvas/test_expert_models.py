@@ -94,8 +94,20 @@ def test_a_row_s_experts_do_not_depend_on_its_neighbours(family: str, dtype: str
             assert np.array_equal(part.logits, first[:count])
 
 
-def test_more_rows_than_go_to_the_experts_together() -> None:
-    """Rows go to them 1,024 at a time."""
+def test_a_thread_that_comes_late_changes_nothing() -> None:
+    """Of many layers, so that it often finds the others layers ahead; every text anew."""
+    config, weights = expert_model("llada2", layers=16)
+    one, two = (NativeBackend(config, weights, dtype="f32", threads=n) for n in (1, 2))
+    for number in range(250):
+        tokens = [(7 * number + i * i * (number % 5 + 1)) % 90 for i in range(4 + number % 30)]
+        alone, shared = (OneForward(tokens, [len(tokens) - 1]) for _ in range(2))
+        run(one, lambda alone=alone: alone)
+        run(two, lambda shared=shared: shared)
+        assert np.array_equal(alone.logits, shared.logits)
+
+
+def test_more_rows_than_a_prompt_s_forward_has() -> None:
+    """Far more than are computed together elsewhere: they equal those of a shorter text."""
     pytest.importorskip("torch")
     config, weights = expert_model("llada2")
     config = replace(config, context_length=4096)

@@ -108,8 +108,7 @@ class NativeBackend:
             mixture=_mixture(config.mixture),
             mixture_scale=1.0 if config.mixture is None else config.mixture.scale,
             half_cache=kv_dtype == "f16",
-            # A thread that comes late would count an earlier layer's blocks of experts anew.
-            threads=1 if config.mixture else default_threads() if threads is None else threads,
+            threads=default_threads() if threads is None else threads,
         )
         # Angles must not depend on the host's rounding.
         self._core: Model | None = in_own_state(
