@@ -35,11 +35,11 @@ def shares(table: NgramTable, answers: Sequence[Sequence[int]]) -> tuple[int, fl
 
 def main() -> None:
     parser = options(__doc__, max_tokens=96)
-    parser.add_argument("--models", nargs="*", default=[None], help="the default model without it")
+    parser.add_argument("--models", nargs="*", default=[""], help="none: the default model")
     given = parser.parse_args()
     rows = []
     for source in given.models:
-        with LLM(source) as llm:
+        with LLM(source or None) as llm:
             table = load_ngrams(packaged(llm.model))
             items = first_turns(load_prompts(), llm.chat_tokens, given.max_tokens)
             params = SamplingParams(temperature=0.0, max_tokens=given.max_tokens)
