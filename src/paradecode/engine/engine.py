@@ -11,18 +11,23 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from paradecode.backends.interface import PAGE, Backend, MakesSteps, Span, SpanResult, drafts_of
+from paradecode.backends.interface import PAGE, Backend, MakesSteps, drafts_of
 from paradecode.core.aside import Aside
-from paradecode.core.errors import BackendLost, CapacityError, DecoderError
+from paradecode.core.errors import CapacityError, DecoderError
 from paradecode.core.head import Head
-from paradecode.core.layers import Layers
 from paradecode.core.multi_step import MultiStep
 from paradecode.core.network import Network
 from paradecode.core.noise import MASK64, mix
 from paradecode.core.request import TARGET, Apply, Fork, Forward, Store
 from paradecode.core.vocabulary import Vocabulary
 from paradecode.engine.cost import CostCurve
-from paradecode.engine.forward import Pending, PendingApply, PendingForward
+from paradecode.engine.forward import (
+    Pending,
+    PendingApply,
+    PendingForward,
+    by_model_and_layers,
+    run_together,
+)
 from paradecode.engine.multi_step import PendingSteps, make_steps
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.resources import Limits as Limits
@@ -307,8 +312,8 @@ class Engine(Resources):
         rows = Counter[str]()
         for forward in asked:
             rows[forward.owner.owner] += forward.rows
-        for group in _by_model_and_layers(asked):
-            self._run(self._chosen(group, rows))
+        for group in by_model_and_layers(asked):
+            self.forwards += run_together(self._chosen(group, rows), self.load)
         self._apply()
         self.load.together = all(live.able for live in self.running)
         for live in list(self.running):
@@ -427,45 +432,6 @@ class Engine(Resources):
             return [(forward, forward.rows) for forward in forwards]
         return share_out(forwards, budget)
 
-    def _run(self, batch: Sequence[tuple[PendingForward, int]]) -> None:
-        planned: list[tuple[PendingForward, Forward, Span]] = []
-        for pending, rows in batch:
-            try:
-                part = pending.part(rows)
-                planned.append((pending, part, pending.plan(part)))
-            except Exception as error:
-                pending.error = error
-        if not planned:
-            return
-        first = planned[0][0]
-        backend, drafts = first.cache.backend, first.drafts
-        started = time.perf_counter()
-        try:
-            results: Sequence[SpanResult | Exception] = backend.forward([s for _, _, s in planned])
-        except BackendLost:
-            raise  # No request can go on: whoever owns the engine must know.
-        except Exception:
-            # One bad span must not cost its neighbours their step: find out which it was.
-            results = [_alone(backend, span) for _, _, span in planned]
-        self.forwards += 1
-        seconds = time.perf_counter() - started
-        if not drafts:
-            self.load.sequences = len(planned)
-            self.load.rows = sum(len(span.positions) for _, _, span in planned)
-        for (pending, part, _), result in zip(planned, results, strict=True):
-            if isinstance(result, Exception):
-                pending.error = result
-                continue
-            timer = pending.owner.timer
-            if pending.drafts:
-                timer.other += seconds
-            else:
-                timer.target += seconds
-            try:
-                pending.receive(part, result)
-            except Exception as error:
-                pending.error = error
-
     def _apply(self) -> None:
         """Run small networks, each once for all sequences that ask for it."""
         groups: dict[Network | Head, list[PendingApply]] = {}
@@ -508,24 +474,3 @@ class Engine(Resources):
         late = live.sequence.late_error
         if late is not None:
             _log.warning("%s raised after its end", live.request.decoder, exc_info=late)
-
-
-def _alone(backend: Backend, span: Span) -> SpanResult | Exception:
-    try:
-        return backend.forward([span])[0]
-    except Exception as error:
-        return error
-
-
-def _by_model_and_layers(asked: Sequence[PendingForward]) -> list[list[PendingForward]]:
-    """What can share a forward: same model, same layers, one that writes a cache."""
-    groups: dict[tuple[str, Layers | None, int], list[PendingForward]] = {}
-    seen: dict[int, tuple[int, bool]] = {}
-    for pending in asked:
-        forward = pending.forward
-        writes = forward.store is not Store.NONE or len(forward.tree.tokens) > 0
-        turn, alone = seen.get(id(pending.cache), (-1, True))
-        turn += alone or writes
-        seen[id(pending.cache)] = turn, writes
-        groups.setdefault((forward.model, forward.layers, turn), []).append(pending)
-    return list(groups.values())

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Union
 
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.backends.interface import Span, SpanResult
+from paradecode.backends.interface import Backend, Span, SpanResult
 from paradecode.core.checks import is_whole
-from paradecode.core.errors import DecoderError
-from paradecode.core.layers import is_layer, work
+from paradecode.core.errors import BackendLost, DecoderError
+from paradecode.core.layers import Layers, is_layer, work
 from paradecode.core.network import Array
 from paradecode.core.request import (
     TARGET,
@@ -24,6 +26,7 @@ from paradecode.core.request import (
     Store,
 )
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
+from paradecode.engine.cost import Load
 from paradecode.engine.kv import KVCache
 from paradecode.engine.sequence import LiveSequence
 
@@ -123,6 +126,75 @@ class PendingForward:
             self.sequence.scored(f.tree, rows)
             if self.owner is not self.sequence:  # What forks take is the request's.
                 self.owner.rows += rows + len(f.tree)
+
+
+def by_model_and_layers(asked: Sequence[PendingForward]) -> list[list[PendingForward]]:
+    """What can share a forward: same model, same layers, one that writes a cache."""
+    groups: dict[tuple[str, Layers | None, int], list[PendingForward]] = {}
+    seen: dict[int, tuple[int, bool]] = {}
+    for pending in asked:
+        forward = pending.forward
+        writes = forward.store is not Store.NONE or len(forward.tree.tokens) > 0
+        turn, alone = seen.get(id(pending.cache), (-1, True))
+        turn += alone or writes
+        seen[id(pending.cache)] = turn, writes
+        groups.setdefault((forward.model, forward.layers, turn), []).append(pending)
+    return list(groups.values())
+
+
+def run_together(batch: Sequence[tuple[PendingForward, int]], load: Load) -> int:
+    """Run so many rows of each in one packed forward, and book the replies.
+
+    Returns:
+        1, or 0 if no part could be run.
+
+    Raises:
+        BackendLost: no request can go on; whoever owns the engine must know.
+    """
+    planned: list[tuple[PendingForward, Forward, Span]] = []
+    for pending, rows in batch:
+        try:
+            part = pending.part(rows)
+            planned.append((pending, part, pending.plan(part)))
+        except Exception as error:
+            pending.error = error
+    if not planned:
+        return 0
+    first = planned[0][0]
+    backend, drafts = first.cache.backend, first.drafts
+    started = time.perf_counter()
+    try:
+        results: Sequence[SpanResult | Exception] = backend.forward([s for _, _, s in planned])
+    except BackendLost:
+        raise
+    except Exception:
+        # One bad span must not cost its neighbours their step: find out which it was.
+        results = [_alone(backend, span) for _, _, span in planned]
+    seconds = time.perf_counter() - started
+    if not drafts:
+        load.sequences = len(planned)
+        load.rows = sum(len(span.positions) for _, _, span in planned)
+    for (pending, part, _), result in zip(planned, results, strict=True):
+        if isinstance(result, Exception):
+            pending.error = result
+            continue
+        timer = pending.owner.timer
+        if pending.drafts:
+            timer.other += seconds
+        else:
+            timer.target += seconds
+        try:
+            pending.receive(part, result)
+        except Exception as error:
+            pending.error = error
+    return 1
+
+
+def _alone(backend: Backend, span: Span) -> SpanResult | Exception:
+    try:
+        return backend.forward([span])[0]
+    except Exception as error:
+        return error
 
 
 class PendingApply:
