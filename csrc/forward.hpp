@@ -43,12 +43,12 @@ struct Model::Workspace {
   Buffer<float> parts;      // [rows, heads, blocks, part] of attention that threads share
   Buffer<float> rotations;  // [rows, pairs cosines, pairs sines]
   InputBuffer input;
-  InputBuffer inner;      // of the down projection
-  InputBuffer sent;       // rows of experts, side by side
-  Buffer<float> routed;   // logits of the router
-  Buffer<float> made;     // what experts made [places, width]
-  Buffer<float> weights;  // of the experts of each row
-  Buffer<int> chosen;     // the experts of each row
+  InputBuffer inner;              // of the down projection
+  InputBuffer sent;               // rows of experts, side by side
+  Buffer<float> routed;           // logits of the router
+  Buffer<float> made;             // what experts made [places, width]
+  Buffer<float> weights;          // of the experts of each row
+  Buffer<int> chosen;             // the experts of each row
   std::vector<Routing> routings;  // of each part of layers: who comes late counts its chunks
   std::vector<Member> members;
 };
