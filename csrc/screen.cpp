@@ -68,9 +68,8 @@ Screen::Screen(const Matrix& head, Format format, const std::vector<double>& nor
 
 std::unique_ptr<Screen> Screen::of(const Matrix& head, const std::vector<double>& norms,
                                    Team& team) {
-  if (head.format != Format::Q8 && head.format != Format::Q6_K) return nullptr;
-  const Format format = head.format == Format::Q8 ? Format::Q5_0 : Format::Q4;
-  std::unique_ptr<Screen> out(new Screen(head, format, norms));
+  if (head.format != Format::Q8) return nullptr;
+  std::unique_ptr<Screen> out(new Screen(head, Format::Q5_0, norms));
   struct Job {
     const Matrix& head;
     Screen& screen;

@@ -21,8 +21,8 @@ constexpr int kScreenedRows = 2;
 
 class Screen {
  public:
-  // Null for a head that has few bits already, or is none of integers. `norms`: of each group of
-  // the head's inputs, about how long it is.
+  // Null for a head that is not of 8 bits: fewer leave too little to save (docs/native.md).
+  // `norms`: of each group of the head's inputs, about how long it is.
   static std::unique_ptr<Screen> of(const Matrix& head, const std::vector<double>& norms,
                                     Team& team);
 
