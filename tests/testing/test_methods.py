@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import pytest
 
 from paradecode.methods.parts import known
-from paradecode.methods.registry import Spec, methods, parse
-from paradecode.testing.conformance import ConformanceCase, cases, check, specs, useful
+from paradecode.methods.registry import Spec, parse
+from paradecode.testing.conformance import (
+    ConformanceCase,
+    cases,
+    check,
+    specs,
+    with_parts,
+)
 
 ESSENTIAL = ("batch-of-16", "mixed-methods", "chunks-of-3", "prefix-cache", "context-end")
 """For further kinds of toys."""
 
 FEW = ("mixed-methods", "context-end")
 """For transformers and extreme settings: the toy, which no mistake escapes, has all cases."""
+
+PARTS = ("draft-model", "suffix")
+"""For budgets and verifiers: trees that a model grows or draws, and trees that are looked up."""
 
 CANVAS = ("mixed-methods", "cancelled-neighbour", "stop-strings", "end-of-text", "context-end")
 """For canvas methods without a reference to equal."""
@@ -30,6 +41,9 @@ def matrix() -> list[ConformanceCase]:
         else:
             chosen += cases(spec, kinds=("toy",))
             chosen += cases(spec, kinds=("qwen3-near-tie",), only=FEW)
+    for spec in chain.from_iterable(map(with_parts, PARTS)):
+        greedy = spec.settings.get("verifier") == "greedy"  # It refuses temperatures.
+        chosen += cases(spec, kinds=("toy",), only=("stop-tokens" if greedy else FEW[0],))
     return chosen
 
 
@@ -72,15 +86,12 @@ def test_method_further(case: ConformanceCase) -> None:
     case.run()
 
 
-DRAFTERS = [name for name in known("drafter") if methods()[name].training == "none"]
-
-
-@pytest.mark.parametrize("name", DRAFTERS)
-def test_drafters_of_the_package_are_useful_too(name: str) -> None:
-    if methods()[name].build.__module__.startswith("paradecode."):
-        gain = useful(name)
-        assert gain
-        assert gain.accepted >= 10
+def test_every_part_is_in_the_matrix() -> None:
+    named = {case.subject.name for case in matrix()}
+    for kind in ("budget", "verifier"):
+        for part in known(kind):
+            assert str(parse({"method": "suffix", kind: part})) in named
+    assert {"suffix(mode=path)", "layer-skip(pattern=exit)", "mirror-sd(announce=draft)"} <= named
 
 
 def test_every_method_is_in_the_matrix() -> None:

@@ -299,7 +299,8 @@ def constrained(run: Run) -> None:
 
 def repetitive(run: Run) -> list[LiveSequence]:
     """Texts that repeat themselves, on which a drafter should find something to draft."""
-    return run.serve([Job(prompt, ask(60, ignore_eos=True)) for prompt in (LOOP, PAIR, MIXED)])
+    prompts = (LOOP, PAIR, MIXED)
+    return run.serve(crossed(prompts, warm(1.5), max_tokens=60, seed=1, ignore_eos=True))
 
 
 @case

@@ -34,7 +34,10 @@ from paradecode.testing.cases import CASES, repetitive
 from paradecode.testing.harness import Bench, ConformanceFailure, DecoderFactory, Run, Subject
 from paradecode.testing.machines import KINDS, BackendFactory, Kind, oracle_backends
 
-__all__ = ["ConformanceCase", "ConformanceFailure", "Gain", "cases", "check", "specs", "useful"]
+__all__ = [
+    "ConformanceCase", "ConformanceFailure", "Gain",
+    "cases", "check", "specs", "useful", "with_parts",
+]  # fmt: skip
 
 _BENCHES: dict[tuple[Kind, BackendFactory], Bench] = {}
 
@@ -128,7 +131,9 @@ class Gain:
 def useful(
     spec: str | Spec | DecoderFactory, backend_factory: BackendFactory = oracle_backends
 ) -> Gain:
-    """Decode repetitive texts of the toy; see :class:`Gain`.
+    """Decode repetitive texts of the toy, greedily and seeded at 1.5; see :class:`Gain`.
+
+    The same on every machine: a drafter that has become worse has another gain.
 
     Raises:
         ConformanceFailure: if the method broke a promise on the way.
@@ -144,13 +149,22 @@ def useful(
 
 
 def specs(names: Iterable[str] | None = None) -> list[Spec]:
-    """Every registered method that runs without training: as it comes, and at its extremes."""
+    """Every registered method that runs without training: as it comes, and at its extremes.
+
+    Numbers all lowest, all highest; of autoregressive methods every text that may be chosen too.
+    """
     found = []
     for name in sorted(methods() if names is None else names):
         method = methods()[name]
         if method.training == "none":
             found += _extremes(method)
     return found
+
+
+def with_parts(name: str) -> list[Spec]:
+    """A draft-and-verify method with every budget and, apart, with every verifier there is."""
+    chosen = [p for p in methods()[name].parameters if p.kind in ("budget", "verifier")]
+    return [parse({"method": name, p.name: part}) for p in chosen for part in p.options]
 
 
 def _extremes(method: Method) -> list[Spec]:
@@ -161,6 +175,8 @@ def _extremes(method: Method) -> list[Spec]:
         {p.name: type(p.default)(p.high) for p in numbers},
         {p.name: 1 for p in numbers if p.name == "num_speculative_tokens"},
     ]
+    if method.family == "autoregressive":
+        wanted += [{p.name: value} for p in method.parameters for value in p.choices]
     found: dict[str, Spec] = {}
     for settings in wanted:
         try:
