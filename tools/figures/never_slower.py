@@ -6,7 +6,8 @@
 ``auto``, the default, runs on prompts of every kind. ``hopeless`` drafts random tokens and claims
 that they are good. ``prompt-lookup`` runs on prompts that copy, under the automatic budget and
 under every fixed one. All settings of a batch size run interleaved; the figure is the median over
-rounds of the ratio to plain decoding (auto, hopeless) or to the best fixed setting (good). A round
+rounds of the ratio to plain decoding (auto, hopeless) or to the best fixed setting (good). Plain
+decoding runs twice in each round: how far the second is from the first is noise. A round
 of small batches is several lists one after the other, with 16 outputs in all. After ``--seconds``
 no further batch size begins; the same command goes on with those that FILE.json does not have.
 """
@@ -39,6 +40,7 @@ COPYING = ("edit", "extraction", "summary", "agent")
 COLUMNS = {
     "batch": "{batch}",
     "auto / plain": "{auto_over_plain:.3f}",
+    "plain / plain": "{plain_over_plain:.3f} ({least_noise:.3f} to {most_noise:.3f})",
     "hopeless / plain": "{hopeless_over_plain:.3f}",
     "good / best fixed": "{good_over_best_fixed:.3f}",
     "best fixed": "{best_fixed}",
@@ -85,13 +87,20 @@ def speed(
 def figures(batch: int, speeds: dict[str, list[float]], fixed: list[str]) -> Row:
     """Medians of ratios, of the same round each."""
 
-    def ratio(a: str, b: str) -> float:
-        return statistics.median(x / y for x, y in zip(speeds[a], speeds[b], strict=True))
+    def ratios(a: str, b: str) -> list[float]:
+        return [x / y for x, y in zip(speeds[a], speeds[b], strict=True)]
 
+    def ratio(a: str, b: str) -> float:
+        return statistics.median(ratios(a, b))
+
+    noise = ratios("plain again", "plain")
     best = max(fixed, key=lambda setting: statistics.median(speeds[setting]))
     return {
         "batch": batch,
         "auto_over_plain": ratio("auto", "plain"),
+        "plain_over_plain": statistics.median(noise),
+        "least_noise": min(noise),
+        "most_noise": max(noise),
         "hopeless_over_plain": ratio(HOPELESS, "greedy"),
         "good_over_best_fixed": ratio(GOOD, best),
         "best_fixed": best,
@@ -109,7 +118,7 @@ def main() -> None:
     begun = time.perf_counter()
     params = SamplingParams(max_tokens=given.max_tokens, ignore_eos=True)
     fixed = [f"{GOOD}(budget=fixed,num_speculative_tokens={k})" for k in given.fixed]
-    mixed = {"plain": None, "auto": "auto"}
+    mixed = {"plain": None, "plain again": None, "auto": "auto"}
     settings = [*mixed, "greedy", HOPELESS, GOOD, *fixed]
     limits = Limits(batch=max(given.batches), kv_tokens=1 << 16)
     with LLM(given.model, limits=limits) as llm, Progress(console=err) as progress:
