@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 
@@ -35,6 +36,12 @@ def test_a_class_name_means_one_thing():
 def test_a_method_fits_a_page():
     """Of the three that may be longer, each says why in its docstring."""
     assert len(long_methods()) <= 3
+
+
+def test_a_test_file_has_a_name_of_its_own():
+    """Pytest imports test files by their names alone."""
+    names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_the_tests_mirror_the_rooms():
