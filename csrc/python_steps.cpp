@@ -135,7 +135,7 @@ Array1<T> array_of(const std::vector<T>& values) {
 }
 
 void make_sequence(StepSequence* self, const std::optional<LookupSettings>& lookup,
-                   nb::handle stops, const PythonWarp& warp, std::uint64_t seed) {
+                   nb::handle stops, const PythonWarp& warp, std::uint64_t seed, bool scored) {
   std::unique_ptr<Lookup> made;
   if (lookup) {
     const auto& [shortest, longest, most, patience, table] = *lookup;
@@ -152,6 +152,7 @@ void make_sequence(StepSequence* self, const std::optional<LookupSettings>& look
   self->stops = std::move(ends);
   self->warp = checked;
   self->seed = seed;
+  self->scored = scored;
 }
 
 void enter(StepSequence& self, nb::handle text, std::int64_t room, std::int64_t rows,
@@ -209,7 +210,7 @@ void define_steps(nb::module_& module) {
       .def("__init__", make_curve, nb::arg("rows"), nb::arg("contexts"), nb::arg("seconds"));
   nb::class_<StepSequence>(module, "StepSequence")
       .def("__init__", make_sequence, nb::arg("lookup").none(), nb::arg("stops"), nb::arg("warp"),
-           nb::arg("seed"))
+           nb::arg("seed"), nb::arg("scored"))
       .def("enter", enter, nb::arg("text"), nb::arg("room"), nb::arg("rows"),
            nb::arg("state").none(), nb::arg("experience").none())
       .def(
@@ -267,14 +268,14 @@ nb::list steps(Model& model, nb::sequence sequences, const CostCurve* curve,
   for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
     nb::list mine;
     for (const CommittedStep& step : done) {
-      const auto& [drafted, tokens] = step.parts[i];
+      const auto& [drafted, tokens, logprobs] = step.parts[i];
       nb::object ids = nb::none();
       nb::object estimates = nb::none();
       if (!drafted.tokens.empty()) {
         ids = nb::cast(array_of(drafted.tokens));
         estimates = nb::cast(array_of(drafted.estimates));
       }
-      mine.append(nb::make_tuple(ids, estimates, tokens, step.ended, step.forward));
+      mine.append(nb::make_tuple(ids, estimates, tokens, logprobs, step.ended, step.forward));
     }
     out.append(mine);
   }

@@ -34,7 +34,8 @@ using PythonWarp = std::tuple<double, std::int64_t, double, double>;
 void define_steps(nb::module_& module);
 
 // Model.steps: for each sequence its part of the steps that were committed, each (drafted tokens
-// and their estimates or None, tokens, when the step ended, seconds of its forward).
+// and their estimates or None, tokens, their log-probabilities if wanted, when the step ended,
+// seconds of its forward).
 nb::list steps(Model& model, nb::sequence sequences, const CostCurve* curve,
                const std::array<double, 3>& overhead, std::pair<std::int64_t, std::int64_t> before,
                std::vector<std::int64_t> spare, std::vector<std::size_t> groups, double limit);

@@ -65,8 +65,11 @@ class Steps {
  public:
   Steps(Model& model, StepsInput input) : model_(model), in_(std::move(input)) {
     for (int layer = 0; layer < model.shape().layers; ++layer) layers_.push_back({layer});
-    greedy_ = std::all_of(in_.sequences.begin(), in_.sequences.end(),
-                          [](const auto* sequence) { return sequence->warp.temperature == 0.0; });
+    argmax_ = std::all_of(in_.sequences.begin(), in_.sequences.end(), [](const auto* sequence) {
+      return sequence->warp.temperature == 0.0 && !sequence->scored;
+    });
+    scored_ = std::any_of(in_.sequences.begin(), in_.sequences.end(),
+                          [](const auto* sequence) { return sequence->scored; });
   }
 
   std::vector<CommittedStep> run() {
@@ -104,7 +107,7 @@ class Steps {
   void draft(CommittedStep& step) {
     const double overhead =
         in_.step_seconds + in_.sequence_seconds * static_cast<double>(in_.spans);
-    const std::int64_t screened = greedy_ ? model_.screened_rows() : 0;
+    const std::int64_t screened = argmax_ ? model_.screened_rows() : 0;
     std::vector<std::int64_t> spare = in_.spare;
     for (std::size_t i = 0; i < in_.sequences.size(); ++i) {
       StepSequence* sequence = in_.sequences[i];
@@ -153,7 +156,7 @@ class Steps {
       span.context = length(sequence) - 1;
       span.logits = rows_.data();
     }
-    return model_.forward(spans, layers_, greedy_).logits;
+    return model_.forward(spans, layers_, argmax_).logits;
   }
 
   void verify(const LogitRows& logits, CommittedStep& step) const {
@@ -177,6 +180,21 @@ class Steps {
     for (std::size_t i = 0; i < step.parts.size(); ++i)
       if (in_.sequences[i]->warp.temperature == 0.0)
         accept(step.parts[i], [&](std::size_t place) { return best[first[i] + place]; });
+    if (scored_) score(logits, first, step);
+  }
+
+  // What the model gives to each accepted token, before the warp; as NativeLogits.log_probability.
+  void score(const LogitRows& logits, const std::vector<std::size_t>& first,
+             CommittedStep& step) const {
+    for (std::size_t i = 0; i < step.parts.size(); ++i)
+      if (in_.sequences[i]->scored) step.parts[i].logprobs.resize(step.parts[i].tokens.size());
+    logits.for_each([&](int at) {
+      const auto row = static_cast<std::size_t>(at);
+      auto& [draft, tokens, logprobs] = step.parts[owners_[row]];
+      const std::size_t place = row - first[owners_[row]];
+      if (place < logprobs.size())
+        logprobs[place] = double{logits.value(at, tokens[place])} - logits.log_normalizer(at);
+    });
   }
 
   // The target's tokens, up to the first that the draft does not have.
@@ -194,7 +212,7 @@ class Steps {
     bool ends = false;
     for (std::size_t i = 0; i < step.parts.size(); ++i) {
       StepSequence& sequence = *in_.sequences[i];
-      const auto& [drafted, tokens] = step.parts[i];
+      const auto& [drafted, tokens, logprobs] = step.parts[i];
       if (sequence.lookup != nullptr)
         sequence.lookup->learn(drafted, static_cast<int>(tokens.size()) - 1);
       sequence.text.insert(sequence.text.end(), tokens.begin(), tokens.end());
@@ -214,7 +232,8 @@ class Steps {
   Model& model_;
   StepsInput in_;
   std::vector<LayerPart> layers_;
-  bool greedy_;                      // all sequences are
+  bool argmax_;                      // of no row more than its best token is wanted
+  bool scored_;                      // log-probabilities are, of some sequence
   std::vector<std::size_t> owners_;  // the sequence of each row of the forward
   Tokens rows_;                      // 0, 1, 2, ...
 };

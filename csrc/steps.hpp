@@ -20,6 +20,7 @@ struct StepSequence {
   Tokens stops;                    // ids that end the output
   Warp warp;
   std::uint64_t seed = 0;  // of the noise
+  bool scored = false;     // whether log-probabilities of its tokens are wanted
 
   Tokens text;            // prompt and output; keys and values of all but the last token are stored
   Tokens pages;           // the page table: no step writes beyond it
@@ -46,8 +47,9 @@ struct StepsInput {
 
 struct CommittedStep {
   struct Part {
-    Draft draft;    // what was verified
-    Tokens tokens;  // accepted ones, and the one that follows them
+    Draft draft;                   // what was verified
+    Tokens tokens;                 // accepted ones, and the one that follows them
+    std::vector<double> logprobs;  // of each token, where they are wanted
   };
   std::vector<Part> parts;  // of each sequence
   double ended = 0;         // seconds since the call began

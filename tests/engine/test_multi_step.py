@@ -92,9 +92,10 @@ def engine_of(
     weights: Weights,
     wrap: Callable[[NativeBackend], Backend],
     curve: CostCurve | None = None,
+    dtype: str = "f32",
     **limits: Any,
 ) -> Engine:
-    backend = NativeBackend(config, weights, dtype="f32", threads=1)
+    backend = NativeBackend(config, weights, dtype=dtype, threads=1)
     sizes = Limits(**{"kv_tokens": 4096, **limits})
     return Engine({TARGET: wrap(backend)}, sizes, None, curve)
 
@@ -147,7 +148,8 @@ def facts(sequence: LiveSequence) -> dict[str, Any]:
     ]  # fmt: skip
     error = None if sequence.error is None else (type(sequence.error), str(sequence.error))
     return {"output": sequence.output, "steps": steps, "counts": counts, "error": error,
-            "end": sequence.finish_reason, "cached": sequence.cached_tokens}  # fmt: skip
+            "end": sequence.finish_reason, "cached": sequence.cached_tokens,
+            "logprobs": sequence.logprobs}  # fmt: skip
 
 
 def remembered(engine: Engine, salt: str = "") -> Any:
@@ -168,6 +170,8 @@ def random_params(seed: int) -> dict[str, Any]:
         params |= {"stop_token_ids": random.integers(0, CONFIG.vocab_size, 9).tolist()}
     if seed % 7 == 0:
         params |= {"min_tokens": params["max_tokens"] // 2}
+    if seed % 4 < 2:
+        params |= {"logprobs": 0}
     return params
 
 
@@ -237,8 +241,29 @@ def test_what_the_backend_cannot_do_is_made_by_the_method(
     finish(one)
     finish(several)
     assert facts(pair[0]) == facts(pair[1])
-    assert pair[0].logprobs == pair[1].logprobs
     assert not made
+
+
+@pytest.mark.parametrize("dtype", ["q8", "f32"])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("spec", SPECS[:2])
+def test_log_probabilities(spec: str, temperature: float, dtype: str, made: list[int]) -> None:
+    """Bit by bit what the whole logits say, also where a greedy step alone would not read them."""
+    ways = []
+    for engine in both(dtype=dtype):
+        sequences = [
+            add(engine, spec, prompt(seed), max_tokens=60, temperature=temperature, seed=seed,
+                ignore_eos=True, logprobs=scored)
+            for seed, scored in ((1, 0), (2, None), (3, 0))
+        ]  # fmt: skip
+        finish(engine)
+        assert [len(one.logprobs) for one in sequences] == [60, 0, 60]
+        for one in sequences[::2]:
+            assert [entry.token for entry in one.logprobs] == one.output
+        ways.append([facts(one) for one in sequences])
+    assert ways[0] == ways[1]
+    assert len({entry.logprob for entry in ways[1][0]["logprobs"]}) > 5
+    assert sum(made) > 5
 
 
 def test_other_rules_are_left_to_the_method(made: list[int]) -> None:

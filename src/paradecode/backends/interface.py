@@ -128,6 +128,7 @@ class CommittedStep(NamedTuple):
         drafted: int32 [M], the chain that was verified; None for no draft.
         estimates: float32 [M], of its tokens.
         tokens: those of the draft that were accepted, and the one that follows them.
+        logprobs: of each of the tokens, before the warp; empty where nobody wants them.
         ended: seconds since the call began.
         forward: seconds of the forward, which all sequences share.
     """
@@ -135,6 +136,7 @@ class CommittedStep(NamedTuple):
     drafted: NDArray[np.int32] | None
     estimates: NDArray[np.float32] | None
     tokens: list[int]
+    logprobs: list[float]
     ended: float
     forward: float
 
@@ -198,12 +200,15 @@ class Stepper(Protocol):
 class MakesSteps(Protocol):
     """A backend that can make several steps of several sequences in one call."""
 
-    def stepper(self, asked: MultiStep, stops: NDArray[np.int32], warp: Warp, seed: int) -> Stepper:
+    def stepper(
+        self, asked: MultiStep, stops: NDArray[np.int32], warp: Warp, seed: int, scored: bool
+    ) -> Stepper:
         """For one sequence. Raises InvalidInput if a setting is out of range.
 
         Args:
             stops: int32, ids that end the output, after which no step follows.
             warp, seed: of sampling; the keys are those of :func:`paradecode.core.noise.key`.
+            scored: whether log-probabilities of its tokens are wanted.
         """
         ...
 

@@ -44,7 +44,8 @@ class PendingSteps:
         fits = self._most <= resources.limits.draft_tokens
         if isinstance(backend, MakesSteps) and fits and sequence.simple:
             stops = np.array(sorted(sequence.stops), np.int32)
-            self.stepper = backend.stepper(asked, stops, sampler.warp, sampler.seed)
+            scored = sequence.params.logprobs is not None
+            self.stepper = backend.stepper(asked, stops, sampler.warp, sampler.seed, scored)
         self.entered, self._owned = False, 0
         self.reply: int | None = None
 

@@ -292,10 +292,11 @@ class LiveSequence:
     def simple(self) -> bool:
         """Whether only a token or the length end it, and nothing but the model decides on tokens.
 
-        Nobody asks for log-probabilities; there may be a least number of tokens.
+        Log-probabilities may be wanted of the output's tokens only, not of the best ones beside
+        them; there may be a least number of tokens.
         """
         decides = self.params.min_tokens == 0 and not self.sampler.bare
-        return not (self.params.stop or decides) and self.params.logprobs is None
+        return not (self.params.stop or decides or self.params.logprobs)
 
     @property
     def regular(self) -> bool:
@@ -324,6 +325,8 @@ class LiveSequence:
             self.scored(tree, 1)
             kept = self._append(step.tokens)
             self.sampler.advance(step.tokens[:kept])
+            scored = zip(step.tokens[:kept], step.logprobs)
+            self.logprobs += [TokenLogprob(token, logprob, ()) for token, logprob in scored]
             now = time.perf_counter() if step is steps[-1] else begun + step.ended
             self._log(step.tokens[:kept], min(kept, len(step.tokens) - 1), now=now)
         self.caches[TARGET].follow(self.tokens)

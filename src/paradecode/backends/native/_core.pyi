@@ -72,6 +72,7 @@ class StepSequence:
         stops: NDArray[np.int32],
         warp: tuple[float, int, float, float],
         seed: int,
+        scored: bool,
     ) -> None: ...
     def enter(
         self,
@@ -126,7 +127,16 @@ class Model:
         groups: Sequence[int],
         limit: float,
     ) -> list[
-        list[tuple[NDArray[np.int32] | None, NDArray[np.float32] | None, list[int], float, float]]
+        list[
+            tuple[
+                NDArray[np.int32] | None,
+                NDArray[np.float32] | None,
+                list[int],
+                list[float],
+                float,
+                float,
+            ]
+        ]
     ]: ...
     def copy(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> None: ...
     @property

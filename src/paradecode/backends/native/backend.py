@@ -205,9 +205,9 @@ class NativeBackend:
         return [SpanResult(NativeLogits(rows), hidden) for rows, hidden in results]
 
     def stepper(
-        self, asked: MultiStep, stops: NDArray[np.int32], warp: Warp, seed: int
+        self, asked: MultiStep, stops: NDArray[np.int32], warp: Warp, seed: int, scored: bool
     ) -> NativeStepper:
-        return NativeStepper(asked, stops, warp, seed)
+        return NativeStepper(asked, stops, warp, seed, scored)
 
     def steps(
         self, steppers: Sequence[NativeStepper], given: StepsInput

@@ -31,7 +31,9 @@ _curves: WeakKeyDictionary[Curve, CostCurve] = WeakKeyDictionary()
 class NativeStepper:
     """A sequence in the core; its lookup remembers the text."""
 
-    def __init__(self, asked: MultiStep, stops: NDArray[np.int32], warp: Warp, seed: int) -> None:
+    def __init__(
+        self, asked: MultiStep, stops: NDArray[np.int32], warp: Warp, seed: int, scored: bool
+    ) -> None:
         self._lookup = one = asked.lookup
         settings = None
         if one is not None:
@@ -39,7 +41,7 @@ class NativeStepper:
             table = None if entries is None else _core_of(_tables, entries, _table)
             settings = one.shortest, one.longest, one.most, one.patience, table
         numbers = warp.temperature, warp.top_k, warp.top_p, warp.min_p
-        self.core = StepSequence(settings, stops, numbers, seed)
+        self.core = StepSequence(settings, stops, numbers, seed, scored)
 
     def enter(self, text: NDArray[np.int32], room: int, rows: int) -> None:
         if self._lookup is None:
