@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 import pytest
 
 pytest.importorskip("torch")
 
 from paradecode.measure.tasks.task import is_held_out
-from paradecode.measure.tasks.tasks import TASKS
+from paradecode.measure.tasks.tasks import GRADED, TASKS
 from paradecode.training.diffusion.data import ROWS_TOGETHER, packs
 from paradecode.training.diffusion.model import CONTEXT
-from paradecode.training.diffusion.objectives import TAIL_WEIGHT, mask
-from paradecode.training.diffusion.vocabulary import ASSISTANT, END, USER, build_tokenizer
+from paradecode.training.diffusion.objectives import ATTENTION_BLOCKS, TAIL_WEIGHT, block_loss, mask
+from paradecode.training.diffusion.vocabulary import ASSISTANT, END, MASK, USER, build_tokenizer
 
 TOKENIZER = build_tokenizer()
 SHARES = {task.name: 1.0 for task in TASKS}
@@ -78,3 +80,47 @@ def test_every_token_of_an_answer_is_masked_equally_often():
     # Block-wise rows mask later tokens more often; over all rows the last ones lead, and mildly.
     assert (np.diff(plain) > -0.1 * draws).all()
     assert plain[0] > 0.4 * draws
+
+
+def test_graded_rows_fit_into_canvas_and_context():
+    random = Random(5)
+    for task in GRADED:
+        for _ in range(500):
+            instance = task.draw(random, held_out=False)
+            prompt, answer = (
+                len(TOKENIZER.encode(text).ids) for text in (instance.prompt, instance.answer)
+            )
+            assert answer < 64
+            assert prompt + 2 + 64 <= CONTEXT
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_masked_block_sees_itself_and_clean_blocks_before_it(seed):
+    """Every block of the loss's one forward, against a forward that ends with this block."""
+    import torch
+    from diffusion_models import trainer
+
+    model = trainer().model
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, 0, 0.2, torch.Generator().manual_seed(seed))
+    calls = []
+    model.register_forward_hook(lambda _, given, hidden: calls.append((*given, hidden)))
+    pack = list(packs(TOKENIZER, {t.name: 1.0 for t in GRADED}, seed, 0, 40, True))[1]
+    block_loss(model, pack, np.random.default_rng(seed))
+    ((tokens, positions, _, hidden),) = calls
+    length = int((positions == positions[-1]).nonzero()[0]) + 1  # Of the clean copy.
+    first = int(positions[length])
+    size = int(np.random.default_rng(seed).choice(ATTENTION_BLOCKS))
+    assert length % size == first % size == 0
+    masked = tokens[:, length:] == MASK
+    at = np.arange(first, length)
+    whole = -(-pack.end // size) * size
+    assert not masked.numpy()[(at < pack.start[:, None]) | (at >= whole[:, None])].any()
+    for begin in range(first, length, size):
+        answer = (at >= pack.start[:, None]) & (at < whole[:, None]) & (at // size == begin // size)
+        assert (masked.numpy() & answer).any(1).tolist() == answer.any(1).tolist()
+        inputs = torch.cat([tokens[:, :begin], tokens[:, length + begin - first :][:, :size]], 1)
+        blocks = torch.arange(begin + size) // size
+        wanted = model(inputs, None, blocks[:, None] >= blocks)[:, begin:]
+        got = hidden[:, length + begin - first :][:, :size]
+        torch.testing.assert_close(got, wanted, atol=1e-4, rtol=1e-4)

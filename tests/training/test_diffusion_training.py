@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 from diffusion_models import CPU, SMALL, trainer  # noqa: E402
 
 from paradecode.core.errors import InvalidInput, InvalidModel  # noqa: E402
+from paradecode.measure.tasks.tasks import GRADED  # noqa: E402
 from paradecode.training.diffusion.run import EXACT, VARIANTS, evaluate, look  # noqa: E402
 from paradecode.training.diffusion.training import (  # noqa: E402
     MODEL,
@@ -35,6 +36,27 @@ def test_the_loss_falls(objective):
     assert np.mean(losses[-5:]) < 0.75 * np.mean(losses[:3])
 
 
+def test_the_loss_of_blocks_falls_beside_the_other():
+    learner = trainer(tasks="graded", blocks=0.5, steps=30, hidden_size=64)
+    losses = [learner.advance() for _ in range(30)]
+    assert np.mean(losses[-5:]) < 0.75 * np.mean(losses[:3])
+    assert learner.shares.keys() == {task.name for task in GRADED}
+
+
+def test_a_training_begins_with_the_weights_of_another_model(tmp_path):
+    first = trainer(steps=2)
+    first.advance()
+    first.save(tmp_path / CHECKPOINT)
+    rounded = {k: v.half().float() for k, v in first.average.state_dict().items()}
+    second = trainer(start=str(tmp_path / MODEL))
+    for name, own in second.model.state_dict().items():
+        assert torch.equal(own, rounded[name])
+    assert same(second, trainer(start=str(tmp_path / MODEL)))
+    for folder in (str(tmp_path / "nothing"), "paradecode/tiny-diffusion", str(tmp_path)):
+        with pytest.raises(InvalidModel, match="same size"):
+            trainer(start=folder)
+
+
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_stopped_run_ends_with_the_weights_of_an_unbroken_one(tmp_path, objective, workers):
@@ -46,7 +68,7 @@ def test_a_stopped_run_ends_with_the_weights_of_an_unbroken_one(tmp_path, object
     done = broken.run(tmp_path, lambda: next(asked), quiet)
     assert not done
     assert broken.step == 5
-    assert not (tmp_path / MODEL).exists()
+    assert (tmp_path / MODEL / "model.safetensors").exists()  # As it is now, to be tried.
     resumed = TinyTraining.load(tmp_path / CHECKPOINT, broken.plan, CPU, workers)
     assert resumed.run(tmp_path, lambda: False, quiet)
     assert same(unbroken, resumed)
@@ -110,7 +132,16 @@ def test_another_plan_and_a_damaged_file_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "bad", [{"objective": "x"}, {"steps": 0}, {"rows": 0}, {"heads": 5}, {"layers": 1000}]
+    "bad",
+    [
+        {"objective": "x"},
+        {"steps": 0},
+        {"rows": 0},
+        {"heads": 5},
+        {"layers": 1000},
+        {"tasks": "x"},
+        {"blocks": 2},
+    ],
 )
 def test_bad_plans(bad):
     with pytest.raises(InvalidInput, match=next(iter(bad)) if "heads" not in bad else "hidden"):

@@ -41,7 +41,9 @@ class PromptOptions:
 class TaskOptions:
     """What the suite `parallel` decodes."""
 
-    tasks: list[str] | None = option(None, "parallel: a task; repeat. Default: all.", "--task")
+    tasks: list[str] | None = option(
+        None, "parallel: a task, `simple` or `graded`; repeat. Default: simple.", "--task"
+    )
     instances: int = option(50, "parallel: held-out instances of each task.")
 
 

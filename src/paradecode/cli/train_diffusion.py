@@ -23,6 +23,11 @@ class RunOptions:
     """How long is trained, where, and how it is watched."""
 
     steps: int = option(6000, "Optimiser steps in all.", min=1, max=10**6)
+    rows: int = option(192, "Texts in a step.", min=1, max=10**5)
+    tasks: str = option("simple", "simple or graded: the set that is learned.")
+    start: str = option("", "Name or folder of a model of this size to begin with.")
+    blocks: float = option(0.0, "Share of rows with attention in blocks.", min=0, max=1)
+    averaging: float = option(0.998, "Decay of the weights' average.", min=0, max=1)
     seed: int = option(0, "Of weights and rows.", min=0, max=2**32 - 1)
     device: str = option("cpu", "cpu, cuda or cuda:N.")
     threads: int | None = option(None, "CPU threads; default: what is allowed.", min=1, max=256)
@@ -54,7 +59,10 @@ def _train(objective: str, output: Path, run: RunOptions) -> None:
 
     workers = 1 if where.type == "cuda" else run.threads or len(os.sched_getaffinity(0))
     torch.set_num_threads(1)  # Workers take different rows instead.
-    plan = DiffusionPlan(objective=objective, steps=run.steps, seed=run.seed)
+    plan = DiffusionPlan(
+        objective, run.seed, run.steps, run.rows, tasks=run.tasks, blocks=run.blocks,
+        start=run.start, averaging=run.averaging,
+    )  # fmt: skip
     checkpoint = output / CHECKPOINT
     trainer = (
         TinyTraining.load(checkpoint, plan, where, workers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 from random import Random
 
@@ -9,12 +10,12 @@ import pytest
 
 from paradecode.core.errors import InvalidInput
 from paradecode.measure.tasks.task import HELD_OUT_OF, Task, TaskInstance, is_held_out
-from paradecode.measure.tasks.tasks import BY_NAME, TASKS
+from paradecode.measure.tasks.tasks import BY_NAME
 
 DRAWS = 200
 
 
-@pytest.fixture(params=TASKS, ids=lambda task: task.name)
+@pytest.fixture(params=BY_NAME.values(), ids=lambda task: task.name)
 def task(request: pytest.FixtureRequest) -> Task:
     return request.param
 
@@ -78,6 +79,15 @@ def test_more_than_there_is_is_refused():
          ["1 2 3", "3 1", "1", "1 4"]),
         ("replace-random", "replace any item with 9: 1 2 3", ["9 2 3", "1 9 3", "1 2 9"],
          ["1 2 3", "9 9 3", "2 9 3", "9 1 2 3"]),
+        ("balance", "balance: ([", ["([])", "()[]"], ["([)]", "(])", "[]()", "()", "([])]", "(["]),
+        ("story", "story: Ada figs finds eats",
+         ["Ada has 23 figs finds 4 27 eats 5 22", "Ada has 10 figs finds 1 11 eats 1 10"],
+         ["Ada has 23 figs finds 4 28 eats 5 23", "Ada has 23 figs finds 4 27 eats 5 23",
+          "Ada has 23 figs finds 4 27", "Ben has 23 figs finds 4 27 eats 5 22",
+          "Ada has 23 figs finds 0 23 eats 5 18", "Ada has 23 keys finds 4 27 eats 5 22",
+          "Ada has 02 figs finds 4 06 eats 5 01", "Ada has 23 figs eats 4 19 finds 5 24"]),
+        ("nest", "nest: a.b=1 c=2", ['{"a":{"b":1},"c":2}', '{"c": 2, "a": {"b": 1}}'],
+         ['{"a":{"b":1,"c":2}}', '{"a":{"b":1}}', '{"a":{"b":1},"c":2']),
         ("json", 'json: Ann is 20.', ['{"a": 1}', '{ "a":1 }'], ['{"a": 2}', "{", "[" * 100000]),
     ],
 )  # fmt: skip
@@ -110,3 +120,52 @@ def test_word_problems_follow_from_their_steps():
             assert eval(formula) == int(result)
             assert 0 < int(result) < 100
         assert end == f"The answer is {steps[-1].split(' = ')[1]}"
+
+
+def test_chains_follow_from_their_prompts():
+    """Against other ways to say the same."""
+    for instance in drawn(BY_NAME["chain"]):
+        digits = [int(digit) for digit in instance.prompt.removeprefix("chain: ").split(" ")]
+        assert instance.answer == " ".join(
+            str(sum(digits[: n + 1]) % 10) for n in range(len(digits))
+        )
+    for instance in drawn(BY_NAME["tally"]):
+        terms = instance.prompt.removeprefix("tally: ").split(" ")
+        sums = [eval(" ".join(terms[: n + 1])) for n in range(1, len(terms))]
+        assert instance.answer == " ".join(map(str, sums))
+        assert all(10 <= each <= 99 for each in sums)
+    for instance in drawn(BY_NAME["path"]):
+        began, _, told = instance.prompt.partition(": ")
+        after = dict(pair.split(" ") for pair in told.split(", "))
+        walk = [began.removeprefix("path ")]
+        while walk[-1] in after:
+            walk.append(after[walk[-1]])
+        assert instance.answer == " ".join(walk)
+    for instance in drawn(BY_NAME["close"]):
+        left = instance.prompt.removeprefix("close: ")
+        while (less := left.replace("()", "").replace("[]", "").replace("{}", "")) != left:
+            left = less
+        assert instance.answer == left[::-1].translate(str.maketrans("([{", ")]}"))
+
+
+def test_traces_are_what_the_statements_do():
+    for instance in drawn(BY_NAME["trace"]):
+        began, _, told = instance.prompt.removeprefix("trace ").partition(": ")
+        now = dict(zip(began[::2], map(int, began[1::2])))
+        for statement, said in zip(told.split(";"), instance.answer.split(";"), strict=True):
+            before = f"{now[statement[0]]}{statement[1]}{now[statement[2]]}"
+            now[statement[0]] = eval(before) % 10
+            assert said == f"{statement[0]}{before}={now[statement[0]]}"
+
+
+def test_nested_paths_say_what_the_object_says():
+    for instance in drawn(BY_NAME["nest"]):
+        tree: dict = {}
+        for path in instance.prompt.removeprefix("nest: ").split(" "):
+            where, value = path.split("=")
+            *above, last = where.split(".")
+            inner = tree
+            for key in above:
+                inner = inner.setdefault(key, {})
+            inner[last] = int(value)
+        assert json.loads(instance.answer) == tree

@@ -1,11 +1,17 @@
-"""Every task of the parallel suite."""
+"""Every task of the parallel suite, in two sets: the simple ones and the graded ones."""
 
 from __future__ import annotations
 
 from paradecode.measure.tasks.arithmetic import ARITHMETIC
+from paradecode.measure.tasks.chains import CHAINS
 from paradecode.measure.tasks.lists import LISTS
+from paradecode.measure.tasks.nested import NESTED
 from paradecode.measure.tasks.records import RECORDS
+from paradecode.measure.tasks.stories import STORIES
 from paradecode.measure.tasks.task import Task
 
 TASKS: tuple[Task, ...] = (*LISTS, *ARITHMETIC, *RECORDS)
-BY_NAME = {task.name: task for task in TASKS}
+GRADED: tuple[Task, ...] = (*CHAINS, *NESTED, *STORIES)
+"""On these, quality falls gradually with the number of tokens a forward."""
+SETS = {"simple": TASKS, "graded": GRADED}
+BY_NAME = {task.name: task for tasks in SETS.values() for task in tasks}

@@ -9,9 +9,11 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from safetensors.numpy import save_file
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
 from torch import Tensor, nn
 
+from paradecode.core.errors import InvalidModel
 from paradecode.models.config import ModelConfig, Rope
 from paradecode.models.safetensors_dir import stored_name
 from paradecode.training.diffusion.vocabulary import END, MASK, PAD
@@ -47,7 +49,7 @@ class Layer(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         c, d = config, config.hidden_size
-        self.heads, self.causal = c.heads, c.attention == "causal"
+        self.heads = c.heads
         self.attn_norm = nn.RMSNorm(d, c.norm_eps)
         self.q, self.k, self.v, self.o = (nn.Linear(d, d, bias=False) for _ in range(4))
         self.mlp_norm = nn.RMSNorm(d, c.norm_eps)
@@ -55,13 +57,13 @@ class Layer(nn.Module):
         self.up = nn.Linear(d, c.intermediate_size, bias=False)
         self.down = nn.Linear(c.intermediate_size, d, bias=False)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, seen: Tensor | None) -> Tensor:
         """[B, T, D] -> [B, T, D]."""
         h = self.attn_norm(x)
         q, k, v = (
             m(h).unflatten(-1, (self.heads, -1)).transpose(1, 2) for m in (self.q, self.k, self.v)
         )
-        mixed = _attention(_rotate(q, cos, sin), _rotate(k, cos, sin), v, self.causal)
+        mixed = _attention(_rotate(q, cos, sin), _rotate(k, cos, sin), v, seen)
         x = x + self.o(mixed.transpose(1, 2).flatten(2))
         h = self.mlp_norm(x)
         return x + self.down(F.silu(self.gate(h)) * self.up(h))
@@ -108,12 +110,23 @@ class TinyModel(nn.Module):
         vectors = self.embed.weight
         vectors[first] = vectors[second] + 0.04 * shared.to(vectors.device)
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Final hidden states [B, T, D], normalised, of tokens int64 [B, T]."""
-        x = self.embed(tokens)
-        cos, sin = self.cos[: tokens.shape[1]], self.sin[: tokens.shape[1]]
+    def forward(
+        self, tokens: Tensor, positions: Tensor | None = None, seen: Tensor | None = None
+    ) -> Tensor:
+        """Final hidden states [B, T, D], normalised, of tokens int64 [B, T].
+
+        Args:
+            positions: int64 [T]; 0 to T - 1 by default.
+            seen: bool [T, T], which row sees which; by default what the model's attention says.
+        """
+        x, length = self.embed(tokens), tokens.shape[1]
+        if positions is None:
+            positions = torch.arange(length, device=tokens.device)
+        if seen is None and self.config.attention == "causal":
+            seen = torch.ones(length, length, dtype=torch.bool, device=tokens.device).tril()
+        cos, sin = self.cos[positions], self.sin[positions]
         for layer in self.layers:
-            x = layer(x, cos, sin)
+            x = layer(x, cos, sin, seen)
         return self.norm(x)
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -128,16 +141,34 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
 
 
-def _attention(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
-    """Attention of [B, H, T, d] queries, keys and values.
+def _attention(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None) -> Tensor:
+    """Attention of [B, H, T, d] queries, keys and values; a query sees ``seen`` [T, T], or all.
 
     On a CPU PyTorch's fused kernel takes six times as long for rows as short as these.
     """
     scores = ((q * q.shape[-1] ** -0.5) @ k.mT).float()
-    if causal:
-        unseen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
-        scores = scores.masked_fill(unseen, -torch.inf)
+    if seen is not None:
+        scores = scores.masked_fill(~seen, -torch.inf)
     return scores.softmax(-1).to(v.dtype) @ v
+
+
+def load_weights(model: TinyModel, folder: Path) -> None:
+    """Take the weights that ``save_model`` wrote.
+
+    Raises:
+        InvalidModel: the folder has no such weights, or of another size.
+    """
+    try:
+        stored = load_file(str(folder / "model.safetensors"))
+        with torch.no_grad():
+            for name, own in model.named_parameters():
+                read = stored[stored_name(name.removesuffix(".weight"))]
+                if read.shape != own.shape:
+                    raise ValueError(f"{name} is {list(read.shape)}, not {list(own.shape)}")
+                own.copy_(torch.from_numpy(read.astype(np.float32)))
+    except (OSError, KeyError, ValueError, SafetensorError) as error:
+        fix = f"name a folder with a tiny model of the same size ({error})"
+        raise InvalidModel("start", str(folder), fix) from None
 
 
 def save_model(model: TinyModel, folder: Path) -> None:

@@ -9,13 +9,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from paradecode.training.diffusion.data import Pack
-from paradecode.training.diffusion.model import TinyModel
-from paradecode.training.diffusion.vocabulary import MASK
+from paradecode.training.diffusion.model import CONTEXT, TinyModel
+from paradecode.training.diffusion.vocabulary import END, MASK
 
 BLOCKS = (1 << 16, 1, 4, 8, 16)
 """Lengths of the blocks in which masks are random; the first is longer than any answer."""
 BLOCK_SHARES = (0.6, 0.1, 0.1, 0.1, 0.1)
 TAIL_WEIGHT = 0.1
+ATTENTION_BLOCKS = (4, 8, 16)
+"""Lengths of the blocks of attention, counted from position 0, when a model learns such blocks."""
 
 
 def mask(
@@ -62,6 +64,51 @@ def diffusion_loss(
     where = torch.from_numpy(masked).to(device)
     logits = model.logits(model(inputs)[where])
     targets = torch.from_numpy(pack.tokens[masked]).to(device)
+    losses = F.cross_entropy(logits, targets, reduction="none")
+    return losses @ torch.from_numpy(weight[masked]).to(device)
+
+
+def block_loss(model: TinyModel, pack: Pack, random: np.random.Generator) -> Tensor:
+    """Like ``diffusion_loss``, for attention in blocks (BD3-LM, Arriola et al. 2025,
+    arXiv:2503.09573): full inside of a block, causal between blocks.
+
+    The rows stand in the batch twice, clean and masked. A masked block sees itself and the clean
+    blocks before it, so all blocks of an answer are trained on at once. The ENDs up to the end of
+    the last block count as the answer's. Every block with c of its tokens has k masks, with k
+    uniform in 1..c, of weight c/k over the number of tokens.
+    """
+    device = model.embed.weight.device
+    size = int(random.choice(ATTENTION_BLOCKS))
+    whole = -(-pack.end // size) * size
+    length = min(CONTEXT, int(whole.max()))
+    tokens = np.full((len(pack.tokens), length), END, np.int64)
+    kept = min(length, pack.tokens.shape[1])
+    tokens[:, :kept] = pack.tokens[:, :kept]
+    first = int(pack.start.min()) // size * size
+    at = np.arange(first, length)
+    answer = (at >= pack.start[:, None]) & (at < whole[:, None])
+    masked, weight = np.zeros(answer.shape, bool), np.zeros(answer.shape, np.float32)
+    keys = random.random(answer.shape)
+    for begin in range(0, length - first, size):
+        block = slice(begin, begin + size)
+        count = answer[:, block].sum(1, keepdims=True)
+        k = np.floor(random.random(count.shape) * count) + 1
+        ranks = np.where(answer[:, block], keys[:, block], 2).argsort(1).argsort(1)
+        masked[:, block] = answer[:, block] & (ranks < k)
+        weight[:, block] = count / k / answer.sum(1, keepdims=True)
+    noisy = np.where(masked, MASK, tokens[:, first:])
+    positions = np.concatenate([np.arange(length), at])
+    block_of, is_noisy = positions // size, np.arange(len(positions)) >= length
+    same = block_of[:, None] == block_of
+    earlier = block_of[:, None] > block_of
+    seen = np.where(is_noisy, same & is_noisy[:, None], earlier | (same & ~is_noisy[:, None]))
+    hidden = model(
+        torch.from_numpy(np.concatenate([tokens, noisy], 1)).to(device),
+        torch.from_numpy(positions).to(device),
+        torch.from_numpy(seen).to(device),
+    )
+    logits = model.logits(hidden[:, length:][torch.from_numpy(masked).to(device)])
+    targets = torch.from_numpy(tokens[:, first:][masked]).to(device)
     losses = F.cross_entropy(logits, targets, reduction="none")
     return losses @ torch.from_numpy(weight[masked]).to(device)
 

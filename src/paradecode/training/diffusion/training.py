@@ -15,11 +15,12 @@ import numpy as np
 import torch
 
 from paradecode.core.errors import InvalidInput
-from paradecode.measure.tasks.tasks import TASKS
+from paradecode.measure.tasks.tasks import SETS
+from paradecode.models.catalogue import find
 from paradecode.training.diffusion.data import ROWS_TOGETHER, Pack, packs
-from paradecode.training.diffusion.model import TinyModel, save_model, tiny_config
+from paradecode.training.diffusion.model import TinyModel, load_weights, save_model, tiny_config
 from paradecode.training.diffusion.muon import Muon
-from paradecode.training.diffusion.objectives import diffusion_loss, next_token_loss
+from paradecode.training.diffusion.objectives import block_loss, diffusion_loss, next_token_loss
 from paradecode.training.diffusion.vocabulary import build_tokenizer, save_tokenizer, spaced_words
 from paradecode.training.running import Training, check_same, load_checkpoint, readable
 
@@ -44,6 +45,9 @@ class DiffusionPlan:
         warmup: number of steps in which the rates rise.
         cooldown: share of the steps, at the end, in which the rates fall to 0.
         averaging: decay in each step of the weights' average, which is evaluated and saved.
+        tasks: the set of tasks, ``simple`` or ``graded``.
+        blocks: share of a diffusion model's rows that are trained with attention in blocks.
+        start: name or folder of a model of the same size with the first weights; "" is none.
     """
 
     objective: str = "diffusion"
@@ -59,10 +63,17 @@ class DiffusionPlan:
     warmup: int = 50
     cooldown: float = 0.8
     averaging: float = 0.998
+    tasks: str = "simple"
+    blocks: float = 0.0
+    start: str = ""
 
     def __post_init__(self) -> None:
         if self.objective not in OBJECTIVES:
             raise InvalidInput("objective", self.objective, f"use one of {', '.join(OBJECTIVES)}")
+        if self.tasks not in SETS:
+            raise InvalidInput("tasks", self.tasks, f"use one of {', '.join(SETS)}")
+        if not 0 <= self.blocks <= 1:
+            raise InvalidInput("blocks", self.blocks, "give a share, 0 to 1")
         for name, high in (("steps", 10**6), ("rows", 10**5), ("hidden_size", 4096), ("layers", 64),
                            ("heads", 64), ("inner", 16384)):  # fmt: skip
             if not 1 <= getattr(self, name) <= high:
@@ -95,13 +106,16 @@ class TinyTraining(Training):
         self.plan, self.device = plan, device
         self.steps, self.seconds = plan.steps, 0.0
         self.tokenizer = build_tokenizer()
-        self.shares = {task.name: HARD.get(task.name, 1.0) for task in TASKS}
+        self.shares = {task.name: HARD.get(task.name, 1.0) for task in SETS[plan.tasks]}
         config = tiny_config(
             plan.objective, self.tokenizer.get_vocab_size(), plan.hidden_size, plan.layers,
             plan.heads, plan.inner,
         )  # fmt: skip
         self.model = TinyModel(config, plan.seed).to(device)
         self.model.set_alike(spaced_words(self.tokenizer), plan.seed + 1)
+        if plan.start:
+            entry = find(plan.start)
+            load_weights(self.model, (entry and entry.path) or Path(plan.start))
         self.average = deepcopy(self.model)
         self._copies = [self.model, *(self._copy() for _ in range(workers - 1))]
         self._pool = ThreadPoolExecutor(workers)
@@ -152,8 +166,10 @@ class TinyTraining(Training):
         for index in range(worker, len(work), len(self._copies)):
             pack, first = work[index], index * ROWS_TOGETHER
             with torch.autocast(self.device.type, torch.bfloat16):
-                if plan.objective == "diffusion":
-                    random = np.random.default_rng((plan.seed, self.step, index))
+                random = np.random.default_rng((plan.seed, self.step, index))
+                if plan.objective == "diffusion" and random.random() < plan.blocks:
+                    loss = block_loss(model, pack, random)
+                elif plan.objective == "diffusion":
                     loss = diffusion_loss(
                         model, pack, levels[first : first + len(pack.tokens)], random
                     )
@@ -206,6 +222,11 @@ class TinyTraining(Training):
                 optimizer.load_state_dict(saved)
             trainer.step, trainer.seconds = step, float(state["seconds"])
         return trainer
+
+    def save(self, path: Path) -> None:
+        """Write the checkpoint, and beside it the model as it is, so that it can be tried."""
+        super().save(path)
+        self.export(path.parent)
 
     def log_line(self) -> dict[str, Any]:
         return {"cpu_seconds": round(self.seconds, 1)}

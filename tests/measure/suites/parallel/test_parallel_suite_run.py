@@ -30,7 +30,7 @@ from paradecode.measure.suites.parallel.suite import (
     measure,
 )
 from paradecode.measure.tasks.task import TaskInstance
-from paradecode.measure.tasks.tasks import BY_NAME
+from paradecode.measure.tasks.tasks import BY_NAME, GRADED, TASKS
 from paradecode.measure.turns import Unit
 from paradecode.methods.parts import known
 from paradecode.methods.registry import methods, parse
@@ -260,3 +260,9 @@ def test_other_weights_have_another_digest(folder, tmp_path):
     assert digest(folder) == digest(folder)
     (tmp_path / "model.safetensors").write_bytes(b"0" + (folder / "model.safetensors").read_bytes())
     assert digest(tmp_path) != digest(folder)
+
+
+def test_a_set_of_tasks_has_a_name():
+    assert choose_tasks([]) == choose_tasks(["simple"]) == TASKS
+    assert choose_tasks(["graded"]) == GRADED
+    assert choose_tasks(["graded", "chain", "copy"]) == (BY_NAME["copy"], *GRADED)

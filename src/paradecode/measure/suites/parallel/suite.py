@@ -29,7 +29,7 @@ from paradecode.measure.suites.parallel.pictures import draw_all
 from paradecode.measure.suites.parallel.summary import MethodSummary
 from paradecode.measure.suites.parallel.verdicts import TargetVerdict
 from paradecode.measure.tasks.task import Task, TaskInstance
-from paradecode.measure.tasks.tasks import BY_NAME, TASKS
+from paradecode.measure.tasks.tasks import BY_NAME, SETS
 from paradecode.measure.turns import Unit, units_of
 from paradecode.methods.registry import parse
 
@@ -45,7 +45,7 @@ class ParallelPlan:
 
     Attributes:
         methods: specs, the default list if empty; the reference comes first in any case.
-        tasks: names, all if empty.
+        tasks: names, of tasks or of sets of them; the simple ones if empty.
         instances: held-out ones of each task.
         batch: how many are decoded together.
     """
@@ -116,15 +116,17 @@ def measure(
 
 
 def choose_tasks(names: Sequence[str]) -> tuple[Task, ...]:
-    """Tasks by name, all if there are no names.
+    """Tasks by name or set, the simple ones if there are no names.
 
     Raises:
-        InvalidInput: for a name that is not a task's.
+        InvalidInput: for a name that is not a task's or a set's.
     """
-    for name in names:
-        if name not in BY_NAME:
-            raise InvalidInput("tasks", name, f"use some of {', '.join(BY_NAME)}")
-    return tuple(task for task in TASKS if not names or task.name in names)
+    chosen: set[str] = set()
+    for name in names or ("simple",):
+        if name not in BY_NAME and name not in SETS:
+            raise InvalidInput("tasks", name, f"use some of {', '.join([*SETS, *BY_NAME])}")
+        chosen |= {task.name for task in SETS.get(name, ())} or {name}
+    return tuple(task for task in BY_NAME.values() if task.name in chosen)
 
 
 def draw_instances(tasks: Sequence[Task], count: int, seed: int) -> dict[str, TaskInstance]:
