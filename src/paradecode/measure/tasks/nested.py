@@ -18,7 +18,9 @@ MOST_LEAVES, MOST_KEYS = 6, 9
 
 def close(random: Random) -> tuple[str, str]:
     """Brackets of which 3 to 24 are still open, and what closes them."""
-    open_now, text, wanted = [], [], length(random, 3, 24)
+    open_now: list[str] = []
+    text: list[str] = []
+    wanted = length(random, 3, 24)
     while len(open_now) < wanted:
         if open_now and random.random() < 0.25:
             text.append(CLOSERS[open_now.pop()])
