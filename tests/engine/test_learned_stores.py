@@ -75,9 +75,9 @@ def distributions() -> NgramDistributions:
 
 
 def past() -> PastOutputs:
-    outputs = PastOutputs()
+    outputs, random = PastOutputs(), np.random.default_rng(0)
     for _ in range(100):
-        outputs.extend(outputs.open(1000), list(range(300)))
+        outputs.extend(outputs.open(), random.integers(0, 300, 100).tolist(), most_outputs=1000)
     return outputs
 
 

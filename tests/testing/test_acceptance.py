@@ -31,7 +31,7 @@ RECORDED = {
     "rasd": 206,
     "retrieval": 85,
     "stand": 149,
-    "suffix": 146,
+    "suffix": 153,
     "swift": 262,
     "token-recycling": 200,
 }

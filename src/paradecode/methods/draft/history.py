@@ -15,9 +15,6 @@ from paradecode.methods.draft.model_free import RatedTree
 BREAK = -1
 """Stands between texts that were joined."""
 
-MOST = 128
-"""Occurrences that are looked at; of more, the latest ones."""
-
 _LENGTHS = (2, 3, 4, 8, 16)
 _SHARES = (0.5, 0.9)
 
@@ -34,13 +31,14 @@ def evidence(matched: int, share: float) -> int:
 
 
 def occurrences(
-    text: NDArray[np.int32], tail: NDArray[np.int32], longest: int, most: int = MOST
+    text: NDArray[np.int32], tail: NDArray[np.int32], longest: int, most: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Earlier places that read like the end of ``tail``.
 
-    One comparison of the whole text a call. An index (a suffix tree) would answer in less for
-    texts of millions of tokens; for those that one server keeps, this is as fast and needs no
-    upkeep.
+    One comparison of the whole text a call, and no upkeep.
+
+    Args:
+        most: occurrences that are looked at; of more, the latest ones.
 
     Returns:
         int64 [h], ascending: positions in ``text`` of the tokens that come next there; and
@@ -66,19 +64,15 @@ def following(text: NDArray[np.int32], starts: NDArray[np.int64], depth: int) ->
     return np.where(places < len(text), text[np.minimum(places, len(text) - 1)], BREAK)
 
 
-def continuations(
-    rows: NDArray[np.int32], limit: int, least: float = 0.0, width: int = 64
-) -> list[Branch]:
+def continuations(rows: NDArray[np.int32], limit: int) -> list[Branch]:
     """The tree of the ``limit`` most frequent beginnings of ``rows``, the most frequent first.
 
     Args:
         rows: int32 [h, depth]; a row ends at BREAK. Of equally frequent tokens that of the earlier
             row wins.
-        least: shares of all rows below this one are left out.
-        width: children of a node that are looked at; 1 gives a chain.
     """
     found: list[Branch] = []
-    heap: list[tuple[float, int, int, int, float, list[int], int]] = []
+    heap: list[tuple[int, int, int, int, float, list[int], int]] = []
     pushed = 0
 
     def push(parent: int, members: list[int], depth: int) -> None:
@@ -86,14 +80,12 @@ def continuations(
         if depth == rows.shape[1]:
             return
         column = rows[members, depth].tolist()
-        for token, count in Counter(column).most_common(width + 1):
-            if token == BREAK or count < least * len(rows):
+        for token, count in Counter(column).most_common():
+            if token == BREAK:
                 continue
             inside = [m for m, other in zip(members, column, strict=True) if other == token]
             heappush(heap, (-count, pushed, parent, token, count / len(members), inside, depth + 1))
             pushed += 1
-            if width == 1:
-                return
 
     push(ROOT, list(range(len(rows))), 0)
     while heap and len(found) < limit:

@@ -1,75 +1,72 @@
-"""What one tenant's requests have written before."""
+"""What one tenant's requests have written, as they write it."""
 
 from __future__ import annotations
 
-from array import array
-from collections import OrderedDict
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
+from paradecode.methods.draft.suffix_automaton import START, SuffixAutomaton
 
-from paradecode.methods.draft.history import BREAK
+MOST_BYTES = 16 << 20
+"""Kept for one tenant: some 100,000 tokens of outputs that are nothing alike, more of others."""
 
-MOST_TOKENS = 1 << 16
-"""Past output tokens kept for one tenant: one comparison of them all takes some 10 us."""
+OUTPUT_BYTES = 110
+"""What the end of an output takes in CPython."""
 
 
-REFRESH = 16
-"""New tokens of other outputs after which a copy is made again: siblings write at the same time."""
+@dataclass
+class KnownOutputs:
+    """Outputs that are forgotten together, and where each ends so far."""
 
-
-class Past(NamedTuple):
-    """A copy of the outputs of others, each followed by BREAK, and how much they had gained."""
-
-    gained: int = -REFRESH
-    text: NDArray[np.int32] = np.empty(0, np.int32)
-
-
-class PastOutputs:
-    """The latest outputs of one tenant, forgotten whole, oldest first."""
-
-    def __init__(self, most_tokens: int = MOST_TOKENS) -> None:
-        self.most_tokens = most_tokens
-        self.tokens = self._written = 0
-        self._outputs: OrderedDict[int, array[int]] = OrderedDict()
-        self._opened = 0
-
-    def __len__(self) -> int:
-        return len(self._outputs)
+    texts: SuffixAutomaton = field(default_factory=SuffixAutomaton)
+    ends: dict[int, int] = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:
-        return 4 * self.tokens + 128 * len(self)
-
-    def open(self, most_outputs: int) -> int:
-        """Make room for one more output; returns its key for :meth:`extend`."""
-        while len(self._outputs) >= max(1, most_outputs):
-            self._forget()
-        self._opened += 1
-        self._outputs[self._opened] = array("i")
-        return self._opened
+        return self.texts.nbytes + OUTPUT_BYTES * len(self.ends)
 
     def extend(self, output: int, tokens: list[int]) -> None:
-        """Append to an output; one that was forgotten meanwhile stays so."""
-        if output in self._outputs:
-            self._outputs[output].extend(tokens)
-            self.tokens += len(tokens)
-            self._written += len(tokens)
-            while self.tokens > self.most_tokens:
-                self._forget()
+        self.ends[output] = self.texts.extend(self.ends.get(output, START), tokens)
 
-    def others(self, output: int, before: Past) -> Past:
-        """All outputs but one as they are now, or ``before`` while they have gained little."""
-        gained = self._written - len(self._outputs.get(output, ()))
-        if gained < before.gained + REFRESH:
-            return before
-        pieces = []
-        for key, other in self._outputs.items():
-            if key != output:
-                pieces += [np.array(other, np.int32), np.array([BREAK], np.int32)]
-        return Past(gained, np.concatenate(pieces) if pieces else np.empty(0, np.int32))
 
-    def _forget(self) -> None:
-        _, output = self._outputs.popitem(last=False)
-        self.tokens -= len(output)
+class PastOutputs:
+    """The latest outputs of one tenant: of all its requests, those that still run included.
+
+    Substrings cannot be taken out of an automaton. So where the oldest outputs must go, a younger
+    automaton takes over, which has been given everything since the first one was half full. Both
+    together take at most ``most_bytes``, but for what is written in one call.
+    """
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self.most_bytes = most_bytes
+        self._old, self._young = KnownOutputs(), KnownOutputs()
+        self._opened = 0
+
+    def __len__(self) -> int:
+        """Outputs that are known."""
+        return len(self._old.ends)
+
+    @property
+    def nbytes(self) -> int:
+        return self._old.nbytes + self._young.nbytes
+
+    @property
+    def texts(self) -> SuffixAutomaton:
+        """All that is known."""
+        return self._old.texts
+
+    def open(self) -> int:
+        """The key of one more output, for :meth:`extend`."""
+        self._opened += 1
+        return self._opened
+
+    def extend(self, output: int, tokens: list[int], most_outputs: int) -> None:
+        """Append to an output. Of an older one that was forgotten only what comes now is known."""
+        self._old.extend(output, tokens)
+        # What is old has two thirds of the bytes at most, and what is young half as much.
+        filled = max(
+            self._old.nbytes / (self.most_bytes * 2 / 3), len(self._old.ends) / (most_outputs + 1)
+        )
+        if filled > 0.5:
+            self._young.extend(output, tokens)
+        if filled >= 1.0:
+            self._old, self._young = self._young, KnownOutputs()

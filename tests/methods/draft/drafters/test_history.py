@@ -75,19 +75,6 @@ def test_counts_are_those_of_substrings(text, depth):
     assert counts == sorted(counts, reverse=True)
 
 
-@given(texts, st.integers(1, 5), st.floats(0, 1))
-def test_a_path_is_the_first_branch_of_the_tree(text, depth, least):
-    rows = following(array(text), np.arange(len(text)), depth)
-    path = continuations(rows, depth, least, width=1)
-    assert [parent for parent, _, _ in path] == list(range(-1, len(path) - 1))
-    at = ROOT
-    tree = continuations(rows, 10_000, least)
-    for _, token, share in path:
-        children = [(i, t, s) for i, (p, t, s) in enumerate(tree) if p == at]
-        assert share == max(s for _, _, s in children)
-        at = next(i for i, t, _ in children if t == token)
-
-
 def test_continuations_stop_at_breaks():
     text = array([1, 2, BREAK, 1, 3, 4])
     rows = following(text, np.array([0, 3]), 6)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-from drafting import Request, certain, draft, hashed, play
+import pytest
+from drafting import Request, certain, draft, play
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paradecode.core.sequence import Verdict
 from paradecode.methods.draft.drafters.suffix import Suffix
-from paradecode.methods.draft.history import BREAK, expected
-from paradecode.methods.draft.past_outputs import Past, PastOutputs
+from paradecode.methods.draft.history import expected
+from paradecode.methods.draft.past_outputs import PastOutputs
+from paradecode.methods.draft.suffix_automaton import START, SuffixAutomaton
 
 texts = st.lists(st.integers(0, 3), min_size=1, max_size=60)
 
@@ -37,8 +40,9 @@ def test_no_factor_no_draft(text):
 
 @given(texts, st.integers(1, 10))
 def test_score_is_at_most_the_number_of_tokens(text, limit):
-    tokens = np.array(text, np.int32)
-    score, _, branches = Suffix()._best(tokens, tokens, limit)
+    texts = SuffixAutomaton()
+    texts.extend(START, text)
+    score, _, branches = Suffix()._best(texts, text[-24:], limit)
     assert score <= len(branches) + 1e-9
     assert np.isclose(score, expected(branches))
 
@@ -75,31 +79,60 @@ def test_past_outputs_help_the_next_request():
     assert elsewhere.tokens_per_step == alone.tokens_per_step == first.tokens_per_step
 
 
-@given(st.lists(st.tuples(st.booleans(), st.integers(1, 9)), max_size=40), st.integers(1, 5))
-def test_past_outputs_are_bounded_and_forgotten_whole(events, most):
-    past, model, keys = PastOutputs(most_tokens=30), {}, []
-    for opens, size in events:
-        if opens or not keys:
-            while len(model) >= most:
-                del model[next(iter(model))]
-            keys.append(past.open(most))
-            model[keys[-1]] = []
-        else:
-            key = keys[size % len(keys)]
-            past.extend(key, [size] * size)
-            if key in model:
-                model[key] += [size] * size
-                while sum(map(len, model.values())) > 30:
-                    del model[next(iter(model))]
-        assert len(past) == len(model) <= most
-        assert past.tokens == sum(map(len, model.values())) <= 30
-        wanted = [token for output in model.values() for token in [*output, BREAK]]
-        assert past.others(0, Past()).text.tolist() == wanted
+def test_a_long_match_is_found_however_often_its_end_came_since():
+    """The review's case: nine tokens match, and their last two came 200 times later on."""
+    long = [*range(40, 49), 50, 51, 52]
+    text = [*long, *[47, 48, 60] * 200, *long[:9]]
+    assert draft(Suffix(), Request(text, vocabulary=64), 3).tokens.tolist() == [50, 51, 52]
 
 
-def test_a_request_does_not_see_what_others_add_meanwhile():
+def test_long_prompts_are_entered_piece_by_piece(monkeypatch):
+    monkeypatch.setattr("paradecode.methods.draft.drafters.suffix.MOST_NEW", 4)
+    seq, drafter = Request([*range(8), 0, 1, 2]), Suffix()
+    assert draft(drafter, seq, 2).tokens.tolist() == [3]  # Three tokens match: 3 is the last known.
+    assert draft(drafter, seq, 2).tokens.tolist() == [3, 4]
+    assert draft(drafter, seq, 2).tokens.tolist() == [3, 4]
+
+
+def written(outputs: PastOutputs, tokens: list[int]) -> bool:
+    """Whether a text is known as a whole."""
+    return any(length == len(tokens) for _, length in outputs.texts.suffixes(tokens))
+
+
+def test_outputs_are_seen_by_others_while_they_are_written():
     stores: dict[str, object] = {}
-    drafter, seq = Suffix(), Request([1, 2, 3], 40, stores)
-    assert len(draft(drafter, seq)) == 0
-    play("suffix", Request([9], 30, stores), hashed(4))
-    assert len(drafter._past.text) == 0
+    one, other = Suffix(), Suffix()
+    first, second = Request([1], 40, stores), Request([2, 7, 8], 40, stores)
+    assert len(draft(other, second)) == 0
+    draft(one, first)
+    one.learn(first, None, None, Verdict([7, 8, 9], [0, 1, 2], None))
+    assert draft(other, second).tokens.tolist() == [9]
+
+
+@pytest.mark.parametrize("distinct", [True, False])
+def test_outputs_are_bounded_by_bytes_and_the_oldest_go_first(distinct):
+    most, outputs, random = 200_000, PastOutputs(200_000), np.random.default_rng(0)
+    repeated = random.integers(0, 1000, 100).tolist()
+    largest = 0
+    for number in range(400):
+        text = random.integers(0, 1000, 100).tolist() if distinct else repeated
+        key = outputs.open()
+        for at in range(0, 100, 4):
+            outputs.extend(key, text[at : at + 4], most_outputs=4096)
+            largest = max(largest, outputs.nbytes)
+        assert written(outputs, text[-24:])
+        if number == 0:
+            first = text[-24:]
+    assert largest <= most
+    assert written(outputs, first) is not distinct
+    assert len(outputs) < 200 or not distinct  # Equal texts take hardly any room.
+
+
+def test_so_many_outputs_are_kept():
+    outputs = PastOutputs()
+    for number in range(100):
+        outputs.extend(outputs.open(), [number], most_outputs=8)
+        assert len(outputs) <= 8
+        known = [token for token in range(100) if written(outputs, [token])]
+        assert known == list(range(known[0], number + 1))  # The latest, without a gap.
+        assert len(known) >= min(4, number + 1)
