@@ -25,6 +25,8 @@ struct MixtureShape {
   void check() const;
   int all() const { return experts + (shared_size > 0 ? 1 : 0); }
   int size(int expert) const { return expert < experts ? expert_size : shared_size; }
+  // Of so many rows an expert gets `block` on average.
+  int rows_for(int block) const { return block * ((experts + chosen - 1) / chosen); }
   // At most so many places for the rows of all experts; those of each begin at a whole kRowGroup.
   int most_places(int rows) const;
 };

@@ -17,10 +17,12 @@ constexpr int kRowBlock = 64;
 constexpr int kPrivateRows = 16;
 // Chunks of a matrix product that each member starts with.
 constexpr int kShare = 4;
-// At most: preparation and product of queries/keys/values, output, router; attention; choice,
-// sending, preparation, gate/up, down and sum of experts; and a layer's hidden states. Besides: the
-// first rows, preparation and product of the head.
-constexpr int kLayerPhases = 14;
+// At most: preparation and product of queries/keys/values, output, gate/up or router; attention;
+// down or the choice of experts; and a layer's hidden states. Of each lot of rows that is sent to
+// experts: sending, preparation, gate/up, down and sum. Besides: the first rows, preparation and
+// product of the head.
+constexpr int kLayerPhases = 9;
+constexpr int kLotPhases = 5;
 constexpr int kOtherPhases = 3;
 
 int blocks_of(int rows) { return (rows + kRowBlock - 1) / kRowBlock; }
@@ -85,7 +87,11 @@ ForwardResult Forward::run() {
   attended_ = space_.attended.need(count(rows, attended_width_));
   rotations_ = space_.rotations.need(count(rows, 2 * pairs_));
   const MixtureShape& mixture = shape_.mixture;
-  const int places = mixture.experts > 0 ? mixture.most_places(rows) : 0;
+  // A row is copied for each of its experts. With all rows at once the copies would take much
+  // memory, and with fewer than a block for each expert the weights would pass by more often.
+  lot_ = mixture.experts > 0 ? std::min(rows, mixture.rows_for(kRowBlock)) : 0;
+  lots_ = lot_ > 0 ? (rows + lot_ - 1) / lot_ : 0;
+  const int places = lot_ > 0 ? mixture.most_places(lot_) : 0;
   inner_ = space_.inner.shape(std::max(rows, places), inner_width_);
   if (mixture.experts > 0) {
     sent_ = space_.sent.shape(places, width_);
@@ -93,7 +99,7 @@ ForwardResult Forward::run() {
     routed_ = space_.routed.need(count(rows, round_up(mixture.experts, 2 * kLanes)));
     expert_weights_ = space_.weights.need(count(rows, mixture.chosen));
     chosen_ = space_.chosen.need(count(rows, mixture.chosen));
-    space_.routings.resize(layers_.size());
+    space_.routings.resize(layers_.size() * static_cast<std::size_t>(lots_));
   }
   const auto logit_rows = static_cast<int>(plan_.logit_rows.size());
   const int widest = std::max(width_, attended_width_);
@@ -117,7 +123,8 @@ ForwardResult Forward::run() {
     best_.resize(about_.size());
   }
   if (rows > 0) {
-    const int phases = kOtherPhases + kLayerPhases * static_cast<int>(layers_.size());
+    const int phases =
+        kOtherPhases + (kLayerPhases + kLotPhases * lots_) * static_cast<int>(layers_.size());
     model_.team_->run(
         phases, [](void* self, Member& member) { static_cast<Forward*>(self)->work(member); },
         this);
@@ -349,7 +356,7 @@ void Forward::mix(Member& member, int layer) {
 // The MLP of a layer.
 void Forward::feed(Member& member, int layer, std::size_t number) {
   const LayerWeights& w = model_.layers_[static_cast<std::size_t>(layer)];
-  if (!w.experts.empty()) return feed_experts(member, w, space_.routings[number]);
+  if (!w.experts.empty()) return feed_experts(member, w, number);
   auto& own = space_.members[static_cast<std::size_t>(member.index())];
   const int rows = plan_.rows;
   const int blocks = blocks_of(rows);
@@ -393,9 +400,11 @@ void Forward::route_rows(Member& member, const LayerWeights& w) {
 }
 
 // Brings the rows of each expert side by side.
-void Forward::send_rows(Member& member, const LayerWeights& w, Routing& routing) {
+void Forward::send_rows(Member& member, const LayerWeights& w, Routing& routing, int row,
+                        int rows) {
   auto& own = space_.members[static_cast<std::size_t>(member.index())];
-  member.phase(1, [&](int) { routing.plan(shape_.mixture, chosen_, plan_.rows, kRowBlock); });
+  const int* chosen = chosen_ + std::int64_t{row} * shape_.mixture.chosen;
+  member.phase(1, [&](int) { routing.plan(shape_.mixture, chosen, rows, kRowBlock); });
   Needs forms;
   for (const ExpertBlock& block : routing.blocks()) {
     const ExpertWeights& expert = w.experts[static_cast<std::size_t>(block.expert)];
@@ -408,7 +417,7 @@ void Forward::send_rows(Member& member, const LayerWeights& w, Routing& routing)
   member.phase(routing.places() / kRowGroup, [&](int chunk) {
     for (int place = chunk * kRowGroup; place < (chunk + 1) * kRowGroup; ++place) {
       if (routing.row_at(place) < 0) continue;
-      const float* values = fill(routing.row_at(place), own.row.data());
+      const float* values = fill(row + routing.row_at(place), own.row.data());
       if (forms.integers) kernels_.quantise(values, 0, width_ / kGroup, place, sent_);
       if (forms.floats)
         for (int k = 0; k < width_; ++k) sent_.values[sent_.value(place, k)] = values[k];
@@ -416,10 +425,17 @@ void Forward::send_rows(Member& member, const LayerWeights& w, Routing& routing)
   });
 }
 
-void Forward::feed_experts(Member& member, const LayerWeights& w, Routing& routing) {
-  auto& own = space_.members[static_cast<std::size_t>(member.index())];
+void Forward::feed_experts(Member& member, const LayerWeights& w, std::size_t number) {
   route_rows(member, w);
-  send_rows(member, w, routing);
+  for (int lot = 0; lot < lots_; ++lot) {
+    const std::size_t at = number * static_cast<std::size_t>(lots_) + static_cast<std::size_t>(lot);
+    feed_lot(member, w, space_.routings[at], lot * lot_, std::min(lot_, plan_.rows - lot * lot_));
+  }
+}
+
+void Forward::feed_lot(Member& member, const LayerWeights& w, Routing& routing, int row, int rows) {
+  auto& own = space_.members[static_cast<std::size_t>(member.index())];
+  send_rows(member, w, routing, row, rows);
   // Chunks of each block of rows; those of a smaller expert that do not exist are empty.
   const std::vector<ExpertBlock>& blocks = routing.blocks();
   const auto block_count = static_cast<int>(blocks.size());
@@ -448,15 +464,17 @@ void Forward::feed_experts(Member& member, const LayerWeights& w, Routing& routi
                     made_ + std::int64_t{block.place} * width_ + first * kLanes, width_, nullptr,
                     false);
   });
-  member.phase(plan_.rows, [&](int row) { add_experts(routing, row); });
+  member.phase(rows, [&](int number) { add_experts(routing, row + number, number); });
 }
 
 // Adds what a row's experts made to the residual stream: the shared one, then the best first.
-void Forward::add_experts(const Routing& routing, int row) {
+void Forward::add_experts(const Routing& routing, int row, int number) {
   const MixtureShape& mixture = shape_.mixture;
   float* out = state(row);
   const float* own = expert_weights_ + std::int64_t{row} * mixture.chosen;
-  const auto made = [&](int k) { return made_ + std::int64_t{routing.place_of(row, k)} * width_; };
+  const auto made = [&](int k) {
+    return made_ + std::int64_t{routing.place_of(number, k)} * width_;
+  };
   const float* shared = mixture.shared_size > 0 ? made(mixture.chosen) : nullptr;
   for (int i = 0; i < shape_.hidden_size; ++i) {
     float sum = shared == nullptr ? 0.0F : shared[i];

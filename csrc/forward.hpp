@@ -43,13 +43,14 @@ struct Model::Workspace {
   Buffer<float> parts;      // [rows, heads, blocks, part] of attention that threads share
   Buffer<float> rotations;  // [rows, pairs cosines, pairs sines]
   InputBuffer input;
-  InputBuffer inner;              // of the down projection
-  InputBuffer sent;               // rows of experts, side by side
-  Buffer<float> routed;           // logits of the router
-  Buffer<float> made;             // what experts made [places, width]
-  Buffer<float> weights;          // of the experts of each row
-  Buffer<int> chosen;             // the experts of each row
-  std::vector<Routing> routings;  // of each part of layers: who comes late counts its chunks
+  InputBuffer inner;      // of the down projection
+  InputBuffer sent;       // rows of experts, side by side
+  Buffer<float> routed;   // logits of the router
+  Buffer<float> made;     // what experts made [places, width]
+  Buffer<float> weights;  // of the experts of each row
+  Buffer<int> chosen;     // the experts of each row
+  // Of each part of layers and each lot of rows: who comes late counts the chunks of all of them.
+  std::vector<Routing> routings;
   std::vector<Member> members;
 };
 
@@ -81,10 +82,12 @@ class Forward {
   void mix(Member& member, int layer);
   void feed(Member& member, int layer, std::size_t number);
   // The experts of a layer.
-  void feed_experts(Member& member, const LayerWeights& weights, Routing& routing);
+  void feed_experts(Member& member, const LayerWeights& weights, std::size_t number);
   void route_rows(Member& member, const LayerWeights& weights);
-  void send_rows(Member& member, const LayerWeights& weights, Routing& routing);
-  void add_experts(const Routing& routing, int row);
+  // Of the rows [row, row + rows), which `routing` counts from 0.
+  void feed_lot(Member& member, const LayerWeights& weights, Routing& routing, int row, int rows);
+  void send_rows(Member& member, const LayerWeights& weights, Routing& routing, int row, int rows);
+  void add_experts(const Routing& routing, int row, int number);
   // Of both halves of a layer.
   float* state(int row) { return states_ + std::int64_t{row} * width_; }
   int block_rows(int block) const;
@@ -151,6 +154,8 @@ class Forward {
   float* made_ = nullptr;
   float* expert_weights_ = nullptr;
   int* chosen_ = nullptr;
+  int lot_ = 0;   // rows that are sent to experts together
+  int lots_ = 0;  // of all rows
   Activations sent_;
   Activations inner_;
   bool only_best_;

@@ -106,6 +106,21 @@ def test_a_thread_that_comes_late_changes_nothing() -> None:
         assert np.array_equal(alone.logits, shared.logits)
 
 
+def test_a_late_thread_and_rows_that_are_sent_in_lots() -> None:
+    """Rows go to their experts 384 at a time here: the same bits as alone, in 1 to 3 lots."""
+    config, weights = expert_model("llada2", layers=4)
+    config = replace(config, context_length=2048)
+    one, two = (NativeBackend(config, weights, dtype="f32", threads=n) for n in (1, 2))
+    for number in range(8):
+        tokens = [(7 * number + i * i) % 90 for i in range(376 + 100 * number)]
+        whole, shared = (OneForward(tokens, [0, len(tokens) - 1]) for _ in range(2))
+        start = OneForward(tokens[:376], [0])
+        for backend, asked in ((one, whole), (two, shared), (two, start)):
+            run(backend, lambda asked=asked: asked)
+        assert np.array_equal(whole.logits, shared.logits)
+        assert np.array_equal(whole.logits[:1], start.logits)
+
+
 def test_more_rows_than_a_prompt_s_forward_has() -> None:
     """Far more than are computed together elsewhere: they equal those of a shorter text."""
     pytest.importorskip("torch")

@@ -9,6 +9,7 @@ from canvases import ATTENTION, PROMPT, PROMPTS, run, run_all, toy
 from paradecode.backends.native.backend import NativeBackend
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import SamplingParams
+from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.methods.registry import parse
@@ -94,6 +95,32 @@ def test_batch_shares_the_steps_of_the_engine() -> None:
     assert engine_forwards("freedave(block_length=16,draft_steps=4,mode=batch)") == tree
 
 
+@pytest.mark.parametrize("kind", ATTENTION)
+def test_only_what_pays_is_drafted(kind: str) -> None:
+    """Where rows are free as many as ever; where they cost all there is, a trial now and then."""
+
+    def counts(spec: str, *seconds: float) -> tuple[int, int]:
+        curve = CostCurve((1, 4096), (64,), (seconds,)) if seconds else None
+        engine = Engine({"target": toy(kind, surprise=0)}, Limits(kv_tokens=1024), curve=curve)
+        params = SamplingParams(max_tokens=40, ignore_eos=True)
+        sequence = engine.add(GenerationRequest(np.array(PROMPT, np.int32), parse(spec), params))
+        while engine.busy:
+            engine.step()
+        outputs.append(sequence.output)
+        return sequence.forwards, sequence.rows
+
+    outputs: list[list[int]] = []
+    plain = counts("static")
+    unknown, free = counts("freedave"), counts("freedave", 1.0, 1.0 + 1e-9)
+    assert unknown == free == counts("freedave(draft_steps=4)", 1e-6, 1.0)
+    forwards, rows = counts("freedave(eager=off)", 1e-3, 4.096)
+    assert plain[0] - 2 <= forwards <= plain[0]
+    assert rows <= plain[1] * (1 + 2 / 40)
+    assert free[0] < plain[0]
+    assert free[1] > plain[1]
+    assert all(output == outputs[0] for output in outputs)
+
+
 @pytest.mark.parametrize("cache", ["prefix", "dual"])
 @pytest.mark.parametrize("kind", ["block", "block-shift", "causal"])
 def test_exact_caches_change_nothing(kind: str, cache: str) -> None:
@@ -146,7 +173,7 @@ def test_guarantee_is_that_of_what_is_drafted() -> None:
 @pytest.mark.parametrize(
     "spec",
     [
-        "freedave(draft_steps=0)",
+        "freedave(draft_steps=-1)",
         "freedave(draft_steps=65)",
         "freedave(draft_steps=2.5)",
         "freedave(mode=forest)",

@@ -19,6 +19,7 @@ from paradecode.methods.canvas.caches.blockwise import NoCache
 from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.loop import Unmask
 from paradecode.methods.canvas.policies.late_end import LateEnd
+from paradecode.methods.parts import known
 from paradecode.methods.registry import parse
 
 LENGTH, BLOCK = 16, 8
@@ -81,9 +82,10 @@ def test_guidance_changes_something(model: Backend) -> None:
 
 
 def test_guidance_has_no_cache() -> None:
-    for cache in ("prefix", "dual", "window", "dkv"):
+    for cache in known("cache").keys() - {"none"}:
         with pytest.raises(InvalidInput, match="use none"):
             parse(f"guided(cache={cache})")()
+    parse("guided(cache=none)")()
 
 
 LATE = tuple(range(0, 90, 2))

@@ -117,7 +117,11 @@ def policy(
 
 def _check_clashes(where: str, kind: str, text: str, clashes: Iterable[Mapping[str, str]]) -> None:
     """Raise InvalidInput if one of the parts cannot work with the chosen one."""
-    key = f"{kind}={text.partition('(')[0].strip()}"
+    name = text.partition("(")[0].strip()
+    keys = [f"{kind}={name}"]
+    if name != getattr(CanvasSettings(), kind):
+        keys.append(f"{kind}=*")
     for each in clashes:
-        if key in each:
-            raise InvalidInput(where, text, each[key])
+        for key in keys:
+            if key in each:
+                raise InvalidInput(where, text, each[key])

@@ -28,7 +28,8 @@ class Policy:
         revises: whether the policy may mask decided positions again; then text is shown only after
             the window has moved past it, or at the end.
         clashes: ``cache=name`` or ``blocks=name`` -> why this policy cannot work with it, and what
-            to use instead. Block rules and caches have the same attribute.
+            to use instead; ``cache=*`` is every one but the default. Block rules and caches have
+            the same attribute.
         nested: number of policies underneath this one.
     """
 

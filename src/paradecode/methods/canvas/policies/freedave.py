@@ -5,9 +5,10 @@ Longer than other policies: the paper is about the loop, which drafts canvases a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,13 @@ from paradecode.methods.canvas.method import policy
 from paradecode.methods.canvas.policies.base import Wrapper
 from paradecode.methods.canvas.view import Decision, Positions, View, Window
 from paradecode.methods.parameters import choice, parameter
+
+MOST_DRAFTED = 4
+"""Canvases of a forward, unless the request says how many."""
+LEARNING = 0.1
+"""Weight of the last draft in the share of those that come true."""
+PATIENCE = 32
+"""After so many forwards without a draft one is tried."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +61,8 @@ class DraftAndVerify(Unmask):
     """
 
     policy: FreeDave
+    _trust: float = field(default=0.9, init=False)
+    _single: int = field(default=0, init=False)
 
     def decode(self, seq: Sequence) -> Steps:
         canvas = self.begin(seq)
@@ -61,6 +71,8 @@ class DraftAndVerify(Unmask):
         while not seq.finished:
             window = self.blocks.window(canvas)
             seen = next((draft for draft in drafts if draft.answers(canvas, window)), None)
+            if len(drafts) > 1:
+                self._trust += LEARNING * ((seen is not None) - self._trust)
             if seen is None:
                 drafts = yield from self._compute(window, view)
                 seen = drafts[0]
@@ -70,13 +82,13 @@ class DraftAndVerify(Unmask):
 
     def _compute(self, window: Window, last: View | None) -> Any:
         """Run the forward of the canvas, and of those that are expected to follow it."""
-        canvas, steps = self.canvas, self.policy.draft_steps
+        canvas, steps = self.canvas, self.policy.draft_steps or MOST_DRAFTED
         if self.policy.drafts_ahead(canvas):
             blocks = -(-steps // self.blocks.block_length)
             end = min(window.end + blocks * self.blocks.block_length, canvas.end)
             window = replace(window, end=end)
         plan = self.cache.plan(canvas, window)
-        count = min(steps, MOST_ROWS // int(plan.rows.sum()))
+        count = self._paying(int(plan.rows.sum()), steps)
         guesses = (yield from self._guesses(last, count - 1)) if last is not None else []
         forward, positions = self.ask(window, plan)
         canvases, asked, forwards = [canvas.copy()], [positions], [forward]
@@ -89,6 +101,20 @@ class DraftAndVerify(Unmask):
         logits = yield from run_branches(forwards, self.policy.mode == "tree")
         self.store(plan)
         return [Foreseen(*each, plan.refresh) for each in zip(canvases, asked, logits, strict=True)]
+
+    def _paying(self, rows: int, steps: int) -> int:
+        """How many canvases to compute, with the next one: those that make steps the fastest."""
+        most = max(1, min(steps, MOST_ROWS // rows))
+        if self.policy.draft_steps or self.seq.step_seconds(rows) is None:
+            return most
+        expected, best, rate = 0.0, 1, 0.0
+        for count in range(1, most + 1):
+            expected += self._trust ** (count - 1)
+            seconds = self.seq.step_seconds(count * rows) or math.inf
+            if expected / seconds > rate:
+                best, rate = count, expected / seconds
+        self._single = 0 if best > 1 else self._single + 1
+        return min(2, most) if self._single % PATIENCE == PATIENCE - 1 else best
 
     def _guesses(self, last: View, count: int) -> Generator[Apply, Any, list[Canvas]]:
         """The next canvases, if the predictions of the last view still held."""
@@ -153,11 +179,16 @@ class FreeDave(Wrapper):
     FreeDave++, which is not lossless. A cache sees fewer forwards than without drafts, so that
     with one that goes stale the text differs, too.
 
+    Without ``draft_steps`` as many are drafted as make steps the fastest, by the measured cost of
+    rows and by how often drafts came true: often none, where rows cost as much as forwards.
+
     When: the text of one token a forward must stay as it is, and rows are cheap: it saves forwards,
     not rows.
     """
 
-    draft_steps: int = parameter(4, 1, 64, "canvases in a forward; 1 is the policy underneath")
+    draft_steps: int = parameter(
+        0, 0, 64, "canvases in a forward, at least 1; 0: at most 4, if rows are cheap enough here"
+    )
     mode: str = choice("tree", ("tree", "batch"), "one forward, or a batch of them")
     eager: str = choice("auto", ("auto", "on", "off"), "draft the next blocks; auto: if causal")
 

@@ -18,8 +18,6 @@ from paradecode.methods.canvas.policies.base import Wrapper
 from paradecode.methods.canvas.view import View, Window
 from paradecode.methods.parameters import parameter
 
-UNCACHED = "the forward without the prompt has other keys and values; use none"
-
 
 class Guide(Unmask):
     """Runs each canvas a second time with a masked prompt, in the same step."""
@@ -71,10 +69,7 @@ class Guided(Wrapper):
     """
 
     clashes = MappingProxyType(
-        dict.fromkeys((f"cache={name}" for name in (
-            "prefix", "dual", "delayed", "dkv", "dkv_greedy", "elastic", "recap", "two_level",
-            "window",
-        )), UNCACHED)
-    )  # fmt: skip
+        {"cache=*": "the forward without the prompt has other keys and values; use none"}
+    )
 
     scale: float = parameter(1.0, 0.0, 100.0, "how far; 0: without guidance")
