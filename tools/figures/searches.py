@@ -1,6 +1,7 @@
 """What each search gains and costs: right answers, tokens, forwards and seconds beside one sample.
 
-    python -m tools.figures.searches --task sums --journal searches.jsonl [--model FILE]
+    python -m tools.figures.searches [--task asked-sums] [--journal FILE.jsonl] [--model FILE]
+        [--draft FILE] [--reward FILE] [--hint TEXT] [--only "one sample;ffs(n=8)"]
         [--seconds 280] [--out FILE.json]
 
 Tasks with checkable answers (:mod:`paradecode.measure.tasks`), instances held out from every
@@ -8,7 +9,9 @@ training. Searches take turns within a question. What was measured stands in the
 after ``--seconds``, and the same command goes on. ``checker`` is a scorer that knows the right
 answer: what the samples could give at best. It and the votes choose among the branches that
 ``best-of(n=8)`` has made, which are theirs, too: so they are not made again, and cost the same. The
-result counts questions that all searches answered.
+result counts questions that all searches answered. ``atts`` drafts with ``--draft``, by default the
+model itself, which shows what it costs and not what it saves. ``--hint`` stands behind each
+question.
 """
 
 from __future__ import annotations
@@ -27,23 +30,31 @@ from rich.progress import track
 from paradecode import LLM
 from paradecode.completion import SearchedBranch
 from paradecode.measure.tasks.questions import CHECKED
+from paradecode.models.catalogue import DEFAULT
 from paradecode.search import find_strategy, strategies
 from tools.script import err, options, save, show, stamped
 
 SEARCHES = {
     "one sample": "best-of(n=1)", "best-of(n=8)": "best-of(n=8)",
     "best-of(n=8), reward": "best-of(n=8)", "ffs(n=8)": "ffs(n=8)",
+    "ffs(n=8,keep=4,pick=vote)": "ffs(n=8,keep=4,pick=vote)",
     "a-star(k=4,step_tokens=32,budget=1024)": "a-star(k=4,step_tokens=32,budget=1024)",
     "a-star, reward": "a-star(k=4,step_tokens=32,budget=1024)",
+    "beam(width=4)": "beam(width=4)",
+    "diverse-beam(width=4,groups=4)": "diverse-beam(width=4,groups=4)",
+    "superposed(k=4)": "superposed(k=4)", "atts(n=8)": "atts(n=8)",
 }  # fmt: skip
 """Name -> the search; ``reward`` is the head of ``--reward``."""
 SAME = "best-of(n=8)"
+WEIGHTED = "majority(n=8,votes=weighted)"
 CHOSEN = {
-    "best-of(n=8), checker": SAME, "majority(n=8)": "majority(n=8)",
-    "majority(n=8,votes=weighted)": "majority(n=8,votes=weighted)",
-    "ffs(n=8,pick=last,keep=8)": "",
+    SAME: {
+        "best-of(n=8), checker": SAME, "majority(n=8)": "majority(n=8)", WEIGHTED: WEIGHTED,
+        "ffs(n=8,pick=last,keep=8)": "",
+    },
+    "best-of(n=8), reward": {f"{WEIGHTED}, reward": WEIGHTED},
 }  # fmt: skip
-"""What chooses among the branches of ``best-of(n=8)``; the last finisher by its length."""
+"""What chooses among the branches of a search; the last finisher by its length."""
 COLUMNS = {
     "search": "{search}", "right": "{right:.0%}", "tokens": "{tokens:.0f}", "rows": "{rows:.0f}",
     "forwards": "{forwards:.0f}", "seconds": "{seconds:.2f}", "times one sample": "{times:.2f}",
@@ -53,11 +64,11 @@ MEASURED = ("right", "tokens", "rows", "forwards", "seconds")
 
 def main() -> None:
     parser = options(
-        __doc__, model="", task="sums", tasks=40, max_tokens=128, temperature=0.7, journal="",
-        seconds=280.0, reward="", only="",
+        __doc__, model="", draft="", task="asked-sums", hint="", tasks=40, max_tokens=96,
+        temperature=0.7, journal="", seconds=280.0, reward="", only="",
     )  # fmt: skip
     given = parser.parse_args()
-    asked = ("model", "task", "tasks", "max_tokens", "temperature")
+    asked = ("model", "draft", "task", "hint", "tasks", "max_tokens", "temperature", "reward")
     settings = {name: getattr(given, name) for name in asked}
     journal = Path(given.journal or f"bench/out/searches-{given.task}.jsonl")
     wanted = given.only.split(";") if given.only else [*SEARCHES]
@@ -67,11 +78,17 @@ def main() -> None:
     done = read(journal, settings)
     end = time.monotonic() + given.seconds
     task = CHECKED[given.task]
-    with LLM(given.model or None) as llm, journal.open("a", encoding="utf-8") as file:
+    drafts = any(name.startswith("atts") for name in wanted)
+    draft = given.draft or given.model or DEFAULT
+    with (
+        LLM(given.model or None, draft_model=draft if drafts else None) as llm,
+        journal.open("a", encoding="utf-8") as file,
+    ):
         for number, instance in enumerate(
             track(task.held_out(given.tasks), console=err, description="questions")
         ):
-            prompt = llm.chat_tokens([{"role": "user", "content": instance.prompt}])
+            question = f"{instance.prompt} {given.hint}".strip()
+            prompt = llm.chat_tokens([{"role": "user", "content": question}])
             for name in wanted:
                 if (number, name) in done or time.monotonic() > end:
                     continue
@@ -91,7 +108,7 @@ def main() -> None:
                     "forwards": llm.engine.forwards - forwards, "seconds": took.seconds,
                 }  # fmt: skip
                 records = [record]
-                for other, search in CHOSEN.items() if name == SAME else ():
+                for other, search in CHOSEN.get(name, {}).items():
                     text = chosen(search, took.tree, task.scorer(instance), "checker" in other)
                     right = task.check(instance, text)
                     records.append({**record, "search": other, "right": right})
@@ -99,7 +116,7 @@ def main() -> None:
                     done[number, one["search"]] = one
                     file.write(json.dumps(one) + "\n")
                 file.flush()
-        rows = summed(done, [*wanted, *(CHOSEN if SAME in wanted else ())])
+        rows = summed(done, [*wanted, *(one for name in wanted for one in CHOSEN.get(name, {}))])
         if not rows:
             err.print("no question is whole yet: run it again")
             return

@@ -24,6 +24,12 @@ def small_sums(random: Random) -> tuple[str, str]:
     return f"{told} How many {things} does {name} have now?", str(now + more)
 
 
+def asked_sums(random: Random) -> tuple[str, str]:
+    """Two numbers up to 9; who asks says a name, so that there are many prompts."""
+    one, two = random.randint(1, 9), random.randint(1, 9)
+    return f"Hello, I am {random.choice(NAMES)}. What is {one} + {two}?", str(one + two)
+
+
 def word_sums(random: Random) -> tuple[str, str]:
     """A story of two or three steps: buys, gives away, times."""
     name, other = random.sample(NAMES, 2)
@@ -45,7 +51,10 @@ def final(prompt: str, answer: str, text: str) -> bool:
     return final_answer(text) == answer
 
 
-_MADE = {"sums": sums, "small-sums": small_sums, "word-sums": word_sums}
+_MADE = {
+    "sums": sums, "small-sums": small_sums, "asked-sums": asked_sums,
+    "word-sums": word_sums,
+}  # fmt: skip
 QUESTIONS = {name: Task(name, make, final) for name, make in _MADE.items()}
 CHECKED = {**BY_NAME, **QUESTIONS}
 """Every task, by name."""
