@@ -258,11 +258,12 @@ class TokenTree:
     def first(self, count: int) -> TokenTree:
         """The first ``count`` nodes; ``count`` must not depend on what was drawn.
 
-        If equal draws share a node, the order is not known for a part of them, and the result is
-        :meth:`determined`.
+        If equal draws share a node, and there were more draws than ``count``, the order is not
+        known for a part of them, and the result is :meth:`determined`.
         """
-        pooled = any(drawn.order is not None for drawn in self.drawn.values())
-        tree = self.determined() if pooled else self
+        orders = [drawn.order for drawn in self.drawn.values() if drawn.order is not None]
+        shared = sum(len(order) - len(set(order)) for order in orders)
+        tree = self.determined() if orders and len(self) + shared > count else self
         return tree if len(tree) <= count else tree._take(np.arange(len(tree)) < count)
 
     def clip(self, depth: int) -> TokenTree:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paradecode.core.decoder import Steps
+from paradecode.core.drawn import Mode
 from paradecode.core.multi_step import MultiStep
 from paradecode.core.request import Forward, Reply, Request
 from paradecode.core.sequence import Sequence, Verdict
@@ -25,11 +26,14 @@ Proposal = Generator["Request | list[Request]", Any, TokenTree]
 
 @dataclass(frozen=True)
 class Offer:
-    """What the loop gives a drafter; see :class:`Needs` for ``noise`` and ``draws``."""
+    """What the loop gives a drafter; see :class:`Needs` for ``noise`` and ``draws``.
+
+    ``draws`` is how its tree is to be drawn, if it is: what the verifier is meant for.
+    """
 
     budget: Budget
     noise: bool = False
-    draws: bool = False
+    draws: Mode | None = None
 
 
 class Drafter:
@@ -97,7 +101,8 @@ class DraftVerify:
         self._multi_step = known is not None
         self._resting = MultiStep(steps=lambda: self.budget.rest) if rests else None
         noise = self.verify.shares_noise and needs.noise
-        self.drafter.begin(Offer(self.budget, noise, self._draws and needs.draws))
+        draws = self.verify.modes[0] if self._draws and needs.draws else None
+        self.drafter.begin(Offer(self.budget, noise, draws))
 
     def decode(self, seq: Sequence) -> Steps:
         drafter, budget = self.drafter, self.budget

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.drawing import distribution, draw
+from paradecode.core.drawing import Ids, Weights, distribution, draw, draw_pooled
 from paradecode.core.drawn import Mode
 from paradecode.core.logits import Logits
 from paradecode.core.request import Forward, Reply
@@ -18,10 +18,14 @@ from paradecode.core.tree_builder import TreeBuilder
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.budgets.base import Budget, DraftRows
 from paradecode.methods.draft.candidates import candidates
+from paradecode.methods.draft.greedy_draws import GreedyDraws
 from paradecode.methods.draft.loop import Drafter, Proposal
 from paradecode.methods.draft.source import Source
 
 NO_TOKENS = np.empty(0, np.int32)
+
+Law = tuple[Ids, Ids, Weights]
+"""Tokens that may follow, in the draft model's ids and in the target's, and how likely each is."""
 
 
 @dataclass(kw_only=True)
@@ -31,14 +35,16 @@ class ModelDrafter(Drafter):
     With a temperature and a verifier that lets drafts look (``offer.noise``), candidates are
     ranked by the draft's log-probability plus the very noise that the target's own draw will see.
     Where the two models agree the draws then coincide, as greedy choices do. For a verifier that
-    tests p / q (``offer.draws``) children are drawn from q instead, without replacement, and none
-    of them is dropped again.
+    tests p / q children are drawn from q instead, in the way it is meant for (``offer.draws``),
+    and none of them is dropped again.
     """
 
     _calibration: Calibration = field(default_factory=Calibration, init=False, repr=False)
     _tree: TokenTree = field(default=EMPTY, init=False, repr=False)
     _raw: list[float] = field(default_factory=list, init=False, repr=False)
     _own: list[int] = field(default_factory=list, init=False, repr=False)
+    _known: dict[int, Law] = field(default_factory=dict, init=False, repr=False)
+    _copies: dict[int, int] = field(default_factory=dict, init=False, repr=False)
 
     def grow(
         self, seq: Sequence, limit: int, source: Source, width: int,
@@ -61,7 +67,8 @@ class ModelDrafter(Drafter):
             return EMPTY
         self._forget()
         drawn = TreeBuilder()
-        draws = self.offer.draws and seq.sampler.warp.temperature > 0
+        greedy = GreedyDraws(drawn, limit) if budget.greedy else None
+        draws = self.offer.draws is not None and seq.sampler.warp.temperature > 0
         hidden = (source.last,) if budget.reads_draft else ()
         reply, taken = yield from self._root(source, pending, hidden)
         slots = {ROOT: taken - 1}
@@ -73,7 +80,11 @@ class ModelDrafter(Drafter):
                 budget.see_draft(seq, self._tree, leaves, rows)
                 yield from budget.prepare(seq, self._tree)
             if draws:
-                fresh = self._draw(seq, source, budget, drawn, leaves, logits, width, limit)
+                laws = self._laws(seq, source, leaves, logits)
+                if greedy is not None:
+                    fresh = self._draw_greedily(seq, greedy, laws)
+                else:
+                    fresh = self._draw(seq, budget, drawn, laws, width, limit)
             else:
                 fresh = self._choose(seq, source, budget, leaves, logits, width)
             if level == depth or len(fresh) == 0:
@@ -116,6 +127,7 @@ class ModelDrafter(Drafter):
 
     def _forget(self) -> None:
         self._tree, self._raw, self._own = EMPTY, [], []
+        self._known, self._copies = {}, {ROOT: 1}
 
     def _root(
         self, source: Source, pending: NDArray[np.int32], hidden: tuple[int, ...]
@@ -149,18 +161,12 @@ class ModelDrafter(Drafter):
         self._tree = tree.extend(TokenTree.siblings(ids[at], estimates[at]), leaves[at[0]])
         return self._since(len(tree))
 
-    def _draw(
-        self, seq: Sequence, source: Source, budget: Budget, drawn: TreeBuilder,
-        leaves: NDArray[np.int32], logits: Logits, width: int, limit: int,
-    ) -> NDArray[np.int32]:  # fmt: skip
-        """Draw as many children of each leaf as the budget wants; returns the new nodes.
-
-        The budget sees q, and what was drawn before: never what these draws will be.
-        """
+    def _laws(
+        self, seq: Sequence, source: Source, leaves: NDArray[np.int32], logits: Logits
+    ) -> dict[int, Law]:
+        """What the children of each leaf are drawn from, in order of the target's ids."""
         sampler, vocabulary = seq.sampler, seq.about(source.model).vocabulary
-        start = len(drawn)
-        laws: list[tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64]]] = []
-        promised = np.zeros((len(leaves), width))
+        laws: dict[int, Law] = {}
         for row, leaf in enumerate(leaves.tolist()):
             one = logits.select([row])
             if vocabulary is None:
@@ -171,17 +177,59 @@ class ModelDrafter(Drafter):
                 both = np.flatnonzero(vocabulary.to_target[ids] >= 0)
                 both = both[np.argsort(vocabulary.to_target[ids[both]], kind="stable")]
                 own, ids, q = ids[both], vocabulary.to_target[ids[both]], q[both]
+            laws[leaf] = own, ids, q
+        return laws
+
+    def _draw(
+        self, seq: Sequence, budget: Budget, drawn: TreeBuilder, laws: dict[int, Law],
+        width: int, limit: int,
+    ) -> NDArray[np.int32]:  # fmt: skip
+        """Draw as many children of each leaf as the budget wants; returns the new nodes.
+
+        The budget sees q, and what was drawn before: never what these draws will be. With
+        replacement, what it wants of a node is drawn once for each time that the node was drawn,
+        and equal draws share a node.
+        """
+        start, leaves = len(drawn), np.array([*laws], np.int32)
+        promised = np.zeros((len(leaves), width))
+        for row, (_, _, q) in enumerate(laws.values()):
             best = -np.sort(-q)[:width]
             promised[row, : len(best)] = best
-            laws.append((own, ids, q))
         later = np.broadcast_to(np.arange(width) > 0, promised.shape)
         offered = self._calibration.of(promised, later).astype(np.float32)
         wanted = budget.grow(seq, self._tree, leaves, offered).sum(axis=1).tolist()
-        for leaf, most, (own, ids, q) in zip(leaves.tolist(), wanted, laws):
-            count = min(most, limit - len(drawn), len(ids))
-            nodes = draw(drawn, sampler, leaf, Mode.SWOR, ids, q, count) if count > 0 else ()
-            for node in nodes:
-                self._own.append(int(own[np.searchsorted(ids, drawn.tokens[node])]))
+        for (leaf, (_, ids, q)), most in zip(laws.items(), wanted):
+            # Every draw counts, so that a tree is never too large only because of what was drawn.
+            room = limit - (sum(self._copies.values()) - 1)
+            if min(most, room, len(ids)) == 0:
+                continue
+            if self.offer.draws is Mode.IID:
+                count = min(most * self._copies[leaf], room)
+                self._copies |= draw_pooled(drawn, seq.sampler, leaf, ids, q, count)
+            else:
+                count = min(most, room, len(ids))
+                nodes = draw(drawn, seq.sampler, leaf, Mode.SWOR, ids, q, count)
+                self._copies |= dict.fromkeys(nodes, 1)
+        return self._drew(drawn, laws, start)
+
+    def _draw_greedily(
+        self, seq: Sequence, greedy: GreedyDraws, laws: dict[int, Law]
+    ) -> NDArray[np.int32]:
+        """Draw while rows are known; returns the nodes whose rows are wanted next."""
+        start = len(greedy.tree)
+        for leaf, (_, ids, q) in laws.items():
+            if len(ids):
+                greedy.know(seq.sampler, leaf, ids, q)
+        self._known |= laws
+        wanted = greedy.draw()
+        self._drew(greedy.tree, self._known, start)
+        return np.array(wanted, np.int32)
+
+    def _drew(self, drawn: TreeBuilder, laws: dict[int, Law], start: int) -> NDArray[np.int32]:
+        """Take over the tree as it was drawn; returns its nodes from ``start`` on."""
+        for token, parent in zip(drawn.tokens[start:], drawn.parents[start:]):
+            own, ids, _ = laws[parent]
+            self._own.append(int(own[np.searchsorted(ids, token)]))
         raw = np.array(drawn.estimates)
         later = np.array([drawn.parents.index(p) != n for n, p in enumerate(drawn.parents)], bool)
         self._raw = raw.tolist()

@@ -21,7 +21,7 @@ from paradecode.methods.draft.budgets.acceptance_head import (
 )
 from paradecode.methods.draft.budgets.auto import AutoBudget
 from paradecode.methods.draft.budgets.base import Budget
-from paradecode.methods.draft.budgets.estimated import Confidence, DySpec
+from paradecode.methods.draft.budgets.estimated import Confidence
 from paradecode.methods.draft.budgets.hardware import Hardware
 from paradecode.methods.draft.budgets.specdec import SpecDecPP
 
@@ -52,15 +52,6 @@ def test_growing_by_the_fixed_rule_gives_the_best_tree(seed, count):
     tree, _ = grown(Budget(count), Request(), chances(seed))
     assert len(tree) == count
     assert float(tree.reach.sum()) == pytest.approx(best_sum(chances(seed), count, count), rel=1e-4)
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.integers(0, 10**6), st.integers(2, 5))
-def test_dyspec_takes_what_is_likely_and_is_greedy_among_it(seed, count):
-    tree, _ = grown(DySpec(count), Request(), chances(seed))
-    best, _ = grown(Budget(count), Request(), chances(seed))
-    likely = sorted((r for r in best.reach.tolist() if r > 1 / count), reverse=True)
-    assert sorted(tree.reach.tolist(), reverse=True) == pytest.approx(likely)
 
 
 def test_sure_drafts_grow_into_chains():

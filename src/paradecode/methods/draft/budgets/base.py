@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,8 +60,11 @@ class Budget:
         reads_draft: the rows of each draft forward are to be shown to :meth:`see_draft`.
         reads_target: each verification is to be shown to :meth:`see_target`.
         networks: it runs networks, in :meth:`prepare`.
+        greedy: trees are to be drawn node by node (:class:`GreedyDraws`), where they are drawn.
         rest: how many steps now go without a draft.
     """
+
+    greedy: ClassVar[bool] = False
 
     count: int
     reads_draft: bool = field(default=False, init=False, repr=False)

@@ -25,8 +25,10 @@ from paradecode.methods.parts import declare
 class Delayed(Shaped):
     """Branch only after a trunk, where the first tokens would agree anyway.
 
-    Thomas et al. 2026 (arXiv 2602.16994). Without ``selector`` the action with the most expected
-    tokens per second is taken, from the tenant's acceptance by rank and this machine's costs.
+    Thomas et al. 2026 (arXiv 2602.16994). Branches are drawn independently, as in the paper, for
+    the verifiers that are meant for this (``specinfer``, ``spectr``). Without ``selector`` the
+    action with the most expected tokens per second is taken, from the tenant's acceptance by rank
+    and this machine's costs.
 
     The paper's selector network (``paradecode train tree-selector``) reads hidden states and
     entropies. It chooses after the first draft forward of a step, whose row it reads, and not

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from paradecode.core.multi_step import BudgetState
 from paradecode.core.sequence import Sequence
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.acceptance import Calibration
-from paradecode.methods.draft.budgets.base import Budget, Estimates, Marks, Nodes, Seconds, reach_of
+from paradecode.methods.draft.budgets.base import Budget, Nodes, Seconds
 from paradecode.methods.parameters import parameter
 from paradecode.methods.parts import declare
 
@@ -54,17 +55,11 @@ class Confidence(Budget):
 @declare("budget", "dyspec", paper="DySpec", arxiv="2410.11744")
 @dataclass
 class DySpec(Budget):
-    """Grow, level by level, every node that is reached with a probability above 1 / count.
+    """Draw one node after another, always where the next one is likeliest to be accepted.
 
-    The threshold variant of DySpec's greedy rule (Xiong et al. 2024, arXiv 2410.11744): one draft
-    forward a level instead of one a node. The greedy choice, the ``count`` nodes of largest reach,
-    is then made among them; it is optimal for the drafter's estimates.
+    DySpec's greedy rule (Xiong et al. 2024): optimal for a draft that is right about itself. Rows
+    of the draft model are run together where the paper's plain form runs one a node; the tree is
+    the same. Trees that are not drawn are grown as ``fixed`` does, which is this rule for them.
     """
 
-    def expand(self, seq: Sequence, tree: TokenTree, leaves: Nodes, seconds: Seconds) -> Nodes:
-        likely = reach_of(tree, leaves) > 1.0 / max(self.count, 1)
-        return super().expand(seq, tree, leaves[likely], seconds)
-
-    def grow(self, seq: Sequence, tree: TokenTree, parents: Nodes, estimates: Estimates) -> Marks:
-        offered = reach_of(tree, parents)[:, None] * estimates
-        return super().grow(seq, tree, parents, estimates) & (offered > 1.0 / max(self.count, 1))
+    greedy: ClassVar[bool] = True

@@ -17,8 +17,8 @@ class Verifier:
     """Decides which draft tokens stay and which token follows them. A dataclass with settings.
 
     Attributes:
-        modes: the draws it makes use of; on others it falls back to a rule that is exact for them.
-            Empty when it never looks at how a tree was made.
+        modes: the draws it makes use of, those it is meant for first; on others it falls back to a
+            rule that is exact for them. Empty when it never looks at how a tree was made.
         shares_noise: drafts may look at the noise of the target's own draws.
         multi_step: a backend that makes several steps at once verifies by this rule.
     """

@@ -64,7 +64,7 @@ class Rejection(TopDown):
     the first is tested; children that a rule chose are all tested, with a one-hot q.
     """
 
-    modes: ClassVar[tuple[Mode, ...]] = (Mode.IID, Mode.SWOR)
+    modes: ClassVar[tuple[Mode, ...]] = (Mode.SWOR, Mode.IID)
 
     def level(self, p: Row, node: int, tree: TokenTree, chance: Chance) -> tuple[int | None, int]:
         return one_by_one(p, node, tree, chance, 1)
@@ -75,7 +75,8 @@ class Rejection(TopDown):
 class SpecInfer(TopDown):
     """Test siblings one after another, each against what the last ones left of p.
 
-    Where children were drawn without replacement this is ``rsd``, and one-hot where a rule chose.
+    The multi-path rule of Miao et al. 2023, for children drawn with replacement. Where they were
+    drawn without it this is ``rsd``, and one-hot where a rule chose.
     """
 
     modes: ClassVar[tuple[Mode, ...]] = (Mode.IID, Mode.SWOR)
@@ -87,7 +88,9 @@ class SpecInfer(TopDown):
 @sampling("rsd", paper="Recursive Speculative Decoding", arxiv="2402.14160")
 @dataclass
 class Rsd(SpecInfer):
-    """As ``specinfer``, under the name that it has for siblings drawn without replacement."""
+    """As ``specinfer``, for siblings that are drawn without replacement."""
+
+    modes: ClassVar[tuple[Mode, ...]] = (Mode.SWOR, Mode.IID)
 
 
 @sampling("naive-tree", paper="Dynamic Delayed Tree Expansion", arxiv="2602.16994")

@@ -152,7 +152,7 @@ def _copies(tree: TokenTree) -> tuple[dict[int, list[int]], dict[int, int]]:
 class BlockVerifier(SamplingVerifier):
     """Accept the longest prefix of a chain, judged as a whole."""
 
-    modes: ClassVar[tuple[Mode, ...]] = (Mode.IID, Mode.SWOR)
+    modes: ClassVar[tuple[Mode, ...]] = (Mode.SWOR, Mode.IID)
 
     def rule(self, p: Rows, tree: TokenTree, chance: Chance) -> Accepted:
         return verify_block(p, tree, chance)
@@ -165,7 +165,7 @@ class BlockVerifier(SamplingVerifier):
 class Traversal(SamplingVerifier):
     """Test leaves first: block verification of trees."""
 
-    modes: ClassVar[tuple[Mode, ...]] = (Mode.IID, Mode.SWOR)
+    modes: ClassVar[tuple[Mode, ...]] = (Mode.SWOR, Mode.IID)
 
     def rule(self, p: Rows, tree: TokenTree, chance: Chance) -> Accepted:
         return verify_traversal(p, tree, chance)

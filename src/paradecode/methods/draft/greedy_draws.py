@@ -1,0 +1,71 @@
+"""Drawing a tree one node at a time, always where the next draw is likeliest to be accepted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from heapq import heappop, heappush, nsmallest
+
+from paradecode.core.drawing import Ids, Weights, draw_swor, noise_key
+from paradecode.core.drawn import Drawn, Mode
+from paradecode.core.sampling import Sampler
+from paradecode.core.tree import ROOT
+from paradecode.core.tree_builder import TreeBuilder
+
+
+@dataclass
+class GreedyDraws:
+    """The slots of DySpec's tree (Xiong et al. 2024): each is the next draw below some node.
+
+    If q were the target's law, the k-th draw without replacement below a node would be reached and
+    accepted with a probability that is known before it is drawn: the node's own, times what q has
+    left, times the draw's share of it. The slot with the largest one is drawn next. So the tree
+    depends on earlier draws only, and verifiers that test p / q are exact for it.
+
+    The first slot below a node needs the node's row of the draft model. Rows are run together:
+    those of all nodes whose first slot is among the best for which there is room.
+    """
+
+    tree: TreeBuilder
+    limit: int
+    _slots: list[tuple[float, int]] = field(default_factory=lambda: [(-1.0, ROOT)])
+    _laws: dict[int, tuple[list[int], Drawn]] = field(default_factory=dict)
+    _offered: set[int] = field(default_factory=lambda: {ROOT})
+
+    def know(self, sampler: Sampler, node: int, ids: Ids, q: Weights) -> None:
+        """The row of a node: ids, ascending, and probabilities of what may follow it."""
+        order = draw_swor(ids, q, noise_key(self.tree, sampler, node), self.limit)
+        self._laws[node] = order, Drawn(Mode.SWOR, ids, q)
+
+    def draw(self) -> list[int]:
+        """Draw until a row is missing; the nodes whose rows come next, the most promising first.
+
+        Nodes that were asked for and whose row did not come get no children.
+        """
+        tree = self.tree
+        while self._slots and len(tree) < self.limit:
+            less, node = self._slots[0]
+            if node not in self._laws and node not in self._offered:
+                best = nsmallest(self.limit - len(tree), self._slots)
+                missing = [node for _, node in best if node not in self._laws]
+                self._offered.update(missing)
+                return missing
+            heappop(self._slots)
+            if node in self._laws:
+                self._draw_below(node, -less)
+        return []
+
+    def _draw_below(self, node: int, value: float) -> None:
+        order, drawn = self._laws[node]
+        before = self.tree.children(node)
+        if len(before) == len(order):
+            return
+        left = 1.0 - sum(drawn.of(self.tree.tokens[child]) for child in before)
+        (child,) = self.tree.draw(node, order[len(before) : len(before) + 1], drawn)
+        share = min(drawn.of(self.tree.tokens[child]) / max(left, 1e-12), 1.0)
+        self._push(child, value * share)
+        self._push(node, value * (1.0 - share))
+
+    def _push(self, node: int, value: float) -> None:
+        """Values fall from draw to draw; of equal ones the oldest node comes first."""
+        if value > 0.0:
+            heappush(self._slots, (-value, node))

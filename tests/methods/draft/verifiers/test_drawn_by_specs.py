@@ -1,0 +1,200 @@
+"""Methods as users write them: the law of what they draw and verify, without sampling error.
+
+The drafter, its budget and its verifier are the package's own; only the draws are replaced by an
+oracle that takes every branch in turn.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from drafting import Request
+from languages import RULES, Builder, Language, distance, drafts, emitted, expected_length
+
+from paradecode.core import drawing
+from paradecode.core.drawn import Drawn, Mode
+from paradecode.core.logits import ArrayLogits
+from paradecode.core.request import Forward, Reply
+from paradecode.core.tree import ROOT, TokenTree
+from paradecode.methods.draft import greedy_draws
+from paradecode.methods.draft.budgets.shapes import Action
+from paradecode.methods.registry import parse
+
+EXACT = 1e-12
+PROMPT = (0,)
+
+
+class Alone(Request):
+    """A request with a draft model that has seen everything but the last token."""
+
+    def room_for(self, model: str) -> int:
+        return self.room
+
+
+def by_spec(spec: str) -> Builder:
+    """The trees of a method with a draft model whose law is the language's q."""
+
+    def build(language: Language, chance) -> TokenTree:
+        def draw_iid(ids, q, base, count, skip=0):
+            return [int(ids[chance.draw(q)]) for _ in range(count)]
+
+        def draw_swor(ids, q, base, count, skip=0):
+            rest, order = q.copy(), []
+            for _ in range(min(count, int((q > 0).sum()))):
+                order.append(int(ids[chance.draw(rest)]))
+                rest[ids == order[-1]] = 0.0
+            return order
+
+        decoder = parse(spec)()
+        seq = Alone(PROMPT, 9, vocabulary=language.v, temperature=1.0)
+        drafter, budget = decoder.drafter, decoder.budget
+        words: dict[int, tuple[int, ...]] = {ROOT: ()}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(drawing, "draw_iid", draw_iid)
+            patch.setattr(drawing, "draw_swor", draw_swor)
+            patch.setattr(greedy_draws, "draw_swor", draw_swor)
+            steps = drafter.propose(seq, budget.limit(seq))
+            reply = None
+            while True:
+                try:
+                    forward: Forward = steps.send(reply)
+                except StopIteration as done:
+                    return budget.cut(seq, done.value)
+                rows = [()]
+                if len(forward.tree):
+                    paths = zip(forward.under.tolist(), forward.tree.tokens.tolist())
+                    rows = [(*words[under], token) for under, token in paths]
+                    words.update(enumerate(rows, len(words) - 1))
+                q = np.stack([language.q(path) for path in rows])
+                reply = Reply(ArrayLogits(np.log(q)))
+
+    return build
+
+
+def law(spec: str, language: Language) -> dict:
+    verifier = parse(spec).settings["verifier"]
+    return emitted(RULES[verifier], drafts(by_spec(spec), language), language)
+
+
+SPECS = [
+    "draft-model(budget=dyspec,num_speculative_tokens=3,verifier=rsd)",
+    "draft-model(budget=dyspec,num_speculative_tokens=4,verifier=rsd)",
+    "draft-model(budget=dyspec,num_speculative_tokens=4,verifier=traversal)",
+    "draft-model(budget=delayed,num_speculative_tokens=4,verifier=specinfer)",
+    "draft-model(budget=delayed,num_speculative_tokens=4,verifier=spectr)",
+    "draft-model(budget=delayed,num_speculative_tokens=4,verifier=rsd)",
+    "draft-model(budget=fixed,num_speculative_tokens=3,verifier=specinfer)",
+    "draft-model(budget=fixed,num_speculative_tokens=3,verifier=spectr)",
+    "draft-model(budget=sequoia,num_speculative_tokens=3,verifier=specinfer)",
+    "draft-model(budget=sequoia,num_speculative_tokens=3,verifier=rsd)",
+]
+
+
+@pytest.fixture(autouse=True)
+def a_trunk_and_two_branches(monkeypatch):
+    """What ``delayed`` chooses, so that every case has a fork below a trunk."""
+    fork = Action(2, 1, 1).shape()
+    monkeypatch.setattr(
+        "paradecode.methods.draft.budgets.delayed.Delayed.choose", lambda budget, seq: fork
+    )
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_what_users_write_has_the_law_of_the_target(spec):
+    for seed in (1, 2):
+        language = Language(seed)
+        assert all(tree.sampled for _, tree in drafts(by_spec(spec), language))
+        assert distance(law(spec, language), language) < EXACT
+
+
+@pytest.mark.parametrize("verifier", ["specinfer", "spectr"])
+def test_multi_path_verifiers_get_draws_with_replacement(verifier):
+    spec = f"draft-model(budget=delayed,num_speculative_tokens=4,verifier={verifier})"
+    trees = [tree for _, tree in drafts(by_spec(spec), Language(1))]
+    assert all(tree.mode(node) is Mode.IID for tree in trees for node in tree.drawn)
+    forks = [tree.drawn[0] for tree in trees]
+    assert {len(fork.order) for fork in forks} == {2}
+    assert {len(set(fork.order)) for fork in forks} == {1, 2}  # Equal draws share a node.
+
+
+def greedy_tree(language: Language, order: dict, count: int) -> list[tuple[int, int]]:
+    """DySpec as its paper has it: one node after another, (parent, token) in drawing order."""
+    slots, tree, words = [(1.0, ROOT, language.q(()))], [], {ROOT: ()}
+    for _ in range(count):
+        at = max(range(len(slots)), key=lambda i: (slots[i][0], -slots[i][1]))
+        value, node, rest = slots.pop(at)
+        below = [token for parent, token in tree if parent == node]
+        token = order[words[node]][len(below)]
+        words[len(tree)] = (*words[node], token)
+        slots.append((value * rest[token], len(tree), language.q(words[len(tree)])))
+        left = rest * (np.arange(language.v) != token)
+        if left.sum() > 0:
+            slots.append((value * (1 - rest[token]), node, left / left.sum()))
+        tree.append((node, token))
+    return tree
+
+
+@pytest.mark.parametrize("count", [1, 3, 6, 9])
+def test_dyspec_draws_the_tree_of_the_paper(count):
+    spec = f"draft-model(budget=dyspec,num_speculative_tokens={count},verifier=rsd)"
+
+    class Drawn:
+        """Chance that draws by a noise of its own, so that both trees see the same draws."""
+
+        def __init__(self, seed: int) -> None:
+            self.random = np.random.default_rng(seed)
+
+        def draw(self, weights) -> int:
+            return int(self.random.choice(len(weights), p=weights / weights.sum()))
+
+    for seed in range(40):
+        language = Language(seed, vocabulary=4)
+        tree = by_spec(spec)(language, Drawn(seed))
+        words = {ROOT: (), **{node: tuple(tree.tokens_to(node)) for node in range(len(tree))}}
+        order = {}
+        for node in words:
+            below = [int(tree.tokens[child]) for child in tree.children(node)]
+            rest = [token for token in range(4) if token not in below]
+            order[words[node]] = [*below, *rest]
+        made = list(zip(tree.parents.tolist(), tree.tokens.tolist()))
+        assert len(made) == count
+        wanted = greedy_tree(language, order, count)
+        assert made == wanted
+
+
+def test_dyspec_accepts_more_than_the_levels_of_fixed():
+    lengths = {}
+    for budget in ("dyspec", "fixed"):
+        spec = f"draft-model(budget={budget},num_speculative_tokens=4,verifier=rsd)"
+        lengths[budget] = sum(expected_length(law(spec, Language(s))) for s in range(1, 7)) / 6
+    assert lengths["dyspec"] > lengths["fixed"]
+
+
+def biased(spec: str) -> float:
+    return max(distance(law(spec, Language(seed)), Language(seed)) for seed in (1, 2, 3))
+
+
+def test_a_greedy_choice_that_looks_at_the_next_draw_is_found(monkeypatch):
+    """It stops before a draw that q holds for unlikely, so what is drawn was chosen."""
+    real = greedy_draws.GreedyDraws._draw_below
+
+    def looks(self, node, value):
+        order, drawn = self._laws[node]
+        below = len(self.tree.children(node))
+        if below < len(order) and drawn.of(order[below]) > 0.3:
+            real(self, node, value)
+
+    monkeypatch.setattr(greedy_draws.GreedyDraws, "_draw_below", looks)
+    assert biased(SPECS[0]) > 1e-3
+
+
+def test_equal_draws_that_are_counted_once_are_found(monkeypatch):
+    real = Drawn.__post_init__
+
+    def once(self):
+        real(self)
+        if self.order is not None:
+            object.__setattr__(self, "order", tuple(dict.fromkeys(self.order)))
+
+    monkeypatch.setattr(Drawn, "__post_init__", once)
+    assert biased(SPECS[3]) > 1e-4
