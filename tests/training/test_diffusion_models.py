@@ -25,7 +25,7 @@ TOKENS = np.array([3, 270, 9, MASK, 300, MASK, 0, 51, 4], np.int32)
 @pytest.fixture(scope="module", params=OBJECTIVES)
 def learner(request: pytest.FixtureRequest):
     """Trained a little, so that no weight is 0."""
-    made = trainer(objective=request.param, hidden_size=64, heads=1)
+    made = trainer(objective=request.param, hidden_size=64, heads=1, shift=True)
     for _ in range(6):
         made.advance()
     return made
@@ -52,6 +52,7 @@ def test_saved_folders_load_and_agree_with_the_dense_model(learner, name, tmp_pa
     full = learner.plan.objective == "diffusion"
     assert checkpoint.config.attention == ("full" if full else "causal")
     assert checkpoint.config.mask_token == (MASK if full else None)
+    assert checkpoint.config.shift == full
     assert checkpoint.config.eos_tokens == (END,)
     tokens = torch.from_numpy(TOKENS[None]).long()
     rounded = trainer(objective=learner.plan.objective, hidden_size=64, heads=1).average
@@ -64,9 +65,10 @@ def test_saved_folders_load_and_agree_with_the_dense_model(learner, name, tmp_pa
     )
 
 
-def test_static_decoding_is_the_plain_rule():
+@pytest.mark.parametrize("shift", [False, True])
+def test_static_decoding_is_the_plain_rule(shift):
     """Against a loop over one row that recomputes everything from the definition."""
-    model = trainer(hidden_size=64, heads=1).average
+    model = trainer(hidden_size=64, heads=1, shift=shift).average
     torch.nn.init.normal_(model.embed.weight, 0, 1, torch.Generator().manual_seed(1))
     prompts = torch.tensor([[3, 270, 4], [3, 281, 4]])
     for block, order in ((0, "confidence"), (4, "confidence"), (8, "left"), (3, "confidence")):
@@ -75,6 +77,7 @@ def test_static_decoding_is_the_plain_rule():
             canvas = [*prompt, *[MASK] * 8]
             while MASK in canvas:
                 logits = model.logits(model(torch.tensor([canvas])))[0].detach()
+                logits = logits.roll(int(shift), 0)
                 logits[:, MASK] = -torch.inf
                 p = logits.softmax(-1)
                 free = [i for i, token in enumerate(canvas) if token == MASK]

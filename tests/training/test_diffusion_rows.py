@@ -13,7 +13,13 @@ from paradecode.measure.tasks.task import is_held_out
 from paradecode.measure.tasks.tasks import GRADED, TASKS
 from paradecode.training.diffusion.data import ROWS_TOGETHER, packs
 from paradecode.training.diffusion.model import CONTEXT
-from paradecode.training.diffusion.objectives import ATTENTION_BLOCKS, TAIL_WEIGHT, block_loss, mask
+from paradecode.training.diffusion.objectives import (
+    ATTENTION_BLOCKS,
+    TAIL_WEIGHT,
+    block_loss,
+    diffusion_loss,
+    mask,
+)
 from paradecode.training.diffusion.vocabulary import ASSISTANT, END, MASK, USER, build_tokenizer
 
 TOKENIZER = build_tokenizer()
@@ -94,33 +100,60 @@ def test_graded_rows_fit_into_canvas_and_context():
             assert prompt + 2 + 64 <= CONTEXT
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_a_masked_block_sees_itself_and_clean_blocks_before_it(seed):
-    """Every block of the loss's one forward, against a forward that ends with this block."""
+@pytest.mark.parametrize("shift", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_loss_of_blocks_by_the_book(seed, shift):
+    """Its one forward, against a forward for each block, which ends with it."""
     import torch
     from diffusion_models import trainer
 
-    model = trainer().model
+    model = trainer(shift=shift).model
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, 0, 0.2, torch.Generator().manual_seed(seed))
     calls = []
-    model.register_forward_hook(lambda _, given, hidden: calls.append((*given, hidden)))
+    handle = model.register_forward_hook(lambda _, given, hidden: calls.append(given))
     pack = list(packs(TOKENIZER, {t.name: 1.0 for t in GRADED}, seed, 0, 40, True))[1]
-    block_loss(model, pack, np.random.default_rng(seed))
-    ((tokens, positions, _, hidden),) = calls
+    found = block_loss(model, pack, np.random.default_rng(seed))
+    handle.remove()
+    ((tokens, positions, _),) = calls
     length = int((positions == positions[-1]).nonzero()[0]) + 1  # Of the clean copy.
     first = int(positions[length])
     size = int(np.random.default_rng(seed).choice(ATTENTION_BLOCKS))
     assert length % size == first % size == 0
-    masked = tokens[:, length:] == MASK
-    at = np.arange(first, length)
-    whole = -(-pack.end // size) * size
-    assert not masked.numpy()[(at < pack.start[:, None]) | (at >= whole[:, None])].any()
+    masked, at = tokens[:, length:] == MASK, torch.arange(first, length)
+    start, end = torch.from_numpy(pack.start)[:, None], torch.from_numpy(pack.end)[:, None]
+    answer = (at >= start) & (at < -(-end // size) * size)
+    assert not masked[~answer].any()
+    wanted = 0.0
     for begin in range(first, length, size):
-        answer = (at >= pack.start[:, None]) & (at < whole[:, None]) & (at // size == begin // size)
-        assert (masked.numpy() & answer).any(1).tolist() == answer.any(1).tolist()
+        inside = answer & (at // size == begin // size)
+        share = inside.sum(1) / (masked & inside).sum(1) / answer.sum(1)
+        assert (masked & inside).any(1).tolist() == inside.any(1).tolist()
         inputs = torch.cat([tokens[:, :begin], tokens[:, length + begin - first :][:, :size]], 1)
         blocks = torch.arange(begin + size) // size
-        wanted = model(inputs, None, blocks[:, None] >= blocks)[:, begin:]
-        got = hidden[:, length + begin - first :][:, :size]
-        torch.testing.assert_close(got, wanted, atol=1e-4, rtol=1e-4)
+        logits = model.logits(model(inputs, None, blocks[:, None] >= blocks)).log_softmax(-1)
+        for row, column in (masked & inside).nonzero().tolist():
+            position = first + column
+            wanted -= share[row] * logits[row, position - shift, tokens[row, position]]
+    torch.testing.assert_close(found, wanted, atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("shift", [False, True])
+def test_the_loss_of_the_whole_canvas_by_the_book(shift):
+    import torch
+    from diffusion_models import trainer
+
+    model = trainer(shift=shift).model
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, 0, 0.2, torch.Generator().manual_seed(1))
+    pack = made()[3]
+    levels = np.linspace(0, 0.99, len(pack.tokens))
+    masked, weight = mask(pack, levels, np.random.default_rng(2))
+    inputs = torch.from_numpy(np.where(masked, MASK, pack.tokens))
+    logits = model.logits(model(inputs)).log_softmax(-1)
+    wanted = -sum(
+        float(weight[row, at]) * logits[row, at - shift, pack.tokens[row, at]]
+        for row, at in np.argwhere(masked).tolist()
+    )
+    found = diffusion_loss(model, pack, levels, np.random.default_rng(2))
+    torch.testing.assert_close(found, wanted, atol=1e-3, rtol=1e-3)

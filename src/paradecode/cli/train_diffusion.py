@@ -27,6 +27,7 @@ class RunOptions:
     tasks: str = option("simple", "simple or graded: the set that is learned.")
     start: str = option("", "Name or folder of a model of this size to begin with.")
     blocks: float = option(0.0, "Share of rows with attention in blocks.", min=0, max=1)
+    shift: bool = option(False, "Logits are about the next position, as in the twin.")
     averaging: float = option(0.998, "Decay of the weights' average.", min=0, max=1)
     seed: int = option(0, "Of weights and rows.", min=0, max=2**32 - 1)
     device: str = option("cpu", "cpu, cuda or cuda:N.")
@@ -61,7 +62,7 @@ def _train(objective: str, output: Path, run: RunOptions) -> None:
     torch.set_num_threads(1)  # Workers take different rows instead.
     plan = DiffusionPlan(
         objective, run.seed, run.steps, run.rows, tasks=run.tasks, blocks=run.blocks,
-        start=run.start, averaging=run.averaging,
+        shift=run.shift, start=run.start, averaging=run.averaging,
     )  # fmt: skip
     checkpoint = output / CHECKPOINT
     trainer = (

@@ -22,8 +22,9 @@ CONTEXT = 256
 
 
 def tiny_config(
-    objective: str, vocab_size: int, hidden_size: int, layers: int, heads: int, inner: int
-) -> ModelConfig:
+    objective: str, vocab_size: int, hidden_size: int, layers: int, heads: int, inner: int,
+    shift: bool = False,
+) -> ModelConfig:  # fmt: skip
     """Sizes of a Llama model with full attention (``diffusion``) or causal attention."""
     diffusion = objective == "diffusion"
     return ModelConfig(
@@ -41,6 +42,7 @@ def tiny_config(
         tied_head=True,
         attention="full" if diffusion else "causal",
         mask_token=MASK if diffusion else None,
+        shift=shift,
         eos_tokens=(END,),
     )
 
@@ -197,5 +199,5 @@ def save_model(model: TinyModel, folder: Path) -> None:
         "pad_token_id": PAD,
     }
     if c.mask_token is not None:
-        described |= {"attention": c.attention, "mask_token_id": c.mask_token}
+        described |= {"attention": c.attention, "mask_token_id": c.mask_token, "shift": c.shift}
     (folder / "config.json").write_text(json.dumps(described, indent=2) + "\n", "utf-8")

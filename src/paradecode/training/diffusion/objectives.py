@@ -61,7 +61,8 @@ def diffusion_loss(
     device = model.embed.weight.device
     masked, weight = mask(pack, levels, random)
     inputs = torch.from_numpy(np.where(masked, MASK, pack.tokens)).to(device)
-    where = torch.from_numpy(masked).to(device)
+    # Of a shifted model the row to the left says what a position is; no prompt is empty.
+    where = torch.from_numpy(np.roll(masked, -1, 1) if model.config.shift else masked).to(device)
     logits = model.logits(model(inputs)[where])
     targets = torch.from_numpy(pack.tokens[masked]).to(device)
     losses = F.cross_entropy(logits, targets, reduction="none")
@@ -107,7 +108,11 @@ def block_loss(model: TinyModel, pack: Pack, random: np.random.Generator) -> Ten
         torch.from_numpy(positions).to(device),
         torch.from_numpy(seen).to(device),
     )
-    logits = model.logits(hidden[:, length:][torch.from_numpy(masked).to(device)])
+    row, column = np.nonzero(masked)
+    asked = length + column
+    if model.config.shift:  # The clean row before it says what a block begins with.
+        asked = np.where(column % size == 0, first + column, asked) - 1
+    logits = model.logits(hidden[torch.from_numpy(row).to(device), torch.from_numpy(asked)])
     targets = torch.from_numpy(tokens[:, first:][masked]).to(device)
     losses = F.cross_entropy(logits, targets, reduction="none")
     return losses @ torch.from_numpy(weight[masked]).to(device)

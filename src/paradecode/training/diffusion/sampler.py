@@ -38,7 +38,8 @@ def fill(
     for first in range(0, length, block or length):
         last = min(first + (block or length), length)
         for _ in range(last - first):
-            logits = model.logits(model(canvas)[:, start + first : start + last])
+            at = start + first - model.config.shift
+            logits = model.logits(model(canvas)[:, at : at + last - first])
             logits[..., MASK] = -torch.inf
             confidence, tokens = logits.softmax(-1).max(-1)
             score = confidence if order == "confidence" else torch.ones_like(confidence)

@@ -47,6 +47,8 @@ class DiffusionPlan:
         averaging: decay in each step of the weights' average, which is evaluated and saved.
         tasks: the set of tasks, ``simple`` or ``graded``.
         blocks: share of a diffusion model's rows that are trained with attention in blocks.
+        shift: a row's logits are about the next position, as in the autoregressive twin, so that a
+            diffusion model can begin with the twin's weights (as Dream does, arXiv:2508.15487).
         start: name or folder of a model of the same size with the first weights; "" is none.
     """
 
@@ -65,6 +67,7 @@ class DiffusionPlan:
     averaging: float = 0.998
     tasks: str = "simple"
     blocks: float = 0.0
+    shift: bool = False
     start: str = ""
 
     def __post_init__(self) -> None:
@@ -109,7 +112,7 @@ class TinyTraining(Training):
         self.shares = {task.name: HARD.get(task.name, 1.0) for task in SETS[plan.tasks]}
         config = tiny_config(
             plan.objective, self.tokenizer.get_vocab_size(), plan.hidden_size, plan.layers,
-            plan.heads, plan.inner,
+            plan.heads, plan.inner, plan.shift and plan.objective == "diffusion",
         )  # fmt: skip
         self.model = TinyModel(config, plan.seed).to(device)
         self.model.set_alike(spaced_words(self.tokenizer), plan.seed + 1)
