@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from paradecode.measure.results import Results
-from paradecode.measure.suites.parallel.methods import REFERENCE
+from paradecode.measure.suites.parallel.methods import IN_BLOCKS, REFERENCE
 from paradecode.measure.suites.parallel.summary import (
     MethodComparison,
     MethodFigures,
@@ -42,6 +42,11 @@ def versus(cell: Callable[[MethodComparison], str]) -> Callable[[MethodSummary],
     return lambda summary: cell(summary.versus) if summary.versus else ""
 
 
+def in_blocks(summary: MethodSummary) -> str:
+    """How many times faster than the reference in blocks; empty where there is none."""
+    return times(summary.blocks.seconds) if summary.blocks else ""
+
+
 METHOD: Column[MethodSummary] = Column("method", lambda s: s.method)
 COLUMNS: tuple[Column[MethodSummary], ...] = (
     METHOD,
@@ -50,10 +55,12 @@ COLUMNS: tuple[Column[MethodSummary], ...] = (
     Column("tokens/forward", lambda s: spread(s.total.per_forward)),
     Column("fewer forwards", versus(lambda v: times(v.forwards))),
     Column("tokens/deciding forward", lambda s: value(s.total.per_deciding)),
+    Column("fewer deciding", versus(lambda v: times(v.deciding))),
     Column("rows/token", lambda s: number(s.total.rows)),
     Column("fewer rows", versus(lambda v: times(v.rows))),
     Column("tokens/s", lambda s: spread(s.total.per_second)),
     Column(f"x `{REFERENCE}`", versus(lambda v: times(v.seconds))),
+    Column(f"x `{IN_BLOCKS}`", in_blocks),
     Column("identical", lambda s: f"{s.plain.identical}/{s.plain.items}" if s.plain else ""),
 )
 BRIEF: tuple[Column[MethodSummary], ...] = (
@@ -63,6 +70,7 @@ BRIEF: tuple[Column[MethodSummary], ...] = (
     Column("tok/fwd", lambda s: value(s.total.per_forward)),
     Column("fewer rows", versus(lambda v: value(v.rows, absent=""))),
     Column("x as fast", versus(lambda v: value(v.seconds, absent=""))),
+    Column(f"x {IN_BLOCKS}", in_blocks),
 )
 """Without intervals, for a terminal."""
 

@@ -14,7 +14,7 @@ from paradecode.measure.statistics import (
     ratio_of_ratios,
     wilson,
 )
-from paradecode.measure.suites.parallel.methods import REFERENCE, plain_of
+from paradecode.measure.suites.parallel.methods import IN_BLOCKS, REFERENCE, plain_of
 
 Batch = tuple[str, ...]
 """Ids of the items that were decoded together."""
@@ -91,6 +91,8 @@ class MethodSummary:
 
     Attributes:
         versus: against the reference; None for itself, and where that was not measured.
+        blocks: against the reference in blocks, which does not fill the canvas behind an end of
+            text first; None likewise.
         plain: against ``plain_of`` the method; None for such a one itself, and where that was
             not measured.
     """
@@ -99,6 +101,7 @@ class MethodSummary:
     total: MethodFigures
     tasks: dict[str, MethodFigures]
     versus: MethodComparison | None
+    blocks: MethodComparison | None
     plain: MethodComparison | None
 
 
@@ -196,5 +199,6 @@ def _summary(
         total=figures(own, {item.id for item in items}),
         tasks={task: figures(own, ids) for task, ids in tasks_of(items).items()},
         versus=versus,
+        blocks=against(IN_BLOCKS),
         plain=versus if plain == REFERENCE else against(plain),
     )
