@@ -20,6 +20,12 @@ from paradecode.constraints.regular.schema import schema_expression
 from paradecode.constraints.regular.syntax import parse
 from paradecode.core.automaton import TokenAutomaton
 from paradecode.core.errors import InvalidInput
+from paradecode.core.request import TARGET
+from paradecode.core.sampling import SamplingParams
+from paradecode.engine.engine import Engine
+from paradecode.engine.request import GenerationRequest
+from paradecode.methods.registry import parse as parse_spec
+from paradecode.testing.toy import ToyBackend, toy_config
 
 PATTERNS = [
     "a", "ab|b", "a*b+c?", "(ab|c){2}", "[a-c]{1,2}", "[^ab]", ".b", "a{2,}", "(a|b)*c", "a(b|)c",
@@ -185,3 +191,29 @@ def test_every_way_to_spell_a_text_in_tokens_is_allowed():
         if automaton.follow([]).possible(tokens) == length and automaton.follow([]).complete(tokens)
     }
     assert texts == {(1, 3, 5), (2, 5), (4,)}
+
+
+def with_stops(stops: tuple[int, ...]) -> list[int]:
+    """What the toy writes of ``5 6``, ``7 8`` or ``7 5 9``, if ``stops`` end the output."""
+    steps = [{5: 1, 7: 2}, {6: 4}, {8: 4, 5: 3}, {9: 4}, {}]
+    constraint = TokenAutomaton.of(steps, [4], toy_config().vocab_size)
+    params = SamplingParams(max_tokens=8, stop_token_ids=stops, logit_bias={5: 9.0})
+    engine = Engine({TARGET: ToyBackend()})
+    prompt = np.array([5, 6], np.int32)
+    asked = GenerationRequest(prompt, parse_spec("greedy"), params, constraint=constraint)
+    sequence = engine.add(asked)
+    while engine.busy:
+        engine.step()
+    assert sequence.error is None
+    return list(sequence.output)
+
+
+def test_texts_avoid_stop_tokens_inside():
+    assert with_stops(())[:2] == [5, 6]
+    assert with_stops((5,))[:2] == [7, 8]
+    assert with_stops((8,))[:2] == [5, 6]
+
+
+def test_stop_tokens_that_every_text_has_are_refused():
+    with pytest.raises(InvalidInput, match="leave out"):
+        with_stops((5, 8))

@@ -70,7 +70,25 @@ class TokenAutomaton:
         return False
 
     def follow(self, ends: Sequence[int]) -> AutomatonMatcher:
-        return AutomatonMatcher(self, ends)
+        """A matcher at the start of an output, of texts that have no token of ``ends`` inside.
+
+        Raises:
+            InvalidInput: every text has one.
+        """
+        known = [token for token in ends if 0 <= token < self.vocab_size]
+        inside = [token for token in known if (self.table[:, self.columns[token]] != DEAD).any()]
+        if not inside:
+            return AutomatonMatcher(self, ends)
+        columns, nowhere = self.columns.copy(), np.full((self.states, 1), DEAD, np.int32)
+        columns[inside] = self.table.shape[1]
+        used, columns = np.unique(columns, return_inverse=True)  # Others have no tokens any more.
+        table = np.hstack([self.table, nowhere])[:, used]
+        try:
+            rest = TokenAutomaton(table, columns.astype(np.int32), self.accepting)
+        except InvalidInput:
+            fix = "leave out those that every text of the constraint has"
+            raise InvalidInput("stop_token_ids", inside, fix) from None
+        return AutomatonMatcher(rest, ends)
 
 
 class AutomatonMatcher:
