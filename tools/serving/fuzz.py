@@ -28,12 +28,17 @@ LARGE = 0.1
 """Share of the requests that have one large field."""
 
 FINE = {200, 400, 401, 403, 404, 405, 408, 411, 413, 415, 422, 429, 431, 503}
-ROUTES = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/tokenize", "/detokenize")
+ROUTES = (
+    "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/rank", "/rerank",
+    "/tokenize", "/detokenize",
+)  # fmt: skip
 USER = [{"role": "user", "content": "Hi"}]
 BASES: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"messages": USER, "max_tokens": 4},
     "/v1/completions": {"prompt": "abc", "max_tokens": 4},
     "/v1/responses": {"input": "Hi", "max_output_tokens": 4},
+    "/v1/rank": {"context": "abc", "candidates": ["a", [1, 2]]},
+    "/rerank": {"query": "abc", "documents": ["a", {"text": "b"}]},
     "/tokenize": {"prompt": "abc"},
     "/detokenize": {"tokens": [1, 2, 3]},
 }
@@ -45,6 +50,9 @@ FIELDS = (
     "tools", "tool_choice", "guided_regex", "guided_json", "guided_choice", "guided_grammar",
     "structured_outputs", "priority", "deadline", "timeout", "cache_salt", "stream_options",
     "include_metrics", "provisional", "user", "metadata", "chat_template", "instructions", "x",
+    "search", "scorer", "max_branches", "max_search_tokens", "show_branches", "best_of",
+    "use_beam_search", "length_penalty", "context", "candidates", "query", "documents", "top_n",
+    "return_logprobs", "return_documents",
 )  # fmt: skip
 TEXTS = (
     "", "a", "\0", "\u202e", "é" * 50, "𝄞\U0010ffff", "<|im_end|>", "{{7*7}}", "../../etc/passwd",
@@ -55,6 +63,34 @@ TEXTS = (
 NUMBERS = (
     0, -1, 1, 2, 3, 0.5, -0.0, 1e-320, 1e308, 127, 128, 129, 2**31 - 1, 2**31, 2**63, -(2**63), 96,
 )  # fmt: skip
+SEARCHES = (
+    "best-of(n=3)",
+    "majority(n=2)",
+    "ffs(n=3)",
+    "a-star(k=2,step_tokens=3,budget=99)",
+    "a-star(k=64,step_tokens=4096,budget=1048576,nodes=65536)",
+    "beam(width=3)",
+    "beam(width=32)",
+    "diverse-beam",
+    "superposed",
+    "atts",
+    "best-of(n=64)",
+    "best-of(n=1e99)",
+    "best-of(n=best-of)",
+    "beam(length_penalty=nan)",
+    "best-of(" * 40,
+    "best-of(n=2)+ffs",
+    "ffs(n=2,path='/etc/passwd')",
+)
+SCORERS = (
+    "likelihood",
+    "likelihood(norm=sum)",
+    "answer",
+    "process-reward(path='/etc/passwd')",
+    "reward-model(path='.')",
+    "likelihood(norm=likelihood)",
+    "agreement",
+)
 RAW = (
     b"", b"{", b"[]", b"null", b'{"a":1,"a":2}', b'{"prompt": "\\ud800"}', b"\xff", b"[" * 9000,
     b'{"temperature": NaN, "prompt": "a"}', b'{"prompt":' + b"[" * 70 + b"]" * 70 + b"}",
@@ -100,6 +136,12 @@ def likely(chance: random.Random, field: str) -> Any:
         "model": lambda: chance.choice(("tiny", "canvas")),
         "stream": lambda: True,
         "n": lambda: chance.randrange(1, 9),
+        "search": lambda: chance.choice(SEARCHES),
+        "scorer": lambda: chance.choice(SCORERS),
+        "best_of": lambda: chance.randrange(-1, 66),
+        "use_beam_search": lambda: True,
+        "candidates": lambda: [chance.choice((*TEXTS, [1, 2], [])) for _ in range(3)],
+        "documents": lambda: [chance.choice((*TEXTS, {"text": "a"})) for _ in range(3)],
     }  # fmt: skip
     return shapes.get(field, lambda: value(chance))()
 
@@ -132,6 +174,8 @@ def large(chance: random.Random, field: str) -> Any:
         "prediction": {"type": "content", "content": text * size}, "max_tokens": size,
         "metadata": {str(i): "x" for i in range(size)}, "stop_token_ids": list(range(size)),
         "structured_outputs": {"choice": [f"{text}{i}" for i in range(size)]},
+        "context": text * size, "query": text * size, "candidates": [text] * size,
+        "documents": [text * (size % 900)] * (size % 1100), "search": text * size,
         "instructions": text * size, "speculative": {f"k{i}": 1 for i in range(size % 100)},
     }  # fmt: skip
     return shapes.get(field, text * size)
