@@ -21,7 +21,7 @@ def test_hostile_requests(tmp_path: Path) -> None:
     models = [f"{name}={write_folder(tmp_path / kind, kind)}"
               for name, kind in (("tiny", "llama"), ("canvas", "sdar"))]  # fmt: skip
     with serving.serving(models, tmp_path / "log") as server:
-        fuzz(server, 0, REQUESTS // 4, seed=1)
+        assert not fuzz(server, 0, REQUESTS // 4, seed=1)["wrong"]
         before = server.settled()
         kinds = fuzz(server, REQUESTS // 4, REQUESTS, seed=1)
         after = server.settled()
@@ -31,5 +31,6 @@ def test_hostile_requests(tmp_path: Path) -> None:
     log = (tmp_path / "log").read_text()
     assert "Traceback" not in log
     assert '"crash"' not in log
+    assert not kinds["wrong"]
     assert kinds["200"] > 20
     assert kinds["400"] > 100

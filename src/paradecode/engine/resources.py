@@ -9,7 +9,7 @@ from typing import Any
 
 from paradecode.backends.interface import PAGE, Backend
 from paradecode.core.checks import attributes, flag, whole
-from paradecode.core.errors import CapacityError, DecoderError, InvalidModel
+from paradecode.core.errors import CapacityError, InvalidInput, InvalidModel
 from paradecode.core.head import Head
 from paradecode.core.network import Array
 from paradecode.core.sequence import TARGET
@@ -176,11 +176,9 @@ class Resources:
         return found
 
     def open_cache(self, model: str, request: GenerationRequest) -> KVCache:
-        """An empty cache of one model; raises DecoderError for models that were not loaded."""
+        """An empty cache of one model; raises InvalidInput for models that were not loaded."""
         if model not in self.models:
-            raise DecoderError(
-                f"the method needs a model {model!r}, which was not loaded; give {model}_model"
-            )
+            raise InvalidInput(f"{model}_model", None, "load one: the method needs it")
         cache = KVCache(
             self.models[model],
             self.pools[model],
