@@ -51,6 +51,20 @@ def test_slow_headers_and_bodies_are_dropped() -> None:
         assert server.client.get("/health").status_code == 200
 
 
+@pytest.mark.parametrize(("path", "kind"), [("/nothing", "application/json"), ("/tokenize", "a/b")])
+def test_an_answer_before_the_end_of_the_body_says_that_it_closes(
+    server: Running, path: str, kind: str
+) -> None:
+    """A client that does not know would send its next request on that connection."""
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\n"
+    early = raw(server, f"{head}Content-Length: 9\r\n\r\n[".encode())
+    assert early.split()[1] in (b"404", b"415")
+    assert early.count(b"\r\nconnection: close\r\n") == 1
+    whole = raw(server, f"{head}Content-Length: 1\r\n\r\n[".encode())
+    assert whole.split()[1] == early.split()[1]
+    assert b"connection: close" not in whole
+
+
 def test_connections_are_bounded() -> None:
     with running(settings(connections=3), FakePool()) as server:
         server.client.get("/health")  # Stays open.

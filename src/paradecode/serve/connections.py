@@ -31,6 +31,16 @@ class _Parser(h11.Connection):
             raise h11.RemoteProtocolError(self.refusal.message)
         return event
 
+    def send(self, event: Any) -> bytes | None:
+        """An answer before the end of its request says that the connection ends, or a client might
+        send its next request there. h11 is not told: who reads it there closes at once, see LINGER.
+        """
+        said = super().send(event)
+        early = isinstance(event, h11.Response) and self.their_state is h11.SEND_BODY
+        if said and early and b"connection" not in dict(event.headers):
+            return said[:-2] + b"connection: close\r\n\r\n"
+        return said
+
 
 def limited(settings: ServerSettings) -> type[H11Protocol]:
     """The protocol class of a server, for uvicorn's ``http`` setting.

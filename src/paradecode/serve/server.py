@@ -12,6 +12,7 @@ import uvicorn
 
 from paradecode.core.errors import InvalidInput
 from paradecode.serve.connections import limited
+from paradecode.serve.memory import giving_back, small_objects_by_libc
 from paradecode.serve.metrics import Metrics
 from paradecode.serve.pool import Pool
 from paradecode.serve.settings import ServerSettings
@@ -36,6 +37,8 @@ async def serve(settings: ServerSettings, announce: Callable[[str, Pool], None])
         InvalidInput: for an address that cannot be used, or a model that cannot be loaded.
     """
     listener = bind(settings)  # First: loading takes longer than finding out that this fails.
+    small_objects_by_libc()
+    memory = asyncio.create_task(giving_back())
     try:
         metrics = Metrics([model.name for model in settings.models])
         pool = Pool(
@@ -57,6 +60,7 @@ async def serve(settings: ServerSettings, announce: Callable[[str, Pool], None])
         finally:
             await pool.close()
     finally:
+        memory.cancel()
         listener.close()
 
 

@@ -1,0 +1,87 @@
+"""What large requests took goes back to the system, and would not by itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("uvicorn")
+
+serving = pytest.importorskip("tools.serving.server")
+
+from tools.serving import fuzz  # noqa: E402
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="asks /proc, and glibc")
+
+BURSTS = """
+import asyncio, sys, tracemalloc
+from paradecode.serve import memory
+
+if sys.argv[1] == "traced":
+    tracemalloc.start()
+    assert not memory.small_objects_by_libc()
+    sys.exit()
+if sys.argv[1] == "mended":
+    assert memory.small_objects_by_libc()
+
+def resident():
+    pages = open("/proc/self/statm").read().split()[1]
+    return int(pages) * 4096 / 2**20
+
+async def grown():
+    memory.PERIOD = 0.01
+    task = asyncio.create_task(memory.giving_back())
+    before, kept = resident(), []
+    for _ in range(3):
+        burst = [{"text": str(i) * 3} for i in range(200_000)]
+        kept += burst[::2000]
+        most = resident() - before
+        del burst
+        await asyncio.sleep(0.1)
+    task.cancel()
+    assert len(kept) == 300
+    return most, resident() - before
+
+print(*asyncio.run(grown()))
+"""
+
+
+def burst(how: str) -> tuple[float, float]:
+    """MB that a process has grown by: at most, and when three bursts of objects are over."""
+    command = [sys.executable, "-c", BURSTS, how]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    most, after = map(float, done.stdout.split() or (0, 0))
+    return most, after
+
+
+@linux
+def test_objects_that_stay_keep_no_memory_of_those_that_went() -> None:
+    most, after = burst("mended")
+    assert most > 40
+    assert after < 6
+    _, plain = burst("plain")
+    assert plain > 20, "the control: one object of two thousand keeps the memory of all"
+
+
+@linux
+def test_who_looks_on_at_memory_is_not_disturbed() -> None:
+    burst("traced")
+
+
+@linux
+@pytest.mark.slow
+def test_the_front_is_as_large_after_each_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large hostile requests, five hundred a round; the first two rounds warm up."""
+    monkeypatch.setattr(fuzz, "LARGE", 1.0)
+    found = []
+    with serving.serving(["paradecode/tiny-autoregressive"], tmp_path / "log") as server:
+        for number in range(6):
+            kinds = fuzz.fuzz(server, 500 * number, 500 * (number + 1), seed=3)
+            assert not kinds["wrong"]
+            found.append(server.settled().front)
+    assert max(found[2:]) < found[1] * (1 + serving.MEMORY_BOUND), found
