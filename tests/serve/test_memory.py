@@ -12,7 +12,11 @@ pytest.importorskip("uvicorn")
 
 serving = pytest.importorskip("tools.serving.server")
 
-from tools.serving import fuzz  # noqa: E402
+from tools.serving import attacks  # noqa: E402
+
+TOY = "tiny=paradecode/tiny-autoregressive"
+MILLIONS = ("numbers", "many biases", "bad stops", "messages", "parts", "tools", "bad texts")
+"""Attacks whose bodies become very many objects."""
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="asks /proc, and glibc")
 
@@ -71,17 +75,28 @@ def test_who_looks_on_at_memory_is_not_disturbed() -> None:
     burst("traced")
 
 
+def fronts(folder: Path, rounds: int) -> list[int]:
+    """Bytes of a front at rest: before, and behind each round of bodies of a million objects."""
+    chosen = [one for one in attacks.ATTACKS if one.name in MILLIONS]
+    assert len(chosen) == len(MILLIONS)
+    with serving.serving([TOY], folder / "log", attacks.OPTIONS) as server:
+        found = [server.settled().front]
+        for _ in range(rounds):
+            for one in chosen:
+                statuses, _ = attacks.strike(server, one, attacks.prepared(one))
+                assert set(statuses) <= set(one.expected), one.name
+            found.append(server.settled().front)
+    return found
+
+
 @linux
 @pytest.mark.slow
 def test_the_front_is_as_large_after_each_round(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Large hostile requests, five hundred a round; the first two rounds warm up."""
-    monkeypatch.setattr(fuzz, "LARGE", 1.0)
-    found = []
-    with serving.serving(["paradecode/tiny-autoregressive"], tmp_path / "log") as server:
-        for number in range(6):
-            kinds = fuzz.fuzz(server, 500 * number, 500 * (number + 1), seed=3)
-            assert not kinds["wrong"]
-            found.append(server.settled().front)
-    assert max(found[2:]) < found[1] * (1 + serving.MEMORY_BOUND), found
+    """The first two rounds warm up. The control has Python's own allocator."""
+    before, _, warm, *later = fronts(tmp_path, 4)
+    assert max(later) < warm * (1 + serving.MEMORY_BOUND), [before, warm, *later]
+    monkeypatch.setenv("PYTHONMALLOC", "pymalloc")
+    plain = fronts(tmp_path, 2)
+    assert plain[-1] - plain[0] > 2 * (max(later) - before), [plain, before, *later]
