@@ -31,7 +31,7 @@ class _Parser(h11.Connection):
             raise h11.RemoteProtocolError(self.refusal.message)
         return event
 
-    def send(self, event: Any) -> bytes | None:
+    def send(self, event: Any) -> Any:
         """An answer before the end of its request says that the connection ends, or a client might
         send its next request there. h11 is not told: who reads it there closes at once, see LINGER.
         """
