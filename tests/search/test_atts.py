@@ -18,9 +18,11 @@ from paradecode.engine.engine import Engine
 from paradecode.llm import LLM
 from paradecode.search import SearchRun, find_strategy
 from paradecode.search.atts import AsynchronousScaling
+from paradecode.search.chunk_scores import ChunkScores
 from paradecode.search.conformal import p_value
 from paradecode.search.majority import final_answer
 from paradecode.testing.toy import LetterText, ToyBackend, letter
+from paradecode.training.chunk_scores import record_chunk_scores
 from tiny_folder import write_folder
 
 TARGET, DRAFT = ToyBackend(), ToyBackend(seed=1)
@@ -61,13 +63,17 @@ def chunk_of(seed: int, output: list[int], most: int, attempt: int | None) -> li
     return made
 
 
-def reference(n: int, chunk: int, alpha: float, attempts: int, calibration: int) -> list[list[int]]:
+def reference(
+    n: int, chunk: int, alpha: float, attempts: int, calibration: int,
+    scores: Sequence[float] | None = None,
+) -> list[list[int]]:  # fmt: skip
     def seed(number: int) -> int:
         return SEED if number == 0 else key(SEED, number, Purpose.CHILD_SEED)
 
-    scores = [
-        log_perplexity(PROMPT, chunk_of(seed(n + i), [], chunk, 0)) for i in range(calibration)
-    ]
+    if scores is None:
+        scores = [
+            log_perplexity(PROMPT, chunk_of(seed(n + i), [], chunk, 0)) for i in range(calibration)
+        ]
     outputs = []
     for number in range(n):
         output: list[int] = []
@@ -180,6 +186,56 @@ def test_without_counting_the_score_itself_it_would_reject_too_many() -> None:
     percentile = (drawn_[:, 1:] < drawn_[:, :1]).mean(axis=1)
     assert np.mean(percentile >= 1 - alpha) > alpha + 0.03
     assert rates(drawn_[:, 0], drawn_[:, 1:], alpha) <= alpha + 0.015
+
+
+def test_other_questions_calibrate_and_many_chunks_of_few_do_not() -> None:
+    """A question has a difficulty of its own. One score each of others keeps the promise over all
+    questions; as many scores of two questions, the control, break it."""
+    random, alpha, m, trials = np.random.default_rng(5), 0.1, 19, 20000
+    hard, noise = random.normal(size=(trials, m + 1)), random.normal(size=(trials, m + 1)) / 4
+    asked = hard[:, 0] + noise[:, 0]
+    kept = rates(asked, hard[:, 1:] + noise[:, 1:], alpha)
+    assert kept == pytest.approx(alpha, abs=5 * np.sqrt(alpha * (1 - alpha) / trials))
+    of_two = hard[:, 1 + np.arange(m) % 2] + noise[:, 1:]
+    assert rates(asked, of_two, alpha) > 2.5 * alpha
+    # And it is kept over all questions, not for each: hard ones are rejected more often.
+    assert rates(asked[hard[:, 0] > 1], (hard + noise)[hard[:, 0] > 1, 1:], alpha) > 3 * alpha
+
+
+def test_scores_of_a_file_take_the_place_of_calibration(tmp_path: Path) -> None:
+    """The reference with these scores, chunk by chunk; none is drafted to calibrate."""
+    path, scores = str(tmp_path / "own.scores"), [2.5, 2.625, 2.75, 2.875, 3.0, 3.125]
+    ChunkScores({"chunk": 5, "count": 6}, {"scores": np.array(scores[::-1], np.float32)}).save(path)
+    found = run(f"atts(n=4,chunk=5,scores='{path}')", on=both())
+    assert found.found is not None
+    assert len(found.sequences) == 4
+    wanted = reference(4, 5, 0.4, 1, 0, scores)
+    assert [sequence.output for sequence in found.sequences] == wanted
+    others = (reference(4, 5, alpha, 1, 8) for alpha in (0.0, 0.4, 1.0))
+    assert all(wanted != other for other in others)
+    with pytest.raises(InvalidInput, match="chunks of 5 tokens"):
+        find_strategy(f"atts(chunk=6,scores='{path}')")
+    with pytest.raises(InvalidInput, match="scores"):
+        find_strategy("atts(scores='/no/such/file')")
+
+
+def test_the_command_measures_other_questions(tmp_path: Path) -> None:
+    """A model drafts for itself; each score is that of the chunk, read by hand."""
+    folder = str(write_folder(tmp_path / "model", "llama"))
+    with LLM(folder, draft_model=folder, decoder=None) as llm:
+        prompts = [llm.encode(text) for text in ("abcabcab", "so on and", "bcd")]
+        made = record_chunk_scores(llm, prompts, 6, 0.9, 3, lambda done, total: None)
+        again = record_chunk_scores(llm, prompts, 6, 0.9, 3, lambda done, total: None)
+        assert made.tensors["scores"].tolist() == again.tensors["scores"].tolist()
+        assert len({*made.tensors["scores"].tolist()}) == 3
+        made.save(tmp_path / "scores")
+        search = f"atts(n=2,chunk=6,scores='{tmp_path / 'scores'}')"
+        (found,) = llm.generate([prompts[0]], search=search, temperature=0.9, seed=1, max_tokens=20)
+        assert found.error is None
+        assert found.search is not None
+        assert found.search.branches == 2
+        llm.engine.check()
+        assert not any(pool.held for pool in llm.engine.pools.values())
 
 
 def test_p_values() -> None:

@@ -24,6 +24,7 @@ from paradecode.cli.serve import serve
 from paradecode.cli.trace import trace
 from paradecode.cli.train import train_app
 from paradecode.cli.train_adapt import adapt
+from paradecode.cli.train_chunk_scores import chunk_scores
 from paradecode.cli.train_diffusion import train_autoregressive, train_diffusion
 from paradecode.cli.train_head import head, plan
 from paradecode.cli.train_ngrams import ngram_table
@@ -64,6 +65,7 @@ train_app.command()(plan)
 train_app.command(name="ngram-table")(ngram_table)
 train_app.command(name="priors")(priors)
 train_app.command()(reward)
+train_app.command(name="chunk-scores")(chunk_scores)
 train_app.command(name="unmask-filter")(unmask_filter)
 train_app.command(name="joint-sampler")(joint_sampler)
 train_app.command(name="refine")(refine)

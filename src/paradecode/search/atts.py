@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paradecode.core.errors import InvalidInput
-from paradecode.methods.parameters import parameter
+from paradecode.methods.parameters import local_path, parameter
 from paradecode.methods.parts import declare
 from paradecode.search.branch import (
     Asked,
@@ -20,6 +20,7 @@ from paradecode.search.branch import (
     Start,
     in_order,
 )
+from paradecode.search.chunk_scores import ChunkScores
 from paradecode.search.chunked import ChunkedSample
 from paradecode.search.majority import final_answer
 
@@ -34,13 +35,14 @@ class AsynchronousScaling:
 
     The target reads each chunk in one forward. Its score is the logarithm of its perplexity there,
     its p-value the conformal one among ``calibration`` first chunks, which are drafted for this
-    prompt before. A chunk with a p-value of at most ``alpha`` is rejected: after ``attempts`` of
-    them the target writes the chunk itself. So no sample waits for a ranking of all. The share of
-    first chunks that is rejected is at most ``alpha`` in expectation, whatever the models; for
-    later chunks this holds as far as their scores are like those of first ones. Returned is a
-    sample with the answer of most (see ``majority``), or the one that a scorer prefers. Lossy: what
-    is accepted is the draft model's text. ``alpha=1`` samples the target, ``alpha=0`` the draft
-    model.
+    prompt before, or among ``scores`` of other questions. A chunk with a p-value of at most
+    ``alpha`` is rejected: after ``attempts`` of them the target writes the chunk itself. So no
+    sample waits for a ranking of all. The share of first chunks that is rejected is at most
+    ``alpha`` in expectation, whatever the models; with ``scores`` that is over all questions of
+    their kind, and a hard one loses more. For later chunks it holds as far as their scores are like
+    those of first ones. Returned is a sample with the answer of most (see ``majority``), or the one
+    that a scorer prefers. Lossy: what is accepted is the draft model's text. ``alpha=1`` samples
+    the target, ``alpha=0`` the draft model.
 
     When: a draft model is loaded that is nearly as good, and many samples are wanted.
     """
@@ -50,13 +52,25 @@ class AsynchronousScaling:
     alpha: float = parameter(0.4, 0.0, 1.0, "share of chunks that is rejected, at most")
     attempts: int = parameter(1, 1, 16, "chunks that are drafted before the target writes one")
     calibration: int = parameter(16, 1, 64, "chunks that are drafted to calibrate")
+    scores: str = local_path("a file of `paradecode train chunk-scores`, in their place")
+
+    def __post_init__(self) -> None:
+        self._known: list[float] | None = None
+        if self.scores:
+            known = ChunkScores.open(self.scores)
+            if known.facts["chunk"] != self.chunk:
+                fix = f"{self.scores} is of chunks of {known.facts['chunk']} tokens: give as many"
+                raise InvalidInput("atts.chunk", self.chunk, fix)
+            self._known = sorted(known.tensors["scores"].tolist())
 
     def search(self, task: SearchTask) -> Generator[Asked, Any, Searched]:
         if task.params.logprobs is not None:
             raise InvalidInput("logprobs", task.params.logprobs, "atts reports none: leave it out")
-        first = [ChunkedSample(self.chunk, 1, 0.0, None) for _ in range(self.calibration)]
-        yield Grow([Start(self.n + i, decoder=one, forks=1) for i, one in enumerate(first)])
-        calibrated = sorted(score for one in first for score in one.scores)
+        calibrated = self._known
+        if calibrated is None:
+            first = [ChunkedSample(self.chunk, 1, 0.0, None) for _ in range(self.calibration)]
+            yield Grow([Start(self.n + i, decoder=one, forks=1) for i, one in enumerate(first)])
+            calibrated = sorted(score for one in first for score in one.scores)
         self.samples = [
             ChunkedSample(self.chunk, self.attempts, self.alpha, calibrated) for _ in range(self.n)
         ]

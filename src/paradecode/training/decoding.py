@@ -28,8 +28,12 @@ def decode_all(
     progress: Progress,
     together: int = TOGETHER,
     salt: str = "",
+    forks: int = 0,
 ) -> list[LiveSequence]:
     """Decode every prompt, ``together`` in a batch, each with its own decoder and parameters.
+
+    Args:
+        forks: of each request at a time.
 
     Raises:
         Exception: the error of a request, if one failed.
@@ -41,7 +45,7 @@ def decode_all(
             for number in range(first, min(first + together, len(prompts))):
                 ids: NDArray[np.int32] = np.array(prompts[number], np.int32)
                 own = partial(decoder, number)
-                request = GenerationRequest(ids, own, params[number], salt=salt)
+                request = GenerationRequest(ids, own, params[number], salt=salt, forks=forks)
                 live.append(llm.engine.add(request))
             while not all(sequence.finished for sequence in live):
                 llm.engine.step()
