@@ -31,9 +31,14 @@ class GreedyDraws:
     _laws: dict[int, tuple[list[int], Drawn]] = field(default_factory=dict)
     _offered: set[int] = field(default_factory=lambda: {ROOT})
 
-    def know(self, sampler: Sampler, node: int, ids: Ids, q: Weights) -> None:
-        """The row of a node: ids, ascending, and probabilities of what may follow it."""
-        order = draw_swor(ids, q, noise_key(self.tree, sampler, node), self.limit)
+    def know(self, sampler: Sampler, node: int, ids: Ids, q: Weights, width: int) -> None:
+        """The row of a node: ids, ascending, and probabilities of what may follow it.
+
+        Args:
+            width: most children it gets.
+        """
+        most = min(width, self.limit)
+        order = draw_swor(ids, q, noise_key(self.tree, sampler, node), most)
         self._laws[node] = order, Drawn(Mode.SWOR, ids, q)
 
     def draw(self) -> list[int]:

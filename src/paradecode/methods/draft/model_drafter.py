@@ -219,7 +219,7 @@ class ModelDrafter(Drafter):
         start = len(greedy.tree)
         for leaf, (_, ids, q) in laws.items():
             if len(ids):
-                greedy.know(seq.sampler, leaf, ids, q)
+                greedy.know(seq.sampler, leaf, ids, q, len(ids))
         self._known |= laws
         wanted = greedy.draw()
         self._drew(greedy.tree, self._known, start)

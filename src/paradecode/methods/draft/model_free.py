@@ -31,6 +31,11 @@ class RatedTree(TreeBuilder):
             self._kinds.append(kind)
         return node
 
+    def rate_drawn(self, kinds: Iterable[int]) -> None:
+        """Give the nodes of a tree that was drawn their kinds, in drawing order."""
+        self._kinds = list(kinds)
+        self.estimates = [self.odds.of(kind) for kind in self._kinds]
+
     def rate_chain(self, tokens: Iterable[int], kinds: Iterable[int]) -> None:
         """Add tokens that follow one another from the root, each with its kind."""
         node = ROOT

@@ -37,6 +37,16 @@ class NgramDistributions:
         entry = self._entries.get(ngram)
         return None if entry is None else entry[1:]
 
+    def longest(
+        self, text: tuple[int, ...], most: int
+    ) -> tuple[int, tuple[NDArray[np.int32], NDArray[np.float64]] | None]:
+        """The longest known n-gram at the end of ``text``: its size, 2 to ``most``, and entry."""
+        for size in range(min(most, len(text)), 1, -1):
+            known = self.of(text[-size:])
+            if known is not None:
+                return size, known
+        return 0, None
+
     def add(
         self, ngram: tuple[int, ...], ids: NDArray[np.int32], chances: NDArray[np.float64]
     ) -> None:

@@ -9,6 +9,7 @@ from drafting import Request, draft, hashed, play
 from paradecode.methods.draft.drafters.stand import Stand
 from paradecode.methods.draft.loop import Offer
 from paradecode.methods.draft.ngram_distributions import WIDTH, NgramDistributions
+from paradecode.methods.registry import parse
 
 
 def test_visits_are_averaged():
@@ -43,25 +44,22 @@ def test_the_longest_known_ngram_decides():
     assert len(draft(Stand(), Request([2, 0, 3], stores=stores))) == 0
 
 
-@pytest.mark.parametrize("noise", [False, True])
-def test_drafts_are_drawn_at_the_temperature_of_the_request(noise):
-    """A cold request drafts the likeliest token, a hot one nearly any; with fair noise either."""
+def test_drafts_share_the_noise_at_the_temperature_of_the_request():
+    """A cold request drafts the likeliest token, a hot one nearly any."""
     ids, chances = np.arange(4, dtype=np.int32), np.array([0.4, 0.3, 0.2, 0.1])
-    shares, estimates = {}, {}
+    shares = {}
     for temperature in (0.2, 1.0, 5.0):
+        stores: dict[str, object] = {"stand": NgramDistributions()}
+        stores["stand"].add((1, 2), ids, chances)
         first = []
         for seed in range(300):
             stand = Stand(width=1)
-            stand.begin(Offer(stand.offer.budget, noise=noise))
-            seq = Request([1, 2], temperature=temperature, seed=seed)
-            (token,), (estimate,) = stand._drawn(seq, 0, ids, chances)
-            first.append(token)
-            estimates[temperature, token] = estimate
+            stand.begin(Offer(stand.offer.budget, noise=True))
+            seq = Request([1, 2], stores=stores, temperature=temperature, seed=seed)
+            first.append(int(draft(stand, seq).tokens[0]))
         shares[temperature] = first.count(0) / len(first)
         weights = chances ** (1 / temperature)
         assert shares[temperature] == pytest.approx(weights[0] / weights.sum(), abs=0.1)
-        if not noise:  # Noise that is shared is part of the estimate.
-            assert estimates[temperature, 0] == pytest.approx(weights[0] / weights.sum())
     assert shares[0.2] > shares[1.0] + 0.2 > shares[5.0] + 0.2
 
 
@@ -82,12 +80,20 @@ def test_later_trajectories_are_faster(temperature):
     assert play("stand", alone, target).tokens_per_step == rates[0]
 
 
-def test_independent_draws_differ_from_node_to_node_and_repeat():
+def test_a_verifier_that_tests_draws_gets_the_q_that_they_came_from():
+    """Each node's q is what is stored for the longest n-gram, at the request's temperature."""
     stores: dict[str, object] = {}
-    play("stand", Request([1, 2], 200, stores, temperature=1.0), hashed(8, memory=2))
-    seq = Request([1, 2], stores=stores, temperature=1.0, seed=5)
-    trees = [draft(Stand(width=2), seq, 12) for _ in range(2)]
-    assert trees[0].tokens.tolist() == trees[1].tokens.tolist()
-    for node in (-1, *range(len(trees[0]))):
-        children = trees[0].tokens[trees[0].parents == node].tolist()
-        assert len(children) == len(set(children)) <= 2
+    target = hashed(8, memory=2)
+    play("stand", Request([1, 2], 200, stores, temperature=1.0), target)
+    seq = Request([1, 2], stores=stores, temperature=0.5, seed=3)
+    decoder = parse("stand(verifier=rsd,width=2,depth=3)")()
+    tree = draft(decoder.drafter, seq, 8)
+    assert len(tree) == 8
+    assert tree.sampled
+    assert int(tree.depths.max()) <= 3
+    for node, drawn in tree.drawn.items():
+        text = (1, 2, *tree.tokens_to(node))
+        _, (ids, chances) = stores["stand"].longest(text, 4)
+        stored = dict(zip(ids.tolist(), chances**2 / (chances**2).sum()))
+        assert dict(zip(drawn.ids.tolist(), drawn.probabilities)) == pytest.approx(stored)
+        assert 1 <= len(tree.children(node)) <= 2

@@ -6,6 +6,8 @@ oracle that takes every branch in turn.
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from drafting import Request
@@ -18,10 +20,11 @@ from paradecode.core.request import Forward, Reply
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft import greedy_draws
 from paradecode.methods.draft.budgets.shapes import Action
+from paradecode.methods.draft.ngram_distributions import NgramDistributions
 from paradecode.methods.registry import parse
 
 EXACT = 1e-12
-PROMPT = (0,)
+PROMPT = (0, 0)
 
 
 class Alone(Request):
@@ -29,6 +32,15 @@ class Alone(Request):
 
     def room_for(self, model: str) -> int:
         return self.room
+
+
+def stored(language: Language) -> NgramDistributions:
+    """What ``stand`` has learned, if the model's law was q."""
+    store, ids = NgramDistributions(), np.arange(language.v, dtype=np.int32)
+    for size in range(3):
+        for word in product(range(language.v), repeat=size):
+            store.add((*PROMPT, *word), ids, language.q(word))
+    return store
 
 
 def by_spec(spec: str) -> Builder:
@@ -46,7 +58,7 @@ def by_spec(spec: str) -> Builder:
             return order
 
         decoder = parse(spec)()
-        seq = Alone(PROMPT, 9, vocabulary=language.v, temperature=1.0)
+        seq = Alone(PROMPT, 9, {"stand": stored(language)}, language.v, temperature=1.0)
         drafter, budget = decoder.drafter, decoder.budget
         words: dict[int, tuple[int, ...]] = {ROOT: ()}
         with pytest.MonkeyPatch.context() as patch:
@@ -87,6 +99,8 @@ SPECS = [
     "draft-model(budget=fixed,num_speculative_tokens=3,verifier=spectr)",
     "draft-model(budget=sequoia,num_speculative_tokens=3,verifier=specinfer)",
     "draft-model(budget=sequoia,num_speculative_tokens=3,verifier=rsd)",
+    "stand(num_speculative_tokens=3,verifier=rsd)",
+    "stand(num_speculative_tokens=4,width=2,verifier=traversal)",
 ]
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from paradecode.core.noise import Purpose, gumbel, mix
 from paradecode.core.request import Reply
 from paradecode.core.sequence import Sequence, Verdict
-from paradecode.core.tree import TokenTree
+from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.acceptance import kind_of
+from paradecode.methods.draft.greedy_draws import GreedyDraws
 from paradecode.methods.draft.growth import Candidate, Path, grow, guess, log_softmax
 from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.model_free import ModelFree, RatedTree
@@ -32,15 +31,16 @@ class Stand(ModelFree):
 
     Every accepted row adds its ten best tokens' probabilities to the n-grams of 2 to 4 tokens
     before it; all requests of a tenant share them, so that many samples of one problem help one
-    another. A node's children are the Gumbel-top-k of what its longest known n-gram says; at
-    temperature 0 simply the best. With the coupled verifier the noise is that of the position
-    itself, so that the draft is the very token the model draws if the stored distribution is right.
-    Which nodes are worth verifying follows from how such nodes fared in this request.
+    another. For verifiers that test p / q the tree is drawn from these distributions, node by node
+    as ``dyspec`` does. With the coupled verifier the noise is that of the position itself, so that
+    the draft is the very token the model draws if the stored distribution is right; at temperature
+    0, and for other verifiers, the best tokens are taken. How likely a node is follows from how
+    such nodes fared in this request, where the paper fits one tree of 80 nodes beforehand.
 
     When: several samples of one problem, or many requests alike, above temperature 0.
     """
 
-    needs = Needs(all_rows=True, noise=True)
+    needs = Needs(all_rows=True, noise=True, draws=True)
     group = "stand"
 
     max_ngram: int = parameter(4, 2, 8, "longest n-gram that is looked up; the shortest has 2")
@@ -50,18 +50,40 @@ class Stand(ModelFree):
     def fill(self, seq: Sequence, draft: RatedTree, limit: int) -> None:
         store = seq.shared("stand", NgramDistributions)
         tail = tuple(seq.tokens[-self.max_ngram :].tolist())
+        if self.offer.draws is not None and seq.sampler.warp.temperature > 0.0:
+            self._draw_tree(seq, draft, limit, store, tail)
+            return
 
         def candidates(path: Path) -> list[Candidate]:
-            text = (*tail, *path)
-            for size in range(min(self.max_ngram, len(text)), 1, -1):
-                known = store.of(text[-size:])
-                if known is not None:
-                    ids, chances = self._drawn(seq, len(path), *known)
-                    # After pairs a token is right less often than after longer n-grams.
-                    return [(t, kind_of(p) + 11 * (size == 2)) for t, p in zip(ids, chances)]
-            return []
+            size, known = store.longest((*tail, *path), self.max_ngram)
+            if known is None:
+                return []
+            scores = np.log(np.maximum(known[1], 1e-12))
+            ids, chances = guess(seq, len(path), known[0], scores, self.offer.noise)
+            # After pairs a token is right less often than after longer n-grams.
+            kinds = [kind_of(chance) + 11 * (size == 2) for chance in chances]
+            return list(zip(ids, kinds))[: self.width]
 
         grow(draft, limit, self.depth, candidates)
+
+    def _draw_tree(
+        self, seq: Sequence, draft: RatedTree, limit: int, store: NgramDistributions, tail: Path
+    ) -> None:
+        greedy, wanted = GreedyDraws(draft, limit), [ROOT]
+        paths, sizes = {ROOT: tail}, dict[int, int]()
+        while wanted:
+            for node in wanted:
+                if node != ROOT:
+                    paths[node] = (*paths[draft.parents[node]], draft.tokens[node])
+                sizes[node], known = store.longest(paths[node], self.max_ngram)
+                if known is not None and len(paths[node]) < len(tail) + self.depth:
+                    order = np.argsort(known[0])
+                    chances = np.maximum(known[1][order], 1e-12)
+                    q = chances ** (1.0 / seq.sampler.warp.temperature)
+                    greedy.know(seq.sampler, node, known[0][order], q / q.sum(), self.width)
+            wanted = greedy.draw()
+        pairs = zip(draft.estimates, draft.parents)
+        draft.rate_drawn([kind_of(q) + 11 * (sizes[parent] == 2) for q, parent in pairs])
 
     def learn(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         store = seq.shared("stand", NgramDistributions)
@@ -72,18 +94,3 @@ class Stand(ModelFree):
             before = text[: len(text) - len(verdict.rows) + 1 + row]
             for size in range(2, min(self.max_ngram, len(before)) + 1):
                 store.add(before[-size:], ids[row], chances[row])
-
-    def _drawn(
-        self, seq: Sequence, depth: int, ids: NDArray[np.int32], chances: NDArray[np.float64]
-    ) -> tuple[list[int], list[float]]:
-        """Children in the order they were drawn, and how likely each is thought to be."""
-        scores = np.log(np.maximum(chances, 1e-12))
-        if seq.sampler.warp.temperature == 0.0 or self.offer.noise:
-            tokens, weights = guess(seq, depth, ids, scores, self.offer.noise)
-            return tokens[: self.width], weights[: self.width]
-        scores = scores / seq.sampler.warp.temperature
-        # One stream a context: two nodes at the same depth must not draw alike.
-        noise = gumbel(mix(seq.sampler.noise_key(depth, Purpose.DRAFT) ^ int(ids.sum())), ids)
-        order = np.argsort(-(scores + noise), kind="stable")[: self.width]
-        weights_ = np.exp(scores - scores.max())
-        return ids[order].tolist(), (weights_ / weights_.sum())[order].tolist()
