@@ -33,6 +33,14 @@ PATIENCE = 32
 """After so many forwards without a draft one is tried."""
 
 
+@dataclass
+class DraftOdds:
+    """What a tenant's requests have learned: how often drafts come true, and how long none was."""
+
+    right: float = 0.9
+    single: int = 0
+
+
 @dataclass(frozen=True, eq=False)
 class Foreseen:
     """A canvas that a forward computed: ``logits`` [K, V] about ``positions`` [K]."""
@@ -61,18 +69,19 @@ class DraftAndVerify(Unmask):
     """
 
     policy: FreeDave
-    _trust: float = field(default=0.9, init=False)
-    _single: int = field(default=0, init=False)
+    _odds: DraftOdds = field(init=False, repr=False)
+    _rows: int = field(default=0, init=False)
 
     def decode(self, seq: Sequence) -> Steps:
         canvas = self.begin(seq)
+        self._odds = seq.shared("freedave", DraftOdds)
         drafts: list[Foreseen] = []
         view: View | None = None
         while not seq.finished:
             window = self.blocks.window(canvas)
             seen = next((draft for draft in drafts if draft.answers(canvas, window)), None)
             if len(drafts) > 1:
-                self._trust += LEARNING * ((seen is not None) - self._trust)
+                self._odds.right += LEARNING * ((seen is not None) - self._odds.right)
             if seen is None:
                 drafts = yield from self._compute(window, view)
                 seen = drafts[0]
@@ -83,12 +92,17 @@ class DraftAndVerify(Unmask):
     def _compute(self, window: Window, last: View | None) -> Any:
         """Run the forward of the canvas, and of those that are expected to follow it."""
         canvas, steps = self.canvas, self.policy.draft_steps or MOST_DRAFTED
+        ahead = 0
         if self.policy.drafts_ahead(canvas):
-            blocks = -(-steps // self.blocks.block_length)
-            end = min(window.end + blocks * self.blocks.block_length, canvas.end)
-            window = replace(window, end=end)
+            ahead = -(-steps // self.blocks.block_length) * self.blocks.block_length
+        count = self._paying(self._rows or window.end - window.start, ahead, steps)
+        if count == 1 and not self.policy.draft_steps:
+            ahead = 0
+        window = replace(window, end=min(window.end + ahead, canvas.end))
         plan = self.cache.plan(canvas, window)
-        count = self._paying(int(plan.rows.sum()), steps)
+        planned = int(plan.rows.sum())
+        self._rows = max(1, planned - ahead)
+        count = max(1, min(count, MOST_ROWS // planned))
         guesses = (yield from self._guesses(last, count - 1)) if last is not None else []
         forward, positions = self.ask(window, plan)
         canvases, asked, forwards = [canvas.copy()], [positions], [forward]
@@ -102,19 +116,19 @@ class DraftAndVerify(Unmask):
         self.store(plan)
         return [Foreseen(*each, plan.refresh) for each in zip(canvases, asked, logits, strict=True)]
 
-    def _paying(self, rows: int, steps: int) -> int:
+    def _paying(self, rows: int, ahead: int, most: int) -> int:
         """How many canvases to compute, with the next one: those that make steps the fastest."""
-        most = max(1, min(steps, MOST_ROWS // rows))
         if self.policy.draft_steps or self.seq.step_seconds(rows) is None:
             return most
         expected, best, rate = 0.0, 1, 0.0
         for count in range(1, most + 1):
-            expected += self._trust ** (count - 1)
-            seconds = self.seq.step_seconds(count * rows) or math.inf
+            expected += self._odds.right ** (count - 1)
+            whole = rows if count == 1 else count * (rows + ahead)
+            seconds = self.seq.step_seconds(whole) or math.inf
             if expected / seconds > rate:
                 best, rate = count, expected / seconds
-        self._single = 0 if best > 1 else self._single + 1
-        return min(2, most) if self._single % PATIENCE == PATIENCE - 1 else best
+        self._odds.single = 0 if best > 1 else self._odds.single + 1
+        return 2 if self._odds.single % PATIENCE == PATIENCE - 1 else best
 
     def _guesses(self, last: View, count: int) -> Generator[Apply, Any, list[Canvas]]:
         """The next canvases, if the predictions of the last view still held."""
