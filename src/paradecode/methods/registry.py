@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 from typing import Any, cast
 
 from paradecode.core.aliases import own_names
 from paradecode.core.decoder import Decoder, Guarantee, weakest
 from paradecode.core.errors import InvalidInput
+from paradecode.core.request import DRAFT
 from paradecode.methods import parts as registered
 from paradecode.methods.draft.fuse import Fused
-from paradecode.methods.draft.loop import Drafter
+from paradecode.methods.draft.loop import Drafter, DraftVerify
 from paradecode.methods.draft.method import DraftSettings, assemble, guarantee_under
 from paradecode.methods.parts import Method, checked, parameters_of, written
 from paradecode.methods.spec_text import name_and_settings, named, parts_of
@@ -115,12 +116,16 @@ def configured(method: Method, given: Mapping[str, Any], trusted: bool = True) -
     Raises:
         InvalidInput: as :func:`parse`.
     """
-    given = dict(given)
-    draft_model = given.pop("model", None) if "draft" in method.models else None
+    own = {key: value for key, value in given.items() if key != "model"}
+    settings = checked(method, method.name, own, trusted)
+    built = method.build(**settings)  # Rules between settings are the method's own to check.
+    if isinstance(built, DraftVerify) and DRAFT in built.drafter.needs.runs:
+        method = replace(method, models=(DRAFT,))  # Of some drafters a setting decides.
+    if DRAFT not in method.models:
+        checked(method, method.name, given, trusted)  # Nobody else takes a model.
+    draft_model = given.get("model")
     if not isinstance(draft_model, (str, type(None))):
         raise InvalidInput(f"{method.name}.model", draft_model, "name a model as a text")
-    settings = checked(method, method.name, given, trusted)
-    method.build(**settings)  # Rules between settings are the method's own to check.
     return Spec(method, settings, draft_model=draft_model)
 
 
@@ -192,7 +197,7 @@ def fusion(
             parameters=tuple(loop.values()),
             names={},
             build=build,
-            models=tuple(dict.fromkeys(model for method in methods for model in method.models)),
+            models=tuple(dict.fromkeys(model for spec in specs for model in spec.method.models)),
             under=guarantee_under,
         ),
         whole,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from small_models import PROMPT, deep, engine, permuted, serve
 
-from paradecode.core.errors import DecoderError, InvalidInput
+from paradecode.core.errors import InvalidInput
 from paradecode.core.vocabulary import Vocabulary
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine, Limits
@@ -171,7 +171,7 @@ def test_a_draft_with_a_short_context_drafts_while_it_can():
 
 
 def test_without_a_draft_model_the_error_says_what_to_give():
-    with pytest.raises(DecoderError, match="draft_model"):
+    with pytest.raises(InvalidInput, match="draft_model"):
         serve(engine(TARGET), ["draft-model"])
 
 
@@ -194,6 +194,12 @@ def test_specs_may_name_the_draft_model():
     assert spec.method.models == ("draft",)
     assert parse("pearl").method.models == ("draft",)
     assert parse("prompt-lookup").method.models == ()
+    spec = parse({"method": "rasd", "drafter": "draft-model", "model": "small"})
+    assert (spec.method.models, spec.draft_model) == (("draft",), "small")
+    assert parse("rasd").method.models == ()
+    for method in ("rasd", "prompt-lookup"):
+        with pytest.raises(InvalidInput, match="model"):
+            parse({"method": method, "model": "small"})
 
 
 def test_fusions_hand_the_budget_on():
@@ -267,6 +273,20 @@ def test_budgets_shape_drawn_trees(budget, verifier):
     assert full > 0.7 * made
 
 
+def test_rasd_keeps_what_the_draft_model_would_begin_with():
+    """A chance at the root is pruned to the model's own first tokens, whatever was retrieved."""
+    eng = engine(TARGET, TARGET)
+    spec = "rasd(drafter=draft-model,budget=fixed,num_speculative_tokens=6)"
+    plain, sequence = serve(eng, ["greedy", spec], (5, 6, 7, 5, 6, 9, 5, 6), ignore_eos=True)
+    alone = serve(eng, ["retrieval(budget=fixed)"], (5, 6, 7, 5, 6, 9, 5, 6), ignore_eos=True)
+    assert sequence.output == plain.output
+    assert sequence.stats.forwards < alone[0].stats.forwards
+    first = sequence.trace[0].tree
+    begun = first.tokens[first.parents == -1].tolist()
+    assert plain.output[0] in begun  # The draft model is the target itself.
+    assert len(begun) <= 3  # And names three.
+
+
 def test_a_deep_model_is_what_it_is_meant_to_be():
     eng = engine(deep())
     (plain,) = serve(eng, ["greedy"], PROMPT, ignore_eos=True)
@@ -279,7 +299,9 @@ def test_one_model_grows_one_tree_at_a_time(spec):
         parse(spec)
 
 
-@pytest.mark.parametrize("spec", ["draft-model", "prompt-lookup+draft-model", "pearl"])
+@pytest.mark.parametrize(
+    "spec", ["draft-model", "prompt-lookup+draft-model", "pearl", "rasd(drafter=draft-model)"]
+)
 def test_the_front_asks_for_the_draft_model_before_it_loads_anything(spec):
     with pytest.raises(InvalidInput, match="draft_model"):
         LLM("there-is-no-such-model", decoder=spec)

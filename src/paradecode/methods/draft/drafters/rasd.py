@@ -15,6 +15,8 @@ from paradecode.methods.draft.method import drafter
 from paradecode.methods.parameters import choice, local_path
 from paradecode.methods.parts import make
 
+PARTNERS = ("token-recycling", "aded", "stand", "suffix", "draft-model")
+
 
 @drafter(
     "rasd",
@@ -27,17 +29,16 @@ class Rasd(Fused):
     """Fuse retrieved continuations with a drafter's tree, where it agrees how to begin (Quan 2025).
 
     A retrieved path stays when its first token is one that the drafter proposes too, or when it
-    proposes nothing. Common beginnings become one; the best nodes of all are verified. (The paper's
-    drafter is EAGLE-2; without pruning this is ``retrieval+...``.)
+    proposes nothing. Common beginnings become one; the best nodes of all are verified. The paper's
+    drafter is EAGLE-2, which always runs; here ``drafter=draft-model`` runs a small model where the
+    budget finds that it pays beside what was retrieved. Without pruning this is ``retrieval+...``.
 
     When: a datastore fits some of the answers, and a drafter shall fill in elsewhere. Where it fits
     most of them, ``retrieval`` alone costs less.
     """
 
     datastore: str = local_path("file made by `paradecode datastore`; empty for the text itself")
-    drafter: str = choice(
-        "token-recycling", ("token-recycling", "aded", "stand", "suffix"), "what prunes and joins"
-    )
+    drafter: str = choice("token-recycling", PARTNERS, "what prunes and joins")
 
     def __init__(self, datastore: str = "", drafter: str = "token-recycling") -> None:
         self.datastore, self.drafter = datastore, drafter
