@@ -103,7 +103,7 @@ class DraftAndVerify(Unmask):
         planned = int(plan.rows.sum())
         self._rows = max(1, planned - ahead)
         count = max(1, min(count, MOST_ROWS // planned))
-        guesses = (yield from self._guesses(last, count - 1)) if last is not None else []
+        guesses = (yield from self._guesses(last, count - 1)) if last and count > 1 else []
         forward, positions = self.ask(window, plan)
         canvases, asked, forwards = [canvas.copy()], [positions], [forward]
         for guess in guesses:
