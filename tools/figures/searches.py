@@ -42,8 +42,8 @@ SEARCHES = {
     "a-star, reward": "a-star(k=4,step_tokens=32,budget=1024)",
     "beam(width=4)": "beam(width=4)",
     "diverse-beam(width=4,groups=4)": "diverse-beam(width=4,groups=4)",
-    "superposed(k=4)": "superposed(k=4)", "superposed(k=4,alpha=0)": "superposed(k=4,alpha=0)",
-    "atts(n=8)": "atts(n=8)",
+    "superposed(k=4)": "superposed(k=4)",
+    "superposed(k=4,alpha=0.54)": "superposed(k=4,alpha=0.54)", "atts(n=8)": "atts(n=8)",
 }  # fmt: skip
 """Name -> the search; ``reward`` is the head of ``--reward``."""
 SAME = "best-of(n=8)"

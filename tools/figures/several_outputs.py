@@ -23,9 +23,9 @@ from paradecode.measure.prompts import load_prompts
 from tools.script import err, options, save, show, stamped
 
 WAYS = (
-    "best-of(n=3)", "superposed(k=3)", "superposed(k=3,alpha=0)", "best-of(n=4)", "beam(width=4)",
-    "diverse-beam(width=4,groups=2)", "diverse-beam(width=4,groups=4)",
-    "diverse-beam(width=4,groups=4,strength=2)",
+    "best-of(n=3)", "superposed(k=3)", "superposed(k=3,alpha=0.54)", "best-of(n=4)",
+    "beam(width=4)", "diverse-beam(width=4,groups=2)",
+    "diverse-beam(width=4,groups=4)", "diverse-beam(width=4,groups=4,strength=2)",
 )  # fmt: skip
 MEASURED = ("likely", "best", "distinct_1", "distinct_2", "forwards", "rows", "seconds")
 COLUMNS = {
