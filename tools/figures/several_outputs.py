@@ -1,9 +1,10 @@
 """Several outputs for one prompt: how likely and how distinct each way's are, and what they cost.
 
     python -m tools.figures.several_outputs [--model FILE] [--prompts 24] [--max-tokens 16]
-        [--temperature 0.7] [--out FILE.json]
+        [--temperature 0.7] [--ways "best-of(n=1);best-of(n=8)"] [--out FILE.json]
 
-The first turns of the package's prompts. Ways take turns within a prompt. ``likely`` is the mean
+The first turns of the package's prompts. Ways take turns within a prompt. All outputs are equally
+long: nothing ends before ``--max-tokens``. ``likely`` is the mean
 log-probability a token of all outputs, ``best`` that of the likeliest; ``distinct-n`` the share of
 n-grams of a prompt's outputs that are not there already (Li et al. 2016). Every output is scored by
 the model itself, which reads it by itself, at temperature 1.
@@ -37,6 +38,7 @@ COLUMNS = {
 
 def main() -> None:
     parser = options(__doc__, model="", prompts=24, max_tokens=16, temperature=0.7)
+    parser.add_argument("--ways", default=";".join(WAYS))
     given = parser.parse_args()
     measured: dict[str, list[list[float]]] = defaultdict(list)
     with LLM(given.model or None, decoder=None) as llm:
@@ -45,11 +47,11 @@ def main() -> None:
         for number, prompt in enumerate(track(asked, console=err, description="prompts")):
             ids = llm.chat_tokens([{"role": "user", "content": prompt.turns[0]}])
             llm.generate([ids], max_tokens=1)  # The prompt is cached for all ways.
-            for way in WAYS:
+            for way in given.ways.split(";"):
                 before, began = llm.engine.forwards, time.perf_counter()
                 found = llm.generate(
                     [ids], search=way, temperature=given.temperature, seed=number,
-                    max_tokens=given.max_tokens,
+                    max_tokens=given.max_tokens, ignore_eos=True,
                 )[0]  # fmt: skip
                 spent, forwards = time.perf_counter() - began, llm.engine.forwards - before
                 assert found.search is not None
