@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from constraint_schemas import PERSON, TREE
 
+from paradecode import LLM
 from paradecode.core.errors import DecoderError, InvalidInput
+from tiny_folder import write_folder
 
 GIVEN = {
     "person": {"type": "json_schema", "value": PERSON},
@@ -119,6 +121,13 @@ def test_tokens_that_the_tokenizer_lacks_are_never_allowed(llm, eos):
     assert not mask[llm.config.vocab_size :].any()
     control = [i for i in range(llm.config.vocab_size) if llm.tokenizer.is_control(i)]
     assert set(np.flatnonzero(mask[control])) <= {control.index(token) for token in eos}
+
+
+def test_a_text_that_no_token_begins_ends_its_request_only(tmp_path):
+    with LLM(str(write_folder(tmp_path, "llama"))) as llm:  # Its tokenizer has no line break.
+        with pytest.raises(InvalidInput, match="cannot complete"):
+            llm.generate("abc", constraint={"type": "regex", "value": r"\n{9}b?"}, max_tokens=4)
+        assert llm.generate("abc", constraint={"type": "regex", "value": "b{2}"}).text == "bb"
 
 
 def test_a_grammar_that_the_tokens_cannot_finish_ends_its_request_only(llm):

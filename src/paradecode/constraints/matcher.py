@@ -66,6 +66,9 @@ class GrammarMatcher:
         known_ids = min(len(allowed), self._tokenizer.vocab_size)
         allowed[:known_ids] = bits[:known_ids]
         allowed[self._never] = False
+        # Where no token begins a text that must come, the library allows one that it then refuses.
+        if allowed.sum() == 1 and not self._matcher.validate_tokens([int(allowed.argmax())]):
+            allowed[:] = False
         allowed[self._end_ids] = self._matcher.is_accepting()
         if allowed.any():
             return allowed
