@@ -16,28 +16,17 @@ struct CostCurve {
   double at(std::int64_t count, std::int64_t context) const;
 };
 
-// Of a forward's time, where the head is screened (bench/results/exact_head.json). The curve is
-// that of whole heads.
-constexpr double kScreened = 0.95;
-
 // What a step takes by the rows that one of its sequences has in it.
 class StepSeconds {
  public:
   // others: rows of the other sequences; overhead, draft: seconds beside the forward, and of a
-  // draft that is verified; screened: a forward of at most so many rows reads less of the head.
+  // draft that is verified.
   StepSeconds(const CostCurve& curve, std::int64_t others, std::int64_t length, double overhead,
-              double draft, std::int64_t screened)
-      : curve_(curve),
-        others_(others),
-        length_(length),
-        overhead_(overhead),
-        draft_(draft),
-        screened_(screened) {}
+              double draft)
+      : curve_(curve), others_(others), length_(length), overhead_(overhead), draft_(draft) {}
 
   double operator()(std::int64_t rows) const {
-    const double forward = curve_.at(others_ + rows, length_);
-    return (others_ + rows <= screened_ ? kScreened * forward : forward) + overhead_ +
-           (rows > 1 ? draft_ : 0.0);
+    return curve_.at(others_ + rows, length_) + overhead_ + (rows > 1 ? draft_ : 0.0);
   }
 
  private:
@@ -46,7 +35,6 @@ class StepSeconds {
   std::int64_t length_;
   double overhead_;
   double draft_;
-  std::int64_t screened_;
 };
 
 }  // namespace paradecode

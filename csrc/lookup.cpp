@@ -13,7 +13,7 @@ constexpr double kMostWeight = 1e100;  // MOST_WEIGHT
 constexpr double kPrior = 4.0;         // PRIOR
 constexpr double kLeast = 0.05;        // LEAST of ngram_table.py
 constexpr std::int64_t kHabit = 4;     // HABIT
-constexpr double kOthers = 1.25;       // OTHERS
+constexpr double kOthers = 1.5;        // OTHERS
 enum Opinion { kAlone, kAgrees, kDiffers };
 
 // length_class: whether 1, 2, 3, 4 to 7, 8 to 15, or more tokens match.

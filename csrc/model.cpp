@@ -254,11 +254,6 @@ void Model::make_screen(const Forward& forward) {
   }
 }
 
-int Model::screened_rows() {
-  const std::lock_guard lock(busy_);
-  return screen_ == nullptr ? 0 : kScreenedRows;
-}
-
 void Model::reserve(std::int64_t pages) {
   const std::lock_guard lock(busy_);
   if (pages < 1 || pages > (std::int64_t{1} << 26))

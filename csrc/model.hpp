@@ -95,8 +95,6 @@ class Model {
   // of bytes (0 where the matrix holds floats).
   std::pair<std::size_t, std::size_t> work_of(const std::string& tensor);
   std::size_t slot_bytes() const { return cache_.slot_bytes(); }
-  // The most rows of which a forward reads less of the head, if only the best token is asked.
-  int screened_rows();
 
   // Takes the time of forwards from now on, or stops; returns the seconds of each part so far,
   // means of all threads, that add up to the duration of the forwards.

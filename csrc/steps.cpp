@@ -107,7 +107,6 @@ class Steps {
   void draft(CommittedStep& step) {
     const double overhead =
         in_.step_seconds + in_.sequence_seconds * static_cast<double>(in_.spans);
-    const std::int64_t screened = argmax_ ? model_.screened_rows() : 0;
     std::vector<std::int64_t> spare = in_.spare;
     for (std::size_t i = 0; i < in_.sequences.size(); ++i) {
       StepSequence* sequence = in_.sequences[i];
@@ -118,7 +117,7 @@ class Steps {
       std::optional<StepSeconds> seconds;
       if (in_.curve != nullptr)
         seconds.emplace(*in_.curve, std::max<std::int64_t>(0, in_.rows - sequence->rows),
-                        length(*sequence), overhead, in_.draft_seconds, screened);
+                        length(*sequence), overhead, in_.draft_seconds);
       part.draft = sequence->lookup->draft(std::min(sequence->room - 1, left),
                                            seconds ? &*seconds : nullptr, in_.spans - 1);
       left -= static_cast<std::int64_t>(part.draft.tokens.size());

@@ -31,6 +31,7 @@ from paradecode.core.sampling import ALIASES, SamplingParams
 from paradecode.core.sequence import DRAFT, TARGET
 from paradecode.core.trace import TokenLogprob
 from paradecode.engine.cost import obtain
+from paradecode.engine.drift import Drift
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.prompt import PromptReader, reading_request, unit_means
 from paradecode.engine.ranking import CandidateReader
@@ -139,6 +140,7 @@ class LLM:
         )  # fmt: skip
         costs = {name: obtain(one, self.engine.pools[name].count) for name, one in models.items()}
         self.engine.load.curve = costs.pop(TARGET)
+        self.engine.drift = Drift(self.engine.load.curve)
         self.engine.load.others = costs
         self._compiler = Compiler(self.tokenizer, self.config.vocab_size, self.config.eos_tokens)
         self._turn = threading.RLock()

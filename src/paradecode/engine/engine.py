@@ -21,6 +21,7 @@ from paradecode.core.noise import MASK64, mix
 from paradecode.core.request import TARGET, Apply, Fork, Forward, Store
 from paradecode.core.vocabulary import Vocabulary
 from paradecode.engine.cost import CostCurve
+from paradecode.engine.drift import Drift
 from paradecode.engine.forward import (
     Pending,
     PendingApply,
@@ -269,6 +270,7 @@ class Engine(Resources):
         self.queue: Queue[Live] = Queue()
         self.running: list[Live] = []
         self.forwards = 0
+        self.drift: Drift | None = None
         self._debts: dict[str, int] = {}
         self._unseeded = mix(time.time_ns() & MASK64)
 
@@ -390,7 +392,7 @@ class Engine(Resources):
             cost = partial(self.load.of_step, TARGET)
             spare = spare_rows([one.sequence for one in waiting], self.limits.step_tokens, cost)
             if min(spare.values()) >= 0:
-                self.forwards += make_steps(waiting, spare, backend, self.load)
+                self.forwards += make_steps(waiting, spare, backend, self.load, self.drift)
                 return
         for live in list(self.running):
             if live.steps is not None:  # It goes along with the others.

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from paradecode.backends.interface import MakesSteps, StepsInput
+from paradecode.backends.interface import CommittedStep, MakesSteps, StepsInput
 from paradecode.core.multi_step import MultiStep
 from paradecode.core.request import TARGET
 from paradecode.engine.cost import Load
+from paradecode.engine.drift import Drift
 from paradecode.engine.resources import Resources
 from paradecode.engine.sequence import LiveSequence
 
@@ -72,12 +73,14 @@ class PendingSteps:
 
 
 def make_steps(
-    waiting: Sequence[PendingSteps], spare: Mapping[str, int], backend: MakesSteps, load: Load
-) -> int:
+    waiting: Sequence[PendingSteps], spare: Mapping[str, int], backend: MakesSteps, load: Load,
+    drift: Drift | None = None,
+) -> int:  # fmt: skip
     """Make steps of all sequences together and commit them; returns how many there were.
 
     Args:
         spare: draft rows that a step may have of each owner's sequences.
+        drift: corrects the load's curve by what the forwards take.
     """
     for pending in waiting:
         pending.enter()
@@ -101,6 +104,15 @@ def make_steps(
         else:
             pending.leave()
     if count:
+        if drift is not None:
+            rows = map(sum, zip(*([1 + _drafted(step) for step in steps] for steps in made)))
+            context = sum(pending.sequence.caches[TARGET].length for pending in waiting)
+            seconds = [step.forward for step in made[0]]
+            drift.correct(load, zip(rows, seconds), context // len(waiting))
         load.sequences = len(waiting)
         load.rows = sum(pending.sequence.last_rows for pending in waiting)
     return count
+
+
+def _drafted(step: CommittedStep) -> int:
+    return 0 if step.drafted is None else len(step.drafted)

@@ -25,7 +25,7 @@ HABIT = 4
 """Refusals in a row after which a drafter is asked less often."""
 MEMORY = 0.9
 """What an old draft's gain and price count after each later one."""
-OTHERS = 1.25
+OTHERS = 1.5
 """Tokens that a neighbour counts for: what it loses by a longer step is certain, the gain is not;
 and where a list ends with its last output, drafts of the others shorten it little."""
 
@@ -47,7 +47,7 @@ class Experience:
 class AutoBudget(Budget):
     """Verify as many nodes as pay on this machine: the K that gives the most tokens per second.
 
-    K nodes give (1 + 1.25 neighbours + expected accepted) / (draft + t(1 + K)) tokens a second,
+    K nodes give (1 + 1.5 neighbours + expected accepted) / (draft + t(1 + K)) tokens a second,
     where t(n) is the measured time of a step of n rows. The neighbours' tokens are in the numerator
     because a longer step delays them too. Expected acceptance is the sum of the nodes' reach,
     corrected by how past predictions turned out. K = 0 is a choice like any other, so a bad drafter

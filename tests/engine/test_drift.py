@@ -1,0 +1,69 @@
+"""A cost curve that follows the machine."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from paradecode.engine.cost import CostCurve, Load
+from paradecode.engine.drift import Drift
+
+MEASURED = CostCurve((1, 2, 4, 8), (256,), ((0.002, 0.0021, 0.0025, 0.004),))
+
+
+def seconds(rows: int) -> float:
+    return MEASURED.at(rows, 256)
+
+
+def test_forwards_as_measured_change_nothing() -> None:
+    drift = Drift(MEASURED)
+    for rows in (1, 3, 8, 20):
+        assert drift.observe([(rows, seconds(rows))] * 50, 256) is MEASURED
+
+
+def test_a_slower_machine_is_slower_for_all_rows() -> None:
+    drift = Drift(MEASURED)
+    curve = drift.observe([(4, 1.5 * seconds(4))] * 200, 256)
+    assert curve.at(4, 256) == pytest.approx(1.5 * seconds(4), rel=0.03)
+    assert curve.at(8, 256) == pytest.approx(1.5 * seconds(8), rel=0.1)
+    assert curve.at(1, 256) == pytest.approx(1.5 * seconds(1), rel=0.1)
+    again = drift.observe([(4, seconds(4))] * 200, 256)
+    assert again.at(4, 256) == pytest.approx(seconds(4), rel=0.03)
+
+
+def test_what_is_wrong_for_some_rows_is_learned() -> None:
+    """Rows of 1 are faster than measured, those of 8 slower; between them it is as measured."""
+    drift, draw = Drift(MEASURED), random.Random(0)
+    truth = {1: 0.88 * seconds(1), 4: seconds(4), 8: 1.2 * seconds(8)}
+    for _ in range(2000):
+        rows = draw.choice(list(truth))
+        curve = drift.observe([(rows, truth[rows] * draw.uniform(0.9, 1.1))], 256)
+    for rows, taken in truth.items():
+        assert curve.at(rows, 256) == pytest.approx(taken, rel=0.04)
+    assert curve.sound
+
+
+def test_one_forward_that_was_kept_off_its_core_moves_little() -> None:
+    drift = Drift(MEASURED)
+    curve = drift.observe([(4, 50 * seconds(4))], 256)
+    assert curve.at(4, 256) < 1.1 * seconds(4)
+
+
+def test_more_rows_never_cost_less() -> None:
+    drift = Drift(MEASURED)
+    curve = drift.observe([(2, 0.02)] * 500, 256)
+    times = [curve.at(rows, 256) for rows in range(1, 12)]
+    assert times == sorted(times)
+
+
+def test_a_curve_that_somebody_sets_stays() -> None:
+    load, drift, slow = Load(), Drift(MEASURED), [(4, 0.01)] * 100
+    drift.correct(load, slow, 256)
+    assert load.curve is None
+    load.curve = MEASURED
+    drift.correct(load, slow, 256)
+    assert load.curve is drift.curve is not MEASURED
+    load.curve = MEASURED
+    drift.correct(load, slow, 256)
+    assert load.curve is MEASURED
