@@ -47,7 +47,7 @@ def _completion(branch: Branch) -> Completion:
     stats, trace = _joined(chain)
     return replace(
         last,
-        stats=stats,
+        stats=replace(stats, generated=len(branch.tokens)),  # Of drafts in one row, its own.
         text=branch.text,
         token_ids=list(branch.tokens),
         finish_reason=branch.reason or "cancelled",
