@@ -67,8 +67,9 @@ class GrammarMatcher:
         allowed[:known_ids] = bits[:known_ids]
         allowed[self._never] = False
         # Where no token begins a text that must come, the library allows one that it then refuses.
-        if allowed.sum() == 1 and not self._matcher.validate_tokens([int(allowed.argmax())]):
-            allowed[:] = False
+        if np.count_nonzero(allowed) == 1:
+            only = int(allowed.argmax())
+            allowed[only] = self._matcher.validate_tokens([only]) == 1
         allowed[self._end_ids] = self._matcher.is_accepting()
         if allowed.any():
             return allowed

@@ -12,11 +12,10 @@ import sys
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
-from typing import IO, Any
+from typing import IO
 
 from paradecode.core.errors import InvalidInput, InvalidModel
 from paradecode.models.checkpoint import Checkpoint
@@ -56,9 +55,6 @@ class Entry:
         family, licence: shown in the list.
         package: the package with its file; None for models in Paradecode's own package, each a
             folder in ``models/data``.
-        folder: the name of that folder, if it is not the model's.
-        facts: fields of the configuration, in place of the folder's: one set of weights may be
-            several models.
     """
 
     name: str
@@ -66,14 +62,12 @@ class Entry:
     family: str
     licence: str
     package: Package | None = None
-    folder: str = ""
-    facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def path(self) -> Path | None:
         """The file or folder on this machine, or None."""
         if self.package is None:
-            folder = Path(__file__).parent / "data" / (self.folder or self.name.partition("/")[2])
+            folder = Path(__file__).parent / "data" / self.name.partition("/")[2]
             return folder if (folder / "model.safetensors").is_file() else None
         places = [self.cached]
         module, _, inner = self.package.file.partition("/")
@@ -157,7 +151,7 @@ def open_model(name: str | Path | None = None) -> Checkpoint:
             raise InvalidModel(
                 "model", entry.name, f"get it first: paradecode models pull {entry.name}"
             )
-        return _named(path, entry.name, entry.facts)
+        return _named(path, entry.name)
     path = _existing(text)
     if path is not None:
         return _open_folder(path) if path.is_dir() else _open_file(path)
@@ -175,9 +169,9 @@ def open_model(name: str | Path | None = None) -> Checkpoint:
     )
 
 
-def _named(path: Path, name: str, facts: Mapping[str, Any] = MappingProxyType({})) -> Checkpoint:
+def _named(path: Path, name: str) -> Checkpoint:
     checkpoint = read_folder(path) if path.is_dir() else read_gguf(path)
-    return replace(checkpoint, config=replace(checkpoint.config, name=name, **facts))
+    return replace(checkpoint, config=replace(checkpoint.config, name=name))
 
 
 def _existing(text: str) -> Path | None:
