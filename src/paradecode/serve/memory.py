@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import sys
 import sysconfig
 
 PERIOD = 2.0
@@ -23,6 +24,14 @@ class _Allocator(ctypes.Structure):
     _fields_ = [(name, ctypes.c_void_p) for name in ("context", "new", "zeroed", "resize", "free")]
 
 
+def libc_that_trims() -> ctypes.CDLL | None:
+    """The C library, if it can be asked to give free pages back: glibc."""
+    if sys.platform == "win32":
+        return None
+    libc = ctypes.CDLL(None)
+    return libc if hasattr(libc, "malloc_trim") else None
+
+
 def small_objects_by_libc() -> bool:
     """Have libc allocate what is new, as ``PYTHONMALLOC=malloc`` does; whether that was possible.
 
@@ -32,7 +41,8 @@ def small_objects_by_libc() -> bool:
     free page. Objects that exist are still freed by Python's allocator, which hands on what it does
     not know, because all objects of more than 512 bytes were libc's before.
     """
-    if os.environ.get("PYTHONMALLOC") or sysconfig.get_config_var("Py_GIL_DISABLED"):
+    set_already = os.environ.get("PYTHONMALLOC") or sysconfig.get_config_var("Py_GIL_DISABLED")
+    if set_already or libc_that_trims() is None:
         return False
     raw, objects = _Allocator(), _Allocator()
     ctypes.pythonapi.PyMem_GetAllocator(RAW, ctypes.byref(raw))
@@ -47,8 +57,8 @@ def small_objects_by_libc() -> bool:
 
 async def giving_back() -> None:
     """Give libc's free pages back again and again; returns at once where libc cannot do that."""
-    libc = ctypes.CDLL(None)
-    if not hasattr(libc, "malloc_trim"):
+    libc = libc_that_trims()
+    if libc is None:
         return
     # Trimming spares the top of each thread's memory, and a bound that was not set grows to 64 MB.
     libc.mallopt(M_TRIM_THRESHOLD, TOP)
