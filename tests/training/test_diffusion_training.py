@@ -141,6 +141,8 @@ def test_another_plan_and_a_damaged_file_are_refused(tmp_path):
         {"layers": 1000},
         {"tasks": "x"},
         {"blocks": 2},
+        {"blocks": 0.5, "objective": "autoregressive"},
+        {"shift": True, "objective": "autoregressive"},
     ],
 )
 def test_bad_plans(bad):

@@ -77,6 +77,9 @@ class DiffusionPlan:
             raise InvalidInput("tasks", self.tasks, f"use one of {', '.join(SETS)}")
         if not 0 <= self.blocks <= 1:
             raise InvalidInput("blocks", self.blocks, "give a share, 0 to 1")
+        for name in ("blocks", "shift"):
+            if getattr(self, name) and self.objective != "diffusion":
+                raise InvalidInput(name, getattr(self, name), "only diffusion models have it")
         for name, high in (("steps", 10**6), ("rows", 10**5), ("hidden_size", 4096), ("layers", 64),
                            ("heads", 64), ("inner", 16384)):  # fmt: skip
             if not 1 <= getattr(self, name) <= high:
@@ -112,7 +115,7 @@ class TinyTraining(Training):
         self.shares = {task.name: HARD.get(task.name, 1.0) for task in SETS[plan.tasks]}
         config = tiny_config(
             plan.objective, self.tokenizer.get_vocab_size(), plan.hidden_size, plan.layers,
-            plan.heads, plan.inner, plan.shift and plan.objective == "diffusion",
+            plan.heads, plan.inner, plan.shift,
         )  # fmt: skip
         self.model = TinyModel(config, plan.seed).to(device)
         self.model.set_alike(spaced_words(self.tokenizer), plan.seed + 1)
@@ -170,7 +173,8 @@ class TinyTraining(Training):
             pack, first = work[index], index * ROWS_TOGETHER
             with torch.autocast(self.device.type, torch.bfloat16):
                 random = np.random.default_rng((plan.seed, self.step, index))
-                if plan.objective == "diffusion" and random.random() < plan.blocks:
+                # Without blocks nothing is drawn for them: older plans give the same weights.
+                if plan.blocks > 0 and random.random() < plan.blocks:
                     loss = block_loss(model, pack, random)
                 elif plan.objective == "diffusion":
                     loss = diffusion_loss(
