@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from paradecode import LLM
 from paradecode.engine.cost import CostCurve, Load
 from paradecode.engine.drift import Drift
 
@@ -67,3 +68,17 @@ def test_a_curve_that_somebody_sets_stays() -> None:
     load.curve = MEASURED
     drift.correct(load, slow, 256)
     assert load.curve is MEASURED
+
+
+def test_forwards_of_the_engine_correct_its_curve() -> None:
+    """One that says a second a forward, which the smallest model never takes."""
+    pytest.importorskip("paradecode.backends.native._core")
+    slow = CostCurve((1,), (256,), ((1.0,),))
+    with LLM("paradecode/tiny-autoregressive") as llm:
+        llm.engine.load.curve = slow
+        llm.generate("a", max_tokens=32, ignore_eos=True, decoder="greedy")
+        assert llm.engine.load.curve is slow  # Its drift is another curve's.
+        llm.engine.drift = Drift(slow)
+        llm.generate("a", max_tokens=32, ignore_eos=True, decoder="greedy")
+        assert llm.engine.load.curve is not None
+        assert llm.engine.load.curve.at(1, 256) < 0.5
