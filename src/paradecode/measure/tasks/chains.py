@@ -1,7 +1,7 @@
 """Chains: every item of an answer needs the one before it, so one forward cannot write them all.
 
-How many steps a model makes inside of one forward is limited by its depth. So the share of right
-answers falls gradually with the number of tokens a forward, and short chains outlive long ones.
+How many steps a model makes inside of one forward is limited by its depth. So fewer answers are
+right the more tokens a forward writes, and short chains should outlive long ones.
 """
 
 from __future__ import annotations

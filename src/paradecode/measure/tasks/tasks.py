@@ -12,6 +12,6 @@ from paradecode.measure.tasks.task import Task
 
 TASKS: tuple[Task, ...] = (*LISTS, *ARITHMETIC, *RECORDS)
 GRADED: tuple[Task, ...] = (*CHAINS, *NESTED, *STORIES)
-"""On these, quality falls gradually with the number of tokens a forward."""
+"""On these, tokens need one another: the more a forward writes, the fewer answers are right."""
 SETS = {"simple": TASKS, "graded": GRADED}
 BY_NAME = {task.name: task for tasks in SETS.values() for task in tasks}
