@@ -6,7 +6,7 @@ import io
 import re
 
 from rich.console import Console
-from trace_samples import denoised, drafted, hostile
+from trace_samples import denoised, drafted, hostile, searched
 
 from paradecode.report.trace import Trace, terminal_view
 from paradecode.report.trace.terminal import visible
@@ -46,6 +46,20 @@ def test_the_canvas_fills() -> None:
         ]
     assert "·" in canvases[0]
     assert set(canvases[-1]) == {"█", "▄"}
+
+
+def test_the_branches_of_a_search() -> None:
+    lines = printed(searched()).splitlines()
+    first = next(at for at, line in enumerate(lines) if line.startswith("search:"))
+    assert [line.rstrip() for line in lines[first:]] == [
+        "search: 5 branches, 18 tokens; the answer is bold",
+        "├── The cat sat upon (0.750, 4 tokens, stop)",
+        "│   ├── the mat. (0.875, 3 tokens, stop)",
+        "│   └── a rug (-12.250, 2 tokens, stop)",
+        "└── <b>It</b> was⟨202E⟩ nowhere, so all (0.500, 9 tokens, length)",
+        "    └──  (0 tokens, cancelled)",
+    ]
+    assert "search:" not in printed(drafted())
 
 
 def test_control_characters_are_spelled_out() -> None:

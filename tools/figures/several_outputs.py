@@ -24,7 +24,7 @@ from paradecode.measure.prompts import load_prompts
 from tools.script import err, options, save, show, stamped
 
 WAYS = (
-    "best-of(n=3)", "superposed(k=3)", "superposed(k=3,alpha=0.54)", "best-of(n=4)",
+    "best-of(n=1)", "best-of(n=3)", "superposed(k=3)", "superposed(k=3,alpha=0.54)", "best-of(n=4)",
     "beam(width=4)", "diverse-beam(width=4,groups=2)",
     "diverse-beam(width=4,groups=4)", "diverse-beam(width=4,groups=4,strength=2)",
 )  # fmt: skip

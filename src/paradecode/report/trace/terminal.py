@@ -1,15 +1,16 @@
-"""A trace in the terminal: a line for each forward, and the text in the colours of its forwards."""
+"""A trace in the terminal: a line for each forward, the text in their colours, a search's tree."""
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import cast
 
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
+from rich.tree import Tree
 
 from paradecode.completion import Completion
 from paradecode.report.trace.schema import CanvasStepRecord, DraftStepRecord, TokenRecord, Trace
@@ -23,10 +24,11 @@ SEEN = {"\n", "\u200c", "\u200d"}
 
 
 def terminal_view(trace: Trace) -> RenderableType:
-    """A table of the forwards, and the coloured text; for both families."""
+    """A table of the forwards, the coloured text, and the tree of a search; for both families."""
     steps = _canvas_steps(trace) if trace["family"] == "diffusion" else _draft_steps(trace)
     title = Text(f"{trace['decoder']} on {trace['model']}, {trace['backend']} backend", "bold")
-    return Group(title, steps, Panel(coloured(trace["tokens"]), title="output"), _legend(trace))
+    text = Panel(coloured(trace["tokens"]), title="output")
+    return Group(title, steps, text, _legend(trace), *_branches(trace))
 
 
 def visible(text: str) -> str:
@@ -99,6 +101,24 @@ def _canvas_steps(trace: Trace) -> Table:
             str(owner.count(None)), _ms(step["seconds"]), line,
         )  # fmt: skip
     return table
+
+
+def _branches(trace: Trace) -> Iterator[RenderableType]:
+    """Every branch below the one that it goes on from, if the answer was searched for."""
+    branches = trace["branches"]
+    if len(branches) < 2:
+        return
+    made = sum(branch["tokens"] for branch in branches)
+    root = Tree(Text(f"search: {len(branches)} branches, {made} tokens; the answer is bold", "dim"))
+    nodes: list[Tree] = []
+    for branch in branches:
+        score = "" if branch["score"] is None else f"{branch['score']:.3f}, "
+        line = Text(visible(branch["text"]).strip().replace("\n", "⏎") + " ")
+        line.stylize("bold" if branch["chosen"] else "dim")
+        line.append(f"({score}{branch['tokens']} tokens, {branch['reason']})", "cyan")
+        before = branch["after"]  # An earlier one: what goes on was made later.
+        nodes.append((root if before is None else nodes[before]).add(line))
+    yield root
 
 
 def _colour(step: int) -> str:
