@@ -17,7 +17,8 @@ from paradecode.engine.engine import Limits
 from paradecode.engine.prompt import PromptReader
 from paradecode.llm import LLM
 from paradecode.measure.tasks.tasks import BY_NAME
-from paradecode.search import find_scorer, scorers
+from paradecode.methods import parts
+from paradecode.search import find_scorer, find_strategy, scorers
 from paradecode.search.scorers.process_reward import RewardHead
 from tiny_folder import write_folder
 
@@ -204,6 +205,13 @@ def test_scorers_that_do_not_exist(given: Any, said: str) -> None:
 def test_requests_may_not_name_files(spec: str) -> None:
     with pytest.raises(InvalidInput, match="where the server is started"):
         find_scorer(spec, trusted=False)
+
+
+def test_a_request_lists_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strategies and scorers are found by the first one."""
+    find_strategy("majority"), find_scorer("likelihood")
+    monkeypatch.setattr(parts, "walk_packages", None)
+    find_strategy("best-of(n=2)"), find_scorer("likelihood(norm=sum)")
 
 
 def test_a_head_of_another_model_ends_its_search_only(llm: LLM, tmp_path: Path) -> None:

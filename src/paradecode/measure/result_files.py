@@ -1,4 +1,4 @@
-"""Results as JSON files, and files of earlier versions. Every field is checked, and named if wrong.
+"""Results as JSON files. Every field is checked, and named if wrong.
 
 Outputs are stored once and records point at them. A record leaves out fields at their defaults.
 """
@@ -14,7 +14,6 @@ from typing import Any
 from paradecode.core.checks import build, json_object
 from paradecode.core.errors import InvalidInput
 from paradecode.measure.machine import Machine
-from paradecode.measure.old_results import OLD
 from paradecode.measure.results import (
     EngineInfo,
     ItemInfo,
@@ -25,10 +24,9 @@ from paradecode.measure.results import (
 )
 
 SCHEMA = "paradecode-bench/4"
-READABLE = (*(f"paradecode-bench/{version}" for version in (1, 2, 3)), SCHEMA, *OLD)
+READABLE = tuple(f"paradecode-bench/{version}" for version in (1, 2, 3, 4))
 """Version 1 has no batches, counts, guarantees and checked answers; version 2 no texts, questions
-and deciding forwards; version 3 no requests to servers. The suites parallel (before version 3) and
-load (before version 4) had schemas of their own."""
+and deciding forwards; version 3 no requests to servers."""
 
 MOST_BYTES = 1 << 30
 
@@ -134,8 +132,9 @@ def results_from_json(data: Mapping[str, Any]) -> Results:
     """
     schema = data.get("schema")
     if schema not in READABLE:
-        raise InvalidInput("schema", schema, f"this version reads {', '.join(READABLE)}")
-    results = OLD[schema](data) if schema in OLD else _results(data)
+        fix = f"this version reads {', '.join(READABLE)}: run the suite again"
+        raise InvalidInput("schema", schema, fix)
+    results = _results(data)
     items, engines = [item.id for item in results.items], [each.name for each in results.engines]
     _check_names("items", items, [record.item for record in results.records])
     _check_names("engines", engines, [record.engine for record in results.records])

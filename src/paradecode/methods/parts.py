@@ -16,7 +16,6 @@ from inspect import cleandoc
 from pkgutil import walk_packages
 from typing import Any, TypedDict, TypeVar
 
-from paradecode import methods as rooms
 from paradecode.core.aliases import own_names
 from paradecode.core.decoder import Guarantee
 from paradecode.core.errors import InvalidInput
@@ -314,9 +313,15 @@ def _read_text(where: str, value: Any, reads: Callable[[str], Any]) -> str:
 
 
 @cache
-def _load() -> None:
-    """Import every module of the methods' folder, and what other packages have installed."""
-    for module in walk_packages(rooms.__path__, rooms.__name__ + "."):
+def load_room(name: str) -> None:
+    """Import every module of a package, once: each puts its parts into the registry."""
+    for module in walk_packages(import_module(name).__path__, name + "."):
         import_module(module.name)
+
+
+@cache
+def _load() -> None:
+    """The methods' own folder, and what other packages have installed."""
+    load_room(__name__.rpartition(".")[0])
     for entry in entry_points(group="paradecode.decoders"):
         entry.load()

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
-from pathlib import Path
-from pkgutil import iter_modules
 from typing import cast
 
 from paradecode.core.errors import InvalidInput
@@ -15,9 +12,7 @@ from paradecode.search.branch import Strategy
 
 def strategies() -> Mapping[str, parts.Part]:
     """Every strategy: built in, or registered by the program."""
-    room = __name__.rpartition(".")[0]
-    for module in iter_modules([str(Path(__file__).parent)], room + "."):
-        import_module(module.name)
+    parts.load_room(__name__.rpartition(".")[0])
     return parts.known("search")
 
 

@@ -231,7 +231,7 @@ def test_files_of_other_kinds_are_refused(tmp_path):
         ("{}", "schema"), ('{"schema": "x"}', "schema"), ("[]", "results"), ("", "results"),
         ('{"methods": []}', "methods"), ('{"methods": [{}]}', r"methods\[0\].method"),
         ('{"methods": [{"method": 3}]}', r"methods\[0\].method"),
-        ('{"schema": "paradecode-parallel/1"}', "results"),
+        ('{"schema": "paradecode-parallel/1"}', r"schema: 'paradecode-parallel/1'.*again"),
     ):  # fmt: skip
         (tmp_path / "x.json").write_text(text)
         with pytest.raises(InvalidInput, match=named):

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from pathlib import Path
-from pkgutil import iter_modules
 from typing import Any, Literal, Protocol, Union, cast
 
 import numpy as np
@@ -75,9 +72,7 @@ class FunctionScorer:
 
 def scorers() -> Mapping[str, parts.Part]:
     """Every scorer: built in, or registered by the program."""
-    room = __name__.rpartition(".")[0]
-    for module in iter_modules([str(Path(__file__).parent)], room + "."):
-        import_module(module.name)
+    parts.load_room(__name__.rpartition(".")[0])
     return parts.known("scorer")
 
 
