@@ -4,29 +4,13 @@
 #include <memory>
 #include <vector>
 
+#include "input_buffer.hpp"
 #include "memory.hpp"
 #include "model.hpp"
 #include "plan.hpp"
 #include "team.hpp"
 
 namespace paradecode {
-
-// Rows that enter a matrix product, in whichever of the two forms its weights need.
-class InputBuffer {
- public:
-  // `width` is a multiple of 32.
-  const Activations& shape(std::int64_t rows, int width);
-  const Activations& view() const { return view_; }
-
- private:
-  Activations view_;
-  Buffer<float> values_;
-  Buffer<std::int32_t> words_;
-  Buffer<float> scales_;
-  Buffer<float> sums_;
-  Buffer<std::int32_t> corrections_;
-  Buffer<std::int32_t> halves_;
-};
 
 // Memory of a forward, kept for the next one.
 struct Model::Workspace {
@@ -70,6 +54,10 @@ class Forward {
     int span, row, rows, kv_head, head, heads, first_block, end_block;
   };
 
+  Model::Workspace::Member& own_of(const Member& member) {
+    return space_.members[static_cast<std::size_t>(member.index())];
+  }
+  // Attention (forward_attention.cpp).
   void plan_tiles();
   void divide_tiles();
   // Blocks of what a row sees.
@@ -77,26 +65,36 @@ class Forward {
   int end_block(const SpanPlan& span, const RowView& row) const;
   std::int64_t part_at(std::int64_t row, int head) const;
   const float* attended(int row, float* out) const;
-  void work(Member& member);
-  void begin_row(int row);
   void mix(Member& member, int layer);
-  void feed(Member& member, int layer, std::size_t number);
-  // The experts of a layer.
+  void project_head(Member& member, int unit, int row, int rows, const Activations& input,
+                    int layer, float* scratch);
+  void rotate(float* head, int row, const float* norm) const;
+  void attend(const Tile& tile, int layer, float* scores);
+  // Experts (forward_experts.cpp).
+  int plan_lots();
   void feed_experts(Member& member, const LayerWeights& weights, std::size_t number);
   void route_rows(Member& member, const LayerWeights& weights);
   // Of the rows [row, row + rows), which `routing` counts from 0.
   void feed_lot(Member& member, const LayerWeights& weights, Routing& routing, int row, int rows);
   void send_rows(Member& member, const LayerWeights& weights, Routing& routing, int row, int rows);
   void add_experts(const Routing& routing, int row, int number);
-  // Of both halves of a layer.
+  // The logits, or the best tokens if nothing else is asked (forward_head.cpp).
+  auto head_input();
+  void head_product(const Matrix& weight, int panel, int panels, const Activations& input, int row,
+                    int end);
+  void head(Member& member);
+  bool screened() const;
+  void plan_screen();
+  void screened_head(Member& member);
+  std::vector<std::int32_t> best_tokens() const;
+  // All layers (forward.cpp), and their products (forward_products.hpp).
+  void work(Member& member);
+  void begin_row(int row);
+  void feed(Member& member, int layer, std::size_t number);
   float* state(int row) { return states_ + std::int64_t{row} * width_; }
   int block_rows(int block) const;
   auto normed(const float* weight);
   auto into_residual(const Matrix& weight, const float* bias, int step);
-  void project_head(Member& member, int unit, int row, int rows, const Activations& input,
-                    int layer, float* scratch);
-  void rotate(float* head, int row, const float* norm) const;
-  void attend(const Tile& tile, int layer, float* scores);
   // One MLP, and the biases of its first two matrices or null.
   struct Mlp {
     const Matrix& gate;
@@ -108,13 +106,6 @@ class Forward {
   void inner_chunk(Member& member, const Mlp& weights, const Activations& input, int pair,
                    int pairs, int row, int rows, float* scratch);
   void keep_hidden(int layer);
-  auto head_input();
-  void head_product(const Matrix& weight, int panel, int panels, const Activations& input, int row,
-                    int end);
-  void head(Member& member);
-  // The best tokens, if nothing else is asked.
-  void screened_head(Member& member);
-  bool screened() const;
 
   // Which forms of its input a product needs.
   struct Needs {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "forward.hpp"
+#include "input_buffer.hpp"
 #include "memory.hpp"
 #include "network.hpp"
 #include "team.hpp"

@@ -1,0 +1,38 @@
+// Memory for the rows that enter a matrix product.
+#pragma once
+
+#include "memory.hpp"
+#include "types.hpp"
+
+namespace paradecode {
+
+// Rows that enter a matrix product, in whichever of the two forms its weights need.
+class InputBuffer {
+ public:
+  // `width` is a multiple of 32.
+  const Activations& shape(std::int64_t rows, int width) {
+    const auto count = [rows = (rows + kRowGroup - 1) / kRowGroup * kRowGroup](int columns) {
+      return static_cast<std::size_t>(rows * columns);
+    };
+    view_.width = width;
+    view_.values = values_.need(count(width));
+    view_.words = words_.need(count(width / 4));
+    view_.scales = scales_.need(count(width / kGroup));
+    view_.sums = sums_.need(count(width / kGroup));
+    view_.corrections = corrections_.need(count(width / kGroup));
+    view_.halves = halves_.need(count(2 * width / kGroup));
+    return view_;
+  }
+  const Activations& view() const { return view_; }
+
+ private:
+  Activations view_;
+  Buffer<float> values_;
+  Buffer<std::int32_t> words_;
+  Buffer<float> scales_;
+  Buffer<float> sums_;
+  Buffer<std::int32_t> corrections_;
+  Buffer<std::int32_t> halves_;
+};
+
+}  // namespace paradecode
