@@ -207,6 +207,10 @@ MixtureShape read_mixture(const std::vector<int>& fields, float scale) {
           fields[5], fields[6] != 0, fields[7] != 0, fields[8] != 0, scale};
 }
 
+// Raise it, and INTERFACE in backends/native/__init__.py, whenever functions, classes, arguments or
+// tuples change that Python meets here: another core beside the package is refused then.
+constexpr int kInterface = 1;
+
 void raise_as(const char* name, nb::object arguments) {
   const nb::object type = nb::module_::import_("paradecode.core.errors").attr(name);
   const nb::object error = type(*arguments);
@@ -230,6 +234,7 @@ void translate(const std::exception_ptr& error, void*) {
 
 NB_MODULE(_core, m) {
   nb::register_exception_translator(translate);
+  m.attr("INTERFACE") = kInterface;
 
   m.def("available_isas", available_isas);
   m.def("chosen_isa", [] {

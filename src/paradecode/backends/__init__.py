@@ -6,6 +6,7 @@ import os
 from importlib.util import find_spec
 
 from paradecode.backends.interface import Backend, Progress
+from paradecode.backends.native import core_is_built
 from paradecode.core.errors import BackendError, InvalidInput
 from paradecode.models.config import ModelConfig
 from paradecode.models.weights import Weights
@@ -40,7 +41,7 @@ def open_backend(
     Raises:
         InvalidInput: for an unknown name, dtype or device, or ranks that cannot divide the model.
         InvalidModel: if the weights do not fit the configuration.
-        BackendError: if the backend is not installed.
+        BackendError: if the backend is not installed, or its core was compiled from other sources.
     """
     if name not in ("auto", *BACKENDS):
         raise InvalidInput("backend", name, f"use auto or one of {', '.join(BACKENDS)}")
@@ -48,10 +49,10 @@ def open_backend(
         raise InvalidInput("threads", threads, "give a whole number from 1 to 1024")
     if isinstance(ranks, bool) or not isinstance(ranks, int) or not 1 <= ranks <= MAX_RANKS:
         raise InvalidInput("ranks", ranks, f"give a whole number from 1 to {MAX_RANKS}")
-    native = find_spec("paradecode.backends.native._core") is not None
-    fits = native and device == "cpu" and ranks == 1
-    if name == "native" or (name == "auto" and fits):
-        if not native:
+    wanted = name == "native" or (name == "auto" and device == "cpu" and ranks == 1)
+    built = wanted and core_is_built()
+    if name == "native" or built:
+        if not built:
             raise BackendError("the native core was not built; reinstall paradecode or use torch")
         if device != "cpu":
             raise InvalidInput("device", device, "the native backend runs on cpu; use torch")
@@ -62,7 +63,7 @@ def open_backend(
         return NativeBackend(config, weights, dtype=dtype, threads=threads, progress=progress)
     if find_spec("torch") is None:
         missing = "PyTorch is not installed; pip install 'paradecode[torch]'"
-        if not native:
+        if wanted:
             missing = f"the native core was not compiled when paradecode was installed; {missing}"
         raise BackendError(missing)
     # A spinning OpenMP thread beside one busy neighbour slows a forward down a hundredfold.

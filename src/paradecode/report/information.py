@@ -10,6 +10,8 @@ from typing import Any
 from rich.table import Table
 
 from paradecode import __version__
+from paradecode.backends.native import core_is_built
+from paradecode.core.errors import BackendError
 from paradecode.engine.cost import CostCurve, processor
 
 PACKAGES = ("numpy", "tokenizers", "gguf", "safetensors", "torch", "huggingface_hub")
@@ -34,7 +36,9 @@ def native_record() -> dict[str, Any]:
     try:
         from paradecode.backends.native import _core
         from paradecode.backends.native.machine import default_threads
-    except ImportError as error:
+
+        core_is_built()
+    except (ImportError, BackendError) as error:
         return {"available": False, "reason": str(error)}
     chosen, reason = _core.chosen_isa()
     return {

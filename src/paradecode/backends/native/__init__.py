@@ -1,1 +1,30 @@
 """The native CPU backend: a C++ core (``csrc/``) and its thin binding."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from paradecode.core.errors import BackendError
+
+INTERFACE = 1
+"""Of the core that this package needs: kInterface in csrc/binding.cpp."""
+
+
+def core_is_built() -> bool:
+    """Whether the native core was compiled.
+
+    Raises:
+        BackendError: if it was compiled from other sources, which this package does not fit.
+    """
+    if find_spec("paradecode.backends.native._core") is None:
+        return False
+    from paradecode.backends.native import _core
+
+    found = getattr(_core, "INTERFACE", 0)
+    if found != INTERFACE:
+        raise BackendError(
+            f"the native core was compiled from other sources than this package ({_core.__file__}"
+            f" has interface {found}, needed is {INTERFACE}); compile it anew: pip install -e . in"
+            " the checkout, or cmake --build where you built it"
+        )
+    return True

@@ -12,6 +12,9 @@ from paradecode.core.logits import Bias
 
 T = TypeVar("T")
 
+INTERFACE: int
+"""Raised whenever anything here changes, in csrc/binding.cpp and in this package."""
+
 def available_isas() -> list[str]:
     """Instruction sets that can run here, best first."""
 

@@ -9,8 +9,10 @@ import re
 import signal
 import sys
 from collections.abc import Iterable
-from importlib.util import find_spec
+from contextlib import suppress
 
+from paradecode.backends.native import core_is_built
+from paradecode.core.errors import BackendError
 from paradecode.llm import LLM
 from paradecode.methods.parts import known
 from paradecode.search import find_scorer
@@ -81,8 +83,9 @@ def end_with_front() -> None:
 def warm() -> None:
     """Import what models need, before it is known which: a spare process has time for that."""
     known("drafter")
-    if find_spec("paradecode.backends.native._core") is not None:
-        import paradecode.backends.native.backend  # noqa: F401
+    with suppress(BackendError):  # Loading says it, where the core is wanted.
+        if core_is_built():
+            import paradecode.backends.native.backend  # noqa: F401
 
 
 def load(settings: WorkerSettings) -> LLM:
