@@ -8,6 +8,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <tuple>
@@ -32,7 +33,26 @@ Array2<float> hidden_array(std::vector<float>&& values, std::int64_t columns) {
   return Array2<float>(kept->data(), {rows, static_cast<std::size_t>(columns)}, owner);
 }
 
-// One (LogitRows, {layer: hidden}) for each span.
+// {layer: weights [rows asked for, heads, tokens]} of a span.
+nb::dict attention_arrays(const SpanInput& input, const std::vector<LayerPart>& layers,
+                          std::int64_t heads, std::vector<float>* values) {
+  nb::dict out;
+  if (input.attention_count == 0) return out;
+  const std::int64_t cached = input.visible == nullptr ? input.context : input.visible_count;
+  const std::array<std::size_t, 3> shape = {
+      static_cast<std::size_t>(input.attention_count), static_cast<std::size_t>(heads),
+      static_cast<std::size_t>(cached + input.tail_count + input.rows)};
+  for (const LayerPart& part : layers) {
+    if (!part.attention) continue;
+    auto* kept = new std::vector<float>(std::move(*values++));
+    nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<float>*>(p); });
+    out[nb::int_(part.layer)] =
+        nb::ndarray<nb::numpy, float, nb::ndim<3>>(kept->data(), 3, shape.data(), owner);
+  }
+  return out;
+}
+
+// One (LogitRows, {layer: hidden}, {layer: attention weights}) for each span.
 nb::list forward(Model& model, nb::sequence spans, nb::handle layers, bool only_best) {
   const std::vector<LayerPart> parts = read_layers(layers, model.shape().layers);
   std::vector<SpanArrays> arrays;
@@ -50,6 +70,7 @@ nb::list forward(Model& model, nb::sequence spans, nb::handle layers, bool only_
   nb::list out;
   std::int64_t row = 0;
   std::size_t next_hidden = 0;
+  std::vector<float>* weights = result.attention.data();
   for (const SpanInput& input : inputs) {
     std::vector<std::int64_t> rows(static_cast<std::size_t>(input.logit_count));
     for (auto& index : rows) index = row++;
@@ -59,7 +80,10 @@ nb::list forward(Model& model, nb::sequence spans, nb::handle layers, bool only_
           hidden_array(std::move(result.hidden[next_hidden++]), model.shape().hidden_size);
     out.append(nb::make_tuple(
         inputs.size() == 1 ? result.logits : result.logits->select(rows.data(), input.logit_count),
-        hidden));
+        hidden, attention_arrays(input, parts, model.shape().heads, weights)));
+    if (input.attention_count > 0)
+      weights += std::count_if(parts.begin(), parts.end(),
+                               [](const LayerPart& part) { return part.attention; });
   }
   return out;
 }

@@ -8,10 +8,10 @@ namespace paradecode {
 namespace {
 
 // At most: preparation and product of queries/keys/values, output, gate/up or router; attention;
-// down or the choice of experts; and a layer's hidden states. Of each lot of rows that is sent to
-// experts: sending, preparation, gate/up, down and sum. Besides: the first rows, preparation and
-// product of the head.
-constexpr int kLayerPhases = 9;
+// down or the choice of experts; attention weights; and a layer's hidden states. Of each lot of
+// rows that is sent to experts: sending, preparation, gate/up, down and sum. Besides: the first
+// rows, preparation and product of the head.
+constexpr int kLayerPhases = 10;
 constexpr int kLotPhases = 5;
 constexpr int kOtherPhases = 3;
 
@@ -67,6 +67,7 @@ ForwardResult Forward::run() {
   for (std::size_t i = 0; i < inputs_.size(); ++i)
     for (std::size_t k = 0; k < inputs_[i].hidden.size(); ++k)
       result_.hidden.emplace_back(count(plan_.spans[i].rows, shape_.hidden_size));
+  plan_weights();
   if (screened()) plan_screen();
   if (rows > 0) {
     const int phases =
@@ -114,9 +115,13 @@ void Forward::work(Member& member) {
   }
   member.enter(Part::Embed);
   member.phase(plan_.rows, [&](int row) { begin_row(row); });
+  int attentions = 0;
   for (std::size_t number = 0; number < layers_.size(); ++number) {
     const LayerPart& part = layers_[number];
-    if (part.attention) mix(member, part.layer);
+    if (part.attention) {
+      mix(member, part.layer);
+      weigh(member, part.layer, attentions++);
+    }
     if (part.mlp) feed(member, part.layer, number);
     bool wanted = false;
     for (const SpanInput& input : inputs_)

@@ -106,6 +106,9 @@ class Forward {
   void inner_chunk(Member& member, const Mlp& weights, const Activations& input, int pair,
                    int pairs, int row, int rows, float* scratch);
   void keep_hidden(int layer);
+  // The attention weights that were asked for; of the `number`-th attention that runs.
+  void plan_weights();
+  void weigh(Member& member, int layer, int number);
 
   // Which forms of its input a product needs.
   struct Needs {
@@ -127,6 +130,14 @@ class Forward {
   const std::vector<LayerPart>& layers_;
   const Kernels& kernels_;
   const ModelShape& shape_;
+
+  // A row whose attention weights are asked for, the `place`-th of its span; those of the first
+  // attention that runs are in result_.attention[first].
+  struct Weighed {
+    int span, row, first;
+    std::int64_t place;
+  };
+  std::vector<Weighed> weighed_;
 
   int width_;           // padded hidden size
   int attended_width_;  // padded heads * head_dim

@@ -65,6 +65,8 @@ struct LayerWeights {
 struct ForwardResult {
   std::shared_ptr<LogitRows> logits;       // of all spans, in their order
   std::vector<std::vector<float>> hidden;  // span after span, layer after layer: [rows, D]
+  // Of spans that ask, attention after attention: [rows asked for, heads, tokens].
+  std::vector<std::vector<float>> attention;
 };
 
 class Forward;

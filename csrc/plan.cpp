@@ -42,6 +42,12 @@ class SpanPlanner {
     }
     for (std::int64_t i = 0; i < in_.logit_count; ++i)
       within("logits", in_.logits[i], in_.rows, "the rows of the span");
+    for (std::int64_t i = 0; i < in_.attention_count; ++i)
+      within("attention", in_.attention[i], in_.rows, "the rows of the span");
+    if (in_.attention_count > 0 && in_.visible != nullptr &&
+        !std::is_sorted(in_.visible, in_.visible + in_.visible_count))
+      throw InvalidInput(name_ + "visible", std::monostate(),
+                         "give the slots in ascending order where attention weights are asked for");
     for (const int layer : in_.hidden) {
       within("hidden", layer, limits_.layers, "the layers of the model");
       if (std::none_of(layers.begin(), layers.end(),

@@ -26,6 +26,8 @@ struct SpanInput {
   const std::uint8_t* mask = nullptr;  // or null: causal
   const std::int32_t* logits = nullptr;
   std::int64_t logit_count = 0;
+  const std::int32_t* attention = nullptr;  // rows whose weights are wanted
+  std::int64_t attention_count = 0;
   std::vector<int> hidden;
   const float* embeddings = nullptr;
   const float* resume = nullptr;

@@ -20,6 +20,7 @@ struct SpanNames {
   PyObject* tail_positions = PyUnicode_InternFromString("tail_positions");
   PyObject* mask = PyUnicode_InternFromString("mask");
   PyObject* hidden = PyUnicode_InternFromString("hidden");
+  PyObject* attention = PyUnicode_InternFromString("attention");
   PyObject* embeddings = PyUnicode_InternFromString("embeddings");
   PyObject* resume = PyUnicode_InternFromString("resume");
 };
@@ -119,9 +120,12 @@ SpanArrays::SpanArrays(nb::handle span, std::size_t index, const ModelShape& sha
   const View<std::int32_t> tail_positions = vector(names.tail_positions, "tail_positions");
   View<std::int32_t> tokens;
   View<std::int32_t> visible;
+  View<std::int32_t> attention;
   View<std::uint8_t> given_mask;
   if (const nb::object list = attribute(span, names.visible); !list.is_none())
     visible = View<std::int32_t>(list, where + "visible", 1);
+  if (const nb::object rows = attribute(span, names.attention); !rows.is_none())
+    attention = View<std::int32_t>(rows, where + "attention", 1);
   if (const nb::object rows = attribute(span, names.mask); !rows.is_none())
     given_mask = View<std::uint8_t>(rows, where + "mask", 2);
   if (const nb::object rows = attribute(span, names.embeddings); !rows.is_none())
@@ -142,7 +146,8 @@ SpanArrays::SpanArrays(nb::handle span, std::size_t index, const ModelShape& sha
   if (resume) resume.expect(where + "resume", {rows, shape.hidden_size});
   std::size_t total = 1;  // An empty list that was given still has a place.
   for (const auto* view : std::initializer_list<const View<std::int32_t>*>{
-           &pages, &tokens, &positions, &slots, &visible, &tail, &tail_positions, &logits})
+           &pages, &tokens, &positions, &slots, &visible, &tail, &tail_positions, &logits,
+           &attention})
     total += static_cast<std::size_t>(view->size());
   indices.reserve(total);
   const auto copied = [&](const View<std::int32_t>& view) -> const std::int32_t* {
@@ -168,6 +173,8 @@ SpanArrays::SpanArrays(nb::handle span, std::size_t index, const ModelShape& sha
            .mask = given_mask ? mask.data() : nullptr,
            .logits = copied(logits),
            .logit_count = logits.size(),
+           .attention = copied(attention),
+           .attention_count = attention.size(),
            .hidden = read_hidden(attribute(span, names.hidden), where + "hidden", shape.layers),
            .embeddings = embeddings.data(),
            .resume = resume.data()};

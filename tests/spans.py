@@ -46,6 +46,7 @@ def damaged(draw: st.DrawFn, span: Span, config: ModelConfig) -> Span:
         **dict.fromkeys(["pages", "tokens", "positions", "slots", "logits", "visible", "tail",
                          "tail_positions"], vectors()),
         "context": st.integers(-2, CAPACITY + 2),
+        "attention": st.one_of(st.none(), vectors()),
         "mask": st.one_of(st.none(), matrices()),
         "hidden": st.lists(numbers | odd, max_size=3).map(tuple),
         "layers": st.none() | st.lists(numbers | halves | odd, max_size=4).map(tuple) | odd,

@@ -57,6 +57,9 @@ class Span:
             does not run neither reads nor stores keys and values.
         embeddings: float32 [K, D] or None.
         resume: float32 [K, D] or None; enters the first of ``layers`` in place of the embedding.
+        attention: int32 [A] or None; rows whose attention weights are returned, of every layer
+            whose attention runs. Only backends with :func:`gives_attention` take it, and
+            ``visible`` must ascend then.
     """
 
     pages: NDArray[np.int32]
@@ -73,14 +76,21 @@ class Span:
     layers: Layers | None = None
     embeddings: NDArray[np.float32] | None = None
     resume: NDArray[np.float32] | None = None
+    attention: NDArray[np.int32] | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class SpanResult:
-    """Logits of the requested rows, and hidden states: layer -> float32 [K, D]."""
+    """Logits of the requested rows; hidden states: layer -> float32 [K, D]; and what was asked of
+    attention: layer -> float32 [A, heads, S], the shares of the S tokens, which add up to 1.
+
+    The tokens are the cached slots, as ``visible`` or ``context`` name them, and then ``tail`` and
+    the new rows, both together in order of their positions. Where a row does not see one, it is 0.
+    """
 
     logits: Logits
     hidden: dict[int, NDArray[np.float32]] = field(default_factory=dict)
+    attention: dict[int, NDArray[np.float32]] = field(default_factory=dict)
 
 
 class Backend(Protocol):
@@ -234,6 +244,11 @@ def drafts_of(backend: Backend, head: Head, drafts: Sequence[HeadDraft]) -> list
     return run_head(head, drafts, backend.apply)
 
 
+def gives_attention(backend: Backend) -> bool:
+    """Whether it returns the attention weights that a span asks for."""
+    return bool(getattr(backend, "gives_attention", False))
+
+
 def check_spans(config: ModelConfig, reserved: int, spans: Sequence[Span]) -> None:
     """Raise InvalidInput if any size or index of a packed forward is out of range.
 
@@ -270,6 +285,10 @@ def _check_span(config: ModelConfig, reserved: int, span: Span) -> None:
         span.mask.shape != (rows, tail + rows) or span.mask.dtype != np.bool_
     ):
         raise InvalidInput("mask", span.mask.shape, f"give bool [{rows}, {tail + rows}]")
+    if span.attention is not None:
+        _within("attention", span.attention, 0, rows)
+        if span.visible is not None and (np.diff(span.visible) < 0).any():
+            raise InvalidInput("visible", span.visible.tolist(), "give ascending slots")
     check_layers(config, span)
     given = span.resume if span.resume is not None else span.embeddings
     if given is None:

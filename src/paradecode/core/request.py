@@ -92,6 +92,8 @@ class Forward:
             nodes, and the next full forward drops it.
         embeddings: float32 [K, hidden size]; replaces the lookup of ``tokens``.
         resume: float32 [K, hidden size]; hidden states that enter the first of ``layers``.
+        attention: int32 [A]; rows (indices into K + M) whose attention weights are returned, of
+            every layer whose attention runs; for models with ``ModelFacts.gives_attention``.
         model: name of the model, ``TARGET`` unless the method brings another.
         on: the sequence (a fork) that the forward concerns; default: the decoder's own.
     """
@@ -108,6 +110,7 @@ class Forward:
     layers: Layers | None = None
     embeddings: NDArray[np.float32] | None = None
     resume: NDArray[np.float32] | None = None
+    attention: NDArray[np.int32] | None = None
     model: str = TARGET
     on: DecodedSequence | None = None
 
@@ -153,7 +156,10 @@ class Reply:
     Attributes:
         logits: one row for each requested row, in the requested order.
         hidden: layer index -> float32 [K + M, hidden size].
+        attention: layer index -> float32 [A, heads, V + K + M]: which share of a row's attention
+            each of the ``visible`` slots gets, and then each row, these in order of position.
     """
 
     logits: Logits
     hidden: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
+    attention: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)

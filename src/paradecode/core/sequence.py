@@ -54,6 +54,7 @@ class ModelFacts:
         eos_tokens: ids that end a text.
         context_length: largest number of positions.
         name: of the model; may be empty.
+        gives_attention: attention weights can be asked of its forwards.
     """
 
     layers: int
@@ -67,6 +68,7 @@ class ModelFacts:
     eos_tokens: tuple[int, ...] = ()
     context_length: int = 1 << 24
     name: str = ""
+    gives_attention: bool = False
 
 
 class Sequence(Protocol):
@@ -118,7 +120,7 @@ class Sequence(Protocol):
         """float32 [n, hidden size]: the target's embeddings, for ``Forward.embeddings``."""
         ...
 
-    def found(self) -> int:
+    def found(self, model: str = TARGET) -> int:
         """How many leading tokens of a canvas have final keys and values from earlier requests.
 
         They are in the slots of these positions; 0 where nothing is shared.

@@ -10,7 +10,7 @@ from typing import Any, Union
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.backends.interface import Backend, Span, SpanResult
+from paradecode.backends.interface import Backend, Span, SpanResult, gives_attention
 from paradecode.core.checks import is_whole
 from paradecode.core.errors import BackendLost, DecoderError
 from paradecode.core.layers import Layers, is_layer, work
@@ -79,6 +79,7 @@ class PendingForward:
             and f.visible is None
             and f.embeddings is None
             and f.resume is None
+            and f.attention is None
         )
 
     def part(self, rows: int) -> Forward:
@@ -115,7 +116,7 @@ class PendingForward:
             hidden = {
                 layer: np.concatenate(self._hidden[layer % layers]) for layer in self.forward.hidden
             }
-            self.reply = Reply(result.logits, hidden)
+            self.reply = Reply(result.logits, hidden, result.attention)
 
     def _book(self) -> None:
         f, rows = self.forward, len(self.forward.tokens)
@@ -269,6 +270,8 @@ def span_of(forward: Forward, cache: KVCache, history: NDArray[np.int32]) -> tup
         )
     if len(positions) != count + drafted or len(slots) != count + drafted:
         raise DecoderError("positions and slots must have one entry for each token")
+    if forward.attention is not None and not gives_attention(cache.backend):
+        raise DecoderError(f"{cache.backend.name} gives no attention weights")
     cache.own(slots)
     wanted = forward.logits
     if wanted is None:  # The root, then the nodes.
@@ -291,6 +294,7 @@ def span_of(forward: Forward, cache: KVCache, history: NDArray[np.int32]) -> tup
         layers=forward.layers,
         embeddings=forward.embeddings,
         resume=forward.resume,
+        attention=forward.attention,
     )
     return span, tentative
 

@@ -10,7 +10,7 @@ from typing import TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.backends.interface import PAGE, CommittedStep
+from paradecode.backends.interface import PAGE, CommittedStep, gives_attention
 from paradecode.core.errors import DecoderError
 from paradecode.core.head import Head
 from paradecode.core.logprobs import token_logprobs
@@ -45,7 +45,7 @@ class Draft:
     drafted: int = 0
 
 
-_FACTS = [entry.name for entry in fields(ModelFacts) if entry.name != "vocabulary"]
+_FACTS = [e.name for e in fields(ModelFacts) if e.name not in ("vocabulary", "gives_attention")]
 
 
 class LiveSequence:
@@ -126,10 +126,12 @@ class LiveSequence:
         return self.tokens_for(model)[self.cache(model).length :]
 
     def about(self, model: str = TARGET) -> ModelFacts:
-        config = self.cache(model).backend.config
-        translation = self._translations.get(model)
-        values = {name: getattr(config, name) for name in _FACTS}
-        return ModelFacts(**values, vocabulary=translation.vocabulary if translation else None)
+        backend, translation = self.cache(model).backend, self._translations.get(model)
+        return ModelFacts(
+            **{name: getattr(backend.config, name) for name in _FACTS},
+            vocabulary=translation.vocabulary if translation else None,
+            gives_attention=gives_attention(backend),
+        )
 
     def head(self, path: str, vocabulary: int = 0) -> Head:
         return self._resources.head(path, vocabulary)
@@ -238,8 +240,8 @@ class LiveSequence:
                 self.cached_tokens = min(reused, self.prompt_length)
         return self.caches[model]
 
-    def found(self) -> int:
-        return self.cache(TARGET).final
+    def found(self, model: str = TARGET) -> int:
+        return self.cache(model).final
 
     def tokens_for(self, model: str) -> NDArray[np.int32]:
         """int32: prompt and output so far in a model's own token ids."""

@@ -66,12 +66,16 @@ def toy_config(
 class ToyBackend:
     """Implements :class:`paradecode.backends.interface.Backend` in NumPy, without weights.
 
+    Its attention weights are hashes, too, of a row and of what it sees.
+
     Args:
         config: from :func:`toy_config`.
         seed: of the hashes. Models of two seeds agree on most tokens (see :meth:`head`), so one can
             draft for the other.
         surprise: how often, in 1024, the next token is not the usual successor of the last one.
     """
+
+    gives_attention = True
 
     def __init__(
         self, config: ModelConfig | None = None, seed: int = 0, surprise: int = 200
@@ -138,11 +142,18 @@ class ToyBackend:
         # Masks have the same token and may see the same rows: only their places differ.
         place = span.positions.astype(np.uint64) * np.uint64(self.config.mask_token is not None)
         hidden: dict[int, NDArray[np.float32]] = {}
+        shares: dict[int, NDArray[np.float32]] = {}
         layers = span.layers if span.layers is not None else range(self.config.layers)
         for layer, attends, feeds in map(halves, layers):
             if attends:
                 new = _value(x, span.positions, layer)
                 cached = self.values[layer]
+                if span.attention is not None and len(span.attention):
+                    seen = np.ones((rows, len(before)), bool)
+                    own_seen = np.tri(rows, dtype=bool) if mask is None else mask
+                    values = np.concatenate([cached[before], cached[behind], new])
+                    seen = np.concatenate([seen, seen_tail, own_seen], axis=1)
+                    shares[layer] = _shares(span, x, values, seen)
                 x = x + place + cached[before].sum(dtype=np.uint64)
                 x += np.cumsum(new) if mask is None else (mask * new).sum(1, dtype=np.uint64)
                 if tail:
@@ -153,7 +164,7 @@ class ToyBackend:
             if layer in span.hidden:
                 hidden[layer] = _pack(x, tokens)
         wanted = span.logits
-        return SpanResult(ArrayLogits(self.head(x[wanted], tokens[wanted])), hidden)
+        return SpanResult(ArrayLogits(self.head(x[wanted], tokens[wanted])), hidden, shares)
 
 
 def successor(tokens: NDArray[np.integer], vocab_size: int) -> NDArray[np.int64]:
@@ -191,6 +202,17 @@ def mix(values: Hashes) -> Hashes:
 def _value(x: Hashes, positions: NDArray[np.integer], layer: int) -> Hashes:
     """What one layer stores for rows with residual ``x`` at ``positions``."""
     return mix(mix(x + np.uint64(layer)) + positions.astype(np.uint64))
+
+
+def _shares(span: Span, x: Hashes, values: Hashes, seen: NDArray[np.bool_]) -> Array:
+    """float32 [A, 1, S]: positive hashes of rows and of the values that they see, scaled."""
+    at = np.concatenate([span.tail_positions, span.positions])
+    first = len(values) - len(at)
+    order = np.concatenate([np.arange(first), first + np.argsort(at, kind="stable")])
+    assert span.attention is not None
+    mixed = mix(x[span.attention][:, None] ^ values[order]) >> np.uint64(40)
+    weights = (mixed.astype(np.float64) + 1.0) * seen[span.attention][:, order]
+    return (weights / weights.sum(1, keepdims=True)).astype(np.float32)[:, None]
 
 
 def _physical(span: Span, slots: NDArray[np.integer]) -> NDArray[np.int64]:

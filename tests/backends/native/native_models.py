@@ -141,8 +141,12 @@ def reference(
     sees: np.ndarray | None = None,
     states: np.ndarray | None = None,
     layers: Sequence[Layer] | None = None,
+    shares: dict[int, np.ndarray] | None = None,
 ) -> tuple[np.ndarray, dict[int, np.ndarray]]:
-    """float64 forward without a cache: logits [K, V] and the output of every layer."""
+    """float64 forward without a cache: logits [K, V] and the output of every layer.
+
+    ``shares`` is filled with the attention weights [K, heads, K] of every layer.
+    """
     w = {name: tensor.float32().astype(np.float64) for name, tensor in weights.items()}
     count = len(tokens)
     positions = np.arange(count) if positions is None else np.asarray(positions)
@@ -173,6 +177,8 @@ def reference(
             scores = np.where(sees, scores, -np.inf)
             p = np.exp(scores - scores.max(axis=-1, keepdims=True))
             p /= p.sum(axis=-1, keepdims=True)
+            if shares is not None:
+                shares[index] = p.transpose(1, 0, 2)
             x = x + linear("o", np.einsum("hqk,khd->qhd", p, v).reshape(count, -1))
         if part != "attention":
             h = _norm(x, w[prefix + "mlp_norm"], config.norm_eps)

@@ -40,13 +40,16 @@ BAD = {
     "context": [
         {"context": bad} for bad in (33, -1, 1 << 80, -(1 << 63) - 1, 1.5, True, "1", None, [1])
     ],
-    "visible": [{"visible": i32(32)}, {"visible": i32(-1)}],
+    "visible": [{"visible": i32(32)}, {"visible": i32(-1)},
+                {"visible": i32(1, 0), "attention": i32(0)}],
     "tail": [{"tail": i32(32), "tail_positions": i32(5)}],
     "tail_positions": [{"tail": i32(12), "tail_positions": i32()},
                        {"tail": i32(12), "tail_positions": i32(512)}],
     "mask": [{"mask": np.ones((3, 4), bool)}, {"mask": np.ones((2, 3), bool)},
              {"mask": np.ones((3, 3), np.float32)}, {"mask": "all"}],
     "logits": [{"logits": i32(3)}, {"logits": i32(-1)}],
+    "attention": [{"attention": i32(3)}, {"attention": i32(0, -1)}, {"attention": (0,)},
+                  {"attention": np.zeros(1, np.int64)}, {"attention": np.zeros((1, 1), np.int32)}],
     "hidden": [{"hidden": (3,)}, {"hidden": (-1,)}, {"hidden": (2,), "layers": (0, 1)},
                {"hidden": (0.0,)}, {"hidden": (Half(0, "mlp"),)}, {"hidden": (True,)},
                {"hidden": 0}, {"hidden": (1 << 80,)}],

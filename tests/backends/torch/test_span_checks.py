@@ -63,6 +63,8 @@ BAD = [
     ("logits", np.array(1)),
     ("visible", ints(0, CAPACITY)), ("visible", ints(-1)), ("visible", np.zeros((2, 2), np.int32)),
     ("visible", np.array([True])),
+    ("attention", ints(3)), ("attention", ints(0, -1)), ("attention", np.array([0.0])),
+    ("attention", ints(0)[None]),
     ("tail", ints(5, CAPACITY)), ("tail", ints(-1, 5)), ("tail", np.array(5)),
     ("tail_positions", ints(5)), ("tail_positions", ints(5, CONFIG.context_length)),
     ("tail_positions", ints(5, -1)),

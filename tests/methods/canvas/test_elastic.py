@@ -1,17 +1,21 @@
-"""Elastic-Cache: what is computed, and from which layer on it is computed again."""
+"""Elastic-Cache: the paper step by step, and what is computed from which layer on."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from canvases import ATTENTION, PROMPT, run, toy
+from elastic_reference import Elastic
 
 from paradecode.backends import open_backend
+from paradecode.backends.native.backend import NativeBackend
 from paradecode.core.errors import InvalidInput
+from paradecode.core.request import Store
 from paradecode.methods.canvas.blocks.fixed import Full
 from paradecode.methods.canvas.caches.elastic import ElasticCache
 from paradecode.methods.canvas.loop import Unmask
 from paradecode.methods.canvas.policies.static import Static
+from paradecode.methods.canvas.tracked import Tracked
 from paradecode.methods.registry import parse
 from paradecode.models.tiny import tiny_checkpoint
 
@@ -31,12 +35,17 @@ def steps(sequence):
 
 
 class Watched(ElasticCache):
-    """Books each forward that is run: how many rows through which layers."""
+    """Books each forward that is run: how many rows through which layers.
+
+    Of rows through the attention of one layer, which only tell their weights, how many there were.
+    """
 
     def start(self, canvas):
         super().start(canvas)
         self.ran: list[list[tuple[int, tuple[int, ...] | None]]] = []
         self.planned: list[int] = []
+        self.recalled: list[int] = []
+        self.tracked: list[list[int]] = []
 
     def plan(self, canvas, window):
         made = super().plan(canvas, window)
@@ -45,19 +54,26 @@ class Watched(ElasticCache):
             assert (made.rows & fresh == fresh).all()
             masks = int((made.rows & canvas.masked).sum())
             assert masks == min(self.window, int(canvas.masked.sum()))
-            assert made.rows.sum() <= masks + self.track + (fresh & ~canvas.masked).sum()
+            watched = self.track * canvas.layers + (fresh & ~canvas.masked).sum()
+            assert made.rows.sum() <= masks * (1 + canvas.shift) + watched
         self.planned.append(int(made.rows.sum()))
         return made
 
     def _watch(self, forwards):
         self.ran.append([])
+        self.recalled.append(0)
         reply = None
         while True:
             try:
                 forward = forwards.send(reply)
             except StopIteration as end:
+                self.tracked.append(self._tracked.tokens[:, 0].tolist())
                 return end.value
-            self.ran[-1].append((len(forward.tokens), forward.layers))
+            if isinstance(forward, list):
+                assert all(part.store is Store.NONE for part in forward)
+                self.recalled[-1] += sum(len(part.tokens) for part in forward)
+            else:
+                self.ran[-1].append((len(forward.tokens), forward.layers))
             reply = yield forward
 
     def _fill(self, forward):
@@ -112,8 +128,8 @@ def test_exact_for_models_with_blocks(kind: str) -> None:
 @pytest.mark.parametrize("window", [1, 4, 99])
 def test_never_refreshing_computes_the_window(window: int) -> None:
     made, cache = watched(toy("full"), window=window, threshold=-1.0)
-    # The masks of the window, the token that was just decided, and the tracked one.
-    most = [WHOLE, *(min(window, 24 - step) + 2 for step in range(1, 24))]
+    # The masks of the window, the token that was just decided, and the tracked ones of two layers.
+    most = [WHOLE, *(min(window, 24 - step) + 3 for step in range(1, 24))]
     assert all(rows <= limit for rows, limit in zip(cache.planned, most, strict=True))
     assert made.rows == sum(cache.planned)
     assert [len(forwards) for forwards in cache.ran] == [1] * 24
@@ -176,6 +192,89 @@ def test_what_is_known_of_the_layers_is_what_they_last_put_out() -> None:
         run(toy("full"), lambda cache=cache: Unmask(Static(), Full(), cache))
     assert len(made) == 46
     assert all(np.array_equal(a, b) for a, b in zip(made[:23], made[23:], strict=True))
+
+
+def played(config, weights, window: int, threshold: float):
+    """What the reference decides, one token a forward: positions, tokens, and its books."""
+    slow = Elastic(config, weights, threshold)
+    tokens = np.array([*PROMPT, *[config.mask_token] * 24])
+    masked = np.arange(WHOLE) >= len(PROMPT)
+    order, fresh = [], np.array([], int)
+    for number in range(24):
+        masks = np.flatnonzero(masked)
+        rows = slow.step(tokens, masked, fresh, masks[:window])
+        seen = masks if number == 0 else masks[:window]
+        logits = np.stack([rows[at] for at in seen])
+        logits[:, config.mask_token] = -np.inf
+        shares = np.exp(logits - logits.max(1, keepdims=True))
+        shares /= shares.sum(1, keepdims=True)
+        row = int(shares.max(1).argmax())
+        fresh = seen[row : row + 1]
+        tokens[fresh], masked[fresh] = shares[row].argmax(), False
+        order.append(int(fresh[0]))
+    return order, tokens[len(PROMPT) :].tolist(), slow
+
+
+@pytest.mark.parametrize("backend", ["torch", "native"])
+@pytest.mark.parametrize("window", [2, 6, 24])
+@pytest.mark.parametrize("threshold", [-1.0, 0.9, 0.98, 0.999])
+def test_equals_the_paper_step_by_step(
+    backend: str, window: int, threshold: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Decisions, tracked tokens, cosines, and the layers that were computed for all rows."""
+    if backend == "torch":
+        pytest.importorskip("torch")
+    config, weights = tiny_checkpoint("llada")
+    looked: list[list[float]] = []
+    real = Tracked.likeness
+
+    def likeness(self, now):
+        looked.append(real(self, now).tolist())
+        return np.array(looked[-1])
+
+    monkeypatch.setattr(Tracked, "likeness", likeness)
+    if backend == "torch":
+        opened = open_backend(backend, config, weights, dtype="fp64", threads=1)
+    else:
+        opened = NativeBackend(config, weights, dtype="f32", kv_dtype="f32", threads=1)
+    made, cache = watched(opened, window=window, threshold=threshold)
+    order, tokens, slow = played(config, weights, window, threshold)
+    decided = [at + len(PROMPT) for step in steps(made) for at in step.offsets]
+    assert decided == order
+    assert made.output == tokens
+    assert cache.tracked == slow.tracked
+    again = [0, *(ran[1][1][0] if len(ran) > 1 else None for ran in cache.ran[1:])]
+    assert again == slow.refreshed
+    for found, wanted in zip(looked, slow.likeness[1:], strict=True):
+        assert np.allclose(found[: len(wanted)], wanted, atol=1e-4)
+
+
+def test_the_reference_meets_both_drift_and_none() -> None:
+    """Else the test before it would compare nothing."""
+    config, weights = tiny_checkpoint("llada")
+    books = [played(config, weights, 6, threshold)[2] for threshold in (0.9, 0.98, 0.999)]
+    refreshed = [{None, 1} <= set(book.refreshed) for book in books]
+    assert any(refreshed)
+    assert any(len({*map(tuple, book.tracked)}) > 2 for book in books)
+
+
+def test_a_token_that_was_not_computed_is_recalled() -> None:
+    """Its row goes through the attention of one layer, and counts for nothing."""
+    made, cache = watched(toy("full"), window=4, threshold=-1.0)
+    assert cache.recalled[0] == 2  # The first forward was not asked about any decided token.
+    assert 0 < sum(cache.recalled[1:]) < 2 * 23
+    assert made.rows == sum(cache.planned)
+
+
+def test_backends_without_attention_weights_are_refused_where_they_are_needed() -> None:
+    for kind in ATTENTION:
+        backend = toy(kind)
+        backend.gives_attention = False
+        if kind in FULL:
+            with pytest.raises(InvalidInput, match="attention weights"):
+                run(backend, "static(cache=elastic)")
+        else:
+            assert len(run(backend, "static(cache=elastic)").output) == 24
 
 
 @pytest.mark.parametrize(

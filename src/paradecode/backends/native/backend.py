@@ -77,6 +77,7 @@ class NativeBackend:
     """
 
     name = "native"
+    gives_attention = True
 
     def __init__(
         self,
@@ -202,7 +203,7 @@ class NativeBackend:
             if type(span.layers) is not type(layers) or span.layers != layers:
                 raise InvalidInput("layers", span.layers, "give all spans the same layers")
         results = core.forward(spans, layers)
-        return [SpanResult(NativeLogits(rows), hidden) for rows, hidden in results]
+        return [SpanResult(NativeLogits(rows), hidden, shares) for rows, hidden, shares in results]
 
     def stepper(
         self, asked: MultiStep, stops: NDArray[np.int32], warp: Warp, seed: int, scored: bool

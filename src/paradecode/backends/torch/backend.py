@@ -12,7 +12,7 @@ from torch import Tensor
 
 from paradecode.backends.interface import PAGE, Span, SpanResult, check_spans
 from paradecode.backends.torch.logits import TorchLogits
-from paradecode.backends.torch.model import Transformer, attention, pack
+from paradecode.backends.torch.model import Transformer, attention, attention_weights, pack
 from paradecode.backends.torch.network import run_networks
 from paradecode.core.errors import InvalidInput
 from paradecode.core.layers import halves
@@ -63,6 +63,7 @@ class TorchBackend:
         if threads is not None:
             torch.set_num_threads(threads)
         self.name = f"torch-{self.device.type}-{dtype}"
+        self.gives_attention = mesh is None  # Else each rank has the weights of its own heads.
         self.config = config
         self.model: Transformer
         if mesh is None:
@@ -96,15 +97,20 @@ class TorchBackend:
         positions = np.concatenate([span.positions for span in spans])
         cos, sin = self.model.angles(torch.from_numpy(positions.astype(np.int64)).to(self.device))
         hidden: list[dict[int, NDArray[np.float32]]] = [{} for _ in spans]
+        weights: list[dict[int, NDArray[np.float32]]] = [{} for _ in spans]
 
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             keys, values = self.keys[layer], self.values[layer]
             mixed = []
-            for rows, view in zip(ranges, views, strict=True):
+            for span, rows, view, shares in zip(spans, ranges, views, weights, strict=True):
                 new_k, new_v = k[rows], v[rows]
                 seen_k = torch.cat([keys[view.cached], new_k])
                 seen_v = torch.cat([values[view.cached], new_v])
                 mixed.append(attention(q[rows], seen_k, seen_v, view.seen))
+                if span.attention is not None and len(span.attention):
+                    asked = torch.from_numpy(span.attention.astype(np.int64)).to(self.device)
+                    shared = attention_weights(q[rows][asked], seen_k, view.seen[asked])
+                    shares[layer] = shared[..., view.order].float().cpu().numpy()
                 keys[view.targets], values[view.targets] = new_k[view.kept], new_v[view.kept]
             return pack(mixed)
 
@@ -123,7 +129,8 @@ class TorchBackend:
         logits = self.model.logits(x[torch.cat(wanted)])
         parts = logits.split([len(rows) for rows in wanted])
         return [
-            SpanResult(self._logits(part), out) for part, out in zip(parts, hidden, strict=True)
+            SpanResult(self._logits(part), out, shares)
+            for part, out, shares in zip(parts, hidden, weights, strict=True)
         ]
 
     def _input(self, span: Span) -> Tensor:
@@ -182,5 +189,9 @@ class _View:
         self.targets = physical(targets)
         self.kept = torch.from_numpy(kept).to(device)
         self.seen = torch.from_numpy(seen).to(device)
+        by_position = len(base) + np.argsort(at[len(base) :], kind="stable")
+        self.order = torch.from_numpy(np.concatenate([np.arange(len(base)), by_position])).to(
+            device
+        )
         if not seen.any(axis=1).all():
             raise InvalidInput("mask", "a row that sees nothing", "let each row see itself")

@@ -151,6 +151,18 @@ def attention(q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> Tensor:
     )[0].transpose(0, 1)
 
 
+def attention_weights(q: Tensor, k: Tensor, seen: Tensor) -> Tensor:
+    """The shares [A, H, S] of the keys k [S, G, d] in the attention of the queries q [A, H, d].
+
+    Args:
+        seen: bool [A, S]; what is not seen has the share 0.
+    """
+    grouped = (q * q.shape[-1] ** -0.5).unflatten(1, (k.shape[1], -1))
+    scores = torch.einsum("aghd,sgd->aghs", grouped, k).flatten(1, 2)
+    wide = scores.double() if scores.dtype == torch.float64 else scores.float()
+    return wide.masked_fill(~seen[:, None], -torch.inf).softmax(-1)
+
+
 def pack(parts: Sequence[Tensor]) -> Tensor:
     """Concatenate along rows; one part is not copied."""
     return parts[0] if len(parts) == 1 else torch.cat(list(parts))

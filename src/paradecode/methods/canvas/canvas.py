@@ -35,12 +35,14 @@ class Canvas:
         steps: number of forwards so far.
         stops: token ids that end the text.
         layers: of the model.
+        gives_attention: attention weights can be asked of its forwards.
         rules: of the request's constraint, or None.
     """
 
     rules: Rules | None = None
     stops: tuple[int, ...] = ()
     layers = 1
+    gives_attention = True
 
     def __init__(
         self, prompt: Tokens, length: int, mask_token: int, block: int = 0, shift: bool = False
@@ -75,7 +77,7 @@ class Canvas:
         if block > 1:
             canvas.stored[: seq.found()] = canvas.tokens[: seq.found()]
         canvas.stops = tuple(seq.sampler.stop_ids.tolist())
-        canvas.layers = facts.layers
+        canvas.layers, canvas.gives_attention = facts.layers, facts.gives_attention
         canvas.rules = rules_of(seq, seq.room)
         return canvas
 

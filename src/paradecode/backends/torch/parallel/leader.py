@@ -93,6 +93,8 @@ class ParallelBackend(TorchBackend):
 
     def forward(self, spans: Sequence[Span]) -> list[SpanResult]:
         check_spans(self.config, self.pages, spans)  # Before the others hear of it.
+        if any(span.attention is not None for span in spans):
+            raise InvalidInput("attention", self.name, "each rank has the weights of its own heads")
         run = super().forward
         return self._together(lambda: run(spans), "forward", *flat(spans))
 

@@ -1,4 +1,4 @@
-"""A few rows through all layers; where they have drifted, all rows through the layers above."""
+"""A few rows through all layers; where attention has drifted, all rows through those above."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from paradecode.core.errors import InvalidInput
 from paradecode.core.request import Forward, Overwrite, Reply
 from paradecode.methods.canvas.caches.base import CacheRule, RowPlan, everything, first_masks
 from paradecode.methods.canvas.canvas import Canvas
-from paradecode.methods.canvas.view import Scores, Window
+from paradecode.methods.canvas.tracked import Tracked, asked_about
+from paradecode.methods.canvas.view import Window
 from paradecode.methods.parameters import parameter
 from paradecode.methods.parts import declare
 
@@ -24,86 +26,92 @@ EMPTY = np.empty(0, np.int32)
 class ElasticCache(CacheRule):
     """Elastic-Cache (arXiv 2510.14973): each forward decides from which layer on to refresh.
 
-    A forward computes the next ``window`` masks, the tokens that were just decided, and ``track``
-    decided ones. If what a layer adds to one of the latter has another direction than it had (a
-    cosine below ``threshold``), all rows are run through the layers above it, from the states that
-    are known of that layer's output, and the predictions are taken from there. A threshold above 1
-    computes everything in every forward, -1 nothing again after the first.
+    A forward computes the next ``window`` masks, the tokens that were just decided, and the decided
+    tokens to which the window attended most in the last forward, ``track`` of each layer. If the
+    attention of one of these has changed (the cosine between its weights before and now, a mean
+    over heads, is below ``threshold``), all rows are run through the layers above, from the states
+    that are known of that layer's output, and the predictions are taken from there. A threshold
+    above 1 computes everything in every forward, -1 nothing again after the first.
 
-    The paper tracks the token that the window attends to most, and compares its attention weights.
-    The engine gives no attention weights, so this compares the layer's outputs, and tracks the
-    decided tokens that are nearest to the first mask. It keeps float32 [layers, N, hidden size].
-    The second, partial forward counts in ``rows`` by its layers, and not in ``forwards``. A method
-    that runs several canvases in a forward (freedave) computes everything.
+    The weights of a token that was not computed in a forward, and is tracked from there on, are
+    those of its last states with the keys as they are: a row through the attention of one layer.
+    It keeps float32 [layers, N, hidden size]. The second, partial forward counts in ``rows`` by its
+    layers, and not in ``forwards``. A method that runs several canvases in a forward (freedave)
+    computes everything. The backend must give attention weights: ranks do not.
     """
 
     window: int = parameter(16, 1, 1 << 20, "masks that are computed in each forward")
     threshold: float = parameter(0.9, -1.0, 1.01, "cosine below which the layers above are run")
-    track: int = parameter(1, 1, 1 << 20, "decided tokens that are watched for drift")
+    track: int = parameter(1, 1, 1 << 20, "tokens of each layer that are watched for drift")
     _known = False
+
+    def start(self, canvas: Canvas) -> None:
+        if not canvas.block and not canvas.gives_attention:
+            fix = "this backend gives no attention weights: use another cache, or one process"
+            raise InvalidInput("cache", "elastic", fix)
 
     def sparse(self, canvas: Canvas, window: Window) -> RowPlan:
         self._canvas = canvas
-        if self._asked or not self._known or self.threshold > 1:
-            self._known = self._asked = False
-            whole = everything(canvas, window)
-            return replace(whole, run=self._fill)
-        self._known = False
-        settled = np.flatnonzero(canvas.final)
-        nearest = np.argsort(
-            abs(settled - canvas.edge), kind="stable"
-        )  # The left one of two first.
-        self._tracked = settled[nearest[: self.track]]
-        rows = first_masks(canvas, window.start, self.window) | (canvas.stored != canvas.tokens)
-        rows[self._tracked] = True
+        self._window = np.flatnonzero(first_masks(canvas, window.start, self.window))
+        known, self._known = self._known and not self._asked and self.threshold <= 1, False
+        if not known or self._tracked.tokens.max() >= canvas.end:
+            self._asked = False
+            return replace(everything(canvas, window), run=self._fill)
+        rows = canvas.stored != canvas.tokens
+        rows[self._window] = rows[self._window - canvas.shift] = rows[self._tracked.tokens] = True
         return RowPlan(rows, rows, ~rows, run=self._check)
 
-    def _fill(self, forward: Forward) -> Generator[Forward, Any, Reply]:
+    def _fill(self, forward: Forward) -> Generator[Any, Any, Reply]:
         """The forward of everything; keep what every layer puts out."""
-        reply: Reply = yield replace(forward, hidden=tuple(range(self._canvas.layers)))
+        asked = asked_about(forward, self._window)
+        reply: Reply = yield replace(asked, hidden=tuple(range(self._canvas.layers)))
         self._outputs = _stacked(reply)
-        self._known = True
+        self._tracked = Tracked.of(reply, asked, self._canvas.end)
+        yield from self._go_on()
         return reply
 
-    def _check(self, forward: Forward) -> Generator[Forward, Any, Reply]:
+    def _check(self, forward: Forward) -> Generator[Any, Any, Reply]:
         """The forward of a few rows, and of all rows through the layers above a drift."""
         assert forward.positions is not None
         assert forward.logits is not None
-        reply: Reply = yield replace(forward, hidden=tuple(range(self._canvas.layers)))
-        self._outputs = self._outputs[:, : self._canvas.end]
-        before = self._outputs[:, self._tracked]
+        canvas, before = self._canvas, self._tracked
+        about = np.union1d(self._window, before.tokens)
+        asked = asked_about(forward, about)
+        reply: Reply = yield replace(asked, hidden=tuple(range(canvas.layers)))
+        self._outputs = self._outputs[:, : canvas.end]
         self._outputs[:, forward.positions] = _stacked(reply)
-        drifted = _cosine(before, self._outputs[:, self._tracked]).min(axis=1) < self.threshold
-        self._known = True
-        if not drifted[:-1].any():
-            return reply
-        layer = int(drifted.argmax())
-        above = tuple(range(layer + 1, self._canvas.layers))
-        everywhere = np.arange(self._canvas.end, dtype=np.int32)
-        reply = yield replace(
-            forward,
-            tokens=self._canvas.tokens,
-            store=Overwrite(everywhere),
-            positions=everywhere,
-            visible=EMPTY,
-            logits=forward.positions[forward.logits],
-            layers=above,
-            hidden=above,
-            resume=self._outputs[layer],
-        )
-        self._outputs[layer + 1 :] = _stacked(reply)
+        self._tracked = now = Tracked.of(reply, asked, canvas.end)
+        drifted = before.likeness(now) < self.threshold
+        if drifted[:-1].any():
+            layer = int(drifted.argmax())
+            above = tuple(range(layer + 1, canvas.layers))
+            everywhere = np.arange(canvas.end, dtype=np.int32)
+            again = replace(
+                forward,
+                tokens=canvas.tokens,
+                store=Overwrite(everywhere),
+                positions=everywhere,
+                visible=EMPTY,
+                logits=forward.positions[forward.logits],
+                layers=above,
+                hidden=above,
+                resume=self._outputs[layer],
+            )
+            asked = asked_about(again, about)
+            reply = yield asked
+            self._outputs[layer + 1 :] = _stacked(reply)
+            now.shares[layer + 1 :] = Tracked.of(reply, asked, canvas.end).shares
+        yield from self._go_on()
         return reply
+
+    def _go_on(self) -> Generator[Any, Any, None]:
+        """Choose what is tracked from here on."""
+        self._tracked = yield from self._tracked.chosen(
+            self._canvas, self._window, self.track, self._outputs
+        )
+        self._known = True
 
 
 def _stacked(reply: Reply) -> NDArray[np.float32]:
     """float32 [layers, rows, hidden size]."""
     return np.stack([reply.hidden[layer] for layer in sorted(reply.hidden)])
-
-
-def _cosine(before: NDArray[np.float32], after: NDArray[np.float32]) -> Scores:
-    """float64 [layers, rows]: between what each layer added to a row, and adds now."""
-    old, new = (
-        np.diff(states.astype(np.float64), axis=0, prepend=0.0) for states in (before, after)
-    )
-    scale = np.linalg.norm(old, axis=-1) * np.linalg.norm(new, axis=-1)
-    return (old * new).sum(axis=-1) / np.maximum(scale, 1e-30)
