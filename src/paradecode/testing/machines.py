@@ -74,7 +74,9 @@ def oracle_backends(kind: Kind) -> Mapping[str, Backend]:
             block = 4 if kind.attention == "block" else 0
             config = toy_config(29, CONTEXT, kind.attention, block, kind.shift, masked=True)
             surprise = 700  # Masks all look alike: let more depend on what is around them.
-        draft = ToyBackend(config, seed=1, surprise=surprise)
+        # Draft models have a mask token, for methods that draft on masks.
+        config_of_draft = replace(config, mask_token=config.vocab_size - 1)
+        draft = ToyBackend(config_of_draft, seed=1, surprise=surprise)
         return {TARGET: ToyBackend(config, surprise=surprise), DRAFT: draft}
     return {
         TARGET: open_backend("torch", *checkpoint(kind), dtype="fp64", threads=1),
@@ -84,11 +86,16 @@ def oracle_backends(kind: Kind) -> Mapping[str, Backend]:
 
 @cache
 def checkpoint(kind: Kind, blur: float = 0.0) -> tuple[ModelConfig, Weights]:
-    """A tiny random model; ``blur`` adds relative noise, for a draft model that often agrees."""
+    """A tiny random model.
+
+    Args:
+        blur: relative noise, for a draft model that often agrees; it has a mask token, too.
+    """
     config, weights = tiny_checkpoint(kind.architecture, near_tie=kind.near_tie)
     config = replace(config, context_length=CONTEXT)
     if not blur:
         return config, weights
+    config = replace(config, mask_token=config.vocab_size - 1)
     random = np.random.default_rng(1)
     noisy = {}
     for name in config.tensors():

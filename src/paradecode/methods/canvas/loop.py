@@ -12,13 +12,14 @@ from paradecode.core.decoder import Steps
 from paradecode.core.errors import DecoderError, InvalidInput
 from paradecode.core.logits import Logits
 from paradecode.core.logprobs import token_logprobs
-from paradecode.core.request import Apply, Attend, BlockCausal, Forward, Overwrite, Store
+from paradecode.core.request import Apply, Forward
 from paradecode.core.sequence import Sequence
 from paradecode.core.trace import CanvasStep, TokenLogprob
 from paradecode.methods.canvas.blocks.base import Blocks
 from paradecode.methods.canvas.caches.base import CacheRule, RowPlan
 from paradecode.methods.canvas.canvas import Canvas
-from paradecode.methods.canvas.feasible import Marks, Positions, Rules, Tokens
+from paradecode.methods.canvas.feasible import Marks, Positions, Rules
+from paradecode.methods.canvas.forwards import forward_of
 from paradecode.methods.canvas.policies.base import Policy
 from paradecode.methods.canvas.proposals import propose
 from paradecode.methods.canvas.view import Decision, Progress, View, Window
@@ -80,24 +81,8 @@ class Unmask:
 
     def ask(self, window: Window, plan: RowPlan) -> tuple[Forward, Positions]:
         """The forward of a plan, and the positions [K] that the rows of its logits predict."""
-        canvas = self.canvas
-        positions = np.flatnonzero(_observed(canvas, window, plan, self.policy))
-        rows = plan.rows.copy()
-        asked = positions - canvas.shift
-        rows[asked] = True
-        fed = np.flatnonzero(rows).astype(np.int32)
-        see = plan.see & ~rows
-        _check(canvas, plan, see, fed)
-        slots = np.where(plan.store[fed], fed, -1).astype(np.int32)
-        forward = Forward(
-            canvas.tokens[fed],
-            attend=_attention(canvas),
-            store=Overwrite(slots) if plan.store.any() else Store.NONE,
-            positions=fed,
-            visible=np.flatnonzero(see).astype(np.int32),
-            logits=np.searchsorted(fed, asked).astype(np.int32),
-        )
-        return forward, positions
+        positions = np.flatnonzero(_observed(self.canvas, window, plan, self.policy))
+        return forward_of(self.canvas, plan, positions), positions
 
     def store(self, plan: RowPlan) -> None:
         """Note the cached rows of a forward that ran."""
@@ -166,20 +151,6 @@ def _observed(canvas: Canvas, window: Window, plan: RowPlan, policy: Policy) -> 
     if not wanted[window.start : window.end].any():
         raise DecoderError("no position that may be decided is among the rows of the forward")
     return wanted
-
-
-def _check(canvas: Canvas, plan: RowPlan, see: Marks, fed: Tokens) -> None:
-    if (see & ~canvas.cached).any() or (plan.store & ~plan.rows).any():
-        raise DecoderError("a plan may see cached positions, and store computed ones only")
-    # All rows see the same cached positions.
-    if canvas.block and see.any() and np.flatnonzero(see)[-1] >= canvas.reach(int(fed[0]) + 1):
-        raise DecoderError("rows of a model with blocks cannot see cached later blocks")
-
-
-def _attention(canvas: Canvas) -> Attend | BlockCausal:
-    if canvas.block == 0:
-        return Attend.FULL
-    return Attend.CAUSAL if canvas.block == 1 else BlockCausal(canvas.block)
 
 
 def decided(policy: Policy, view: View) -> Generator[Apply, Any, Decision]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -11,18 +10,16 @@ from numpy.typing import NDArray
 from paradecode.core.drawing import Ids, Weights, distribution, draw, draw_pooled
 from paradecode.core.drawn import Mode
 from paradecode.core.logits import Logits
-from paradecode.core.request import Forward, Reply
+from paradecode.core.request import Reply
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.core.tree_builder import TreeBuilder
 from paradecode.methods.draft.acceptance import Calibration
-from paradecode.methods.draft.budgets.base import Budget, DraftRows
+from paradecode.methods.draft.budgets.base import Budget
 from paradecode.methods.draft.candidates import candidates
 from paradecode.methods.draft.greedy_draws import GreedyDraws
 from paradecode.methods.draft.loop import Drafter, Proposal
-from paradecode.methods.draft.source import Source
-
-NO_TOKENS = np.empty(0, np.int32)
+from paradecode.methods.draft.source import DraftSource
 
 Law = tuple[Ids, Ids, Weights]
 """Tokens that may follow, in the draft model's ids and in the target's, and how likely each is."""
@@ -47,7 +44,7 @@ class ModelDrafter(Drafter):
     _copies: dict[int, int] = field(default_factory=dict, init=False, repr=False)
 
     def grow(
-        self, seq: Sequence, limit: int, source: Source, width: int,
+        self, seq: Sequence, limit: int, source: DraftSource, width: int,
         calibration: Calibration | None = None, budget: Budget | None = None,
     ) -> Proposal:  # fmt: skip
         """Grow a tree of at most ``limit`` nodes with ``width`` candidates a node.
@@ -59,53 +56,35 @@ class ModelDrafter(Drafter):
         """
         self._calibration = calibration or self._calibration
         budget = budget or self.offer.budget
-        seconds, depth = source.seconds(seq), min(limit, source.room(seq))
-        pending = seq.pending_for(source.model)
-        leaves = budget.expand(seq, EMPTY, np.array([ROOT], np.int32), seconds)
-        prompt = source.layers is not None and len(pending) > limit
-        if depth < 1 or prompt or len(leaves) == 0:
+        rows = source.rows(seq, limit)
+        if rows.depth < 1:
+            return EMPTY
+        leaves = budget.expand(seq, EMPTY, np.array([ROOT], np.int32), rows.seconds)
+        if len(leaves) == 0:
             return EMPTY
         self._forget()
         drawn = TreeBuilder()
         greedy = GreedyDraws(drawn, limit) if budget.greedy else None
         draws = self.offer.draws is not None and seq.sampler.warp.temperature > 0
-        hidden = (source.last,) if budget.reads_draft else ()
-        reply, taken = yield from self._root(source, pending, hidden)
-        slots = {ROOT: taken - 1}
-        for level in range(1, depth + 1):
-            logits = reply.logits
-            if hidden:  # Of a root's forward, the last row is the root's.
-                states = reply.hidden[source.last][-len(leaves) :]
-                rows = DraftRows(source.model, logits, states)
-                budget.see_draft(seq, self._tree, leaves, rows)
+        for level in range(1, rows.depth + 1):
+            seen = yield from rows.look(self._tree, leaves, self._own, budget.reads_draft)
+            if budget.reads_draft:
+                budget.see_draft(seq, self._tree, leaves, seen)
                 yield from budget.prepare(seq, self._tree)
             if draws:
-                laws = self._laws(seq, source, leaves, logits)
+                laws = self._laws(seq, rows.model, leaves, seen.logits)
                 if greedy is not None:
                     fresh = self._draw_greedily(seq, greedy, laws)
                 else:
                     fresh = self._draw(seq, budget, drawn, laws, width, limit)
             else:
-                fresh = self._choose(seq, source, budget, leaves, logits, width)
-            if level == depth or len(fresh) == 0:
+                fresh = self._choose(seq, rows.model, budget, leaves, seen.logits, width)
+            if level == rows.depth or len(fresh) == 0:
                 break
-            # Draft rows live in memory that is set aside for ``limit`` of them.
-            room = limit - (taken + len(slots) - 1)
             yield from budget.prepare(seq, self._tree)
-            leaves = budget.expand(seq, self._tree, fresh, seconds)[: max(room, 0)]
+            leaves = budget.expand(seq, self._tree, fresh, rows.seconds)[: rows.room]
             if len(leaves) == 0:
                 break
-            own = np.array([self._own[leaf] for leaf in leaves], np.int32)
-            reply = yield Forward(
-                NO_TOKENS,
-                tree=TokenTree.siblings(own),
-                under=np.array([slots[int(p)] for p in self._tree.parents[leaves]], np.int32),
-                layers=source.layers,
-                model=source.model,
-                hidden=hidden,
-            )
-            for leaf in leaves.tolist():
-                slots[leaf] = taken - 1 + len(slots)
         return self._tree if draws else self._tree.best(limit)
 
     def observe(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
@@ -129,29 +108,14 @@ class ModelDrafter(Drafter):
         self._tree, self._raw, self._own = EMPTY, [], []
         self._known, self._copies = {}, {ROOT: 1}
 
-    def _root(
-        self, source: Source, pending: NDArray[np.int32], hidden: tuple[int, ...]
-    ) -> Generator[Forward, Reply, tuple[Reply, int]]:
-        """What follows the last committed token, and how many tentative rows that took."""
-        if source.layers is not None:
-            last = np.array([len(pending) - 1], np.int32)
-            chain = TokenTree.chain(pending)
-            reply = yield Forward(
-                NO_TOKENS, tree=chain, layers=source.layers, model=source.model, logits=last,
-                hidden=hidden,
-            )  # fmt: skip
-            return reply, len(pending)
-        reply = yield Forward(pending, model=source.model, hidden=hidden)
-        return reply, 0
-
     def _choose(
-        self, seq: Sequence, source: Source, budget: Budget,
+        self, seq: Sequence, model: str, budget: Budget,
         leaves: NDArray[np.int32], logits: Logits, width: int,
     ) -> NDArray[np.int32]:  # fmt: skip
         """Add the children that the budget wants; returns the new nodes, most promising first."""
         tree = self._tree
         paths = [tree.tokens_to(leaf) for leaf in leaves.tolist()]
-        vocabulary = seq.about(source.model).vocabulary
+        vocabulary = seq.about(model).vocabulary
         own, ids, raw = candidates(seq, logits, paths, width, vocabulary, self.offer.noise)
         later = np.broadcast_to(np.arange(raw.shape[1]) > 0, raw.shape)
         estimates = self._calibration.of(raw, later).astype(np.float32)
@@ -162,10 +126,10 @@ class ModelDrafter(Drafter):
         return self._since(len(tree))
 
     def _laws(
-        self, seq: Sequence, source: Source, leaves: NDArray[np.int32], logits: Logits
+        self, seq: Sequence, model: str, leaves: NDArray[np.int32], logits: Logits
     ) -> dict[int, Law]:
         """What the children of each leaf are drawn from, in order of the target's ids."""
-        sampler, vocabulary = seq.sampler, seq.about(source.model).vocabulary
+        sampler, vocabulary = seq.sampler, seq.about(model).vocabulary
         laws: dict[int, Law] = {}
         for row, leaf in enumerate(leaves.tolist()):
             one = logits.select([row])

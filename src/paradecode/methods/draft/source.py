@@ -1,21 +1,72 @@
-"""The model that drafts, or the part of it that does."""
+"""The model that drafts, or the part of it that does, and the rows that a tree grows from."""
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from paradecode.core.layers import Layers, halves, work
-from paradecode.core.request import TARGET
+from paradecode.core.request import TARGET, Forward, Reply
 from paradecode.core.sequence import Sequence
-from paradecode.methods.draft.budgets.base import LAST, Seconds
+from paradecode.core.tree import ROOT, TokenTree
+from paradecode.methods.draft.budgets.base import LAST, DraftRows, Seconds
+
+NO_TOKENS = np.empty(0, np.int32)
+
+
+class LevelRows(Protocol):
+    """The rows that one tree grows from, level by level; made anew for each draft.
+
+    Attributes:
+        model: name of the model that drafts.
+        depth: most levels; 0 where nothing can be drafted now.
+    """
+
+    model: str
+    depth: int
+
+    @property
+    def room(self) -> int:
+        """How many more nodes may have a row."""
+        ...
+
+    def seconds(self, rows: int) -> float:
+        """What the next :meth:`look` takes; 0 when it was not measured."""
+        ...
+
+    def look(
+        self, tree: TokenTree, leaves: NDArray[np.int32], own: list[int], states: bool
+    ) -> Generator[Forward, Reply, DraftRows]:
+        """What follows each of ``leaves``; first of all those of the root, [ROOT].
+
+        Args:
+            own: the tree's tokens in the draft model's ids.
+            states: whether the states are wanted, too.
+        """
+        ...
+
+
+class DraftSource(Protocol):
+    """Who drafts."""
+
+    def rows(self, seq: Sequence, limit: int) -> LevelRows:
+        """The rows of a draft of at most ``limit`` nodes."""
+        ...
 
 
 @dataclass(frozen=True)
 class Source:
-    """Who drafts: ``layers`` of ``model``, or all of it."""
+    """Who drafts: ``layers`` of ``model``, or all of it, a forward for each level."""
 
     model: str = TARGET
     layers: Layers | None = None
+
+    def rows(self, seq: Sequence, limit: int) -> LevelRows:
+        return TreeRows(self, seq, limit)
 
     def seconds(self, seq: Sequence) -> Seconds:
         share = 1.0
@@ -36,3 +87,62 @@ class Source:
     def room(self, seq: Sequence) -> int:
         """How deep a tree can become."""
         return seq.room if self.model == TARGET else seq.room_for(self.model)
+
+
+class TreeRows:
+    """A forward for the root, then one for the new nodes of each level, stored tentatively."""
+
+    def __init__(self, source: Source, seq: Sequence, limit: int) -> None:
+        self._source, self._limit = source, limit
+        self.model, self._seconds = source.model, source.seconds(seq)
+        self._pending = seq.pending_for(source.model)
+        prompt = source.layers is not None and len(self._pending) > limit
+        self.depth = 0 if prompt else min(limit, source.room(seq))
+        self._slots: dict[int, int] = {}
+        self._taken = 0
+
+    @property
+    def room(self) -> int:
+        # Draft rows live in memory that is set aside for ``limit`` of them.
+        return max(self._limit - (self._taken + len(self._slots) - 1), 0)
+
+    def seconds(self, rows: int) -> float:
+        return self._seconds(rows)
+
+    def look(
+        self, tree: TokenTree, leaves: NDArray[np.int32], own: list[int], states: bool
+    ) -> Generator[Forward, Reply, DraftRows]:
+        source, slots = self._source, self._slots
+        hidden = (source.last,) if states else ()
+        if not slots:
+            reply = yield from self._root(hidden)
+            slots[ROOT] = self._taken - 1
+        else:
+            reply = yield Forward(
+                NO_TOKENS,
+                tree=TokenTree.siblings(np.array([own[leaf] for leaf in leaves], np.int32)),
+                under=np.array([slots[int(p)] for p in tree.parents[leaves]], np.int32),
+                layers=source.layers,
+                model=source.model,
+                hidden=hidden,
+            )
+            for leaf in leaves.tolist():
+                slots[leaf] = self._taken - 1 + len(slots)
+        # Of a root's forward, the last row is the root's.
+        seen = reply.hidden[source.last][-len(leaves) :] if states else _NO_STATES
+        return DraftRows(source.model, reply.logits, seen)
+
+    def _root(self, hidden: tuple[int, ...]) -> Generator[Forward, Reply, Reply]:
+        """What follows the last committed token."""
+        pending, source = self._pending, self._source
+        if source.layers is not None:
+            self._taken = len(pending)
+            last = np.array([len(pending) - 1], np.int32)
+            return (yield Forward(
+                NO_TOKENS, tree=TokenTree.chain(pending), layers=source.layers,
+                model=source.model, logits=last, hidden=hidden,
+            ))  # fmt: skip
+        return (yield Forward(pending, model=source.model, hidden=hidden))
+
+
+_NO_STATES = np.empty((0, 0), np.float32)

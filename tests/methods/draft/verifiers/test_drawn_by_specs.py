@@ -6,6 +6,7 @@ oracle that takes every branch in turn.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -16,10 +17,12 @@ from languages import RULES, Builder, Language, distance, drafts, emitted, expec
 from paradecode.core import drawing
 from paradecode.core.drawn import Drawn, Mode
 from paradecode.core.logits import ArrayLogits
-from paradecode.core.request import Forward, Reply
+from paradecode.core.request import TARGET, Forward, Reply
+from paradecode.core.sequence import ModelFacts
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft import greedy_draws
 from paradecode.methods.draft.budgets.shapes import Action
+from paradecode.methods.draft.drafters.deer import Deer
 from paradecode.methods.draft.ngram_distributions import NgramDistributions
 from paradecode.methods.registry import parse
 
@@ -28,10 +31,19 @@ PROMPT = (0, 0)
 
 
 class Alone(Request):
-    """A request with a draft model that has seen everything but the last token."""
+    """A request with a draft model that has seen everything but the last token.
+
+    It may also draft on masks: its mask token lies beyond the target's vocabulary.
+    """
 
     def room_for(self, model: str) -> int:
         return self.room
+
+    def about(self, model: str = TARGET) -> ModelFacts:
+        return replace(super().about(model), attention="full", mask_token=self.vocabulary)
+
+    def found(self, model: str = TARGET) -> int:
+        return 0
 
 
 def stored(language: Language) -> NgramDistributions:
@@ -77,8 +89,11 @@ def by_spec(spec: str) -> Builder:
                     paths = zip(forward.under.tolist(), forward.tree.tokens.tolist())
                     rows = [(*words[under], token) for under, token in paths]
                     words.update(enumerate(rows, len(words) - 1))
-                q = np.stack([language.q(path) for path in rows])
-                reply = Reply(ArrayLogits(np.log(q)))
+                if forward.logits is not None:  # Of masks: their rows know no draft token.
+                    rows = [(0,) * level for level in range(len(forward.logits))]
+                q = np.stack([[*language.q(path), 0.0] for path in rows])
+                with np.errstate(divide="ignore"):
+                    reply = Reply(ArrayLogits(np.log(q)))
 
     return build
 
@@ -99,6 +114,11 @@ SPECS = [
     "draft-model(budget=fixed,num_speculative_tokens=3,verifier=spectr)",
     "draft-model(budget=sequoia,num_speculative_tokens=3,verifier=specinfer)",
     "draft-model(budget=sequoia,num_speculative_tokens=3,verifier=rsd)",
+    "deer(budget=fixed,num_speculative_tokens=3,width=1,verifier=rejection)",
+    "deer(budget=fixed,num_speculative_tokens=3,width=1,verifier=block)",
+    "deer(budget=fixed,num_speculative_tokens=4,width=2,verifier=rsd)",
+    "deer(budget=dyspec,num_speculative_tokens=4,verifier=traversal)",
+    "deer(budget=fixed,num_speculative_tokens=3,verifier=specinfer)",
     "stand(num_speculative_tokens=3,verifier=rsd)",
     "stand(num_speculative_tokens=4,width=2,verifier=traversal)",
 ]
@@ -212,3 +232,16 @@ def test_equal_draws_that_are_counted_once_are_found(monkeypatch):
 
     monkeypatch.setattr(Drawn, "__post_init__", once)
     assert biased(SPECS[3]) > 1e-4
+
+
+def test_a_draft_on_masks_that_is_cut_by_what_was_drawn_is_found(monkeypatch):
+    """It leaves out a last token that q holds for unlikely."""
+    real = Deer.propose
+
+    def cut(self, seq, limit):
+        tree = yield from real(self, seq, limit)
+        unlikely = tree.drawn[int(tree.parents[-1])].of(int(tree.tokens[-1])) < 0.3
+        return tree.first(len(tree) - unlikely)
+
+    monkeypatch.setattr(Deer, "propose", cut)
+    assert biased("deer(budget=fixed,num_speculative_tokens=3,width=1,verifier=rejection)") > 1e-3

@@ -1,0 +1,293 @@
+"""A diffusion model drafts: exact with any draft, one forward each, and caches that are right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paradecode import LLM
+from paradecode.backends.interface import Backend, Span, SpanResult
+from paradecode.core.errors import InvalidInput
+from paradecode.core.logits import ArrayLogits
+from paradecode.core.request import DRAFT, TARGET
+from paradecode.core.sampling import SamplingParams
+from paradecode.core.vocabulary import Vocabulary
+from paradecode.engine.cost import CostCurve
+from paradecode.engine.engine import Engine, Limits
+from paradecode.engine.request import GenerationRequest
+from paradecode.engine.sequence import LiveSequence
+from paradecode.measure.tasks.tasks import TASKS
+from paradecode.methods.registry import parse
+from paradecode.testing.canvas_matrix import ATTENTION
+from paradecode.testing.conformance import cases
+from paradecode.testing.machines import Kind, oracle_backends
+from paradecode.testing.reference import fresh_logits
+from paradecode.testing.toy import ToyBackend, toy_config
+
+MASK = 28
+PROMPT = (5, 6, 7, 8, 9) * 4 + (MASK, 9)
+"""Holds the drafter's mask token: an ordinary one there, and to the target."""
+BLOCKS = ("block", "block-shift", "causal")
+"""Attention of drafters whose caches are exact."""
+
+
+class Watched(ToyBackend):
+    """A masked toy that notes what it was asked, and may be told what to say at each position."""
+
+    def __init__(self, kind: str, says: Sequence[int] = (), **config: Any) -> None:
+        super().__init__(toy_config(**{**ATTENTION[kind], **config}), seed=1, surprise=700)
+        self.says, self.spans = np.array(says, np.int64), list[Span]()
+        self.replies = list[ArrayLogits]()
+
+    def forward(self, spans: Sequence[Span]) -> list[SpanResult]:
+        results = super().forward(spans)
+        if len(self.says):
+            about = [span.positions[span.logits] + int(self.config.shift) for span in spans]
+            results = [SpanResult(ArrayLogits(60.0 * np.eye(29)[self.says[at]])) for at in about]
+        self.spans += spans
+        self.replies += [result.logits for result in results]
+        return results
+
+
+def serve(
+    models: Mapping[str, Backend], specs: Sequence[str], prompt: Sequence[int] = PROMPT,
+    curves: Callable[[Engine], None] = lambda engine: None, vocabulary: Vocabulary | None = None,
+    **params: Any,
+) -> list[LiveSequence]:  # fmt: skip
+    known = {DRAFT: vocabulary} if vocabulary else None
+    engine = Engine(models, Limits(kv_tokens=4096), vocabularies=known)
+    curves(engine)
+    settings = SamplingParams(**{"max_tokens": 40, "seed": 3, "ignore_eos": True, **params})
+    sequences = [
+        engine.add(GenerationRequest(np.array(prompt, np.int32), parse(spec), settings))
+        for spec in specs
+    ]
+    while engine.busy:
+        engine.step()
+        engine.check()
+    for sequence in sequences:
+        if sequence.error is not None:
+            raise sequence.error
+    return sequences
+
+
+def truth(**params: Any) -> list[int]:
+    (plain,) = serve({TARGET: ToyBackend()}, ["greedy"], **params)
+    return [*PROMPT, *plain.output, *[5] * 64]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("kind", ATTENTION)
+def test_any_draft_leaves_the_plain_output(kind: str, temperature: float) -> None:
+    specs = ["deer", "deer(budget=fixed)", "deer(refresh=1,masks=8)", "deer(width=16,masks=1)"]
+    specs += ["deer(budget=fixed,num_speculative_tokens=40,refresh=3)", "deer+prompt-lookup"]
+    models = {TARGET: ToyBackend(), DRAFT: Watched(kind)}
+    plain, *made = serve(models, ["greedy", *specs], temperature=temperature)
+    for sequence, spec in zip(made, specs, strict=True):
+        assert sequence.output == plain.output, spec
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("kind", ATTENTION)
+def test_a_draft_of_any_length_is_one_forward(kind: str, temperature: float) -> None:
+    params = {"temperature": temperature, "logit_bias": {MASK: -1000.0}}  # It is never drafted.
+    right = truth(**params)
+    draft = Watched(kind, right)
+    spec = "deer(width=1,budget=fixed,num_speculative_tokens=12)"
+    (made,) = serve({TARGET: ToyBackend(), DRAFT: draft}, [spec], **params)
+    assert made.output == right[len(PROMPT) :][:40]
+    assert made.stats.accepted == made.stats.drafted
+    assert made.stats.forwards == -(-40 // 13)
+    assert len(draft.spans) == 3  # The fortieth token needs no draft.
+
+
+def asked(span: Span) -> tuple[list[int], list[int]]:
+    """Positions that a forward computed, and those whose cached keys and values it saw."""
+    seen = range(span.context) if span.visible is None else span.visible.tolist()
+    return span.positions.tolist(), list(seen)
+
+
+def test_full_attention_uses_earlier_keys_and_values_again() -> None:
+    """Between two refreshes a forward computes the text that is new, and the masks of the draft."""
+    says = truth()
+    draft = Watched("full", says)
+    spec = "deer(width=1,budget=fixed,num_speculative_tokens=4,refresh=3,masks=10)"
+    serve({TARGET: ToyBackend(), DRAFT: draft}, [spec])
+    start, total = len(PROMPT), len(PROMPT) + 40
+    for number, span in enumerate(draft.spans):
+        text = start + 5 * number  # Four were accepted, and the target gave the next one.
+        rows, seen = asked(span)
+        end = min(text + max(10, min(4, total - text - 1)), total)
+        if number % 3 == 0:
+            known, refreshed = set(range(text)), set(range(end))
+            assert (rows, seen) == ([*range(end)], [])
+        else:
+            new = [*range(text - 5, min(text + 4, total - 1))]
+            assert rows == new
+            assert set(seen) == (refreshed | known) - set(new)
+        known |= set(rows)
+        assert (span.slots == span.positions).all()
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_blocks_and_causal_attention_compute_no_finished_row_again(kind: str) -> None:
+    draft = Watched(kind, truth())
+    spec = "deer(width=1,budget=fixed,num_speculative_tokens=4)"
+    serve({TARGET: ToyBackend(), DRAFT: draft}, [spec])
+    block = 1 if kind == "causal" else 4
+    for number, span in enumerate(draft.spans):
+        text = len(PROMPT) + 5 * number
+        first = max(text - 5, 0) // block * block if number else 0
+        rows, seen = asked(span)
+        assert rows[0] == first
+        assert seen == [*range(first)]
+
+
+@pytest.mark.parametrize("kind", ["full", "shift", *BLOCKS])
+def test_exact_caches_predict_what_a_forward_without_a_cache_does(kind: str) -> None:
+    """With ``refresh=1``, or an exact cache, q is that of the text and its masks, computed anew."""
+    draft, depth = Watched(kind), 6
+    spec = f"deer(width=2,budget=fixed,num_speculative_tokens={depth},refresh=1,masks=9)"
+    (made,) = serve({TARGET: ToyBackend(), DRAFT: draft}, [spec])
+    text, config = [*PROMPT, *made.output], draft.config
+    size = {"full": 1 << 20, "causal": 1}.get(config.attention, config.block_length)
+    oracle = Watched(kind)
+    oracle.reserve(1)
+    at = len(PROMPT)
+    for step, reply in zip(made.trace, list(draft.replies), strict=False):
+        count = min(depth, len(text) - at - 1)
+        if at + 9 > len(text):  # There is no room for nine masks.
+            break
+        masks = 9 if config.attention == "full" else -(-(at + count) // size) * size - at
+        row = [*text[:at], *[MASK] * masks]
+        wanted = [at + level - config.shift for level in range(count)]
+        fresh = np.asarray(fresh_logits(oracle, row, wanted, size).values)
+        got = np.asarray(reply.values)
+        got = got[1 - config.shift :][:count] if config.attention == "causal" else got
+        assert np.array_equal(got, fresh)
+        at += len(step.tokens)
+
+
+def full_draft(kind: Kind) -> Mapping[str, Backend]:
+    """The usual target, and a drafter with full attention."""
+    config = toy_config(context_length=oracle_backends(kind)[TARGET].config.context_length)
+    masked = replace(config, attention="full", mask_token=MASK)
+    return {TARGET: ToyBackend(config), DRAFT: ToyBackend(masked, seed=1)}
+
+
+def block_draft(kind: Kind) -> Mapping[str, Backend]:
+    models = full_draft(kind)
+    config = replace(models[DRAFT].config, attention="block", block_length=4)
+    return {**models, DRAFT: ToyBackend(config, seed=1)}
+
+
+CHOSEN = (
+    "batch-of-16", "chunks-of-3", "little-memory", "mixed-methods", "prefix-cache", "tenants",
+    "cancelled-neighbour", "stop-strings", "end-of-text", "max-tokens", "context-end", "penalties",
+    "bans", "constrained",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("factory", [full_draft, block_draft])
+@pytest.mark.parametrize("case", CHOSEN)
+def test_conformance_with_other_attention(factory, case: str) -> None:
+    """The suite's own drafters are causal."""
+    spec = "deer(budget=fixed,refresh=2)"
+    for each in cases(spec, factory, kinds=("toy",), only=(case,)):
+        each.run()
+
+
+def test_finished_blocks_are_shared_between_requests() -> None:
+    draft = Watched("block")
+    models = {TARGET: ToyBackend(), DRAFT: draft}
+    engine = Engine(models, Limits(kv_tokens=4096))
+    outputs = []
+    for _ in range(2):
+        spec = parse("deer(budget=fixed)")
+        params = SamplingParams(max_tokens=8, ignore_eos=True)
+        sequence = engine.add(GenerationRequest(np.array(PROMPT * 2, np.int32), spec, params))
+        first = len(draft.spans)
+        while engine.busy:
+            engine.step()
+            engine.check()
+        outputs.append(sequence.output)
+        assert sequence.error is None
+        assert draft.spans[first].positions[0] == (0 if not outputs[1:] else 32)
+    assert outputs[0] == outputs[1]
+
+
+@pytest.mark.parametrize("kind", ["full", "causal"])
+@pytest.mark.parametrize("verifier", ["rejection", "rsd", "block", "traversal"])
+def test_verifiers_that_test_p_over_q_get_draws_of_each_position(kind: str, verifier: str) -> None:
+    """Where q is the target's law of one token, all draws are accepted."""
+    draft = Watched(kind, truth())
+    spec = f"deer(width=1,verifier={verifier},budget=fixed)"
+    (made,) = serve({TARGET: ToyBackend(surprise=0), DRAFT: draft}, [spec], temperature=0.05)
+    assert any(len(step.tree) for step in made.trace)
+    assert made.stats.drafted > 0
+
+
+def test_other_token_ids_are_translated() -> None:
+    """The drafter's ids are others, and it lacks the target's last three tokens."""
+    order = np.random.default_rng(0).permutation(26)  # Its token i is order[i] of the target's.
+    to_target = np.array([*order, -1, -1, -1], np.int32)
+    own = [int(np.argsort(order)[token]) if token < 26 else 26 for token in range(29)]
+    vocabulary = Vocabulary(to_target, np.array(own, np.int32), np.arange(30))
+    says = np.array([own[token] for token in truth()])
+    draft = Watched("full", says)
+    models = {TARGET: ToyBackend(), DRAFT: draft}
+    specs = ["greedy", "deer(width=1,budget=fixed)"]
+    plain, made = serve(models, specs, vocabulary=vocabulary)
+    assert made.output == plain.output
+    assert made.stats.accepted > 0.8 * made.stats.drafted > 0
+
+
+def test_a_short_context_drafts_while_it_can() -> None:
+    for kind in ATTENTION:
+        draft = Watched(kind, truth(), context_length=40)
+        plain, made = serve({TARGET: ToyBackend(), DRAFT: draft}, ["greedy", "deer(budget=fixed)"])
+        assert made.output == plain.output
+        assert 0 < made.stats.accepted < 19
+
+
+def test_a_draft_model_without_a_mask_token_is_refused_by_name() -> None:
+    for models in ({TARGET: ToyBackend()}, {TARGET: ToyBackend(), DRAFT: ToyBackend(seed=1)}):
+        with pytest.raises(InvalidInput, match="draft_model"):
+            serve(models, ["deer"])
+
+
+def test_a_hopeless_drafter_rests() -> None:
+    draft = Watched("full")
+
+    def curves(engine: Engine) -> None:
+        engine.load.curve = CostCurve((1, 32), (64,), ((1.0, 2.0),))
+        engine.load.others[DRAFT] = CostCurve((1, 32), (64,), ((0.5, 0.6),))
+
+    models = {TARGET: ToyBackend(surprise=1024), DRAFT: draft}
+    (made,) = serve(models, ["deer"], curves=curves, max_tokens=100)
+    assert len(made.output) == 100
+    assert len(draft.spans) < 25
+
+
+def test_the_models_that_ship() -> None:
+    """Most of what the diffusion twin drafts is what the autoregressive one says."""
+    with LLM(
+        "paradecode/tiny-autoregressive", draft_model="paradecode/tiny-diffusion", threads=1
+    ) as llm:
+        prompts = [
+            llm.chat_tokens([{"role": "user", "content": task.held_out(1)[0].prompt}])
+            for task in TASKS[:6]
+        ]
+        spec = "deer(budget=fixed,num_speculative_tokens=16,width=1)"
+        for params in ({"temperature": 0}, {"temperature": 0.8, "seed": 5}):
+            plain = llm.generate(prompts, max_tokens=48, decoder="greedy", **params)
+            made = llm.generate(prompts, max_tokens=48, decoder=spec, **params)
+            assert [m.token_ids for m in made] == [p.token_ids for p in plain]
+            assert [m.error for m in made] == [None] * 6
+        greedy = llm.generate(prompts, max_tokens=48, temperature=0, decoder=spec)
+        tokens = sum(m.stats.generated for m in greedy)
+        assert tokens > 2.5 * sum(m.stats.forwards for m in greedy)
