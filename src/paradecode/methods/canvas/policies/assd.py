@@ -1,0 +1,93 @@
+"""Left to right by the model's own joint density, several tokens a forward."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from paradecode.core.decoder import Steps
+from paradecode.core.errors import InvalidInput
+from paradecode.core.request import Reply
+from paradecode.core.sequence import Sequence
+from paradecode.methods.canvas.canvas import Canvas
+from paradecode.methods.canvas.forwards import ordered
+from paradecode.methods.canvas.loop import Unmask
+from paradecode.methods.canvas.method import policy
+from paradecode.methods.canvas.placed import place, read_placed
+from paradecode.methods.canvas.policies.base import Policy
+from paradecode.methods.canvas.view import Decision, View
+from paradecode.methods.parameters import parameter, text
+
+SHIFTED = "use a model whose rows predict their own positions: this one's are shifted"
+EXACT = "it keeps the keys and values of what is decided, which are final: leave cache=none"
+
+
+@dataclass
+class ChainByChain(Unmask):
+    """A forward drafts the next masks, each without the others; a second one verifies them all."""
+
+    policy: AnySubset
+
+    def decode(self, seq: Sequence) -> Steps:
+        canvas = self.begin(seq)
+        if canvas.shift:
+            raise InvalidInput("decoder", "assd", SHIFTED)
+        given = ~canvas.masked
+        while not seq.finished:
+            window = self.blocks.window(canvas)
+            masks = window.start + np.flatnonzero(canvas.masked[window.start : window.end])
+            known = np.flatnonzero(~canvas.masked & ~canvas.final)
+            chain = masks[: self.policy.tokens]
+            reply: Reply = yield ordered(canvas, given, known, canvas.tokens[known], chain)
+            canvas.stored[known] = canvas.tokens[known]
+            view = self.narrow(self.read(window, False, chain, reply.logits))
+            chain = chain[chain < view.window.end]
+            drafted = view.proposals[: len(chain)]
+            self.commit(view, Decision(chain[:1]))  # It was drafted from all that it depends on.
+            if len(chain) == 1 or seq.finished:
+                continue
+            reply = yield ordered(canvas, given, chain[:-1], drafted[:-1], chain[1:])
+            for row, position in enumerate(chain[1:]):
+                one = self.read(window, False, np.array([position]), reply.logits.select([row]))
+                self.commit(one, Decision(one.positions))
+                if seq.finished or one.proposals[0] != drafted[row + 1]:
+                    break
+            right = chain[:-1][canvas.tokens[chain[:-1]] == drafted[:-1]]
+            canvas.stored[right] = canvas.tokens[right]
+
+
+@policy(
+    "assd",
+    paper="Reviving Any-Subset Autoregressive Models with Principled Parallel Sampling and "
+    "Speculative Decoding",
+    arxiv="2504.20456",
+    aliases=("any-subset",),
+    driver=ChainByChain,
+)
+@dataclass
+class AnySubset(Policy):
+    """Draft the next masks at once, and verify them by the model's own density, in two forwards.
+
+    The masks are decided from left to right. Each depends on the prompt, on what was ``placed``,
+    and on the tokens to its left: a mask is a row that sees these, and a token is a row that does
+    not see what comes later. So a second forward knows what each drafted token should have been
+    given those before it. The text is token by token that of ``tokens=1``, with every seed, and
+    takes no more forwards than tokens. Text to the right of a mask (``placed``) is seen as well.
+    With causal attention it is also the text of ``static(block_length=1)``.
+
+    When: the model was trained for such a density, as any-subset autoregressive models are, or has
+    causal attention. Others were trained on masks that see one another, and write worse.
+    """
+
+    clashes = MappingProxyType({"cache=*": EXACT})
+
+    tokens: int = parameter(5, 1, 64, "masks that are drafted together; 1 is plain decoding")
+    placed: str = text(read_placed, "tokens placed beforehand: '0:523 88, 40:9'")
+
+    def start(self, canvas: Canvas) -> None:
+        place(canvas, self.placed, "assd.placed")
+
+    def decide(self, view: View) -> Decision:
+        return Decision(view.positions[view.eligible][:1])
