@@ -15,7 +15,7 @@ from paradecode.core.layers import Half
 from paradecode.models.config import ModelConfig
 
 BACKENDS = ("native", "native-f16", "torch")
-TOLERANCE = {"native": 1e-5, "native-f16": 5e-3, "torch": 1e-9}
+TOLERANCE = {"native": 1e-5, "native-f16": 2e-2, "torch": 1e-9}
 ASKED = np.array([0, 10, 3], np.int32)
 
 
