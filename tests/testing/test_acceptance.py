@@ -17,7 +17,7 @@ from paradecode.testing.conformance import useful
 RECORDED = {
     "aded": 169,
     "copyspec": 65,
-    "del": 33,
+    "del": 92,
     "draft-model": 229,
     "input-copy": 42,
     "jacobi": 120,

@@ -89,7 +89,10 @@ class Forward:
         layers: the layers, or halves of layers (:class:`paradecode.core.layers.Half`), to run, in
             order; None runs all of them. A tree that runs with ``layers`` is scratch (for
             self-speculation): it follows the last *cached* token, so pending tokens are its first
-            nodes, and the next full forward drops it.
+            nodes, and the next full forward drops it. If such rows went through the first layers,
+            and their states behind these were asked for with ``hidden``, then a forward of the
+            layers that are left, with ``tokens`` and a tree that are all among these rows, goes on
+            from there. It is the same as a full forward.
         embeddings: float32 [K, hidden size]; replaces the lookup of ``tokens``.
         resume: float32 [K, hidden size]; hidden states that enter the first of ``layers``.
         attention: int32 [A]; rows (indices into K + M) whose attention weights are returned, of

@@ -137,6 +137,11 @@ class Sequence(Protocol):
         ...
 
     @property
+    def scratch(self) -> int:
+        """Number of tentative rows that fit behind the committed tokens."""
+        ...
+
+    @property
     def neighbours(self) -> int:
         """Number of other sequences that share the engine's steps now."""
         ...

@@ -80,6 +80,7 @@ class PendingForward:
             and f.embeddings is None
             and f.resume is None
             and f.attention is None
+            and not self.cache.joins(f)
         )
 
     def part(self, rows: int) -> Forward:
@@ -105,7 +106,8 @@ class PendingForward:
 
     def receive(self, part: Forward, result: SpanResult) -> None:
         """Book a forward that ran ``part``."""
-        self.cache.record(part, self._tentative, self.sequence.tokens_for(part.model))
+        history = self.sequence.tokens_for(part.model)
+        self.cache.record(part, self._tentative, history, result.hidden)
         self.done += len(part.tokens)
         for layer, states in result.hidden.items():
             self._hidden.setdefault(layer, []).append(states)
@@ -235,30 +237,34 @@ def span_of(forward: Forward, cache: KVCache, history: NDArray[np.int32]) -> tup
     if count + drafted == 0:
         raise DecoderError("a forward needs at least one row")
     partial = forward.layers is not None
-    if not partial and cache.partial:
+    if not partial and cache.ran is not None:
         cache.drop()  # Rows of some layers were scratch; now all layers run.
-    held = len(cache.tentative.tokens)
-    _check_tokens(forward, tokens, cache, history)
+    joins = cache.joins(forward)
+    _check_tokens(forward, tokens, cache, history, joins)
+    resume = cache.join(forward) if joins else forward.resume
+    tentative = EMPTY if joins else cache.tentative
+    held = len(tentative)
     start = cache.length + held
     if forward.positions is None:
         positions = np.arange(cache.length, cache.length + count, dtype=np.int32)
     else:
         positions = np.asarray(forward.positions, np.int32)
-    slots = _slots(forward.store, cache, count)
+    slots = _slots(forward.store, cache, start, count)
     tail = tail_positions = _NONE
-    tentative = cache.tentative
     if drafted:
         tentative = _extended(forward, tentative)
-        if held + drafted > cache.scratch:
+        first = start + (count if forward.store is Store.COMMIT else 0)
+        # Rows of committed tokens have slots of their own.
+        beyond = first + drafted - len(history)
+        if beyond > cache.scratch:
             raise DecoderError(
-                f"{held + drafted} draft tokens, but draft_tokens sets aside "
-                f"{cache.scratch}; draft less or raise it"
+                f"{beyond} draft tokens, but draft_tokens sets aside {cache.scratch}; draft less "
+                "or raise it"
             )
         root = cache.length + (count if forward.store is Store.COMMIT else 0) - 1
-        if not partial and root != len(history) - 1:
+        if (joins or not partial) and root != len(history) - 1:
             raise DecoderError("a draft needs every committed token in the cache before it")
         positions = np.concatenate([positions, root + tentative.depths[held:]])
-        first = start + (count if forward.store is Store.COMMIT else 0)
         slots = np.concatenate([slots, np.arange(first, first + drafted, dtype=np.int32)])
         if held:
             tail = np.arange(cache.length, start, dtype=np.int32)
@@ -293,14 +299,18 @@ def span_of(forward: Forward, cache: KVCache, history: NDArray[np.int32]) -> tup
         hidden=tuple(layer % layers for layer in forward.hidden),
         layers=forward.layers,
         embeddings=forward.embeddings,
-        resume=forward.resume,
+        resume=resume,
         attention=forward.attention,
     )
     return span, tentative
 
 
 def _check_tokens(
-    forward: Forward, tokens: NDArray[np.int32], cache: KVCache, history: NDArray[np.int32]
+    forward: Forward,
+    tokens: NDArray[np.int32],
+    cache: KVCache,
+    history: NDArray[np.int32],
+    joins: bool,
 ) -> None:
     given = forward.embeddings is not None or forward.resume is not None
     own = forward.store is Store.COMMIT and not given
@@ -315,7 +325,7 @@ def _check_tokens(
             "attention of the others cannot run"
         )
     if forward.store is Store.COMMIT and len(tokens):
-        if len(cache.tentative.tokens):
+        if len(cache.tentative.tokens) and not joins:
             raise DecoderError("tokens cannot be committed behind tentative rows")
         if cache.filled is not None:
             raise DecoderError("the rows of a canvas are stored with Overwrite only")
@@ -340,8 +350,7 @@ def _visible(forward: Forward, cache: KVCache) -> NDArray[np.int32] | None:
     return seen[~replaced[seen]]
 
 
-def _slots(store: Store | Overwrite, cache: KVCache, count: int) -> NDArray[np.int32]:
-    start = cache.length + len(cache.tentative.tokens)
+def _slots(store: Store | Overwrite, cache: KVCache, start: int, count: int) -> NDArray[np.int32]:
     if isinstance(store, Overwrite):
         slots = np.asarray(store.slots, np.int32)
         end = start or cache.capacity  # A canvas has no committed rows.

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict, deque
+from collections.abc import Mapping
 from itertools import islice
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.backends.interface import PAGE, Backend
-from paradecode.core.errors import CapacityError
-from paradecode.core.layers import attending
+from paradecode.core.errors import CapacityError, DecoderError
+from paradecode.core.layers import Layers, attending, halves
 from paradecode.core.request import Attend, BlockCausal, Forward, Overwrite, Store
 from paradecode.core.tree import EMPTY, TokenTree
 
@@ -162,7 +164,9 @@ class KVCache:
 
     Attributes:
         pages: the page table.
-        partial: the tentative rows went through some layers only, and can never be kept.
+        ran: the layers that the tentative rows went through, if not all: such rows are scratch, and
+            are dropped unless they go on through the others (:meth:`join`).
+        states: float32 [M, hidden size] of these rows behind the last of ``ran``, if asked for.
         layers: those whose keys and values every committed row holds; None for all.
         filled: of a canvas, which slots hold keys and values: bool [capacity]; else None.
         final: of a model with blocks, how many leading slots hold what any request with these
@@ -176,7 +180,9 @@ class KVCache:
         self.backend, self.pool, self.scratch = backend, pool, scratch
         self.pages: list[int] = []
         self.length = 0
-        self.tentative, self.partial = EMPTY, False
+        self.tentative = EMPTY
+        self.ran: Layers | None = None
+        self.states: NDArray[np.float32] | None = None
         self.layers: set[int] | None = None
         self.capacity = capacity
         self.filled: NDArray[np.bool_] | None = None
@@ -203,15 +209,26 @@ class KVCache:
             self.filled = np.arange(self.capacity) < self.final
         return self.length or self.final
 
-    def record(self, forward: Forward, tentative: TokenTree, history: NDArray[np.int32]) -> None:
+    def record(
+        self,
+        forward: Forward,
+        tentative: TokenTree,
+        history: NDArray[np.int32],
+        hidden: Mapping[int, NDArray[np.float32]] = MappingProxyType({}),
+    ) -> None:
         """Book a forward that succeeded.
 
         Args:
             tentative: the tentative rows, those of the forward included.
             history: int32 [n], all committed tokens.
+            hidden: layer -> float32 [rows of the forward, hidden size], those that it gave.
         """
-        count = len(forward.tokens)
-        if forward.store is Store.COMMIT:
+        count, layers = len(forward.tokens), forward.layers
+        if self.joins(forward):
+            layers = None  # By now these rows have gone through all of them.
+            self.length += count
+            self.drop()
+        elif forward.store is Store.COMMIT:
             self.length += count
             changed = (forward.embeddings, forward.resume, forward.visible, forward.positions)
             if forward.attend is not Attend.CAUSAL or any(part is not None for part in changed):
@@ -228,11 +245,27 @@ class KVCache:
                 if self.filled is None:
                     self.filled = np.zeros(self.capacity, bool)
                 self.filled[forward.store.slots[forward.store.slots >= 0]] = True
-        if len(forward.tree.tokens):
-            if len(self.tentative.tokens) == 0:
-                self.partial = forward.layers is not None
-            self.tentative = tentative
+        if len(forward.tree):
+            self._extend(tentative, layers, hidden)
         self._publish(history)
+
+    def _extend(
+        self,
+        tentative: TokenTree,
+        layers: Layers | None,
+        hidden: Mapping[int, NDArray[np.float32]],
+    ) -> None:
+        """The newest tentative rows have gone through ``layers``."""
+        held, states = len(self.tentative), None
+        if layers and (last := halves(layers[-1])[0]) in hidden:
+            states = hidden[last][held - len(tentative) :]
+        if held == 0:
+            self.ran, self.states = layers, states
+        elif self.states is not None and states is not None and layers == self.ran:
+            self.states = np.concatenate([self.states, states])
+        else:
+            self.ran, self.states = layers if self.ran is None else self.ran, None
+        self.tentative = tentative
 
     def _final(self, forward: Forward, slots: NDArray[np.int32], history: NDArray[np.int32]) -> int:
         """:attr:`final` after a forward that stores rows in ``slots`` (-1: not at all)."""
@@ -265,22 +298,45 @@ class KVCache:
             How many rows were kept.
         """
         path: list[int] = []
-        drafted = len(self.tentative.tokens) and not self.partial
+        drafted = len(self.tentative.tokens) and self.ran is None
         if drafted and self.length == len(history) - len(committed):
             path = self.tentative.follow(committed.tolist())
-        moves = [
-            (self.length + node, self.length + place)
-            for place, node in enumerate(path)
-            if node != place
-        ]
-        if moves:
-            source, target = zip(*moves, strict=True)
-            self.backend.copy(self._physical(source), self._physical(target))
+        self._line_up(path)
         self.drop()
         # The newest token stays pending even if its row is there: its logits are needed next.
         self.length = min(self.length + len(path), len(history) - 1)
         self._publish(history)
         return len(path)
+
+    def joins(self, forward: Forward) -> bool:
+        """Whether scratch rows go on through the layers that they lack, to be kept."""
+        if self.ran is None or forward.layers is None or forward.store is not Store.COMMIT:
+            return False
+        whole = (*self.ran, *forward.layers) == tuple(range(self.backend.config.layers))
+        changed = (forward.embeddings, forward.resume, forward.visible, forward.positions)
+        return whole and len(forward.tokens) > 0 and all(part is None for part in changed)
+
+    def join(self, forward: Forward) -> NDArray[np.float32]:
+        """Make scratch rows ready for a forward that :meth:`joins`: each moves where it is to stay.
+
+        Returns:
+            float32 [K + M, hidden size]: what enters the first of the forward's layers.
+
+        Raises:
+            DecoderError: if one of its rows is not among them, or their states were not asked for.
+        """
+        last = np.full(len(forward.tree), len(forward.tokens) - 1, np.int32)
+        rows = TokenTree.chain(forward.tokens).extend(forward.tree, last)
+        found = rows.locate(self.tentative.child)
+        nodes = list(dict.fromkeys(found[row] for row in range(len(rows)) if row in found))
+        if len(nodes) < len(rows) or self.states is None:
+            raise DecoderError(
+                f"rows that go on through layers {forward.layers} must be tentative rows, each "
+                "another one, whose states were asked for with 'hidden'"
+            )
+        self._line_up(nodes)
+        self.tentative, self.states = rows, self.states[nodes]
+        return self.states
 
     def follow(self, history: NDArray[np.int32]) -> None:
         """Book steps that the backend made: all of ``history`` but the newest token is stored."""
@@ -291,7 +347,7 @@ class KVCache:
     def regular(self) -> bool:
         """Whether nothing but all layers of committed tokens is stored."""
         rows = len(self.tentative.tokens)
-        return not rows and not self.partial and self.layers is None and self.filled is None
+        return not rows and self.layers is None and self.filled is None
 
     def fork(self) -> KVCache:
         """A copy that shares every page; a page is duplicated when one of the two writes to it."""
@@ -327,7 +383,7 @@ class KVCache:
 
     def drop(self) -> None:
         """Forget the tentative rows."""
-        self.tentative, self.partial = EMPTY, False
+        self.tentative, self.ran, self.states = EMPTY, None, None
 
     def own(self, slots: NDArray[np.int32]) -> None:
         """Have a page of one's own under each slot that will be written (-1: none)."""
@@ -343,6 +399,13 @@ class KVCache:
                 self.pool.release(page)
                 self.pages[index] = fresh
 
+    def _line_up(self, nodes: list[int]) -> None:
+        """Bring these tentative rows to the first tentative slots, in this order."""
+        moves = [(node, place) for place, node in enumerate(nodes) if node != place]
+        if moves:
+            source, target = (np.array(moves, np.int64) + self.length).T
+            self.backend.copy(self._physical(source), self._physical(target))
+
     def _publish(self, history: NDArray[np.int32]) -> None:
         stored = min(self.final if self.blocks else self.length, len(history))
         while self.reusable and len(self._keys) * PAGE <= stored:
@@ -350,5 +413,5 @@ class KVCache:
             self._keys.append(next_key(self._keys[-1], history[index * PAGE : (index + 1) * PAGE]))
             self.pool.publish(self.pages[index], self._keys[-1])
 
-    def _physical(self, slots: tuple[int, ...]) -> NDArray[np.int64]:
-        return np.array([self.pages[s // PAGE] * PAGE + s % PAGE for s in slots], np.int64)
+    def _physical(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.array(self.pages, np.int64)[slots // PAGE] * PAGE + slots % PAGE

@@ -156,6 +156,10 @@ class LiveSequence:
         return min(self.params.max_tokens - generated, self.context - self._length)
 
     @property
+    def scratch(self) -> int:
+        return self.cache(TARGET).scratch
+
+    @property
     def finished(self) -> bool:
         return self.finish_reason is not None
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 
-from paradecode.core.request import Reply
+from paradecode.core.request import TARGET, Forward, Reply
 from paradecode.core.sequence import Sequence as LiveSequence
 from paradecode.core.sequence import Verdict
 from paradecode.core.tree import EMPTY, TokenTree
@@ -70,6 +70,12 @@ class Fused(Drafter):
     def join(self, drafts: Sequence[TokenTree], limit: int) -> TokenTree:
         """The ``limit`` best nodes of all drafts."""
         return merge(drafts).best(limit)
+
+    def score(self, forward: Forward) -> Generator[Forward, Reply, Reply]:
+        for part in self.parts:
+            if TARGET in part.needs.runs:  # Only one is.
+                return (yield from part.score(forward))
+        return (yield forward)
 
     def observe(self, seq: LiveSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         drafts = self._drafts or [EMPTY] * len(self.parts)

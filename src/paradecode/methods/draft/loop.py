@@ -71,6 +71,10 @@ class Drafter:
     def wait(self, seq: Sequence) -> None:
         """Called in place of :meth:`propose` where a fusion does without this drafter's draft."""
 
+    def score(self, forward: Forward) -> Generator[Forward, Reply, Reply]:
+        """Run a verification, or what is left to run of it; the reply is the whole one's."""
+        return (yield forward)
+
     def observe(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         """See a verification before its tokens are committed: all rows, rejected ones included."""
 
@@ -127,7 +131,8 @@ class DraftVerify:
                     tree = budget.cut(seq, tree)
             hidden = (*drafter.hidden, LAST) if budget.reads_target else drafter.hidden
             # The trace keeps the forward's tree: not the rows of q with it.
-            reply = yield Forward(seq.pending, tree=tree.determined(), hidden=hidden)
+            forward = Forward(seq.pending, tree=tree.determined(), hidden=hidden)
+            reply = yield from drafter.score(forward)
             verdict = self.verify(seq, tree, reply)
             if budget.reads_target:
                 budget.see_target(seq, tree, reply, verdict)

@@ -19,6 +19,7 @@ from paradecode.methods.canvas.feasible import Tokens
 from paradecode.methods.canvas.forwards import forward_of
 from paradecode.methods.canvas.view import Window
 from paradecode.methods.draft.budgets.base import LAST, DraftRows
+from paradecode.methods.draft.exit_rows import ExitRows
 from paradecode.methods.draft.source import LevelRows
 
 
@@ -55,6 +56,7 @@ class MaskRows:
     """The rows of ``depth`` masks, which one forward computes: row i is about level i + 1."""
 
     model = DRAFT
+    exit: ExitRows | None = None
     _seen: DraftRows | None = None
 
     def __init__(self, seq: Sequence, depth: int, mask: int) -> None:

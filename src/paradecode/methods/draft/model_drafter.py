@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -10,13 +11,14 @@ from numpy.typing import NDArray
 from paradecode.core.drawing import Ids, Weights, distribution, draw, draw_pooled
 from paradecode.core.drawn import Mode
 from paradecode.core.logits import Logits
-from paradecode.core.request import Reply
+from paradecode.core.request import Forward, Reply
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.core.tree_builder import TreeBuilder
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.budgets.base import Budget
 from paradecode.methods.draft.candidates import candidates
+from paradecode.methods.draft.exit_rows import ExitRows
 from paradecode.methods.draft.greedy_draws import GreedyDraws
 from paradecode.methods.draft.loop import Drafter, Proposal
 from paradecode.methods.draft.source import DraftSource
@@ -42,6 +44,7 @@ class ModelDrafter(Drafter):
     _own: list[int] = field(default_factory=list, init=False, repr=False)
     _known: dict[int, Law] = field(default_factory=dict, init=False, repr=False)
     _copies: dict[int, int] = field(default_factory=dict, init=False, repr=False)
+    _exit: ExitRows | None = field(default=None, init=False, repr=False)
 
     def grow(
         self, seq: Sequence, limit: int, source: DraftSource, width: int,
@@ -63,6 +66,7 @@ class ModelDrafter(Drafter):
         if len(leaves) == 0:
             return EMPTY
         self._forget()
+        self._exit = rows.exit
         drawn = TreeBuilder()
         greedy = GreedyDraws(drawn, limit) if budget.greedy else None
         draws = self.offer.draws is not None and seq.sampler.warp.temperature > 0
@@ -100,13 +104,18 @@ class ModelDrafter(Drafter):
             self._calibration.update(raw, accepted, np.array(later))
         self._forget()
 
+    def score(self, forward: Forward) -> Generator[Forward, Reply, Reply]:
+        if self._exit is None:
+            return (yield forward)
+        return (yield from self._exit.score(forward))
+
     def confidence(self, node: int) -> float:
         """How probable the model found a node of the tree in the making, uncorrected."""
         return self._raw[node]
 
     def _forget(self) -> None:
         self._tree, self._raw, self._own = EMPTY, [], []
-        self._known, self._copies = {}, {ROOT: 1}
+        self._known, self._copies, self._exit = {}, {ROOT: 1}, None
 
     def _choose(
         self, seq: Sequence, model: str, budget: Budget,

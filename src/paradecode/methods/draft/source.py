@@ -14,8 +14,7 @@ from paradecode.core.request import TARGET, Forward, Reply
 from paradecode.core.sequence import Sequence
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.budgets.base import LAST, DraftRows, Seconds
-
-NO_TOKENS = np.empty(0, np.int32)
+from paradecode.methods.draft.exit_rows import NO_TOKENS, ExitRows
 
 
 class LevelRows(Protocol):
@@ -24,10 +23,12 @@ class LevelRows(Protocol):
     Attributes:
         model: name of the model that drafts.
         depth: most levels; 0 where nothing can be drafted now.
+        exit: what the verification goes on from, if a part of it is done.
     """
 
     model: str
     depth: int
+    exit: ExitRows | None
 
     @property
     def room(self) -> int:
@@ -60,10 +61,15 @@ class DraftSource(Protocol):
 
 @dataclass(frozen=True)
 class Source:
-    """Who drafts: ``layers`` of ``model``, or all of it, a forward for each level."""
+    """Who drafts: ``layers`` of ``model``, or all of it, a forward for each level.
+
+    Attributes:
+        hidden: layers whose outputs the verification is to give.
+    """
 
     model: str = TARGET
     layers: Layers | None = None
+    hidden: tuple[int, ...] = ()
 
     def rows(self, seq: Sequence, limit: int) -> LevelRows:
         return TreeRows(self, seq, limit)
@@ -78,6 +84,15 @@ class Source:
         if self.model == TARGET:
             return lambda rows: share * (seq.step_seconds(rows) or 0.0)
         return lambda rows: share * (seq.step_seconds(rows, self.model) or 0.0)
+
+    def exit(self, seq: Sequence) -> ExitRows | None:
+        """The rows of this draft, if its layers are the first ones."""
+        layers = self.layers
+        if not layers or layers != tuple(range(len(layers))):
+            return None
+        total = seq.about(self.model).layers
+        kept = {self.last, *(at for at in self.hidden if at % total < len(layers))}
+        return ExitRows(len(layers), total, seq.scratch, tuple(kept))
 
     @property
     def last(self) -> int:
@@ -98,6 +113,7 @@ class TreeRows:
         self._pending = seq.pending_for(source.model)
         prompt = source.layers is not None and len(self._pending) > limit
         self.depth = 0 if prompt else min(limit, source.room(seq))
+        self.exit = source.exit(seq)
         self._slots: dict[int, int] = {}
         self._taken = 0
 
@@ -113,18 +129,22 @@ class TreeRows:
         self, tree: TokenTree, leaves: NDArray[np.int32], own: list[int], states: bool
     ) -> Generator[Forward, Reply, DraftRows]:
         source, slots = self._source, self._slots
-        hidden = (source.last,) if states else ()
+        hidden: tuple[int, ...] = (source.last,) if states else ()
+        if self.exit is not None:
+            hidden = self.exit.hidden
         if not slots:
             reply = yield from self._root(hidden)
             slots[ROOT] = self._taken - 1
         else:
-            reply = yield Forward(
-                NO_TOKENS,
-                tree=TokenTree.siblings(np.array([own[leaf] for leaf in leaves], np.int32)),
-                under=np.array([slots[int(p)] for p in tree.parents[leaves]], np.int32),
-                layers=source.layers,
-                model=source.model,
-                hidden=hidden,
+            reply = yield from self._run(
+                Forward(
+                    NO_TOKENS,
+                    tree=TokenTree.siblings(np.array([own[leaf] for leaf in leaves], np.int32)),
+                    under=np.array([slots[int(p)] for p in tree.parents[leaves]], np.int32),
+                    layers=source.layers,
+                    model=source.model,
+                    hidden=hidden,
+                )
             )
             for leaf in leaves.tolist():
                 slots[leaf] = self._taken - 1 + len(slots)
@@ -138,11 +158,17 @@ class TreeRows:
         if source.layers is not None:
             self._taken = len(pending)
             last = np.array([len(pending) - 1], np.int32)
-            return (yield Forward(
+            return (yield from self._run(Forward(
                 NO_TOKENS, tree=TokenTree.chain(pending), layers=source.layers,
                 model=source.model, logits=last, hidden=hidden,
-            ))  # fmt: skip
+            )))  # fmt: skip
         return (yield Forward(pending, model=source.model, hidden=hidden))
+
+    def _run(self, forward: Forward) -> Generator[Forward, Reply, Reply]:
+        reply = yield forward
+        if self.exit is not None:
+            self.exit.add(forward, reply)
+        return reply
 
 
 _NO_STATES = np.empty((0, 0), np.float32)

@@ -64,7 +64,10 @@ class Del(ModelDrafter):
         self.hidden = self._exits.layers if self._steps % interval == 0 else ()
         if length == 0:
             return EMPTY
-        source, until = Source(layers=tuple(range(layer + 1))), WhileSure(length, self, threshold)
+        source, until = (
+            Source(layers=tuple(range(layer + 1)), hidden=self.hidden),
+            WhileSure(length, self, threshold),
+        )
         tree = yield from self.grow(seq, length, source, 1, budget=until)
         return tree
 

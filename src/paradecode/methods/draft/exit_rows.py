@@ -1,0 +1,86 @@
+"""Rows that a draft has run through the first layers: the verification goes on behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.request import Forward, Reply
+from paradecode.core.tree import EMPTY, ROOT, TokenTree
+
+NO_TOKENS = np.empty(0, np.int32)
+
+
+@dataclass
+class ExitRows:
+    """The tentative rows of a draft by the target's first ``exit`` layers (LayerSkip, DEL).
+
+    Their keys and values are the target's own, and what leaves the exit is what enters the layer
+    behind it. So a verification computes only what lies behind the exit, and, for nodes whose row
+    no level of the draft needed, what lies before it.
+
+    Attributes:
+        exit, total: layers before the exit, and of the model.
+        scratch: most tentative rows behind the committed tokens.
+        hidden: layers before the exit whose outputs are kept, the exit's own among them.
+    """
+
+    exit: int
+    total: int
+    scratch: int
+    hidden: tuple[int, ...]
+    _rows: TokenTree = field(default=EMPTY, init=False)
+    _states: dict[int, list[NDArray[np.float32]]] = field(default_factory=dict, init=False)
+
+    def add(self, forward: Forward, reply: Reply) -> None:
+        """See a forward of the draft."""
+        self._rows = self._rows.extend(forward.tree, forward.under)
+        for layer in self.hidden:
+            self._states.setdefault(layer, []).append(reply.hidden[layer])
+
+    def score(self, forward: Forward) -> Generator[Forward, Reply, Reply]:
+        """Run a verification of whole layers, in as little as is left of it."""
+        pending = len(forward.tokens)
+        last = np.full(len(forward.tree), pending - 1, np.int32)
+        rows = TokenTree.chain(forward.tokens).extend(forward.tree, last)
+        place = rows.locate(self._rows.child)
+        missing = np.array([row for row in range(len(rows)) if row not in place], np.int32)
+        if len(self._rows) + len(missing) - pending > self.scratch:
+            return (yield forward)
+        if len(missing):
+            yield from self._run(rows, missing, place)
+        order = [place[row] for row in range(len(rows))]
+        behind = tuple(at for at in forward.hidden if at % self.total >= self.exit)
+        layers = tuple(range(self.exit, self.total))
+        reply = yield replace(forward, layers=layers, hidden=behind)
+        before = {
+            at: np.concatenate(self._states[at % self.total])[order]
+            for at in forward.hidden
+            if at not in behind
+        }
+        return Reply(reply.logits, {**reply.hidden, **before})
+
+    def _run(
+        self, rows: TokenTree, missing: NDArray[np.int32], place: dict[int, int]
+    ) -> Generator[Forward, Reply, None]:
+        """Run these rows through the layers before the exit; none of them drafts any more."""
+        parents = rows.parents[missing]
+        inside = np.isin(parents, missing)
+        tree = TokenTree(
+            rows.tokens[missing],
+            np.where(inside, np.searchsorted(missing, parents), ROOT).astype(np.int32),
+        )
+        under = [ROOT if within else place[int(p)] for p, within in zip(parents, inside)]
+        forward = Forward(
+            NO_TOKENS,
+            tree=tree,
+            under=np.array(under, np.int32),
+            layers=tuple(range(self.exit)),
+            logits=NO_TOKENS,
+            hidden=self.hidden,
+        )
+        place |= {row: len(self._rows) + n for n, row in enumerate(missing.tolist())}
+        self.add(forward, (yield forward))
