@@ -4,12 +4,34 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from heapq import heappop, heappush, nsmallest
+from typing import Protocol
 
 from paradecode.core.drawing import Ids, Weights, draw_swor, noise_key
 from paradecode.core.drawn import Drawn, Mode
 from paradecode.core.sampling import Sampler
 from paradecode.core.tree import ROOT
 from paradecode.core.tree_builder import TreeBuilder
+
+
+class Draws(Protocol):
+    """Draws a tree in a way of its own, as the rows of the draft model come in."""
+
+    tree: TreeBuilder
+
+    def know(self, sampler: Sampler, node: int, ids: Ids, q: Weights, width: int) -> None:
+        """The row of a node: ids, ascending, and probabilities of what may follow it.
+
+        Args:
+            width: most children it gets.
+        """
+        ...
+
+    def draw(self) -> list[int]:
+        """Draw until a row is missing; the nodes whose rows come next, the most promising first.
+
+        Nodes that were asked for and whose row did not come get no children.
+        """
+        ...
 
 
 @dataclass
@@ -32,20 +54,11 @@ class GreedyDraws:
     _offered: set[int] = field(default_factory=lambda: {ROOT})
 
     def know(self, sampler: Sampler, node: int, ids: Ids, q: Weights, width: int) -> None:
-        """The row of a node: ids, ascending, and probabilities of what may follow it.
-
-        Args:
-            width: most children it gets.
-        """
         most = min(width, self.limit)
         order = draw_swor(ids, q, noise_key(self.tree, sampler, node), most)
         self._laws[node] = order, Drawn(Mode.SWOR, ids, q)
 
     def draw(self) -> list[int]:
-        """Draw until a row is missing; the nodes whose rows come next, the most promising first.
-
-        Nodes that were asked for and whose row did not come get no children.
-        """
         tree = self.tree
         while self._slots and len(tree) < self.limit:
             less, node = self._slots[0]

@@ -19,7 +19,7 @@ from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.budgets.base import Budget
 from paradecode.methods.draft.candidates import candidates
 from paradecode.methods.draft.exit_rows import ExitRows
-from paradecode.methods.draft.greedy_draws import GreedyDraws
+from paradecode.methods.draft.greedy_draws import Draws
 from paradecode.methods.draft.loop import Drafter, Proposal
 from paradecode.methods.draft.source import DraftSource
 
@@ -68,7 +68,7 @@ class ModelDrafter(Drafter):
         self._forget()
         self._exit = rows.exit
         drawn = TreeBuilder()
-        greedy = GreedyDraws(drawn, limit) if budget.greedy else None
+        drawing = budget.drawing(drawn, limit)
         draws = self.offer.draws is not None and seq.sampler.warp.temperature > 0
         for level in range(1, rows.depth + 1):
             seen = yield from rows.look(self._tree, leaves, self._own, budget.reads_draft)
@@ -77,8 +77,8 @@ class ModelDrafter(Drafter):
                 yield from budget.prepare(seq, self._tree)
             if draws:
                 laws = self._laws(seq, rows.model, leaves, seen.logits)
-                if greedy is not None:
-                    fresh = self._draw_greedily(seq, greedy, laws)
+                if drawing is not None:
+                    fresh = self._draw_with(seq, drawing, laws)
                 else:
                     fresh = self._draw(seq, budget, drawn, laws, width, limit)
             else:
@@ -185,17 +185,15 @@ class ModelDrafter(Drafter):
                 self._copies |= dict.fromkeys(nodes, 1)
         return self._drew(drawn, laws, start)
 
-    def _draw_greedily(
-        self, seq: Sequence, greedy: GreedyDraws, laws: dict[int, Law]
-    ) -> NDArray[np.int32]:
+    def _draw_with(self, seq: Sequence, drawing: Draws, laws: dict[int, Law]) -> NDArray[np.int32]:
         """Draw while rows are known; returns the nodes whose rows are wanted next."""
-        start = len(greedy.tree)
+        start = len(drawing.tree)
         for leaf, (_, ids, q) in laws.items():
             if len(ids):
-                greedy.know(seq.sampler, leaf, ids, q, len(ids))
+                drawing.know(seq.sampler, leaf, ids, q, len(ids))
         self._known |= laws
-        wanted = greedy.draw()
-        self._drew(greedy.tree, self._known, start)
+        wanted = drawing.draw()
+        self._drew(drawing.tree, self._known, start)
         return np.array(wanted, np.int32)
 
     def _drew(self, drawn: TreeBuilder, laws: dict[int, Law], start: int) -> NDArray[np.int32]:

@@ -6,11 +6,13 @@ oracle that takes every branch in turn.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
-from itertools import product
+from itertools import permutations, product
 
 import numpy as np
 import pytest
+from chisquare import SIGNIFICANT, p_value
 from drafting import Request
 from languages import RULES, Builder, Language, distance, drafts, emitted, expected_length
 
@@ -20,7 +22,8 @@ from paradecode.core.logits import ArrayLogits
 from paradecode.core.request import TARGET, Forward, Reply
 from paradecode.core.sequence import ModelFacts
 from paradecode.core.tree import ROOT, TokenTree
-from paradecode.methods.draft import greedy_draws
+from paradecode.core.tree_builder import TreeBuilder
+from paradecode.methods.draft import beam_draws, greedy_draws
 from paradecode.methods.draft.budgets.shapes import Action
 from paradecode.methods.draft.drafters.deer import Deer
 from paradecode.methods.draft.ngram_distributions import NgramDistributions
@@ -55,8 +58,12 @@ def stored(language: Language) -> NgramDistributions:
     return store
 
 
-def by_spec(spec: str) -> Builder:
-    """The trees of a method with a draft model whose law is the language's q."""
+def by_spec(spec: str, seed: int = 0) -> Builder:
+    """The trees of a method with a draft model whose law is the language's q.
+
+    Noise that decides on no token (the times of stochastic beams) is what this seed gives; a tree
+    must be right for each.
+    """
 
     def build(language: Language, chance) -> TokenTree:
         def draw_iid(ids, q, base, count, skip=0):
@@ -70,13 +77,15 @@ def by_spec(spec: str) -> Builder:
             return order
 
         decoder = parse(spec)()
-        seq = Alone(PROMPT, 9, {"stand": stored(language)}, language.v, temperature=1.0)
+        stores = {"stand": stored(language)}
+        seq = Alone(PROMPT, 9, stores, language.v, temperature=1.0, seed=seed)
         drafter, budget = decoder.drafter, decoder.budget
         words: dict[int, tuple[int, ...]] = {ROOT: ()}
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(drawing, "draw_iid", draw_iid)
             patch.setattr(drawing, "draw_swor", draw_swor)
             patch.setattr(greedy_draws, "draw_swor", draw_swor)
+            patch.setattr(beam_draws, "draw_swor", draw_swor)
             steps = drafter.propose(seq, budget.limit(seq))
             reply = None
             while True:
@@ -98,9 +107,9 @@ def by_spec(spec: str) -> Builder:
     return build
 
 
-def law(spec: str, language: Language) -> dict:
+def law(spec: str, language: Language, seed: int = 0) -> dict:
     verifier = parse(spec).settings["verifier"]
-    return emitted(RULES[verifier], drafts(by_spec(spec), language), language)
+    return emitted(RULES[verifier], drafts(by_spec(spec, seed), language), language)
 
 
 SPECS = [
@@ -202,6 +211,79 @@ def test_dyspec_accepts_more_than_the_levels_of_fixed():
         spec = f"draft-model(budget={budget},num_speculative_tokens=4,verifier=rsd)"
         lengths[budget] = sum(expected_length(law(spec, Language(s))) for s in range(1, 7)) / 6
     assert lengths["dyspec"] > lengths["fixed"]
+
+
+BEAMS = {
+    verifier: f"draft-model(budget=stochastic-beam(beams=2),num_speculative_tokens=4,{verifier})"
+    for verifier in (
+        "verifier=rsd",
+        "verifier=traversal",
+        "verifier=naive-tree",
+        "verifier=rejection",
+    )
+}
+SEEDS = range(6)
+
+
+@pytest.mark.parametrize("spec", BEAMS.values(), ids=BEAMS)
+def test_beams_have_the_law_of_the_target_whenever_they_arrive(spec):
+    """For six tables of arrival times the law is exact, and they give different trees."""
+    language, shapes = Language(1), set()
+    for seed in SEEDS:
+        trees = drafts(by_spec(spec, seed), language)
+        shapes |= {tuple(tree.parents.tolist()) for _, tree in trees}
+        assert all(tree.sampled and len(tree) == 4 for _, tree in trees)
+        assert distance(law(spec, language, seed), language) < EXACT
+    assert shapes == {(-1, -1, 0, 0), (-1, -1, 0, 1)}
+
+
+def test_three_beams_of_two_levels_have_the_law_of_the_target():
+    """Here the shape below one child depends on which token its sibling is."""
+    spec = "draft-model(budget=stochastic-beam,num_speculative_tokens=6,verifier=rsd)"
+    for seed in (0, 1):
+        assert distance(law(spec, Language(2), seed), Language(2)) < EXACT
+
+
+def test_beams_that_arrive_by_what_they_are_are_found(monkeypatch):
+    real = beam_draws.BeamDraws.know
+
+    def know(self, *row):
+        real(self, *row)
+        self._arriving = [
+            (time / drawn.of(token), node, rank, token, drawn)
+            for time, node, rank, token, drawn in self._arriving
+        ]
+
+    monkeypatch.setattr(beam_draws.BeamDraws, "know", know)
+    language, spec = Language(1), BEAMS["verifier=rsd"]
+    assert max(distance(law(spec, language, seed), language) for seed in SEEDS) > 1e-3
+
+
+def test_beams_are_drawn_from_whole_texts():
+    """The second level is a draw without replacement from the texts of two tokens, in order."""
+    language, counts = Language(3), Counter[tuple]()
+    ids = np.arange(language.v, dtype=np.int32)
+    for seed in range(4000):
+        seq, tree = Request(PROMPT, seed=seed), TreeBuilder()
+        draws, wanted = beam_draws.BeamDraws(tree, 4, 2), [ROOT]
+        words = {ROOT: ()}
+        while wanted:
+            for node in wanted:
+                draws.know(seq.sampler, node, ids, language.q(words[node]), language.v)
+            wanted = draws.draw()
+            new = range(len(words) - 1, len(tree))
+            words |= {node: (*words[tree.parents[node]], tree.tokens[node]) for node in new}
+        counts[tuple(words[node] for node in new)] += 1
+    texts = {
+        (a, b): float(language.q(())[a] * language.q((a,))[b])
+        for a, b in product(range(language.v), repeat=2)
+    }
+    pairs = {
+        (one, two): texts[one] * texts[two] / (1 - texts[one])
+        for one, two in permutations(texts, 2)
+    }
+    assert p_value(counts, pairs) > SIGNIFICANT
+    assert p_value(counts, {pair: 1 / len(pairs) for pair in pairs}) < SIGNIFICANT
 
 
 def biased(spec: str) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,8 @@ from paradecode.core.multi_step import BudgetState
 from paradecode.core.request import Apply, Reply
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import ROOT, TokenTree
+from paradecode.core.tree_builder import TreeBuilder
+from paradecode.methods.draft.greedy_draws import Draws
 from paradecode.methods.draft.needs import Needs
 
 Nodes = NDArray[np.int32]
@@ -60,11 +62,8 @@ class Budget:
         reads_draft: the rows of each draft forward are to be shown to :meth:`see_draft`.
         reads_target: each verification is to be shown to :meth:`see_target`.
         networks: it runs networks, in :meth:`prepare`.
-        greedy: trees are to be drawn node by node (:class:`GreedyDraws`), where they are drawn.
         rest: how many steps now go without a draft.
     """
-
-    greedy: ClassVar[bool] = False
 
     count: int
     reads_draft: bool = field(default=False, init=False, repr=False)
@@ -108,6 +107,10 @@ class Budget:
         kept = np.zeros(len(order), bool)
         kept[order[: self.count]] = True
         return kept[len(tree) :].reshape(offered.shape) & (offered > 0)
+
+    def drawing(self, tree: TreeBuilder, limit: int) -> Draws | None:
+        """How a tree of at most ``limit`` nodes is drawn; None for level by level, as it grows."""
+        return None
 
     def see_draft(self, seq: Sequence, tree: TokenTree, nodes: Nodes, rows: DraftRows) -> None:
         """Look at what a draft forward computed at ``nodes``, before their children are grown."""

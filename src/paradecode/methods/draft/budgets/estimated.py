@@ -1,17 +1,19 @@
-"""Budgets that go by the drafter's own estimates: `fixed`, `confidence` and `dyspec`."""
+"""Budgets that go by the drafter's own estimates, and those that draw trees in their own way."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from paradecode.core.multi_step import BudgetState
 from paradecode.core.sequence import Sequence
 from paradecode.core.tree import ROOT, TokenTree
+from paradecode.core.tree_builder import TreeBuilder
 from paradecode.methods.draft.acceptance import Calibration
-from paradecode.methods.draft.budgets.base import Budget, Nodes, Seconds
+from paradecode.methods.draft.beam_draws import BeamDraws
+from paradecode.methods.draft.budgets.base import Budget, Estimates, Marks, Nodes, Seconds, reach_of
+from paradecode.methods.draft.greedy_draws import Draws, GreedyDraws
 from paradecode.methods.parameters import parameter
 from paradecode.methods.parts import declare
 
@@ -62,4 +64,27 @@ class DySpec(Budget):
     the same. Trees that are not drawn are grown as ``fixed`` does, which is this rule for them.
     """
 
-    greedy: ClassVar[bool] = True
+    def drawing(self, tree: TreeBuilder, limit: int) -> Draws:
+        return GreedyDraws(tree, limit)
+
+
+@declare("budget", "stochastic-beam", paper="Recursive Speculative Decoding", arxiv="2402.14160")
+@dataclass
+class StochasticBeam(Budget):
+    """Draw whole paths without replacement, ``beams`` at each level (RSD-S, Jeon et al. 2024).
+
+    The depth is what ``num_speculative_tokens`` leaves. Trees that are not drawn keep the most
+    promising nodes of each level.
+    """
+
+    beams: int = parameter(3, 1, 16, "paths that go on at each level")
+
+    def drawing(self, tree: TreeBuilder, limit: int) -> Draws:
+        return BeamDraws(tree, limit, self.beams)
+
+    def grow(self, seq: Sequence, tree: TokenTree, parents: Nodes, estimates: Estimates) -> Marks:
+        offered = reach_of(tree, parents)[:, None] * estimates
+        kept = np.zeros(offered.size, bool)
+        kept[np.argsort(-offered, axis=None, kind="stable")[: self.beams]] = True
+        marks: Marks = kept.reshape(offered.shape) & (offered > 0)
+        return marks
