@@ -86,6 +86,7 @@ class SpanResult:
 
     The tokens are the cached slots, as ``visible`` or ``context`` name them, and then ``tail`` and
     the new rows, both together in order of their positions. Where a row does not see one, it is 0.
+    The states of a model that computes in float64 are float64; ``Span.resume`` takes them.
     """
 
     logits: Logits

@@ -116,7 +116,8 @@ class PendingForward:
                 self._book()
             layers = self.cache.backend.config.layers
             hidden = {
-                layer: np.concatenate(self._hidden[layer % layers]) for layer in self.forward.hidden
+                layer: np.concatenate(self._hidden[layer % layers], dtype=np.float32)
+                for layer in self.forward.hidden
             }
             self.reply = Reply(result.logits, hidden, result.attention)
 

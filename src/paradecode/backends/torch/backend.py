@@ -98,6 +98,8 @@ class TorchBackend:
         cos, sin = self.model.angles(torch.from_numpy(positions.astype(np.int64)).to(self.device))
         hidden: list[dict[int, NDArray[np.float32]]] = [{} for _ in spans]
         weights: list[dict[int, NDArray[np.float32]]] = [{} for _ in spans]
+        # Rows may go on from their states as if they had never left.
+        wide = torch.promote_types(self.model.dtype, torch.float32)
 
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             keys, values = self.keys[layer], self.values[layer]
@@ -121,7 +123,7 @@ class TorchBackend:
                 x = self.model.feed(layer, x)
             for span, rows, out in zip(spans, ranges, hidden, strict=True):
                 if layer in span.hidden:
-                    out[layer] = x[rows].float().cpu().numpy()
+                    out[layer] = x[rows].to(wide).cpu().numpy()
         wanted = [
             torch.from_numpy(span.logits.astype(np.int64)).to(self.device) + rows.start
             for span, rows in zip(spans, ranges, strict=True)
