@@ -22,12 +22,12 @@ def ngram_table(
         None,
         "Count the answers in a folder that `train head --data` filled; repeat, also a folder.",
     ),
-    alternatives: int = option(1, "Tokens kept of a context, for `width` above 1.", min=1, max=3),
+    alternatives: int = option(1, "Tokens kept of a context, for drafts of trees.", min=1, max=12),
     own: int = option(2000, "Answers that the model makes up.", min=10, max=1_000_000),
     max_tokens: int = option(192, "Most tokens of each of them.", min=1),
     seed: int = option(0, "Of what it makes up.", min=0),
 ) -> None:
-    """What most often follows an n-gram. For `prompt-lookup(table=FILE)`; changes no output."""
+    """What most often follows an n-gram. For `table=FILE` of lookups, `aded`; changes no output."""
     writable("OUTPUT", output)
     from paradecode.methods.draft.datastore import read_texts as read_files
     from paradecode.methods.draft.ngram_table import count_ngrams

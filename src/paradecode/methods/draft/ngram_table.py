@@ -30,10 +30,13 @@ FIELD = "prompt-lookup.table"
 KIND = "ngram table 2"
 ORDER = 4
 RANKS = 3
+"""Tokens of one context that have buckets of their own: further ones share those of the last."""
+MOST_RANKS = 12
 """Most tokens of one context: the likeliest, and others that a tree may try beside it."""
 SHARES = 10
 """Buckets of an order and a rank: tenths of the share of a context's occurrences."""
-BUCKETS = ORDER * RANKS * SHARES
+ORDER_BUCKETS = RANKS * SHARES
+BUCKETS = ORDER * ORDER_BUCKETS
 MIX = 0x9E3779B97F4A7C15
 """Multiplier of the hash."""
 PIECE = 256
@@ -85,6 +88,19 @@ class NgramTable:
     def after(self, context: Context) -> tuple[int, int] | None:
         """The likeliest token behind ``context`` and its bucket, by the longest end it knows."""
         return next(self.known(context), None)
+
+    def chances(self, context: Context) -> dict[int, float]:
+        """What the longest known end of ``context`` says: tokens, the likeliest first, and how
+        often such tokens are right."""
+        said = list(self.known(context))
+        longest = [one for one in said if one[1] // ORDER_BUCKETS == said[0][1] // ORDER_BUCKETS]
+        return {token: self.priors[bucket] for token, bucket in longest}
+
+    def require(self, vocabulary: int) -> None:
+        """Raise InvalidInput if the model has fewer tokens than the table."""
+        if self.vocabulary > vocabulary:
+            fix = f"it has ids up to {self.vocabulary - 1}, the model up to {vocabulary - 1}"
+            raise InvalidInput("table", "a file", f"{fix}: make it with this model")
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write one file; raises InvalidInput if that cannot be done."""
@@ -173,7 +189,7 @@ class Ends:
         # What was seen once is right half of the time.
         share = counts * SHARES // (total + 1)
         kept = (rank < ranks) & ((counts > 1) | (self.size <= 2))
-        buckets = ((self.size - 1) * RANKS + rank) * SHARES + share
+        buckets = ((self.size - 1) * RANKS + np.minimum(rank, RANKS - 1)) * SHARES + share
         return Entries(keys[kept], tokens[kept], buckets[kept], self.shorter[places[kept]])
 
 
@@ -221,9 +237,9 @@ def _right(table: NgramTable, texts: Sequence[Sequence[int]]) -> tuple[float, ..
         for end in range(1, len(text)):
             size = -1
             for token, bucket in table.known(tuple(text[max(0, end - ORDER) : end])):
-                if size not in (-1, bucket // (RANKS * SHARES)):
+                if size not in (-1, bucket // ORDER_BUCKETS):
                     break
-                size = bucket // (RANKS * SHARES)
+                size = bucket // ORDER_BUCKETS
                 tried[bucket] += 1
                 right[bucket] += token == text[end]
     assumed = (np.arange(BUCKETS) % SHARES + 0.5) / SHARES
@@ -299,12 +315,6 @@ class TableDrafts:
 
     def __post_init__(self) -> None:
         self.odds = Odds(self.table.priors)
-
-    def require(self, vocabulary: int) -> None:
-        """Raise InvalidInput if the model has fewer tokens than the table."""
-        if self.table.vocabulary > vocabulary:
-            fix = f"it has ids up to {self.table.vocabulary - 1}, the model up to {vocabulary - 1}"
-            raise InvalidInput("table", "a file", f"{fix}: make it with this model")
 
     def after(self, context: Context) -> tuple[int, float, int] | None:
         """The likeliest next token, how likely it is, and its bucket, a kind of ``odds``."""

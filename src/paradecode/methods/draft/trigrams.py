@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
+
+from paradecode.core.sequence import Sequence
+from paradecode.methods.draft.ngram_table import load_ngrams
 
 WIDTH = 12
 """Tokens kept after each pair."""
@@ -16,10 +20,17 @@ Pair = tuple[int, int]
 
 
 class TriGrams:
-    """P(next token | last two): at most WIDTH tokens a pair; the pair unused longest goes first."""
+    """P(next token | last two): at most WIDTH tokens a pair; the pair unused longest goes first.
 
-    def __init__(self, most_pairs: int = MOST_PAIRS) -> None:
-        self.most_pairs = most_pairs
+    Args:
+        corpus: what is believed of pairs of which nothing was seen yet: token -> probability, the
+            most likely first.
+    """
+
+    def __init__(
+        self, corpus: Callable[[Pair], dict[int, float]] | None = None, most_pairs: int = MOST_PAIRS
+    ) -> None:
+        self._corpus, self.most_pairs = corpus, most_pairs
         self._table: OrderedDict[Pair, dict[int, float]] = OrderedDict()
 
     def __len__(self) -> int:
@@ -31,22 +42,29 @@ class TriGrams:
 
     def of(self, pair: Pair) -> dict[int, float]:
         """Token -> probability, the most likely first; empty for a pair that is not known."""
-        return self._table.get(pair, {})
+        known = self._table.get(pair)
+        if known is None:
+            return {} if self._corpus is None else self._corpus(pair)
+        return known
 
     def count(self, tokens: list[int]) -> None:
-        """Enter the pairs of a text that are not known yet, by relative frequency."""
+        """Enter the pairs of a text that were not seen yet, by relative frequency.
+
+        The text says as much of a pair as the corpus does.
+        """
         counts: dict[Pair, dict[int, float]] = {}
         for a, b, c in zip(tokens, tokens[1:], tokens[2:]):
             after = counts.setdefault((a, b), {})
             after[c] = after.get(c, 0.0) + 1.0
         for pair, after in counts.items():
             if pair not in self._table:
-                self._set(pair, after)
+                total = sum(after.values())
+                self.move(pair, {token: count / total for token, count in after.items()}, 0.5)
 
     def move(self, pair: Pair, probabilities: dict[int, float], rate: float) -> None:
         """Move a pair's distribution towards ``probabilities``; a new pair takes them over."""
-        old = self._table.get(pair)
-        if old is None:
+        old = self.of(pair)
+        if not old:
             self._set(pair, probabilities)
             return
         self._set(
@@ -64,3 +82,18 @@ class TriGrams:
         self._table.move_to_end(pair)
         if len(self._table) > self.most_pairs:
             self._table.popitem(last=False)
+
+
+def trigrams(seq: Sequence, table: str) -> TriGrams:
+    """The tenant's table, which began with the corpus of this file or name; empty for none.
+
+    Raises:
+        InvalidInput: if the file was counted with a larger vocabulary than the model's.
+    """
+
+    def counted() -> TriGrams:
+        corpus = load_ngrams(table)
+        corpus.require(seq.about().vocab_size)
+        return TriGrams(corpus.chances)
+
+    return seq.shared(f"aded {table}", counted if table else TriGrams)

@@ -8,7 +8,9 @@ from drafting import Request, certain, draft, hashed, play
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paradecode.core.errors import InvalidInput
 from paradecode.methods.draft.drafters.aded import Aded
+from paradecode.methods.draft.ngram_table import count_ngrams, load_ngrams
 from paradecode.methods.draft.trigrams import WIDTH, TriGrams
 
 
@@ -37,6 +39,59 @@ def test_the_table_stays_normalised_and_bounded(moves):
         assert sum(known.values()) == pytest.approx(1.0)
         assert len(known) <= WIDTH
         assert len(table) <= 3
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """A file of ``train ngram-table``: 1 2 goes on with 3, and less often with six others."""
+    texts = [[1, 2, 3, 4]] * 40 + [[1, 2, other, 4] for other in range(10, 16) for _ in range(10)]
+    path = str(tmp_path / "corpus.ngrams")
+    count_ngrams(texts, 32, 12).save(path)
+    return path
+
+
+def test_a_corpus_is_believed_until_the_model_says_otherwise(corpus):
+    table = TriGrams(load_ngrams(corpus).chances)
+    said = table.of((1, 2))
+    assert list(said) == [3, *range(10, 16)]
+    assert said[3] == pytest.approx(0.4, abs=0.1)
+    assert said[15] == pytest.approx(0.1, abs=0.05)
+    assert table.of((9, 2)) == load_ngrams(corpus).chances((2,))  # A pair it never saw: the end's.
+    assert table.of((9, 9)) == {}
+    for _ in range(20):
+        table.move((1, 2), {7: 0.9, 3: 0.1}, 0.3)
+    assert next(iter(table.of((1, 2)))) == 7
+    assert len(table) == 1
+
+
+def test_a_text_counts_as_much_as_the_corpus(corpus):
+    table = TriGrams(load_ngrams(corpus).chances)
+    table.count([1, 2, 5, 1, 2, 5])
+    said = table.of((1, 2))
+    assert next(iter(said)) == 5
+    assert said[5] == pytest.approx(0.5 / 0.825)  # What the corpus leaves open is dropped.
+    assert said[3] == pytest.approx(0.175 / 0.825)
+
+
+def test_the_first_draft_comes_from_the_corpus(corpus):
+    seq = Request([1, 2])
+    assert len(draft(Aded(), seq, 8)) == 0
+    tree = draft(Aded(table=corpus), seq, 8)
+    assert tree.tokens[0] == 3
+    assert tree.tokens[tree.parents == 0].tolist() == [4]
+
+
+def test_requests_with_other_tables_learn_apart(corpus):
+    stores: dict[str, object] = {}
+    play("aded", Request([1, 2], 30, stores), certain(lambda text: 5))
+    assert draft(Aded(table=corpus), Request([1, 2], stores=stores), 1).tokens.tolist() == [3]
+
+
+def test_tables_that_do_not_fit_are_refused(corpus, tmp_path):
+    with pytest.raises(InvalidInput, match="table"):
+        draft(Aded(table=corpus), Request([1, 2], vocabulary=16), 8)
+    with pytest.raises(InvalidInput, match="table"):
+        Aded(table=str(tmp_path / "none.ngrams"))
 
 
 def test_without_exploration_the_greedy_tree():

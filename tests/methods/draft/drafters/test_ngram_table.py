@@ -19,7 +19,9 @@ from paradecode.methods.draft.ngram_table import (
     BUCKET_SHIFT,
     BUCKETS,
     LEAST,
+    MOST_RANKS,
     ORDER,
+    ORDER_BUCKETS,
     RANKS,
     SHARES,
     NgramTable,
@@ -105,6 +107,22 @@ def test_others_are_tried_in_the_order_of_their_counts() -> None:
     said = [token for token, _ in table.known((1, 2, 3))]
     assert said[:3] == [4, 5, 6]
     assert 7 not in said
+
+
+def test_up_to_twelve_tokens_of_a_context() -> None:
+    """Those behind the third share its buckets, and of two known ends the longer is heard."""
+    texts = [[1, 2, other, 4] for other in range(5, 20) for _ in range(40 - other)]
+    texts += [[30, 2, 25, 4]] * 600
+    table = count_ngrams(texts, 32, MOST_RANKS)
+    said = list(table.known((1, 2)))
+    own = [token for token, bucket in said if bucket // ORDER_BUCKETS == 1]
+    assert own == [*range(5, 17)]
+    assert {bucket % ORDER_BUCKETS // SHARES for _, bucket in said} == {0, 1, 2}
+    assert list(table.chances((1, 2))) == own
+    assert table.chances((31, 2)) == table.chances((2,))
+    assert next(iter(table.chances((2,)))) == 25
+    assert table.chances((31,)) == {}
+    assert 0.5 < sum(table.chances((1, 2)).values()) < 1.5
 
 
 def test_priors_are_counted_on_unseen_texts() -> None:

@@ -15,8 +15,9 @@ from paradecode.methods.draft.growth import guess, log_softmax
 from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.model_free import ModelFree, RatedTree
 from paradecode.methods.draft.needs import Needs
-from paradecode.methods.draft.trigrams import WIDTH, TriGrams
-from paradecode.methods.parameters import parameter
+from paradecode.methods.draft.ngram_table import load_ngrams
+from paradecode.methods.draft.trigrams import WIDTH, trigrams
+from paradecode.methods.parameters import local_path, parameter
 
 MOST_PROMPT = 4096
 """Tokens of a prompt, the last ones, that are counted."""
@@ -32,11 +33,12 @@ MOST_PROMPT = 4096
 class Aded(ModelFree):
     """Search a tri-gram table for drafts, balancing likelihood and exploration (Liu 2024).
 
-    The table is the tenant's. It starts with the prompt's own tri-grams (the paper counts a large
-    corpus) and moves towards the model's probabilities wherever a row on the accepted path showed
-    them. The tree is that of a Monte-Carlo search: descend by
-    Q + exploration * P * sqrt(N) / (1 + n), add one node, back its value up; the nodes visited most
-    are the draft. Noise in P is a function of the request's seed, so runs repeat.
+    The table is the tenant's. It starts with what ``table`` has counted in a corpus (a file of
+    ``paradecode train ngram-table --alternatives 12``, or the name of a model whose table comes
+    with the package) and with the prompt's own tri-grams, and moves towards the model's
+    probabilities wherever a row on the accepted path showed them. The tree is that of a Monte-Carlo
+    search: descend by Q + exploration * P * sqrt(N) / (1 + n), add one node, back its value up; the
+    nodes visited most are the draft. Noise in P follows from the request's seed, so runs repeat.
 
     When: much traffic of one kind, so that the table has something to learn from. On mixed prompts
     copying gains more for less work.
@@ -50,10 +52,15 @@ class Aded(ModelFree):
     depth: int = parameter(6, 1, 32, "most draft tokens in a row")
     rate: float = parameter(0.3, 0.01, 1.0, "how fast the table moves towards the model")
     noise: float = parameter(0.05, 0.0, 1.0, "share of noise in what the search expects")
+    table: str = local_path("counted in a corpus: `paradecode train ngram-table`")
     _counted: bool = field(default=False, repr=False)
 
+    def __post_init__(self) -> None:
+        if self.table:
+            load_ngrams(self.table)  # Raises now, not when the first draft is made.
+
     def fill(self, seq: Sequence, draft: RatedTree, limit: int) -> None:
-        table = seq.shared("aded", TriGrams)
+        table = trigrams(seq, self.table)
         if not self._counted:
             table.count(seq.tokens[-MOST_PROMPT:].tolist())
             self._counted = True
@@ -70,7 +77,7 @@ class Aded(ModelFree):
         search.plant(draft, limit)
 
     def learn(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
-        table = seq.shared("aded", TriGrams)
+        table = trigrams(seq, self.table)
         ids, logits = reply.logits.select(verdict.rows).top_k(WIDTH)
         chances = np.exp(log_softmax(logits))
         context = [*seq.tokens[-2:].tolist(), *verdict.tokens[:-1]]

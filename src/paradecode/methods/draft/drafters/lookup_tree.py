@@ -54,7 +54,7 @@ class LookupTree(PromptLookup):
         index, text = self._index, self._index.text
         if self._table is not None:
             if not text:
-                self._table.require(seq.about().vocab_size)
+                self._table.table.require(seq.about().vocab_size)
             draft.odds = BothOdds(draft.odds, self._table.odds)
         index.extend(seq.tokens[len(text) :].tolist())
         recent = text[-max(LONGEST, self.max_ngram) :]

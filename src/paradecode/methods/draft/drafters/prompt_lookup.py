@@ -59,7 +59,7 @@ class PromptLookup(ModelFree):
     def draft(self, seq: Sequence, limit: int) -> TokenTree:
         table, odds, text = self._table, self.odds(seq), self._index.text
         if table is not None and not text:
-            table.require(seq.about().vocab_size)
+            table.table.require(seq.about().vocab_size)
         self._index.extend(seq.tokens[len(text) :].tolist())
         recent = text[-max(LONGEST, self.max_ngram) :]
         tokens, chances, path = list[int](), list[float](), 1.0
