@@ -26,6 +26,7 @@ from paradecode.cli.train import train_app
 from paradecode.cli.train_adapt import adapt
 from paradecode.cli.train_chunk_scores import chunk_scores
 from paradecode.cli.train_diffusion import train_autoregressive, train_diffusion
+from paradecode.cli.train_draft_tree import draft_tree
 from paradecode.cli.train_head import head, plan
 from paradecode.cli.train_ngrams import ngram_table
 from paradecode.cli.train_priors import priors
@@ -64,6 +65,7 @@ train_app.command()(head)
 train_app.command()(plan)
 train_app.command(name="ngram-table")(ngram_table)
 train_app.command(name="priors")(priors)
+train_app.command(name="draft-tree")(draft_tree)
 train_app.command()(reward)
 train_app.command(name="chunk-scores")(chunk_scores)
 train_app.command(name="unmask-filter")(unmask_filter)

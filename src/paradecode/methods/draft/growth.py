@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
 
 import numpy as np
@@ -49,6 +49,22 @@ def grow(
         if len(path) + 1 < deepest:
             longer = (*path, token)
             push(reach * odds.of(kind), node, longer, candidates(longer), 0)
+
+
+def fill(
+    draft: RatedTree, shape: Mapping[Path, int], candidates: Callable[[Path], Sequence[Candidate]]
+) -> None:
+    """Add the nodes of a shape that was chosen beforehand, as far as there are candidates.
+
+    Args:
+        shape: ranks from the root down -> how many children the node there has.
+        candidates: what may follow a path, the most likely first.
+    """
+    level: list[tuple[Path, int, Path]] = [((), ROOT, ())]
+    for ranks, parent, path in level:  # Which becomes longer meanwhile.
+        wanted = shape.get(ranks, 0)
+        for rank, (token, kind) in enumerate(candidates(path)[:wanted] if wanted else ()):
+            level.append(((*ranks, rank), draft.rate(parent, token, kind), (*path, token)))
 
 
 def guess(

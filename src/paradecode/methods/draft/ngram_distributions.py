@@ -47,6 +47,13 @@ class NgramDistributions:
                 return size, known
         return 0, None
 
+    def learn(
+        self, text: tuple[int, ...], most: int, ids: NDArray[np.int32], chances: NDArray[np.float64]
+    ) -> None:
+        """What the model says behind ``text``: one more visit of its n-grams of 2 to ``most``."""
+        for size in range(2, min(most, len(text)) + 1):
+            self.add(text[-size:], ids, chances)
+
     def add(
         self, ngram: tuple[int, ...], ids: NDArray[np.int32], chances: NDArray[np.float64]
     ) -> None:

@@ -10,13 +10,15 @@ from paradecode.core.request import Reply
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.acceptance import kind_of
-from paradecode.methods.draft.greedy_draws import GreedyDraws
-from paradecode.methods.draft.growth import Candidate, Path, grow, guess, log_softmax
+from paradecode.methods.draft.draft_tree import load_tree
+from paradecode.methods.draft.greedy_draws import Draws, GreedyDraws
+from paradecode.methods.draft.growth import Candidate, Path, fill, grow, guess, log_softmax
 from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.model_free import ModelFree, RatedTree
 from paradecode.methods.draft.needs import Needs
 from paradecode.methods.draft.ngram_distributions import WIDTH, NgramDistributions
-from paradecode.methods.parameters import parameter
+from paradecode.methods.draft.shaped_draws import ShapedDraws
+from paradecode.methods.parameters import local_path, parameter
 
 
 @drafter(
@@ -29,48 +31,53 @@ from paradecode.methods.parameters import parameter
 class Stand(ModelFree):
     """Draw drafts, without replacement, from distributions stored for n-grams (Song 2025).
 
-    Every accepted row adds its ten best tokens' probabilities to the n-grams of 2 to 4 tokens
-    before it; all requests of a tenant share them, so that many samples of one problem help one
-    another. For verifiers that test p / q the tree is drawn from these distributions, node by node
-    as ``dyspec`` does. With the coupled verifier the noise is that of the position itself, so that
-    the draft is the very token the model draws if the stored distribution is right; at temperature
-    0, and for other verifiers, the best tokens are taken. How likely a node is follows from how
-    such nodes fared in this request, where the paper fits one tree of 80 nodes beforehand.
+    Every accepted row adds its ten best tokens' probabilities to the n-grams before it, for all
+    requests of a tenant. For verifiers that test p / q the tree is drawn from these distributions;
+    else the best tokens are taken after the target's own noise, so that a draft is what the model
+    draws if they are right. ``tree`` is the paper's shape, measured beforehand. Without it a draft
+    grows where such nodes fared best in this request, or node by node as ``dyspec`` draws.
 
     When: several samples of one problem, or many requests alike, above temperature 0.
     """
 
     needs = Needs(all_rows=True, noise=True, draws=True)
     group = "stand"
-
     max_ngram: int = parameter(4, 2, 8, "longest n-gram that is looked up; the shortest has 2")
-    depth: int = parameter(6, 1, 32, "most draft tokens in a row")
-    width: int = parameter(3, 1, WIDTH, "most children of a node")
+    depth: int = parameter(6, 1, 32, "most draft tokens in a row, without a tree")
+    width: int = parameter(3, 1, WIDTH, "most children of a node, without a tree")
+    tree: str = local_path("shape of the draft, by `paradecode train draft-tree`")
+
+    def __post_init__(self) -> None:
+        self._tree = load_tree(self.tree) if self.tree else None
+        if self._tree is not None:
+            self.depth, self.width = 32, WIDTH
 
     def fill(self, seq: Sequence, draft: RatedTree, limit: int) -> None:
         store = seq.shared("stand", NgramDistributions)
         tail = tuple(seq.tokens[-self.max_ngram :].tolist())
+        shape = {} if self._tree is None else self._tree.shape(limit)
         if self.offer.draws is not None and seq.sampler.warp.temperature > 0.0:
-            self._draw_tree(seq, draft, limit, store, tail)
-            return
+            free = self.offer.budget.drawing(draft, limit) or GreedyDraws(draft, limit)
+            drawing = ShapedDraws(draft, shape) if shape else free
+            return self._draw_tree(seq, draft, drawing, store, tail)
 
         def candidates(path: Path) -> list[Candidate]:
             size, known = store.longest((*tail, *path), self.max_ngram)
             if known is None:
                 return []
-            scores = np.log(np.maximum(known[1], 1e-12))
-            ids, chances = guess(seq, len(path), known[0], scores, self.offer.noise)
-            # After pairs a token is right less often than after longer n-grams.
-            kinds = [kind_of(chance) + 11 * (size == 2) for chance in chances]
-            return list(zip(ids, kinds))[: self.width]
+            ids, scores = known[0], np.log(np.maximum(known[1], 1e-12))
+            order, chances = guess(seq, len(path), ids, scores, self.offer.noise)
+            kinds = [kind_of(chance) + 11 * (size == 2) for chance in chances]  # Pairs say less.
+            return list(zip(order, kinds))[: self.width]
 
-        grow(draft, limit, self.depth, candidates)
+        return (
+            fill(draft, shape, candidates) if shape else grow(draft, limit, self.depth, candidates)
+        )
 
     def _draw_tree(
-        self, seq: Sequence, draft: RatedTree, limit: int, store: NgramDistributions, tail: Path
+        self, seq: Sequence, draft: RatedTree, drawing: Draws, store: NgramDistributions, tail: Path
     ) -> None:
-        greedy, wanted = GreedyDraws(draft, limit), [ROOT]
-        paths, sizes = {ROOT: tail}, dict[int, int]()
+        wanted, paths, sizes = [ROOT], {ROOT: tail}, dict[int, int]()
         while wanted:
             for node in wanted:
                 if node != ROOT:
@@ -78,10 +85,9 @@ class Stand(ModelFree):
                 sizes[node], known = store.longest(paths[node], self.max_ngram)
                 if known is not None and len(paths[node]) < len(tail) + self.depth:
                     order = np.argsort(known[0])
-                    chances = np.maximum(known[1][order], 1e-12)
-                    q = chances ** (1.0 / seq.sampler.warp.temperature)
-                    greedy.know(seq.sampler, node, known[0][order], q / q.sum(), self.width)
-            wanted = greedy.draw()
+                    q = np.maximum(known[1][order], 1e-12) ** (1.0 / seq.sampler.warp.temperature)
+                    drawing.know(seq.sampler, node, known[0][order], q / q.sum(), self.width)
+            wanted = drawing.draw()
         pairs = zip(draft.estimates, draft.parents)
         draft.rate_drawn([kind_of(q) + 11 * (sizes[parent] == 2) for q, parent in pairs])
 
@@ -90,7 +96,5 @@ class Stand(ModelFree):
         ids, logits = reply.logits.select(verdict.rows).top_k(WIDTH)
         chances = np.exp(log_softmax(logits)).astype(np.float64)
         text = (*seq.tokens[-self.max_ngram :].tolist(), *verdict.tokens[:-1])
-        for row in range(len(verdict.rows)):
-            before = text[: len(text) - len(verdict.rows) + 1 + row]
-            for size in range(2, min(self.max_ngram, len(before)) + 1):
-                store.add(before[-size:], ids[row], chances[row])
+        for row, one in enumerate(zip(ids, chances), len(text) - len(verdict.rows) + 1):
+            store.learn(text[:row], self.max_ngram, *one)

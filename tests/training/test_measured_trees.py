@@ -1,0 +1,64 @@
+"""`paradecode train draft-tree`: places are counted as they would have been right."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from train_command import run
+
+from paradecode.llm import LLM
+from paradecode.methods.draft.draft_tree import load_tree
+from paradecode.methods.draft.ngram_distributions import NgramDistributions
+from paradecode.training.acceptance import draft_tree
+from paradecode.training.acceptance.draft_tree import Recorded
+
+
+def answer(begun: tuple[int, ...], tokens: list[int], best: list[list[int]]) -> Recorded:
+    drafter = Recorded()
+    drafter.begun = begun
+    chances = np.array([0.6, 0.4])
+    drafter.rows = [(t, np.array(ids, np.int32), chances) for t, ids in zip(tokens, best)]
+    return drafter
+
+
+def test_drafts_are_judged_by_what_was_known_before_them():
+    """The text runs 1 2 3 1 2 3 ..., and the model likes 9 best: its word is always second."""
+    tokens = [3, 1, 2] * 4
+    drafter = answer((1, 2), tokens, [[9, token] for token in tokens])
+    right = Counter()
+    drafts = draft_tree._judge(NgramDistributions(), drafter, 0.0, 0, right)
+    # Three drafts know nothing; the fourth knows every pair, and goes on to the end.
+    assert drafts == 4
+    assert right == {(1,) * depth: 1 for depth in range(1, 10)}
+    again = Counter()
+    assert draft_tree._judge(NgramDistributions(), drafter, 0.0, 0, again) == 4
+    assert again == right
+
+
+def test_drawn_candidates_come_in_the_order_of_their_draws():
+    """Above temperature 0 the likelier of two is first as often as it is drawn first."""
+    tokens = [3, 1, 2] * 400
+    drafter = answer((1, 2), tokens, [[token, 9] for token in tokens])
+    right = Counter()
+    draft_tree._judge(NgramDistributions(), drafter, 1.0, 7, right)
+    first = right[(0,)] / (right[(0,)] + right[(1,)])
+    assert first == pytest.approx(0.6, abs=0.12)
+    cold = Counter()
+    draft_tree._judge(NgramDistributions(), drafter, 0.2, 7, cold)
+    assert cold[(0,)] > 4 * cold[(1,)]
+
+
+@pytest.mark.slow
+def test_from_prompts_to_a_tree_that_decodes(tmp_path):
+    out = tmp_path / "own.tree"
+    said = run("draft-tree", out, "--limit", 4, "--max-tokens", 64)
+    assert "accepted of the best places" in said
+    tree = load_tree(str(out))
+    assert next(iter(tree.rates)) == (0,)
+    spec = f"stand(tree='{out}',budget=fixed)"
+    with LLM() as llm:
+        plain = llm.generate("The three primary colours are", max_tokens=24, decoder=None)
+        made = llm.generate("The three primary colours are", max_tokens=24, decoder=spec)
+    assert made.token_ids == plain.token_ids
