@@ -14,6 +14,8 @@
 #elif defined(PARADECODE_NEON) && defined(__linux__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
+#elif defined(PARADECODE_NEON) && defined(__APPLE__)
+#include <sys/sysctl.h>
 #endif
 #if defined(PARADECODE_TILES) && !defined(PARADECODE_EMULATED_TILES)
 #include <sys/syscall.h>
@@ -104,6 +106,19 @@ bool has_neon_dots() {
   return false;
 #endif
 }
+
+bool has_int8_matrices() {
+#if defined(__linux__)
+  constexpr unsigned long i8mm = 1UL << 13;  // HWCAP2_I8MM, which older headers lack
+  return has_neon_dots() && (getauxval(AT_HWCAP2) & i8mm) != 0;
+#elif defined(__APPLE__)
+  int has = 0;
+  std::size_t size = sizeof has;
+  return sysctlbyname("hw.optional.arm.FEAT_I8MM", &has, &size, nullptr, 0) == 0 && has == 1;
+#else
+  return false;
+#endif
+}
 #endif
 
 constexpr Candidate kCandidates[] = {
@@ -117,6 +132,7 @@ constexpr Candidate kCandidates[] = {
     {avxvnni_kernels, has_avxvnni, "AVX2, FMA, F16C and AVX-VNNI"},
     {avx2_kernels, has_avx2, "AVX2, FMA and F16C"},
 #elif defined(PARADECODE_NEON)
+    {i8mm_kernels, has_int8_matrices, "NEON with dot products and int8 matrices"},
     {neon_kernels, has_neon_dots, "NEON with dot products"},
 #endif
     {portable_kernels, [] { return true; }, "nothing"},

@@ -1,6 +1,7 @@
 // Loops that do nothing but what bounds a forward: read memory, and multiply bytes.
 #pragma once
 
+#include "matmul.hpp"
 #include "types.hpp"
 
 namespace paradecode {
@@ -26,18 +27,35 @@ inline std::int32_t read_all(const std::uint8_t* data, std::int64_t bytes) {
 // Products that one step of `multiply` makes.
 inline constexpr int kDotProducts = 12 * 64;
 
-// `steps` times twelve independent dots of 64 bytes, out of registers.
+// `steps` times twelve independent dots of 64 bytes (or three of 256), out of registers.
+template <class Lanes = Simd>
 inline std::int32_t multiply(std::int64_t steps) {
   std::uint8_t raw[64];
   for (int i = 0; i < 64; ++i) raw[i] = static_cast<std::uint8_t>(i % 16);
   const Simd::Bytes weight = Simd::load_bytes(raw);
   Simd::I sums[12];
   for (auto& sum : sums) sum = Simd::int_zero();
-  for (std::int64_t step = 0; step < steps; ++step) {
-    // Changing operands keep the compiler from doing the sum in one go.
-    const auto word = static_cast<std::int32_t>(step & 0x01010101);
+  // Changing operands keep the compiler from doing the sum in one go.
+  const auto word_of = [](std::int64_t step) {
+    return static_cast<std::int32_t>(step & 0x01010101);
+  };
+  if constexpr (MultipliesPairs<Lanes>) {
+    const auto eights = Lanes::eights(weight, weight);
+    typename Lanes::Pair pairs[3];
+    for (auto& pair : pairs) pair = Lanes::pair(sums[0], sums[1]);
+    for (std::int64_t step = 0; step < steps; ++step) {
+      const std::int32_t words[2] = {word_of(step), word_of(step)};
+#pragma GCC unroll 3
+      for (auto& pair : pairs) pair = Lanes::dot_pair(pair, eights, words, words);
+    }
+    for (int i = 0; i < 3; ++i) {
+      sums[2 * i] = Lanes::first_of(pairs[i]);
+      sums[2 * i + 1] = Lanes::second_of(pairs[i]);
+    }
+  } else {
+    for (std::int64_t step = 0; step < steps; ++step)
 #pragma GCC unroll 12
-    for (int i = 0; i < 12; ++i) sums[i] = Simd::dot_nibbles(sums[i], weight, word);
+      for (int i = 0; i < 12; ++i) sums[i] = Simd::dot_nibbles(sums[i], weight, word_of(step));
   }
   std::int32_t lanes[kLanes];
   for (int i = 1; i < 12; ++i) sums[0] = Simd::int_add(sums[0], sums[i]);

@@ -133,7 +133,39 @@ inline void add_group(const Simd::Bytes* w, const typename GroupOf<Kind>::Type& 
   });
 }
 
-template <Format Kind, int Rows>
+// Whether `Lanes` multiplies two rows at a time, as processors with int8 matrices do.
+template <class Lanes>
+concept MultipliesPairs = requires { typename Lanes::Pair; };
+
+// The same two rows at a time; of an odd number, the last one stands beside itself.
+template <Format Kind, int Rows, MultipliesPairs Lanes>
+inline void add_group_to_pairs(const Simd::Bytes* w, const typename GroupOf<Kind>::Type& group,
+                               const Activations& input, std::int64_t at, Simd::F* sums) {
+  constexpr int parts = GroupOf<Kind>::Type::kDots;
+  typename Lanes::Eights eights[4];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) eights[i] = Lanes::eights(w[2 * i], w[2 * i + 1]);
+#pragma GCC unroll 16
+  for (int r = 0; r < Rows; r += 2) {
+    const std::int64_t first = at + r;
+    const std::int64_t second = r + 1 < Rows ? first + 1 : first;
+    Simd::I dots[2][parts];
+#pragma GCC unroll 2
+    for (int part = 0; part < parts; ++part) {
+      auto pair = Lanes::pair(group.start(input, first, part), group.start(input, second, part));
+#pragma GCC unroll 4
+      for (int i = 4 * part / parts; i < 4 * (part + 1) / parts; ++i)
+        pair = Lanes::dot_pair(pair, eights[i], input.words + 8 * first + 2 * i,
+                               input.words + 8 * second + 2 * i);
+      dots[0][part] = Lanes::first_of(pair);
+      dots[1][part] = Lanes::second_of(pair);
+    }
+    sums[r] = group.add(dots[0], input, first, sums[r]);
+    if (r + 1 < Rows) sums[r + 1] = group.add(dots[1], input, second, sums[r + 1]);
+  }
+}
+
+template <Format Kind, int Rows, class Lanes = Simd>
 inline void tile_integer(const std::uint8_t* weight, int groups, const Activations& input, int row,
                          Simd::F* sums) {
   using Group = typename GroupOf<Kind>::Type;
@@ -147,7 +179,10 @@ inline void tile_integer(const std::uint8_t* weight, int groups, const Activatio
       prefetch_ahead<block.data>(weight);
       Simd::Bytes w[8];
       unpack_group<Kind>(weight, w);
-      add_group<Kind, Rows>(w, Group(scales, g), input, at, sums);
+      if constexpr (Rows > 1 && MultipliesPairs<Lanes>)
+        add_group_to_pairs<Kind, Rows, Lanes>(w, Group(scales, g), input, at, sums);
+      else
+        add_group<Kind, Rows>(w, Group(scales, g), input, at, sums);
     }
   }
 }

@@ -28,7 +28,7 @@ constexpr Kernels kernel_table(const char* name) {
           .collect = collect,
           .noisy_candidates = noisy_candidates,
           .read_all = read_all,
-          .multiply = multiply,
+          .multiply = multiply<>,
           .products_a_step = kDotProducts,
           .multiply_floats = multiply_floats,
           .float_products_a_step = kFloatProducts};

@@ -248,6 +248,7 @@ const Kernels& avxvnni_kernels();
 const Kernels& avx512_kernels();
 #elif defined(PARADECODE_NEON)
 const Kernels& neon_kernels();
+const Kernels& i8mm_kernels();
 #endif
 #if defined(PARADECODE_TILES)
 const Kernels& amx_kernels();

@@ -63,6 +63,11 @@ void check_source(Source source) {
 void check_blocks() {
   for (int source = 0; source < kSources; ++source)
     if (!is_float(static_cast<Source>(source))) check_source(static_cast<Source>(source));
+  for (const std::string& isa : available_isas()) {
+    use_isa(isa);
+    require(choose_isa().kernels->multiply(3) == portable_kernels().multiply(3),
+            "peaks are measured with the same products");
+  }
   use_isa("");
 }
 

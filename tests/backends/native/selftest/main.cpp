@@ -2,6 +2,8 @@
 
 #include <cstdio>
 
+#include "isa.hpp"
+
 using namespace paradecode;
 
 int main() {
@@ -13,5 +15,6 @@ int main() {
   check_steps();
   check_networks();
   check_heads();
+  for (const std::string& isa : available_isas()) std::printf("%s ", isa.c_str());
   std::puts("ok");
 }
