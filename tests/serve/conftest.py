@@ -1,4 +1,4 @@
-"""The server over a pool that answers what a test wants: one a file, as new for each test."""
+"""A tiny model; and the server over a pool that answers what a test wants, as new for each test."""
 
 from __future__ import annotations
 
@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tiny_folder import write_folder
+
 if TYPE_CHECKING:
     from http_server import Running
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A tiny autoregressive model; nobody writes into it."""
+    return str(write_folder(tmp_path_factory.mktemp("llama"), "llama"))
 
 
 @pytest.fixture(scope="module")

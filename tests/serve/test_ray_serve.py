@@ -28,17 +28,11 @@ from paradecode import LLM
 from paradecode.core.errors import InvalidInput
 from paradecode.serve.pool import Served
 from paradecode.serve.ray.deploy import Scaling, cluster, deploy
-from tiny_folder import write_folder
 
 pytestmark = pytest.mark.slow
 
 SCALING = Scaling(replicas=2)
 PROMPTS = [letter * 40 + "abcabc" for letter in "abcdefgh"]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(write_folder(tmp_path_factory.mktemp("model") / "llama", "llama"))
 
 
 @pytest.fixture(scope="module")

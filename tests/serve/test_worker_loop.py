@@ -50,11 +50,6 @@ MIXED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(write_folder(tmp_path_factory.mktemp("llama"), "llama"))
-
-
 @pytest.fixture
 def llm(folder: str) -> Iterator[LLM]:
     with LLM(folder, threads=1, limits=Limits(batch=8, step_tokens=64, kv_tokens=8192)) as model:

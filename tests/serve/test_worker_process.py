@@ -19,7 +19,6 @@ from paradecode.core.errors import InvalidInput
 from paradecode.serve.lines import MAX_LINE, decode, encode
 from paradecode.serve.wire import EVENTS, Done, Failure, OutputChunk, Ready
 from paradecode.serve.worker.settings import WorkerSettings
-from tiny_folder import write_folder
 
 
 class Worker:
@@ -50,11 +49,6 @@ class Worker:
         while not isinstance(event := self.read(), kind):
             assert event is not None
         return event
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(write_folder(tmp_path_factory.mktemp("llama"), "llama"))
 
 
 @pytest.fixture

@@ -20,7 +20,10 @@ ESSENTIAL = ("batch-of-16", "mixed-methods", "chunks-of-3", "prefix-cache", "con
 """For further kinds of toys."""
 
 FEW = ("mixed-methods", "context-end")
-"""For transformers and extreme settings: the toy, which no mistake escapes, has all cases."""
+"""For transformers: the toy, which no mistake escapes, has all cases."""
+
+EXTREME = ("batch-of-16", "context-end")
+"""For extreme settings, and for budgets and verifiers."""
 
 PARTS = ("draft-model", "suffix")
 """For budgets and verifiers: trees that a model grows or draws, and trees that are looked up."""
@@ -37,13 +40,13 @@ def matrix() -> list[ConformanceCase]:
         if spec.method.family == "diffusion":
             chosen += canvas_cases(spec)
         elif spec.settings:
-            chosen += cases(spec, kinds=("toy",), only=FEW)
+            chosen += cases(spec, kinds=("toy",), only=EXTREME)
         else:
             chosen += cases(spec, kinds=("toy",))
             chosen += cases(spec, kinds=("qwen3-near-tie",), only=FEW)
     for spec in chain.from_iterable(map(with_parts, PARTS)):
         greedy = spec.settings.get("verifier") == "greedy"  # It refuses temperatures.
-        chosen += cases(spec, kinds=("toy",), only=("stop-tokens" if greedy else FEW[0],))
+        chosen += cases(spec, kinds=("toy",), only=("stop-tokens" if greedy else EXTREME[0],))
     return chosen
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -29,10 +30,10 @@ def transformer(kind: str) -> Model:
 
 TRANSFORMERS = ("llada", "dream", "sdar")
 MODELS: dict[str, Callable[[], Model]] = {
-    **{kind: lambda kind=kind: Model(toy(kind), PLACES) for kind in ATTENTION},
-    **{kind: lambda kind=kind: transformer(kind) for kind in TRANSFORMERS},
+    **{kind: functools.cache(lambda kind=kind: Model(toy(kind), PLACES)) for kind in ATTENTION},
+    **{kind: functools.cache(lambda kind=kind: transformer(kind)) for kind in TRANSFORMERS},
 }
-"""Transformers have the trained parts; the rest of them are slow tests."""
+"""Opened once. Transformers have the trained parts; the rest of them are slow tests."""
 
 
 def marks(name: str) -> tuple[pytest.MarkDecorator, ...]:

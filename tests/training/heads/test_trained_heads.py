@@ -42,7 +42,7 @@ from paradecode.training.heads.texts import HeadText, TextSource, read_texts  # 
 from paradecode.training.heads.training import HEAD, HeadPlan, HeadTraining, layers_of  # noqa: E402
 from paradecode.training.running import CHECKPOINT  # noqa: E402
 
-PLAN = HeadPlan(steps=30, batch=8, rate=3e-3, averaging=0.9)
+PLAN = HeadPlan(steps=16, batch=8, rate=3e-3, averaging=0.9)
 MODEL = "paradecode/tiny-autoregressive"
 HELD = 32
 
@@ -156,14 +156,14 @@ def test_a_stopped_run_ends_like_an_undisturbed_one(llm, data, tmp_path):
     whole = training(llm, data)
     whole.run(tmp_path / "whole", lambda: False, lambda *_: None)
     stopped = training(llm, data)
-    assert not stopped.run(tmp_path / "cut", lambda: stopped.step == 13, lambda *_: None)
+    assert not stopped.run(tmp_path / "cut", lambda: stopped.step == 7, lambda *_: None)
     again = training(llm, data)
     again.resume(tmp_path / "cut" / CHECKPOINT)
-    assert again.step == 13
+    assert again.step == 7
     assert again.run(tmp_path / "cut", lambda: False, lambda *_: None)
     files = [tmp_path / name / HEAD / "model.safetensors" for name in ("whole", "cut")]
     assert files[0].read_bytes() == files[1].read_bytes()
-    other = training(llm, data, plan=HeadPlan(steps=30, batch=8, rate=1e-3))
+    other = training(llm, data, plan=replace(PLAN, rate=1e-3))
     with pytest.raises(InvalidInput, match="rate"):
         other.resume(tmp_path / "cut" / CHECKPOINT)
 
