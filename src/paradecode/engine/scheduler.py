@@ -24,7 +24,7 @@ SHORT = 8
 """Rows up to which committed tokens are a step of a running sequence rather than a prompt: a draft
 model, for one, has not seen the last few tokens when its draft was accepted as a whole."""
 
-SLOWER = 1.25
+SLOWER = 1.15
 """Times as long as alone a step may take that whoever asks for the fewest rows shares."""
 
 KEPT_FREE = 8
