@@ -22,7 +22,7 @@ from paradecode.engine.scheduler import SLOWER, room_for, shared_out
 from paradecode.methods.registry import parse
 from paradecode.testing.toy import ToyBackend
 
-CURVE = CostCurve((1, 4, 8, 64), (64,), ((0.002, 0.0024, 0.0036, 0.024),))
+CURVE = CostCurve((1, 4, 8, 64), (64,), ((0.002, 0.0022, 0.0036, 0.024),))
 
 
 def test_priority_then_arrival() -> None:
@@ -311,9 +311,9 @@ def test_owners_who_ask_for_little_all_have_it() -> None:
 
 def test_room_grows_with_what_the_others_ask_for() -> None:
     def cost(rows: int, context: int) -> float:
-        return 10.0 + rows + context
+        return 19.0 + rows + context
 
-    assert room_for(2, 1, [0, 0], 512, cost) == 3  # 13 <= 1.25 * 11
+    assert room_for(2, 1, [0, 0], 512, cost) == 4  # 23 <= 1.15 * 20
     assert room_for(2, 4, [0, 0], 512, cost) == 8
     assert room_for(2, 20, [0, 0], 512, cost) == 40
     assert room_for(2, 100, [0, 0], 512, cost) == 200

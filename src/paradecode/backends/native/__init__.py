@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 from paradecode.core.errors import BackendError
 
-INTERFACE = 1
+INTERFACE = 2
 """Of the core that this package needs: kInterface in csrc/binding.cpp."""
 
 
