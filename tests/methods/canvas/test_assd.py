@@ -17,11 +17,14 @@ from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import ArrayLogits
 from paradecode.core.noise import key, mix
 from paradecode.core.sampling import SamplingParams
+from paradecode.engine.engine import Engine, Limits
+from paradecode.engine.request import GenerationRequest
 from paradecode.measure.tasks.tasks import TASKS
 from paradecode.methods.canvas.policies import assd
 from paradecode.methods.registry import parse
 from paradecode.models.tiny import tiny_checkpoint
-from paradecode.testing.toy import ToyBackend, toy_config
+from paradecode.testing.cases import records
+from paradecode.testing.toy import LetterText, ToyBackend, toy_config
 
 KINDS: dict[str, dict[str, Any]] = {
     "full": {"attention": "full"},
@@ -103,6 +106,33 @@ def test_the_density_is_the_one_of_its_definition(kind: str, placed: str) -> Non
                 left[at] = int(logits.sample(warp, keys)[0])
         text = {**given, **left}
         assert made.output == [text[at] for at in range(len(PROMPT), len(PROMPT) + count)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_constraints_hold_and_the_text_stays(kind: str) -> None:
+    for temperature in (0.0, 1.0):
+        made = []
+        for tokens in (1, 5):
+            backend = toy(kind)
+            constraint = records(backend.config.vocab_size)
+            engine = Engine({"target": backend}, Limits(kv_tokens=4096), LetterText)
+            params = SamplingParams(max_tokens=24, temperature=temperature, seed=5)
+            sequence = engine.add(
+                GenerationRequest(
+                    np.array(PROMPT, np.int32), parse(f"assd(tokens={tokens})"), params,
+                    constraint=constraint,
+                )
+            )  # fmt: skip
+            while engine.busy:
+                engine.step()
+                engine.check()
+            assert sequence.error is None
+            assert sequence.finish_reason == "stop"
+            matcher = constraint.follow((backend.config.eos_tokens[0],))
+            output = sequence.output
+            assert all(matcher.allows(output[:at], token) for at, token in enumerate(output))
+            made.append(sequence.output)
+        assert made[0] == made[1]
 
 
 def test_with_causal_attention_it_is_static_from_left_to_right() -> None:

@@ -12,12 +12,14 @@ from paradecode.backends.native.backend import NativeBackend
 from paradecode.core.errors import InvalidInput
 from paradecode.core.request import Store
 from paradecode.methods.canvas.blocks.fixed import Full
+from paradecode.methods.canvas.caches import elastic
 from paradecode.methods.canvas.caches.elastic import ElasticCache
 from paradecode.methods.canvas.loop import Unmask
 from paradecode.methods.canvas.policies.static import Static
 from paradecode.methods.canvas.tracked import Tracked
 from paradecode.methods.registry import parse
 from paradecode.models.tiny import tiny_checkpoint
+from paradecode.testing.toy import ToyBackend
 
 FULL = ("full", "shift")
 WHOLE = len(PROMPT) + 24
@@ -275,6 +277,24 @@ def test_backends_without_attention_weights_are_refused_where_they_are_needed() 
                 run(backend, "static(cache=elastic)")
         else:
             assert len(run(backend, "static(cache=elastic)").output) == 24
+
+
+def test_no_forward_is_asked_for_the_weights_of_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However large a request sets window and track."""
+    monkeypatch.setattr(elastic, "MOST_ATTENDING", 3)
+    monkeypatch.setattr(elastic, "MOST_TRACKED", 4)
+    most = 0
+    real = ToyBackend.forward
+
+    def forward(self, spans):
+        nonlocal most
+        most = max(most, *(0 if s.attention is None else len(s.attention) for s in spans))
+        return real(self, spans)
+
+    monkeypatch.setattr(ToyBackend, "forward", forward)
+    made = run(toy("full"), f"static(cache=elastic(window={1 << 20},track={1 << 20}))")
+    assert len(made.output) == 24
+    assert most == 3 + 4
 
 
 @pytest.mark.parametrize(

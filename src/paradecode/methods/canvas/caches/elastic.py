@@ -19,6 +19,9 @@ from paradecode.methods.parameters import parameter
 from paradecode.methods.parts import declare
 
 EMPTY = np.empty(0, np.int32)
+MOST_ATTENDING, MOST_TRACKED = 64, 128
+"""Rows whose weights a forward is asked for: first masks of the window, and tokens of all layers.
+There is a float32 for each layer, head and position of a row."""
 
 
 @declare("cache", "elastic", guarantee="lossy", paper="Elastic-Cache", arxiv="2510.14973")
@@ -52,13 +55,14 @@ class ElasticCache(CacheRule):
 
     def sparse(self, canvas: Canvas, window: Window) -> RowPlan:
         self._canvas = canvas
-        self._window = np.flatnonzero(first_masks(canvas, window.start, self.window))
+        masks = np.flatnonzero(first_masks(canvas, window.start, self.window))
+        self._window = masks[:MOST_ATTENDING]
         known, self._known = self._known and not self._asked and self.threshold <= 1, False
         if not known or self._tracked.tokens.max() >= canvas.end:
             self._asked = False
             return replace(everything(canvas, window), run=self._fill)
         rows = canvas.stored != canvas.tokens
-        rows[self._window] = rows[self._window - canvas.shift] = rows[self._tracked.tokens] = True
+        rows[masks] = rows[masks - canvas.shift] = rows[self._tracked.tokens] = True
         return RowPlan(rows, rows, ~rows, run=self._check)
 
     def _fill(self, forward: Forward) -> Generator[Any, Any, Reply]:
@@ -106,8 +110,9 @@ class ElasticCache(CacheRule):
 
     def _go_on(self) -> Generator[Any, Any, None]:
         """Choose what is tracked from here on."""
+        most = min(self.track, max(1, MOST_TRACKED // self._canvas.layers))
         self._tracked = yield from self._tracked.chosen(
-            self._canvas, self._window, self.track, self._outputs
+            self._canvas, self._window, most, self._outputs
         )
         self._known = True
 
