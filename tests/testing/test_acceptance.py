@@ -17,6 +17,7 @@ from paradecode.testing.conformance import useful
 RECORDED = {
     "aded": 169,
     "copyspec": 65,
+    "deer": 83,
     "del": 92,
     "draft-model": 229,
     "input-copy": 42,
@@ -24,7 +25,7 @@ RECORDED = {
     "layer-skip": 232,
     "lookahead": 67,
     "lookup-tree": 111,
-    "mirror-sd": 222,
+    "mirror-sd": 215,
     "pearl": 152,
     "predicted-output": 42,
     "prompt-lookup": 111,
