@@ -60,7 +60,7 @@ def test_an_answer_before_the_end_of_the_body_says_that_it_closes(
     early = raw(server, f"{head}Content-Length: 9\r\n\r\n[".encode())
     assert early.split()[1] in (b"404", b"415")
     assert early.count(b"\r\nconnection: close\r\n") == 1
-    whole = raw(server, f"{head}Content-Length: 1\r\n\r\n[".encode(), wait=3.0)
+    whole = raw(server, f"{head}Content-Length: 1\r\n\r\n[".encode(), wait=1.0)
     assert whole.split()[1] == early.split()[1]
     assert b"connection: close" not in whole
 

@@ -150,7 +150,7 @@ def test_what_follows_a_refusal_is_not_read() -> None:
 def test_an_answer_before_the_end_of_the_body_arrives(length: int) -> None:
     """To close with unread bytes would reset the connection, and lose the answer on its way."""
     with running(settings(body_seconds=0.3), FakePool()) as server:
-        for _ in range(5):
+        for _ in range(3):
             with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
                 connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % length)
                 for _ in range(60):
