@@ -53,7 +53,8 @@ def test_every_cache(cache: str, kind: str) -> None:
 @pytest.mark.parametrize("policy", [*policies(), "freedave-batch"])
 def test_every_policy(policy: str, kind: str) -> None:
     """Branches count as the rows that they are; passes through the head alone are none."""
-    cache = "none" if policy == "guided" else "dual"  # Its other forward has keys of its own.
+    # The other forward of guided has keys of its own, and assd keeps what is final by itself.
+    cache = "none" if policy in ("guided", "assd") else "dual"
     method = spec(policy.removesuffix("-batch"), "fixed", cache)
     if policy == "freedave-batch":
         method = method.replace("(", "(mode=batch,", 1)
