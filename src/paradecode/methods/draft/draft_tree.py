@@ -54,13 +54,13 @@ def load_tree(path: str) -> DraftTree:
         rates = {tuple(map(int, ranks.split())): float(rate) for ranks, rate in places}
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise InvalidInput(FIELD, path, f"it holds no tree: make it again ({error})") from None
+    falling = all(one >= other for one, other in pairwise([1.0, *rates.values(), 0.0]))
+    if not (falling and 0 < len(rates) <= MOST_PLACES):
+        raise InvalidInput(FIELD, path, "its rates are damaged: make it again")
     known: set[Ranks] = {()}
     for ranks in rates:
         sibling = (*ranks[:-1], ranks[-1] - 1) if ranks and ranks[-1] else ()
         if not ranks or ranks[-1] < 0 or not {ranks[:-1], sibling} <= known:
             raise InvalidInput(FIELD, path, "its places are damaged: make it again")
         known.add(ranks)
-    falling = all(one >= other for one, other in pairwise([1.0, *rates.values(), 0.0]))
-    if not (falling and 0 < len(rates) <= MOST_PLACES):
-        raise InvalidInput(FIELD, path, "its rates are damaged: make it again")
     return DraftTree(rates)
