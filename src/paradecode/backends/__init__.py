@@ -39,9 +39,10 @@ def open_backend(
         progress: told how many bytes of how many are loaded (native only).
 
     Raises:
-        InvalidInput: for an unknown name, dtype or device, or ranks that cannot divide the model.
+        InvalidInput: for an unknown name, dtype or device, ranks that cannot divide the model, or a
+            native core that was compiled from other sources.
         InvalidModel: if the weights do not fit the configuration.
-        BackendError: if the backend is not installed, or its core was compiled from other sources.
+        BackendError: if the backend is not installed.
     """
     if name not in ("auto", *BACKENDS):
         raise InvalidInput("backend", name, f"use auto or one of {', '.join(BACKENDS)}")

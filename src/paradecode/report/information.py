@@ -11,7 +11,7 @@ from rich.table import Table
 
 from paradecode import __version__
 from paradecode.backends.native import core_is_built
-from paradecode.core.errors import BackendError
+from paradecode.core.errors import InvalidInput
 from paradecode.engine.cost import CostCurve, processor
 
 PACKAGES = ("numpy", "tokenizers", "gguf", "safetensors", "torch", "huggingface_hub")
@@ -38,7 +38,7 @@ def native_record() -> dict[str, Any]:
         from paradecode.backends.native.machine import default_threads
 
         core_is_built()
-    except (ImportError, BackendError) as error:
+    except (ImportError, InvalidInput) as error:
         return {"available": False, "reason": str(error)}
     chosen, reason = _core.chosen_isa()
     return {

@@ -10,7 +10,7 @@ from native_models import BASE, random_weights
 
 from paradecode.backends import native, open_backend
 from paradecode.backends.native import INTERFACE, _core
-from paradecode.core.errors import BackendError
+from paradecode.core.errors import InvalidInput
 from paradecode.report.information import native_record
 
 
@@ -20,9 +20,9 @@ def test_a_core_of_another_interface_is_refused(monkeypatch, found: int) -> None
         monkeypatch.setattr(_core, "INTERFACE", found)
     else:  # Of before it had a number.
         monkeypatch.delattr(_core, "INTERFACE")
-    said = f"has interface {found}, needed is {INTERFACE}.*compile it anew"
+    said = f"native core: 'interface {found}'.*needs interface {INTERFACE}; compile it anew"
     for name in ("native", "auto"):
-        with pytest.raises(BackendError, match=said):
+        with pytest.raises(InvalidInput, match=said):
             open_backend(name, BASE, random_weights(BASE))
     record = native_record()
     assert not record["available"]

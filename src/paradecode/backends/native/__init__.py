@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from paradecode.core.errors import BackendError
+from paradecode.core.errors import InvalidInput
 
 INTERFACE = 2
 """Of the core that this package needs: kInterface in csrc/binding.cpp."""
@@ -14,7 +14,7 @@ def core_is_built() -> bool:
     """Whether the native core was compiled.
 
     Raises:
-        BackendError: if it was compiled from other sources, which this package does not fit.
+        InvalidInput: if it was compiled from other sources, which this package does not fit.
     """
     if find_spec("paradecode.backends.native._core") is None:
         return False
@@ -22,9 +22,11 @@ def core_is_built() -> bool:
 
     found = getattr(_core, "INTERFACE", 0)
     if found != INTERFACE:
-        raise BackendError(
-            f"the native core was compiled from other sources than this package ({_core.__file__}"
-            f" has interface {found}, needed is {INTERFACE}); compile it anew: pip install -e . in"
-            " the checkout, or cmake --build where you built it"
+        raise InvalidInput(
+            "native core",
+            f"interface {found}",
+            "it was compiled from other sources than this package, which needs interface"
+            f" {INTERFACE}; compile it anew: pip install -e . in the checkout, or cmake --build"
+            " where you built it",
         )
     return True

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from paradecode.backends.native import core_is_built
-from paradecode.core.errors import BackendError
+from paradecode.core.errors import InvalidInput
 from paradecode.llm import LLM
 from paradecode.methods.parts import known
 from paradecode.search import find_scorer
@@ -83,7 +83,7 @@ def end_with_front() -> None:
 def warm() -> None:
     """Import what models need, before it is known which: a spare process has time for that."""
     known("drafter")
-    with suppress(BackendError):  # Loading says it, where the core is wanted.
+    with suppress(InvalidInput):  # Loading says it, where the core is wanted.
         if core_is_built():
             import paradecode.backends.native.backend  # noqa: F401
 
