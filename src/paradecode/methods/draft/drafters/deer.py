@@ -38,7 +38,7 @@ class Deer(ModelDrafter):
     needs = Needs(noise=True, draws=True, levels=True, runs=(DRAFT,))
 
     width: int = parameter(2, 1, 16, "candidates of each node; 1 drafts a chain")
-    masks: int = parameter(0, 0, 4096, "full attention: masks behind the text; 0: max_tokens")
+    masks: int = parameter(32, 0, 4096, "full attention: masks behind the text; 0: max_tokens")
     refresh: int = parameter(16, 1, 4096, "full attention: drafts before all is computed anew")
     _source: MaskSource = field(init=False, repr=False)
 
