@@ -24,7 +24,7 @@ from tools.script import err, options, save, show, stamped
 TARGET, DRAFT = "paradecode/tiny-autoregressive", "paradecode/tiny-diffusion"
 WAYS: Mapping[str, tuple[str, ...]] = {
     "deer": (
-        "greedy", "prompt-lookup", "deer", "deer(num_speculative_tokens=16)",
+        "greedy", "prompt-lookup", "deer", "deer(masks=0)", "deer(num_speculative_tokens=16)",
         "deer(num_speculative_tokens=16,width=1,budget=fixed)",
         "deer(num_speculative_tokens=16,width=1,budget=fixed,refresh=1)",
         "deer(num_speculative_tokens=32,width=1,budget=fixed)",

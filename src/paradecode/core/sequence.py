@@ -45,7 +45,7 @@ class ModelFacts:
     """What a method may know about a model.
 
     Attributes:
-        layers, hidden_size, vocab_size: its sizes.
+        layers, heads, hidden_size, vocab_size: its sizes; ``heads`` of the attention of a layer.
         vocabulary: maps its tokens to the target's; None if they are the same.
         attention: ``causal``, ``full`` or ``block`` (full inside of blocks of ``block_length``
             positions, causal between them).
@@ -69,6 +69,7 @@ class ModelFacts:
     context_length: int = 1 << 24
     name: str = ""
     gives_attention: bool = False
+    heads: int = 1
 
 
 class Sequence(Protocol):

@@ -270,3 +270,30 @@ def test_what_cannot_work_is_refused() -> None:
             parse(spec)
     with pytest.raises(InvalidInput, match="placed"):
         run(toy("full"), "assd(placed='99:5')")
+
+
+@pytest.mark.parametrize("policy", ["assd", "edit", "ete", "freedave", "guided"])
+@pytest.mark.parametrize("wrapper", ["late-end", "credit", "guided", "refine"])
+def test_a_policy_with_a_loop_of_its_own_is_no_base(policy: str, wrapper: str) -> None:
+    with pytest.raises(InvalidInput, match=r"base.*loop of its own"):
+        run(toy("full"), f"{wrapper}(base={policy})")
+
+
+@pytest.mark.parametrize("constrained", [False, True])
+@pytest.mark.parametrize(
+    "spec",
+    ["assd(placed='2:29')", "dimple(prior='2:5 999999999')", "prophet(anchor='2:29')"],
+)
+def test_placed_tokens_are_of_the_vocabulary(spec: str, constrained: bool) -> None:
+    backend = toy("full")
+    engine = Engine({"target": backend}, Limits(kv_tokens=4096), LetterText)
+    sequence = engine.add(
+        GenerationRequest(
+            np.array(PROMPT, np.int32), parse(spec), SamplingParams(max_tokens=24),
+            constraint=records(backend.config.vocab_size) if constrained else None,
+        )
+    )  # fmt: skip
+    while engine.busy:
+        engine.step()
+    assert isinstance(sequence.error, InvalidInput)
+    assert "give token ids below 29" in str(sequence.error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from canvases import ATTENTION, PROMPT, run, toy
+from canvases import ATTENTION, MASK, PROMPT, run, toy
 from elastic_reference import Elastic
 
 from paradecode.backends import open_backend
@@ -14,6 +14,7 @@ from paradecode.core.request import Store
 from paradecode.methods.canvas.blocks.fixed import Full
 from paradecode.methods.canvas.caches import elastic
 from paradecode.methods.canvas.caches.elastic import ElasticCache
+from paradecode.methods.canvas.canvas import Canvas
 from paradecode.methods.canvas.loop import Unmask
 from paradecode.methods.canvas.policies.static import Static
 from paradecode.methods.canvas.tracked import Tracked
@@ -279,22 +280,63 @@ def test_backends_without_attention_weights_are_refused_where_they_are_needed() 
             assert len(run(backend, "static(cache=elastic)").output) == 24
 
 
-def test_no_forward_is_asked_for_the_weights_of_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However large a request sets window and track."""
-    monkeypatch.setattr(elastic, "MOST_ATTENDING", 3)
-    monkeypatch.setattr(elastic, "MOST_TRACKED", 4)
-    most = 0
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Bytes of the attention weights of each forward of a toy."""
+    found: list[int] = []
     real = ToyBackend.forward
 
     def forward(self, spans):
-        nonlocal most
-        most = max(most, *(0 if s.attention is None else len(s.attention) for s in spans))
-        return real(self, spans)
+        results = real(self, spans)
+        found.append(sum(w.nbytes for result in results for w in result.attention.values()))
+        return results
 
     monkeypatch.setattr(ToyBackend, "forward", forward)
-    made = run(toy("full"), f"static(cache=elastic(window={1 << 20},track={1 << 20}))")
+    return found
+
+
+@pytest.mark.parametrize("rows", [3, 8, 11])
+def test_the_bytes_of_attention_weights_are_bounded(
+    rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However large a request sets window and track; the memory between two forwards, too."""
+    budget = rows * 2 * WHOLE * 4  # Two layers of one head.
+    monkeypatch.setattr(elastic, "BUDGET", budget + 5)
+    found = counted(monkeypatch)
+    made, cache = watched(toy("full"), window=1 << 20, track=1 << 20)
     assert len(made.output) == 24
-    assert most == 3 + 4
+    assert budget / 2 < max(found) <= budget
+    assert 0 < cache._tracked.shares.nbytes <= budget / 2
+
+
+def test_what_would_need_more_than_the_budget_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One mask and one token of each of two layers are three rows."""
+    monkeypatch.setattr(elastic, "BUDGET", 3 * 2 * WHOLE * 4 - 1)
+    with pytest.raises(InvalidInput, match=f"elastic.*at most {WHOLE - 1} positions"):
+        run(toy("full"), "static(cache=elastic)")
+    assert len(run(toy("full"), "static(cache=elastic)", max_tokens=23).output) == 23
+    assert len(run(toy("block"), "static(cache=elastic)").output) == 24
+
+
+def test_the_budget_of_a_large_model() -> None:
+    """LLaDA-8B has 32 layers of 32 heads."""
+    for positions in (1985, 1986, 1 << 20):
+        canvas = Canvas(np.zeros(8, np.int32), positions - 8, MASK)
+        canvas.layers = canvas.heads = 32
+        cache = ElasticCache()
+        if positions == 1985:
+            cache.start(canvas)
+        else:
+            with pytest.raises(InvalidInput, match="at most 1985 positions"):
+                cache.start(canvas)
+
+
+def test_above_one_no_weights_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elastic, "BUDGET", 0)
+    found = counted(monkeypatch)
+    backend = toy("full")
+    backend.gives_attention = False
+    assert len(run(backend, "static(cache=elastic(threshold=1.01))").output) == 24
+    assert set(found) == {0}
 
 
 @pytest.mark.parametrize(

@@ -101,5 +101,5 @@ def test_settings_that_do_not_fit_the_canvas(spec: str) -> None:
 
 
 def test_unknown_token_ids_are_refused() -> None:
-    with pytest.raises(Exception, match="token ids"):
+    with pytest.raises(InvalidInput, match="token ids"):
         run(toy("full"), "prophet(anchor='3:29')")

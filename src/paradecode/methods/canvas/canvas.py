@@ -34,14 +34,15 @@ class Canvas:
             start of the block that contains P.
         steps: number of forwards so far.
         stops: token ids that end the text.
-        layers: of the model.
+        layers, heads, vocab_size: of the model.
         gives_attention: attention weights can be asked of its forwards.
         rules: of the request's constraint, or None.
     """
 
     rules: Rules | None = None
     stops: tuple[int, ...] = ()
-    layers = 1
+    layers = heads = 1
+    vocab_size = 1 << 31
     gives_attention = True
 
     def __init__(
@@ -77,7 +78,8 @@ class Canvas:
         if block > 1:
             canvas.stored[: seq.found()] = canvas.tokens[: seq.found()]
         canvas.stops = tuple(seq.sampler.stop_ids.tolist())
-        canvas.layers, canvas.gives_attention = facts.layers, facts.gives_attention
+        canvas.layers, canvas.heads, canvas.vocab_size = facts.layers, facts.heads, facts.vocab_size
+        canvas.gives_attention = facts.gives_attention
         canvas.rules = rules_of(seq, seq.room)
         return canvas
 

@@ -73,6 +73,7 @@ def policy(
     ]
 
     def add(cls: Class) -> Class:
+        cls.driven = driver is not Unmask
         own = parameters_of(cls)
 
         def build(**settings: Any) -> Decoder:

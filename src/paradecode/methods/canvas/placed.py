@@ -37,8 +37,8 @@ def place(canvas: Canvas, text: str, where: str) -> int:
         where: name of the setting, for errors.
 
     Raises:
-        InvalidInput: if a token is outside of the canvas, at the place of another one, or the mask
-            token, or if no position would be left to decode.
+        InvalidInput: if a token is outside of the canvas or of the vocabulary, at the place of
+            another one, or the mask token, or if no position would be left to decode.
     """
     end = canvas.start
     for offset, tokens in read_placed(text):
@@ -48,6 +48,8 @@ def place(canvas: Canvas, text: str, where: str) -> int:
             raise InvalidInput(
                 where, text, f"the output has {canvas.end - canvas.start} positions"
             )  # fmt: skip
+        if max(tokens) >= canvas.vocab_size:
+            raise InvalidInput(where, text, f"give token ids below {canvas.vocab_size}")
         if not canvas.masked[first:last].all() or canvas.mask_token in tokens:
             raise InvalidInput(where, text, "place each token once, and never the mask token")
         canvas.commit(np.arange(first, last), np.array(tokens, np.int32))

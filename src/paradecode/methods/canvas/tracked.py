@@ -16,7 +16,7 @@ from paradecode.methods.canvas.feasible import Positions
 from paradecode.methods.canvas.view import Scores
 
 Shares = NDArray[np.float32]
-"""[layers, rows, heads, N]: which share of a row's attention each position gets."""
+"""[..., heads, N]: which share of a row's attention each position gets."""
 
 
 def asked_about(forward: Forward, positions: Positions) -> Forward:
@@ -26,14 +26,13 @@ def asked_about(forward: Forward, positions: Positions) -> Forward:
     return replace(forward, attention=rows.astype(np.int32))
 
 
-def shares_of(reply: Reply, forward: Forward, end: int) -> Shares:
-    """The weights that a forward asked for, those of layers side by side."""
+def shares_of(reply: Reply, forward: Forward, layer: int, end: int) -> Shares:
+    """The weights [A, heads, N] that a forward asked for, of one layer."""
     assert forward.positions is not None
     assert forward.visible is not None
-    columns = np.concatenate([forward.visible, forward.positions])
-    known = np.stack([reply.attention[layer] for layer in sorted(reply.attention)])
+    known = reply.attention[layer]
     shares = np.zeros((*known.shape[:-1], end), np.float32)
-    shares[..., columns] = known
+    shares[..., np.concatenate([forward.visible, forward.positions])] = known
     return shares
 
 
@@ -44,25 +43,41 @@ class Tracked:
     Attributes:
         tokens: int64 [layers, T], positions.
         shares: [layers, T, heads, N], of each of them.
+        received: float64 [layers, N], what each position got from the masks of the window.
     """
 
     tokens: NDArray[np.int64]
     shares: Shares
+    received: Scores
 
     @classmethod
-    def of(cls, reply: Reply, forward: Forward, end: int) -> Tracked:
-        """All that a forward was asked about, the same tokens in every layer."""
+    def of(
+        cls,
+        reply: Reply,
+        forward: Forward,
+        window: Positions,
+        tokens: NDArray[np.int64],
+        end: int,
+    ) -> Tracked:
+        """What a forward, which was asked about all of them, tells of ``window`` and ``tokens``.
+
+        Of each layer's reply only what is needed is kept.
+        """
         assert forward.positions is not None
         assert forward.attention is not None
-        shares = shares_of(reply, forward, end)
-        at = forward.positions[forward.attention].astype(np.int64)
-        return cls(np.tile(at, (len(shares), 1)), shares)
+        about = forward.positions[forward.attention]
+        masks = np.searchsorted(about, window)
+        shares, received = [], []
+        for layer, own in zip(sorted(reply.attention), tokens, strict=True):
+            known = shares_of(reply, forward, layer, end)
+            received.append(known[masks].sum(axis=(0, 1), dtype=np.float64))
+            shares.append(known[np.searchsorted(about, own)])
+        return cls(tokens, np.stack(shares), np.stack(received))
 
     def likeness(self, now: Tracked) -> Scores:
         """float64 [layers]: the cosine between the weights of a token before and now, a mean over
-        heads, of the token for which it is least; ``now`` has all tokens in every layer."""
-        rows = np.searchsorted(now.tokens[0], self.tokens)
-        new = np.take_along_axis(now.shares, rows[:, :, None, None], 1).astype(np.float64)
+        heads, of the token for which it is least; ``now`` has the same tokens."""
+        new = now.shares.astype(np.float64)
         old = self.shares[..., : new.shape[-1]].astype(np.float64)
         scale = np.linalg.norm(old, axis=-1) * np.linalg.norm(new, axis=-1)
         cosines = (old * new).sum(axis=-1) / np.maximum(scale, 1e-30)
@@ -70,21 +85,21 @@ class Tracked:
         return least
 
     def chosen(
-        self, canvas: Canvas, window: Positions, count: int, outputs: NDArray[np.float32]
+        self, canvas: Canvas, count: int, outputs: NDArray[np.float32]
     ) -> Generator[Any, Any, Tracked]:
-        """The decided tokens to which ``window`` attends most: ``count`` of each layer.
+        """The decided tokens to which the window attends most: ``count`` of each layer.
 
         Args:
             outputs: float32 [layers, N, hidden size], the last output of every layer.
         """
-        about = self.tokens[0]
-        received = self.shares[:, np.searchsorted(about, window)].sum(axis=(1, 2), dtype=np.float64)
-        received[:, canvas.masked] = -1.0
+        received = np.where(canvas.masked, -1.0, self.received)
         best = np.argsort(-received, axis=1, kind="stable")
         tokens = best[:, : min(count, int((~canvas.masked).sum()))]
-        rows = np.minimum(np.searchsorted(about, tokens), len(about) - 1)
-        shares = np.take_along_axis(self.shares, rows[:, :, None, None], 1)
-        unknown = about[rows] != tokens
+        shares = np.empty((*tokens.shape, canvas.heads, canvas.end), np.float32)
+        at, new, old = np.nonzero(tokens[:, :, None] == self.tokens[:, None])
+        shares[at, new] = self.shares[at, old]
+        unknown = np.ones(tokens.shape, bool)
+        unknown[at, new] = False
         layers = np.flatnonzero(unknown.any(axis=1)).tolist()
         asked = [
             _attention_of(canvas, layer, np.unique(tokens[layer, unknown[layer]]), outputs)
@@ -93,9 +108,9 @@ class Tracked:
         replies = (yield asked) if asked else []
         for layer, forward, reply in zip(layers, asked, replies, strict=True):
             missing = unknown[layer]
-            at = np.searchsorted(np.unique(tokens[layer, missing]), tokens[layer, missing])
-            shares[layer, missing] = shares_of(reply, forward, canvas.end)[0, at]
-        return Tracked(tokens, shares)
+            rows = np.searchsorted(np.unique(tokens[layer, missing]), tokens[layer, missing])
+            shares[layer, missing] = shares_of(reply, forward, layer, canvas.end)[rows]
+        return Tracked(tokens, shares, self.received)
 
 
 def _attention_of(

@@ -19,9 +19,8 @@ from paradecode.methods.parameters import parameter
 from paradecode.methods.parts import declare
 
 EMPTY = np.empty(0, np.int32)
-MOST_ATTENDING, MOST_TRACKED = 64, 128
-"""Rows whose weights a forward is asked for: first masks of the window, and tokens of all layers.
-There is a float32 for each layer, head and position of a row."""
+BUDGET = 1 << 28
+"""Bytes of attention weights that a forward may be asked for: float32 [layers, rows, heads, N]."""
 
 
 @declare("cache", "elastic", guarantee="lossy", paper="Elastic-Cache", arxiv="2510.14973")
@@ -38,26 +37,44 @@ class ElasticCache(CacheRule):
 
     The weights of a token that was not computed in a forward, and is tracked from there on, are
     those of its last states with the keys as they are: a row through the attention of one layer.
+    Attention weights of a forward take at most 256 MiB. Where they would take more, fewer masks of
+    the window and fewer tokens of each layer are asked about; where one mask and one token of each
+    layer take more, the cache is refused: LLaDA-8B on more than 1985 positions.
+
     It keeps float32 [layers, N, hidden size]. The second, partial forward counts in ``rows`` by its
     layers, and not in ``forwards``. A method that runs several canvases in a forward (freedave)
     computes everything. The backend must give attention weights: ranks do not.
     """
 
-    window: int = parameter(16, 1, 1 << 20, "masks that are computed in each forward")
+    window: int = parameter(
+        16, 1, 1 << 20, "masks that each forward computes; 256 MiB bound the weights"
+    )
     threshold: float = parameter(0.9, -1.0, 1.01, "cosine below which the layers above are run")
-    track: int = parameter(1, 1, 1 << 20, "tokens of each layer that are watched for drift")
+    track: int = parameter(1, 1, 1 << 20, "tokens watched in each layer; 256 MiB bound the weights")
     _known = False
 
     def start(self, canvas: Canvas) -> None:
-        if not canvas.block and not canvas.gives_attention:
+        if canvas.block or self.threshold > 1:
+            return
+        if not canvas.gives_attention:
             fix = "this backend gives no attention weights: use another cache, or one process"
             raise InvalidInput("cache", "elastic", fix)
+        row = 4 * canvas.layers * canvas.heads * canvas.end
+        rows = BUDGET // row
+        if rows <= canvas.layers:
+            most = BUDGET * canvas.end // (row * (canvas.layers + 1))
+            fix = f"its attention weights need at most {most} positions, prompt included: "
+            raise InvalidInput("cache", "elastic", f"{fix}use less, or another cache")
+        self._each = min(self.track, max(1, rows // 2 // canvas.layers))
+        self._masks = rows - self._each * canvas.layers
 
     def sparse(self, canvas: Canvas, window: Window) -> RowPlan:
+        if self.threshold > 1:
+            return everything(canvas, window)
         self._canvas = canvas
         masks = np.flatnonzero(first_masks(canvas, window.start, self.window))
-        self._window = masks[:MOST_ATTENDING]
-        known, self._known = self._known and not self._asked and self.threshold <= 1, False
+        self._window = masks[: self._masks]
+        known, self._known = self._known and not self._asked, False
         if not known or self._tracked.tokens.max() >= canvas.end:
             self._asked = False
             return replace(everything(canvas, window), run=self._fill)
@@ -67,10 +84,12 @@ class ElasticCache(CacheRule):
 
     def _fill(self, forward: Forward) -> Generator[Any, Any, Reply]:
         """The forward of everything; keep what every layer puts out."""
+        layers = self._canvas.layers
         asked = asked_about(forward, self._window)
-        reply: Reply = yield replace(asked, hidden=tuple(range(self._canvas.layers)))
+        reply: Reply = yield replace(asked, hidden=tuple(range(layers)))
         self._outputs = _stacked(reply)
-        self._tracked = Tracked.of(reply, asked, self._canvas.end)
+        nothing = np.empty((layers, 0), np.int64)
+        self._tracked = Tracked.of(reply, asked, self._window, nothing, self._canvas.end)
         yield from self._go_on()
         return reply
 
@@ -84,7 +103,7 @@ class ElasticCache(CacheRule):
         reply: Reply = yield replace(asked, hidden=tuple(range(canvas.layers)))
         self._outputs = self._outputs[:, : canvas.end]
         self._outputs[:, forward.positions] = _stacked(reply)
-        self._tracked = now = Tracked.of(reply, asked, canvas.end)
+        self._tracked = now = Tracked.of(reply, asked, self._window, before.tokens, canvas.end)
         drifted = before.likeness(now) < self.threshold
         if drifted[:-1].any():
             layer = int(drifted.argmax())
@@ -104,16 +123,16 @@ class ElasticCache(CacheRule):
             asked = asked_about(again, about)
             reply = yield asked
             self._outputs[layer + 1 :] = _stacked(reply)
-            now.shares[layer + 1 :] = Tracked.of(reply, asked, canvas.end).shares
+            tokens = before.tokens[layer + 1 :]
+            anew = Tracked.of(reply, asked, self._window, tokens, canvas.end)
+            now.shares[layer + 1 :], now.received[layer + 1 :] = anew.shares, anew.received
         yield from self._go_on()
         return reply
 
     def _go_on(self) -> Generator[Any, Any, None]:
         """Choose what is tracked from here on."""
-        most = min(self.track, max(1, MOST_TRACKED // self._canvas.layers))
-        self._tracked = yield from self._tracked.chosen(
-            self._canvas, self._window, most, self._outputs
-        )
+        chosen = self._tracked.chosen(self._canvas, self._each, self._outputs)
+        self._tracked = yield from chosen
         self._known = True
 
 

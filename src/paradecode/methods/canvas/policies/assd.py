@@ -17,7 +17,7 @@ from paradecode.methods.canvas.loop import Unmask
 from paradecode.methods.canvas.method import policy
 from paradecode.methods.canvas.placed import place, read_placed
 from paradecode.methods.canvas.policies.base import Policy
-from paradecode.methods.canvas.view import Decision, View
+from paradecode.methods.canvas.view import Decision
 from paradecode.methods.parameters import parameter, text
 
 SHIFTED = "use a model whose rows predict their own positions: this one's are shifted"
@@ -32,8 +32,6 @@ class ChainByChain(Unmask):
 
     def decode(self, seq: Sequence) -> Steps:
         canvas = self.begin(seq)
-        if canvas.shift:
-            raise InvalidInput("decoder", "assd", SHIFTED)
         given = ~canvas.masked
         while not seq.finished:
             window = self.blocks.window(canvas)
@@ -74,8 +72,9 @@ class AnySubset(Policy):
     and on the tokens to its left: a mask is a row that sees these, and a token is a row that does
     not see what comes later. So a second forward knows what each drafted token should have been
     given those before it. The text is token by token that of ``tokens=1``, with every seed, and
-    takes no more forwards than tokens. Text to the right of a mask (``placed``) is seen as well.
-    With causal attention it is also the text of ``static(block_length=1)``.
+    takes no more forwards than tokens. Text to the right of a mask (``placed``) is seen as well;
+    sums then have another order, so on a real backend the text is equal up to rounding, and
+    without it exactly. With causal attention it is also the text of ``static(block_length=1)``.
 
     When: the model was trained for such a density, as any-subset autoregressive models are, or has
     causal attention. Others were trained on masks that see one another, and write worse.
@@ -87,7 +86,6 @@ class AnySubset(Policy):
     placed: str = text(read_placed, "tokens placed beforehand: '0:523 88, 40:9'")
 
     def start(self, canvas: Canvas) -> None:
+        if canvas.shift:
+            raise InvalidInput("decoder", "assd", SHIFTED)
         place(canvas, self.placed, "assd.placed")
-
-    def decide(self, view: View) -> Decision:
-        return Decision(view.positions[view.eligible][:1])

@@ -31,12 +31,14 @@ class Policy:
             to use instead; ``cache=*`` is every one but the default. Block rules and caches have
             the same attribute.
         nested: number of policies underneath this one.
+        driven: whether it has a loop of its own, so that it cannot be underneath another one.
     """
 
     observes: Literal["masked", "window", "canvas"] = "masked"
     revises: bool = False
     clashes: Mapping[str, str] = MappingProxyType({})
     nested: int = 0
+    driven: bool = False
 
     def start(self, canvas: Canvas) -> None:
         """Called before the first forward; tokens that are known already may be committed here."""
@@ -68,7 +70,10 @@ class Wrapper(Policy):
     base: str = part("static", "policy", "policy underneath")
 
     def __post_init__(self) -> None:
-        self.inner: Policy = make("policy", self.base, f"{type(self).__name__.lower()}.base")
+        where = f"{type(self).__name__.lower()}.base"
+        self.inner: Policy = make("policy", self.base, where)
+        if self.inner.driven:
+            raise InvalidInput(where, self.base, "it has a loop of its own: use it by itself")
         self.nested = 1 + self.inner.nested
         if self.nested > DEPTH:
             raise InvalidInput("base", self.base, f"put at most {DEPTH} policies on one another")
