@@ -93,7 +93,7 @@ class Load:
     Attributes:
         curve: measured cost of a forward, or None.
         others: the same for the other models.
-        sequences, rows: of the last target forward; requests that come in since count.
+        sequences, rows: of the last step's target forwards; requests that come in since count.
         together: the backend can make several steps of all sequences in one call.
     """
 

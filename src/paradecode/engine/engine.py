@@ -29,6 +29,7 @@ from paradecode.engine.forward import (
     by_model_and_layers,
     run_together,
 )
+from paradecode.engine.kv import KVCache
 from paradecode.engine.multi_step import PendingSteps, make_steps
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.resources import Limits as Limits
@@ -314,8 +315,11 @@ class Engine(Resources):
         rows = Counter[str]()
         for forward in asked:
             rows[forward.owner.owner] += forward.rows
+        ran = Counter[KVCache]()
         for group in by_model_and_layers(asked):
-            self.forwards += run_together(self._chosen(group, rows), self.load)
+            self.forwards += run_together(self._chosen(group, rows), ran)
+        if ran:
+            self.load.sequences, self.load.rows = len(ran), ran.total()
         self._apply()
         self.load.together = all(live.able for live in self.running)
         for live in list(self.running):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Union
@@ -26,7 +27,6 @@ from paradecode.core.request import (
     Store,
 )
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
-from paradecode.engine.cost import Load
 from paradecode.engine.kv import KVCache
 from paradecode.engine.sequence import LiveSequence
 
@@ -146,8 +146,11 @@ def by_model_and_layers(asked: Sequence[PendingForward]) -> list[list[PendingFor
     return list(groups.values())
 
 
-def run_together(batch: Sequence[tuple[PendingForward, int]], load: Load) -> int:
+def run_together(batch: Sequence[tuple[PendingForward, int]], ran: Counter[KVCache]) -> int:
     """Run so many rows of each in one packed forward, and book the replies.
+
+    Args:
+        ran: the rows that the target ran of each cache in this step; those of the batch are added.
 
     Returns:
         1, or 0 if no part could be run.
@@ -176,8 +179,8 @@ def run_together(batch: Sequence[tuple[PendingForward, int]], load: Load) -> int
         results = [_alone(backend, span) for _, _, span in planned]
     seconds = time.perf_counter() - started
     if not drafts:
-        load.sequences = len(planned)
-        load.rows = sum(len(span.positions) for _, _, span in planned)
+        for pending, _, span in planned:
+            ran[pending.cache] += len(span.positions)
     for (pending, part, _), result in zip(planned, results, strict=True):
         if isinstance(result, Exception):
             pending.error = result

@@ -137,6 +137,12 @@ class PagePool:
         assert idle <= set(self._key_of), "an idle page has no key"
 
 
+def _as_text(forward: Forward) -> bool:
+    """Whether its rows are computed from the tokens before them, and from all of these only."""
+    changed = (forward.embeddings, forward.resume, forward.visible, forward.positions)
+    return forward.attend is Attend.CAUSAL and all(part is None for part in changed)
+
+
 def first_key(salt: str, model: str) -> bytes:
     """The key before the first page: tenants with different salts never share."""
     return hashlib.blake2b(f"{len(salt)}:{salt}{model}".encode(), digest_size=16).digest()
@@ -230,8 +236,7 @@ class KVCache:
             self.drop()
         elif forward.store is Store.COMMIT:
             self.length += count
-            changed = (forward.embeddings, forward.resume, forward.visible, forward.positions)
-            if forward.attend is not Attend.CAUSAL or any(part is not None for part in changed):
+            if not _as_text(forward):
                 self.reusable = False
             if forward.layers is not None and count:
                 held = self.attending(forward)
@@ -246,7 +251,8 @@ class KVCache:
                     self.filled = np.zeros(self.capacity, bool)
                 self.filled[forward.store.slots[forward.store.slots >= 0]] = True
         if len(forward.tree):
-            self._extend(tentative, layers, hidden)
+            sound = _as_text(forward) and not count
+            self._extend(tentative, layers, hidden if sound else {})
         self._publish(history)
 
     def _extend(
@@ -313,8 +319,7 @@ class KVCache:
         if self.ran is None or forward.layers is None or forward.store is not Store.COMMIT:
             return False
         whole = (*self.ran, *forward.layers) == tuple(range(self.backend.config.layers))
-        changed = (forward.embeddings, forward.resume, forward.visible, forward.positions)
-        return whole and len(forward.tokens) > 0 and all(part is None for part in changed)
+        return whole and len(forward.tokens) > 0 and forward.under is None and _as_text(forward)
 
     def join(self, forward: Forward) -> NDArray[np.float32]:
         """Make scratch rows ready for a forward that :meth:`joins`: each moves where it is to stay.

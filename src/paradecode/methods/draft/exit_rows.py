@@ -43,6 +43,9 @@ class ExitRows:
 
     def score(self, forward: Forward) -> Generator[Forward, Reply, Reply]:
         """Run a verification of whole layers, in as little as is left of it."""
+        before = [at for at in forward.hidden if at % self.total < self.exit]
+        if not {at % self.total for at in before} <= set(self.hidden):
+            return (yield forward)  # Another part of a fusion needs what was not kept.
         pending = len(forward.tokens)
         last = np.full(len(forward.tree), pending - 1, np.int32)
         rows = TokenTree.chain(forward.tokens).extend(forward.tree, last)
@@ -53,15 +56,11 @@ class ExitRows:
         if len(missing):
             yield from self._run(rows, missing, place)
         order = [place[row] for row in range(len(rows))]
-        behind = tuple(at for at in forward.hidden if at % self.total >= self.exit)
+        behind = tuple(at for at in forward.hidden if at not in before)
         layers = tuple(range(self.exit, self.total))
         reply = yield replace(forward, layers=layers, hidden=behind)
-        before = {
-            at: np.concatenate(self._states[at % self.total])[order]
-            for at in forward.hidden
-            if at not in behind
-        }
-        return Reply(reply.logits, {**reply.hidden, **before})
+        kept = {at: np.concatenate(self._states[at % self.total])[order] for at in before}
+        return Reply(reply.logits, {**reply.hidden, **kept})
 
     def _run(
         self, rows: TokenTree, missing: NDArray[np.int32], place: dict[int, int]

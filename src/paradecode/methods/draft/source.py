@@ -86,9 +86,12 @@ class Source:
         return lambda rows: share * (seq.step_seconds(rows, self.model) or 0.0)
 
     def exit(self, seq: Sequence) -> ExitRows | None:
-        """The rows of this draft, if its layers are the first ones."""
+        """The rows of this draft, if its layers are the first ones.
+
+        None in a batch, too: there a forward of all layers is shared with the other methods.
+        """
         layers = self.layers
-        if not layers or layers != tuple(range(len(layers))):
+        if not layers or seq.neighbours or layers != tuple(range(len(layers))):
             return None
         total = seq.about(self.model).layers
         kept = {self.last, *(at for at in self.hidden if at % total < len(layers))}

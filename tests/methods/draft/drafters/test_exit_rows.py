@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,18 +16,25 @@ from small_models import PROMPT, deep, serve
 
 from paradecode.backends import open_backend
 from paradecode.core.errors import DecoderError
-from paradecode.core.request import TARGET, Forward
+from paradecode.core.request import TARGET, Attend, Forward, Store
+from paradecode.core.sampling import SamplingParams
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.engine.engine import Engine, Limits
+from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.draft.exit_rows import ExitRows
 from paradecode.methods.draft.verifiers import coupled
+from paradecode.methods.registry import parse
+from paradecode.testing.draft_heads import random_head
 
 LAYERS, EXIT = 6, 4
 NONE = np.empty(0, np.int32)
 FIRST, REST = tuple(range(EXIT)), tuple(range(EXIT, LAYERS))
 DEEP = deep(LAYERS)
+WIDE = DEEP[0].hidden_size
+SHOWN = 3
+"""Rows of such a draft: the pending token and two more."""
 
 
 def engine(**limits: Any) -> Engine:
@@ -109,13 +118,15 @@ def joining(
     hidden: tuple[int, ...] = (EXIT - 1,),
     layers: tuple[int, ...] = REST,
     first: tuple[int, ...] = FIRST,
+    draft: dict[str, Any] | None = None,
     **changes: Any,
 ) -> Callable[[Sequence], Any]:
-    """Draft the chain 5, 6 and then verify it wrongly."""
+    """Draft the chain 5, 6 and then verify it wrongly; ``draft`` changes the draft's forward."""
 
     def decode(seq: Sequence) -> Any:
         chain = TokenTree.chain([*seq.pending.tolist(), 5, 6])
-        yield Forward(NONE, tree=chain, layers=first, hidden=hidden)
+        drafted = Forward(NONE, tree=chain, layers=first, hidden=hidden)
+        yield replace(drafted, **draft or {})
         yield Forward(tokens(seq.pending), tree=tree, layers=layers, **changes)
 
     return decode
@@ -131,7 +142,14 @@ def joining(
         (joining(layers=REST[1:]), "behind tentative rows"),
         (joining(layers=(EXIT - 1, *REST)), "behind tentative rows"),
         (joining(first=FIRST[1:], hidden=(EXIT - 1,)), "behind tentative rows"),
-        (joining(resume=np.zeros((1, DEEP[0].hidden_size), np.float32)), "behind tentative rows"),
+        (joining(resume=np.zeros((1, WIDE), np.float32)), "behind tentative rows"),
+        (joining(attend=Attend.FULL), "behind tentative rows"),
+        (joining(tree=TokenTree([5], [-1]), under=np.array([1])), "behind tentative rows"),
+        (joining(draft={"resume": np.ones((SHOWN, WIDE), np.float32)}), "asked for"),
+        (joining(draft={"embeddings": np.ones((SHOWN, WIDE), np.float32)}), "asked for"),
+        (joining(draft={"visible": np.arange(2, dtype=np.int32)}), "asked for"),
+        (joining(draft={"positions": NONE}), "asked for"),
+        (joining(draft={"tokens": np.array([5], np.int32), "store": Store.NONE}), "asked for"),
     ],
 )
 def test_rows_that_cannot_go_on_are_refused(decode, message):
@@ -190,6 +208,68 @@ def test_methods_with_an_exit_verify_behind_it(temperature, monkeypatch):
             assert whole == len(sequence.trace) - drafts, spec
             rows = sum(rows for layers, rows in ran if layers is not None and 0 not in layers)
             assert rows >= sequence.stats.drafted + drafts, spec
+
+
+@pytest.mark.parametrize("first", [SPECS[1], "del"])
+def test_a_part_that_needs_other_layers_has_the_whole_forward(first: str, tmp_path: Path) -> None:
+    head = random_head("eagle3", DEEP[0], tmp_path)
+    (plain,) = serve(engine(), ["greedy"], ignore_eos=True)
+    (fused,) = serve(engine(), [f"{first}+eagle(head='{head}')"], ignore_eos=True)
+    assert fused.output == plain.output
+    assert fused.stats.drafted > 0
+
+
+@pytest.fixture(params=[False, True], ids=["whole", "behind"])
+def alone(request: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a batch verifications are whole; but they may also be taken for being alone."""
+    if request.param:
+        monkeypatch.setattr(LiveSequence, "neighbours", 0)
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_in_one_batch_each_says_what_it_says_alone(temperature: float) -> None:
+    specs = [*(spec for spec in SPECS if "rsd" not in spec or not temperature), "greedy"]
+    together = serve(engine(), specs, temperature=temperature, ignore_eos=True)
+    (plain,) = serve(engine(), ["greedy"], temperature=temperature, ignore_eos=True)
+    assert [one.output for one in together] == [plain.output] * len(specs)
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("after", range(3, 12))
+def test_one_that_ends_between_draft_and_verification_costs_nobody(after: int) -> None:
+    eng = engine()
+    settings = SamplingParams.from_mapping({"max_tokens": 32, "ignore_eos": True, "seed": 3})
+    ended, *others = [
+        eng.add(GenerationRequest(np.array(PROMPT, np.int32), parse(spec), settings))
+        for spec in (SPECS[1], SPECS[1], "del", "greedy")
+    ]
+    for step in range(10_000):
+        if step == after:
+            eng.cancel(ended)
+        eng.step()
+        eng.check()
+        if not eng.busy:
+            break
+    (plain,) = serve(engine(), ["greedy"], ignore_eos=True)
+    assert [one.output for one in others] == [plain.output] * 3
+    assert ended.output == plain.output[: len(ended.output)]
+
+
+@pytest.mark.usefixtures("alone")
+def test_all_forwards_of_a_step_are_its_load() -> None:
+    """A verification behind the exit is a forward of its own, but no step of its own."""
+    eng = engine()
+    settings = SamplingParams.from_mapping({"max_tokens": 32, "ignore_eos": True, "seed": 3})
+    for spec in ["greedy"] * 7 + [SPECS[2]]:
+        eng.add(GenerationRequest(np.array(PROMPT, np.int32), parse(spec), settings))
+    loads = Counter[int]()
+    while len(eng.running) == 8 or eng.queue.size:
+        eng.step()
+        if len(eng.running) == 8:
+            loads[eng.load.sequences] += 1
+    assert set(loads) == {7, 8}  # While one drafts, the seven others decode.
+    assert loads[8] >= 3
 
 
 def test_prefixes_behind_an_exit_are_reused():

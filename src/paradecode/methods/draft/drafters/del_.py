@@ -73,7 +73,7 @@ class Del(ModelDrafter):
 
     def observe(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         super().observe(seq, tree, reply, verdict)
-        if reply.hidden and self._exits is not None:
+        if self.hidden and self._exits and reply.hidden.keys() >= set(self.hidden):
             # Logits have a row for the root and each node, and hidden states end with the same.
             at = np.array(verdict.rows[:MOST_ROWS]) - (1 + len(tree))
             self._states = np.concatenate([reply.hidden[e][at] for e in self._exits.layers])
