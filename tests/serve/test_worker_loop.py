@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,11 +32,13 @@ from paradecode.serve.wire import (
     Drain,
     Failure,
     PromptInput,
+    Request,
     Tokenize,
     TokenizedPrompt,
     WorkerStats,
 )
-from paradecode.serve.worker.compiling import Compiling, Turns
+from paradecode.serve.worker import loop
+from paradecode.serve.worker.later import MOST_BYTES, Later, Turns
 from tiny_folder import write_folder
 
 MIXED: dict[str, dict[str, Any]] = {
@@ -419,7 +421,7 @@ def test_a_request_that_waits_for_its_constraint_can_be_cancelled(llm: LLM) -> N
     choice = ConstraintSpec(type="choice", value=["abba", "cab"])
     for id, early in (("early", True), ("late", False)):
         later = served.loop.read(encode(ask(id, constraint=choice, max_tokens=20)))
-        assert isinstance(later, Compiling)
+        assert isinstance(later, Later)
         assert served.loop.handle(later) == []
         made = None if early else later.work()
         served.give(Cancel(id=id), Drain())
@@ -438,19 +440,56 @@ def test_keys_take_turns_with_their_constraints() -> None:
 
     def put(what: str) -> None:
         made.append(what)
-        if len(made) == 6:
+        if len(made) == 7:
             ended.set()
 
-    turns: Turns[str] = Turns(put, most=3)
-    turns.add(Compiling("0", "greedy", lambda: "0" if go.wait(60) else "", lambda: "refused"))
+    turns: Turns[str] = Turns(put, most=3, name="constraints")
+
+    def add(name: str, key: str, work: Callable[[], str], size: int = 1) -> None:
+        turns.add(Later(name, "constraints", key, size, work, lambda: "refused"))
+
+    add("0", "greedy", lambda: "0" if go.wait(60) else "")
     while turns._waiting:
         time.sleep(0.01)
     for name in ("1", "2", "3", "4"):
-        turns.add(Compiling(name, "greedy", lambda name=name: name, lambda: "refused"))
-    turns.add(Compiling("modest", "modest", lambda: "modest", lambda: "refused"))
+        add(name, "greedy", partial(str, name))
+    add("large", "other", lambda: "large", MOST_BYTES)
+    add("modest", "modest", lambda: "modest")
     go.set()
     assert ended.wait(60)
-    assert made == ["refused", "0", "1", "modest", "2", "3"]
+    assert made == ["refused", "refused", "0", "1", "modest", "2", "3"]
+    while turns._bytes:
+        time.sleep(0.01)
+
+
+def long_messages(llm: LLM) -> dict[str, tuple[Request, type]]:
+    """What is asked with a long text, and what answers it."""
+    text = "ab" * 300
+    return {
+        "generate": (ask("long", text, max_tokens=2), Accepted),
+        "tokenize": (Tokenize(id="long", prompt=PromptInput(text=text)), TokenizedPrompt),
+        "detokenize": (Detokenize(id="long", tokens=llm.encode(text)), DecodedText),
+    }
+
+
+@pytest.mark.parametrize("kind", ["generate", "tokenize", "detokenize"])
+def test_short_messages_do_not_wait_for_long_ones(
+    llm: LLM, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "LONG", 600)
+    served = Served(llm)
+    asked, answer = long_messages(llm)[kind]
+    later = served.loop.read(encode(asked))
+    assert isinstance(later, Later)
+    assert later.kind == "long texts"
+    assert served.loop.handle(later) == []
+    served.give(ask("short", "ab", max_tokens=2))
+    served.finish()
+    assert len(served.tokens("short")) == 2
+    served._send(served.loop.handle(later.work()))
+    assert isinstance(served.events[-1], answer)
+    assert not served.loop._later
+    served.finish()
 
 
 def test_canvases_are_shown_on_demand(tmp_path: Path) -> None:

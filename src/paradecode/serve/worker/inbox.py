@@ -8,7 +8,7 @@ from queue import Empty, SimpleQueue
 from typing import BinaryIO, Generic, TypeVar
 
 from paradecode.serve.lines import MAX_LINE
-from paradecode.serve.worker.compiling import Compiling, Turns
+from paradecode.serve.worker.later import Later, Turns
 
 T = TypeVar("T")
 
@@ -16,7 +16,7 @@ AHEAD = 64
 """Messages that are read ahead of the engine; the pipe holds back what comes behind them."""
 
 LATER = 64
-"""Requests of one key that wait for their constraints; more are refused."""
+"""Messages of one key and kind that take long and wait; more are refused."""
 
 
 def lines(stream: BinaryIO) -> Iterator[bytes]:
@@ -32,14 +32,14 @@ class Inbox(Generic[T]):
 
     Args:
         stream: where lines come from.
-        read: turns a line into a message; must not raise. A :class:`Compiling` comes at once, and
+        read: turns a line into a message; must not raise. A :class:`Later` comes at once, and
             what it makes when that is ready.
     """
 
-    def __init__(self, stream: BinaryIO, read: Callable[[bytes], T | Compiling[T]]) -> None:
+    def __init__(self, stream: BinaryIO, read: Callable[[bytes], T | Later[T]]) -> None:
         self._stream, self._read = stream, read
-        self._queue: SimpleQueue[tuple[T | Compiling[T] | None, bool]] = SimpleQueue()
-        self._turns = Turns(self.put, LATER)
+        self._queue: SimpleQueue[tuple[T | Later[T] | None, bool]] = SimpleQueue()
+        self._turns: dict[str, Turns[T]] = {}
         self._room = threading.Semaphore(AHEAD)
         threading.Thread(target=self._follow, name="inbox", daemon=True).start()
 
@@ -47,7 +47,7 @@ class Inbox(Generic[T]):
         """Add a message from this process; a signal handler may call this."""
         self._queue.put((message, False))
 
-    def take(self, wait: bool) -> Iterator[T | Compiling[T] | None]:
+    def take(self, wait: bool) -> Iterator[T | Later[T] | None]:
         """What has arrived; with ``wait``, at least one message."""
         while True:
             try:
@@ -65,7 +65,9 @@ class Inbox(Generic[T]):
                 self._room.acquire()
                 message = self._read(line)
                 self._queue.put((message, True))
-                if isinstance(message, Compiling):
-                    self._turns.add(message)
+                if isinstance(message, Later):
+                    if message.kind not in self._turns:
+                        self._turns[message.kind] = Turns(self.put, LATER, message.kind)
+                    self._turns[message.kind].add(message)
         finally:  # However it ends: the engine must not wait for what cannot come.
             self._queue.put((None, False))

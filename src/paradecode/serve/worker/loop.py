@@ -17,8 +17,8 @@ from paradecode.serve import wire
 from paradecode.serve.failures import busy, failure
 from paradecode.serve.lines import WireError, decode
 from paradecode.serve.worker.admission import Admission
-from paradecode.serve.worker.compiling import Compiling
 from paradecode.serve.worker.inbox import Inbox
+from paradecode.serve.worker.later import Later
 from paradecode.serve.worker.memory import resident
 from paradecode.serve.worker.output import OutputReport, Speller
 from paradecode.serve.worker.prepare import Preparer
@@ -49,6 +49,9 @@ class Prepared:
             self.outputs = [replace(one, resume=tuple(t)) for one, t in left if t is not None]
 
 
+LONG = 1 << 16
+"""Bytes of a line from which on it is prepared apart: short ones do not wait for it."""
+
 Message = wire.Request | Prepared | wire.TokenizedPrompt | wire.DecodedText | wire.Failure
 
 
@@ -75,27 +78,31 @@ class Loop:
         self._scorer = settings.scorer
         self._outputs: dict[LiveSequence, OutputReport] = {}
         self._later: dict[str, bool] = {}
-        """By id, whether a request whose constraint is being compiled is still wanted."""
+        """By id, whether a request that takes long to prepare is still wanted."""
         self._steps = 0
 
-    def read(self, line: bytes) -> Message | Compiling[Message]:
+    def read(self, line: bytes) -> Message | Later[Message]:
         """The message of a line, prepared as far as that needs no engine; never raises."""
         try:
             message: wire.Request = decode(line, wire.REQUESTS)
         except WireError as error:
             return failure(error.id or wire.WORKER, error)
-        if isinstance(message, wire.Generate) and message.constraint is not None:
-            request = message
+        if not isinstance(message, (wire.Generate, wire.Tokenize, wire.Detokenize)):
+            return message
+        request, key, kind = message, "", "long texts"
+        if isinstance(message, wire.Generate):
             # One that another worker had accepted does not stand in line with new ones.
-            queue = request.key if request.resume is None else request.id
-            wait = "too many constraints of this key wait to be compiled; try again later"
-            return Compiling(
-                request.id, queue, lambda: self._prepared(request),
-                lambda: busy(request.id, wait),
-            )  # fmt: skip
-        return self._prepared(message)
+            key = message.key if message.resume is None else message.id
+            kind = kind if message.constraint is None else "constraints"
+        if kind == "long texts" and len(line) < LONG:
+            return self._prepared(message)
+        wait = f"too many {kind} wait to be prepared; try again later"
+        return Later(
+            message.id, kind, key, len(line), lambda: self._prepared(request),
+            lambda: busy(request.id, wait),
+        )  # fmt: skip
 
-    def _prepared(self, message: wire.Request) -> Message:
+    def _prepared(self, message: wire.Generate | wire.Tokenize | wire.Detokenize) -> Message:
         try:
             if isinstance(message, wire.Generate):
                 if not self._later.get(message.id, True):  # Nobody waits for it any more.
@@ -105,12 +112,10 @@ class Loop:
                 tokens = self._preparer.tokens(message.prompt)
                 texts = [self._speller.text(token) for token in tokens]
                 return wire.TokenizedPrompt(id=message.id, tokens=tokens, texts=texts)
-            if isinstance(message, wire.Detokenize):
-                text = self._preparer.text(message.tokens)
-                return wire.DecodedText(id=message.id, text=text)
+            text = self._preparer.text(message.tokens)
+            return wire.DecodedText(id=message.id, text=text)
         except Exception as error:
-            return failure(getattr(message, "id", wire.WORKER), error)
-        return message
+            return failure(message.id, error)
 
     def run(self, inbox: Inbox[Message]) -> bool:
         """Serve until the stream ends or a drain is complete; False if the engine broke."""
@@ -123,9 +128,9 @@ class Loop:
                 return False
         return True
 
-    def handle(self, message: Message | Compiling[Message]) -> list[wire.Event]:
+    def handle(self, message: Message | Later[Message]) -> list[wire.Event]:
         """Do what a message asks; returns the events that answer it at once."""
-        if isinstance(message, Compiling):
+        if isinstance(message, Later):
             self._later[message.id] = True
             return []
         if isinstance(message, (Prepared, wire.Failure)):
@@ -145,6 +150,7 @@ class Loop:
         if isinstance(message, wire.AskBlocks):
             return [self._blocks(message)]
         assert isinstance(message, (wire.TokenizedPrompt, wire.DecodedText))
+        self._later.pop(message.id, None)
         return [message]
 
     def _cancel(self, id: str) -> list[wire.Event]:

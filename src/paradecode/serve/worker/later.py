@@ -1,0 +1,77 @@
+"""What takes long to prepare is prepared apart: a thread for each kind, where keys take turns."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+MOST_BYTES = 1 << 27
+
+
+@dataclass(frozen=True)
+class Later(Generic[T]):
+    """A message that takes long to prepare.
+
+    Attributes:
+        id: of its request.
+        kind: why it takes long; kinds do not wait for one another.
+        key: whose turn it takes.
+        size: bytes that it holds while it waits.
+        work: makes the message that comes in its place; must not raise.
+        instead: the same, where too much waits already.
+    """
+
+    id: str
+    kind: str
+    key: str
+    size: int
+    work: Callable[[], T]
+    instead: Callable[[], T]
+
+
+class Turns(Generic[T]):
+    """Prepares what is added, one key after the other, and puts it into the inbox.
+
+    Args:
+        put: takes what is ready; called from another thread.
+        most: how many of one key may wait; of all together :data:`MOST_BYTES`.
+        name: of the thread.
+    """
+
+    def __init__(self, put: Callable[[T], None], most: int, name: str) -> None:
+        self._put, self._most, self._bytes = put, most, 0
+        self._waiting: dict[str, deque[Later[T]]] = {}
+        self._some = threading.Condition()
+        threading.Thread(target=self._follow, name=name, daemon=True).start()
+
+    def add(self, later: Later[T]) -> None:
+        with self._some:
+            queue = self._waiting.get(later.key, deque())
+            full = len(queue) >= self._most or self._bytes + later.size > MOST_BYTES
+            if not full:
+                self._bytes += later.size
+                self._waiting[later.key] = queue
+                queue.append(later)
+                self._some.notify()
+        if full:
+            self._put(later.instead())
+
+    def _follow(self) -> None:
+        while True:
+            self._put(self._next().work())
+
+    def _next(self) -> Later[T]:
+        with self._some:
+            self._some.wait_for(lambda: self._waiting)
+            key = next(iter(self._waiting))
+            queue = self._waiting.pop(key)
+            later = queue.popleft()
+            self._bytes -= later.size
+            if queue:
+                self._waiting[key] = queue  # Behind the others.
+            return later
