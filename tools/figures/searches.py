@@ -30,7 +30,7 @@ from rich.progress import track
 from paradecode import LLM
 from paradecode.completion import SearchedBranch
 from paradecode.measure.tasks.questions import CHECKED
-from paradecode.models.catalogue import DEFAULT
+from paradecode.models.catalogue import DEFAULT, open_model
 from paradecode.search import find_strategy, strategies
 from tools.script import err, options, save, show, stamped
 
@@ -123,7 +123,9 @@ def main() -> None:
             return
         show(rows, COLUMNS)
         if rows[0]["questions"] == given.tasks:
-            save(stamped(**{**settings, "model": llm.model}, searches=rows), given.out)
+            named = open_model(given.draft).config.name if given.draft else ""
+            names = {"model": llm.model, "draft": named}
+            save(stamped(**{**settings, **names}, searches=rows), given.out)
         else:
             err.print(
                 f"{rows[0]['questions']} of {given.tasks} questions: the same command goes on"
