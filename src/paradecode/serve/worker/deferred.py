@@ -14,7 +14,7 @@ MOST_BYTES = 1 << 27
 
 
 @dataclass(frozen=True)
-class Later(Generic[T]):
+class Deferred(Generic[T]):
     """A message that takes long to prepare.
 
     Attributes:
@@ -45,11 +45,11 @@ class Turns(Generic[T]):
 
     def __init__(self, put: Callable[[T], None], most: int, name: str) -> None:
         self._put, self._most, self._bytes = put, most, 0
-        self._waiting: dict[str, deque[Later[T]]] = {}
+        self._waiting: dict[str, deque[Deferred[T]]] = {}
         self._some = threading.Condition()
         threading.Thread(target=self._follow, name=name, daemon=True).start()
 
-    def add(self, later: Later[T]) -> None:
+    def add(self, later: Deferred[T]) -> None:
         with self._some:
             queue = self._waiting.get(later.key, deque())
             full = len(queue) >= self._most or self._bytes + later.size > MOST_BYTES
@@ -65,7 +65,7 @@ class Turns(Generic[T]):
         while True:
             self._put(self._next().work())
 
-    def _next(self) -> Later[T]:
+    def _next(self) -> Deferred[T]:
         with self._some:
             self._some.wait_for(lambda: self._waiting)
             key = next(iter(self._waiting))
