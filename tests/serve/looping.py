@@ -9,9 +9,9 @@ from typing import Any
 from paradecode.llm import LLM
 from paradecode.serve.lines import encode
 from paradecode.serve.wire import Done, Event, Failure, Generate, OutputChunk, PromptInput, Request
-from paradecode.serve.worker.deferred import Deferred
 from paradecode.serve.worker.loop import Loop
 from paradecode.serve.worker.settings import WorkerSettings
+from paradecode.serve.worker.slow import SlowMessage
 
 
 class Served:
@@ -31,7 +31,7 @@ class Served:
             line = message if isinstance(message, bytes) else encode(message)
             read = self.loop.read(line)
             self._send(self.loop.handle(read))
-            if isinstance(read, Deferred):
+            if isinstance(read, SlowMessage):
                 self._send(self.loop.handle(read.work()))
 
     def finish(self, steps: int = 5000) -> None:

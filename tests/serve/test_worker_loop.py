@@ -38,7 +38,7 @@ from paradecode.serve.wire import (
     WorkerStats,
 )
 from paradecode.serve.worker import loop
-from paradecode.serve.worker.deferred import MOST_BYTES, Deferred, Turns
+from paradecode.serve.worker.slow import MOST_BYTES, SlowMessage, Turns
 from tiny_folder import write_folder
 
 MIXED: dict[str, dict[str, Any]] = {
@@ -421,7 +421,7 @@ def test_a_request_that_waits_for_its_constraint_can_be_cancelled(llm: LLM) -> N
     choice = ConstraintSpec(type="choice", value=["abba", "cab"])
     for id, early in (("early", True), ("late", False)):
         later = served.loop.read(encode(ask(id, constraint=choice, max_tokens=20)))
-        assert isinstance(later, Deferred)
+        assert isinstance(later, SlowMessage)
         assert served.loop.handle(later) == []
         made = None if early else later.work()
         served.give(Cancel(id=id), Drain())
@@ -446,7 +446,7 @@ def test_keys_take_turns_with_their_constraints() -> None:
     turns: Turns[str] = Turns(put, most=3, name="constraints")
 
     def add(name: str, key: str, work: Callable[[], str], size: int = 1) -> None:
-        turns.add(Deferred(name, "constraints", key, size, work, lambda: "refused"))
+        turns.add(SlowMessage(name, "constraints", key, size, work, lambda: "refused"))
 
     add("0", "greedy", lambda: "0" if go.wait(60) else "")
     while turns._waiting:
@@ -480,7 +480,7 @@ def test_short_messages_do_not_wait_for_long_ones(
     served = Served(llm)
     asked, answer = long_messages(llm)[kind]
     later = served.loop.read(encode(asked))
-    assert isinstance(later, Deferred)
+    assert isinstance(later, SlowMessage)
     assert later.kind == "long texts"
     assert served.loop.handle(later) == []
     served.give(ask("short", "ab", max_tokens=2))

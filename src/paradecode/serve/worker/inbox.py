@@ -8,7 +8,7 @@ from queue import Empty, SimpleQueue
 from typing import BinaryIO, Generic, TypeVar
 
 from paradecode.serve.lines import MAX_LINE
-from paradecode.serve.worker.deferred import Deferred, Turns
+from paradecode.serve.worker.slow import SlowMessage, Turns
 
 T = TypeVar("T")
 
@@ -32,13 +32,13 @@ class Inbox(Generic[T]):
 
     Args:
         stream: where lines come from.
-        read: turns a line into a message; must not raise. A :class:`Deferred` comes at once, and
+        read: turns a line into a message; must not raise. A :class:`SlowMessage` comes at once, and
             what it makes when that is ready.
     """
 
-    def __init__(self, stream: BinaryIO, read: Callable[[bytes], T | Deferred[T]]) -> None:
+    def __init__(self, stream: BinaryIO, read: Callable[[bytes], T | SlowMessage[T]]) -> None:
         self._stream, self._read = stream, read
-        self._queue: SimpleQueue[tuple[T | Deferred[T] | None, bool]] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[T | SlowMessage[T] | None, bool]] = SimpleQueue()
         self._turns: dict[str, Turns[T]] = {}
         self._room = threading.Semaphore(AHEAD)
         threading.Thread(target=self._follow, name="inbox", daemon=True).start()
@@ -47,7 +47,7 @@ class Inbox(Generic[T]):
         """Add a message from this process; a signal handler may call this."""
         self._queue.put((message, False))
 
-    def take(self, wait: bool) -> Iterator[T | Deferred[T] | None]:
+    def take(self, wait: bool) -> Iterator[T | SlowMessage[T] | None]:
         """What has arrived; with ``wait``, at least one message."""
         while True:
             try:
@@ -65,7 +65,7 @@ class Inbox(Generic[T]):
                 self._room.acquire()
                 message = self._read(line)
                 self._queue.put((message, True))
-                if isinstance(message, Deferred):
+                if isinstance(message, SlowMessage):
                     if message.kind not in self._turns:
                         self._turns[message.kind] = Turns(self.put, LATER, message.kind)
                     self._turns[message.kind].add(message)

@@ -17,13 +17,13 @@ from paradecode.serve import wire
 from paradecode.serve.failures import busy, failure
 from paradecode.serve.lines import WireError, decode
 from paradecode.serve.worker.admission import Admission
-from paradecode.serve.worker.deferred import Deferred
 from paradecode.serve.worker.inbox import Inbox
 from paradecode.serve.worker.memory import resident
 from paradecode.serve.worker.output import OutputReport, Speller
 from paradecode.serve.worker.prepare import Preparer
 from paradecode.serve.worker.searching import SearchJob
 from paradecode.serve.worker.settings import WorkerSettings
+from paradecode.serve.worker.slow import SlowMessage
 
 _log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class Loop:
         """By id, whether a request that takes long to prepare is still wanted."""
         self._steps = 0
 
-    def read(self, line: bytes) -> Message | Deferred[Message]:
+    def read(self, line: bytes) -> Message | SlowMessage[Message]:
         """The message of a line, prepared as far as that needs no engine; never raises."""
         try:
             message: wire.Request = decode(line, wire.REQUESTS)
@@ -97,7 +97,7 @@ class Loop:
         if kind == "long texts" and len(line) < LONG:
             return self._prepared(message)
         wait = f"too many {kind} wait to be prepared; try again later"
-        return Deferred(
+        return SlowMessage(
             message.id, kind, key, len(line), lambda: self._prepared(request),
             lambda: busy(request.id, wait),
         )  # fmt: skip
@@ -128,9 +128,9 @@ class Loop:
                 return False
         return True
 
-    def handle(self, message: Message | Deferred[Message]) -> list[wire.Event]:
+    def handle(self, message: Message | SlowMessage[Message]) -> list[wire.Event]:
         """Do what a message asks; returns the events that answer it at once."""
-        if isinstance(message, Deferred):
+        if isinstance(message, SlowMessage):
             self._later[message.id] = True
             return []
         if isinstance(message, (Prepared, wire.Failure)):

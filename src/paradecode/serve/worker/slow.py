@@ -14,7 +14,7 @@ MOST_BYTES = 1 << 27
 
 
 @dataclass(frozen=True)
-class Deferred(Generic[T]):
+class SlowMessage(Generic[T]):
     """A message that takes long to prepare.
 
     Attributes:
@@ -45,33 +45,33 @@ class Turns(Generic[T]):
 
     def __init__(self, put: Callable[[T], None], most: int, name: str) -> None:
         self._put, self._most, self._bytes = put, most, 0
-        self._waiting: dict[str, deque[Deferred[T]]] = {}
+        self._waiting: dict[str, deque[SlowMessage[T]]] = {}
         self._some = threading.Condition()
         threading.Thread(target=self._follow, name=name, daemon=True).start()
 
-    def add(self, later: Deferred[T]) -> None:
+    def add(self, message: SlowMessage[T]) -> None:
         with self._some:
-            queue = self._waiting.get(later.key, deque())
-            full = len(queue) >= self._most or self._bytes + later.size > MOST_BYTES
+            queue = self._waiting.get(message.key, deque())
+            full = len(queue) >= self._most or self._bytes + message.size > MOST_BYTES
             if not full:
-                self._bytes += later.size
-                self._waiting[later.key] = queue
-                queue.append(later)
+                self._bytes += message.size
+                self._waiting[message.key] = queue
+                queue.append(message)
                 self._some.notify()
         if full:
-            self._put(later.instead())
+            self._put(message.instead())
 
     def _follow(self) -> None:
         while True:
             self._put(self._next().work())
 
-    def _next(self) -> Deferred[T]:
+    def _next(self) -> SlowMessage[T]:
         with self._some:
             self._some.wait_for(lambda: self._waiting)
             key = next(iter(self._waiting))
             queue = self._waiting.pop(key)
-            later = queue.popleft()
-            self._bytes -= later.size
+            message = queue.popleft()
+            self._bytes -= message.size
             if queue:
                 self._waiting[key] = queue  # Behind the others.
-            return later
+            return message
