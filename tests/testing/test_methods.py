@@ -61,6 +61,9 @@ def further() -> list[ConformanceCase]:
                 chosen += cases(spec, kinds=("qwen2", "mistral-window"), only=ESSENTIAL)
         elif spec.guarantee == "exact" and not spec.settings:
             chosen += cases(spec, kinds=(*CANVAS_TOYS, *CANVAS_TRANSFORMERS), only=ESSENTIAL)
+    for spec in chain.from_iterable(map(with_parts, PARTS)):
+        if spec.settings.get("verifier") != "greedy":
+            chosen += cases(spec, kinds=("toy",), only=FEW[:1])
     done = set(map(str, matrix()))
     return [case for case in chosen if str(case) not in done]
 

@@ -27,7 +27,7 @@ def ngram_table(
     max_tokens: int = option(192, "Most tokens of each of them.", min=1),
     seed: int = option(0, "Of what it makes up.", min=0),
 ) -> None:
-    """What most often follows an n-gram. For `table=FILE` of lookups, `aded`; changes no output."""
+    """Count what follows n-grams, for `prompt-lookup(table=FILE)` and `aded`; changes no output."""
     writable("OUTPUT", output)
     from paradecode.methods.draft.datastore import read_texts as read_files
     from paradecode.methods.draft.ngram_table import count_ngrams

@@ -24,8 +24,10 @@ class BeamDraws:
     A text arrives with the first of those that continue it, and the k-th child of a node follows
     the one before at an exponential time, whose rate is the mass of the children that are left.
     (The negative logarithm of a time is the paper's perturbed log-probability.) When a child
-    arrives says nothing about which token it is. So whether it is drawn does not depend on what is
-    drawn, and verifiers that test p / q are exact for the tree.
+    arrives says nothing about which token it is. For example, of 0.6 a and 0.4 b: a, if drawn
+    first, arrives with the root, at 0, and b at an exponential time of rate 0.4. So whether
+    it is drawn does not depend on what is drawn, and verifiers that test p / q are exact for the
+    tree.
     """
 
     tree: TreeBuilder

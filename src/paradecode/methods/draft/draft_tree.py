@@ -9,6 +9,7 @@ from itertools import islice, pairwise
 from os import PathLike
 from pathlib import Path
 
+from paradecode.core.checks import json_object, mapping
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.draft.budgets.shapes import Path as Ranks
 from paradecode.methods.read_once import read_once
@@ -49,13 +50,14 @@ def load_tree(path: str) -> DraftTree:
     Raises:
         InvalidInput: for a file that is missing or damaged.
     """
+    places = mapping(f"{FIELD}.places", json_object(Path(path), FIELD).get("places"))
+    if not 0 < len(places) <= MOST_PLACES:
+        raise InvalidInput(FIELD, path, f"give 1 to {MOST_PLACES} places, not {len(places)}")
     try:
-        places = json.loads(Path(path).read_text("utf-8"))["places"].items()
-        rates = {tuple(map(int, ranks.split())): float(rate) for ranks, rate in places}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        rates = {tuple(map(int, ranks.split())): float(rate) for ranks, rate in places.items()}
+    except (ValueError, TypeError, OverflowError) as error:
         raise InvalidInput(FIELD, path, f"it holds no tree: make it again ({error})") from None
-    falling = all(one >= other for one, other in pairwise([1.0, *rates.values(), 0.0]))
-    if not (falling and 0 < len(rates) <= MOST_PLACES):
+    if not all(one >= other for one, other in pairwise([1.0, *rates.values(), 0.0])):
         raise InvalidInput(FIELD, path, "its rates are damaged: make it again")
     known: set[Ranks] = {()}
     for ranks in rates:

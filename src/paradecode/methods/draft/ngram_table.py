@@ -26,7 +26,7 @@ from paradecode.methods.draft.acceptance import Odds
 from paradecode.methods.read_once import read_once
 from paradecode.methods.trained import size_in
 
-FIELD = "prompt-lookup.table"
+FIELD = "table"
 KIND = "ngram table 2"
 ORDER = 4
 RANKS = 3

@@ -6,13 +6,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from paradecode.core.sequence import Sequence
-from paradecode.methods.draft.ngram_table import load_ngrams
-
-WIDTH = 12
-"""Tokens kept after each pair."""
+from paradecode.methods.draft.ngram_table import MOST_RANKS, load_ngrams
 
 PAIR_BYTES = 1200
-"""What a pair with ``WIDTH`` tokens takes in CPython."""
+"""What a pair with ``MOST_RANKS`` tokens takes in CPython."""
 
 MOST_PAIRS = 1 << 15
 
@@ -20,7 +17,9 @@ Pair = tuple[int, int]
 
 
 class TriGrams:
-    """P(next token | last two): at most WIDTH tokens a pair; the pair unused longest goes first.
+    """P(next token | last two): at most MOST_RANKS tokens a pair.
+
+    The pair unused longest goes first.
 
     Args:
         corpus: what is believed of pairs of which nothing was seen yet: token -> probability, the
@@ -50,7 +49,8 @@ class TriGrams:
     def count(self, tokens: list[int]) -> None:
         """Enter the pairs of a text that were not seen yet, by relative frequency.
 
-        The text says as much of a pair as the corpus does.
+        Where the corpus knows a pair, too, the mean of both is taken. The corpus's chances need not
+        sum to 1, so it may count for more than the text, or for less.
         """
         counts: dict[Pair, dict[int, float]] = {}
         for a, b, c in zip(tokens, tokens[1:], tokens[2:]):
@@ -76,7 +76,7 @@ class TriGrams:
         )
 
     def _set(self, pair: Pair, weights: dict[int, float]) -> None:
-        best = sorted(weights.items(), key=lambda item: -item[1])[:WIDTH]
+        best = sorted(weights.items(), key=lambda item: -item[1])[:MOST_RANKS]
         total = sum(weight for _, weight in best)
         self._table[pair] = {token: weight / total for token, weight in best}
         self._table.move_to_end(pair)

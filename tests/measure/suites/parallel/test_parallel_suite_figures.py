@@ -157,7 +157,7 @@ def test_frontier_is_what_nothing_beats():
     assert frontier([(1, 90), (2, 95), (3, 80), (2, 70), (4, 80)]) == [1, 4]
 
 
-def test_figures_of_a_committed_file_are_those_that_were_written_then():
+def test_figures_of_a_committed_file_follow_from_its_records():
     path = ROOT / "bench/results/tiny_diffusion.json"
     written = json.loads(path.read_text("utf-8"))["aggregates"]["methods"][0]["total"]
     results = read_results(path)

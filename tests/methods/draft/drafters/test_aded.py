@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.draft.drafters.aded import Aded
-from paradecode.methods.draft.ngram_table import count_ngrams, load_ngrams
-from paradecode.methods.draft.trigrams import WIDTH, TriGrams
+from paradecode.methods.draft.ngram_table import MOST_RANKS, count_ngrams, load_ngrams
+from paradecode.methods.draft.trigrams import TriGrams
 
 
 def test_counts_are_relative_frequencies():
@@ -37,7 +37,7 @@ def test_the_table_stays_normalised_and_bounded(moves):
         table.move((pair, pair), weights, 0.3)
         known = table.of((pair, pair))
         assert sum(known.values()) == pytest.approx(1.0)
-        assert len(known) <= WIDTH
+        assert len(known) <= MOST_RANKS
         assert len(table) <= 3
 
 

@@ -58,6 +58,7 @@ def test_the_best_places_are_the_shape(tree):
         {"0": float("nan")},
         {"0 0": 0.5, "0": 0.5},
         {"0": "x"},
+        {"0": 10**400},
         {"a": 0.5},
         {"0" + " 0" * n: 0.5 for n in range(5000)},
         3,
@@ -68,6 +69,14 @@ def test_damaged_files_are_refused(tmp_path, places):
     path.write_text(json.dumps({"places": places}))
     with pytest.raises(InvalidInput, match="tree"):
         load_tree(str(path))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"places":' + "[" * 200_000])
+def test_files_that_hold_no_tree_are_refused(tmp_path, text):
+    path = tmp_path / "own.tree"
+    path.write_text(text)
+    with pytest.raises(InvalidInput, match="tree"):
+        Stand(tree=str(path))
     with pytest.raises(InvalidInput, match="tree"):
         Stand(tree=str(tmp_path / "none"))
 

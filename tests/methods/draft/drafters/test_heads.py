@@ -47,11 +47,14 @@ def test_random_heads_are_exact_in_every_case(kind: str, tmp_path: Path) -> None
     check(f"{METHOD.get(kind, kind)}(head='{folder}')", kinds=["toy"])
 
 
+@pytest.mark.parametrize("only", [FEW[:2], pytest.param(FEW[2:], marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_random_heads_are_exact_on_a_transformer(kind: str, tmp_path: Path) -> None:
+def test_random_heads_are_exact_on_a_transformer(
+    kind: str, only: tuple[str, ...], tmp_path: Path
+) -> None:
     machine = next(each for each in MACHINES if each.name == "qwen3-near-tie")
     folder = random_head(kind, checkpoint(machine)[0], tmp_path)
-    check(f"{METHOD.get(kind, kind)}(head='{folder}')", kinds=[machine.name], only=FEW[:2])
+    check(f"{METHOD.get(kind, kind)}(head='{folder}')", kinds=[machine.name], only=only)
 
 
 @pytest.mark.parametrize("verifier", ["rejection", "traversal"])

@@ -51,14 +51,14 @@ def test_the_rules_under_test_are_all_that_promise_the_law():
     assert type(VERIFIERS["rsd"]).level is SpecInfer.level
 
 
+@pytest.mark.parametrize("key", ["a", "disjoint", pytest.param("b", marks=pytest.mark.slow)])
 @all_builders
-def test_law_of_the_target(builder):
-    for key in ("a", "disjoint"):
-        trees = drafts_of(builder, key)
-        assert sum(share for share, _ in trees) == pytest.approx(1.0, abs=1e-12)
-        for name in DISTINCT:
-            law = law_of(builder, key, RULES[name])
-            assert distance(law, LANGUAGES[key]) < EXACT, (name, key)
+def test_law_of_the_target(builder, key):
+    trees = drafts_of(builder, key)
+    assert sum(share for share, _ in trees) == pytest.approx(1.0, abs=1e-12)
+    for name in DISTINCT:
+        law = law_of(builder, key, RULES[name])
+        assert distance(law, LANGUAGES[key]) < EXACT, name
 
 
 @all_builders

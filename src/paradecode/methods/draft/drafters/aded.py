@@ -15,8 +15,8 @@ from paradecode.methods.draft.growth import guess, log_softmax
 from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.model_free import ModelFree, RatedTree
 from paradecode.methods.draft.needs import Needs
-from paradecode.methods.draft.ngram_table import load_ngrams
-from paradecode.methods.draft.trigrams import WIDTH, trigrams
+from paradecode.methods.draft.ngram_table import MOST_RANKS, load_ngrams
+from paradecode.methods.draft.trigrams import trigrams
 from paradecode.methods.parameters import local_path, parameter
 
 MOST_PROMPT = 4096
@@ -78,7 +78,7 @@ class Aded(ModelFree):
 
     def learn(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         table = trigrams(seq, self.table)
-        ids, logits = reply.logits.select(verdict.rows).top_k(WIDTH)
+        ids, logits = reply.logits.select(verdict.rows).top_k(MOST_RANKS)
         chances = np.exp(log_softmax(logits))
         context = [*seq.tokens[-2:].tolist(), *verdict.tokens[:-1]]
         for row in range(len(verdict.rows) if len(seq.tokens) > 1 else 0):
