@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 
+from paradecode.core.checks import json_object
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.read_once import read_once
 
@@ -35,10 +36,10 @@ def load_priors(path: str) -> Priors:
     Raises:
         InvalidInput: for a file that is missing, damaged or of another version.
     """
+    read = json_object(Path(path), FIELD)
     try:
-        groups = json.loads(Path(path).read_text("utf-8"))["priors"]
-        found = {str(name): tuple(map(float, chances)) for name, chances in groups.items()}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        found = {str(name): tuple(map(float, each)) for name, each in read["priors"].items()}
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise InvalidInput(FIELD, path, f"it holds no priors: make it again ({error})") from None
     if Path(path).parent != TABLES:
         known = {name: len(chances) for name, chances in priors_of(DEFAULT).items()}

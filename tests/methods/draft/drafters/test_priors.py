@@ -28,8 +28,11 @@ def test_a_file_replaces_them(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", '{"priors": 3}', '{"priors": {"copying": [0.5]}}', '{"priors": {"a": ["b"]}}'],
-)
+    [
+        "", "[]", "[" * 200_000, '{"priors": 3}', '{"priors": {"copying": [0.5]}}',
+        '{"priors": {"a": ["b"]}}', f'{{"priors": {{"a": [{10**400}]}}}}',
+    ],
+)  # fmt: skip
 def test_damaged_files_are_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "own.json"
     path.write_text(text)

@@ -1,4 +1,4 @@
-"""The budget ``auto``: what pays on this machine, and never less than plain decoding."""
+"""The budget ``auto``: what pays on this machine, and soon nothing where nothing pays."""
 
 from __future__ import annotations
 
@@ -60,8 +60,9 @@ class AutoBudget(Budget):
     In a fusion only the model rests. There it is asked where the copies are so likely wrong that
     what it has gained a second of late is more than what verifying them gives.
     A cheap drafter whose drafts were refused several times in a row is asked less often; the more
-    sequences share the step, the less often, because its own time delays them all. A request begins
-    where the requests before it, of the same tenant and method, have left off.
+    sequences share the step, the less often, because its own time delays them all. It begins a
+    request where the requests before it, of the same tenant and method, have left off; a drafter
+    that runs a model is tried in every request.
 
     Without a measured curve every node is verified, as ``fixed`` does.
     """
