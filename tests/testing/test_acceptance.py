@@ -18,7 +18,7 @@ RECORDED = {
     "aded": 169,
     "copyspec": 65,
     "deer": 83,
-    "del": 92,
+    "del": 34,
     "draft-model": 229,
     "input-copy": 42,
     "jacobi": 120,
