@@ -128,6 +128,8 @@ def test_a_router_outside_can_follow_the_prefix_caches(pair: Running) -> None:
     assert sorted(one["whole"] for one in last["workers"]) == [False, True]
     assert not any(wanted & set(one["stored"]) for one in last["workers"])
     assert pair.client.get("/v1/blocks", params={"since": "x"}).status_code == 400
+    wrong = pair.client.get("/v1/blocks", params={"sinse": last["since"]})
+    assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "sinse")
     assert pair.client.get("/v1/blocks", params={"model": "none"}).status_code == 404
 
 
