@@ -38,6 +38,7 @@ from paradecode.serve.wire import (
     WorkerStats,
 )
 from paradecode.serve.worker import loop
+from paradecode.serve.worker.loop import LONG
 from paradecode.serve.worker.slow import MOST_BYTES, SlowMessage, Turns
 from tiny_folder import write_folder
 
@@ -490,6 +491,19 @@ def test_short_messages_do_not_wait_for_long_ones(
     assert isinstance(served.events[-1], answer)
     assert not served.loop._later
     served.finish()
+
+
+def test_what_goes_on_elsewhere_stands_in_no_line(llm: LLM) -> None:
+    """Its stream would be lost if it were refused: neither its key's line nor the bytes count."""
+    served, text = Served(llm), "ab" * LONG
+    for request, key, size in (
+        (ask("new", text, key="k"), "k", len(text)),
+        (ask("resumed", text, key="k", resume=[[5]]), "resumed", 0),
+    ):
+        slow = served.loop.read(encode(request))
+        assert isinstance(slow, SlowMessage)
+        assert slow.key == key
+        assert slow.size == 0 if size == 0 else slow.size > size
 
 
 def test_canvases_are_shown_on_demand(tmp_path: Path) -> None:

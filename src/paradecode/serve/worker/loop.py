@@ -89,16 +89,18 @@ class Loop:
             return failure(error.id or wire.WORKER, error)
         if not isinstance(message, (wire.Generate, wire.Tokenize, wire.Detokenize)):
             return message
-        request, key, kind = message, "", "long texts"
+        request, key, kind, size = message, "", "long texts", len(line)
         if isinstance(message, wire.Generate):
-            # One that another worker had accepted does not stand in line with new ones.
-            key = message.key if message.resume is None else message.id
             kind = kind if message.constraint is None else "constraints"
+            key = message.key
+            if message.resume is not None:
+                # Another worker had accepted it: new ones do not delay it, and it is not refused.
+                key, size = message.id, 0
         if kind == "long texts" and len(line) < LONG:
             return self._prepared(message)
         wait = f"too many {kind} wait to be prepared; try again later"
         return SlowMessage(
-            message.id, kind, key, len(line), lambda: self._prepared(request),
+            message.id, kind, key, size, lambda: self._prepared(request),
             lambda: busy(request.id, wait),
         )  # fmt: skip
 

@@ -21,7 +21,7 @@ class SlowMessage(Generic[T]):
         id: of its request.
         kind: why it takes long; kinds do not wait for one another.
         key: whose turn it takes.
-        size: bytes that it holds while it waits.
+        size: bytes that count while it waits; 0 for what must not be refused.
         work: makes the message that comes in its place; must not raise.
         instead: the same, where too much waits already.
     """
