@@ -6,7 +6,8 @@
 ``deer``: the autoregressive model, and the diffusion model drafts for it. ``assd``: the diffusion
 model by its own joint density. Held-out instances of every task, decoded in batches; ways take
 turns within a batch. ``equal`` counts outputs that are token by token those of the first way of the
-same group. Tokens a second are those of whole requests, prompts included.
+same group. Rows are the target's, without those of the draft model. Tokens a second are those of
+whole requests, prompts included.
 """
 
 from __future__ import annotations
