@@ -326,22 +326,27 @@ def prepared(attack: Attack) -> list[Any]:
 
 def strike(server: Server, attack: Attack, each: list[Any]) -> tuple[Counter[int], float]:
     """The statuses that came, and the seconds it took."""
-    began = time.perf_counter()
-    with ThreadPoolExecutor(attack.at_once) as pool:
-        statuses = Counter(pool.map(lambda one: _status(server, attack, one), each))
-    return statuses, time.perf_counter() - began
+    # One client for all: one each would load certificates, 20 ms each in this process, which also
+    # measures the neighbour.
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
+    with (
+        httpx.Client(base_url=server.url, timeout=PATIENCE, limits=limits) as client,
+        ThreadPoolExecutor(attack.at_once) as pool,
+    ):
+        began = time.perf_counter()
+        statuses = Counter(pool.map(lambda one: _status(client, attack, one), each))
+        return statuses, time.perf_counter() - began
 
 
-def _status(server: Server, attack: Attack, content: Any) -> int:
-    host, _, port = server.url.removeprefix("http://").partition(":")
+def _status(client: httpx.Client, attack: Attack, content: Any) -> int:
     if isinstance(content, bytes) and not attack.leaves:
         headers = {"content-type": "application/json", "authorization": f"Bearer {KEYS[0]}"}
-        url = f"{server.url}{attack.path}"
-        return httpx.post(url, content=content, headers=headers, timeout=PATIENCE).status_code
+        return client.post(attack.path, content=content, headers=headers).status_code
+    host, port = client.base_url.host, client.base_url.port or 80
     if isinstance(content, bytes):
         content = raw(*KEYED, f"Content-Length: {len(content)}", body=content)()
     answer = b""
-    with suppress(OSError), socket.create_connection((host, int(port)), timeout=15) as connection:
+    with suppress(OSError), socket.create_connection((host, port), timeout=15) as connection:
         try:
             for piece in content:
                 connection.sendall(piece)
