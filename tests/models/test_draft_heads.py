@@ -17,7 +17,7 @@ from safetensors.numpy import load_file, save_file
 
 from paradecode.backends.native.networks import run_networks
 from paradecode.core.errors import InvalidModel
-from paradecode.core.head import Head, HeadDraft, Memory
+from paradecode.core.head import Cell, Head, HeadDraft, Memory
 from paradecode.core.head_run import run_head
 from paradecode.core.network import Network, Op
 from paradecode.core.tree import ROOT, TokenTree
@@ -126,8 +126,9 @@ def exactly(head: Head) -> Head:
         for b in head.blocks
     )
     masks = head.masks and replace(head.masks, bias=head.masks.bias and full(head.masks.bias))
+    cell = head.cell and Cell(full(head.cell.embed), tuple(map(full, head.cell.steps)))
     outs = tuple(map(full, head.outs))
-    return replace(head, enter=full(head.enter), blocks=blocks, outs=outs, masks=masks)
+    return replace(head, enter=full(head.enter), blocks=blocks, outs=outs, masks=masks, cell=cell)
 
 
 @pytest.mark.parametrize("kind", KINDS)

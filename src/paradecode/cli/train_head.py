@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 REPORT = "report.json"
 SPEED_PROMPTS, SPEED_TOKENS = 12, 96
 AGAIN = "stopped; the same command goes on"
-Method = Annotated[str, typer.Argument(help="eagle3, eagle1, p-eagle, medusa or mtp.")]
+Method = Annotated[
+    str, typer.Argument(help="eagle3, eagle1, p-eagle, medusa, mtp, clover or clover-2.")
+]
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class HeadSizes:
     own_rows: bool = option(
         True, "Train rows of the LM head, or use the target's.", "--own-rows/--target-rows"
     )
-    medusa_heads: int = option(4, "Heads of Medusa.", min=1, max=16)
+    medusa_heads: int = option(4, "Heads of Medusa, or levels of Clover.", min=1, max=16)
 
     def shape(self, method: str) -> HeadShape:
         from paradecode.training.heads.initial import HeadShape
@@ -80,11 +82,12 @@ class HeadOptions:
     cooldown: float = option(0.3, "Share of the steps in which the rate falls.", min=0, max=1)
     seed: int = option(0, "Of texts, weights and batches.", min=0, max=2**31)
 
-    def plan(self) -> HeadPlan:
+    def plan(self, method: str) -> HeadPlan:
+        from paradecode.training.heads.initial import DECAYS
         from paradecode.training.heads.training import HeadPlan
 
         return HeadPlan(self.steps, self.batch, self.rate, self.cooldown, self.levels,
-                        seed=self.seed)  # fmt: skip
+                        DECAYS.get(method, HeadPlan.decay), seed=self.seed)  # fmt: skip
 
 
 @grouped
@@ -106,7 +109,7 @@ def head(
     from paradecode.training.heads.initial import METHODS
     from paradecode.training.heads.training import HEAD
 
-    shape, plan = sizes.shape(method), learning.plan()
+    shape, plan = sizes.shape(method), learning.plan(method)
     with _opened(loading) as llm:
         trainer, data = _prepared(llm, loading, output, material, shape, plan)
         trainer.bits = 8 if q8 else 16
@@ -150,7 +153,7 @@ def plan(
     need_torch()
     from paradecode.training.heads.scaling import ScalingLaw, ShortRun
 
-    shape, steps = sizes.shape(method), learning.plan()
+    shape, steps = sizes.shape(method), learning.plan(method)
     if method == "medusa":
         raise InvalidInput("METHOD", method, "its size is fixed: plan eagle3 or another")
     runs: list[ShortRun] = []

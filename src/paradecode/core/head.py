@@ -121,11 +121,26 @@ class Masks:
 
 
 @dataclass(frozen=True, eq=False)
+class Cell:
+    """How a recurrent head goes on behind a token: no attention, so a level costs little.
+
+    Attributes:
+        embed: reads ``token``; makes what ``steps`` read as ``embedded``.
+        steps: read ``state`` and ``embedded``; make the next state and, behind its numbers, what
+            ``outs`` read. The first takes the last row's state and the token behind it, each
+            other one a level; the last one takes all levels from its own on.
+    """
+
+    embed: Network
+    steps: tuple[Network, ...]
+
+
+@dataclass(frozen=True, eq=False)
 class Head:
     """A head as data.
 
     Attributes:
-        kind: ``eagle``, ``eagle3``, ``medusa``, ``mtp``, ``p-eagle``, ``dflash`` or ``dspark``.
+        kind: the head's; a method says which kinds it runs.
         taps: layers of the target whose outputs, side by side, are the features.
         width: numbers of a state.
         enter: reads ``features``; makes the state of a committed row.
@@ -137,6 +152,7 @@ class Head:
         mask: of a head that drafts in one forward: the features [1, F] and the token of the rows
             behind the last committed one. None drafts one level after the other.
         masks: of a head that drafts on masks.
+        cell: of a recurrent head, whose blocks run for rows of the text alone.
         pace: what drafts take.
     """
 
@@ -150,6 +166,7 @@ class Head:
     to_target: NDArray[np.int32] | None = None
     mask: tuple[Array, int] | None = None
     masks: Masks | None = None
+    cell: Cell | None = None
     pace: DraftPace = field(default_factory=DraftPace)
 
     def check(self, draft: HeadDraft) -> None:

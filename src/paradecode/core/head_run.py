@@ -6,19 +6,17 @@ The native core has a loop of its own, for which this one is the oracle.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.head import Head, HeadDraft, took_in
+from paradecode.core.head_recurrent import grow_with_cell
 from paradecode.core.head_tree import GrowingTree
-from paradecode.core.network import Array, Item, Network
+from paradecode.core.network import Array, Item, Network, Run
 from paradecode.core.tree import ROOT, TokenTree
-
-Run = Callable[[Network, Sequence[Item]], Sequence[Array]]
-"""``Backend.apply``."""
 
 ROWS_AT_A_TIME = 256
 
@@ -32,7 +30,9 @@ def run_head(head: Head, drafts: Sequence[HeadDraft], run: Run) -> list[TokenTre
     growing = [GrowingTree(draft, head.to_target) for draft in drafts]
     states = _entered(head, drafts, run) if head.masks is None else _masked(head, drafts, run)
     levels = 1
-    if head.masks is not None and head.masks.bias is not None:
+    if head.cell is not None:
+        levels = grow_with_cell(head.cell, head.outs[0], growing, states, run)
+    elif head.masks is not None and head.masks.bias is not None:
         _each_knowing_the_one_before(head, head.masks.bias, growing, states, run)
     elif head.masks is not None or head.mask is not None or not head.blocks:
         _at_once(head, growing, states, run)

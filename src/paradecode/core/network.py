@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -112,6 +112,10 @@ class Network:
                 ids, most = item[step.values[0]], len(self.tensors[step.tensors[0]])
                 if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < most:
                     raise InvalidInput(step.values[0], int(ids.max()), f"give numbers below {most}")
+
+
+Run = Callable[[Network, Sequence[Item]], Sequence[Array]]
+"""``Backend.apply``."""
 
 
 def _width(step: Op, widths: list[int], shapes: list[tuple[int, ...]]) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from paradecode.models.config import ModelConfig
+from paradecode.testing.clover_heads import CELLS, clover_tensors
 from paradecode.testing.toy import successor
 
-KINDS = ("eagle", "eagle3", "p-eagle", "medusa", "medusa-own", "mtp", "dflash", "dspark")
+KINDS = ("eagle", "eagle3", "p-eagle", "medusa", "medusa-own", "mtp", "dflash", "dspark", "clover",
+         "clover-2")  # fmt: skip
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -89,6 +91,17 @@ def random_head(
         return _write(folder, tensors, {"medusa_num_heads": 3, "medusa_num_layers": 1})
     if kind in ("dflash", "dspark"):
         return _masked(kind, config, folder, tensors, normal, gain, sizes)
+    if kind in CELLS:
+        if d % sizes.heads:  # The toy's states; a cell has parts of equal size.
+            sizes = replace(sizes, heads=1, kv_heads=1)
+        tensors |= {"clover_embed_tokens.weight": normal(vocabulary, d)}
+        tensors |= clover_tensors(kind, d, normal)
+        for number in range(len(CELLS[kind])):
+            tensors |= sizes.layer(f"layers.{number}.", d, d, normal)
+            for norm in ("input_layernorm", "post_attention_layernorm"):
+                tensors[f"layers.{number}.{norm}.weight"] = gain()
+        settings = {"clover": {"num_heads": 3, "num_layers": len(CELLS[kind])}}
+        return _write(folder, tensors, {**sizes.config(d), **settings})
     three = kind in ("eagle3", "p-eagle")
     layer = "mtp.layers.0" if kind == "mtp" else "layers.0"
     tensors |= {

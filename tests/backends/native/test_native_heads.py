@@ -21,6 +21,7 @@ from paradecode.core.network import Network, Op
 from paradecode.core.tree import TokenTree
 from paradecode.models.config import ModelConfig, Rope
 from paradecode.models.heads import build_head, read_head
+from paradecode.testing.clover_heads import CELLS
 from paradecode.testing.draft_heads import KINDS, random_head
 from paradecode.testing.network_reference import apply_network
 
@@ -49,7 +50,7 @@ def normed(head: Head) -> Head:
     return replace(head, blocks=blocks, back=back)
 
 
-@pytest.fixture(params=[kind for kind in KINDS if kind not in ("dflash", "dspark")])
+@pytest.fixture(params=[kind for kind in KINDS if kind not in ("dflash", "dspark", *CELLS)])
 def rounded_head(request: pytest.FixtureRequest, tmp_path: Path) -> Head:
     def nothing(name: str) -> np.ndarray:
         raise AssertionError(f"these heads need no {name} of the target")

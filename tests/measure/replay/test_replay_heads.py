@@ -22,7 +22,7 @@ from paradecode.testing.toy import ToyBackend, toy_config
 
 PARAMS = (SamplingParams(seed=5), SamplingParams(temperature=0.8, seed=11))
 ITEMS = items(3, tokens=32)
-METHOD = {"eagle3": "eagle", "medusa-own": "medusa"}
+METHOD = {"eagle3": "eagle", "medusa-own": "medusa", "clover-2": "clover"}
 CONFIG = toy()[TARGET].config
 
 

@@ -80,6 +80,16 @@ def test_levels_of_eagle3(name: str, row: int, tmp_path: Path) -> None:
     assert head.to_target.tolist() == (found["w.d2t"] + np.arange(24)).tolist()
 
 
+@pytest.mark.parametrize("row", [0, 3, 7])
+def test_levels_of_clover(row: int, tmp_path: Path) -> None:
+    head, found = reference("clover-2", tmp_path)
+    assert head.cell is not None
+    tokens, said = found["tokens"], found["logits"]
+    watch = Watch(head.outs[0], fed=head.cell.embed, tokens=[None, *tokens[row + 1 : row + 4]])
+    run_head(head, [draft(found, row + 1, tokens, 4)], watch)
+    assert np.allclose(watch.of(head.outs[0]), said[:, row], atol=3e-5)
+
+
 @pytest.mark.parametrize("anchor", [0, 4, 9])
 def test_depths_of_p_eagle(anchor: int, tmp_path: Path) -> None:
     head, found = reference("p-eagle", tmp_path)

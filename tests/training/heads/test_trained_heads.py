@@ -35,9 +35,10 @@ from tiny_folder import write_folder
 torch = pytest.importorskip("torch")
 
 # These need PyTorch themselves.
-from paradecode.training.heads.data import make_data  # noqa: E402
+from paradecode.training.heads.data import HeadData, make_data  # noqa: E402
 from paradecode.training.heads.features import Features  # noqa: E402
 from paradecode.training.heads.initial import METHODS, HeadShape, common_tokens  # noqa: E402
+from paradecode.training.heads.objective import loss_of  # noqa: E402
 from paradecode.training.heads.texts import HeadText, TextSource, read_texts  # noqa: E402
 from paradecode.training.heads.training import HEAD, HeadPlan, HeadTraining, layers_of  # noqa: E402
 from paradecode.training.running import CHECKPOINT  # noqa: E402
@@ -92,9 +93,10 @@ def settings(source: TextSource) -> list[str]:
 
 def rows_of(data, llm, number: int, taps: tuple[int, ...]):
     """Features and following tokens of a text, as the engine hands them to a head."""
-    layers = tuple(sorted({tap % llm.config.layers for tap in taps}))
-    states = data.features(llm, layers, 1e9, lambda *_: None).of([number])[0].astype(np.float32)
-    parts = dict(zip(layers, np.split(states, len(layers), axis=1)))
+    wanted = tuple(sorted({tap % llm.config.layers for tap in taps}))
+    kept = data.features(llm, wanted, 1e9, lambda *_: None)
+    states = kept.of([number])[0].astype(np.float32)
+    parts = dict(zip(kept.layers, np.split(states, len(kept.layers), axis=1)))
     return np.concatenate([parts[tap % llm.config.layers] for tap in taps], axis=1)
 
 
@@ -102,7 +104,7 @@ def rows_of(data, llm, number: int, taps: tuple[int, ...]):
 def test_training_beats_the_untrained_head_and_the_folder_drafts_alike(
     method, bits, llm, data, tmp_path
 ):
-    layers = 2 if method == "p-eagle" else 1
+    layers = 2 if method in ("p-eagle", "clover-2") else 1
     trainer = training(llm, data, method, layers=layers, own_rows=bits == 16)
     trainer.bits = bits
     before = trainer.evaluate()
@@ -134,6 +136,21 @@ def test_training_beats_the_untrained_head_and_the_folder_drafts_alike(
     assert [int(ids[int(logits[cut].argmax())]) for logits in made] == drafted
 
 
+def test_clovers_loss_counts_the_distance_of_states(llm, data):
+    trainer = training(llm, data, "clover")
+    batch, head = trainer.batch(data.texts[:2], trainer.features.of([0, 1])), trainer.head
+    with torch.no_grad():
+        whole = loss_of(head, batch, 1, 0.7).item()
+        head.match = 0.0
+        entropy = loss_of(head, batch, 1, 0.7).item()
+        known = batch.wanted >= 0
+        apart = head.states(batch.rows, 1)[0] - head.target.final(batch.final)
+    sizes = apart[known].abs().numpy()
+    distance = np.where(sizes < 1, sizes**2 / 2, sizes - 0.5).mean()
+    assert distance > 0.01
+    assert whole - entropy == pytest.approx(10 * distance, rel=1e-4)
+
+
 def test_matrices_of_8_bits_draft_nearly_the_same(llm, data, tmp_path):
     trainer = training(llm, data, plan=replace(PLAN, steps=4))
     trainer.export(tmp_path / "16")
@@ -152,18 +169,19 @@ def test_matrices_of_8_bits_draft_nearly_the_same(llm, data, tmp_path):
         read_head(tmp_path / "8" / HEAD)
 
 
-def test_a_stopped_run_ends_like_an_undisturbed_one(llm, data, tmp_path):
-    whole = training(llm, data)
+@pytest.mark.parametrize("method", ["eagle3", "clover-2"])
+def test_a_stopped_run_ends_like_an_undisturbed_one(method, llm, data, tmp_path):
+    whole = training(llm, data, method)
     whole.run(tmp_path / "whole", lambda: False, lambda *_: None)
-    stopped = training(llm, data)
+    stopped = training(llm, data, method)
     assert not stopped.run(tmp_path / "cut", lambda: stopped.step == 7, lambda *_: None)
-    again = training(llm, data)
+    again = training(llm, data, method)
     again.resume(tmp_path / "cut" / CHECKPOINT)
     assert again.step == 7
     assert again.run(tmp_path / "cut", lambda: False, lambda *_: None)
     files = [tmp_path / name / HEAD / "model.safetensors" for name in ("whole", "cut")]
     assert files[0].read_bytes() == files[1].read_bytes()
-    other = training(llm, data, plan=replace(PLAN, rate=1e-3))
+    other = training(llm, data, method, replace(PLAN, rate=1e-3))
     with pytest.raises(InvalidInput, match="rate"):
         other.resume(tmp_path / "cut" / CHECKPOINT)
 
@@ -204,6 +222,18 @@ def test_states_are_the_same_from_the_cache_and_computed_again(llm, data, tmp_pa
     half.fill(lambda *_: None)
     assert [file.name for file in (tmp_path / "c").iterdir()] == ["000000.npy"]
     assert np.array_equal(half.of([69])[0], kept.of([69])[0])
+
+
+def test_states_of_more_layers_serve_too(llm, data, tmp_path):
+    source = HeadData(tmp_path, data.texts[:70], 0)
+    last = llm.config.layers - 1
+    kept = source.features(llm, (1, 3, last), 1e9, lambda *_: None)
+    again = source.features(llm, (last,), 1e9, lambda *_: None)
+    assert again.layers == kept.layers
+    assert np.array_equal(again.of([3])[0], kept.of([3])[0])
+    assert source.features(llm, (0, last), 1e9, lambda *_: None).layers == (0, last)
+    other = HeadData(tmp_path, data.texts[1:70], 0)
+    assert other.features(llm, (last,), 1e9, lambda *_: None).layers == (last,)
 
 
 def test_models_without_a_chat_format_go_on_with_what_they_began(tmp_path):

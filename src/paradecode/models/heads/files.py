@@ -28,7 +28,7 @@ _DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4"
 
 
 def read_head(path: str | os.PathLike[str]) -> HeadFile:
-    """Read a folder of EAGLE-1, 2 or 3, P-EAGLE, Medusa, MTP, DFlash or DSpark, or a GGUF draft.
+    """Read a folder of a kind that ``Head`` runs, or a GGUF draft.
 
     Of a whole model that has a module for multi-token prediction, the module alone is read.
 
@@ -65,7 +65,7 @@ def write_head(
 
     Args:
         config: of the target, as transformers writes it (``hidden_size``, ``vocab_size``, ...).
-        layout: ``eagle3`` (the folders of SafeAILab/EAGLE; Medusa's own for Medusa) or
+        layout: ``eagle3`` (the folders of SafeAILab/EAGLE; Medusa's and Clover's own for these) or
             ``speculators`` (EAGLE-3 and P-EAGLE).
         bits: 8 rounds each row of a matrix to 8 bits with a scale, in a file that only this engine
             reads; otherwise tensors are stored as they are.
@@ -99,8 +99,11 @@ def write_head(
         **_rope(head),
         "intermediate_size": len(head.tensors["layers.0.mlp.gate_proj.weight"]),
     }
-    if not three:  # MTP under the names of Qwen3-Next.
-        named = {_mtp_name(n) if head.kind == "mtp" else n: t for n, t in head.tensors.items()}
+    if not three:
+        if head.kind in ("clover", "clover-2"):
+            levels = sum(".0.linear.weight" in name for name in head.tensors)
+            sizes["clover"] = {"num_heads": levels or 5, "num_layers": sizes["num_hidden_layers"]}
+        named = {_their_name(head.kind, name): t for name, t in head.tensors.items()}
         _write(folder / "model.safetensors", named, sizes)
         return
     flags: dict[str, Any] = {
@@ -160,7 +163,10 @@ def _in_full(tensors: Tensors) -> dict[str, NDArray[Any]]:
     return made
 
 
-def _mtp_name(name: str) -> str:
+def _their_name(kind: str, name: str) -> str:
+    """A tensor's name as published; MTP's are those of Qwen3-Next."""
+    if kind != "mtp":
+        return f"clover_{name}" if kind == "clover-2" and name == "embed_tokens.weight" else name
     for ours, theirs in (("enorm.", "pre_fc_norm_embedding."), ("hnorm.", "pre_fc_norm_hidden."),
                          ("eh_proj.", "fc.")):  # fmt: skip
         name = name.replace(ours, theirs)

@@ -21,8 +21,14 @@ SPECULATORS = {"eagle3": "eagle3", "peagle": "p-eagle", "mtp": "mtp", "dflash": 
                "dspark": "dspark"}  # fmt: skip
 """``speculators_model_type`` -> kind."""
 
-_KNOWN = "EAGLE-1, 2 or 3, P-EAGLE, Medusa, MTP, DFlash or DSpark"
-_NEEDED = {"mtp": "eh_proj.weight", "medusa": "0.0.linear.weight"}
+_KNOWN = "EAGLE-1, 2 or 3, P-EAGLE, Medusa, MTP, DFlash, DSpark or Clover"
+_CELL = "clover_head_mlp_rnn.q.weight"
+_NEEDED = {
+    "mtp": "eh_proj.weight",
+    "medusa": "0.0.linear.weight",
+    "clover": _CELL,
+    "clover-2": _CELL,
+}
 _OF_TARGET = ("embed_tokens.weight", "lm_head.weight", "d2t")
 _WITHOUT_USE = ("t2d", "rotary_emb.inv_freq")
 _MOST_ROWS = 256
@@ -53,7 +59,7 @@ class HeadFile:
         kind: as ``Head.kind`` says.
         tensors: under the names of the EAGLE folders, with ``layers.N`` for every layer; Medusa's
             under its own (``0.0.linear.weight``), MTP's as ``enorm``, ``hnorm``, ``eh_proj``,
-            ``layers.0`` and ``norm``.
+            ``layers.0`` and ``norm``, Clover's under its own but for ``embed_tokens``.
         taps: layers of the target whose outputs are the features; empty: the usual ones.
         heads, kv_heads, head_dim: of the attention; 0 where there is none.
         epsilon: of the norms.
@@ -186,7 +192,11 @@ def _named(tensors: Tensors) -> tuple[dict[str, NDArray[Any]], str]:
                 made[parts.get(theirs, "layers.0.") + rest[len(theirs) :]] = values
     else:
         for name, values in tensors.items():
-            name = re.sub(r"^midlayer\.", "layers.0.", re.sub(r"^medusa_heads?\.", "", name))
+            name = re.sub(
+                r"^midlayer\.",
+                "layers.0.",
+                re.sub(r"^(medusa_heads?\.|clover_(?=embed))", "", name),
+            )
             made[name] = values
     made = {name: values for name, values in made.items() if not name.endswith(_WITHOUT_USE)}
     return made, re.sub(r"\d+\.", "", start)
@@ -195,6 +205,8 @@ def _named(tensors: Tensors) -> tuple[dict[str, NDArray[Any]], str]:
 def _kind(config: Metadata, tensors: Tensors) -> str:
     if any(re.fullmatch(r"\d+\.\d+\.linear\.weight", name) for name in tensors):
         return "medusa"
+    if _object(config, "clover"):
+        return "clover-2" if "clover_head_mlp_rnn2.q.weight" in tensors else "clover"
     if _object(config, "dflash_config"):
         return "dspark" if "markov_head.markov_w1.weight" in tensors else "dflash"
     if "layers.0.hidden_norm.weight" in tensors:
@@ -216,6 +228,10 @@ def _refuse_unknown(kind: str, config: Metadata, sizes: Metadata, tensors: Tenso
             raise InvalidModel(f"dflash_config.{name}", own[name], "not known: use another head")
     if config.get("markov_head_type", "vanilla") not in ("vanilla", "gated"):
         raise InvalidModel("markov_head_type", config["markov_head_type"], "use vanilla or gated")
+    if kind in ("clover", "clover-2"):
+        last = _object(config, "clover").whole("num_layers", None, 1, 64) - 1
+        if f"layers.{last}.self_attn.q_proj.weight" not in tensors:
+            raise InvalidModel("clover.num_layers", last + 1, "it has fewer: get a complete file")
     for name in tensors:
         if ".experts." in name or name.endswith(("mlp.gate.weight", "experts.gate_up_proj")):
             raise InvalidModel(name, "experts", "heads without experts are known")
@@ -238,7 +254,7 @@ def _mask_token(kind: str, config: Metadata, own: Metadata) -> int:
 
 def _taps(kind: str, config: Metadata, own: Metadata) -> tuple[int, ...]:
     """Layers whose outputs are tapped; files name the layers that these outputs enter."""
-    if kind in ("eagle", "mtp"):
+    if kind in ("eagle", "mtp", "clover", "clover-2"):
         return (-1,)
     places = [
         (config, "eagle_aux_hidden_state_layer_ids", 1), (config, "aux_hidden_state_layer_ids", 1),

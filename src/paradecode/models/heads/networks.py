@@ -82,6 +82,11 @@ class NetworkBuilder:
             made = self.add("add", made, normed) if made else normed
         return made
 
+    def mean(self, x: str, width: int) -> str:
+        """The mean of each row's numbers, in the place of each of them."""
+        others = self.add("scale", self.add("centre", x), tensor=-np.ones(width))
+        return self.add("add", x, others)
+
     def same(self, x: str, width: int) -> str:
         """A step that changes nothing: a network's result is a step's."""
         return self.add("scale", x, tensor=np.ones(width))

@@ -41,10 +41,15 @@ class HeadData:
     def features(
         self, llm: LLM, layers: tuple[int, ...], most_bytes: float, tick: Progress
     ) -> Features:
-        """The states of these layers; those that fit are written now."""
+        """The states of these layers, ascending; those that fit are written now.
+
+        States of more layers, of a head that was trained here before, serve as well.
+        """
         digest = blake2b(digest_size=4)
         for text in self.texts:
             digest.update(text.tokens.tobytes())
+        kept = [_layers_of(path) for path in self.folder.glob(f"states-*-{digest.hexdigest()}")]
+        layers = min((each for each in kept if {*layers} <= {*each}), key=len, default=layers)
         place = f"states-{'-'.join(map(str, layers))}-{digest.hexdigest()}"
         features = Features(llm, self.texts, layers, self.folder / place, most_bytes)
         features.fill(tick)
@@ -71,6 +76,11 @@ def make_data(llm: LLM, source: TextSource, folder: Path, tick: Progress) -> Hea
     (folder / SOURCE).write_text(json.dumps(now, indent=2) + "\n", "utf-8")
     refused = make_texts(folder / TEXTS, Rounds(llm, source), tick)
     return HeadData(folder, read_texts(folder / TEXTS, source.length), refused)
+
+
+def _layers_of(path: Path) -> tuple[int, ...]:
+    """The layers whose states a folder of the cache has."""
+    return tuple(int(part) for part in path.name.split("-")[1:-1] if part.isdigit())
 
 
 def _digest(name: str) -> str:

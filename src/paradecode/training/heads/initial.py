@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +12,18 @@ from paradecode.core.errors import InvalidInput
 from paradecode.models.checkpoint import Checkpoint
 from paradecode.models.config import ModelConfig, Rope
 from paradecode.models.heads import HeadFile
+from paradecode.models.weights import Weights
+from paradecode.training.heads.clover import clover_weights
 from paradecode.training.heads.texts import HeadText
 
 METHODS = {
     "eagle3": "eagle", "eagle1": "eagle", "p-eagle": "p-eagle", "medusa": "medusa", "mtp": "mtp",
+    "clover": "clover", "clover-2": "clover",
 }  # fmt: skip
 """What can be trained -> the method that runs it."""
+DECAYS = {"clover": 0.7, "clover-2": 0.7}
+"""What a level counts of the one before it, where a paper says it."""
+CLOVERS = ("clover", "clover-2")
 Array = NDArray[np.float32]
 
 
@@ -29,11 +35,12 @@ class HeadShape:
         method: one of METHODS.
         taps: layers of the target whose outputs EAGLE-3 and P-EAGLE read; empty: an early, a
             middle and the last one.
-        layers: of EAGLE-3 and P-EAGLE; residual blocks of each Medusa head.
+        layers: of EAGLE-3, P-EAGLE and Clover; residual blocks of each Medusa head.
         inner: of the MLP; 0 is the target's.
         vocabulary: tokens that can be drafted: the commonest of the training texts.
-        levels: heads of Medusa.
-        own_rows: train rows of the LM head, which are the target's at first. Medusa has none.
+        levels: heads of Medusa; levels of Clover that have a block of their own.
+        own_rows: train rows of the LM head, which are the target's at first. Medusa and Clover
+            have none.
     """
 
     method: str = "eagle3"
@@ -52,7 +59,7 @@ class HeadShape:
 
     def tapped(self, config: ModelConfig) -> tuple[int, ...]:
         """The layers, from 0, whose outputs the head reads."""
-        if self.method in ("eagle1", "mtp", "medusa"):
+        if self.method not in ("eagle3", "p-eagle"):
             return (-1,)
         last = config.layers - 1
         taps = self.taps or tuple(sorted({min(1, last), last // 2, last}))
@@ -114,21 +121,18 @@ def new_head(shape: HeadShape, target: Checkpoint, ids: NDArray[np.int64], seed:
         if shape.method != "eagle1":
             before = ones() if number == 0 and three else weights[f"{last}attn_norm"].float32()
             tensors[f"{name}input_layernorm.weight"] = before
-    copied, embed = np.eye(d, dtype=np.float32), np.zeros((d, d), np.float32)
-    rows = weights["embed" if config.tied_head else "head"].float32()[ids]
-    if shape.own_rows:
-        tensors["lm_head.weight"] = rows
-    if shape.method == "eagle1":
-        tensors["fc.weight"] = np.concatenate([embed, copied], axis=1)
+    if shape.method in CLOVERS:
+        if d % config.heads:
+            fix = f"its {config.heads} heads must divide its width for this method"
+            raise InvalidInput("model", config.name, fix)
+        second = shape.method == "clover-2"
+        tensors |= clover_weights(second, d, shape.levels, weights["norm"].float32())
+        shape = replace(shape, own_rows=False)
     else:
-        tensors["norm.weight"] = weights["norm"].float32()
-    if shape.method == "mtp":
-        tensors |= {"eh_proj.weight": np.concatenate([embed, copied], axis=1),
-                    "enorm.weight": ones(), "hnorm.weight": ones()}  # fmt: skip
-    if three:
-        parts = [copied if tap == max(taps) else embed for tap in taps]
-        tensors["fc.weight"] = np.concatenate(parts, axis=1)
-        tensors["layers.0.hidden_norm.weight"] = weights[f"{last}attn_norm"].float32()
+        tensors |= _around(shape.method, taps, weights, last)
+    if shape.own_rows:
+        rows = weights["embed" if config.tied_head else "head"].float32()
+        tensors["lm_head.weight"] = rows[ids]
     if shape.method == "p-eagle":
         tensors["mask_hidden"] = normal(1, 1, d * len(taps))
     kind = {"eagle1": "eagle"}.get(shape.method, shape.method)
@@ -137,3 +141,18 @@ def new_head(shape: HeadShape, target: Checkpoint, ids: NDArray[np.int64], seed:
         Rope(dim=config.head_dim, theta=config.rope.theta), feeds_normed=shape.method == "mtp",
         verifier=config.name, mask_token=config.eos_tokens[0] if config.eos_tokens else 0,
     )  # fmt: skip
+
+
+def _around(method: str, taps: Sequence[int], weights: Weights, last: str) -> dict[str, Array]:
+    """What is before and behind the layers: it copies the target's last state."""
+    norm = weights["norm"].float32()
+    ones, copied = np.ones_like(norm), np.eye(len(norm), dtype=np.float32)
+    both = np.concatenate([np.zeros_like(copied), copied], axis=1)
+    if method == "eagle1":
+        return {"fc.weight": both}
+    if method == "mtp":
+        return {"norm.weight": norm, "eh_proj.weight": both, "enorm.weight": ones,
+                "hnorm.weight": ones}  # fmt: skip
+    parts = [copied * (tap == max(taps)) for tap in taps]
+    return {"norm.weight": norm, "fc.weight": np.concatenate(parts, axis=1),
+            "layers.0.hidden_norm.weight": weights[f"{last}attn_norm"].float32()}  # fmt: skip

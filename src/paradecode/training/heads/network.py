@@ -72,8 +72,12 @@ class HeadNetwork:
             size, and a matrix learns best from inputs of size 1. A stored head has it in ``fc``.
         parameters: the tensors that are trained, by their names.
         layers: of attention.
-        heads: of Medusa.
+        heads: of Medusa; levels of Clover that have blocks of their own.
+        match: what the distance counts of that which the LM head reads to that which the target's
+            reads, beside the cross-entropy (SmoothL1, the mean of a row's numbers).
     """
+
+    match = 0.0
 
     def __init__(self, file: HeadFile, target: Target, scale: Tensor) -> None:
         self.file, self.target, self.scale = file, target, scale
@@ -86,8 +90,12 @@ class HeadNetwork:
         self.layers = sum(name.endswith("q_proj.weight") for name in self.parameters)
         self.heads = sum(name.endswith(".0.linear.weight") for name in self.parameters)
 
-    def levels(self, rows: Rows, count: int, own: Sequence[Tensor] = ()) -> list[Tensor]:
-        """Logits [rows that draft, v] of each level, texts one behind the other.
+    def levels(self, rows: Rows, count: int) -> list[Tensor]:
+        """Logits [rows that draft, v] of each level, texts one behind the other."""
+        return [self.say(state) for state in self.states(rows, count)]
+
+    def states(self, rows: Rows, count: int) -> list[Tensor]:
+        """What the LM head reads [rows that draft, D] at each level.
 
         The head sees its own states as when it drafts, and the tokens of the text, as if all
         drafts before were right (training-time test, EAGLE-3).
@@ -96,14 +104,14 @@ class HeadNetwork:
             return [self._medusa(rows, level) for level in range(count)]
         p, drafts = self.parameters, rows.drafting(0)
         keys: list[list[list[tuple[Tensor, Tensor]]]] = [[] for _ in range(self.layers)]
-        made, logits = torch.empty(0), []
+        made, said = torch.empty(0), []
         for level in range(count):
             wanted = rows.drafting(level)
             if level == 0:
                 state, token = self._enter(rows.features), rows.tokens
                 places = [torch.arange(n) for _, n, _ in rows.spans]
             else:
-                kept = _first([len(d) for d in drafts], [len(w) for w in wanted])
+                kept = first_rows([len(d) for d in drafts], [len(w) for w in wanted])
                 token, places = rows.tokens[torch.cat(wanted) + level], [
                     w - first + level for w, (first, _, _) in zip(wanted, rows.spans)
                 ]  # fmt: skip
@@ -123,8 +131,12 @@ class HeadNetwork:
                     begins if level or last else [0] * len(begins), keys[number],
                 )  # fmt: skip
             made, drafts = state, wanted
-            logits.append(self._out(state))
-        return logits
+            said.append(self._norm(state, "norm") if "norm.weight" in p else state)
+        return said
+
+    def say(self, state: Tensor) -> Tensor:
+        """Logits [n, v] of what the LM head reads."""
+        return F.linear(state, self.parameters.get("lm_head.weight", self.target.rows)).float()
 
     def _enter(self, features: Tensor) -> Tensor:
         if self.file.kind in ("eagle", "mtp"):
@@ -142,10 +154,6 @@ class HeadNetwork:
 
     def _back(self, state: Tensor) -> Tensor:
         return self._norm(state, "norm") if self.file.feeds_normed else state
-
-    def _out(self, state: Tensor) -> Tensor:
-        state = self._norm(state, "norm") if "norm.weight" in self.parameters else state
-        return F.linear(state, self.parameters.get("lm_head.weight", self.target.rows)).float()
 
     def _norm(self, x: Tensor, name: str) -> Tensor:
         return rms(x, self.parameters[f"{name}.weight"], self.file.epsilon)
@@ -212,10 +220,10 @@ class HeadNetwork:
             name = f"{level}.{depth}.linear"
             x = x + F.silu(F.linear(x, p[f"{name}.weight"], p[f"{name}.bias"])).float()
             depth += 1
-        return F.linear(x, self.target.rows).float()
+        return x
 
 
-def _first(sizes: Sequence[int], kept: Sequence[int]) -> Tensor:
+def first_rows(sizes: Sequence[int], kept: Sequence[int]) -> Tensor:
     """The rows that stay if the first of each group do."""
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(int)
     return torch.cat([torch.arange(s, s + n) for s, n in zip(starts, kept)])

@@ -75,17 +75,21 @@ def batch_of(
 
 
 def loss_of(head: HeadNetwork, batch: HeadBatch, levels: int, decay: float) -> Tensor:
-    """Cross-entropy to the target's distribution over the draft's vocabulary, the mean of a row;
-    level i counts ``decay`` ** i. Rows whose token cannot be drafted do not count."""
+    """Cross-entropy to the target's distribution over the draft's vocabulary, the mean of a row,
+    and what the head adds for states that differ from the target's; level i counts ``decay`` ** i.
+    Rows whose token cannot be drafted do not count."""
     with torch.no_grad():
         target = head.target
-        taught = F.linear(target.final(batch.final), target.rows).float().softmax(-1)
+        final = target.final(batch.final)
+        taught = F.linear(final, target.rows).float().softmax(-1)
     total = torch.zeros(())
-    for level, logits in enumerate(head.levels(batch.rows, levels)):
+    for level, state in enumerate(head.states(batch.rows, levels)):
         at = batch.at(level)
         known = batch.wanted[at] >= 0
         if known.any():
-            loss = F.cross_entropy(logits[known], taught[at[known]])
+            loss = F.cross_entropy(head.say(state[known]), taught[at[known]])
+            if head.match:
+                loss = loss + head.match * F.smooth_l1_loss(state[known], final[at[known]])
             total = total + decay**level * loss
     return total / sum(decay**level for level in range(levels))
 

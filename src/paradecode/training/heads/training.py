@@ -17,8 +17,9 @@ from paradecode.core.errors import InvalidInput
 from paradecode.models.checkpoint import Checkpoint
 from paradecode.models.heads import HeadFile
 from paradecode.models.heads.files import write_head
+from paradecode.training.heads.clover import CloverNetwork
 from paradecode.training.heads.features import Features
-from paradecode.training.heads.initial import HeadShape, common_tokens, new_head
+from paradecode.training.heads.initial import CLOVERS, HeadShape, common_tokens, new_head
 from paradecode.training.heads.network import HeadNetwork, Target
 from paradecode.training.heads.objective import (
     TEXTS_TOGETHER,
@@ -115,8 +116,9 @@ class HeadTraining(Training):
             drawn = self._batch(sample).rows.features.unflatten(-1, (len(self._file.taps), -1))
             sizes = drawn.square().mean((0, 2), keepdim=True).sqrt().clamp(min=1e-6)
             scale = (1 / sizes).expand(-1, -1, drawn.shape[-1]).flatten()
-        self._live = HeadNetwork(self._file, shared, scale)
-        self.head = HeadNetwork(self._file, shared, scale)
+        network = CloverNetwork if shape.method in CLOVERS else HeadNetwork
+        self._live = network(self._file, shared, scale)
+        self.head = network(self._file, shared, scale)
         for tensor in self._live.parameters.values():
             tensor.requires_grad_()
         self._optimizer = torch.optim.AdamW(
@@ -158,7 +160,7 @@ class HeadTraining(Training):
         return loss.item()
 
     def _levels(self) -> int:
-        return self.shape.levels if self.shape.method == "medusa" else self.plan.levels
+        return self.head.heads or self.plan.levels
 
     def _chosen(self) -> list[int]:
         """The texts of this step: every text once, then again in another order."""
@@ -205,7 +207,8 @@ class HeadTraining(Training):
         """The head, in float16."""
         tensors: dict[str, NDArray[Any]] = {"d2t": self._file.tensors["d2t"]}
         tensors |= {n: t.astype(np.float16) for n, t in self.head.stored().items()}
-        if self.bits == 16 and self.shape.method != "medusa":  # Other engines look for them.
+        if self.bits == 16 and self.shape.method not in ("medusa", "clover"):
+            # Other engines look for them.
             tensors.setdefault("lm_head.weight", self.head.target.rows.numpy().astype(np.float16))
         return replace(self._file, tensors=tensors)
 

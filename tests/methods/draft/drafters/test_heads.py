@@ -24,7 +24,7 @@ from paradecode.testing.machines import KINDS as MACHINES
 from paradecode.testing.machines import checkpoint
 from paradecode.testing.toy import ToyBackend, toy_config
 
-METHOD = {"eagle3": "eagle", "medusa-own": "medusa"}
+METHOD = {"eagle3": "eagle", "medusa-own": "medusa", "clover-2": "clover"}
 TOY = toy_config(context_length=128)
 FEW = ("mixed-methods", "context-end", "chunks-of-3", "prefix-cache", "cancelled-neighbour")
 """Those in which a head's memory of the text may part from the text."""

@@ -1,0 +1,34 @@
+"""What random heads of Clover and Clover-2 have beside their layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Normal = Callable[..., NDArray[np.float32]]
+CELLS = {"clover": ("",), "clover-2": ("", "2")}
+
+
+def clover_tensors(kind: str, d: int, normal: Normal) -> dict[str, NDArray[Any]]:
+    """Cells, norms and what lies between them and the LM head; three levels of Clover.
+
+    Args:
+        normal: makes random numbers of a shape.
+    """
+    tensors = {"clover_norm.weight": 1 + 0.1 * normal(d), "clover_head_norm.weight": normal(d)}
+    for number in CELLS[kind]:
+        cell = f"clover_head_mlp_rnn{number}"
+        tensors[f"{cell}.input_layernorm.weight"] = 1 + 0.1 * normal(d)
+        for part in "qkv":
+            tensors |= {f"{cell}.{part}.weight": normal(d, d), f"{cell}.{part}.bias": normal(d)}
+        tensors[f"{cell}.v.weight"] *= 12  # Large enough that the token before is heard.
+    if kind == "clover":
+        shapes = {f"clover_head_mlp.{level}.0.linear": d for level in range(3)}
+    else:
+        shapes = {"clover_head_mlp": d, "clover_head_mlp2": 2 * d}
+    for name, entering in shapes.items():
+        tensors |= {f"{name}.weight": normal(d, entering), f"{name}.bias": normal(d)}
+    return tensors
