@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 from train_command import run
@@ -11,7 +12,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.llm import LLM
 
 DRAFTS = ("acceptance-head", "tree-selector")
-CANVASES = ("unmask-filter", "joint-sampler", "refine", "r2")
+CANVASES = ("unmask-filter", "joint-sampler", "refine", "r2", "dparallel")
 
 
 @pytest.mark.parametrize("command", [*DRAFTS, *CANVASES])
@@ -26,7 +27,7 @@ def test_what_cannot_work_is_refused_before_a_model_is_loaded(tmp_path, command,
             ([good, "--temperature", "-1"], "temperature"),
         ]
     for arguments, field in (
-        ([tmp_path], "OUTPUT"),
+        ([Path(__file__).parent], "OUTPUT"),
         ([tmp_path / "no" / "out"], "OUTPUT"),
         ([good, "--samples", tmp_path / "no" / "samples"], "--samples"),
         ([good, "--max-tokens", 1 << 40], "max_tokens"),

@@ -15,11 +15,19 @@ from paradecode.core.errors import InvalidInput
 torch = pytest.importorskip("torch")
 
 # These need PyTorch themselves.
+import torch.nn.functional as F  # noqa: E402
 from unmasking_models import front, model_folder, texts  # noqa: E402
 
 from paradecode.models.catalogue import open_model  # noqa: E402
 from paradecode.models.tiny import tiny_checkpoint  # noqa: E402
 from paradecode.training.batched import BatchedModel  # noqa: E402
+from paradecode.training.running import CHECKPOINT  # noqa: E402
+from paradecode.training.unmasking.block_masks import BlockSettings, complementary  # noqa: E402
+from paradecode.training.unmasking.certainty_fit import (  # noqa: E402
+    CertaintySettings,
+    fit_certainty,
+    forced,
+)  # fmt: skip
 from paradecode.training.unmasking.corrections import (  # noqa: E402
     RefineSettings,
     corrupt,
@@ -30,13 +38,10 @@ from paradecode.training.unmasking.filter_samples import (  # noqa: E402
     FilterSamples,
     record_filter_samples,
 )  # fmt: skip
+from paradecode.training.unmasking.fine_tune import FineTuning  # noqa: E402
 from paradecode.training.unmasking.joint_fit import JointSettings, fit_joint  # noqa: E402
 from paradecode.training.unmasking.short_decodings import record_short_decodings  # noqa: E402
-from paradecode.training.unmasking.short_fit import (  # noqa: E402
-    ShortSettings,
-    complementary,
-    fit_short,
-)
+from paradecode.training.unmasking.short_fit import fit_short  # noqa: E402
 from paradecode.training.unmasking.trajectories import (  # noqa: E402
     PROMPT,
     Trajectories,
@@ -69,6 +74,12 @@ def llm(folder):
 
 def quiet(done: int, total: int) -> None:
     assert 0 < done <= total
+
+
+def whole(training: FineTuning) -> None:
+    """The run of a training that nobody stops."""
+    while training.step < training.steps:
+        training.advance()
 
 
 def batched(kind: str) -> BatchedModel:
@@ -217,7 +228,7 @@ def test_corruption_is_what_it_says():
 def test_a_model_learns_to_correct():
     model = batched("llada")
     settings = RefineSettings(corrupted=0.2, steps=200, batch=16, rate=3e-3)
-    report = fit_corrections(model, texts(160), settings, quiet)
+    report = fit_corrections(model, texts(160), settings, whole)
     assert report.before.corrected < 0.3 < 0.7 < report.after.corrected
     assert report.after.kept > 0.9
     assert not any(weight.requires_grad for weight in model.parameters.values())
@@ -263,18 +274,79 @@ def test_the_shortest_right_text_is_kept(llm, monkeypatch):
 
 def test_a_model_becomes_surer_of_its_short_texts():
     model = batched("llada")
-    settings = ShortSettings(block=4, steps=150, batch=8, rate=3e-3)
-    report = fit_short(model, texts(160), settings, quiet)
+    settings = BlockSettings(block=4, steps=150, batch=8, rate=3e-3)
+    report = fit_short(model, texts(160), settings, whole)
     assert report.before.sure < 0.3 < 0.7 < report.after.sure <= report.after.right
     assert report.forwards == 8
     with pytest.raises(InvalidInput, match="samples"):
-        fit_short(batched("llada"), texts(9), settings, quiet)
+        fit_short(batched("llada"), texts(9), settings, whole)
 
 
-COMMANDS = {"unmask-filter": "filter", "joint-sampler": "layer", "refine": "", "r2": ""}
+def test_only_right_predictions_become_surer():
+    random = np.random.default_rng(0)
+    logits = torch.from_numpy(random.standard_normal((40, 6))).requires_grad_()
+    right = torch.where(torch.arange(40) < 25, logits.argmax(-1), (logits.argmax(-1) + 1) % 6)
+    p = (2 * logits[:25]).softmax(-1)
+    wanted = F.cross_entropy(logits, right) - 3 * (p * p.log()).sum(-1).mean()
+    assert torch.allclose(forced(logits, right, 3.0), wanted)
+    banned = torch.cat([logits, torch.full((40, 1), -torch.inf)], 1)
+    assert torch.allclose(forced(banned, right, 3.0), wanted)
+    (forced(banned, right, 3.0) - forced(banned, right, 0.0)).backward()
+    assert not logits.grad[25:].any()
+    assert (logits.grad[:25].abs().sum(1) > 0).all()
+
+
+def test_certainty_is_forced():
+    """Where three of four texts have one token and the others another one."""
+    coins = np.random.default_rng(0).random((160, 11)) < 0.75
+    made = replace(texts(160), tokens=np.where(coins, 6, 7).astype(np.float32))
+    settings = CertaintySettings(block=4, steps=60, batch=8, rate=1e-3)
+    plain, surer = (
+        fit_certainty(batched("llada"), made, replace(settings, weight=weight), whole)
+        for weight in (0.0, 2.0)
+    )
+    assert plain.before == surer.before
+    assert plain.after.entropy > 0.5 > 0.35 > surer.after.entropy
+    assert surer.after.right > 0.65 > 0.5 > plain.after.sure
+    assert surer.after.sure > 0.6
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_a_stopped_training_goes_on_as_if_it_had_not_stopped(tmp_path, steps):
+    settings = CertaintySettings(block=4, steps=5, batch=4)
+    models = batched("llada"), batched("llada")
+    fit_certainty(models[0], texts(), settings, whole)
+
+    def stop(training: FineTuning) -> None:
+        left = iter(range(steps + 1))
+        assert not training.run(tmp_path, lambda: next(left) == steps, lambda *seen: None)
+
+    def go_on(training: FineTuning) -> None:
+        training.resume(tmp_path / CHECKPOINT)
+        assert training.step == steps
+        whole(training)
+
+    fit_certainty(batched("llada"), texts(), settings, stop)
+    fit_certainty(models[1], texts(), settings, go_on)
+    for name, weight in models[0].parameters.items():
+        assert torch.equal(weight, models[1].parameters[name]), name
+    for other in (replace(settings, weight=1.0), replace(settings, rate=2e-4)):
+        with pytest.raises(InvalidInput, match="name a new folder"):
+            fit_certainty(batched("llada"), texts(), other, go_on)
+    with pytest.raises(InvalidInput, match="texts"):
+        fit_certainty(batched("llada"), texts(seed=1), settings, go_on)
+
+
+COMMANDS = {"unmask-filter": "filter", "joint-sampler": "layer", "refine": "", "r2": "",
+            "dparallel": ""}  # fmt: skip
 QUICK = {
     "unmask-filter": ("--epochs", 20), "joint-sampler": ("--steps", 2, "--depth", 1),
     "refine": ("--steps", 2), "r2": ("--steps", 2, "--draws", 2),
+    "dparallel": ("--steps", 2),
+}  # fmt: skip
+FOLDERS = {
+    "refine": "refine(least=0.5)", "r2": "r2",
+    "dparallel": "threshold(score=entropy,threshold=0.5)",
 }  # fmt: skip
 DRAWN = CanvasWorkload.drawn
 
@@ -299,9 +371,9 @@ def test_from_prompts_to_a_part_that_decodes(folder, tmp_path, command, monkeypa
     with pytest.raises(InvalidInput, match="another workload"):
         run(command, tmp_path / "other", *arguments, "--seed", 1)
     model, spec = folder, f"{parse_name(command)}({COMMANDS[command]}='{output}')"
-    if command in ("refine", "r2"):
-        model, spec = output, {"refine": "refine(least=0.5)", "r2": "r2"}[command]
-        changed = open_model(output).weights["embed"].float32()
+    if command in FOLDERS:
+        model, spec = output / "model", FOLDERS[command]
+        changed = open_model(model).weights["embed"].float32()
         assert not np.array_equal(changed, open_model(folder).weights["embed"].float32())
     with front(model) as llm:
         made = llm.generate("copy: Ana Bob", max_tokens=12, decoder=spec)
@@ -322,7 +394,7 @@ def test_a_causal_model_is_refused(tmp_path, command):
         run(command, tmp_path / "out", "--model", folder, "--limit", 2)
 
 
-@pytest.mark.parametrize("command", ["refine", "r2"])
+@pytest.mark.parametrize("command", FOLDERS)
 def test_a_folder_is_needed_that_can_be_copied(tmp_path, command):
     with pytest.raises(InvalidInput, match="--model"):
         run(command, tmp_path / "out", "--model", "smollm2")

@@ -2,19 +2,26 @@
 
     python -m tools.figures.hybrids [--instances 4] [--rounds 3] [--batch 1] [--max-tokens 96]
         [--out FILE.json]
+    python -m tools.figures.hybrids --trained out/hybrids --instances 12 --max-tokens 64 ...
 
 ``deer``: the autoregressive model, and the diffusion model drafts for it. ``assd``: the diffusion
-model by its own joint density. Held-out instances of every task, decoded in batches; ways take
-turns within a batch. ``equal`` counts outputs that are token by token those of the first way of the
-same group. Rows are the target's, without those of the draft model. Tokens a second are those of
-whole requests, prompts included.
+model by its own joint density. With ``--trained`` those that need training, of the folder's runs:
+
+    paradecode train dparallel out/hybrids/dparallel
+    paradecode train dparallel out/hybrids/unforced --weight 0
+
+Held-out instances of every task, decoded in batches; ways take turns within a batch. ``equal``
+counts outputs that are token by token those of the first way of the same model. Rows are the
+target's, without those of the draft model. Tokens a second are those of whole requests, prompts
+included.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from rich.progress import track
 
@@ -23,36 +30,62 @@ from paradecode.measure.tasks.tasks import TASKS
 from tools.script import err, options, save, show, stamped
 
 TARGET, DRAFT = "paradecode/tiny-autoregressive", "paradecode/tiny-diffusion"
-WAYS: Mapping[str, tuple[str, ...]] = {
-    "deer": (
+
+
+class Ways(NamedTuple):
+    """Ways to decode with a model."""
+
+    group: str
+    model: str
+    ways: Sequence[str]
+    draft: str | None = None
+
+
+SHIPPED = (
+    Ways("deer", TARGET, (
         "greedy", "prompt-lookup", "deer", "deer(masks=0)", "deer(num_speculative_tokens=16)",
         "deer(num_speculative_tokens=16,width=1,budget=fixed)",
         "deer(num_speculative_tokens=16,width=1,budget=fixed,refresh=1)",
         "deer(num_speculative_tokens=32,width=1,budget=fixed)",
-    ),
-    "assd": (
+    ), DRAFT),
+    Ways("assd", DRAFT, (
         "assd(tokens=1)", "assd", "assd(tokens=16)", "static(block_length=8)", "threshold",
-    ),
-}  # fmt: skip
+    )),
+)  # fmt: skip
+UNMASKING = (
+    "static(block_length=32)", "threshold", "threshold(threshold=0.7)", "threshold(threshold=0.5)",
+    "threshold(score=entropy,threshold=0.1)", "threshold(score=entropy,threshold=0.5)",
+    "threshold(score=entropy,threshold=1)",
+)  # fmt: skip
+
+
+def trained(folder: Path) -> Iterator[Ways]:
+    """The runs of a folder, each beside the model that it began with."""
+    yield Ways("dparallel", DRAFT, UNMASKING)
+    for run in ("unforced", "dparallel"):
+        yield Ways("dparallel", str(folder / run / "model"), UNMASKING)
+
+
 COLUMNS = {
-    "way": "{way}", "right": "{right}/{outputs}", "equal": "{equal}/{outputs}",
+    "model": "{model}", "way": "{way}", "right": "{right}/{outputs}", "equal": "{equal}/{outputs}",
     "tokens a forward": "{tokens_a_forward:.2f}", "rows a token": "{rows_a_token:.1f}",
     "accepted": "{accepted:.2f}", "tokens a second": "{tokens_a_second:.0f}",
 }  # fmt: skip
 
 
-def measured(group: str, given: Any) -> list[dict[str, Any]]:
-    """A row for each way of a group."""
-    model, draft = (TARGET, DRAFT) if group == "deer" else (DRAFT, None)
+def measured(asked_of: Ways, given: Any) -> list[dict[str, Any]]:
+    """A row for each way."""
+    group, model, ways, draft = asked_of
+    name = model if model in (TARGET, DRAFT) else Path(model).parent.name
     with LLM(model, draft_model=draft) as llm:
         found = [(task, one) for task in TASKS for one in task.held_out(given.instances)]
         asked = [llm.chat_tokens([{"role": "user", "content": one.prompt}]) for _, one in found]
-        made: dict[str, list[Any]] = {way: [] for way in WAYS[group]}
-        spent = dict.fromkeys(WAYS[group], 0.0)
+        made: dict[str, list[Any]] = {way: [] for way in ways}
+        spent = dict.fromkeys(ways, 0.0)
         batches = range(0, len(asked), given.batch)
-        for number in track(range(given.rounds + 1), description=group, console=err):
+        for number in track(range(given.rounds + 1), description=f"{group}: {name}", console=err):
             for first in batches if number else batches[:3]:  # The first round warms up.
-                for way in WAYS[group]:
+                for way in ways:
                     began = time.perf_counter()
                     outputs = llm.generate(
                         asked[first : first + given.batch], decoder=way, temperature=0,
@@ -67,8 +100,9 @@ def measured(group: str, given: Any) -> list[dict[str, Any]]:
         tokens = sum(one.stats.generated for one in outputs)
         drafted = sum(one.stats.drafted for one in outputs)
         texts = [one.text.strip() for one in outputs]
-        pairs = zip(outputs, made[WAYS[group][0]], strict=True)
+        pairs = zip(outputs, made[ways[0]], strict=True)
         rows.append({
+            "model": name,
             "way": way,
             "outputs": len(outputs),
             "right": sum(task.check(one, t) for (task, one), t in zip(found, texts, strict=True)),
@@ -82,8 +116,10 @@ def measured(group: str, given: Any) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    given = options(__doc__, instances=4, rounds=3, batch=1, max_tokens=96).parse_args()
-    groups = {group: measured(group, given) for group in WAYS}
+    given = options(__doc__, instances=4, rounds=3, batch=1, max_tokens=96, trained="").parse_args()
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for asked_of in trained(Path(given.trained)) if given.trained else SHIPPED:
+        groups.setdefault(asked_of.group, []).extend(measured(asked_of, given))
     for rows in groups.values():
         show(rows, COLUMNS)
     settings = {

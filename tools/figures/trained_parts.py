@@ -65,12 +65,13 @@ def run(model: str, instances: int, batch: int, progress: Progress) -> Results:
     settings = {"dtype": "auto", "device": "cpu"}
     journal = Path(f"{Path(model).name}.jsonl")
     plan = ParallelPlan(METHODS[model], instances=instances, batch=batch)
-    with LLM(model) as llm:
+    folder = model if model == DEFAULT_MODEL else f"{model}/model"
+    with LLM(folder) as llm:
         if not Path("zero.safetensors").exists():
             sizes = llm.config.vocab_size, llm.config.hidden_size
             joint_layer(0.0, *sizes).save(Path("zero.safetensors"))
         return measure(
-            llm, weights_of(model), plan, journal, settings,
+            llm, weights_of(folder), plan, journal, settings,
             lambda new, total: progress.update(task, advance=new, total=total),
         )  # fmt: skip
 

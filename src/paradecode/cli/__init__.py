@@ -31,7 +31,7 @@ from paradecode.cli.train_head import head, plan
 from paradecode.cli.train_ngrams import ngram_table
 from paradecode.cli.train_priors import priors
 from paradecode.cli.train_reward import reward
-from paradecode.cli.train_unmasking import joint_sampler, r2, refine, unmask_filter
+from paradecode.cli.train_unmasking import dparallel, joint_sampler, r2, refine, unmask_filter
 from paradecode.cli.tune import tune
 from paradecode.cli.verify import verify
 from paradecode.core.errors import ParadecodeError
@@ -72,6 +72,7 @@ train_app.command(name="unmask-filter")(unmask_filter)
 train_app.command(name="joint-sampler")(joint_sampler)
 train_app.command(name="refine")(refine)
 train_app.command(name="r2")(r2)
+train_app.command(name="dparallel")(dparallel)
 app.add_typer(train_app, name="train")
 
 

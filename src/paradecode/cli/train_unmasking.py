@@ -1,4 +1,4 @@
-"""`paradecode train unmask-filter`, `joint-sampler`, `refine` and `r2`: for canvas methods."""
+"""`paradecode train unmask-filter` and `joint-sampler`, `refine`, `r2` and `dparallel`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from paradecode.cli.options import Json, Loading, grouped, option
-from paradecode.cli.progress import watched
-from paradecode.cli.train_steps import Output, Samples, logged, ready, tell, trained
-from paradecode.core.errors import InvalidInput
+from paradecode.cli.train_steps import Output, RunFolder, Samples, logged, ready, trained
+from paradecode.cli.train_tuned import fine_tuned, ready_folder, run_folder
 
 if TYPE_CHECKING:
     from paradecode.models.checkpoint import Checkpoint
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from paradecode.training.unmasking.trajectories import Trajectories
     from paradecode.training.unmasking.workload import CanvasWorkload
 
-Folder = Annotated[Path, typer.Argument(help="The folder to make.")]
 Block = Annotated[int, typer.Option(help="Positions of a block.", min=1, max=1024)]
 OptimiserSteps = Annotated[int, typer.Option(help="Optimiser steps.", min=1, max=10**6)]
 Batch = Annotated[int, typer.Option(help="Texts a step.", min=1, max=4096)]
@@ -100,14 +98,14 @@ def joint_sampler(
     from paradecode.training.unmasking.trajectories import record_trajectories
 
     settings = JointSettings(width=width, depth=depth, steps=steps, batch=batch, seed=texts.seed)
-    model, made, _ = _model_and_texts(loading, texts, record_trajectories, "trajectories", block)
+    _, model, made = _model_and_texts(loading, texts, record_trajectories, "trajectories", block)
     fit = partial(fit_joint, model, made, settings)
     trained(output, f"joint-sampler(layer='{output}')", fit, as_json)
 
 
 @grouped
 def refine(
-    output: Folder,
+    output: RunFolder,
     loading: Loading = TINY,
     texts: Texts = DEFAULT,
     block: Block = 32,
@@ -116,24 +114,21 @@ def refine(
     tuning: Tuning = WHOLE,
     as_json: Json = False,
 ) -> None:
-    """ReDiff: a copy of the model that corrects what it sees. For `refine`."""
-    _ready_folder(output, texts.samples)
+    """ReDiff: a copy of the model that corrects what it sees. For `refine`. Ctrl-C saves."""
+    ready_folder(output, texts.samples)
     from paradecode.training.unmasking.corrections import RefineSettings, fit_corrections
-    from paradecode.training.unmasking.folder import save_folder, source_of
     from paradecode.training.unmasking.trajectories import record_trajectories
 
     settings = RefineSettings(corrupted, own, **vars(tuning), seed=texts.seed)
-    model, made, checkpoint = _model_and_texts(
-        loading, texts, record_trajectories, "trajectories", block, check=source_of
+    made = _model_and_texts(
+        loading, texts, record_trajectories, "trajectories", block, folder=output
     )
-    report = watched("training", partial(fit_corrections, model, made, settings))
-    save_folder(checkpoint, model.parameters, output)
-    tell(output, f"--model {output} --decoder refine", report, as_json)
+    fine_tuned(output, *made, settings, fit_corrections, "refine", as_json)
 
 
 @grouped
 def r2(
-    output: Folder,
+    output: RunFolder,
     loading: Loading = TINY,
     texts: Texts = DEFAULT,
     block: Block = 32,
@@ -141,25 +136,40 @@ def r2(
     tuning: Tuning = FEWER_TEXTS,
     as_json: Json = False,
 ) -> None:
-    """R2-dLLM: a copy of the model that is surer of what it decodes quickly. For `r2`."""
-    _ready_folder(output, texts.samples)
-    from paradecode.training.unmasking.folder import save_folder, source_of
+    """R2-dLLM: a copy of the model that is surer of what it decodes quickly. Ctrl-C saves."""
+    ready_folder(output, texts.samples)
+    from paradecode.training.unmasking.block_masks import BlockSettings
     from paradecode.training.unmasking.short_decodings import record_short_decodings
-    from paradecode.training.unmasking.short_fit import ShortSettings, fit_short
+    from paradecode.training.unmasking.short_fit import fit_short
 
-    settings = ShortSettings(block=block, **vars(tuning), seed=texts.seed)
-    model, made, checkpoint = _model_and_texts(
-        loading, texts, record_short_decodings, "short decodings", block, draws, check=source_of
+    settings = BlockSettings(block=block, **vars(tuning), seed=texts.seed)
+    made = _model_and_texts(
+        loading, texts, record_short_decodings, "short decodings", block, draws, folder=output
     )
-    report = watched("training", partial(fit_short, model, made, settings))
-    save_folder(checkpoint, model.parameters, output)
-    tell(output, f"--model {output} --decoder r2", report, as_json)
+    fine_tuned(output, *made, settings, fit_short, "r2", as_json)
 
 
-def _ready_folder(output: Path, samples: Path | None) -> None:
-    ready(output.parent / "file", samples)
-    if output.exists():
-        raise InvalidInput("OUTPUT", str(output), "name a folder that is not there yet")
+@grouped
+def dparallel(
+    output: RunFolder,
+    loading: Loading = TINY,
+    texts: Texts = DEFAULT,
+    block: Block = 32,
+    weight: float = option(2.0, "Of the entropy in the loss.", min=0, max=1000),
+    tuning: Tuning = FEWER_TEXTS,
+    as_json: Json = False,
+) -> None:
+    """dParallel: a copy of the model that is sure of many masks at once. Ctrl-C saves."""
+    ready_folder(output, texts.samples)
+    from paradecode.training.unmasking.certainty_fit import CertaintySettings, fit_certainty
+    from paradecode.training.unmasking.trajectories import record_trajectories
+
+    settings = CertaintySettings(weight=weight, block=block, **vars(tuning), seed=texts.seed)
+    made = _model_and_texts(
+        loading, texts, record_trajectories, "trajectories", block, folder=output
+    )
+    use = "'threshold(score=entropy,threshold=0.5)'"
+    fine_tuned(output, *made, settings, fit_certainty, use, as_json)
 
 
 def _model_and_texts(
@@ -168,13 +178,14 @@ def _model_and_texts(
     record: Callable[..., Trajectories],
     named: str,
     *facts: int,
-    check: Callable[[Checkpoint], object] = lambda checkpoint: None,
-) -> tuple[BatchedModel, Trajectories, Checkpoint]:
-    """The model in PyTorch, what it wrote in the engine, and its checkpoint.
+    folder: Path | None = None,
+) -> tuple[Checkpoint, BatchedModel, Trajectories]:
+    """The model, the same in PyTorch, and what it wrote in the engine.
 
     Args:
         record: called with the engine's front, the workload, ``facts`` and what to tell.
         named: kind of the texts, which also depend on the workload and ``facts``.
+        folder: of a run that writes another such model. The texts are kept there, if not elsewhere.
     """
     import torch
 
@@ -184,13 +195,15 @@ def _model_and_texts(
 
     workload = texts.workload()
     checkpoint = open_model(loading.model)
-    check(checkpoint)
+    kept = texts.samples
+    if folder is not None:
+        kept = run_folder(checkpoint, folder, kept)
     with loading.open() as llm:
         made = logged(
-            Trajectories, texts.samples, workload.digest(llm, named, *facts),
+            Trajectories, kept, workload.digest(llm, named, *facts),
             partial(record, llm, workload, *facts), vocab_size=llm.config.vocab_size,
         )  # fmt: skip
     if loading.threads is not None:
         torch.set_num_threads(loading.threads)
     device = torch.device(loading.device)
-    return BatchedModel(checkpoint.config, checkpoint.weights, device), made, checkpoint
+    return checkpoint, BatchedModel(checkpoint.config, checkpoint.weights, device), made

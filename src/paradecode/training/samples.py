@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, cast
+
+import numpy as np
 
 from paradecode.core import tensor_file
 from paradecode.core.errors import InvalidInput
@@ -28,6 +31,16 @@ class Samples:
 
     kind: ClassVar[str]
     axes: ClassVar[Mapping[str, str]]
+
+    def __len__(self) -> int:
+        return len(getattr(self, next(iter(self.axes))))
+
+    def content(self) -> str:
+        """A digest of the arrays."""
+        digest = blake2b(digest_size=16)
+        for name in self.axes:
+            digest.update(np.ascontiguousarray(getattr(self, name)).tobytes())
+        return digest.hexdigest()
 
     def save(self, path: Path, digest: str) -> None:
         """Write the samples; ``digest`` names the workload."""

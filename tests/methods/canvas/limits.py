@@ -171,6 +171,10 @@ def policies() -> Iterator[Limit]:
     yield Limit("coherent(entropy=0,block_length=8)", slow, "decisions")
     dimple = "dimple(threshold=-100,score=entropy,blocks=fixed,block_length=8)"
     yield Limit(dimple, "threshold(threshold=0,block_length=8)", "decisions")
+    for nats in (0.3, 1.0):
+        spec = f"threshold(score=entropy,threshold={nats},block_length=8)"
+        seeking = f"coherent(depth=1,width=24,entropy={nats},block_length=8)"
+        yield Limit(spec, seeking, "decisions")
     for threshold in (0.6, 1.01):
         spec = f"ete(explore=0,ahead=0,threshold={threshold},block_length=8)"
         yield Limit(spec, f"threshold(threshold={threshold},block_length=8)")

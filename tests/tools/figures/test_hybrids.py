@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from paradecode.methods.registry import parse
-from tools.figures.hybrids import WAYS
+from tools.figures.hybrids import SHIPPED, trained
 
 
 def test_each_group_begins_with_what_the_others_are_compared_with() -> None:
-    for group, (first, *others) in WAYS.items():
-        specs = [parse(way) for way in (first, *others)]
+    for group, _, ways, draft in [*SHIPPED, *trained(Path("runs"))]:
+        specs = [parse(way) for way in ways]
         assert len({spec.method.family for spec in specs}) == 1
-        assert group in {spec.method.name for spec in specs}
-        if group == "deer":
+        if draft is not None:
             assert {spec.guarantee for spec in specs} == {"exact"}
+            assert group in {spec.method.name for spec in specs}
+
+
+def test_trained_models_are_decoded_as_the_model_that_they_began_with() -> None:
+    ways: dict[str, set[tuple[str, ...]]] = {}
+    for group, _, own, _ in trained(Path("runs")):
+        ways.setdefault(group, set()).add(tuple(own))
+    assert all(len(each) == 1 for each in ways.values())

@@ -55,9 +55,6 @@ class HeadSamples(Samples):
     probability: Array
     prompt: Array
 
-    def __len__(self) -> int:
-        return len(self.accepted)
-
 
 @dataclass
 class HeadRecorder(Budget):

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from paradecode.training.batched import BatchedModel
-from paradecode.training.decoding import Progress
-from paradecode.training.unmasking.fine_tune import TuneReport, TuneSettings, fine_tune
+from paradecode.training.unmasking.fine_tune import Run, TuneReport, TuneSettings, fine_tune
 from paradecode.training.unmasking.trajectories import MASKED, OUTSIDE, Trajectories, four_times
 
 
@@ -59,7 +58,7 @@ class Batch:
 
 
 def fit_corrections(
-    model: BatchedModel, made: Trajectories, settings: RefineSettings, progress: Progress
+    model: BatchedModel, made: Trajectories, settings: RefineSettings, run: Run
 ) -> TuneReport[Shares]:
     """Fine-tune all weights of ``model``.
 
@@ -72,9 +71,9 @@ def fit_corrections(
         InvalidInput: if there are too few texts.
     """
     return fine_tune(
-        model, made, settings,
+        model.parameters, made, settings,
         lambda rows, random: loss(model, corrupt(model, made, rows, settings, random)),
-        lambda held: _measured(model, made, held, settings), progress,
+        lambda held: _measured(model, made, held, settings), run,
     )  # fmt: skip
 
 

@@ -49,9 +49,6 @@ class FilterSamples(Samples):
     judged: Array
     prompt: Array
 
-    def __len__(self) -> int:
-        return len(self.prompt)
-
 
 @dataclass
 class ReferenceOracle(Policy):

@@ -1,29 +1,28 @@
-"""Fine-tuning all weights of a masked diffusion model on its own texts."""
+"""Fine-tuning weights of a model on its own texts; it can be stopped and continued."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.optim.lr_scheduler import LambdaLR
 
 from paradecode.core.errors import InvalidInput
 from paradecode.training.acceptance.metrics import split
-from paradecode.training.batched import BatchedModel
-from paradecode.training.decoding import Progress
-from paradecode.training.fitting import fit
-from paradecode.training.unmasking.trajectories import Trajectories
+from paradecode.training.running import Training, check_same, load_checkpoint, readable
+from paradecode.training.samples import Samples
 
 FEWEST = 8
 """Least number of training texts."""
 RISE = 20
 """Number of steps in which the learning rate rises; after them it falls to 0."""
 Figures = TypeVar("Figures")
+Rows = NDArray[np.integer]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,15 +55,74 @@ class TuneReport(Generic[Figures]):
     after: Figures
 
 
+class FineTuning(Training):
+    """Weights that AdamW trains; equal arguments give equal weights on one machine.
+
+    Args:
+        parameters: name -> weight.
+        texts: a digest of what is learnt from.
+        loss: called with the generator of a step, which draws texts and masks.
+    """
+
+    def __init__(
+        self, parameters: Mapping[str, Tensor], settings: TuneSettings, texts: str,
+        loss: Callable[[np.random.Generator], Tensor],
+    ) -> None:  # fmt: skip
+        self.steps, self._settings, self._loss = settings.steps, settings, loss
+        self._facts = {**asdict(settings), "texts": texts}
+        self._parameters = dict(parameters)
+        trained = [weight.requires_grad_() for weight in parameters.values()]
+        self._optimizer = torch.optim.AdamW(trained, settings.rate, weight_decay=0.0)
+
+    def advance(self) -> float:
+        settings, step = self._settings, self.step
+        loss = self._loss(np.random.default_rng((settings.seed, step)))
+        torch.autograd.backward(loss)
+        torch.nn.utils.clip_grad_norm_(list(self._parameters.values()), 1.0)
+        for group in self._optimizer.param_groups:
+            group["lr"] = settings.rate * min((step + 1) / RISE, 1.0 - step / self.steps)
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        self.step += 1
+        return loss.item()
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "facts": self._facts, "step": self.step, "weights": self._parameters,
+            "optimizer": self._optimizer.state_dict(),
+        }  # fmt: skip
+
+    def resume(self, path: Path) -> None:
+        """Continue from a checkpoint of the same settings, model and texts.
+
+        Raises:
+            InvalidModel: the file is damaged.
+            InvalidInput: it belongs to another run.
+        """
+        state = load_checkpoint(path, next(iter(self._parameters.values())).device)
+        with readable(path):
+            begun, step = dict(state["facts"]), int(state["step"])
+        check_same(path, self._facts, begun, ": name a new folder")
+        with readable(path), torch.no_grad():
+            for name, weight in self._parameters.items():
+                weight.copy_(state["weights"][name])
+            self._optimizer.load_state_dict(state["optimizer"])
+        self.step = step
+
+
+Run = Callable[[FineTuning], None]
+"""Does the steps of a training that are left; an exception leaves it unfinished."""
+
+
 def fine_tune(
-    model: BatchedModel,
-    made: Trajectories,
+    parameters: Mapping[str, Tensor],
+    made: Samples,
     settings: TuneSettings,
-    loss: Callable[[NDArray[np.integer], np.random.Generator], Tensor],
-    measure: Callable[[NDArray[np.integer]], Figures],
-    progress: Progress,
+    loss: Callable[[Rows, np.random.Generator], Tensor],
+    measure: Callable[[Rows], Figures],
+    run: Run,
 ) -> TuneReport[Figures]:
-    """Train all weights with AdamW; equal arguments give equal weights on one machine.
+    """Train weights on some of the texts, and measure the others before and after it.
 
     Args:
         loss: called with rows of ``made`` and the generator that draws the masks.
@@ -77,16 +135,13 @@ def fine_tune(
     train, _, held = (np.flatnonzero(part) for part in parts)
     if len(train) < FEWEST:
         raise InvalidInput("samples", f"{len(made)} texts", f"log at least {2 * FEWEST}")
-    before, random = measure(held), np.random.default_rng(settings.seed)
-    parameters = [weight.requires_grad_() for weight in model.parameters.values()]
-    optimizer = torch.optim.AdamW(parameters, settings.rate, weight_decay=0.0)
-    steps = settings.steps
-    rate = LambdaLR(optimizer, lambda step: min((step + 1) / RISE, 1.0 - step / steps))
-
-    def drawn() -> Tensor:
-        return loss(random.choice(train, settings.batch), random)
-
-    fit(rate, drawn, steps, progress, clip=1.0)
-    for weight in parameters:
+    before = measure(held)
+    run(
+        FineTuning(
+            parameters, settings, made.content(),
+            lambda random: loss(random.choice(train, settings.batch), random),
+        )
+    )  # fmt: skip
+    for weight in parameters.values():
         weight.requires_grad_(False)
     return TuneReport(len(train), len(held), before, measure(held))

@@ -45,9 +45,6 @@ class Trajectories(Samples):
     tokens: NDArray[np.float32]
     step: NDArray[np.float32]
 
-    def __len__(self) -> int:
-        return len(self.step)
-
     def rows(self, rows: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Tokens and steps [B, T] of some canvases; T is the length of the longest one."""
         width = int((self.step[rows] != OUTSIDE).sum(axis=1).max())
