@@ -28,7 +28,7 @@ REPORT = "report.json"
 SPEED_PROMPTS, SPEED_TOKENS = 12, 96
 AGAIN = "stopped; the same command goes on"
 Method = Annotated[
-    str, typer.Argument(help="eagle3, eagle1, p-eagle, medusa, mtp, clover or clover-2.")
+    str, typer.Argument(help="eagle3, eagle1, p-eagle, medusa, mtp, clover, clover-2 or kangaroo.")
 ]
 
 
@@ -51,9 +51,11 @@ class HeadMaterial:
 class HeadSizes:
     """How large the head is."""
 
-    taps: str = option("", "Layers that EAGLE-3 reads, from 0: 1,14,29.")
+    taps: str = option("", "Layers that EAGLE-3 reads, from 0: 1,14,29. Kangaroo's exit layer.")
     layers: int = option(1, "Layers, or blocks of a Medusa head.", min=1, max=8)
-    inner: int = option(0, "Width of the MLP; 0: the target's.", min=0, max=1 << 16)
+    inner: int = option(
+        0, "Width of the MLP; 0: the target's (Kangaroo: none).", min=0, max=1 << 16
+    )
     vocabulary: int = option(8192, "Tokens it can draft.", min=16, max=1 << 20)
     own_rows: bool = option(
         True, "Train rows of the LM head, or use the target's.", "--own-rows/--target-rows"

@@ -17,7 +17,7 @@ from paradecode.testing.clover_heads import CELLS, clover_tensors
 from paradecode.testing.toy import successor
 
 KINDS = ("eagle", "eagle3", "p-eagle", "medusa", "medusa-own", "mtp", "dflash", "dspark", "clover",
-         "clover-2")  # fmt: skip
+         "clover-2", "kangaroo")  # fmt: skip
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -102,6 +102,13 @@ def random_head(
                 tensors[f"layers.{number}.{norm}.weight"] = gain()
         settings = {"clover": {"num_heads": 3, "num_layers": len(CELLS[kind])}}
         return _write(folder, tensors, {**sizes.config(d), **settings})
+    if kind == "kangaroo":
+        made = sizes.layer("layers.0.", d, d, normal)
+        tensors |= {name: values for name, values in made.items() if ".mlp." not in name}
+        tensors |= {"layers.0.input_layernorm.weight": gain(), "norm.weight": gain()}
+        drafted = np.arange(0, vocabulary, 2)
+        tensors["d2t"] = drafted - np.arange(len(drafted))
+        return _write(folder, tensors, {**sizes.config(d), "exit_layer": (config.layers + 1) // 2})
     three = kind in ("eagle3", "p-eagle")
     layer = "mtp.layers.0" if kind == "mtp" else "layers.0"
     tensors |= {

@@ -41,6 +41,11 @@ def exactly(head: Head) -> Head:
     return replace(head, enter=unrounded(head.enter), blocks=tuple(blocks), outs=outs, back=back)
 
 
+def looks_up(head: Head) -> bool:
+    """Whether it reads the tokens: a Kangaroo adapter does not."""
+    return any(step.kind == "lookup" for block in head.blocks for step in block.before.steps)
+
+
 def normed(head: Head) -> Head:
     """The same with norms of each head of queries and keys, and another way back."""
     gain = np.linspace(0.5, 1.5, head.blocks[0].size, dtype=np.float32) if head.blocks else None
@@ -238,7 +243,7 @@ def test_bad_drafts_are_refused_and_disturb_nobody(rounded_head: Head) -> None:
         ({"warp": Warp(-1.0)}, InvalidInput, "temperature"),
         ({"features": broken}, BackendError, "NaN"),
     ]
-    if rounded_head.blocks:
+    if looks_up(rounded_head):
         bad += [
             ({"tokens": good.tokens + VOCABULARY}, InvalidInput, "below"),
             ({"tokens": good.tokens - VOCABULARY}, InvalidInput, "below"),
@@ -273,7 +278,9 @@ def test_heads_whose_sizes_do_not_fit_are_refused(rounded_head: Head) -> None:
             )
         ]  # fmt: skip
         changes += [{"to_target": np.arange(3, dtype=np.int32)}]
-        if good.mask is None:
+        if not looks_up(good):
+            pass  # What it may guess is bounded when a head is built.
+        elif good.mask is None:
             wide = [*good.outs[0].widths.values()][-1]
             changes += [{"to_target": np.arange(wide, dtype=np.int32) + VOCABULARY}]
         else:

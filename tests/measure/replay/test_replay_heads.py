@@ -53,7 +53,7 @@ def same(spec: str, params: int) -> bool:
 
 
 @pytest.mark.parametrize("params", [0, 1], ids=["greedy", "sampled"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "kangaroo"])
 def test_every_step_is_the_engines(kind: str, params: int, tmp_path: Path) -> None:
     folder = random_head(kind, CONFIG, tmp_path)
     for budget in ("fixed", "auto"):
@@ -72,6 +72,12 @@ def test_a_head_that_knows_is_accepted_in_replay_too(name: str, tmp_path: Path) 
     assert outcome.totals().forwards == sum(sequence.stats.forwards for sequence in ran)
     assert outcome.totals().forwards < plain.totals().forwards / 2
     assert outcome.totals().seconds > 0
+
+
+def test_a_head_behind_layers_of_the_model_runs_in_the_engine_only(tmp_path: Path) -> None:
+    spec = f"kangaroo(head='{random_head('kangaroo', CONFIG, tmp_path)}')"
+    with pytest.raises(InvalidInput, match="runs layers to draft"):
+        play(recording(0), spec, target=target())
 
 
 def test_a_head_needs_the_model_that_was_recorded(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def data(llm, source, tmp_path_factory):
 
 
 def training(llm, data, method="eagle3", plan=PLAN, **sizes) -> HeadTraining:
-    shape = HeadShape(method, inner=64, vocabulary=128, levels=3, **sizes)
+    shape = HeadShape(method, **{"inner": 64, "vocabulary": 128, "levels": 3, **sizes})
     layers = layers_of(shape.tapped(llm.config), llm.config.layers)
     features = data.features(llm, layers, 1e9, lambda *_: None)
     return HeadTraining(shape, plan, open_model(MODEL), features, HELD)
@@ -100,7 +100,11 @@ def rows_of(data, llm, number: int, taps: tuple[int, ...]):
     return np.concatenate([parts[tap % llm.config.layers] for tap in taps], axis=1)
 
 
-@pytest.mark.parametrize(("method", "bits"), [*((each, 16) for each in METHODS), ("eagle3", 8)])
+OF_LEVELS = [each for each in METHODS if each != "kangaroo"]
+"""Methods whose networks draft all levels without the target."""
+
+
+@pytest.mark.parametrize(("method", "bits"), [*((each, 16) for each in OF_LEVELS), ("eagle3", 8)])
 def test_training_beats_the_untrained_head_and_the_folder_drafts_alike(
     method, bits, llm, data, tmp_path
 ):
@@ -149,6 +153,30 @@ def test_clovers_loss_counts_the_distance_of_states(llm, data):
     distance = np.where(sizes < 1, sizes**2 / 2, sizes - 0.5).mean()
     assert distance > 0.01
     assert whole - entropy == pytest.approx(10 * distance, rel=1e-4)
+
+
+@pytest.mark.parametrize("sizes", [{}, {"layers": 2, "inner": 64, "own_rows": False}])
+def test_a_kangaroo_adapter_drafts_as_it_was_trained(sizes, llm, data, tmp_path):
+    """Level i of training is what the folder guesses of the row i + 1 further on."""
+    trainer = training(llm, data, "kangaroo", **{"inner": 0, **sizes})
+    before = trainer.evaluate()
+    assert trainer.run(tmp_path, lambda: False, lambda *_: None)
+    after = trainer.evaluate()
+    assert after.levels[0] > before.levels[0] + 0.1, (before, after)
+    stored, checkpoint = read_head(tmp_path / HEAD), open_model(MODEL)
+    head = build_head(stored, llm.config, lambda name: checkpoint.weights[name].float32())
+    assert (head.taps, len(head.blocks)) == ((1,), sizes.get("layers", 1))
+    states, text = rows_of(data, llm, 0, head.taps), data.texts[0]
+    with torch.no_grad():
+        made = trainer.head.levels(trainer._batch([0]).rows, 3)
+    memory, guesses = Memory(), []
+    for row in range(len(text.tokens) - 1):
+        asked = HeadDraft(memory, states[row : row + 1], np.zeros(1, np.int64), row, 1, 1, 1)
+        guesses.append(int(run_head(head, [asked], apply_network)[0].tokens[0]))
+    assert head.to_target is not None
+    for level, logits in enumerate(made):
+        wanted = head.to_target[logits.argmax(-1).numpy()].tolist()
+        assert wanted == guesses[text.start + level :]
 
 
 def test_matrices_of_8_bits_draft_nearly_the_same(llm, data, tmp_path):

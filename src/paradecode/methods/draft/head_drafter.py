@@ -61,17 +61,7 @@ class HeadDrafter(ModelDrafter):
         root = np.array([ROOT], np.int32)
         if len(self.offer.budget.expand(seq, EMPTY, root, lambda rows: head.pace.draft)) == 0:
             return EMPTY
-        features, tokens = (np.concatenate(parts) for parts in zip(*self._rows))
-        step, depth = seq.step_seconds(1), min(limit, self.depth)
-        noise = self.offer.noise and seq.sampler.warp.temperature > 0
-        asked = HeadDraft(
-            self._memory, features, tokens, self._start, limit, self.width, depth,
-            least=head.pace.level / step if step else 0.0,
-            warp=seq.sampler.warp,
-            keys=tuple(seq.sampler.noise_key(level) for level in range(depth if noise else 0)),
-        )  # fmt: skip
-        self._start, self._rows = self._start + len(tokens), []
-        tree: TokenTree = yield Apply(head, asked)
+        tree: TokenTree = yield Apply(head, self._asked(seq, head, limit, min(limit, self.depth)))
         self._calibration = seq.shared(f"head {self.head}", Calibration)
         self._raw = tree.estimates.tolist()
         later = np.array([tree.children(p)[0] != n for n, p in enumerate(tree.parents)], bool)
@@ -79,6 +69,20 @@ class HeadDrafter(ModelDrafter):
             tree, estimates=self._calibration.of(tree.estimates, later).astype(np.float32)
         )
         return self._tree
+
+    def _asked(
+        self, seq: Sequence, head: Head, count: int, depth: int, first: int = 0
+    ) -> HeadDraft:
+        """Hand over the rows that wait; the draft behind them begins at level ``first``."""
+        features, tokens = (np.concatenate(parts) for parts in zip(*self._rows))
+        step, noise = seq.step_seconds(1), self.offer.noise and seq.sampler.warp.temperature > 0
+        at, self._start, self._rows = self._start, self._start + len(tokens), []
+        return HeadDraft(
+            self._memory, features, tokens, at, count, self.width, depth,
+            least=head.pace.level / step if step else 0.0,
+            warp=seq.sampler.warp,
+            keys=tuple(map(seq.sampler.noise_key, range(first, first + depth) if noise else ())),
+        )  # fmt: skip
 
     def wait(self, seq: Sequence) -> None:
         self._head(seq)  # Its rows are kept from the prompt on.

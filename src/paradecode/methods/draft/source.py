@@ -65,11 +65,13 @@ class Source:
 
     Attributes:
         hidden: layers whose outputs the verification is to give.
+        logits: whether the rows go through the LM head.
     """
 
     model: str = TARGET
     layers: Layers | None = None
     hidden: tuple[int, ...] = ()
+    logits: bool = True
 
     def rows(self, seq: Sequence, limit: int) -> LevelRows:
         return TreeRows(self, seq, limit)
@@ -80,7 +82,7 @@ class Source:
             facts = seq.about(self.model)
             # A layer has about 12 hidden_size^2 weights, the head vocab_size * hidden_size.
             head = facts.vocab_size / (12 * facts.hidden_size)
-            share = (work(self.layers) + head) / (facts.layers + head)
+            share = (work(self.layers) + head * self.logits) / (facts.layers + head)
         if self.model == TARGET:
             return lambda rows: share * (seq.step_seconds(rows) or 0.0)
         return lambda rows: share * (seq.step_seconds(rows, self.model) or 0.0)
@@ -145,6 +147,7 @@ class TreeRows:
                     tree=TokenTree.siblings(np.array([own[leaf] for leaf in leaves], np.int32)),
                     under=np.array([slots[int(p)] for p in tree.parents[leaves]], np.int32),
                     layers=source.layers,
+                    logits=None if source.logits else NO_TOKENS,
                     model=source.model,
                     hidden=hidden,
                 )
@@ -160,7 +163,7 @@ class TreeRows:
         pending, source = self._pending, self._source
         if source.layers is not None:
             self._taken = len(pending)
-            last = np.array([len(pending) - 1], np.int32)
+            last = np.array([len(pending) - 1], np.int32) if source.logits else NO_TOKENS
             return (yield from self._run(Forward(
                 NO_TOKENS, tree=TokenTree.chain(pending), layers=source.layers,
                 model=source.model, logits=last, hidden=hidden,

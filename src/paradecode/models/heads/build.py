@@ -102,6 +102,18 @@ def _medusa(parts: HeadParts) -> Head:
     return Head("medusa", (-1,), width, parts.enter_last(), (), tuple(outs), to_target=ids)
 
 
+def _kangaroo(parts: HeadParts) -> Head:
+    file, t, width = parts.file, parts.t, parts.config.hidden_size
+    if not 0 <= file.taps[0] < parts.config.layers - 1:
+        fix = f"leave some of the target's {parts.config.layers} layers behind the exit"
+        raise InvalidModel("exit_layer", file.taps[0] + 1, fix)
+    enter, first = NetworkBuilder(features=width), NetworkBuilder(state=width, token=0)
+    enter.same("features", width)
+    out, ids = parts.out(width, normed=True)
+    blocks = layers(file, t, first, "state", "state", width)
+    return Head("kangaroo", file.taps, width, enter.network(), blocks, (out,), to_target=ids)
+
+
 def _dflash(parts: HeadParts) -> Head:
     file, t = parts.file, parts.t
     taps, enter = parts.enter_taps()
@@ -145,4 +157,5 @@ def _bias(parts: HeadParts, width: int, guessed: int) -> Network:
 _KINDS: dict[str, Callable[[HeadParts], Head]] = {
     "eagle": _eagle, "eagle3": _eagle3, "p-eagle": _eagle3, "mtp": _mtp, "medusa": _medusa,
     "dflash": _dflash, "dspark": _dflash, "clover": clover, "clover-2": clover,
+    "kangaroo": _kangaroo,
 }  # fmt: skip

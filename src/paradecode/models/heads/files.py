@@ -97,8 +97,11 @@ def write_head(
         "head_dim": head.head_dim,
         "rms_norm_eps": head.epsilon,
         **_rope(head),
-        "intermediate_size": len(head.tensors["layers.0.mlp.gate_proj.weight"]),
     }
+    if "layers.0.mlp.gate_proj.weight" in head.tensors:
+        sizes["intermediate_size"] = len(head.tensors["layers.0.mlp.gate_proj.weight"])
+    if head.kind == "kangaroo":
+        sizes["exit_layer"] = head.taps[0] + 1
     if not three:
         if head.kind in ("clover", "clover-2"):
             levels = sum(".0.linear.weight" in name for name in head.tensors)

@@ -94,15 +94,17 @@ def _layer(
 def _mlp(
     file: HeadFile, t: HeadTensors, name: str, after: NetworkBuilder, mixed: str, width: int
 ) -> None:
-    """What follows attention."""
+    """What follows attention; some layers end with it (Kangaroo)."""
 
     def linear(x: str, part: str, rows: int, columns: int) -> str:
         weight = t(f"{name}{part}_proj.weight", rows, columns)
         return after.linear(x, weight, t.maybe(f"{name}{part}_proj.bias", len(weight)))
 
-    inner = len(t(f"{name}mlp.gate_proj.weight", -1, width))
     mixed = linear(mixed, "self_attn.o", width, after.inputs["mixed"])
     state = after.add("add", "rest", mixed)
+    if f"{name}mlp.gate_proj.weight" not in t:
+        return
+    inner = len(t(f"{name}mlp.gate_proj.weight", -1, width))
     gain = t.gain(f"{name}post_attention_layernorm.weight", width)
     x = after.norm(state, gain, file.epsilon)
     gated = after.add("silu", linear(x, "mlp.gate", inner, width))

@@ -21,13 +21,14 @@ SPECULATORS = {"eagle3": "eagle3", "peagle": "p-eagle", "mtp": "mtp", "dflash": 
                "dspark": "dspark"}  # fmt: skip
 """``speculators_model_type`` -> kind."""
 
-_KNOWN = "EAGLE-1, 2 or 3, P-EAGLE, Medusa, MTP, DFlash, DSpark or Clover"
+_KNOWN = "EAGLE-1, 2 or 3, P-EAGLE, Medusa, MTP, DFlash, DSpark, Clover or Kangaroo"
 _CELL = "clover_head_mlp_rnn.q.weight"
 _NEEDED = {
     "mtp": "eh_proj.weight",
     "medusa": "0.0.linear.weight",
     "clover": _CELL,
     "clover-2": _CELL,
+    "kangaroo": "norm.weight",
 }
 _OF_TARGET = ("embed_tokens.weight", "lm_head.weight", "d2t")
 _WITHOUT_USE = ("t2d", "rotary_emb.inv_freq")
@@ -211,7 +212,9 @@ def _kind(config: Metadata, tensors: Tensors) -> str:
         return "dspark" if "markov_head.markov_w1.weight" in tensors else "dflash"
     if "layers.0.hidden_norm.weight" in tensors:
         return "p-eagle" if "mask_hidden" in tensors else "eagle3"
-    return "eagle"
+    # EAGLE-1 has no norm before its attention.
+    alone = "layers.0.input_layernorm.weight" in tensors and "fc.weight" not in tensors
+    return "kangaroo" if alone else "eagle"
 
 
 def _refuse_unknown(kind: str, config: Metadata, sizes: Metadata, tensors: Tensors) -> None:
@@ -256,6 +259,11 @@ def _taps(kind: str, config: Metadata, own: Metadata) -> tuple[int, ...]:
     """Layers whose outputs are tapped; files name the layers that these outputs enter."""
     if kind in ("eagle", "mtp", "clover", "clover-2"):
         return (-1,)
+    if kind == "kangaroo":
+        if config.get("exit_layer") is None:
+            fix = "write into config.json behind how many layers of the target the adapter drafts"
+            raise InvalidModel("exit_layer", None, fix)
+        return (config.whole("exit_layer", None, 1, 1 << 12) - 1,)
     places = [
         (config, "eagle_aux_hidden_state_layer_ids", 1), (config, "aux_hidden_state_layer_ids", 1),
         (_object(config, "eagle_config"), "eagle_aux_hidden_state_layer_ids", 1),

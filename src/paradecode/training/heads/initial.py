@@ -19,6 +19,7 @@ from paradecode.training.heads.texts import HeadText
 METHODS = {
     "eagle3": "eagle", "eagle1": "eagle", "p-eagle": "p-eagle", "medusa": "medusa", "mtp": "mtp",
     "clover": "clover", "clover-2": "clover",
+    "kangaroo": "kangaroo",
 }  # fmt: skip
 """What can be trained -> the method that runs it."""
 DECAYS = {"clover": 0.7, "clover-2": 0.7}
@@ -34,9 +35,9 @@ class HeadShape:
     Attributes:
         method: one of METHODS.
         taps: layers of the target whose outputs EAGLE-3 and P-EAGLE read; empty: an early, a
-            middle and the last one.
-        layers: of EAGLE-3, P-EAGLE and Clover; residual blocks of each Medusa head.
-        inner: of the MLP; 0 is the target's.
+            middle and the last one. The layer behind which Kangaroo drafts; empty: the second.
+        layers: of EAGLE-3, P-EAGLE, Clover and Kangaroo; residual blocks of each Medusa head.
+        inner: of the MLP; 0 is the target's. Kangaroo has one only if it is not 0.
         vocabulary: tokens that can be drafted: the commonest of the training texts.
         levels: heads of Medusa; levels of Clover that have a block of their own.
         own_rows: train rows of the LM head, which are the target's at first. Medusa and Clover
@@ -59,9 +60,15 @@ class HeadShape:
 
     def tapped(self, config: ModelConfig) -> tuple[int, ...]:
         """The layers, from 0, whose outputs the head reads."""
-        if self.method not in ("eagle3", "p-eagle"):
+        if self.method not in ("eagle3", "p-eagle", "kangaroo"):
             return (-1,)
         last = config.layers - 1
+        if self.method == "kangaroo":
+            taps = self.taps or (min(1, last - 1),)
+            if len(taps) != 1 or not 0 <= taps[0] < last:
+                fix = f"name one layer from 0 to {last - 1}, behind which it drafts"
+                raise InvalidInput("--taps", list(taps), fix)
+            return taps
         taps = self.taps or tuple(sorted({min(1, last), last // 2, last}))
         if not all(0 <= tap <= last for tap in taps) or len(set(taps)) < len(taps):
             raise InvalidInput("--taps", list(taps), f"name different layers from 0 to {last}")
@@ -102,7 +109,8 @@ def new_head(shape: HeadShape, target: Checkpoint, ids: NDArray[np.int64], seed:
                 tensors[f"{level}.{block}.linear.bias"] = np.zeros(d, np.float32)
         return HeadFile("medusa", tensors, (-1,), verifier=config.name)
     three = shape.method in ("eagle3", "p-eagle")
-    last = f"layers.{config.layers - 1}."
+    # Kangaroo begins as the layer that it stands in for first.
+    last = f"layers.{taps[0] + 1 if shape.method == 'kangaroo' else config.layers - 1}."
     own = {part: weights[f"{last}{part}"].float32() for part in ("q", "k", "v", "gate", "up")}
     for number in range(shape.layers):
         name = f"layers.{number}."
@@ -113,14 +121,16 @@ def new_head(shape: HeadShape, target: Checkpoint, ids: NDArray[np.int64], seed:
             tensors[f"{name}self_attn.{part}_proj.weight"] = rows
         width = config.heads * config.head_dim
         tensors[f"{name}self_attn.o_proj.weight"] = np.zeros((d, width), np.float32)
+        if shape.method != "eagle1":
+            before = ones() if number == 0 and three else weights[f"{last}attn_norm"].float32()
+            tensors[f"{name}input_layernorm.weight"] = before
+        if shape.method == "kangaroo" and not shape.inner:
+            continue
         for part in ("gate", "up"):
             fits = inner == len(own[part])
             tensors[f"{name}mlp.{part}_proj.weight"] = own[part] if fits else normal(inner, d)
         tensors[f"{name}mlp.down_proj.weight"] = np.zeros((d, inner), np.float32)
         tensors[f"{name}post_attention_layernorm.weight"] = weights[f"{last}mlp_norm"].float32()
-        if shape.method != "eagle1":
-            before = ones() if number == 0 and three else weights[f"{last}attn_norm"].float32()
-            tensors[f"{name}input_layernorm.weight"] = before
     if shape.method in CLOVERS:
         if d % config.heads:
             fix = f"its {config.heads} heads must divide its width for this method"
@@ -150,6 +160,8 @@ def _around(method: str, taps: Sequence[int], weights: Weights, last: str) -> di
     both = np.concatenate([np.zeros_like(copied), copied], axis=1)
     if method == "eagle1":
         return {"fc.weight": both}
+    if method == "kangaroo":
+        return {"norm.weight": norm}
     if method == "mtp":
         return {"norm.weight": norm, "eh_proj.weight": both, "enorm.weight": ones,
                 "hnorm.weight": ones}  # fmt: skip

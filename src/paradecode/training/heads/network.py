@@ -102,6 +102,8 @@ class HeadNetwork:
         """
         if self.file.kind == "medusa":
             return [self._medusa(rows, level) for level in range(count)]
+        if self.file.kind == "kangaroo":
+            return self._behind_the_exit(rows, count)
         p, drafts = self.parameters, rows.drafting(0)
         keys: list[list[list[tuple[Tensor, Tensor]]]] = [[] for _ in range(self.layers)]
         made, said = torch.empty(0), []
@@ -138,6 +140,20 @@ class HeadNetwork:
         """Logits [n, v] of what the LM head reads."""
         return F.linear(state, self.parameters.get("lm_head.weight", self.target.rows)).float()
 
+    def _behind_the_exit(self, rows: Rows, count: int) -> list[Tensor]:
+        """Level i is what the row i + 1 further on guesses: the exit's layers read every draft."""
+        wanted, state = rows.drafting(0), rows.features
+        places = [torch.arange(n) for _, n, _ in rows.spans]
+        asked = [w - first + 1 for w, (first, _, _) in zip(wanted, rows.spans)]
+        for number in range(self.layers):
+            last = number == self.layers - 1
+            begins = [begin - first + 1 if last else 0 for first, _, begin in rows.spans]
+            state = self._layer(
+                number, state, rows.tokens, places, asked if last else None, begins, []
+            )
+        every = self._norm(state, "norm").split([len(each) for each in wanted])
+        return [torch.cat([each[level:] for each in every]) for level in range(count)]
+
     def _enter(self, features: Tensor) -> Tensor:
         if self.file.kind in ("eagle", "mtp"):
             return self.target.final(features) if self.file.normed_features else features
@@ -161,6 +177,8 @@ class HeadNetwork:
     def _first(self, state: Tensor, token: Tensor) -> tuple[Tensor, Tensor]:
         """What enters the first attention, and what goes on beside it."""
         p, kind, name = self.parameters, self.file.kind, "layers.0."
+        if kind == "kangaroo":
+            return self._norm(state, f"{name}input_layernorm"), state
         embedded = F.embedding(token, self.target.embed)
         if kind in ("eagle3", "p-eagle"):
             normed = self._norm(state, f"{name}hidden_norm")
@@ -208,6 +226,8 @@ class HeadNetwork:
             for i, (query, begin) in enumerate(zip(queries, begins))
         ])  # fmt: skip
         state = going + F.linear(mixed, p[f"{name}self_attn.o_proj.weight"])
+        if f"{name}mlp.gate_proj.weight" not in p:
+            return state.float()
         n = self._norm(state, f"{name}post_attention_layernorm")
         gate = F.silu(F.linear(n, p[f"{name}mlp.gate_proj.weight"]))
         inner = gate * F.linear(n, p[f"{name}mlp.up_proj.weight"])

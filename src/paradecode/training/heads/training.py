@@ -160,6 +160,8 @@ class HeadTraining(Training):
         return loss.item()
 
     def _levels(self) -> int:
+        if self.shape.method == "kangaroo":
+            return 1  # The others say the same: its layers see what was drafted.
         return self.head.heads or self.plan.levels
 
     def _chosen(self) -> list[int]:
@@ -207,7 +209,7 @@ class HeadTraining(Training):
         """The head, in float16."""
         tensors: dict[str, NDArray[Any]] = {"d2t": self._file.tensors["d2t"]}
         tensors |= {n: t.astype(np.float16) for n, t in self.head.stored().items()}
-        if self.bits == 16 and self.shape.method not in ("medusa", "clover"):
+        if self.bits == 16 and self.shape.method not in ("medusa", "clover", "kangaroo"):
             # Other engines look for them.
             tensors.setdefault("lm_head.weight", self.head.target.rows.numpy().astype(np.float16))
         return replace(self._file, tensors=tensors)

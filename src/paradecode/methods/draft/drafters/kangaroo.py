@@ -1,0 +1,97 @@
+"""Kangaroo: the target's first layers and an adapter draft until a guess is not sure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.request import TARGET, Apply, Reply
+from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.tree import EMPTY, ROOT, TokenTree
+from paradecode.methods.draft.acceptance import Calibration
+from paradecode.methods.draft.head_drafter import HeadDrafter
+from paradecode.methods.draft.loop import Proposal
+from paradecode.methods.draft.method import drafter
+from paradecode.methods.draft.source import Source
+from paradecode.methods.parameters import parameter
+
+SOURCE = "a Kangaroo adapter of the target"
+
+
+@drafter(
+    "kangaroo",
+    paper="Kangaroo: Lossless Self-Speculative Decoding via Double Early Exiting",
+    arxiv="2404.18911",
+    training=SOURCE,
+    names={"exit_threshold": "sure"},
+)
+@dataclass
+class Kangaroo(HeadDrafter):
+    """The target's first layers run on each draft token, and one layer of attention guesses on.
+
+    Liu et al. 2024. The first exit is behind the layers that the adapter's folder names; the second
+    ends a draft with the first token that is not ``sure``. Verification goes on behind the first
+    exit, and the adapter keeps its rows of accepted tokens, so nothing is computed twice. The paper
+    drafts a chain (``width=1``); more candidates stand beside it, and only the surest is drafted
+    on.
+
+    When: there is an adapter, and the first layers of the target are few of many.
+    """
+
+    needs = replace(HeadDrafter.needs, runs=(TARGET,))
+    source = SOURCE
+    kinds = ("kangaroo",)
+
+    width: int = parameter(1, 1, 16, "candidates of each token; the surest is drafted on")
+    sure: float = parameter(0.6, 0.0, 1.0, "a token that is less probable ends the draft")
+    # Tokens whose rows only the draft gave to the adapter, the last committed one first.
+    _ahead: list[int] = field(default_factory=list, init=False, repr=False)
+
+    def propose(self, seq: Sequence, limit: int) -> Proposal:
+        head, budget = self._head(seq), self.offer.budget
+        source = Source(layers=tuple(range(head.taps[0] + 1)), logits=False)
+        rows = source.rows(seq, min(limit, self.depth))
+        if len(seq.pending) != 1 or not (self._rows or self._memory.length):
+            return EMPTY  # The adapter has not seen the text.
+        self._calibration = seq.shared(f"head {self.head}", Calibration)
+        leaves = np.array([ROOT], np.int32)
+        for level in range(rows.depth):
+            leaves = budget.expand(
+                seq, self._tree, leaves, lambda count: rows.seconds(count) + head.pace.draft
+            )
+            if len(leaves) == 0 or rows.room < 1:
+                break
+            self._exit = rows.exit
+            seen = yield from rows.look(self._tree, leaves, self._own, True)
+            self._ahead.append(int(seq.tokens[-1]) if level == 0 else self._own[int(leaves[0])])
+            self._rows.append((seen.states, np.zeros(1, np.int64)))
+            guesses = yield Apply(head, self._asked(seq, head, self.width, 1, level))
+            leaves = self._add(seq, leaves, guesses)
+        return self._tree.best(limit)
+
+    def _add(self, seq: Sequence, leaf: NDArray[np.int32], guesses: TokenTree) -> NDArray[np.int32]:
+        """Add the guesses that the budget wants; returns the one that is drafted on, if any is."""
+        raw, first = guesses.estimates, len(self._tree)
+        estimates = self._calibration.of(raw, np.arange(len(raw)) > 0).astype(np.float32)
+        kept = self.offer.budget.grow(seq, self._tree, leaf, estimates[None])[0]
+        self._own += guesses.tokens[kept].tolist()
+        self._raw += raw[kept].tolist()
+        fresh = TokenTree.siblings(guesses.tokens[kept], estimates[kept])
+        self._tree = self._tree.extend(fresh, np.repeat(leaf, len(fresh)))
+        return np.arange(first, first + int(kept[0] and raw[0] >= self.sure), dtype=np.int32)
+
+    def _take(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
+        """Drop the adapter's rows of rejected tokens; keep the states of rows that it lacks."""
+        true = [int(seq.tokens[-1]), *verdict.tokens[:-1]]
+        same = [a == b for a, b in zip(self._ahead, true)]
+        kept = same.index(False) if False in same else len(same)
+        self._memory.length -= len(self._ahead) - kept
+        self._start -= len(self._ahead) - kept
+        super()._take(seq, tree, reply, verdict)
+        if self._ahead:
+            features, tokens = self._rows.pop()
+            known = len(features) - len(true) + kept
+            self._rows += [(features[known:], tokens[known:])] if known < len(features) else []
+        self._ahead = []

@@ -1,0 +1,222 @@
+"""Kangaroo against the paper, read plainly: no cache, no tree, every row computed anew."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+from small_models import PROMPT, deep, serve
+
+from paradecode.backends import open_backend
+from paradecode.backends.interface import Span
+from paradecode.core.errors import InvalidInput, InvalidModel
+from paradecode.core.head import Head, HeadDraft
+from paradecode.core.request import TARGET
+from paradecode.core.tree import TokenTree
+from paradecode.engine.engine import Engine, Limits
+from paradecode.models.heads import build_head, read_head
+from paradecode.models.heads.files import write_head
+from paradecode.testing.draft_heads import Sizes, random_head
+
+LAYERS, EXIT, DEPTH, SURE = 6, 3, 6, 0.2
+CONFIG, WEIGHTS = deep(LAYERS)
+WIDE, SIZE, HEADS, GROUPS = CONFIG.hidden_size, 8, 4, 2
+
+
+def engine(**limits: Any) -> Engine:
+    backend = open_backend("torch", CONFIG, WEIGHTS, dtype="fp64", threads=1)
+    sizes = Limits(**{"batch": 8, "kv_tokens": 4096, **limits})
+    return Engine({TARGET: backend}, sizes, weights=WEIGHTS)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """An adapter that adds a little to what the exit says, as published: with the target's head."""
+    random_head("kangaroo", CONFIG, tmp_path, sizes=Sizes(HEADS, GROUPS, SIZE))
+    tensors = load_file(tmp_path / "model.safetensors")
+    for name in ("verifier_norm.weight", "verifier_lm_head.weight", "d2t"):
+        tensors.pop(name)
+    tensors["norm.weight"] = WEIGHTS["norm"].float32()
+    tensors["layers.0.self_attn.o_proj.weight"] *= 0.3
+    save_file(tensors, tmp_path / "model.safetensors")
+    return tmp_path
+
+
+class Paper:
+    """Algorithm 1 of the paper: greedy, one sequence."""
+
+    def __init__(self, folder: Path) -> None:
+        tensors = load_file(folder / "model.safetensors")
+        self.p = {name: values.astype(np.float64) for name, values in tensors.items()}
+        self.backend = open_backend("torch", CONFIG, WEIGHTS, dtype="fp64", threads=1)
+        self.backend.reserve(1)
+
+    def exit_states(self, tokens: Sequence[int]) -> np.ndarray:
+        at = np.arange(len(tokens), dtype=np.int32)
+        nowhere = np.full(len(tokens), -1, np.int32)
+        none = np.empty(0, np.int32)
+        span = Span(none, np.array(tokens, np.int32), at, nowhere, 0, logits=none,
+                    hidden=(EXIT - 1,))  # fmt: skip
+        return self.backend.forward([span])[0].hidden[EXIT - 1].astype(np.float64)
+
+    def norm(self, x: np.ndarray, name: str) -> np.ndarray:
+        unit = x / np.sqrt(np.square(x).mean(-1, keepdims=True) + 1e-6)
+        return unit * self.p[f"{name}.weight"]
+
+    def adapter(self, states: np.ndarray) -> np.ndarray:
+        """Probabilities of the token behind the last row."""
+        x, rows = self.norm(states, "layers.0.input_layernorm"), len(states)
+        q, k, v = ((x @ self.p[f"layers.0.self_attn.{part}_proj.weight"].T).reshape(rows, -1, SIZE)
+                   for part in "qkv")  # fmt: skip
+        angle = np.arange(rows)[:, None] * 10000.0 ** (-np.arange(0, SIZE, 2) / SIZE)
+
+        def turned(x: np.ndarray) -> np.ndarray:
+            a, b = x[..., : SIZE // 2], x[..., SIZE // 2 :]
+            cos, sin = np.cos(angle)[:, None], np.sin(angle)[:, None]
+            return np.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
+
+        q, k = turned(q), turned(k)
+        mixed = []
+        for head in range(HEADS):
+            group = head * GROUPS // HEADS
+            scores = k[:, group] @ q[-1, head] / np.sqrt(SIZE)
+            weights = np.exp(scores - scores.max())
+            mixed.append(weights / weights.sum() @ v[:, group])
+        state = states[-1] + self.p["layers.0.self_attn.o_proj.weight"] @ np.concatenate(mixed)
+        logits = WEIGHTS["head"].float32() @ self.norm(state, "norm")
+        made = np.exp(logits - logits.max())
+        return made / made.sum()
+
+    def draft(self, text: Sequence[int], room: int) -> list[int]:
+        drafted: list[int] = []
+        while len(drafted) < min(DEPTH, room):
+            probabilities = self.adapter(self.exit_states([*text, *drafted]))
+            drafted.append(int(probabilities.argmax()))
+            if probabilities.max() < SURE:
+                break
+        return drafted
+
+
+def seen_drafts(monkeypatch: pytest.MonkeyPatch) -> list[HeadDraft]:
+    """What the adapter is given, in order."""
+    from paradecode.engine import engine as module
+
+    given, run = list[HeadDraft](), module.drafts_of
+
+    def seen(backend: Any, head: Head, drafts: Sequence[HeadDraft]) -> list[TokenTree]:
+        given.extend(drafts)
+        return run(backend, head, drafts)
+
+    monkeypatch.setattr(module, "drafts_of", seen)
+    return given
+
+
+def test_every_draft_is_the_papers_and_no_row_is_computed_twice(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    eng, paper = engine(), Paper(folder)
+    given, ran = seen_drafts(monkeypatch), []
+    real = eng.models[TARGET].forward
+
+    def forward(spans: Any) -> Any:
+        ran.append((spans[0].layers, len(spans[0].positions), len(spans[0].logits)))
+        return real(spans)
+
+    monkeypatch.setattr(eng.models[TARGET], "forward", forward)
+    spec = f"kangaroo(head='{folder}',sure={SURE},budget=fixed)"
+    (sequence,) = serve(eng, [spec], ignore_eos=True, max_tokens=40)
+    text, lengths = list(PROMPT), set[int]()
+    for number, step in enumerate(sequence.trace):
+        wanted = paper.draft(text, 40 - len(text) + len(PROMPT) - 1) if number else []
+        assert step.tree.tokens.tolist() == wanted
+        assert step.tree.is_chain
+        lengths.add(len(wanted))
+        text += step.tokens
+    assert DEPTH in lengths
+    assert len(lengths - {0, DEPTH}) > 1
+    assert sequence.stats.accepted > 5
+
+    # The first layers run once for each row, without the LM head; verifications go on behind them.
+    first, behind = tuple(range(EXIT)), tuple(range(EXIT, LAYERS))
+    drafts = [step for step in sequence.trace if len(step.tree)]
+    verified = sum(len(step.tree) + 1 for step in drafts)
+    assert sum(rows for layers, rows, _ in ran if layers == first) == verified
+    assert sum(rows for layers, rows, _ in ran if layers == behind) == verified
+    assert not any(logits for layers, _, logits in ran if layers == first)
+    assert sum(layers is None for layers, *_ in ran) == len(sequence.trace) - len(drafts)
+    # Of rows that the adapter had of a draft, those of accepted tokens are kept.
+    states, end = paper.exit_states(text), 0
+    for draft in given:
+        assert draft.start <= end
+        end = draft.start + len(draft.features)
+    assert sum(len(draft.features) for draft in given) < verified + len(PROMPT)
+    stays = {draft.start + n: row for draft in given for n, row in enumerate(draft.features)}
+    assert all(np.allclose(stays[n], states[n], atol=1e-4) for n in range(max(stays)))
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("budget", ["fixed", "auto", "confidence(threshold=0.1)"])
+def test_outputs_are_plain_ones_alone_and_in_a_batch(
+    temperature: float, budget: str, folder: Path
+) -> None:
+    specs = [f"kangaroo(head='{folder}',sure={sure},width={width},budget={budget})"
+             for sure, width in ((0.0, 1), (0.05, 3), (1.0, 2))]  # fmt: skip
+    specs.append(f"suffix+{specs[1]}")
+    params: dict[str, Any] = {"temperature": temperature, "ignore_eos": True, "max_tokens": 24}
+    (plain,) = serve(engine(), ["greedy"], **params)
+    together = serve(engine(), [*specs, "greedy"], **params)
+    assert [one.output for one in together] == [plain.output] * (len(specs) + 1)
+    assert all(one.stats.accepted for one in together[:-1])
+    little = specs[1].replace("sure", "num_speculative_tokens=4,sure")
+    (alone,) = serve(engine(draft_tokens=4), [little], **params)
+    assert alone.output == plain.output
+
+
+def test_the_second_exit_ends_a_draft(folder: Path) -> None:
+    spec = "kangaroo(head='{}',sure={},budget=fixed)"
+    lengths = []
+    for sure in (0.0, 1.0):
+        (sequence,) = serve(engine(), [spec.format(folder, sure)], ignore_eos=True)
+        lengths.append({len(step.tree) for step in sequence.trace[1:-DEPTH]})
+    assert lengths == [{DEPTH}, {1}]
+
+
+def nothing(name: str) -> np.ndarray:
+    return WEIGHTS[name].float32()
+
+
+def test_a_folder_that_was_read_and_written_drafts_the_same(folder: Path, tmp_path: Path) -> None:
+    sizes = {"hidden_size": WIDE, "vocab_size": CONFIG.vocab_size}
+    write_head(read_head(folder), tmp_path / "again", sizes)
+    assert json.loads((tmp_path / "again" / "config.json").read_text())["exit_layer"] == EXIT
+    spec = "kangaroo(head='{}',sure=0.0,budget=fixed)"
+    trees = []
+    for place in (folder, tmp_path / "again"):
+        (sequence,) = serve(engine(), [spec.format(place)], ignore_eos=True)
+        trees.append([step.tree.tokens.tolist() for step in sequence.trace])
+    assert trees[0] == trees[1]
+    assert any(trees[0])
+
+
+@pytest.mark.parametrize(("change", "field"), [
+    (lambda said: said.pop("exit_layer"), "exit_layer"),
+    (lambda said: said.update(exit_layer=0), "exit_layer"),
+    (lambda said: said.update(exit_layer=LAYERS), "exit_layer"),
+    (lambda said: said.update(exit_layer="2"), "exit_layer"),
+])  # fmt: skip
+def test_an_exit_that_is_none_is_refused(change: Any, field: str, folder: Path) -> None:
+    said = json.loads((folder / "config.json").read_text())
+    change(said)
+    (folder / "config.json").write_text(json.dumps(said))
+    with pytest.raises(InvalidModel, match=field):
+        build_head(read_head(folder), CONFIG, nothing)
+
+
+def test_an_adapter_runs_under_its_own_method(folder: Path) -> None:
+    with pytest.raises(InvalidInput, match="kangaroo"):
+        serve(engine(), [f"eagle(head='{folder}')"])
