@@ -112,8 +112,8 @@ class Stats(DraftCounts):
         prefill_seconds: from admission to the first commit.
         decode_seconds: from the first commit to the end.
         first_tokens: tokens of the first commit, whose time is that of the prefill.
-        target_seconds, other_model_seconds, decoder_seconds: time in target forwards, in other
-            models' forwards, and in the method's own Python.
+        target_seconds, other_model_seconds, decoder_seconds: time in target forwards, in those of
+            other models and of small networks, and in the method's own Python.
     """
 
     generated: int = 0

@@ -197,7 +197,7 @@ class Live:
             self._steps.reply = None
             return self._steps
         if isinstance(request, Apply):
-            return PendingApply(request)
+            return PendingApply(request, self.sequence)
         if not isinstance(request, Forward):
             raise DecoderError(f"a decoder cannot yield {type(request).__name__} here")
         sequence = self._member(request.on or self.sequence)
@@ -458,12 +458,15 @@ class Engine(Resources):
         inputs: list[Any] = [pending.inputs for pending in group]
         backend = self.models[TARGET]
         outputs: Any
+        started = time.perf_counter()
         if isinstance(network, Head):
             outputs = drafts_of(backend, network, inputs)
         else:
             outputs = backend.apply(network, inputs)
+        seconds = time.perf_counter() - started
         for pending, reply in zip(group, outputs, strict=True):
             pending.reply = reply
+            pending.owner.timer.other += seconds
 
     def _end(self, live: Live, reason: str, error: Exception | None = None) -> None:
         if live in self.running:

@@ -208,14 +208,15 @@ class PendingApply:
     """An :class:`Apply` that was asked for.
 
     Attributes:
+        owner: the sequence whose method asked; the time counts as its other models'.
         reply: the network's result, when it was run.
         error: why there will be none.
     """
 
-    def __init__(self, asked: Apply) -> None:
+    def __init__(self, asked: Apply, owner: LiveSequence) -> None:
         network: Any = asked.network
         network.check(asked.inputs)
-        self.network, self.inputs = asked.network, asked.inputs
+        self.network, self.inputs, self.owner = asked.network, asked.inputs, owner
         self.reply: Array | TokenTree | None = None
         self.error: Exception | None = None
 

@@ -99,6 +99,8 @@ def test_a_head_that_knows_is_fast_in_a_batch_too(
     for sequence in others:
         assert sequence.output == plain.output
         assert sequence.stats.forwards < plain.stats.forwards / 2.5
+        assert sequence.stats.other_model_seconds > 0
+    assert plain.stats.other_model_seconds == 0
 
 
 def test_a_fusion_copies_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
