@@ -63,6 +63,16 @@ def costs_are_measured_once() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def replays_keep_the_caches() -> Iterator[None]:
+    """A replay reads 4 kB behind a forward, not 32 MB: no test is about how cold a step begins."""
+    from paradecode.measure.replay import between
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(between, "FLUSHED", 4096)
+        yield
+
+
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     program = find_browser()

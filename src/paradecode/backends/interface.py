@@ -276,7 +276,7 @@ def _check_span(config: ModelConfig, reserved: int, span: Span) -> None:
     _within("tail_positions", span.tail_positions, 0, config.context_length, tail)
     _within("logits", span.logits, 0, rows)
     stored = span.slots[span.slots >= 0]
-    if len(np.unique(stored)) != len(stored):
+    if len(set(stored.tolist())) != len(stored):
         raise InvalidInput("slots", span.slots.tolist(), "store each row in a slot of its own")
     if span.visible is not None:
         _within("visible", span.visible, 0, capacity)

@@ -122,10 +122,10 @@ class ArrayLogits:
         ids = np.empty((self.shape[0], k), np.int32)
         for out, row in zip(ids, self.values, strict=True):
             out[:] = _best(row, k)
-        return ids, np.take_along_axis(self.values, ids, axis=1).astype(np.float32)
+        return ids, self.gather(ids)
 
     def gather(self, ids: NDArray[np.integer]) -> NDArray[np.float32]:
-        return np.take_along_axis(self.values, ids, axis=1).astype(np.float32)
+        return self._at(ids).astype(np.float32)
 
     def log_normalizer(self) -> NDArray[np.float64]:
         wide = self.values.astype(np.float64)
@@ -133,8 +133,10 @@ class ArrayLogits:
         return top + np.log(np.exp(wide - top[:, None]).sum(axis=1))
 
     def log_probability(self, ids: NDArray[np.integer]) -> NDArray[np.float64]:
-        chosen = np.take_along_axis(self.values, ids, axis=1).astype(np.float64)
-        return chosen - self.log_normalizer()[:, None]
+        return self._at(ids).astype(np.float64) - self.log_normalizer()[:, None]
+
+    def _at(self, ids: NDArray[np.integer]) -> NDArray[np.floating]:
+        return self.values[np.arange(len(self.values))[:, None], ids]
 
     def margin(self) -> NDArray[np.float64]:
         ids, _ = self.top_k(2)

@@ -15,6 +15,13 @@ from numpy.typing import NDArray
 MASK64 = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
 
+_ROUNDS = (
+    (np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)),
+    (np.uint64(27), np.uint64(0x94D049BB133111EB)),
+)
+_ONE, _LAST, _HALF, _GOLDEN = np.uint64(1), np.uint64(31), np.uint64(32), np.uint64(GOLDEN)
+"""Of :func:`uniform`: made once, because most calls are about few tokens."""
+
 GUMBEL_SPREAD = 26.1
 """Largest difference, in nats, between two values of :func:`gumbel`. A token whose scaled logit is
 further below the best one can never be drawn, so its noise is not computed."""
@@ -45,12 +52,12 @@ def key(seed: int, position: int, purpose: Purpose = Purpose.TOKEN) -> int:
 
 def uniform(base: int, ids: NDArray[np.integer]) -> NDArray[np.float64]:
     """float64, same shape as ``ids``: uniforms in (0, 1) with 32 bits of resolution."""
-    with np.errstate(over="ignore"):
-        z = np.uint64(base) + (ids.astype(np.uint64) + np.uint64(1)) * np.uint64(GOLDEN)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        z = z ^ (z >> np.uint64(31))
-    return ((z >> np.uint64(32)).astype(np.float64) + 0.5) * 2.0**-32
+    z = (ids.astype(np.uint64) + _ONE) * _GOLDEN + np.uint64(base)
+    for shift, factor in _ROUNDS:
+        z ^= z >> shift
+        z *= factor
+    z ^= z >> _LAST
+    return ((z >> _HALF).astype(np.float64) + 0.5) * 2.0**-32
 
 
 def gumbel(base: int, ids: NDArray[np.integer]) -> NDArray[np.float64]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict, deque
 from collections.abc import Mapping
-from itertools import islice
+from itertools import chain, islice
 from types import MappingProxyType
 
 import numpy as np
@@ -124,16 +124,15 @@ class PagePool:
     def check(self, held_by: list[list[int]]) -> None:
         """Assert that the books are right, given the page tables of all live sequences."""
         counts = [0] * self.count
-        for table in held_by:
-            for page in table:
-                counts[page] += 1
+        for page in chain.from_iterable(held_by):
+            counts[page] += 1
         assert counts == self._holders, "page holders differ from the live page tables"
-        free, idle = set(self._free), set(self._idle)
+        held, free, idle = set(chain.from_iterable(held_by)), set(self._free), set(self._idle)
         assert len(free) == len(self._free), "a page is free twice"
-        assert not free & idle, "a page is free and idle"
-        for page, holders in enumerate(self._holders):
-            assert (holders == 0) == (page in free or page in idle), f"page {page} leaked"
-        assert all(self._page_of[key] == page for page, key in self._key_of.items())
+        assert len(held) + len(free) + len(idle) == self.count, "a page leaked"
+        assert len(held | free | idle) == self.count, "a page is held, free or idle at a time"
+        pages = list(map(self._page_of.get, self._key_of.values()))
+        assert pages == list(self._key_of), "a page is found by another page's key"
         assert idle <= set(self._key_of), "an idle page has no key"
 
 

@@ -12,7 +12,8 @@ the same way in every layer).
 from __future__ import annotations
 
 import string
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,7 +94,32 @@ class ToyBackend:
 
     def forward(self, spans: Sequence[Span]) -> list[SpanResult]:
         check_spans(self.config, self.pages, spans)
-        return [self._one(span) for span in spans]
+        x, tokens = self._entering(spans)
+        positions = np.concatenate([span.positions for span in spans])
+        # Masks have the same token and may see the same rows: only their places differ.
+        place = positions.astype(np.uint64) * np.uint64(self.config.mask_token is not None)
+        seen = list(map(_Seen, spans, _slices(len(span.positions) for span in spans)))
+        layers = spans[0].layers if spans[0].layers is not None else range(self.config.layers)
+        hidden: dict[int, NDArray[np.float32]] = {}
+        for layer, attends, feeds in map(halves, layers):
+            if attends:
+                new = _value(x, positions, layer)
+                sums = [one.attend(layer, self.values[layer], x, new) for one in seen]
+                x = x + place + np.concatenate(sums)
+            if feeds:
+                x = mix(x)
+            if any(layer in span.hidden for span in spans):
+                hidden[layer] = _pack(x, tokens)
+        wanted = np.concatenate([one.span.logits + one.rows.start for one in seen])
+        logits = self.head(x[wanted], tokens[wanted])
+        return [
+            SpanResult(
+                ArrayLogits(logits[part]),
+                {number: hidden[number][one.rows] for number in one.span.hidden},
+                one.shares,
+            )
+            for one, part in zip(seen, _slices(len(span.logits) for span in spans))
+        ]
 
     def copy(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> None:
         self.values[:, target] = self.values[:, source]
@@ -107,7 +133,7 @@ class ToyBackend:
 
     def embed(self, tokens: NDArray[np.integer]) -> NDArray[np.float32]:
         """float32 [K, WIDTH]: what a span may carry as ``embeddings`` in place of tokens."""
-        return _pack(mix(tokens.astype(np.uint64) + np.uint64(self.seed << 20)), tokens)
+        return _pack(self._hashes(tokens), tokens)
 
     def head(self, states: Hashes, tokens: NDArray[np.integer]) -> NDArray[np.float64]:
         """float64 [R, V]: mostly the successor of the last token; else what the hash says."""
@@ -130,41 +156,64 @@ class ToyBackend:
             x = mix(x + np.cumsum(_value(x, positions, layer), dtype=np.uint64))
         return self.head(x[-1:], last[-1:])[0]
 
-    def _one(self, span: Span) -> SpanResult:
-        given = span.resume if span.resume is not None else span.embeddings
-        x, tokens = _unpack(given if given is not None else self.embed(span.tokens))
-        rows, tail = len(x), len(span.tail)
-        mask = None if span.mask is None else span.mask[:, tail:]
-        seen_tail = np.ones((rows, tail), bool) if span.mask is None else span.mask[:, :tail]
-        stored = np.flatnonzero(span.slots >= 0)
-        before = _physical(span, np.arange(span.context) if span.visible is None else span.visible)
-        behind, own = _physical(span, span.tail), _physical(span, span.slots[stored])
-        # Masks have the same token and may see the same rows: only their places differ.
-        place = span.positions.astype(np.uint64) * np.uint64(self.config.mask_token is not None)
-        hidden: dict[int, NDArray[np.float32]] = {}
-        shares: dict[int, NDArray[np.float32]] = {}
-        layers = span.layers if span.layers is not None else range(self.config.layers)
-        for layer, attends, feeds in map(halves, layers):
-            if attends:
-                new = _value(x, span.positions, layer)
-                cached = self.values[layer]
-                if span.attention is not None and len(span.attention):
-                    seen = np.ones((rows, len(before)), bool)
-                    own_seen = np.tri(rows, dtype=bool) if mask is None else mask
-                    values = np.concatenate([cached[before], cached[behind], new])
-                    seen = np.concatenate([seen, seen_tail, own_seen], axis=1)
-                    shares[layer] = _shares(span, x, values, seen)
-                x = x + place + cached[before].sum(dtype=np.uint64)
-                x += np.cumsum(new) if mask is None else (mask * new).sum(1, dtype=np.uint64)
-                if tail:
-                    x += (seen_tail * cached[behind]).sum(1, dtype=np.uint64)
-                cached[own] = new[stored]
-            if feeds:
-                x = mix(x)
-            if layer in span.hidden:
-                hidden[layer] = _pack(x, tokens)
-        wanted = span.logits
-        return SpanResult(ArrayLogits(self.head(x[wanted], tokens[wanted])), hidden, shares)
+    def _hashes(self, tokens: NDArray[np.integer]) -> Hashes:
+        return mix(tokens.astype(np.uint64) + np.uint64(self.seed << 20))
+
+    def _entering(self, spans: Sequence[Span]) -> tuple[Hashes, NDArray[np.int64]]:
+        """What enters the first layer that runs, and the token of each row."""
+        given = [span.resume if span.resume is not None else span.embeddings for span in spans]
+        if all(one is None for one in given):
+            tokens = np.concatenate([span.tokens for span in spans])
+            return self._hashes(tokens), tokens.astype(np.int64)
+        rows = [self.embed(s.tokens) if one is None else one for s, one in zip(spans, given)]
+        return _unpack(np.concatenate(rows))
+
+
+class _Seen:
+    """What the rows of a span see: of the cache, of tentative rows before them, of one another.
+
+    Attributes:
+        rows: where they are in the packed forward.
+        shares: the attention weights that the span asks for, by layer.
+    """
+
+    def __init__(self, span: Span, rows: slice) -> None:
+        self.span, self.rows = span, rows
+        self.shares: dict[int, NDArray[np.float32]] = {}
+        slots = (span.pages.astype(np.int64)[:, None] * PAGE + np.arange(PAGE)).ravel()
+        self._before = slots[: span.context] if span.visible is None else slots[span.visible]
+        self._behind = slots[span.tail]
+        self._kept = span.slots >= 0
+        self._own = slots[span.slots[self._kept]]
+        count, tail = len(span.positions), len(span.tail)
+        self._mask = None if span.mask is None else span.mask[:, tail:]
+        self._tail = np.ones((count, tail), bool) if span.mask is None else span.mask[:, :tail]
+
+    def attend(self, layer: int, cached: Hashes, x: Hashes, new: Hashes) -> Hashes:
+        """uint64 [K]: the sum of the values that each row sees; stores the rows' own.
+
+        Args:
+            cached: the layer's values in all slots.
+            x, new: stream and values of all rows of the packed forward.
+        """
+        x, new, mask = x[self.rows], new[self.rows], self._mask
+        before, behind = cached[self._before], cached[self._behind]
+        if self.span.attention is not None and len(self.span.attention):
+            seen = np.ones((len(x), len(before)), bool)
+            own = np.tri(len(x), dtype=bool) if mask is None else mask
+            seen = np.concatenate([seen, self._tail, own], axis=1)
+            self.shares[layer] = _shares(self.span, x, np.concatenate([before, behind, new]), seen)
+        total = new.cumsum() if mask is None else (mask * new).sum(1, dtype=np.uint64)
+        total += before.sum()
+        if len(behind):
+            total += (self._tail * behind).sum(1, dtype=np.uint64)
+        cached[self._own] = new[self._kept]
+        return total
+
+
+def _slices(counts: Iterable[int]) -> list[slice]:
+    """One behind the other."""
+    return [slice(*ends) for ends in pairwise(accumulate(counts, initial=0))]
 
 
 def successor(tokens: NDArray[np.integer], vocab_size: int) -> NDArray[np.int64]:
@@ -213,13 +262,6 @@ def _shares(span: Span, x: Hashes, values: Hashes, seen: NDArray[np.bool_]) -> A
     mixed = mix(x[span.attention][:, None] ^ values[order]) >> np.uint64(40)
     weights = (mixed.astype(np.float64) + 1.0) * seen[span.attention][:, order]
     return (weights / weights.sum(1, keepdims=True)).astype(np.float32)[:, None]
-
-
-def _physical(span: Span, slots: NDArray[np.integer]) -> NDArray[np.int64]:
-    if len(slots) == 0:
-        return np.empty(0, np.int64)
-    wide = slots.astype(np.int64)
-    return span.pages.astype(np.int64)[wide // PAGE] * PAGE + wide % PAGE
 
 
 def _pack(states: Hashes, tokens: NDArray[np.integer]) -> NDArray[np.float32]:

@@ -128,6 +128,9 @@ class OracleBackend(ToyBackend):
         super().__init__(toy_config(vocab_size=oracle.size + 2, attention="full"))
         self.oracle = oracle
 
+    def forward(self, spans: Sequence[Span]) -> list[SpanResult]:
+        return [self._one(span) for span in spans]
+
     def _one(self, span: Span) -> SpanResult:
         assert span.mask is not None
         size, mask_token = self.oracle.size, self.config.mask_token

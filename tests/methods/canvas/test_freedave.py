@@ -50,11 +50,11 @@ class Certain(ToyBackend):
     def head(self, states, tokens):
         return self.table[self.at]
 
-    def _one(self, span):
+    def forward(self, spans):
         rng = np.random.default_rng(5)
         self.table = rng.normal(size=(200, self.config.vocab_size)) * 4
-        self.at = span.positions[span.logits]
-        return super()._one(span)
+        self.at = np.concatenate([span.positions[span.logits] for span in spans])
+        return super().forward(spans)
 
 
 @pytest.mark.parametrize("kind", ["full", "block"])

@@ -10,9 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 T = TypeVar("T")
 
@@ -37,7 +39,7 @@ class Stopwatch:
 
     def __init__(self, every: int) -> None:
         self._every, self._gaps = every, 0
-        self._memory = np.ones(FLUSHED // 4 if every else 0, np.float32)
+        self._memory = _memory(FLUSHED if every else 0)
         self.open()
 
     def open(self) -> None:
@@ -74,6 +76,11 @@ class Stopwatch:
         if self._cold:
             self._memory.sum()
         self._since = time.thread_time()
+
+
+@cache
+def _memory(size: int) -> NDArray[np.float32]:
+    return np.ones(size // 4, np.float32)
 
 
 def slowdown(gaps: Iterable[Gap]) -> float:

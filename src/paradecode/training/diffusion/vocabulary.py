@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -32,12 +33,29 @@ def build_tokenizer() -> Any:
     Decoding gives every encoded text back, because unknown words become bytes. A word with a space
     before it has its own token, as in other byte-level vocabularies.
     """
-    splitter = pre_tokenizers.Sequence(
+    single = sorted(byte_characters(), key=byte_characters().__getitem__)
+    ordered = [*SPECIAL, *single, *sorted(_pieces() - set(single))]
+    vocabulary = {piece: index for index, piece in enumerate(ordered)}
+    tokenizer: Any = Tokenizer(models.BPE(vocab=vocabulary, merges=[], ignore_merges=True))
+    tokenizer.pre_tokenizer = _splitter()
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(text, special=True) for text in SPECIAL])
+    return tokenizer
+
+
+def _splitter() -> Any:
+    return pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(" ?[0-9]"), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False),
         ]
     )
+
+
+@cache
+def _pieces() -> frozenset[str]:
+    """The words of all tasks."""
+    splitter = _splitter()
     pools = (words.NAMES, words.CITIES, words.JOBS, words.THINGS, words.DIGITS)
     texts = [f"{word} {word}" for pool in pools for word in pool]
     random = Random(0)
@@ -45,15 +63,7 @@ def build_tokenizer() -> Any:
         for _ in range(SAMPLES):
             instance = task.draw(random, held_out=False)
             texts += [instance.prompt, instance.answer]
-    pieces = {piece for text in texts for piece, _ in splitter.pre_tokenize_str(text)}
-    single = sorted(byte_characters(), key=byte_characters().__getitem__)
-    ordered = [*SPECIAL, *single, *sorted(pieces - set(single))]
-    vocabulary = {piece: index for index, piece in enumerate(ordered)}
-    tokenizer: Any = Tokenizer(models.BPE(vocab=vocabulary, merges=[], ignore_merges=True))
-    tokenizer.pre_tokenizer = splitter
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(text, special=True) for text in SPECIAL])
-    return tokenizer
+    return frozenset(piece for text in texts for piece, _ in splitter.pre_tokenize_str(text))
 
 
 def spaced_words(tokenizer: Any) -> list[tuple[int, int]]:
