@@ -17,7 +17,7 @@ from safetensors.numpy import load_file, save_file
 
 from paradecode.backends.native.networks import run_networks
 from paradecode.core.errors import InvalidModel
-from paradecode.core.head import Cell, Head, HeadDraft, Memory
+from paradecode.core.head import Cell, Head, HeadDraft, Lstm, Memory
 from paradecode.core.head_run import run_head
 from paradecode.core.network import Network, Op
 from paradecode.core.tree import ROOT, TokenTree
@@ -127,8 +127,11 @@ def exactly(head: Head) -> Head:
     )
     masks = head.masks and replace(head.masks, bias=head.masks.bias and full(head.masks.bias))
     cell = head.cell and Cell(full(head.cell.embed), tuple(map(full, head.cell.steps)))
+    lstm = tuple(Lstm(full(each.before), full(each.step)) for each in head.lstm)
     outs = tuple(map(full, head.outs))
-    return replace(head, enter=full(head.enter), blocks=blocks, outs=outs, masks=masks, cell=cell)
+    return replace(
+        head, enter=full(head.enter), blocks=blocks, outs=outs, masks=masks, cell=cell, lstm=lstm
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -157,8 +160,10 @@ def test_heads_run_alike_natively_in_torch_and_in_numpy(kind, tmp_path):
             assert np.allclose(tree.estimates, other.estimates, atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["eagle3", "p-eagle"])
-@pytest.mark.parametrize("layout", ["eagle3", "speculators"])
+@pytest.mark.parametrize(("kind", "layout"), [
+    *((kind, layout) for kind in ("eagle3", "p-eagle") for layout in ("eagle3", "speculators")),
+    ("clover", "eagle3"), ("clover-2", "eagle3"), ("falcon", "eagle3"),
+])  # fmt: skip
 def test_written_heads_draft_the_same(kind, layout, tmp_path):
     stored = read_head(random_head(kind, config(), tmp_path / "a"))
     sizes = {"hidden_size": 16, "vocab_size": 40}

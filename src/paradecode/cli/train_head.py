@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 REPORT = "report.json"
 SPEED_PROMPTS, SPEED_TOKENS = 12, 96
 AGAIN = "stopped; the same command goes on"
-Method = Annotated[
-    str, typer.Argument(help="eagle3, eagle1, p-eagle, medusa, mtp, clover, clover-2 or kangaroo.")
-]
+KINDS = "eagle3, eagle1, p-eagle, medusa, mtp, clover, clover-2, falcon or kangaroo"
+Method = Annotated[str, typer.Argument(help=f"{KINDS}.")]
 
 
 @dataclass(frozen=True)

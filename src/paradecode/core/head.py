@@ -59,15 +59,32 @@ class Block:
         return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
 
 
+@dataclass(frozen=True)
+class HeadCarry:
+    """Where the LSTM layers of a head are behind some row.
+
+    Attributes:
+        hidden, cells: float32 [n, width] of each layer, for n texts that go on apart.
+        last: float32 [rows, width], what the block has read of the last committed rows: of as many
+            as see one another, less 1.
+    """
+
+    hidden: tuple[Array, ...]
+    cells: tuple[Array, ...]
+    last: Array
+
+
 class Memory:
     """Keys and values of one request in one head; rows behind ``length`` are a draft's.
 
     Attributes:
         length: committed rows.
+        carried: what a head with LSTM layers takes along from the committed rows.
     """
 
     def __init__(self) -> None:
         self.length = 0
+        self.carried: HeadCarry | None = None
         self._kept: list[tuple[Array, Array]] = []
 
     def store(self, block: int, at: int, keys: Array, values: Array) -> tuple[Array, Array]:
@@ -136,6 +153,22 @@ class Cell:
 
 
 @dataclass(frozen=True, eq=False)
+class Lstm:
+    """A layer that takes a state along from row to row.
+
+    Attributes:
+        before: reads ``state``, and in the first layer ``token``; its result is what the row gives
+            to the four gates (input, forget, candidate, output), side by side.
+        step: reads these as ``input``, ``forget``, ``candidate`` and ``output``, and ``hidden`` and
+            ``cell`` of the row before; its result are the row's own hidden and cell, side by side.
+            The hidden ones are what the next layer reads.
+    """
+
+    before: Network
+    step: Network
+
+
+@dataclass(frozen=True, eq=False)
 class Head:
     """A head as data.
 
@@ -153,6 +186,8 @@ class Head:
             behind the last committed one. None drafts one level after the other.
         masks: of a head that drafts on masks.
         cell: of a recurrent head, whose blocks run for rows of the text alone.
+        lstm: layers in front of the one block of a semi-autoregressive head.
+        together: rows of such a head that see one another, and guess one token each.
         pace: what drafts take.
     """
 
@@ -167,6 +202,8 @@ class Head:
     mask: tuple[Array, int] | None = None
     masks: Masks | None = None
     cell: Cell | None = None
+    lstm: tuple[Lstm, ...] = ()
+    together: int = 1
     pace: DraftPace = field(default_factory=DraftPace)
 
     def check(self, draft: HeadDraft) -> None:

@@ -17,7 +17,7 @@ from paradecode.testing.clover_heads import CELLS, clover_tensors
 from paradecode.testing.toy import successor
 
 KINDS = ("eagle", "eagle3", "p-eagle", "medusa", "medusa-own", "mtp", "dflash", "dspark", "clover",
-         "clover-2", "kangaroo")  # fmt: skip
+         "clover-2", "falcon", "kangaroo")  # fmt: skip
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -116,7 +116,13 @@ def random_head(
         **sizes.layer(f"{layer}.", d, 2 * d if three else d, normal),
         f"{layer}.post_attention_layernorm.weight": gain(),
     }
-    if kind == "eagle":
+    if kind == "falcon":
+        for number, entering in enumerate((2 * d, d)):
+            shapes = {"weight_ih": (4 * d, entering), "weight_hh": (4 * d, d), "bias_ih": (4 * d,),
+                      "bias_hh": (4 * d,)}  # fmt: skip
+            tensors |= {f"lstm.{n}_l{number}": 2 * normal(*each) for n, each in shapes.items()}
+        settings["k_mask"] = 2
+    elif kind == "eagle":
         tensors |= {"fc.weight": normal(d, 2 * d), "fc.bias": normal(d)}
     elif kind == "mtp":
         tensors |= {f"{layer}.input_layernorm.weight": gain(), "mtp.fc.weight": normal(d, 2 * d)}

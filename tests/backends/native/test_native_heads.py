@@ -33,6 +33,10 @@ def unrounded(network: Network) -> Network:
     return replace(network, rounded=False)
 
 
+APART = ("dflash", "dspark", "falcon", *CELLS)
+"""Heads that run network by network."""
+
+
 def exactly(head: Head) -> Head:
     """The head with float32 weights."""
     blocks = [replace(b, before=unrounded(b.before), after=unrounded(b.after)) for b in head.blocks]
@@ -55,7 +59,7 @@ def normed(head: Head) -> Head:
     return replace(head, blocks=blocks, back=back)
 
 
-@pytest.fixture(params=[kind for kind in KINDS if kind not in ("dflash", "dspark", *CELLS)])
+@pytest.fixture(params=[kind for kind in KINDS if kind not in APART])
 def rounded_head(request: pytest.FixtureRequest, tmp_path: Path) -> Head:
     def nothing(name: str) -> np.ndarray:
         raise AssertionError(f"these heads need no {name} of the target")

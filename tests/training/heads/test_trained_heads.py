@@ -179,6 +179,37 @@ def test_a_kangaroo_adapter_drafts_as_it_was_trained(sizes, llm, data, tmp_path)
         assert wanted == guesses[text.start + level :]
 
 
+def test_falcon_is_shown_answers_where_it_guesses_wrong(llm, data, monkeypatch):
+    monkeypatch.setattr("paradecode.training.heads.falcon.SHOWN", 100.0)
+    trainer = training(llm, data, "falcon")
+    batch, head = trainer.batch(data.texts[:3], trainer.features.of([0, 1, 2])), trainer.head
+    rows, target = batch.rows, trainer.head.target
+    with torch.no_grad():
+        used = head.states(rows, 2)
+        head.progress = 0.0
+        shown = head.states(rows, 2)
+        truth = (target.final(rows.features) @ target.rows.T).argmax(-1)
+    for level in (0, 1):
+        asked = rows.drafting(level)
+        changed = (used[level] != shown[level]).any(-1).split([len(each) for each in asked])
+        said = [head.say(each).argmax(-1) for each in used]
+        for text, own in enumerate(asked):
+            # A block is shown an answer if one of its two guesses is wrong.
+            first = sum(len(each) for each in rows.drafting(0)[:text])
+            second = sum(len(each) for each in rows.drafting(1)[:text])
+            for i, row in enumerate(own[: len(rows.drafting(1)[text])]):
+                guessed = said[0][first + i], said[1][second + i]
+                right = guessed[0] == truth[row + 1] and guessed[1] == truth[row + 2]
+                assert bool(changed[text][i]) == (not right)
+    # Half way fewer are shown, and in the end none.
+    monkeypatch.setattr("paradecode.training.heads.falcon.SHOWN", 0.4)
+    share = []
+    for head.progress in (0.0, 0.5, 1.0):
+        with torch.no_grad():
+            share.append((head.states(rows, 1)[0] != used[0]).any(-1).float().mean().item())
+    assert share[0] > share[1] > share[2] == 0
+
+
 def test_matrices_of_8_bits_draft_nearly_the_same(llm, data, tmp_path):
     trainer = training(llm, data, plan=replace(PLAN, steps=4))
     trainer.export(tmp_path / "16")
@@ -197,19 +228,20 @@ def test_matrices_of_8_bits_draft_nearly_the_same(llm, data, tmp_path):
         read_head(tmp_path / "8" / HEAD)
 
 
-@pytest.mark.parametrize("method", ["eagle3", "clover-2"])
-def test_a_stopped_run_ends_like_an_undisturbed_one(method, llm, data, tmp_path):
-    whole = training(llm, data, method)
+@pytest.mark.parametrize(("method", "steps"), [("eagle3", 16), ("falcon", 5)])
+def test_a_stopped_run_ends_like_an_undisturbed_one(method, steps, llm, data, tmp_path):
+    plan = replace(PLAN, steps=steps)
+    whole = training(llm, data, method, plan)
     whole.run(tmp_path / "whole", lambda: False, lambda *_: None)
-    stopped = training(llm, data, method)
-    assert not stopped.run(tmp_path / "cut", lambda: stopped.step == 7, lambda *_: None)
-    again = training(llm, data, method)
+    stopped = training(llm, data, method, plan)
+    assert not stopped.run(tmp_path / "cut", lambda: stopped.step == steps // 2, lambda *_: None)
+    again = training(llm, data, method, plan)
     again.resume(tmp_path / "cut" / CHECKPOINT)
-    assert again.step == 7
+    assert again.step == steps // 2
     assert again.run(tmp_path / "cut", lambda: False, lambda *_: None)
     files = [tmp_path / name / HEAD / "model.safetensors" for name in ("whole", "cut")]
     assert files[0].read_bytes() == files[1].read_bytes()
-    other = training(llm, data, method, replace(PLAN, rate=1e-3))
+    other = training(llm, data, method, replace(plan, rate=1e-3))
     with pytest.raises(InvalidInput, match="rate"):
         other.resume(tmp_path / "cut" / CHECKPOINT)
 

@@ -11,6 +11,7 @@ from paradecode.core.head import Head, Masks
 from paradecode.core.network import Network
 from paradecode.models.config import ModelConfig
 from paradecode.models.heads.clover import clover
+from paradecode.models.heads.falcon import falcon
 from paradecode.models.heads.layers import layers
 from paradecode.models.heads.layouts import HeadFile
 from paradecode.models.heads.networks import HeadTensors, NetworkBuilder
@@ -157,5 +158,5 @@ def _bias(parts: HeadParts, width: int, guessed: int) -> Network:
 _KINDS: dict[str, Callable[[HeadParts], Head]] = {
     "eagle": _eagle, "eagle3": _eagle3, "p-eagle": _eagle3, "mtp": _mtp, "medusa": _medusa,
     "dflash": _dflash, "dspark": _dflash, "clover": clover, "clover-2": clover,
-    "kangaroo": _kangaroo,
+    "kangaroo": _kangaroo, "falcon": falcon,
 }  # fmt: skip

@@ -103,6 +103,8 @@ def write_head(
     if head.kind == "kangaroo":
         sizes["exit_layer"] = head.taps[0] + 1
     if not three:
+        if head.kind == "falcon":
+            sizes["k_mask"] = head.block_size
         if head.kind in ("clover", "clover-2"):
             levels = sum(".0.linear.weight" in name for name in head.tensors)
             sizes["clover"] = {"num_heads": levels or 5, "num_layers": sizes["num_hidden_layers"]}

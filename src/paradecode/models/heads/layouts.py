@@ -21,7 +21,7 @@ SPECULATORS = {"eagle3": "eagle3", "peagle": "p-eagle", "mtp": "mtp", "dflash": 
                "dspark": "dspark"}  # fmt: skip
 """``speculators_model_type`` -> kind."""
 
-_KNOWN = "EAGLE-1, 2 or 3, P-EAGLE, Medusa, MTP, DFlash, DSpark, Clover or Kangaroo"
+_KNOWN = "EAGLE-1, 2 or 3, P-EAGLE, Medusa, MTP, DFlash, DSpark, Clover, Falcon or Kangaroo"
 _CELL = "clover_head_mlp_rnn.q.weight"
 _NEEDED = {
     "mtp": "eh_proj.weight",
@@ -29,6 +29,7 @@ _NEEDED = {
     "clover": _CELL,
     "clover-2": _CELL,
     "kangaroo": "norm.weight",
+    "falcon": "lstm.weight_hh_l0",
 }
 _OF_TARGET = ("embed_tokens.weight", "lm_head.weight", "d2t")
 _WITHOUT_USE = ("t2d", "rotary_emb.inv_freq")
@@ -73,7 +74,8 @@ class HeadFile:
         hidden_first: an MTP module joins state and token, not token and state.
         gated: a layer of Qwen3-Next: queries come with a gate of what attention gives, and norms
             store what is added to 1.
-        block_size: rows of a DFlash draft, the last token's included.
+        block_size: rows of a DFlash draft, the last token's included; rows of Falcon's that see
+            one another.
         first_guess: the row of them that guesses the first token.
     """
 
@@ -128,7 +130,7 @@ def recognise(config: Metadata, tensors: Tensors) -> HeadFile:
     rope.check()
     verifier = _object(_object(config, "speculators_config"), "verifier")
     model = sizes.text("model_type", "") or ""
-    block = 0
+    block = config.whole("k_mask", None, 1, 16) if kind == "falcon" else 0
     if kind in ("dflash", "dspark"):
         given = config if config.get("block_size") is not None else own
         block = given.whole("block_size", None, 2, _MOST_ROWS)
@@ -206,6 +208,8 @@ def _named(tensors: Tensors) -> tuple[dict[str, NDArray[Any]], str]:
 def _kind(config: Metadata, tensors: Tensors) -> str:
     if any(re.fullmatch(r"\d+\.\d+\.linear\.weight", name) for name in tensors):
         return "medusa"
+    if "lstm.weight_ih_l0" in tensors:
+        return "falcon"
     if _object(config, "clover"):
         return "clover-2" if "clover_head_mlp_rnn2.q.weight" in tensors else "clover"
     if _object(config, "dflash_config"):
@@ -257,7 +261,7 @@ def _mask_token(kind: str, config: Metadata, own: Metadata) -> int:
 
 def _taps(kind: str, config: Metadata, own: Metadata) -> tuple[int, ...]:
     """Layers whose outputs are tapped; files name the layers that these outputs enter."""
-    if kind in ("eagle", "mtp", "clover", "clover-2"):
+    if kind in ("eagle", "mtp", "clover", "clover-2", "falcon"):
         return (-1,)
     if kind == "kangaroo":
         if config.get("exit_layer") is None:

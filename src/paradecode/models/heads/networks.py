@@ -87,6 +87,11 @@ class NetworkBuilder:
         others = self.add("scale", self.add("centre", x), tensor=-np.ones(width))
         return self.add("add", x, others)
 
+    def tanh(self, x: str, width: int) -> str:
+        ones = np.ones(width)
+        half = self.add("sigmoid", self.add("scale", x, tensor=2 * ones))
+        return self.add("shift", self.add("scale", half, tensor=2 * ones), tensor=-ones)
+
     def same(self, x: str, width: int) -> str:
         """A step that changes nothing: a network's result is a step's."""
         return self.add("scale", x, tensor=np.ones(width))

@@ -73,7 +73,8 @@ def make_data(llm: LLM, source: TextSource, folder: Path, tick: Progress) -> Hea
             fix = f"remove the damaged file ({error})"
             raise InvalidInput("data", str(folder / SOURCE), fix) from None
         check_same(folder / SOURCE, now, begun, ": name a new folder")
-    (folder / SOURCE).write_text(json.dumps(now, indent=2) + "\n", "utf-8")
+    else:
+        (folder / SOURCE).write_text(json.dumps(now, indent=2) + "\n", "utf-8")
     refused = make_texts(folder / TEXTS, Rounds(llm, source), tick)
     return HeadData(folder, read_texts(folder / TEXTS, source.length), refused)
 

@@ -14,15 +14,15 @@ from paradecode.models.config import ModelConfig, Rope
 from paradecode.models.heads import HeadFile
 from paradecode.models.weights import Weights
 from paradecode.training.heads.clover import clover_weights
+from paradecode.training.heads.falcon import TOGETHER, falcon_weights
 from paradecode.training.heads.texts import HeadText
 
 METHODS = {
     "eagle3": "eagle", "eagle1": "eagle", "p-eagle": "p-eagle", "medusa": "medusa", "mtp": "mtp",
-    "clover": "clover", "clover-2": "clover",
-    "kangaroo": "kangaroo",
+    "clover": "clover", "clover-2": "clover", "falcon": "falcon", "kangaroo": "kangaroo",
 }  # fmt: skip
 """What can be trained -> the method that runs it."""
-DECAYS = {"clover": 0.7, "clover-2": 0.7}
+DECAYS = {"clover": 0.7, "clover-2": 0.7, "falcon": 1.0}
 """What a level counts of the one before it, where a paper says it."""
 CLOVERS = ("clover", "clover-2")
 Array = NDArray[np.float32]
@@ -55,7 +55,7 @@ class HeadShape:
     def __post_init__(self) -> None:
         if self.method not in METHODS:
             raise InvalidInput("METHOD", self.method, f"use one of {', '.join(METHODS)}")
-        if self.layers > 1 and self.method in ("eagle1", "mtp"):
+        if self.layers > 1 and self.method in ("eagle1", "mtp", "falcon"):
             raise InvalidInput("--layers", self.layers, f"{self.method} has one layer")
 
     def tapped(self, config: ModelConfig) -> tuple[int, ...]:
@@ -121,7 +121,7 @@ def new_head(shape: HeadShape, target: Checkpoint, ids: NDArray[np.int64], seed:
             tensors[f"{name}self_attn.{part}_proj.weight"] = rows
         width = config.heads * config.head_dim
         tensors[f"{name}self_attn.o_proj.weight"] = np.zeros((d, width), np.float32)
-        if shape.method != "eagle1":
+        if shape.method not in ("eagle1", "falcon"):
             before = ones() if number == 0 and three else weights[f"{last}attn_norm"].float32()
             tensors[f"{name}input_layernorm.weight"] = before
         if shape.method == "kangaroo" and not shape.inner:
@@ -138,6 +138,8 @@ def new_head(shape: HeadShape, target: Checkpoint, ids: NDArray[np.int64], seed:
         second = shape.method == "clover-2"
         tensors |= clover_weights(second, d, shape.levels, weights["norm"].float32())
         shape = replace(shape, own_rows=False)
+    elif shape.method == "falcon":
+        tensors |= falcon_weights(d, random)
     else:
         tensors |= _around(shape.method, taps, weights, last)
     if shape.own_rows:
@@ -150,6 +152,7 @@ def new_head(shape: HeadShape, target: Checkpoint, ids: NDArray[np.int64], seed:
         kind, tensors, taps, config.heads, config.kv_heads, config.head_dim, config.norm_eps,
         Rope(dim=config.head_dim, theta=config.rope.theta), feeds_normed=shape.method == "mtp",
         verifier=config.name, mask_token=config.eos_tokens[0] if config.eos_tokens else 0,
+        block_size=TOGETHER if shape.method == "falcon" else 0,
     )  # fmt: skip
 
 

@@ -73,11 +73,17 @@ class HeadNetwork:
         parameters: the tensors that are trained, by their names.
         layers: of attention.
         heads: of Medusa; levels of Clover that have blocks of their own.
+        progress: of the training; 1 when the head is used.
+        random: of this step of the training.
+        hard: what the text's own token counts in the cross-entropy, of 1.
         match: what the distance counts of that which the LM head reads to that which the target's
             reads, beside the cross-entropy (SmoothL1, the mean of a row's numbers).
     """
 
     match = 0.0
+    hard = 0.0
+    progress = 1.0
+    random = np.random.default_rng(0)
 
     def __init__(self, file: HeadFile, target: Target, scale: Tensor) -> None:
         self.file, self.target, self.scale = file, target, scale
@@ -86,7 +92,7 @@ class HeadNetwork:
             for name, tensor in file.tensors.items() if tensor.dtype.kind == "f"
         }  # fmt: skip
         inverse = torch.from_numpy(file.rope.inverse_frequencies() if file.heads else np.zeros(0))
-        self._frequencies = inverse
+        self.frequencies = inverse
         self.layers = sum(name.endswith("q_proj.weight") for name in self.parameters)
         self.heads = sum(name.endswith(".0.linear.weight") for name in self.parameters)
 
@@ -209,22 +215,27 @@ class HeadNetwork:
         else:
             x, rest = self._norm(state, f"{name}input_layernorm"), state
         sizes = [len(each) for each in places]
-        angles = torch.cat(list(places)).double()[:, None] * self._frequencies
+        angles = torch.cat(list(places)).double()[:, None] * self.frequencies
         turn = angles.cos().float()[:, None], angles.sin().float()[:, None]
         q, k, v = (
             F.linear(x, p[f"{name}self_attn.{part}_proj.weight"]).float()
             .unflatten(-1, (-1, file.head_dim)) for part in "qkv"
         )  # fmt: skip
-        q, k = _rotated(q, *turn), _rotated(k, *turn)
+        q, k = rotated(q, *turn), rotated(k, *turn)
         keys.append(list(zip(k.split(sizes), v.split(sizes))))
         queries, going = list(q.split(sizes)), rest
         if asked is not None:
             queries = [each[rows] for each, rows in zip(queries, asked)]
             going = torch.cat([each[rows] for each, rows in zip(rest.split(sizes), asked)])
         mixed = torch.cat([
-            _attend(query, *keys[0][i], begin, [level[i] for level in keys[1:]])
+            attend(query, *keys[0][i], begin, [level[i] for level in keys[1:]])
             for i, (query, begin) in enumerate(zip(queries, begins))
         ])  # fmt: skip
+        return self.after(name, going, mixed)
+
+    def after(self, name: str, going: Tensor, mixed: Tensor) -> Tensor:
+        """The states behind the layer ``name``: what goes on beside its attention, and the rest."""
+        p = self.parameters
         state = going + F.linear(mixed, p[f"{name}self_attn.o_proj.weight"])
         if f"{name}mlp.gate_proj.weight" not in p:
             return state.float()
@@ -249,12 +260,12 @@ def first_rows(sizes: Sequence[int], kept: Sequence[int]) -> Tensor:
     return torch.cat([torch.arange(s, s + n) for s, n in zip(starts, kept)])
 
 
-def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     a, b = x.chunk(2, -1)
     return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
 
 
-def _attend(
+def attend(
     q: Tensor, keys: Tensor, values: Tensor, begin: int, own: Sequence[tuple[Tensor, Tensor]]
 ) -> Tensor:
     """float32 [n, H * size]: row j sees the text's rows up to ``begin`` + j, and of the levels of

@@ -87,7 +87,10 @@ def loss_of(head: HeadNetwork, batch: HeadBatch, levels: int, decay: float) -> T
         at = batch.at(level)
         known = batch.wanted[at] >= 0
         if known.any():
-            loss = F.cross_entropy(head.say(state[known]), taught[at[known]])
+            logits = head.say(state[known])
+            loss = F.cross_entropy(logits, taught[at[known]])
+            if head.hard:
+                loss = torch.lerp(loss, F.cross_entropy(logits, batch.wanted[at[known]]), head.hard)
             if head.match:
                 loss = loss + head.match * F.smooth_l1_loss(state[known], final[at[known]])
             total = total + decay**level * loss

@@ -18,8 +18,9 @@ from paradecode.models.checkpoint import Checkpoint
 from paradecode.models.heads import HeadFile
 from paradecode.models.heads.files import write_head
 from paradecode.training.heads.clover import CloverNetwork
+from paradecode.training.heads.falcon import FalconNetwork
 from paradecode.training.heads.features import Features
-from paradecode.training.heads.initial import CLOVERS, HeadShape, common_tokens, new_head
+from paradecode.training.heads.initial import HeadShape, common_tokens, new_head
 from paradecode.training.heads.network import HeadNetwork, Target
 from paradecode.training.heads.objective import (
     TEXTS_TOGETHER,
@@ -33,6 +34,8 @@ from paradecode.training.heads.texts import HeadText
 from paradecode.training.running import Training, check_same, load_checkpoint, readable
 
 HEAD = "head"
+NETWORKS = {"clover": CloverNetwork, "clover-2": CloverNetwork, "falcon": FalconNetwork}
+"""Of methods whose heads are not as most are."""
 WARMUP = 100
 """Steps in which the rate rises, at most a tenth of them."""
 
@@ -116,7 +119,7 @@ class HeadTraining(Training):
             drawn = self._batch(sample).rows.features.unflatten(-1, (len(self._file.taps), -1))
             sizes = drawn.square().mean((0, 2), keepdim=True).sqrt().clamp(min=1e-6)
             scale = (1 / sizes).expand(-1, -1, drawn.shape[-1]).flatten()
-        network = CloverNetwork if shape.method in CLOVERS else HeadNetwork
+        network = NETWORKS.get(shape.method, HeadNetwork)
         self._live = network(self._file, shared, scale)
         self.head = network(self._file, shared, scale)
         for tensor in self._live.parameters.values():
@@ -142,6 +145,8 @@ class HeadTraining(Training):
     def advance(self) -> float:
         """One optimiser step; returns the loss."""
         plan = self.plan
+        self._live.progress = self.step / self.steps
+        self._live.random = np.random.default_rng((plan.seed, self.step))
         batch = self._batch([self._first + i for i in self._chosen()])
         with torch.autocast("cpu", torch.bfloat16):
             loss = loss_of(self._live, batch, self._levels(), plan.decay)

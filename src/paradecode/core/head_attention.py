@@ -1,0 +1,73 @@
+"""New rows through the blocks of a head: their keys and values are kept, and they see others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.head import Head, HeadDraft
+from paradecode.core.network import Array, Item, Run
+
+ROWS_AT_A_TIME = 256
+
+
+@dataclass(frozen=True)
+class NewRows:
+    """Positions of new rows, and which of the rows behind the committed ones each sees."""
+
+    positions: NDArray[np.int64]
+    seen: NDArray[np.bool_]
+
+
+def through(
+    head: Head, drafts: Sequence[HeadDraft], at: Sequence[int], states: Sequence[Array],
+    tokens: Sequence[NDArray[np.int64]], views: Sequence[NewRows], run: Run,
+) -> Sequence[Array]:  # fmt: skip
+    """The states of new rows behind all blocks; their keys and values are stored at ``at``."""
+    for number, block in enumerate(head.blocks):
+        items: list[Item] = [{"state": state} for state in states]
+        if number == 0 and head.masks is not None:
+            items = [{"token": each} for each in tokens]
+        elif number == 0:
+            items = [{"state": s, "token": t} for s, t in zip(states, tokens)]
+        mixed = []
+        for draft, place, view, made in zip(drafts, at, views, run(block.before, items)):
+            wide, narrow = block.heads * block.size, block.kv_heads * block.size
+            q, k, v, rest = np.split(made, np.cumsum([wide, narrow, narrow]), axis=1)
+            keys, values = draft.memory.store(
+                number, place, block.rotated(k, block.k_norm, view.positions),
+                v.reshape(len(v), -1, block.size),
+            )  # fmt: skip
+            q = block.rotated(q, block.q_norm, view.positions)
+            mixed.append({"mixed": _attend(q, keys, values, view.seen), "rest": rest})
+        states = run(block.after, mixed)
+    return states
+
+
+def _attend(q: Array, keys: Array, values: Array, seen: NDArray[np.bool_]) -> Array:
+    """float32 [n, heads * size]. Rows see all rows but the last ``seen.shape[1]``, and of these
+    what ``seen`` says.
+
+    Args:
+        q: [n, heads, size].
+        keys, values: [kv_heads, m, size].
+    """
+    rows, heads, size = q.shape
+    groups, known, _ = keys.shape
+    first = known - seen.shape[1]
+    out = np.empty((rows, heads * size), np.float32)
+    for start in range(0, rows, ROWS_AT_A_TIME):
+        part = slice(start, start + ROWS_AT_A_TIME)
+        query = q[part].reshape(-1, groups, heads // groups, size).transpose(1, 2, 0, 3)
+        query = np.ascontiguousarray(query * np.float32(size**-0.5)).reshape(groups, -1, size)
+        scores = (query @ keys.swapaxes(1, 2)).reshape(groups, heads // groups, -1, known)
+        scores[..., first:][..., ~seen[part]] = -np.inf
+        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        weights /= weights.sum(axis=-1, keepdims=True)
+        mixed = weights.reshape(groups, -1, known) @ values
+        mixed = mixed.reshape(groups, heads // groups, -1, size)
+        out[part] = mixed.transpose(2, 0, 1, 3).reshape(-1, heads * size)
+    return out
