@@ -16,11 +16,11 @@ def final_states(model: Transformer, tokens: Tensor, places: Tensor, seen: Tenso
 
     Args:
         tokens: int64 [B, T].
-        places: int64 [T], the position of each column.
+        places: int64 [T] or [B, T], the position of each column.
         seen: bool [T, T] or [B, 1, T, T]; entry (i, j) says that column i sees column j.
     """
     count, length = tokens.shape
-    cos, sin = model.angles(places.repeat(count))
+    cos, sin = model.angles(places.expand(count, length).flatten())
     groups = model.config.heads // model.config.kv_heads
 
     def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:

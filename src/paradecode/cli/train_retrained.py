@@ -1,0 +1,109 @@
+"""`paradecode train lud` and `train first`: copies of a model that decode in another way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paradecode.cli.console import out
+from paradecode.cli.options import grouped, option
+from paradecode.cli.train_steps import RunFolder, device_of, until_stopped
+from paradecode.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    import torch
+
+    from paradecode.models.checkpoint import Checkpoint
+    from paradecode.training.retraining.run import Objective
+
+
+@dataclass(frozen=True)
+class RetrainingOptions:
+    """What is learnt from, and how long."""
+
+    model: str = option("paradecode/tiny-autoregressive", "Name, or folder.", "--model -m")
+    texts: Path | None = option(None, "JSONL of {prompt, answer}; default: tasks.")
+    instances: int = option(20_000, "Of the tasks.", min=8, max=10**7)
+    length: int = option(256, "Most tokens of a text with its prompt.", min=4, max=1 << 16)
+    steps: int = option(600, "Optimiser steps.", min=1, max=10**6)
+    batch: int = option(32, "Texts a step.", min=1, max=4096)
+    rate: float = option(5e-4, "Learning rate.", min=1e-8, max=0.1)
+    seed: int = option(0, "Of texts and weights.", min=0, max=2**31)
+    device: str = option("cpu", "cpu, cuda or cuda:N.")
+    threads: int | None = option(None, "CPU threads.", min=1, max=256)
+
+
+@grouped
+def lud(
+    output: RunFolder,
+    learning: RetrainingOptions,
+    placeholders: int = option(4, "Most tokens behind the first of a unit.", min=1, max=16),
+    confident: float = option(0.9, "Probability of a sure token.", min=0.01, max=1),
+) -> None:
+    """LUD: a copy of a model that writes sure tokens at once, for `lud`. Ctrl-C saves."""
+
+    def objective(base: Checkpoint, device: torch.device) -> Objective:
+        from paradecode.training.retraining.lud import LexicalUnitObjective
+
+        return LexicalUnitObjective(base, placeholders, confident, device)
+
+    _train("lexical units", output, learning, objective)
+    use = f"--model {output / 'model'} --decoder 'lud(placeholders={placeholders})'"
+    out.print(use, soft_wrap=True, highlight=False)
+
+
+@grouped
+def first(
+    output: RunFolder,
+    learning: RetrainingOptions,
+    rank: int = option(16, "Of the LoRA.", min=1, max=1024),
+    price: float = option(0.05, "Of a layer that runs, in nats a token.", min=0, max=100),
+) -> None:
+    """FiRST: routers that choose layers by the prompt, and a model that does without the others."""
+
+    def objective(base: Checkpoint, device: torch.device) -> Objective:
+        from paradecode.training.retraining.first import FirstObjective
+
+        return FirstObjective(base, rank, price, learning.seed, device)
+
+    _train("routers", output, learning, objective)
+    use = f"--model {output / 'model'} --decoder \"first(routers='{output}/routers.safetensors')\""
+    out.print(use, soft_wrap=True, highlight=False)
+
+
+def _train(
+    title: str,
+    output: Path,
+    learning: RetrainingOptions,
+    objective: Callable[[Checkpoint, torch.device], Objective],
+) -> None:
+    """Train until all steps are done; leave where it is stopped."""
+    where = device_of(learning.device)
+    import torch
+
+    from paradecode.models.catalogue import open_model
+    from paradecode.training.adaptation.texts import read_texts
+    from paradecode.training.retraining.run import Retraining, RetrainingPlan
+    from paradecode.training.retraining.texts import write_tasks
+    from paradecode.training.running import CHECKPOINT
+
+    if learning.threads is not None:
+        torch.set_num_threads(learning.threads)
+    base = open_model(learning.model)
+    made = objective(base, where)
+    file = learning.texts or output / f"tasks-{learning.seed}-{learning.instances}.jsonl"
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        if learning.texts is None:
+            write_tasks(file, learning.instances, learning.seed)
+    except OSError as error:
+        raise InvalidInput("OUTPUT", str(output), f"name a folder ({error})") from None
+    texts = read_texts(file, base, 1, min(learning.length, base.config.context_length))
+    known = asdict(learning)
+    plan = RetrainingPlan(**{name: known[name] for name in ("steps", "batch", "rate", "seed")})
+    trainer = Retraining(plan, made, texts)
+    if (output / CHECKPOINT).exists():
+        trainer.resume(output / CHECKPOINT)
+    until_stopped(title, trainer, output)

@@ -1,0 +1,96 @@
+"""Routers that read the prompt once and choose the layers that decode this sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.decoder import Steps
+from paradecode.core.errors import InvalidInput
+from paradecode.core.request import Forward
+from paradecode.core.sequence import ModelFacts, Sequence
+from paradecode.core.tree import EMPTY
+from paradecode.methods.draft.verifiers.coupled import coupled
+from paradecode.methods.parameters import local_path, parameter
+from paradecode.methods.parts import method
+from paradecode.methods.trained import TrainedPart
+
+COMMAND = "paradecode train first"
+
+
+class Routers(TrainedPart):
+    """Of each layer but the first: does a text with this prompt need it?
+
+    A router is linear in what enters its layer at the last token of the prompt, over its root mean
+    square.
+    """
+
+    kind = "layer routers 1"
+    field = "routers"
+    sizes: ClassVar = {"layers": 1 << 10, "hidden_size": 1 << 16}
+
+    @staticmethod
+    def shapes(facts: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+        routed = facts["layers"] - 1
+        return {"weight": (routed, facts["hidden_size"]), "bias": (routed,)}
+
+    def layers(self, entered: NDArray[np.float32], threshold: float) -> tuple[int, ...]:
+        """The layers to keep; the first always.
+
+        Args:
+            entered: float32 [layers - 1, hidden size], what enters each layer but the first.
+        """
+        rms = np.sqrt(np.square(entered).mean(1) + 1e-6)
+        logits = (entered * self.tensors["weight"]).sum(1) / rms + self.tensors["bias"]
+        kept = 1.0 / (1.0 + np.exp(-np.clip(logits, -60.0, 60.0))) >= threshold
+        return (0, *(np.flatnonzero(kept) + 1).tolist())
+
+    def check(self, facts: ModelFacts) -> None:
+        """Raise InvalidInput if they are for a model of another size."""
+        sizes = {"layers": facts.layers, "hidden_size": facts.hidden_size}
+        for name, size in sizes.items():
+            if self.facts[name] != size:
+                fix = f"the routers are for {name} {self.facts[name]}, the model has {size}"
+                raise InvalidInput("first.routers", facts.name, fix)
+
+
+@method(
+    "first",
+    guarantee="lossy",
+    training=f"routers, and the model: `{COMMAND}`",
+    paper="FiRST",
+    arxiv="2410.12513",
+)
+@dataclass
+class FirstLayers:
+    """Routers read the prompt and choose, once, the layers that decode this sequence.
+
+    The prompt runs through all layers. Every token behind it runs through the chosen ones only, and
+    has keys and values in these only. Nothing verifies what they write.
+
+    The paper pools a layer's input over the prompt. Here a router reads the last token of it, so
+    the choice does not depend on what of the prompt was cached. The first layer always runs.
+
+    When: the model was made by ``paradecode train first``, is deep enough to miss layers, and a
+    loss may be measured and borne.
+    """
+
+    routers: str = local_path("file of `train first`")
+    threshold: float = parameter(0.5, 0.0, 1.0, "least score of a layer that runs; 0 keeps all")
+
+    def decode(self, seq: Sequence) -> Steps:
+        routers, facts = Routers.needed("first", self.routers, f"{COMMAND} OUT"), seq.about()
+        routers.check(facts)
+        if len(seq.pending) > 1:  # So only the states of the last token are kept.
+            yield Forward(seq.pending[:-1])
+        reply = yield Forward(seq.pending, hidden=tuple(range(facts.layers - 1)))
+        entered = np.array([reply.hidden[layer][-1] for layer in range(facts.layers - 1)])
+        layers = routers.layers(entered.reshape(facts.layers - 1, -1), self.threshold)
+        seq.commit(coupled(seq, EMPTY, reply))
+        while not seq.finished:
+            reply = yield Forward(seq.pending, layers=layers)
+            seq.commit(coupled(seq, EMPTY, reply))

@@ -1,0 +1,73 @@
+"""Lexical units: placeholders behind the text ask for the tokens after the next one, too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from paradecode.core.decoder import Steps
+from paradecode.core.errors import InvalidInput
+from paradecode.core.logits import Logits
+from paradecode.core.request import Forward
+from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.tree import TokenTree
+from paradecode.methods.parameters import parameter
+from paradecode.methods.parts import method
+
+
+@method(
+    "lud",
+    guarantee="lossy",
+    training="the model: `paradecode train lud`",
+    paper="Lexical Unit Decoding",
+    arxiv="2405.15208",
+)
+@dataclass
+class LexicalUnits:
+    """A model that was trained for it writes a run of sure tokens in one forward.
+
+    Placeholders stand behind the text, and each says the token after its place. The first token is
+    always kept; each of the others is kept if the ones before it are, and the model gives it at
+    least ``threshold``. Nothing verifies them. Kept tokens are fed again in the next forward, with
+    their true keys and values; those of placeholders are dropped.
+
+    The paper's abstract says what is trained and what is gained. Thresholds, the end of a unit (a
+    placeholder that says "placeholder") and the rule that a placeholder does not repeat the token
+    before it are our reading.
+
+    When: the model was made by ``paradecode train lud``, its texts have runs of tokens that follow
+    from one another, and a loss may be measured and borne.
+    """
+
+    placeholders: int = parameter(4, 0, 16, "placeholders behind the text; 0 is plain decoding")
+    threshold: float = parameter(0.9, 0.0, 2.0, "least probability of the others; above 1 none")
+
+    def decode(self, seq: Sequence) -> Steps:
+        facts = seq.about()
+        mask = facts.mask_token
+        if mask is None or facts.attention != "causal":
+            fix = "it has no placeholder: use a model that `paradecode train lud` has made"
+            raise InvalidInput("model", facts.name, fix)
+        while not seq.finished:
+            count = min(self.placeholders, seq.room - 1, seq.scratch)
+            chain = TokenTree.chain(np.full(count, mask, np.int32))
+            reply = yield Forward(seq.pending, tree=chain)
+            seq.commit(self.unit(seq, reply.logits, mask))
+
+    def unit(self, seq: Sequence, logits: Logits, mask: int) -> Verdict:
+        """The first token, and those behind it that the model is sure of."""
+        rows = logits.shape[0]
+        banned = np.array([mask], np.int32), np.array([-np.inf], np.float32)
+        usable = logits.with_bias([banned] * rows)
+        tokens = [seq.sampler.token(usable, 0)]
+        for row in range(1, rows):
+            if tokens[-1] in seq.sampler.stop_ids:
+                break
+            token = seq.sampler.token(usable, row, tokens)
+            # The placeholder's own probability counts: it says that the unit ends here.
+            sure = np.exp(logits.log_probability(np.full((rows, 1), token))[row, 0])
+            if sure < self.threshold or token == tokens[-1]:
+                break
+            tokens.append(token)
+        return Verdict(tokens, list(range(len(tokens))), logits)

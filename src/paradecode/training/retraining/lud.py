@@ -1,0 +1,153 @@
+"""Lexical units (LUD, arXiv 2405.15208): a model learns to write what it is sure of at once.
+
+A unit is a token and the run of tokens behind it of which the model, before this training, is sure.
+The paper re-arranges its texts so that placeholders stand where a unit begins, and the model has to
+give the whole unit there. Here a text has placeholders behind several of its tokens at the same
+time. No group of them is seen by the text or by another group, so all tokens stay ordinary samples
+of the next one, too.
+"""
+
+from __future__ import annotations
+
+import json
+from copy import copy
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from paradecode.backends.torch.model import Transformer
+from paradecode.models.adapter import check_base, unused_token
+from paradecode.models.checkpoint import Checkpoint
+from paradecode.training.batched import final_states
+from paradecode.training.retraining.texts import MODEL, AnswerRows
+from paradecode.training.running import readable
+from paradecode.training.unmasking.folder import save_folder, source_of
+
+GROUPS = 8
+"""Groups of placeholders in a text, each behind another token of its answer."""
+
+
+def units(sure: Tensor, most: int) -> Tensor:
+    """int64 [B, L]: the length of the unit that begins at each token, at most ``most``.
+
+    Args:
+        sure: bool [B, L]; each token's probability is above the threshold, and it is of the answer.
+    """
+    length = torch.ones(sure.shape, dtype=torch.int64, device=sure.device)
+    for at in range(sure.shape[1] - 2, -1, -1):
+        longer = (1 + length[:, at + 1]).clamp(max=most)
+        length[:, at] = torch.where(sure[:, at + 1], longer, 1)
+    return length
+
+
+class LexicalUnitObjective:
+    """All weights of a model, which learns to fill placeholders.
+
+    Args:
+        checkpoint: of a folder; what is trained is written in its precision.
+        placeholders: most tokens behind the first one of a unit.
+        confident: probability from which the model counts as sure of a token.
+
+    Attributes:
+        mask: id of the placeholder's token.
+    """
+
+    def __init__(
+        self, checkpoint: Checkpoint, placeholders: int, confident: float, device: torch.device
+    ) -> None:
+        source_of(checkpoint)
+        check_base(checkpoint.config)
+        self.checkpoint, self.device = checkpoint, device
+        self.placeholders, self.confident = placeholders, confident
+        self.mask = unused_token(checkpoint)
+        self.model = Transformer(checkpoint.config, checkpoint.weights, torch.float32, device)
+        self.before = copy(self.model)
+        self.before.w = {name: tensor.clone() for name, tensor in self.model.w.items()}
+        self.trained = self.model.w
+        self.facts = {
+            "objective": "lud", "model": checkpoint.config.name, "mask": self.mask,
+            "placeholders": placeholders, "confident": confident,
+        }  # fmt: skip
+
+    def loss(self, rows: AnswerRows, random: np.random.Generator, done: float) -> Tensor:
+        """Cross-entropy of the next token, plus that of the units at their placeholders."""
+        tokens, answers = rows.tokens, rows.answers
+        length = tokens.shape[1]
+        sure = (self._chances(tokens) >= self.confident) & answers
+        roots = self._roots(rows, random)
+        columns, places, seen = with_placeholders(tokens, roots, self.placeholders, self.mask)
+        places = places.clamp(max=self.checkpoint.config.context_length - 1)
+        states = final_states(self.model, columns, places, seen[:, None])
+        row, at = answers.nonzero(as_tuple=True)
+        plain = F.cross_entropy(self.model.logits(states[row, at - 1]), tokens[row, at])
+        wanted, labels = self._labels(tokens, roots, units(sure, self.placeholders + 1))
+        logits = self.model.logits(states[:, length:][wanted])
+        return plain + F.cross_entropy(logits, labels[wanted])
+
+    @torch.no_grad()
+    def _chances(self, tokens: Tensor) -> Tensor:
+        """float32 [B, L]: each token's probability before this training; 0 of the first."""
+        places = torch.arange(tokens.shape[1], device=self.device)
+        states = final_states(self.before, tokens, places, places <= places[:, None])
+        chances = self.before.logits(states[:, :-1]).softmax(-1)
+        return F.pad(chances.gather(-1, tokens[:, 1:, None])[..., 0], (1, 0))
+
+    def _roots(self, rows: AnswerRows, random: np.random.Generator) -> Tensor:
+        """int64 [B, GROUPS]: tokens whose next one is of the answer."""
+        drawn = torch.from_numpy(random.random((len(rows.tokens), GROUPS))).to(self.device)
+        first, count = rows.start[:, None] - 1, (rows.end - rows.start)[:, None]
+        return first + (drawn * count).long()
+
+    def _labels(self, tokens: Tensor, roots: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:
+        """bool and int64 [B, GROUPS * placeholders]: which placeholders are trained, on what.
+
+        A placeholder inside of the unit gives its token, the first one behind the unit gives the
+        placeholder itself; what the others give does not matter.
+        """
+        number = torch.arange(1, self.placeholders + 1, device=self.device)
+        unit = units.gather(1, roots + 1)[..., None]
+        at = (roots[..., None] + number + 1).clamp(max=tokens.shape[1] - 1)
+        right = tokens.gather(1, at.flatten(1)).view(at.shape)
+        labels = torch.where(number < unit, right, self.mask)
+        return (number <= unit).flatten(1), labels.flatten(1)
+
+    def export(self, folder: Path) -> None:
+        """Write MODEL, a folder whose configuration names the placeholder."""
+        save_folder(self.checkpoint, self.trained, folder / MODEL)
+        path = folder / MODEL / "config.json"
+        with readable(path):
+            described = json.loads(path.read_text("utf-8"))
+        described |= {"attention": "causal", "mask_token_id": self.mask}
+        path.write_text(json.dumps(described, indent=2) + "\n", "utf-8")
+
+
+def with_placeholders(
+    tokens: Tensor, roots: Tensor, count: int, mask: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Texts, and behind them ``count`` placeholders for each root.
+
+    Args:
+        tokens: int64 [B, L].
+        roots: int64 [B, G], columns of tokens.
+
+    Returns:
+        Tokens and places, int64 [B, T] with T = L + G * count, and what each column sees, bool
+        [B, T, T]: the text up to its root, and the placeholders of its group up to itself.
+    """
+    size, length = tokens.shape
+    device, groups = tokens.device, roots.shape[1]
+    number = torch.arange(1, count + 1, device=device)
+    text = torch.arange(length, device=device).expand(size, length)
+    behind = (roots[..., None] + number).flatten(1)
+    places = torch.cat([text, behind], 1)
+    last = torch.cat([text, roots.repeat_interleave(count, 1)], 1)
+    group = torch.arange(groups, device=device).repeat_interleave(count)
+    group = torch.cat([torch.full((length,), -1, device=device), group])
+    is_text = group < 0
+    sees_text = is_text & (places[:, None, :] <= last[..., None])
+    own = ~is_text & (group[:, None] == group) & (places[:, None, :] <= places[..., None])
+    columns = torch.cat([tokens, torch.full_like(behind, mask)], 1)
+    return columns, places, sees_text | own

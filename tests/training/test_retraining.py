@@ -1,0 +1,247 @@
+"""From a model that decodes plainly to one that decodes in another way."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from train_command import run
+
+from paradecode.core.errors import InvalidInput, InvalidModel
+from paradecode.llm import LLM
+
+torch = pytest.importorskip("torch")
+
+# These need PyTorch themselves.
+from paradecode.methods.retrained.first import Routers  # noqa: E402
+from paradecode.models.catalogue import open_model  # noqa: E402
+from paradecode.training.adaptation.texts import BlockText, read_texts  # noqa: E402
+from paradecode.training.batched import final_states  # noqa: E402
+from paradecode.training.diffusion.model import TinyModel, save_model, tiny_config  # noqa: E402
+from paradecode.training.diffusion.vocabulary import build_tokenizer, save_tokenizer  # noqa: E402
+from paradecode.training.retraining.first import (  # noqa: E402
+    ROUTERS,
+    FirstObjective,
+    answers_of,
+)
+from paradecode.training.retraining.lud import (  # noqa: E402
+    LexicalUnitObjective,
+    units,
+    with_placeholders,
+)
+from paradecode.training.retraining.run import Retraining, RetrainingPlan  # noqa: E402
+from paradecode.training.retraining.texts import rows_of, write_tasks  # noqa: E402
+from paradecode.training.running import CHECKPOINT  # noqa: E402
+
+CPU = torch.device("cpu")
+SMALL = ("--instances", 40, "--batch", 4, "--threads", 1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A random causal model with the tiny models' tokenizer."""
+    place = tmp_path_factory.mktemp("models") / "causal"
+    place.mkdir()
+    tokenizer = build_tokenizer()
+    config = tiny_config("autoregressive", tokenizer.get_vocab_size(), 32, 2, 2, 48)
+    model = TinyModel(config, 0)
+    with torch.no_grad():
+        generator = torch.Generator().manual_seed(0)
+        for parameter in model.parameters():
+            if parameter.ndim == 2:
+                parameter.normal_(0, 1.5 * parameter.shape[1] ** -0.5, generator=generator)
+    save_model(model, place)
+    save_tokenizer(tokenizer, place)
+    return place
+
+
+def counting(count: int = 64) -> list[BlockText]:
+    """A prompt says where to begin; the answer counts from there, so only it is uncertain."""
+    texts = []
+    for first in range(count):
+        tokens = np.array([3, 10 + first % 20, 4, *(40 + first % 20 + np.arange(6)), 0], np.int32)
+        texts.append(BlockText(tokens, 3, len(tokens)))
+    return texts
+
+
+def test_a_unit_is_a_token_and_the_sure_ones_behind_it():
+    random = np.random.default_rng(0)
+    sure = random.random((5, 12)) < 0.6
+    for most in (1, 3, 20):
+        found = units(torch.from_numpy(sure), most).numpy()
+        for row, at in np.ndindex(sure.shape):
+            rest = sure[row, at + 1 :]
+            run_of = len(rest) if rest.all() else int(rest.argmin())
+            assert found[row, at] == min(1 + run_of, most)
+
+
+def test_a_placeholder_sees_what_it_sees_when_the_engine_decodes(folder):
+    """Each group in one forward, against a causal forward over its text and placeholders."""
+    made = LexicalUnitObjective(open_model(str(folder)), 3, 0.9, CPU)
+    tokens = torch.from_numpy(np.random.default_rng(1).integers(5, 500, (2, 9)))
+    roots = torch.tensor([[2, 7], [5, 2]])
+    columns, places, seen = with_placeholders(tokens, roots, 3, made.mask)
+    states = final_states(made.model, columns, places, seen[:, None])
+    for row, group in np.ndindex(2, 2):
+        root = int(roots[row, group])
+        alone = torch.cat([tokens[row, : root + 1], torch.full((3,), made.mask)])[None]
+        at = torch.arange(alone.shape[1])
+        wanted = final_states(made.model, alone, at, at <= at[:, None])[0]
+        got = states[row, 9 + 3 * group : 12 + 3 * group]
+        assert torch.allclose(got, wanted[root + 1 :], atol=1e-4)
+        assert torch.allclose(states[row, : root + 1], wanted[: root + 1], atol=1e-4)
+
+
+def test_placeholders_learn_the_unit_and_where_it_ends(folder):
+    made = LexicalUnitObjective(open_model(str(folder)), 2, 0.5, CPU)
+    tokens = torch.tensor([[5, 6, 7, 8, 9, 0]])
+    units_of = units(torch.tensor([[False, False, False, True, True, False]]), 3)
+    wanted, labels = made._labels(tokens, torch.tensor([[0, 1, 2, 4]]), units_of)
+    mask = made.mask
+    # Behind 5 the unit is 6 alone; behind 6 it is 7 8 9; behind 7 it is 8 9; behind 9 it is 0.
+    assert wanted.tolist() == [[True, False, True, True, True, True, True, False]]
+    expected = [[mask, mask, 8, 9, 9, mask, mask, mask]]
+    assert torch.where(wanted, labels, mask).tolist() == expected
+
+
+def test_it_learns_to_write_several_tokens(folder, tmp_path):
+    """A model that counts as sure of everything learns to count, and to write it at once."""
+    objective = LexicalUnitObjective(open_model(str(folder)), 3, 0.0, CPU)
+    plan, texts = RetrainingPlan(steps=150, batch=8, rate=5e-3), counting()
+    Retraining(plan, objective, texts).run(tmp_path, lambda: False, lambda *_: None)
+    with LLM(tmp_path / "model", threads=1) as llm:
+        prompts = [text.tokens[:3].tolist() for text in texts[:20]]
+        for threshold, least, most in ((0.9, 2, 6), (2, 7, 7)):
+            made = llm.generate(prompts, decoder=f"lud(threshold={threshold})", max_tokens=9)
+            right = [one.token_ids == text.tokens[3:].tolist() for one, text in zip(made, texts)]
+            assert sum(right) >= 18
+            assert least <= np.mean([one.stats.forwards for one in made]) <= most
+
+
+def test_gates_of_training_are_the_layers_of_decoding(folder, tmp_path):
+    """The loss of the second half is that of what the engine decodes, text by text."""
+    base = open_model(str(folder))
+    made, texts = FirstObjective(base, 4, 0.0, 0, CPU), counting(12)
+    with torch.no_grad():
+        made.model.weight.copy_(torch.randn(1, 32, generator=torch.Generator().manual_seed(0)))
+        made.model.hard = False
+        answers_of(made.model, rows_of(texts, CPU))
+        made.model.bias.sub_(made.model.scores[0].median().logit() - 1e-3)
+    made.export(tmp_path)
+    made.model.hard, kept = True, set()
+    with LLM(tmp_path / "model", backend="torch", dtype="fp64", threads=1) as llm:
+        spec = f"first(routers='{tmp_path / ROUTERS}')"
+        prompts = [text.tokens[:3].tolist() for text in texts]
+        for prompt, out in zip(
+            prompts, llm.generate(prompts, decoder=spec, max_tokens=8, logprobs=0)
+        ):
+            tokens = np.array(prompt + out.token_ids, np.int32)
+            rows = rows_of([BlockText(tokens, 3, len(tokens))], CPU)
+            logits, right = answers_of(made.model, rows)
+            wanted = logits.log_softmax(-1).gather(-1, right[:, None])[:, 0].detach().numpy()
+            kept.add(bool(made.model.scores[0] >= 0.5))
+            assert np.allclose([one.logprob for one in out.logprobs], wanted, atol=2e-3)
+    assert kept == {False, True}
+
+
+def test_a_price_makes_routers_skip(folder, tmp_path):
+    plan, texts = RetrainingPlan(steps=60, batch=8, rate=5e-2), counting()
+    for price in (0.0, 100.0):
+        made = FirstObjective(open_model(str(folder)), 4, price, 0, CPU)
+        before = {name: tensor.clone() for name, tensor in made.trained.items()}
+        Retraining(plan, made, texts).run(tmp_path / str(price), lambda: False, lambda *_: None)
+        assert not torch.equal(before["weight"], made.trained["weight"])
+        assert any(not torch.equal(before[n], t) for n, t in made.trained.items() if ".b" in n)
+        frozen = made.model.using({})  # What the routers were trained on.
+        answers_of(frozen, rows_of(texts, CPU))
+        assert (frozen.scores[0].max().item() < 0.02) == (price > 0)
+        stored = Routers.open(str(tmp_path / str(price) / ROUTERS))
+        assert np.array_equal(stored.tensors["weight"], made.model.weight.detach().numpy())
+
+
+def test_a_stopped_run_goes_on_to_the_same_weights(folder, tmp_path):
+    objective = lambda: LexicalUnitObjective(open_model(str(folder)), 2, 0.5, CPU)  # noqa: E731
+    plan, texts = RetrainingPlan(steps=6, batch=4), counting(8)
+    whole, part = objective(), objective()
+    Retraining(plan, whole, texts).run(tmp_path / "whole", lambda: False, lambda *_: None)
+    begun = Retraining(plan, part, texts)
+    assert not begun.run(tmp_path / "part", lambda: begun.step == 3, lambda *_: None)
+    again = objective()
+    trainer = Retraining(plan, again, texts)
+    trainer.resume(tmp_path / "part" / CHECKPOINT)
+    assert trainer.step == 3
+    trainer.run(tmp_path / "part", lambda: False, lambda *_: None)
+    assert all(torch.equal(again.trained[name], whole.trained[name]) for name in whole.trained)
+    other = Retraining(RetrainingPlan(steps=7, batch=4), objective(), texts)
+    with pytest.raises(InvalidInput, match="steps"):
+        other.resume(tmp_path / "part" / CHECKPOINT)
+    (tmp_path / "part" / CHECKPOINT).write_bytes(b"damaged")
+    with pytest.raises(InvalidModel, match="checkpoint"):
+        trainer.resume(tmp_path / "part" / CHECKPOINT)
+
+
+def test_texts_of_tasks_are_never_held_out(folder, tmp_path):
+    from paradecode.measure.tasks.task import is_held_out
+
+    path = tmp_path / "tasks.jsonl"
+    write_tasks(path, 50, 0)
+    prompts = [json.loads(line)["prompt"] for line in path.read_text().splitlines()]
+    assert len(prompts) == 50
+    assert not any(map(is_held_out, prompts))
+    base = open_model(str(folder))
+    rows = rows_of(read_texts(path, base, 1, 256)[:5], CPU)
+    for tokens, start, end in zip(rows.tokens, rows.start, rows.end, strict=True):
+        assert tokens[start - 1] == 4
+        assert tokens[end - 1] == 0
+    assert (rows.answers.sum(1) == rows.end - rows.start).all()
+
+
+def test_the_command_makes_routers_and_their_model(folder, tmp_path):
+    output = tmp_path / "out"
+    assert "first(routers=" in run("first", output, "--model", folder, "--steps", 4, *SMALL)
+    with LLM(output / "model", threads=1) as llm:
+        spec = f"first(routers='{output / ROUTERS}')"
+        assert llm.generate("copy: Ana", decoder=spec, max_tokens=5).token_ids
+    with pytest.raises(InvalidInput, match="price"):
+        run("first", output, "--model", folder, "--steps", 4, "--price", 1, *SMALL)
+
+
+def test_the_command_makes_a_model_that_decodes(folder, tmp_path):
+    output = tmp_path / "out"
+    said = run("lud", output, "--model", folder, "--steps", 2, *SMALL)
+    assert "lud(placeholders=4)" in said
+    described = json.loads((output / "model" / "config.json").read_text())
+    assert described["attention"] == "causal"
+    before, after = (open_model(str(place)) for place in (folder, output / "model"))
+    assert after.config.mask_token == described["mask_token_id"]
+    assert not np.array_equal(*(one.weights["embed"].float32() for one in (before, after)))
+    with LLM(output / "model", threads=1) as llm:
+        assert llm.families[0] == "autoregressive"
+        assert llm.generate("copy: Ana", decoder="lud(threshold=0)", max_tokens=5)
+    with pytest.raises(InvalidInput, match="steps"):
+        run("lud", output, "--model", folder, "--steps", 3, *SMALL)
+
+
+def test_what_cannot_be_retrained_is_refused(folder, tmp_path):
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text("[]\n")
+    for arguments, field in (
+        (("--model", folder, "--texts", bad), "--texts"),
+        (("--model", "paradecode/tiny-diffusion"), "causal"),
+        (("--model", "smollm2"), "--model"),
+    ):
+        with pytest.raises((InvalidInput, InvalidModel), match=field):
+            run("lud", tmp_path / "out", *arguments, "--steps", 1, *SMALL)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidInput, match="OUTPUT"):
+        run("lud", tmp_path / "file", "--model", folder, "--steps", 1, *SMALL)

@@ -1,0 +1,152 @@
+"""Models that were trained to decode in another way: what they save, and what they lose.
+
+    paradecode train lud out/retrained/lud --steps 800 --rate 1e-3 --threads 1
+    paradecode train first out/retrained/first --steps 800 --rate 1e-3 --threads 1
+    python -m tools.figures.retrained out/retrained [--instances 30] [--rounds 3] [--batch 1]
+        [--out FILE.json]
+    python -m tools.figures.retrained FILE.json --into docs/training.md
+
+Held-out instances of every task, beside plain decoding of the model that was trained further and of
+the trained one. ``right`` has a 95 % interval over instances; ``equal`` counts outputs that are
+token by token those of the first model. Ways take turns prompt by prompt; tokens a second are those
+of whole requests, prompts included. What is not in the folder is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from argparse import Namespace
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from statistics import mean
+from typing import Any
+from unittest.mock import patch
+
+from rich.progress import track
+
+from paradecode import LLM
+from paradecode.measure.machine import digest, weights_of
+from paradecode.measure.statistics import Interval, wilson
+from paradecode.measure.tables import Column, markdown, percent
+from paradecode.measure.tasks.tasks import TASKS
+from paradecode.methods.retrained.first import Routers
+from tools.pages.marked import put
+from tools.script import err, options, save, stamped
+
+BASE = "paradecode/tiny-autoregressive"
+PLAIN = "greedy"
+WAYS: Mapping[str, tuple[str, ...]] = {
+    BASE: (PLAIN, "prompt-lookup"),
+    "lud": (
+        PLAIN, *(f"lud(threshold={least})" for least in (2.0, 0.99, 0.9, 0.7, 0.5)),
+        "lud(placeholders=2)",
+    ),
+    "first": (PLAIN, *(f"first(routers='{{}}',threshold={t})" for t in (0.0, 0.5))),
+}  # fmt: skip
+"""Model -> what is measured with it."""
+
+
+def opened(given: Namespace, stack: ExitStack) -> dict[tuple[str, str], LLM]:
+    """Every way, a model's name and a spec, and the model."""
+    found: dict[tuple[str, str], LLM] = {}
+    for name, ways in WAYS.items():
+        folder = given.runs / name
+        if name == BASE or (folder / "model").is_dir():
+            path = BASE if name == BASE else str(folder / "model")
+            llm = stack.enter_context(LLM(path, threads=1))
+            found |= {(name, way.format(folder / "routers.safetensors")): llm for way in ways}
+    return found
+
+
+@contextmanager
+def layers_kept() -> Iterator[list[int]]:
+    """How many layers routers keep, one number for each request."""
+    kept: list[int] = []
+    choose = Routers.layers
+
+    def counted(self: Routers, *args: Any) -> tuple[int, ...]:
+        chosen = choose(self, *args)
+        kept.append(len(chosen))
+        return chosen
+
+    with patch.object(Routers, "layers", counted):
+        yield kept
+
+
+def measured(given: Namespace) -> dict[str, Any]:
+    """A row for each way."""
+    asked = [(task, one) for task in TASKS for one in task.held_out(given.instances)]
+    with ExitStack() as stack:
+        ways, kept = opened(given, stack), stack.enter_context(layers_kept())
+        layers: dict[tuple[str, str], list[int]] = {way: [] for way in ways}
+        made: dict[tuple[str, str], list[Any]] = {way: [] for way in ways}
+        spent = dict.fromkeys(ways, 0.0)
+        for turn in track(range(given.rounds + 1), "rounds", console=err):
+            # The first round warms up.
+            for first in range(0, len(asked) if turn else 8 * given.batch, given.batch):
+                part = [one.prompt for _, one in asked[first : first + given.batch]]
+                for way, llm in ways.items():
+                    prompts = [llm.chat_tokens([{"role": "user", "content": p}]) for p in part]
+                    began = time.perf_counter()
+                    outputs = llm.generate(
+                        prompts, decoder=way[1], temperature=0, max_tokens=given.max_tokens
+                    )
+                    if turn:
+                        spent[way] += time.perf_counter() - began
+                        layers[way] += kept or [llm.config.layers]
+                    kept.clear()
+                    if turn == 1:
+                        made[way] += outputs
+        weights = {name: digest(weights_of(llm.model)) for (name, _), llm in ways.items()}
+    plain = made[BASE, PLAIN]
+    rows = []
+    for (name, spec), outputs in made.items():
+        tokens = sum(one.stats.generated for one in outputs)
+        right = sum(
+            task.check(one, out.text.strip())
+            for (task, one), out in zip(asked, outputs, strict=True)
+        )
+        rows.append({
+            "model": name,
+            "way": spec,
+            "outputs": len(outputs),
+            "right": asdict(wilson(right, len(outputs))),
+            "equal": sum(a.token_ids == b.token_ids for a, b in zip(outputs, plain, strict=True)),
+            "tokens_a_forward": tokens / sum(one.stats.forwards for one in outputs),
+            "layers": mean(layers[name, spec]),
+            "tokens_a_second": given.rounds * tokens / spent[name, spec],
+        })  # fmt: skip
+    settings = {n: getattr(given, n) for n in ("instances", "rounds", "batch", "max_tokens")}
+    return stamped(**settings, weights=weights, methods=rows)
+
+
+COLUMNS: tuple[Column[Mapping[str, Any]], ...] = (
+    Column("model", lambda row: row["model"].removeprefix("paradecode/")),
+    Column("method", lambda row: f"`{row['way']}`"),
+    Column("right", lambda row: percent(Interval(**row["right"]))),
+    Column("equal", lambda row: f"{row['equal']} of {row['outputs']}"),
+    Column("tokens a forward", lambda row: f"{row['tokens_a_forward']:.2f}"),
+    Column("layers", lambda row: f"{row['layers']:.2f}"),
+    Column("tokens/s", lambda row: f"{row['tokens_a_second']:.0f}"),
+)
+
+
+def main() -> None:
+    parser = options(__doc__, instances=30, rounds=3, batch=1, max_tokens=96)
+    parser.add_argument("runs", type=Path, help="folder of the runs, or the JSON of a measurement")
+    parser.add_argument("--into", type=Path, help="a page with marks named `retrained`")
+    given = parser.parse_args()
+    known = given.runs.suffix == ".json"
+    made = json.loads(given.runs.read_text("utf-8")) if known else measured(given)
+    table = markdown(COLUMNS, made["methods"])
+    print(table)
+    save(made, given.out)
+    if given.into:
+        put(given.into, "retrained", f"\n{table}\n")
+
+
+if __name__ == "__main__":
+    main()
