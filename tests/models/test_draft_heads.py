@@ -128,17 +128,25 @@ def exactly(head: Head) -> Head:
     masks = head.masks and replace(head.masks, bias=head.masks.bias and full(head.masks.bias))
     cell = head.cell and Cell(full(head.cell.embed), tuple(map(full, head.cell.steps)))
     lstm = tuple(Lstm(full(each.before), full(each.step)) for each in head.lstm)
-    outs = tuple(map(full, head.outs))
+    outs, anchor = tuple(map(full, head.outs)), head.anchor and full(head.anchor)
     return replace(
-        head, enter=full(head.enter), blocks=blocks, outs=outs, masks=masks, cell=cell, lstm=lstm
+        head,
+        anchor=anchor,
+        enter=full(head.enter),
+        blocks=blocks,
+        outs=outs,
+        masks=masks,
+        cell=cell,
+        lstm=lstm,
     )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_matrices_in_8_bits_say_nearly_the_same(kind, tmp_path):
     head = head_of(kind, tmp_path)
-    states = np.random.default_rng(0).standard_normal((5, 16)).astype(np.float32)
     for out in head.outs:
+        wide = 5, out.inputs["state"]
+        states = np.random.default_rng(0).standard_normal(wide).astype(np.float32)
         (rough,) = run_networks(out, [{"state": states}])
         (fine,) = apply_network(out, [{"state": states}])
         assert 0 < np.abs(rough - fine).max() < 0.03 * np.abs(fine).max()
@@ -162,7 +170,7 @@ def test_heads_run_alike_natively_in_torch_and_in_numpy(kind, tmp_path):
 
 @pytest.mark.parametrize(("kind", "layout"), [
     *((kind, layout) for kind in ("eagle3", "p-eagle") for layout in ("eagle3", "speculators")),
-    ("clover", "eagle3"), ("clover-2", "eagle3"), ("falcon", "eagle3"),
+    ("clover", "eagle3"), ("clover-2", "eagle3"), ("falcon", "eagle3"), ("chimera", "eagle3"),
 ])  # fmt: skip
 def test_written_heads_draft_the_same(kind, layout, tmp_path):
     stored = read_head(random_head(kind, config(), tmp_path / "a"))

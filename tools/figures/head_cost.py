@@ -2,11 +2,12 @@
 
     python -m tools.figures.head_cost [--model FILE.gguf] [--rounds 40] [--out FILE.json]
 
-Heads have the target's own sizes; EAGLE-3 and P-EAGLE guess among 8,192 tokens, the others among
-all. A draft takes in three rows behind 300 committed ones, and guesses at most 8 nodes in 4 levels.
+Heads have the target's own sizes; EAGLE-1, MTP and Medusa guess among all tokens, the others among
+8,192. A draft takes in three rows behind 300 committed ones, and guesses at most 8 nodes in 4
+levels.
 Before each a forward of one row pushes the head's weights out of the caches, as in decoding. The
 floor is the time to read the matrices of the levels that were run. `networks` is the same head run
-network by network.
+network by network; the last kinds have no other way, and their MB count a byte a number.
 """
 
 from __future__ import annotations
@@ -33,13 +34,16 @@ from paradecode.models.config import ModelConfig
 from paradecode.models.heads import build_head, read_head
 from paradecode.testing.draft_heads import Sizes, random_head
 from tools.figures.engine import span
-from tools.script import err, options, save, show, stamped
+from tools.script import Columns, err, options, save, show, stamped
 
 KINDS = ("eagle", "eagle3", "mtp", "p-eagle", "medusa")
+APART = ("clover", "clover-2", "falcon", "chimera")
+"""Kinds that the core runs network by network."""
 COMMITTED, ROWS, NODES, WIDTH, DEPTH = 300, 3, 8, 4, 4
-COLUMNS = {
+COLUMNS: Columns = {
     "head": "{head}", "MB": "{megabytes:.1f}", "levels": "{levels}",
-    "draft, ms": "{draft:.2f}", "level, ms": "{level:.2f}", "floor, ms": "{floor:.2f}",
+    "draft, ms": "{draft:.2f}", "level, ms": "{level:.2f}",
+    "floor, ms": lambda row: f"{row['floor']:.2f}" if row["floor"] else "",
     "networks, ms": "{networks:.2f}", "forward, ms": "{forward:.2f}",
 }  # fmt: skip
 
@@ -54,7 +58,19 @@ def head_of(kind: str, config: ModelConfig) -> Head:
 
     with tempfile.TemporaryDirectory() as folder:
         stored = read_head(random_head(kind, config, Path(folder), sizes=sizes))
-    return build_head(stored, config, nothing)
+    return build_head(stored, config, nothing, 8192 if kind in APART else 0)
+
+
+def matrix_numbers(head: Head) -> int:
+    """Numbers of all matrices."""
+    networks = [head.enter, *head.outs]
+    for block in head.blocks:
+        networks += [each for each in (block.before, block.after, block.text) if each is not None]
+    for layer in head.lstm:
+        networks += [layer.before, layer.step]
+    networks += head.cell.steps if head.cell else ()
+    return sum(network.tensors[step.tensors[0]].size for network in networks
+               for step in network.steps if step.kind == "linear")  # fmt: skip
 
 
 class Drafting:
@@ -100,10 +116,10 @@ def main() -> None:
     backend.forward([span(ids[:COMMITTED], 0, 1)])
     one = span(ids[COMMITTED:], COMMITTED, 1)
     rows = []
-    for kind in track(KINDS, description="heads", console=err):
+    for kind in track((*KINDS, *APART), description="heads", console=err):
         head = head_of(kind, config)
         ways = {
-            "draft": Drafting(head, config, heads.run),
+            "draft": Drafting(head, config, heads.run if kind in KINDS else backend.run_head),
             "networks": Drafting(
                 head, config, lambda head, asked: run_head(head, asked, backend.apply)
             ),
@@ -114,16 +130,19 @@ def main() -> None:
                 times["forward"].append(milliseconds(lambda: backend.forward([one])))
                 times[way].append(milliseconds(drafting.draft))
         middle = {way: float(np.median(taken)) for way, taken in times.items()}
-        level_bytes, enter_bytes = heads.native(head).bytes
         levels = round(head.pace.draft / head.pace.level)
-        read = levels * level_bytes + enter_bytes
-        bandwidth = _core.read_bandwidth(level_bytes, backend.threads)
+        level_bytes, enter_bytes = matrix_numbers(head), 0
+        bandwidth = floor = None
+        if kind in KINDS:
+            level_bytes, enter_bytes = heads.native(head).bytes
+            bandwidth = _core.read_bandwidth(level_bytes, backend.threads)
+            floor = 1e3 * (levels * level_bytes + enter_bytes) / bandwidth
         rows.append(
             {
                 "head": kind, "levels": levels,
                 "megabytes": (level_bytes + enter_bytes) / 1e6, **middle,
-                "level": middle["draft"] / levels, "floor": 1e3 * read / bandwidth,
-                "bandwidth": bandwidth / 1e9,
+                "level": middle["draft"] / levels, "floor": floor,
+                "bandwidth": bandwidth and bandwidth / 1e9,
             }
         )  # fmt: skip
     backend.close()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 REPORT = "report.json"
 SPEED_PROMPTS, SPEED_TOKENS = 12, 96
 AGAIN = "stopped; the same command goes on"
-KINDS = "eagle3, eagle1, p-eagle, medusa, mtp, clover, clover-2, falcon or kangaroo"
+KINDS = "eagle3, eagle1, p-eagle, medusa, mtp, clover, clover-2, falcon, chimera or kangaroo"
 Method = Annotated[str, typer.Argument(help=f"{KINDS}.")]
 
 
@@ -59,7 +59,7 @@ class HeadSizes:
     own_rows: bool = option(
         True, "Train rows of the LM head, or use the target's.", "--own-rows/--target-rows"
     )
-    medusa_heads: int = option(4, "Heads of Medusa, or levels of Clover.", min=1, max=16)
+    medusa_heads: int = option(4, "Heads of Medusa or Chimera, or levels of Clover.", min=1, max=16)
 
     def shape(self, method: str) -> HeadShape:
         from paradecode.training.heads.initial import HeadShape

@@ -33,8 +33,8 @@ class Block:
         heads, kv_heads, size: of the attention; ``size`` numbers a head.
         frequencies: float64 [size / 2], by which positions rotate queries and keys.
         epsilon, q_norm, k_norm: of the norms of each head of queries and keys, where there are any.
-        text: of a head with masks: reads ``state``, what ``enter`` makes of the features; its
-            result are the keys and values of the text's rows, side by side.
+        text: of a head with masks or n-grams: reads ``state``, what ``enter`` makes of the
+            features; its result are the keys and values of the text's rows, side by side.
     """
 
     before: Network
@@ -80,11 +80,13 @@ class Memory:
     Attributes:
         length: committed rows.
         carried: what a head with LSTM layers takes along from the committed rows.
+        recent: the last tokens of the committed rows, for a head that reads n-grams.
     """
 
     def __init__(self) -> None:
         self.length = 0
         self.carried: HeadCarry | None = None
+        self.recent = np.zeros(0, np.int64)
         self._kept: list[tuple[Array, Array]] = []
 
     def store(self, block: int, at: int, keys: Array, values: Array) -> tuple[Array, Array]:
@@ -188,6 +190,10 @@ class Head:
         cell: of a recurrent head, whose blocks run for rows of the text alone.
         lstm: layers in front of the one block of a semi-autoregressive head.
         together: rows of such a head that see one another, and guess one token each.
+        grams: tokens that the first block reads: the row's, and those before it as ``token1``,
+            ``token2``, ... More than one: of a head that sees the target's states as ``text``.
+        anchor: of such a head: reads the features of the last row; what ``outs``, one a level, read
+            in front of a new row's state.
         pace: what drafts take.
     """
 
@@ -204,6 +210,8 @@ class Head:
     cell: Cell | None = None
     lstm: tuple[Lstm, ...] = ()
     together: int = 1
+    grams: int = 1
+    anchor: Network | None = None
     pace: DraftPace = field(default_factory=DraftPace)
 
     def check(self, draft: HeadDraft) -> None:

@@ -26,13 +26,15 @@ def through(
     head: Head, drafts: Sequence[HeadDraft], at: Sequence[int], states: Sequence[Array],
     tokens: Sequence[NDArray[np.int64]], views: Sequence[NewRows], run: Run,
 ) -> Sequence[Array]:  # fmt: skip
-    """The states of new rows behind all blocks; their keys and values are stored at ``at``."""
+    """The states of new rows behind all blocks; their keys and values are stored at ``at``.
+
+    Args:
+        tokens: of the rows [n], or n-grams [n, grams], oldest first.
+    """
     for number, block in enumerate(head.blocks):
         items: list[Item] = [{"state": state} for state in states]
-        if number == 0 and head.masks is not None:
-            items = [{"token": each} for each in tokens]
-        elif number == 0:
-            items = [{"state": s, "token": t} for s, t in zip(states, tokens)]
+        if number == 0:
+            items = _first_inputs(head, states, tokens)
         mixed = []
         for draft, place, view, made in zip(drafts, at, views, run(block.before, items)):
             wide, narrow = block.heads * block.size, block.kv_heads * block.size
@@ -45,6 +47,31 @@ def through(
             mixed.append({"mixed": _attend(q, keys, values, view.seen), "rest": rest})
         states = run(block.after, mixed)
     return states
+
+
+def _first_inputs(
+    head: Head, states: Sequence[Array], tokens: Sequence[NDArray[np.int64]]
+) -> list[Item]:
+    if head.grams > 1:
+        names = ["token", *(f"token{back}" for back in range(1, head.grams))]
+        return [dict(zip(names, each.T[::-1])) for each in tokens]
+    if head.masks is not None:
+        return [{"token": each} for each in tokens]
+    return [{"state": state, "token": each} for state, each in zip(states, tokens)]
+
+
+def keep_text(head: Head, drafts: Sequence[HeadDraft], run: Run) -> None:
+    """Store the new rows of the text as keys and values, which the blocks see."""
+    text = run(head.enter, [{"features": draft.features} for draft in drafts])
+    for number, block in enumerate(head.blocks):
+        assert block.text is not None
+        for draft, made in zip(drafts, run(block.text, [{"state": each} for each in text])):
+            keys, values = np.split(made, 2, axis=1)
+            places = draft.start + np.arange(len(made))
+            draft.memory.store(
+                number, draft.memory.length, block.rotated(keys, block.k_norm, places),
+                values.reshape(len(made), -1, block.size),
+            )  # fmt: skip
 
 
 def _attend(q: Array, keys: Array, values: Array, seen: NDArray[np.bool_]) -> Array:

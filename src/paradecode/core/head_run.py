@@ -11,8 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from paradecode.core.head import Head, HeadDraft, took_in
-from paradecode.core.head_attention import NewRows, through
+from paradecode.core.head_attention import NewRows, keep_text, through
 from paradecode.core.head_blocks import grow_in_blocks
+from paradecode.core.head_grams import grow_from_grams
 from paradecode.core.head_recurrent import grow_with_cell
 from paradecode.core.head_tree import GrowingTree
 from paradecode.core.network import Array, Item, Network, Run
@@ -33,6 +34,8 @@ def run_head(head: Head, drafts: Sequence[HeadDraft], run: Run) -> list[TokenTre
 
 def _grow(head: Head, growing: Sequence[GrowingTree], run: Run) -> int:
     """Take the rows in, and draft by the head's own way; returns how many levels were run."""
+    if head.grams > 1:
+        return grow_from_grams(head, growing, run)
     drafts = [each.draft for each in growing]
     states = _entered(head, drafts, run) if head.masks is None else _masked(head, drafts, run)
     if head.cell is not None:
@@ -67,16 +70,7 @@ def _masked(head: Head, drafts: Sequence[HeadDraft], run: Run) -> list[Array]:
     """Take the rows in as keys and values; the states of the masks behind them that guess."""
     assert head.masks is not None
     rows = head.masks.rows
-    text = run(head.enter, [{"features": draft.features} for draft in drafts])
-    for number, block in enumerate(head.blocks):
-        assert block.text is not None
-        for draft, made in zip(drafts, run(block.text, [{"state": each} for each in text])):
-            keys, values = np.split(made, 2, axis=1)
-            places = draft.start + np.arange(len(made))
-            draft.memory.store(
-                number, draft.memory.length, block.rotated(keys, block.k_norm, places),
-                values.reshape(len(made), -1, block.size),
-            )  # fmt: skip
+    keep_text(head, drafts, run)
     tokens = [np.append(d.tokens[-1:], np.full(rows - 1, head.masks.token)) for d in drafts]
     views = [NewRows(draft.start + len(draft.tokens) + np.arange(rows), np.ones((rows, rows), bool))
              for draft in drafts]  # fmt: skip

@@ -17,7 +17,7 @@ from paradecode.testing.clover_heads import CELLS, clover_tensors
 from paradecode.testing.toy import successor
 
 KINDS = ("eagle", "eagle3", "p-eagle", "medusa", "medusa-own", "mtp", "dflash", "dspark", "clover",
-         "clover-2", "falcon", "kangaroo")  # fmt: skip
+         "clover-2", "falcon", "chimera", "kangaroo")  # fmt: skip
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -116,7 +116,14 @@ def random_head(
         **sizes.layer(f"{layer}.", d, 2 * d if three else d, normal),
         f"{layer}.post_attention_layernorm.weight": gain(),
     }
-    if kind == "falcon":
+    if kind == "chimera":
+        tensors |= {
+            "trimlp.0.linear.weight": normal(3 * d, 3 * d), "trimlp.0.linear.bias": normal(3 * d),
+            "trimlp.1.weight": 3 * normal(d, 3 * d), "layers.0.input_layernorm.weight": gain(),
+        }  # fmt: skip
+        for head in range(3):
+            tensors[f"chimera_head.{head}.0.weight"] = normal(vocabulary, 2 * d)
+    elif kind == "falcon":
         for number, entering in enumerate((2 * d, d)):
             shapes = {"weight_ih": (4 * d, entering), "weight_hh": (4 * d, d), "bias_ih": (4 * d,),
                       "bias_hh": (4 * d,)}  # fmt: skip

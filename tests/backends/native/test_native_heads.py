@@ -33,7 +33,7 @@ def unrounded(network: Network) -> Network:
     return replace(network, rounded=False)
 
 
-APART = ("dflash", "dspark", "falcon", *CELLS)
+APART = ("dflash", "dspark", "falcon", "chimera", *CELLS)
 """Heads that run network by network."""
 
 

@@ -192,7 +192,7 @@ def test_falcon_is_shown_answers_where_it_guesses_wrong(llm, data, monkeypatch):
     for level in (0, 1):
         asked = rows.drafting(level)
         changed = (used[level] != shown[level]).any(-1).split([len(each) for each in asked])
-        said = [head.say(each).argmax(-1) for each in used]
+        said = [head.say(each, 0).argmax(-1) for each in used]
         for text, own in enumerate(asked):
             # A block is shown an answer if one of its two guesses is wrong.
             first = sum(len(each) for each in rows.drafting(0)[:text])

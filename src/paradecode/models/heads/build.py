@@ -10,6 +10,7 @@ from paradecode.core.errors import InvalidInput, InvalidModel
 from paradecode.core.head import Head, Masks
 from paradecode.core.network import Network
 from paradecode.models.config import ModelConfig
+from paradecode.models.heads.chimera import chimera
 from paradecode.models.heads.clover import clover
 from paradecode.models.heads.falcon import falcon
 from paradecode.models.heads.layers import layers
@@ -159,4 +160,5 @@ _KINDS: dict[str, Callable[[HeadParts], Head]] = {
     "eagle": _eagle, "eagle3": _eagle3, "p-eagle": _eagle3, "mtp": _mtp, "medusa": _medusa,
     "dflash": _dflash, "dspark": _dflash, "clover": clover, "clover-2": clover,
     "kangaroo": _kangaroo, "falcon": falcon,
+    "chimera": chimera,
 }  # fmt: skip

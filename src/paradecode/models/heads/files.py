@@ -103,6 +103,9 @@ def write_head(
     if head.kind == "kangaroo":
         sizes["exit_layer"] = head.taps[0] + 1
     if not three:
+        if head.kind == "chimera":
+            levels = sum(name.startswith("chimera_head.") for name in head.tensors)
+            sizes["chimera"] = {"num_heads": levels}
         if head.kind == "falcon":
             sizes["k_mask"] = head.block_size
         if head.kind in ("clover", "clover-2"):

@@ -21,7 +21,9 @@ SPECULATORS = {"eagle3": "eagle3", "peagle": "p-eagle", "mtp": "mtp", "dflash": 
                "dspark": "dspark"}  # fmt: skip
 """``speculators_model_type`` -> kind."""
 
-_KNOWN = "EAGLE-1, 2 or 3, P-EAGLE, Medusa, MTP, DFlash, DSpark, Clover, Falcon or Kangaroo"
+_KNOWN = (
+    "EAGLE-1, 2 or 3, P-EAGLE, Medusa, MTP, DFlash, DSpark, Clover, Falcon, Chimera or Kangaroo"
+)
 _CELL = "clover_head_mlp_rnn.q.weight"
 _NEEDED = {
     "mtp": "eh_proj.weight",
@@ -30,6 +32,7 @@ _NEEDED = {
     "clover-2": _CELL,
     "kangaroo": "norm.weight",
     "falcon": "lstm.weight_hh_l0",
+    "chimera": "chimera_head.0.0.weight",
 }
 _OF_TARGET = ("embed_tokens.weight", "lm_head.weight", "d2t")
 _WITHOUT_USE = ("t2d", "rotary_emb.inv_freq")
@@ -195,12 +198,8 @@ def _named(tensors: Tensors) -> tuple[dict[str, NDArray[Any]], str]:
                 made[parts.get(theirs, "layers.0.") + rest[len(theirs) :]] = values
     else:
         for name, values in tensors.items():
-            name = re.sub(
-                r"^midlayer\.",
-                "layers.0.",
-                re.sub(r"^(medusa_heads?\.|clover_(?=embed))", "", name),
-            )
-            made[name] = values
+            name = re.sub(r"^(medusa_heads?\.|clover_(?=embed))", "", name)
+            made[re.sub(r"^(midlayer|fast_layer1\.0)\.", "layers.0.", name)] = values
     made = {name: values for name, values in made.items() if not name.endswith(_WITHOUT_USE)}
     return made, re.sub(r"\d+\.", "", start)
 
@@ -208,6 +207,8 @@ def _named(tensors: Tensors) -> tuple[dict[str, NDArray[Any]], str]:
 def _kind(config: Metadata, tensors: Tensors) -> str:
     if any(re.fullmatch(r"\d+\.\d+\.linear\.weight", name) for name in tensors):
         return "medusa"
+    if "trimlp.1.weight" in tensors:
+        return "chimera"
     if "lstm.weight_ih_l0" in tensors:
         return "falcon"
     if _object(config, "clover"):
@@ -261,7 +262,7 @@ def _mask_token(kind: str, config: Metadata, own: Metadata) -> int:
 
 def _taps(kind: str, config: Metadata, own: Metadata) -> tuple[int, ...]:
     """Layers whose outputs are tapped; files name the layers that these outputs enter."""
-    if kind in ("eagle", "mtp", "clover", "clover-2", "falcon"):
+    if kind in ("eagle", "mtp", "clover", "clover-2", "falcon", "chimera"):
         return (-1,)
     if kind == "kangaroo":
         if config.get("exit_layer") is None:

@@ -51,12 +51,15 @@ class NetworkBuilder:
         self.inputs, self.ops, self.tensors = inputs, list[Op](), dict[str, Array]()
 
     def add(
-        self, kind: str, *values: str, tensor: NDArray[Any] | None = None, number: float = 0.0
-    ) -> str:
+        self, kind: str, *values: str, tensor: NDArray[Any] | None = None, number: float = 0.0,
+        same: str = "",
+    ) -> str:  # fmt: skip
+        """``same``: the step whose tensor is this one's, too."""
         out = f"v{len(self.ops)}"
         if tensor is not None:
             self.tensors[out] = np.ascontiguousarray(tensor, np.float32)
-        self.ops.append(Op(out, kind, values, () if tensor is None else (out,), 0, number))
+        name = same or (out if tensor is not None else "")
+        self.ops.append(Op(out, kind, values, (name,) if name else (), 0, number))
         return out
 
     def linear(self, x: str, weight: NDArray[Any], bias: NDArray[Any] | None = None) -> str:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from paradecode.training.heads.network import HeadNetwork, Rows, attend, first_rows, rotated
+from paradecode.training.heads.network import HeadNetwork, Rows, attend, first_rows
 
 TOGETHER = 2
 """Rows that see one another: the paper's choice."""
@@ -93,7 +93,7 @@ class FalconNetwork(HeadNetwork):
         layers = self._along(inputs[at], [(none, none)] * LAYERS)
         carry = [(_flat(h, rows), _flat(c, rows)) for h, c in layers]
         places = torch.cat([torch.arange(count) for _, count, _ in rows.spans])
-        _, keys, values = self._projected(carry[-1][0], places)
+        _, keys, values = self.projected(0, carry[-1][0], places)
         return _Text(inputs, carry, keys, values)
 
     def _along(self, given: Tensor, carry: Carry) -> Carry:
@@ -132,7 +132,7 @@ class FalconNetwork(HeadNetwork):
         places = torch.cat([each - begin for each, (begin, _, _) in zip(wanted, rows.spans)])
         places = (places[:, None] + first + torch.arange(size)).clamp(min=0)
         q, k, v = (part.unflatten(0, (-1, size))
-                   for part in self._projected(x.flatten(0, 1), places.flatten()))  # fmt: skip
+                   for part in self.projected(0, x.flatten(0, 1), places.flatten()))  # fmt: skip
         fresh = list(zip(k.unbind(1), v.unbind(1)))
         counts = [len(each) for each in wanted]
         mixed = []
@@ -150,16 +150,6 @@ class FalconNetwork(HeadNetwork):
         state = self.after("layers.0.", x, torch.stack(mixed, 1))
         return state, [(h[:, -1], c[:, -1]) for h, c in layers], fresh
 
-    def _projected(self, x: Tensor, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values [n, heads, size] of rows at these positions."""
-        angles = places.double()[:, None] * self.frequencies
-        turn = angles.cos().float()[:, None], angles.sin().float()[:, None]
-        q, k, v = (
-            F.linear(x, self.parameters[f"layers.0.self_attn.{part}_proj.weight"]).float()
-            .unflatten(-1, (-1, self.file.head_dim)) for part in "qkv"
-        )  # fmt: skip
-        return rotated(q, *turn), rotated(k, *turn), v
-
     def _shown(self, rows: Rows, text: _Text, given: Tensor, carry: Carry, block: Tensor) -> Tensor:
         """What the first blocks are given, with answers in the place of some rows' own."""
         size = given.shape[1]
@@ -171,7 +161,7 @@ class FalconNetwork(HeadNetwork):
             features = text.inputs[:, text.inputs.shape[1] // 2 :]
             right, back = answers.unique(return_inverse=True)
             truth = F.linear(features[right], self.target.rows).argmax(-1)[back]
-            wrong = (self.say(made).argmax(-1) != truth).sum(1).numpy()
+            wrong = (self.say(made, 0).argmax(-1) != truth).sum(1).numpy()
         # As many answers as wrong guesses, times what is shown now: in lots of size / 2.
         chance = SHOWN * (1 - self.progress) * wrong / (size / 2)
         lot = self.random.integers(1, size, len(wrong))

@@ -13,13 +13,15 @@ from paradecode.models.checkpoint import Checkpoint
 from paradecode.models.config import ModelConfig, Rope
 from paradecode.models.heads import HeadFile
 from paradecode.models.weights import Weights
+from paradecode.training.heads.chimera import chimera_weights
 from paradecode.training.heads.clover import clover_weights
 from paradecode.training.heads.falcon import TOGETHER, falcon_weights
 from paradecode.training.heads.texts import HeadText
 
 METHODS = {
     "eagle3": "eagle", "eagle1": "eagle", "p-eagle": "p-eagle", "medusa": "medusa", "mtp": "mtp",
-    "clover": "clover", "clover-2": "clover", "falcon": "falcon", "kangaroo": "kangaroo",
+    "clover": "clover", "clover-2": "clover", "falcon": "falcon", "chimera": "chimera",
+    "kangaroo": "kangaroo",
 }  # fmt: skip
 """What can be trained -> the method that runs it."""
 DECAYS = {"clover": 0.7, "clover-2": 0.7, "falcon": 1.0}
@@ -39,7 +41,7 @@ class HeadShape:
         layers: of EAGLE-3, P-EAGLE, Clover and Kangaroo; residual blocks of each Medusa head.
         inner: of the MLP; 0 is the target's. Kangaroo has one only if it is not 0.
         vocabulary: tokens that can be drafted: the commonest of the training texts.
-        levels: heads of Medusa; levels of Clover that have a block of their own.
+        levels: heads of Medusa and Chimera; levels of Clover that have a block of their own.
         own_rows: train rows of the LM head, which are the target's at first. Medusa and Clover
             have none.
     """
@@ -55,7 +57,7 @@ class HeadShape:
     def __post_init__(self) -> None:
         if self.method not in METHODS:
             raise InvalidInput("METHOD", self.method, f"use one of {', '.join(METHODS)}")
-        if self.layers > 1 and self.method in ("eagle1", "mtp", "falcon"):
+        if self.layers > 1 and self.method in ("eagle1", "mtp", "falcon", "chimera"):
             raise InvalidInput("--layers", self.layers, f"{self.method} has one layer")
 
     def tapped(self, config: ModelConfig) -> tuple[int, ...]:
@@ -137,6 +139,10 @@ def new_head(shape: HeadShape, target: Checkpoint, ids: NDArray[np.int64], seed:
             raise InvalidInput("model", config.name, fix)
         second = shape.method == "clover-2"
         tensors |= clover_weights(second, d, shape.levels, weights["norm"].float32())
+        shape = replace(shape, own_rows=False)
+    elif shape.method == "chimera":
+        rows = weights["embed" if config.tied_head else "head"].float32()[ids]
+        tensors |= chimera_weights(shape.levels, rows)
         shape = replace(shape, own_rows=False)
     elif shape.method == "falcon":
         tensors |= falcon_weights(d, random)

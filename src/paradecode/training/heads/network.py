@@ -98,7 +98,7 @@ class HeadNetwork:
 
     def levels(self, rows: Rows, count: int) -> list[Tensor]:
         """Logits [rows that draft, v] of each level, texts one behind the other."""
-        return [self.say(state) for state in self.states(rows, count)]
+        return [self.say(state, i) for i, state in enumerate(self.states(rows, count))]
 
     def states(self, rows: Rows, count: int) -> list[Tensor]:
         """What the LM head reads [rows that draft, D] at each level.
@@ -142,8 +142,8 @@ class HeadNetwork:
             said.append(self._norm(state, "norm") if "norm.weight" in p else state)
         return said
 
-    def say(self, state: Tensor) -> Tensor:
-        """Logits [n, v] of what the LM head reads."""
+    def say(self, state: Tensor, level: int) -> Tensor:
+        """Logits [n, v] of what the LM head of a level reads."""
         return F.linear(state, self.parameters.get("lm_head.weight", self.target.rows)).float()
 
     def _behind_the_exit(self, rows: Rows, count: int) -> list[Tensor]:
@@ -209,19 +209,13 @@ class HeadNetwork:
             asked: the rows of each text that go on; None for all.
             begins: position of each text's first row that goes on, at level 0.
         """
-        p, file, name = self.parameters, self.file, f"layers.{number}."
+        name = f"layers.{number}."
         if number == 0:
             x, rest = self._first(state, token)
         else:
             x, rest = self._norm(state, f"{name}input_layernorm"), state
         sizes = [len(each) for each in places]
-        angles = torch.cat(list(places)).double()[:, None] * self.frequencies
-        turn = angles.cos().float()[:, None], angles.sin().float()[:, None]
-        q, k, v = (
-            F.linear(x, p[f"{name}self_attn.{part}_proj.weight"]).float()
-            .unflatten(-1, (-1, file.head_dim)) for part in "qkv"
-        )  # fmt: skip
-        q, k = rotated(q, *turn), rotated(k, *turn)
+        q, k, v = self.projected(number, x, torch.cat(list(places)))
         keys.append(list(zip(k.split(sizes), v.split(sizes))))
         queries, going = list(q.split(sizes)), rest
         if asked is not None:
@@ -232,6 +226,16 @@ class HeadNetwork:
             for i, (query, begin) in enumerate(zip(queries, begins))
         ])  # fmt: skip
         return self.after(name, going, mixed)
+
+    def projected(self, number: int, x: Tensor, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values [n, heads, size] of rows at these positions."""
+        angles = places.double()[:, None] * self.frequencies
+        turn = angles.cos().float()[:, None], angles.sin().float()[:, None]
+        q, k, v = (
+            F.linear(x, self.parameters[f"layers.{number}.self_attn.{part}_proj.weight"]).float()
+            .unflatten(-1, (-1, self.file.head_dim)) for part in "qkv"
+        )  # fmt: skip
+        return _rotated(q, *turn), _rotated(k, *turn), v
 
     def after(self, name: str, going: Tensor, mixed: Tensor) -> Tensor:
         """The states behind the layer ``name``: what goes on beside its attention, and the rest."""
@@ -260,7 +264,7 @@ def first_rows(sizes: Sequence[int], kept: Sequence[int]) -> Tensor:
     return torch.cat([torch.arange(s, s + n) for s, n in zip(starts, kept)])
 
 
-def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     a, b = x.chunk(2, -1)
     return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
 

@@ -87,7 +87,7 @@ def loss_of(head: HeadNetwork, batch: HeadBatch, levels: int, decay: float) -> T
         at = batch.at(level)
         known = batch.wanted[at] >= 0
         if known.any():
-            logits = head.say(state[known])
+            logits = head.say(state[known], level)
             loss = F.cross_entropy(logits, taught[at[known]])
             if head.hard:
                 loss = torch.lerp(loss, F.cross_entropy(logits, batch.wanted[at[known]]), head.hard)

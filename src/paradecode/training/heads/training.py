@@ -17,6 +17,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.models.checkpoint import Checkpoint
 from paradecode.models.heads import HeadFile
 from paradecode.models.heads.files import write_head
+from paradecode.training.heads.chimera import ChimeraNetwork
 from paradecode.training.heads.clover import CloverNetwork
 from paradecode.training.heads.falcon import FalconNetwork
 from paradecode.training.heads.features import Features
@@ -34,7 +35,8 @@ from paradecode.training.heads.texts import HeadText
 from paradecode.training.running import Training, check_same, load_checkpoint, readable
 
 HEAD = "head"
-NETWORKS = {"clover": CloverNetwork, "clover-2": CloverNetwork, "falcon": FalconNetwork}
+NETWORKS = {"clover": CloverNetwork, "clover-2": CloverNetwork, "falcon": FalconNetwork,
+            "chimera": ChimeraNetwork}  # fmt: skip
 """Of methods whose heads are not as most are."""
 WARMUP = 100
 """Steps in which the rate rises, at most a tenth of them."""
@@ -214,7 +216,7 @@ class HeadTraining(Training):
         """The head, in float16."""
         tensors: dict[str, NDArray[Any]] = {"d2t": self._file.tensors["d2t"]}
         tensors |= {n: t.astype(np.float16) for n, t in self.head.stored().items()}
-        if self.bits == 16 and self.shape.method not in ("medusa", "clover", "kangaroo"):
+        if self.bits == 16 and self.shape.method not in ("medusa", "clover", "kangaroo", "chimera"):
             # Other engines look for them.
             tensors.setdefault("lm_head.weight", self.head.target.rows.numpy().astype(np.float16))
         return replace(self._file, tensors=tensors)
