@@ -61,9 +61,12 @@ def test_every_tensor_is_missed_by_name_or_not_needed(kind: str, tmp_path: Path)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_tensor_of_another_shape_is_refused(kind: str, tmp_path: Path) -> None:
     random_head(kind, CONFIG, tmp_path)
-    for name, tensor in load_file(tmp_path / "model.safetensors").items():
+    tensors = load_file(tmp_path / "model.safetensors")
+    for name, tensor in tensors.items():
         if name.startswith("verifier_"):
             continue  # Some heads do without.
+        if name == "d2t" and "lm_head.weight" not in tensors:
+            continue  # Any choice of the target's rows is one.
         fewer = tensor[:0] if name.endswith(".1.weight") else tensor[:-1]  # Medusa may guess fewer.
         for other in (fewer, tensor[..., None], tensor.repeat(2, axis=-1), tensor[:0]):
             changed(kind, tmp_path, lambda t, said, n=name, o=other: t.update({n: o.copy()}))

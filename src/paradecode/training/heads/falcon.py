@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from paradecode.training.heads.lstm import lstm_rows
 from paradecode.training.heads.network import HeadNetwork, Rows, attend, first_rows
 
 TOGETHER = 2
@@ -102,16 +103,8 @@ class FalconNetwork(HeadNetwork):
         for layer, (h, c) in enumerate(carry):
             bias = p[f"lstm.bias_ih_l{layer}"] + p[f"lstm.bias_hh_l{layer}"]
             gates = F.linear(x, p[f"lstm.weight_ih_l{layer}"], bias).float()
-            hidden, cells = [], []
-            for row in range(x.shape[1]):
-                both = gates[:, row] + F.linear(h, p[f"lstm.weight_hh_l{layer}"]).float()
-                opened, forget, candidate, output = both.chunk(4, -1)
-                c = forget.sigmoid() * c + opened.sigmoid() * candidate.tanh()
-                h = output.sigmoid() * c.tanh()
-                hidden.append(h)
-                cells.append(c)
-            x = torch.stack(hidden, 1)
-            made.append((x, torch.stack(cells, 1)))
+            x, cells = lstm_rows(gates, p[f"lstm.weight_hh_l{layer}"], h, c)
+            made.append((x, cells))
         return made
 
     def _guess(
