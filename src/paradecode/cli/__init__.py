@@ -28,6 +28,7 @@ from paradecode.cli.train_chunk_scores import chunk_scores
 from paradecode.cli.train_diffusion import train_autoregressive, train_diffusion
 from paradecode.cli.train_draft_tree import draft_tree
 from paradecode.cli.train_head import head, plan
+from paradecode.cli.train_jacobi import jacobi
 from paradecode.cli.train_ngrams import ngram_table
 from paradecode.cli.train_priors import priors
 from paradecode.cli.train_retrained import first, lud
@@ -76,6 +77,7 @@ train_app.command(name="joint-sampler")(joint_sampler)
 train_app.command(name="refine")(refine)
 train_app.command(name="r2")(r2)
 train_app.command(name="dparallel")(dparallel)
+train_app.command(name="jacobi")(jacobi)
 app.add_typer(train_app, name="train")
 
 

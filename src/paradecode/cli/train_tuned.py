@@ -3,20 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
-from paradecode.cli.train_steps import ready, tell, until_stopped
+import typer
+
+from paradecode.cli.options import Loading, option
+from paradecode.cli.train_steps import S, Samples, logged, ready, tell, until_stopped
 from paradecode.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from paradecode.models.checkpoint import Checkpoint
     from paradecode.training.batched import BatchedModel
     from paradecode.training.unmasking.fine_tune import FineTuning, Run
+    from paradecode.training.unmasking.workload import CanvasWorkload
 
 MODEL, TEXTS = "model", "texts.samples"
+OptimiserSteps = Annotated[int, typer.Option(help="Optimiser steps.", min=1, max=10**6)]
+Batch = Annotated[int, typer.Option(help="Texts a step.", min=1, max=4096)]
 Made = TypeVar("Made")
 Settings = TypeVar("Settings")
+
+
+@dataclass(frozen=True)
+class Texts:
+    """What is decoded to learn from."""
+
+    prompts: Path | None = option(None, "JSONL of {id, group, turns}; default: parallel tasks.")
+    limit: int = option(0, "So many prompts; 0: 40 a task, or all.", min=0)
+    max_tokens: int = option(64, "Most tokens behind a prompt.", min=1)
+    seed: int = option(0, "Of prompts, split and weights.", min=0)
+    samples: Samples = None
+
+    def workload(self) -> CanvasWorkload:
+        from paradecode.training.unmasking.workload import CanvasWorkload
+
+        workload = CanvasWorkload(self.prompts, self.limit, self.max_tokens, self.seed)
+        workload.params(), workload.texts()  # Refuse a bad setting before a model is loaded.
+        return workload
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How all weights of a model are trained."""
+
+    rate: float = option(1e-4, "Learning rate.", min=1e-8, max=0.1)
+    steps: OptimiserSteps = 400
+    batch: Batch = 16
 
 
 def ready_folder(output: Path, samples: Path | None) -> None:
@@ -44,6 +79,43 @@ def run_folder(checkpoint: Checkpoint, output: Path, samples: Path | None) -> Pa
     except OSError as error:
         raise InvalidInput("OUTPUT", str(output), f"name a folder ({error})") from None
     return samples or output / TEXTS
+
+
+def model_and_texts(
+    loading: Loading,
+    texts: Texts,
+    kind: type[S],
+    record: Callable[..., S],
+    named: str,
+    *facts: int,
+    folder: Path | None = None,
+) -> tuple[Checkpoint, BatchedModel, S]:
+    """The model, the same in PyTorch, and what it wrote in the engine.
+
+    Args:
+        record: called with the engine's front, the workload, ``facts`` and what to tell.
+        named: kind of the texts, which also depend on the workload and ``facts``.
+        folder: of a run that writes another such model. The texts are kept there, if not elsewhere.
+    """
+    import torch
+
+    from paradecode.models.catalogue import open_model
+    from paradecode.training.batched import BatchedModel
+
+    workload = texts.workload()
+    checkpoint = open_model(loading.model)
+    kept = texts.samples
+    if folder is not None:
+        kept = run_folder(checkpoint, folder, kept)
+    with loading.open() as llm:
+        made = logged(
+            kind, kept, workload.digest(llm, named, *facts),
+            partial(record, llm, workload, *facts), vocab_size=llm.config.vocab_size,
+        )  # fmt: skip
+    if loading.threads is not None:
+        torch.set_num_threads(loading.threads)
+    device = torch.device(loading.device)
+    return checkpoint, BatchedModel(checkpoint.config, checkpoint.weights, device), made
 
 
 def fine_tuned(

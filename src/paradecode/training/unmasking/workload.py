@@ -61,6 +61,10 @@ class CanvasWorkload:
             InvalidInput: for a model that is not a masked diffusion model.
         """
         check_diffusion(llm)
+        return self.asked(llm)
+
+    def asked(self, llm: LLM) -> list[list[int]]:
+        """As :meth:`encoded`, for a model of either family."""
         if llm.chat_template is None:
             return [llm.tokenizer.encode(text) for text in self.texts()]
         messages = ([{"role": "user", "content": text}] for text in self.texts())

@@ -9,6 +9,7 @@ from drafting import Request, certain, draft, hashed, play, reply_to
 from paradecode.core.tree import ROOT
 from paradecode.methods.draft.drafters.jacobi import Jacobi
 from paradecode.methods.draft.drafters.lookahead import Lookahead
+from paradecode.methods.draft.rejected_drafts import RejectedDrafts
 from paradecode.methods.draft.verifiers import coupled
 
 LOOP = (3, 9, 4, 7, 12, 5)
@@ -155,3 +156,47 @@ def test_a_cut_window_is_left_as_it_was():
     reply = reply_to(seq, tree, target)
     drafter.observe(seq, tree, reply, coupled(seq, tree, reply))
     assert drafter._levels == levels
+
+
+def test_rejected_drafts_are_few_and_each_is_there_once():
+    kept = RejectedDrafts(2)
+    for draft_ in ([1, 2, 3], [7, 2, 5, 6], [1, 2, 3], [7, 2, 5, 6]):
+        kept.keep(draft_)
+    assert kept.after(2, 9) == [[5, 6], [3]]
+    assert kept.after(2, 1) == [[5], [3]]
+    kept.keep([4, 2, 3])
+    assert kept.after(2, 9) == [[3], [5, 6]]
+    assert kept.after(3, 9) == kept.after(8, 9) == RejectedDrafts(0).after(2, 9) == []
+
+
+def test_what_was_rejected_comes_back_as_a_branch_and_may_win():
+    drafter = Jacobi(explore="always", recycle=2)
+    seq = Request([*LOOP, 1, 2], 90)
+    seq.vocabulary = 32
+    drafter._rejected.keep([9, 3, 9, 4, 7, 12])  # Right behind a 3, which follows the prompt.
+    target = certain(looping)
+    _, verdict = step(drafter, seq, target, 24)
+    assert verdict.tokens[-1] == 3
+    tree = draft(drafter, seq, 24)
+    assert tree.follow([9, 4, 7, 12]) != []
+    assert len(tree) <= 24
+    reply = reply_to(seq, tree, target)
+    verdict = coupled(seq, tree, reply)
+    assert verdict.tokens == [9, 4, 7, 12, 5]
+    drafter.observe(seq, tree, reply, verdict)
+    seq.commit(verdict)
+    # The next guesses are what was said behind this branch, or new ones; the text stays right.
+    for _ in range(6):
+        step(drafter, seq, target, 24)
+    assert seq.output == [LOOP[i % 6] for i in range(len(seq.output))]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 7, 40, 64])
+def test_recycling_keeps_to_the_limit(limit):
+    drafter, target = Jacobi(explore="always", recycle=3), hashed(64, memory=2)
+    seq = Request([1, 2, 3, 4, 5], 200)
+    seq.vocabulary = 64
+    for _ in range(12):
+        tree, verdict = step(drafter, seq, target, limit)
+        assert 0 < len(tree) <= limit
+        assert verdict.tokens

@@ -13,6 +13,7 @@ from paradecode.methods.draft.exploration import Exploration, random_tokens
 from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.model_free import ModelFree, RatedTree
 from paradecode.methods.draft.needs import Needs
+from paradecode.methods.draft.rejected_drafts import RejectedDrafts
 from paradecode.methods.parameters import choice, parameter
 
 KINDS = 6
@@ -33,8 +34,10 @@ class Jacobi(ModelFree):
     tokens; the wrong guesses it was based on get better from forward to forward. New positions
     begin with what followed the token before them last time, or else with random tokens of the
     text. A guess that is right but for its place never gets better; after ``restart`` forwards
-    without an accepted token all positions begin anew. Models that were not trained for consistency
-    gain little from all this.
+    without an accepted token all positions begin anew. Models gain little that were not trained for
+    it by `paradecode train jacobi` (Jacobi Forcing, 2512.14681). ``recycle`` is what that paper
+    adds: where one of the latest rejected drafts has the last token, what followed it there is a
+    branch of the next draft. Half of all nodes are for these.
 
     When: to compare with, or for a model that was trained for consistency.
     """
@@ -44,9 +47,14 @@ class Jacobi(ModelFree):
 
     explore: str = choice("auto", ("auto", "always"), "auto stops where the rows cost too much")
     restart: int = parameter(3, 1, 64, "forwards without success before guesses begin anew")
+    recycle: int = parameter(0, 0, 16, "rejected drafts that are remembered; the paper's code: 4")
     _guess: list[tuple[int, int]] = field(default_factory=list, repr=False)
     _failures: int = field(default=0, repr=False)
+    _branches: list[list[int]] = field(default_factory=list, repr=False)
     _gain: Exploration = field(default_factory=Exploration, repr=False)
+
+    def __post_init__(self) -> None:
+        self._rejected = RejectedDrafts(self.recycle)
 
     def fill(self, seq: Sequence, draft: RatedTree, limit: int) -> None:
         self.whole = self.explore == "always" or self._gain.pays(seq, limit)
@@ -55,26 +63,35 @@ class Jacobi(ModelFree):
             return
         if self._failures >= self.restart:
             self._guess, self._failures = [], 0
-        self._begin(seq, limit)
+        branch = limit // (2 * self.recycle) if self.recycle else 0
+        self._begin(seq, limit - branch * self.recycle)
         kinds = [min(times, KINDS - 1) for _, times in self._guess]
         draft.rate_chain([token for token, _ in self._guess], kinds)
+        self._branches = self._rejected.after(int(seq.tokens[-1]), branch)
+        for tokens in self._branches:
+            draft.rate_chain(tokens, [0] * branch)
 
     def learn(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         if len(tree) == 0:
             return
-        self._gain.book(len(verdict.tokens) - 1)
-        self._failures = 0 if len(verdict.tokens) > 1 else self._failures + 1
-        keys = [seq.sampler.noise_key(row) for row in range(len(tree) + 1)]
-        logits, warp = reply.logits, seq.sampler.warp
+        right = len(verdict.tokens) - 1
+        self._gain.book(right)
+        self._failures = 0 if right else self._failures + 1
+        if right < len(self._guess):
+            self._rejected.keep([token for token, _ in self._guess])
+        chains = [self._guess, *([(token, 0) for token in each] for each in self._branches)]
+        fits = (c for c in chains if [token for token, _ in c[:right]] == verdict.tokens[:-1])
+        guess = next(fits, self._guess)
+        rows = [1 + node for node in tree.follow(token for token, _ in guess)]
+        keys = [seq.sampler.noise_key(1 + depth) for depth in range(len(rows))]
+        logits, warp = reply.logits.select(rows), seq.sampler.warp
         said = logits.sample(warp, keys) if self.offer.noise else logits.argmax()
-        times = [times for _, times in self._guess[: len(tree)]]
-        corrected = zip(said[1:].tolist(), [*times[1:], 0], strict=True)
-        self._guess = [(token, n + 1) for token, n in corrected][len(verdict.tokens) - 1 :]
+        times = [*(times for _, times in guess[1 : len(rows)]), 0]
+        self._guess = [(token, n + 1) for token, n in zip(said.tolist(), times)][right:]
 
     def _begin(self, seq: Sequence, limit: int) -> None:
         """Make as many guesses as the draft may have tokens."""
-        text = seq.tokens
-        drawn = random_tokens(seq, limit)
+        text, drawn = seq.tokens, random_tokens(seq, limit)
         while len(self._guess) < limit:
             last = self._guess[-1][0] if self._guess else text[-1]
             seen = np.flatnonzero(text[:-1] == last)

@@ -1,0 +1,1 @@
+"""Jacobi Forcing: an autoregressive model learns to be right behind wrong tokens."""
