@@ -9,6 +9,7 @@ model by its own joint density. With ``--trained`` those that need training, of 
 
     paradecode train dparallel out/hybrids/dparallel
     paradecode train dparallel out/hybrids/unforced --weight 0
+    paradecode train jacobi out/hybrids/jacobi --limit 6000 --weight 10 --steps 1000 --rate 3e-4
 
 Held-out instances of every task, decoded in batches; ways take turns within a batch. ``equal``
 counts outputs that are token by token those of the first way of the same model. Rows are the
@@ -57,6 +58,11 @@ UNMASKING = (
     "threshold(score=entropy,threshold=0.1)", "threshold(score=entropy,threshold=0.5)",
     "threshold(score=entropy,threshold=1)",
 )  # fmt: skip
+ITERATING = (
+    "greedy", "prompt-lookup",
+    *(f"jacobi(num_speculative_tokens={count},explore=always,budget=fixed,recycle={recycle})"
+      for count in (16, 32) for recycle in (0, 4)),
+)  # fmt: skip
 
 
 def trained(folder: Path) -> Iterator[Ways]:
@@ -64,6 +70,8 @@ def trained(folder: Path) -> Iterator[Ways]:
     yield Ways("dparallel", DRAFT, UNMASKING)
     for run in ("unforced", "dparallel"):
         yield Ways("dparallel", str(folder / run / "model"), UNMASKING)
+    for model in (TARGET, str(folder / "jacobi" / "model")):
+        yield Ways("jacobi", model, ITERATING)
 
 
 COLUMNS = {

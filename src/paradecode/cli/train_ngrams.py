@@ -9,6 +9,7 @@ from paradecode.cli.options import Loading, argument, grouped, option
 from paradecode.cli.progress import watched
 from paradecode.cli.train_steps import Output, writable
 from paradecode.core.errors import InvalidInput
+from paradecode.methods.draft.ngram_table import MOST_RANKS
 
 
 @grouped
@@ -22,7 +23,9 @@ def ngram_table(
         None,
         "Count the answers in a folder that `train head --data` filled; repeat, also a folder.",
     ),
-    alternatives: int = option(1, "Tokens kept of a context, for drafts of trees.", min=1, max=12),
+    alternatives: int = option(
+        1, "Tokens kept of a context, for drafts of trees.", min=1, max=MOST_RANKS
+    ),
     own: int = option(2000, "Answers that the model makes up.", min=10, max=1_000_000),
     max_tokens: int = option(192, "Most tokens of each of them.", min=1),
     seed: int = option(0, "Of what it makes up.", min=0),

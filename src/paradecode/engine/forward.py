@@ -243,7 +243,7 @@ def span_of(forward: Forward, cache: KVCache, history: NDArray[np.int32]) -> tup
         raise DecoderError("a forward needs at least one row")
     partial = forward.layers is not None
     if not partial and cache.ran is not None:
-        cache.drop()  # Rows of some layers were scratch; now all layers run.
+        cache.drop()  # They were partial rows; now all layers run.
     joins = cache.joins(forward)
     _check_tokens(forward, tokens, cache, history, joins)
     resume = cache.join(forward) if joins else forward.resume

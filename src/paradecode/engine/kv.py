@@ -169,7 +169,7 @@ class KVCache:
 
     Attributes:
         pages: the page table.
-        ran: the layers that the tentative rows went through, if not all: such rows are scratch, and
+        ran: the layers that the tentative rows went through, if not all: such rows are partial, and
             are dropped unless they go on through the others (:meth:`join`).
         states: float32 [M, hidden size] of these rows behind the last of ``ran``, if asked for.
         layers: those whose keys and values every committed row holds; None for all.
@@ -314,14 +314,14 @@ class KVCache:
         return len(path)
 
     def joins(self, forward: Forward) -> bool:
-        """Whether scratch rows go on through the layers that they lack, to be kept."""
+        """Whether partial rows go on through the layers that they lack, to be kept."""
         if self.ran is None or forward.layers is None or forward.store is not Store.COMMIT:
             return False
         whole = (*self.ran, *forward.layers) == tuple(range(self.backend.config.layers))
         return whole and len(forward.tokens) > 0 and forward.under is None and _as_text(forward)
 
     def join(self, forward: Forward) -> NDArray[np.float32]:
-        """Make scratch rows ready for a forward that :meth:`joins`: each moves where it is to stay.
+        """Make partial rows ready for a forward that :meth:`joins`: each moves where it is to stay.
 
         Returns:
             float32 [K + M, hidden size]: what enters the first of the forward's layers.

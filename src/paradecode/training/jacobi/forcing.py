@@ -51,8 +51,9 @@ def fit_jacobi(
         return forced(model, made, rows, copy, settings.weight)
 
     return fine_tune(
-        model.parameters, made, settings, loss, lambda held: _measured(model, made, held), run
-    )
+        model.parameters, made, settings, loss,
+        lambda held: _measured(model, made, held, settings.batch), run,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,10 +150,11 @@ def forced(model: BatchedModel, made: JacobiStates, rows: Rows, copy: int, weigh
 
 
 @torch.no_grad()
-def _measured(model: BatchedModel, made: JacobiStates, held: Rows) -> Foresight:
-    sums = np.zeros(4)
-    for copy in range(made.noisy.shape[1]):
-        found = pairs(model, made, held, copy)
+def _measured(model: BatchedModel, made: JacobiStates, held: Rows, batch: int) -> Foresight:
+    """Measure every held-out text with one of its copies, these in turn."""
+    sums, copies = np.zeros(4), made.noisy.shape[1]
+    for number, rows in enumerate(np.array_split(held, -(-len(held) // batch))):
+        found = pairs(model, made, rows, number % copies)
         plain, noisy = found.plain.argmax(-1), found.noisy.argmax(-1)
         sums[0] += float((plain == found.right).sum())
         sums[2] += float((noisy == found.right[found.behind]).sum())

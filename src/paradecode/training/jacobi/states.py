@@ -59,7 +59,9 @@ class JacobiStates(Samples):
         made = super().load(path, digest, **known)
         ids = np.concatenate([made.tokens[:, None], made.noisy], 1)
         inside = (made.start > 0) & (made.start < made.end) & (made.end <= ids.shape[2])
-        if not (inside.all() and ((ids % 1 == 0) & (ids >= 0) & (ids < vocab_size)).all()):
+        known_tokens = (ids % 1 == 0) & (ids >= 0) & (ids < vocab_size)
+        sized = type(made.block) is int and made.block > 0 and ids.shape[1] > 1
+        if not (sized and inside.all() and known_tokens.all()):
             raise InvalidInput(FIELD, str(path), "it is damaged: name a new file")
         return made
 
