@@ -9,7 +9,7 @@ model by its own joint density. With ``--trained`` those that need training, of 
 
     paradecode train dparallel out/hybrids/dparallel
     paradecode train dparallel out/hybrids/unforced --weight 0
-    paradecode train jacobi out/hybrids/jacobi --limit 6000 --weight 10 --steps 1000 --rate 3e-4
+    paradecode train jacobi out/hybrids/jacobi
 
 Held-out instances of every task, decoded in batches; ways take turns within a batch. ``equal``
 counts outputs that are token by token those of the first way of the same model. Rows are the

@@ -6,18 +6,19 @@ from paradecode.cli.options import Json, Loading, grouped, option
 from paradecode.cli.train_steps import RunFolder
 from paradecode.cli.train_tuned import Texts, Tuning, fine_tuned, model_and_texts, ready_folder
 
-TWIN, DEFAULT, WHOLE = Loading(model="paradecode/tiny-autoregressive"), Texts(), Tuning()
+TWIN, MANY = Loading(model="paradecode/tiny-autoregressive"), Texts(limit=6000)
+LONG = Tuning(rate=3e-4, steps=1000)
 
 
 @grouped
 def jacobi(
     output: RunFolder,
     loading: Loading = TWIN,
-    texts: Texts = DEFAULT,
+    texts: Texts = MANY,
     block: int = option(16, "Tokens of a block.", min=2, max=64),
     window: int = option(4, "Blocks over which noise grows.", min=1, max=64),
-    weight: float = option(1.0, "Of the next-token loss.", min=0, max=1000),
-    tuning: Tuning = WHOLE,
+    weight: float = option(10.0, "Of the next-token loss.", min=0, max=1000),
+    tuning: Tuning = LONG,
     as_json: Json = False,
 ) -> None:
     """Jacobi Forcing: a copy of the model that is right behind wrong tokens. Ctrl-C saves."""

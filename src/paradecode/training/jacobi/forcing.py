@@ -21,7 +21,7 @@ Marks = NDArray[np.bool_]
 class JacobiSettings(TuneSettings):
     """How to train; ``weight`` is that of the next-token loss."""
 
-    weight: float = 1.0
+    weight: float = 10.0
 
 
 @dataclass(frozen=True)
