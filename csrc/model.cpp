@@ -40,10 +40,10 @@ int split_expert(const std::string& name, std::string& part) {
   return name.rfind("experts.", 0) == 0 ? std::stoi(name.substr(8)) : -2;
 }
 
-Model::Model(ModelShape shape, bool half_cache, int threads)
+Model::Model(ModelShape shape, bool half_cache, int threads, bool apart)
     : shape_(std::move(shape)),
       isa_(choose_isa()),
-      team_(Team::of(threads)),
+      team_(Team::of(threads, apart)),
       cache_(shape_.layers, shape_.kv_heads, shape_.head_dim, half_cache),
       layers_(static_cast<std::size_t>(shape_.layers)),
       workspace_(std::make_shared<Workspace>()),

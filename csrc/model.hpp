@@ -73,7 +73,8 @@ class Forward;
 
 class Model {
  public:
-  Model(ModelShape shape, bool half_cache, int threads);
+  // `apart`: its forwards run beside those of other models.
+  Model(ModelShape shape, bool half_cache, int threads, bool apart);
 
   // Loading. Tensors are named as in ModelConfig.tensors; vectors are always float32.
   void set_format(const std::string& tensor, Format format);

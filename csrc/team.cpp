@@ -101,19 +101,20 @@ void Member::finish(int phase, int chunks, int done) {
   }
 }
 
-std::shared_ptr<Team> Team::of(int threads) {
+std::shared_ptr<Team> Team::of(int threads, bool apart) {
+  // In a forked child the threads are gone, and the condition variable would wait for them.
+  const auto make = [threads] {
+    return std::shared_ptr<Team>(new Team(threads), [](Team* old) {
+      if (old->in_own_process()) delete old;
+    });
+  };
+  if (apart) return make();
   static std::mutex mutex;
   static std::map<std::pair<int, int>, std::weak_ptr<Team>> teams;
   const std::lock_guard lock(mutex);
   auto& slot = teams[{process_id(), threads}];
   auto team = slot.lock();
-  if (team == nullptr) {
-    // In a forked child the threads are gone, and the condition variable would wait for them.
-    team = std::shared_ptr<Team>(new Team(threads), [](Team* old) {
-      if (old->in_own_process()) delete old;
-    });
-    slot = team;
-  }
+  if (team == nullptr) slot = team = make();
   return team;
 }
 

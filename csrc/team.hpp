@@ -54,8 +54,9 @@ class Member {
 
 class Team {
  public:
-  // The team of this many threads in this process, created when nobody holds it.
-  static std::shared_ptr<Team> of(int threads);
+  // The team of this many threads in this process, created when nobody holds it; or one `apart`,
+  // whose jobs run beside those of others.
+  static std::shared_ptr<Team> of(int threads, bool apart = false);
 
   explicit Team(int threads);
   ~Team();

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from paradecode.backends import open_backend
 from paradecode.backends.interface import Progress
+from paradecode.backends.native.machine import default_threads
 from paradecode.completion import (
     Chunk,
     Completion,
@@ -25,7 +26,7 @@ from paradecode.completion import (
     with_alternatives,
 )
 from paradecode.constraints.compile import Compiler
-from paradecode.core.checks import known
+from paradecode.core.checks import known, whole
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import ALIASES, SamplingParams
 from paradecode.core.sequence import DRAFT, TARGET
@@ -73,6 +74,9 @@ class LLM:
             like ``model``; a spec may name it too: ``{"method": "draft-model", "model": ...}``.
             Its tokenizer may differ.
         backend, dtype, device, threads: see :func:`paradecode.backends.open_backend`.
+        draft_threads: CPU threads that the draft model has for itself, so that ``pearl`` and
+            ``mirror-sd`` draft while the target verifies (native only); the target then has the
+            cores that are left, unless ``threads`` says otherwise. None: the models take turns.
         ranks: processes, one a GPU, that divide the model (tensor parallelism, torch only); the
             draft model stays whole on the first.
         adapter: a file of ``paradecode train adapt``, merged into the model in float32, which makes
@@ -100,6 +104,7 @@ class LLM:
         dtype: str = "auto",
         device: str = "cpu",
         threads: int | None = None,
+        draft_threads: int | None = None,
         ranks: int = 1,
         adapter: str | PathLike[str] | None = None,
         limits: Limits | None = None,
@@ -121,11 +126,18 @@ class LLM:
         if isinstance(tuned, Profile) and tuned.model != self.model:
             said = f"the profile was tuned for {tuned.model}, not {self.model}"
             warnings.warn(said, stacklevel=2)
-        open_here = partial(
-            open_backend, backend, dtype=dtype, device=device, threads=threads, progress=progress
-        )
+        if draft_threads is not None and self.draft_model is None:
+            fix = "give a draft_model, whose threads they are"
+            raise InvalidInput("draft_threads", draft_threads, fix)
+        if draft_threads is not None:
+            whole(1, 1024)("draft_threads", draft_threads)
+        if draft_threads is not None and threads is None:
+            threads = max(1, default_threads() - draft_threads)
+        open_here = partial(open_backend, backend, dtype=dtype, device=device, progress=progress)
         self._norm = checkpoint.weights["norm"].float32()
-        self.backend = open_here(checkpoint.config, checkpoint.weights, ranks=ranks)
+        self.backend = open_here(
+            checkpoint.config, checkpoint.weights, threads=threads, ranks=ranks
+        )
         models, vocabularies = {TARGET: self.backend}, {}
         if self.draft_model is not None:
             draft = open_model(self.draft_model)
@@ -133,11 +145,15 @@ class LLM:
             matched = match(self.tokenizer, draft.tokenizer, *sizes)
             if matched is not None:
                 vocabularies[DRAFT] = matched
-            models[DRAFT] = open_here(draft.config, draft.weights)
+            own = draft_threads is not None
+            models[DRAFT] = open_here(
+                draft.config, draft.weights, threads=draft_threads or threads, apart=own
+            )
         self.engine = Engine(
             models, limits, self.tokenizer.stream, vocabularies=vocabularies,
             weights=checkpoint.weights,
         )  # fmt: skip
+        self.engine.apart = draft_threads is not None
         costs = {name: obtain(one, self.engine.pools[name].count) for name, one in models.items()}
         self.engine.load.curve = costs.pop(TARGET)
         self.engine.drift = Drift(self.engine.load.curve)

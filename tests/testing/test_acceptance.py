@@ -26,7 +26,7 @@ RECORDED = {
     "lookahead": 67,
     "lookup-tree": 111,
     "mirror-sd": 215,
-    "pearl": 152,
+    "pearl": 139,
     "predicted-output": 42,
     "prompt-lookup": 111,
     "rasd": 206,

@@ -24,6 +24,7 @@ def open_backend(
     device: str = "cpu",
     threads: int | None = None,
     ranks: int = 1,
+    apart: bool = False,
     progress: Progress = lambda done, total: None,
 ) -> Backend:
     """Load a model into a backend.
@@ -36,6 +37,8 @@ def open_backend(
         device: ``cpu``, ``cuda`` or ``cuda:N``.
         threads: CPU threads; None lets the backend choose.
         ranks: processes that divide the model among them (torch only), one a CUDA device.
+        apart: whether the CPU threads are its own, so that it can run beside other models (native;
+            torch has one set for all).
         progress: told how many bytes of how many are loaded (native only).
 
     Raises:
@@ -61,7 +64,9 @@ def open_backend(
             raise InvalidInput("ranks", ranks, "the native backend is one process; use torch")
         from paradecode.backends.native.backend import NativeBackend
 
-        return NativeBackend(config, weights, dtype=dtype, threads=threads, progress=progress)
+        return NativeBackend(
+            config, weights, dtype=dtype, threads=threads, apart=apart, progress=progress
+        )
     if find_spec("torch") is None:
         missing = "PyTorch is not installed; pip install 'paradecode[torch]'"
         if wanted:

@@ -58,6 +58,9 @@ class Loading:
     dtype: str = option("auto", "Weights in the backend; auto follows the file.")
     device: str = option("cpu", "cpu, cuda or cuda:N.")
     threads: int | None = option(None, "CPU threads; default: what is allowed.")
+    draft_threads: int | None = option(
+        None, "CPU threads of the draft model alone: pearl and mirror-sd then draft meanwhile."
+    )
     ranks: int = option(
         1, "Processes, one a GPU, that divide the model (torch).", "--ranks --tensor-parallel-size"
     )

@@ -87,6 +87,9 @@ class Working:
     threads: int | None = option(
         None, "CPU threads of each worker; default: an equal share of the cores.", "--threads -t"
     )
+    draft_threads: int | None = option(
+        None, "CPU threads of the draft model alone, beside the target's."
+    )
     ranks: int = option(
         1,
         "Processes, one a GPU, that divide each worker's model (torch).",
@@ -239,8 +242,8 @@ def _served(
 
     given = vars(working)
     limits = {name: given[name] for name in ("batch", "kv_tokens", "step_tokens", "prefix_cache")}
-    own_names = ("backend", "dtype", "device", "threads", "ranks", "max_tokens",
-                 "python_constraints", "scorer")  # fmt: skip
+    own_names = ("backend", "dtype", "device", "threads", "draft_threads", "ranks",
+                 "max_tokens", "python_constraints", "scorer")  # fmt: skip
     same = {name: given[name] for name in own_names}
     worker = WorkerSettings(
         model=source, **_method(own, decoding), adapter=own.get("adapter"), limits=limits,

@@ -6,10 +6,10 @@ a list of requests, which run together if the backend can do that, and gets a li
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Union
+from typing import Any, Union
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,6 +119,23 @@ class Forward:
 
 
 @dataclass(frozen=True, eq=False)
+class Overlap:
+    """Run a forward, and meanwhile a part of the method that asks another model.
+
+    The reply is a pair: that of the forward, and what ``meanwhile`` returned. Both run at the same
+    time if the models have threads of their own, else one after the other.
+
+    Attributes:
+        forward: of the target.
+        meanwhile: yields forwards of other models, one at a time. Nothing is committed before it
+            and the forward are done.
+    """
+
+    forward: Forward
+    meanwhile: Generator[Forward, Reply, Any]
+
+
+@dataclass(frozen=True, eq=False)
 class Apply:
     """Run a small trained network, or a draft head; requests of several sequences share one run.
 
@@ -149,7 +166,7 @@ class Fork:
     of: DecodedSequence | None = None
 
 
-Request = Union[Forward, Apply, Fork, MultiStep]
+Request = Union[Forward, Overlap, Apply, Fork, MultiStep]
 
 
 @dataclass(frozen=True, eq=False)

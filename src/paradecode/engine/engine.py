@@ -18,7 +18,7 @@ from paradecode.core.head import Head
 from paradecode.core.multi_step import MultiStep
 from paradecode.core.network import Network
 from paradecode.core.noise import MASK64, mix
-from paradecode.core.request import TARGET, Apply, Fork, Forward, Store
+from paradecode.core.request import TARGET, Apply, Fork, Forward, Overlap, Store
 from paradecode.core.vocabulary import Vocabulary
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.drift import Drift
@@ -27,10 +27,12 @@ from paradecode.engine.forward import (
     PendingApply,
     PendingForward,
     by_model_and_layers,
+    rows_by_owner,
     run_together,
 )
 from paradecode.engine.kv import KVCache
 from paradecode.engine.multi_step import PendingSteps, make_steps
+from paradecode.engine.overlap import PendingOverlap, beside, run_sides
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.resources import Limits as Limits
 from paradecode.engine.resources import Resources
@@ -78,7 +80,7 @@ class Live:
     ) -> None:
         self.request, self.sequence, self._resources = request, sequence, resources
         self._generator = request.decoder().decode(sequence)
-        self._pending: list[Pending | PendingSteps] = []
+        self._pending: list[Pending | PendingOverlap | PendingSteps] = []
         self._steps: PendingSteps | None = None
         self._as_list = False
         self._idle = 0
@@ -92,7 +94,12 @@ class Live:
 
     @property
     def forwards(self) -> list[PendingForward]:
-        return [p for p in self._pending if isinstance(p, PendingForward) and p.reply is None]
+        asked = [p.forward if isinstance(p, PendingOverlap) else p for p in self._pending]
+        return [p for p in asked if isinstance(p, PendingForward) and p.reply is None]
+
+    @property
+    def overlaps(self) -> list[PendingOverlap]:
+        return [p for p in self._pending if isinstance(p, PendingOverlap)]
 
     @property
     def applies(self) -> list[PendingApply]:
@@ -128,6 +135,8 @@ class Live:
     def close(self) -> None:
         if self._aside is not None:
             self._aside.stop()
+        for overlap in self.overlaps:
+            overlap.close()
         self._pending = []
         self.leave_steps()
         try:
@@ -192,23 +201,27 @@ class Live:
         if self._steps is not None and self._steps.entered:
             self._steps.leave()
 
-    def _ask(self, request: object) -> Pending | PendingSteps:
+    def _ask(self, request: object) -> Pending | PendingOverlap | PendingSteps:
         if isinstance(request, MultiStep) and not self._as_list and self._steps is not None:
             self._steps.reply = None
             return self._steps
         if isinstance(request, Apply):
             return PendingApply(request, self.sequence)
+        if isinstance(request, Overlap):
+            return PendingOverlap(request, self._forward)
         if not isinstance(request, Forward):
             raise DecoderError(f"a decoder cannot yield {type(request).__name__} here")
-        sequence = self._member(request.on or self.sequence)
-        return PendingForward(request, self.sequence, sequence)
+        return self._forward(request)
+
+    def _forward(self, request: Forward) -> PendingForward:
+        return PendingForward(request, self.sequence, self._member(request.on or self.sequence))
 
     def _check_conflicts(self) -> None:
         """Two concurrent forwards must not write the same cache."""
         writers = [
             id(pending.cache)
-            for pending in self._pending
-            if isinstance(pending, PendingForward) and pending.forward.store is not Store.NONE
+            for pending in self.forwards
+            if pending.forward.store is not Store.NONE
         ]
         if len(set(writers)) < len(writers):
             raise DecoderError("concurrent forwards of one sequence and model must not store")
@@ -256,6 +269,7 @@ class Engine(Resources):
         queue: requests that wait.
         running: requests that take part in the steps.
         forwards: how many packed forwards were run, over all models.
+        apart: whether the models have threads of their own, so that two run at the same time.
     """
 
     def __init__(
@@ -271,6 +285,7 @@ class Engine(Resources):
         self.queue: Queue[Live] = Queue()
         self.running: list[Live] = []
         self.forwards = 0
+        self.apart = False
         self.drift: Drift | None = None
         self._debts: dict[str, int] = {}
         self._unseeded = mix(time.time_ns() & MASK64)
@@ -312,12 +327,10 @@ class Engine(Resources):
         asked = [forward for live in self.running for forward in live.forwards]
         if not asked and any(live.waits for live in self.running):
             time.sleep(PAUSE)
-        rows = Counter[str]()
-        for forward in asked:
-            rows[forward.owner.owner] += forward.rows
-        ran = Counter[KVCache]()
+        rows, ran = rows_by_owner(asked), Counter[KVCache]()
+        overlaps = {overlap.forward: overlap for live in self.running for overlap in live.overlaps}
         for group in by_model_and_layers(asked):
-            self.forwards += run_together(self._chosen(group, rows), ran)
+            self._run(group, rows, ran, [overlaps[one] for one in group if one in overlaps])
         if ran:
             self.load.sequences, self.load.rows = len(ran), ran.total()
         self._apply()
@@ -421,6 +434,18 @@ class Engine(Resources):
             live.told = len(sequence.trace)
         if sequence.finished and not live.waits:
             self._end(live, sequence.finish_reason or "stop")
+
+    def _run(
+        self, group: list[PendingForward], rows: Mapping[str, int], ran: Counter[KVCache],
+        overlaps: Sequence[PendingOverlap] = (),
+    ) -> None:  # fmt: skip
+        """A packed forward, and what methods do meanwhile."""
+
+        def sides() -> None:
+            run_sides(overlaps, lambda asked: self._run(asked, rows_by_owner(asked), ran))
+
+        around = partial(beside, meanwhile=sides, apart=self.apart) if overlaps else None
+        self.forwards += run_together(self._chosen(group, rows), ran, around)
 
     def _chosen(
         self, forwards: list[PendingForward], asked: Mapping[str, int]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Union
 
 import numpy as np
@@ -29,6 +30,10 @@ from paradecode.core.request import (
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.engine.kv import KVCache
 from paradecode.engine.sequence import LiveSequence
+
+Results = tuple[Sequence["SpanResult | Exception"], float]
+"""Of a packed forward, with its seconds."""
+Run = Callable[[], Results]
 
 
 class PendingForward:
@@ -146,11 +151,23 @@ def by_model_and_layers(asked: Sequence[PendingForward]) -> list[list[PendingFor
     return list(groups.values())
 
 
-def run_together(batch: Sequence[tuple[PendingForward, int]], ran: Counter[KVCache]) -> int:
+def rows_by_owner(asked: Sequence[PendingForward]) -> Counter[str]:
+    rows = Counter[str]()
+    for forward in asked:
+        rows[forward.owner.owner] += forward.rows
+    return rows
+
+
+def run_together(
+    batch: Sequence[tuple[PendingForward, int]],
+    ran: Counter[KVCache],
+    around: Callable[[Run], Results] | None = None,
+) -> int:
     """Run so many rows of each in one packed forward, and book the replies.
 
     Args:
         ran: the rows that the target ran of each cache in this step; those of the batch are added.
+        around: calls what runs the forward, beside something else.
 
     Returns:
         1, or 0 if no part could be run.
@@ -169,15 +186,8 @@ def run_together(batch: Sequence[tuple[PendingForward, int]], ran: Counter[KVCac
         return 0
     first = planned[0][0]
     backend, drafts = first.cache.backend, first.drafts
-    started = time.perf_counter()
-    try:
-        results: Sequence[SpanResult | Exception] = backend.forward([s for _, _, s in planned])
-    except BackendLost:
-        raise
-    except Exception:
-        # One bad span must not cost its neighbours their step: find out which it was.
-        results = [_alone(backend, span) for _, _, span in planned]
-    seconds = time.perf_counter() - started
+    run = partial(_timed, backend, [span for _, _, span in planned])
+    results, seconds = run() if around is None else around(run)
     if not drafts:
         for pending, _, span in planned:
             ran[pending.cache] += len(span.positions)
@@ -195,6 +205,19 @@ def run_together(batch: Sequence[tuple[PendingForward, int]], ran: Counter[KVCac
         except Exception as error:
             pending.error = error
     return 1
+
+
+def _timed(backend: Backend, spans: Sequence[Span]) -> Results:
+    """What the forward gives for each, and its seconds."""
+    started = time.perf_counter()
+    try:
+        results: Sequence[SpanResult | Exception] = backend.forward(spans)
+    except BackendLost:
+        raise
+    except Exception:
+        # One bad span must not cost its neighbours their step: find out which it was.
+        results = [_alone(backend, span) for span in spans]
+    return results, time.perf_counter() - started
 
 
 def _alone(backend: Backend, span: Span) -> SpanResult | Exception:

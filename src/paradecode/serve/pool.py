@@ -60,9 +60,13 @@ def share_cores(models: Sequence[Served]) -> list[Served]:
     workers = sum(model.replicas for model in models)
     if workers == 1:
         return list(models)
-    share = {"threads": max(1, default_threads() // workers)}
+    share = default_threads() // workers
+
+    def threads(worker: WorkerSettings) -> dict[str, int]:
+        return {"threads": max(1, share - (worker.draft_threads or 0))}
+
     return [
-        replace(model, worker=model.worker.model_copy(update=share))
+        replace(model, worker=model.worker.model_copy(update=threads(model.worker)))
         if model.worker.threads is None and model.worker.device == "cpu"
         else model
         for model in models

@@ -69,6 +69,8 @@ class NativeBackend:
         kv_dtype: ``f16`` or ``f32``, for keys and values.
         threads: how many threads work on a forward, the calling one included; default: the cores
             this process may use.
+        apart: whether these are its own, so that its forwards run beside those of other models;
+            else models of as many threads share them and take turns.
         progress: told, while the weights are packed, how many bytes of how many are.
 
     Raises:
@@ -87,6 +89,7 @@ class NativeBackend:
         dtype: str = "auto",
         kv_dtype: str = "f16",
         threads: int | None = None,
+        apart: bool = False,
         progress: Progress = lambda done, total: None,
     ) -> None:
         one_of("auto", *FORMATS)("dtype", dtype)
@@ -110,6 +113,7 @@ class NativeBackend:
             mixture_scale=1.0 if config.mixture is None else config.mixture.scale,
             half_cache=kv_dtype == "f16",
             threads=default_threads() if threads is None else threads,
+            apart=apart,
         )
         # Angles must not depend on the host's rounding.
         self._core: Model | None = in_own_state(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from paradecode.core.logits import Logits
 from paradecode.core.request import DRAFT, Forward, Reply
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.candidates import candidates
 
@@ -22,59 +22,61 @@ Correction = tuple[int, int]
 class ChainDraft:
     """The draft behind the last committed token.
 
-    The draft model's cache holds all of the chain but its last token, which comes with the next
-    forward, as committed tokens do that are still pending.
+    What the draft model's cache lacks of the chain comes with its next forward, as committed tokens
+    do that are still pending: the last token, and behind a commit all that it left of the chain.
 
     Attributes:
         tokens, own: the chain in the target's ids and in the draft model's.
         rows: the logits that each token of the chain was chosen from.
+        held: tokens of the chain that the draft model's cache holds.
     """
 
     tokens: list[int] = field(default_factory=list)
     own: list[int] = field(default_factory=list)
     rows: list[Logits] = field(default_factory=list)
+    held: int = 0
 
-    def drop(self) -> None:
-        self.tokens, self.own, self.rows = [], [], []
+    def commit(self, seq: Sequence, verdict: Verdict) -> None:
+        """Commit, and keep what the chain has behind these tokens if it begins with them."""
+        count = len(verdict.tokens)
+        same = self.tokens[:count] == verdict.tokens
+        behind = slice(count, None) if same else slice(0)
+        self.tokens, self.own = self.tokens[behind], self.own[behind]
+        self.rows, self.held = self.rows[behind], 0
+        seq.commit(verdict)
 
     def fits(self, seq: Sequence) -> bool:
-        """Whether the draft model has room for the last token of the chain."""
+        """Whether the draft model has room for the chain."""
         return seq.room_for(DRAFT) > len(self.tokens)
 
     def forward(self, seq: Sequence) -> Forward:
         """The forward whose last row tells what follows the chain."""
         pending = seq.pending_for(DRAFT)
-        tree = TokenTree.siblings(np.array(self.own[-1:], np.int32))
-        under = np.array([len(self.own) - 2] * len(tree), np.int32)  # -1: the last committed token.
+        tree = TokenTree.chain(self.own[self.held :])
+        under = np.full(len(tree), self.held - 1, np.int32)  # -1: the last committed token.
         # Without a chain the last row is what a forward returns anyway, and prompts may be cut.
-        last = np.array([len(pending)], np.int32) if self.tokens else None
+        last = np.array([len(pending) + len(tree) - 1], np.int32) if self.tokens else None
+        self.held = len(self.own)
         return Forward(pending, tree=tree, under=under, logits=last, model=DRAFT)
 
-    def guess(self, seq: Sequence, logits: Logits) -> tuple[int, int] | None:
-        """What follows the chain: the token in the draft's ids and in the target's."""
+    def add(self, seq: Sequence, logits: Logits, path: list[int]) -> bool:
+        """Add what is likeliest behind ``path``, which ends with the chain (in the target's ids);
+        False if the target has no such token."""
         vocabulary = seq.about(DRAFT).vocabulary
-        own, ids, chance = candidates(seq, logits, [self.tokens], 1, vocabulary)
-        return (int(own[0, 0]), int(ids[0, 0])) if chance[0, 0] > 0 else None
+        own, ids, chance = candidates(seq, logits, [path], 1, vocabulary)
+        if chance[0, 0] <= 0:
+            return False
+        self.rows.append(logits)
+        self.own.append(int(own[0, 0]))
+        self.tokens.append(int(ids[0, 0]))
+        return True
 
-    def extend(
-        self, seq: Sequence, count: int, known: Logits | None = None
-    ) -> Generator[Forward, Reply, None]:
-        """Draft until the chain has ``count`` tokens.
-
-        Args:
-            known: what follows the chain, if that was computed before.
-        """
+    def extend(self, seq: Sequence, count: int) -> Generator[Forward, Reply, None]:
+        """Draft until the chain has ``count`` tokens."""
         while len(self.tokens) < count and self.fits(seq):
-            if known is None:
-                reply = yield self.forward(seq)
-                known = reply.logits
-            guess = self.guess(seq, known)
-            if guess is None:
+            reply = yield self.forward(seq)
+            if not self.add(seq, reply.logits, self.tokens):
                 return
-            self.rows.append(known)
-            self.own.append(guess[0])
-            self.tokens.append(guess[1])
-            known = None
 
     def guesses(self, seq: Sequence, width: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
         """What the draft model expected at each place of the chain, as :func:`candidates` says it:
@@ -88,19 +90,50 @@ class ChainDraft:
         return np.concatenate(ids), np.concatenate(chances)
 
     def ahead(self, seq: Sequence, corrections: Iterable[Correction]) -> Forward:
-        """The row of the chain's last token, then one behind each correction, whose logits come."""
-        pending, last = seq.pending_for(DRAFT), len(self.own) - 1
-        tokens, parents, under = [self.own[-1]], [ROOT], [last - 1]
+        """The rows that the cache lacks of the chain, then one behind each correction, whose logits
+        come."""
+        pending, chain = seq.pending_for(DRAFT), self.own[self.held :]
+        tokens, parents = list(chain), [*range(ROOT, len(chain) - 1)]
+        under = [self.held - 1] * len(chain)
         for place, token in corrections:
             own = own_id(seq, token)
             assert own is not None
             tokens.append(own)
-            parents.append(0 if place == len(self.own) else ROOT)
+            parents.append(max(place - 1 - self.held, ROOT))
             under.append(place - 1)
         tree = TokenTree(np.array(tokens, np.int32), np.array(parents, np.int32))
-        rows = len(pending) + np.arange(1, len(tree), dtype=np.int32)
+        rows = len(pending) + np.arange(len(chain), len(tree), dtype=np.int32)
         below = np.array(under, np.int32)  # -1: the last committed token.
+        self.held = len(self.own)
         return Forward(pending, tree=tree, under=below, logits=rows, model=DRAFT)
+
+    def behind(
+        self, seq: Sequence, corrections: list[Correction], count: int
+    ) -> Generator[Forward, Reply, list[ChainDraft]]:
+        """A chain of ``count`` tokens behind each correction, less where there is no room; all of
+        them grow together, a token a forward."""
+        found, live = [ChainDraft() for _ in corrections], list(range(len(corrections)))
+        paths = [[*self.tokens[:place], token] for place, token in corrections]
+        forward, used = self.ahead(seq, corrections), len(self.own) + len(corrections)
+        above = np.arange(len(self.own), used, dtype=np.int32)
+        room = min(seq.scratch, seq.room_for(DRAFT))
+        for _ in range(count):
+            logits = (yield forward).logits
+            live = [
+                one for row, one in enumerate(live)
+                if found[one].add(seq, logits.select([row]), [*paths[one], *found[one].tokens])
+            ]  # fmt: skip
+            if not live or used + len(live) > room:
+                break
+            tokens = np.array([found[one].own[-1] for one in live], np.int32)
+            rows = np.arange(len(live), dtype=np.int32)
+            forward = Forward(
+                tokens[:0], tree=TokenTree.siblings(tokens), under=above[live], logits=rows,
+                model=DRAFT,
+            )  # fmt: skip
+            above[live] = used + rows
+            used += len(live)
+        return found
 
     def tree(self, depth: int) -> TokenTree:
         """The chain, at most ``depth`` tokens of it."""

@@ -88,7 +88,7 @@ def test_pearl_stays_in_post_verify_while_the_draft_is_right():
     )
     accepted = [step.accepted for step in sequence.trace]
     assert accepted[0] == 0  # Pre-verify: the first token judges the first guess.
-    assert accepted[1:-1] == [4] * (len(accepted) - 2)
+    assert accepted[1:-1] == [3] * (len(accepted) - 2)  # And what the forward itself says.
 
 
 def test_pearl_drafts_a_block_after_success_only():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paradecode.core.decoder import Steps
-from paradecode.core.request import DRAFT, Forward
+from paradecode.core.request import DRAFT, Forward, Overlap
 from paradecode.core.sequence import Sequence
 from paradecode.methods.draft.chain_draft import ChainDraft
 from paradecode.methods.draft.loop import MAX_DRAFT
@@ -29,29 +29,21 @@ class Pearl:
 
     *Pre-verify*: nothing is drafted yet; the target's forward judges the first token that the draft
     model finds meanwhile. *Post-verify*: the target judges a drafted block while the draft goes
-    on behind it. When all of it, and the token behind it, was right, drafting goes on from there;
-    else what is wrong is dropped, and the mode is pre-verify again.
+    on behind it. When all of it, and the token behind it, was right, what was drafted meanwhile is
+    the next block; else it is dropped, and the mode is pre-verify again.
 
-    When: to study the schedule: it saves forwards of the target, but backends here run the two
-    models in turn, so that no time is saved yet.
+    When: the draft model has threads of its own (``draft_threads``) and cores that the target does
+    not miss. Without them the models run in turn, and ``draft-model`` is faster.
     """
 
-    num_speculative_tokens: int = parameter(4, 1, MAX_DRAFT, "tokens of a drafted block")
+    num_speculative_tokens: int = parameter(4, 1, MAX_DRAFT, "tokens drafted in each forward")
 
     def decode(self, seq: Sequence) -> Steps:
         draft = ChainDraft()
         while not seq.finished:
             tree = draft.tree(seq.room - 1)
+            # What lies beyond the room is never verified.
+            count = min(len(tree) + self.num_speculative_tokens, seq.room, seq.scratch)
             verify = Forward(seq.pending, tree=tree)
-            guess = None
-            if draft.fits(seq):
-                reply, ahead = yield [verify, draft.forward(seq)]
-                guess = draft.guess(seq, ahead.logits)
-            else:
-                reply = yield verify
-            verdict = coupled(seq, tree, reply)
-            passed = guess is not None and verdict.tokens == [*draft.tokens, guess[1]]
-            seq.commit(verdict)
-            draft.drop()
-            if passed and not seq.finished:
-                yield from draft.extend(seq, min(self.num_speculative_tokens, seq.room - 1))
+            reply, _ = yield Overlap(verify, draft.extend(seq, count))
+            draft.commit(seq, coupled(seq, tree, reply))

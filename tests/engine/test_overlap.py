@@ -1,0 +1,164 @@
+"""A forward of the target, and what a method does with another model meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from threading import Event
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paradecode.backends.interface import Span, SpanResult
+from paradecode.core.request import DRAFT, Forward, Overlap
+from paradecode.core.sampling import SamplingParams
+from paradecode.core.sequence import TARGET
+from paradecode.core.sequence import Sequence as Decoded
+from paradecode.engine.engine import Engine, Limits
+from paradecode.engine.request import GenerationRequest
+from paradecode.engine.sequence import LiveSequence
+from paradecode.methods.draft.verifiers import coupled
+from paradecode.methods.registry import parse
+from paradecode.testing.toy import ToyBackend
+
+PATIENCE = 20.0
+
+
+class Waits(ToyBackend):
+    """A target whose forward ends when ``go`` is set."""
+
+    def __init__(self, go: Event) -> None:
+        super().__init__(seed=0)
+        self.go, self.late = go, 0
+
+    def forward(self, spans: Sequence[Span]) -> Sequence[SpanResult]:
+        self.late += not self.go.wait(PATIENCE)
+        self.go.clear()
+        return super().forward(spans)
+
+
+class Tells(ToyBackend):
+    """A draft model whose forward sets ``go``, or fails."""
+
+    def __init__(self, go: Event, fails: int = 0) -> None:
+        super().__init__(seed=1)
+        self.go, self.fails = go, fails
+
+    def forward(self, spans: Sequence[Span]) -> Sequence[SpanResult]:
+        self.go.set()
+        if self.fails:
+            raise RuntimeError("the draft model is broken")
+        return super().forward(spans)
+
+
+@dataclass
+class Looks:
+    """Plain decoding that asks the draft model meanwhile."""
+
+    meanwhile: Callable[[Decoded], Any]
+    model: str = TARGET
+
+    def decode(self, seq: Decoded) -> Any:
+        while not seq.finished:
+            verify = Forward(seq.pending, model=self.model)
+            reply, found = yield Overlap(verify, self.meanwhile(seq))
+            assert found == "done"
+            seq.commit(coupled(seq, verify.tree, reply))
+
+
+def asks(seq: Decoded, count: int = 2) -> Any:
+    for _ in range(count):
+        yield Forward(seq.pending_for(DRAFT), model=DRAFT)
+        if not len(seq.pending_for(DRAFT)):
+            break
+    return "done"
+
+
+def run(eng: Engine, decoders: Sequence[Callable[[], Any]], **given: Any) -> list[LiveSequence]:
+    params = SamplingParams.from_mapping({"max_tokens": 6, "seed": 3, "ignore_eos": True, **given})
+    prompt = np.arange(5, 25, dtype=np.int32)
+    live = [eng.add(GenerationRequest(prompt, one, params)) for one in decoders]
+    while eng.busy:
+        eng.step()
+        eng.check()
+    return live
+
+
+def test_models_that_are_apart_run_at_the_same_time() -> None:
+    go = Event()
+    target = Waits(go)
+    eng = Engine({TARGET: target, DRAFT: Tells(go)})
+    eng.apart = True
+    (sequence,) = run(eng, [lambda: Looks(asks)])
+    assert sequence.error is None
+    assert sequence.stats.generated == 6
+    assert not target.late
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_both_replies_come_also_where_the_prompt_is_cut(apart: bool) -> None:
+    models = {TARGET: ToyBackend(seed=0), DRAFT: ToyBackend(seed=1)}
+    eng = Engine(models, Limits(step_tokens=7))
+    eng.apart = apart
+    specs = [lambda: Looks(asks), parse("greedy"), parse("pearl"), parse("mirror-sd")]
+    plain = run(Engine({TARGET: ToyBackend(seed=0)}), [parse("greedy")])[0].output
+    found = run(eng, specs)
+    assert [(one.error, one.output) for one in found] == [(None, plain)] * len(specs)
+
+
+def wants_the_target(seq: Decoded) -> Any:
+    yield Forward(seq.pending)
+
+
+def breaks(seq: Decoded) -> Any:
+    yield Forward(seq.pending_for(DRAFT), model=DRAFT)
+    raise ZeroDivisionError("of the method")
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda: Looks(wants_the_target), "only forwards of other models"),
+        (lambda: Looks(asks, DRAFT), "a forward of the target"),
+        (lambda: Looks(breaks), "of the method"),
+    ],
+)
+def test_what_goes_wrong_meanwhile_ends_its_request_only(
+    apart: bool, wrong: Callable[[], Any], said: str
+) -> None:
+    eng = Engine({TARGET: ToyBackend(seed=0), DRAFT: ToyBackend(seed=1)})
+    eng.apart = apart
+    bad, good = run(eng, [wrong, lambda: Looks(asks)])
+    assert said in str(bad.error)
+    assert good.error is None
+    assert good.stats.generated == 6
+
+
+def test_a_draft_forward_that_fails_ends_its_request() -> None:
+    go = Event()
+    eng = Engine({TARGET: Waits(go), DRAFT: Tells(go, fails=1)})
+    eng.apart = True
+    (sequence,) = run(eng, [lambda: Looks(asks)])
+    assert "broken" in str(sequence.error)
+
+
+def test_a_request_that_is_cancelled_leaves_nothing_behind() -> None:
+    ended = []
+
+    def endless(seq: Decoded) -> Any:
+        try:
+            yield Forward(seq.pending_for(DRAFT), model=DRAFT)
+            return "done"
+        finally:
+            ended.append(True)
+
+    eng = Engine({TARGET: ToyBackend(seed=0), DRAFT: ToyBackend(seed=1)}, Limits(step_tokens=7))
+    prompt = np.arange(5, 25, dtype=np.int32)
+    sequence = eng.add(GenerationRequest(prompt, lambda: Looks(endless), SamplingParams()))
+    eng.step()
+    eng.cancel(sequence)
+    eng.check()
+    assert ended
+    assert not eng.busy
