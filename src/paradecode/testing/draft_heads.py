@@ -121,6 +121,7 @@ def random_head(
             "trimlp.0.linear.weight": normal(3 * d, 3 * d), "trimlp.0.linear.bias": normal(3 * d),
             "trimlp.1.weight": 3 * normal(d, 3 * d), "layers.0.input_layernorm.weight": gain(),
         }  # fmt: skip
+        settings["chimera"] = {"num_heads": 3}
         for head in range(3):
             tensors[f"chimera_head.{head}.0.weight"] = normal(vocabulary, 2 * d)
     elif kind == "falcon":

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from paradecode.core.errors import InvalidModel
 from paradecode.core.head import Head, HeadDraft, Memory
 from paradecode.core.head_run import run_head
 from paradecode.core.network import Network
@@ -138,12 +136,3 @@ def test_without_values_the_cell_hears_no_token(kind: str, tmp_path: Path) -> No
         trees += run_head(head, [asked], apply_network)
     assert trees[0].tokens.tolist() == trees[1].tokens.tolist()
     assert np.array_equal(trees[0].estimates, trees[1].estimates)
-
-
-def test_a_folder_with_fewer_layers_than_it_says_is_refused(tmp_path: Path) -> None:
-    random_head("clover-2", CONFIG, tmp_path)
-    said = json.loads((tmp_path / "config.json").read_text())
-    said["clover"]["num_layers"] = 3
-    (tmp_path / "config.json").write_text(json.dumps(said))
-    with pytest.raises(InvalidModel, match=r"clover\.num_layers"):
-        opened(tmp_path)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from paradecode.core.errors import InvalidModel
 from paradecode.core.head import Head, HeadDraft, Memory
 from paradecode.core.head_run import run_head
 from paradecode.core.network import Network
@@ -123,12 +122,3 @@ def test_there_is_no_draft_before_there_is_a_block(tmp_path: Path) -> None:
     random_head("falcon", CONFIG, tmp_path)
     head = opened(tmp_path, 3)
     assert [len(drafted(head, rows)) > 0 for rows in (1, 2, 3, 4)] == [False, False, True, True]
-
-
-def test_a_folder_without_the_size_of_a_block_is_refused(tmp_path: Path) -> None:
-    random_head("falcon", CONFIG, tmp_path)
-    (tmp_path / "config.json").write_text(
-        (tmp_path / "config.json").read_text().replace("k_mask", "other")
-    )
-    with pytest.raises(InvalidModel, match="k_mask"):
-        opened(tmp_path)

@@ -155,6 +155,14 @@ SINK = "layers.0.self_attn.sinks"
     ("dspark", setting(markov_head_type="rnn"), "markov_head_type"),
     ("dspark", other("markov_head.joint_proj.weight", 9, 22), "joint_proj"),
     ("dspark", setting(speculators_config={"verifier": {"name_or_path": 3}}), "name_or_path"),
+    ("clover", lambda t, said: said["clover"].update(num_heads=4), "clover.num_heads"),
+    ("clover-2", lambda t, said: said["clover"].update(num_layers=3), "clover.num_layers"),
+    ("clover-2", setting(clover=[]), "clover"),
+    ("chimera", lambda t, said: said["chimera"].update(num_heads=4), "chimera.num_heads"),
+    ("chimera", lambda t, said: said.pop("chimera"), "num_heads"),
+    ("falcon", lambda t, said: t.pop("lstm.weight_ih_l1"), "lstm.weight_ih_l1"),
+    ("falcon", lambda t, said: said.pop("k_mask"), "k_mask"),
+    ("falcon", setting(k_mask=17), "k_mask"),
     ("medusa", other("0.2.linear.weight", 16, 16), "0.2.linear"),
 ])  # fmt: skip
 def test_what_is_not_known_is_named(

@@ -21,16 +21,13 @@ def falcon(parts: HeadParts) -> Head:
     see one another wherever they are; the code's blocks begin at the first row of each call.
     """
     t, file, width = parts.t, parts.file, parts.config.hidden_size
-    lstm: list[Lstm] = []
-    while not lstm or f"lstm.weight_ih_l{len(lstm)}" in t:
-        lstm.append(_lstm(parts, len(lstm)))
     first = NetworkBuilder(state=width, token=0)
     blocks = layers(file, t, first, "state", "state", width)
     if len(blocks) != 1:
         raise InvalidModel("layers", len(blocks), "heads of Falcon with one layer are known")
     out, ids = parts.out(width, normed=False)
     return Head("falcon", (-1,), width, parts.enter_last(), blocks, (out,), to_target=ids,
-                lstm=tuple(lstm), together=file.block_size)  # fmt: skip
+                lstm=(_lstm(parts, 0), _lstm(parts, 1)), together=file.block_size)  # fmt: skip
 
 
 def _lstm(parts: HeadParts, number: int) -> Lstm:

@@ -34,6 +34,13 @@ _NEEDED = {
     "falcon": "lstm.weight_hh_l0",
     "chimera": "chimera_head.0.0.weight",
 }
+_LAYERS = {"clover.num_layers": "layers.0.self_attn.q_proj.weight"}
+_COUNTED = {
+    "clover": {**_LAYERS, "clover.num_heads": "clover_head_mlp.0.0.linear.weight"},
+    "clover-2": _LAYERS,
+    "chimera": {"chimera.num_heads": "chimera_head.0.0.weight"},
+}
+"""Settings that say how many parts there are -> the tensor of the first part."""
 _OF_TARGET = ("embed_tokens.weight", "lm_head.weight", "d2t")
 _WITHOUT_USE = ("t2d", "rotary_emb.inv_freq")
 _MOST_ROWS = 256
@@ -236,10 +243,11 @@ def _refuse_unknown(kind: str, config: Metadata, sizes: Metadata, tensors: Tenso
             raise InvalidModel(f"dflash_config.{name}", own[name], "not known: use another head")
     if config.get("markov_head_type", "vanilla") not in ("vanilla", "gated"):
         raise InvalidModel("markov_head_type", config["markov_head_type"], "use vanilla or gated")
-    if kind in ("clover", "clover-2"):
-        last = _object(config, "clover").whole("num_layers", None, 1, 64) - 1
-        if f"layers.{last}.self_attn.q_proj.weight" not in tensors:
-            raise InvalidModel("clover.num_layers", last + 1, "it has fewer: get a complete file")
+    for name, first in _COUNTED.get(kind, {}).items():
+        where, key = name.split(".")
+        count = _object(config, where).whole(key, None, 1, 64)
+        if first.replace("0", str(count - 1), 1) not in tensors:
+            raise InvalidModel(name, count, "it has fewer: get a complete file")
     for name in tensors:
         if ".experts." in name or name.endswith(("mlp.gate.weight", "experts.gate_up_proj")):
             raise InvalidModel(name, "experts", "heads without experts are known")
