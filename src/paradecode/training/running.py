@@ -112,7 +112,8 @@ def readable(path: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # Unpicklers raise anything.
-        fix = f"it cannot be read ({error}); remove it to begin anew"
+        # PyTorch's own message advises to read the file as code.
+        fix = f"it cannot be read ({type(error).__name__}); remove it to begin anew"
         raise InvalidModel("checkpoint", str(path), fix) from None
 
 
