@@ -188,6 +188,18 @@ def test_written_heads_draft_the_same(kind, layout, tmp_path):
     assert np.array_equal(trees[0].estimates, trees[1].estimates)
 
 
+@pytest.mark.parametrize("kind", ["eagle3", "clover", "clover-2", "falcon", "chimera"])
+def test_heads_written_in_8_bits_are_read(kind, tmp_path):
+    stored = read_head(random_head(kind, config(), tmp_path / "a"))
+    write_head(stored, tmp_path / "b", {"hidden_size": 16, "vocab_size": 40}, bits=8)
+    again = read_head(tmp_path / "b")
+    assert {name: t.shape for name, t in again.tensors.items()} == {
+        name: t.shape for name, t in stored.tensors.items()
+    }
+    head = build_head(again, config(), nothing)
+    assert len(run_head(head, [asked(head)], apply_network)[0])
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_trimmed_head_ranks_the_tokens_that_are_left(kind, tmp_path):
     whole, trimmed = head_of(kind, tmp_path), head_of(kind, tmp_path, 9)

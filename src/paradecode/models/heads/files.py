@@ -104,12 +104,12 @@ def write_head(
         sizes["exit_layer"] = head.taps[0] + 1
     if not three:
         if head.kind == "chimera":
-            levels = sum(name.startswith("chimera_head.") for name in head.tensors)
+            levels = sum(name.endswith(".0.weight") for name in head.tensors)
             sizes["chimera"] = {"num_heads": levels}
         if head.kind == "falcon":
             sizes["k_mask"] = head.block_size
         if head.kind in ("clover", "clover-2"):
-            levels = sum(".0.linear.weight" in name for name in head.tensors)
+            levels = sum(name.endswith(".0.linear.weight") for name in head.tensors)
             sizes["clover"] = {"num_heads": levels or 5, "num_layers": sizes["num_hidden_layers"]}
         named = {_their_name(head.kind, name): t for name, t in head.tensors.items()}
         _write(folder / "model.safetensors", named, sizes)
@@ -174,7 +174,8 @@ def _in_full(tensors: Tensors) -> dict[str, NDArray[Any]]:
 def _their_name(kind: str, name: str) -> str:
     """A tensor's name as published; MTP's are those of Qwen3-Next."""
     if kind != "mtp":
-        return f"clover_{name}" if kind == "clover-2" and name == "embed_tokens.weight" else name
+        embeds = name.startswith("embed_tokens.")
+        return f"clover_{name}" if kind == "clover-2" and embeds else name
     for ours, theirs in (("enorm.", "pre_fc_norm_embedding."), ("hnorm.", "pre_fc_norm_hidden."),
                          ("eh_proj.", "fc.")):  # fmt: skip
         name = name.replace(ours, theirs)
