@@ -4,6 +4,7 @@ import gc
 import os
 import sys
 from collections.abc import Iterator
+from functools import cache
 from importlib.util import find_spec
 
 import pytest
@@ -62,6 +63,20 @@ def costs_are_measured_once() -> Iterator[None]:
     llm_obtain = llm.obtain
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(llm, "obtain", obtain)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shipped_models_are_read_once() -> Iterator[None]:
+    """Those of the catalogue: config, mapped weights and tokenizer, which nobody changes."""
+    from paradecode.models import catalogue
+
+    paths = {entry.path for entry in catalogue.ENTRIES}
+    read, once = catalogue._named, cache(catalogue._named)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            catalogue, "_named", lambda path, name: (once if path in paths else read)(path, name)
+        )
         yield
 
 
