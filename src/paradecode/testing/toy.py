@@ -86,6 +86,8 @@ class ToyBackend:
         self.seed, self.surprise = seed, surprise
         self.pages = 0
         self.values = np.empty((self.config.layers, 0), np.uint64)
+        ids = np.arange(self.config.vocab_size)
+        self._ids, self._successors = ids.astype(np.uint64) * _ADDED, successor(ids, len(ids))
 
     def reserve(self, pages: int) -> None:
         self.pages = pages
@@ -137,11 +139,10 @@ class ToyBackend:
 
     def head(self, states: Hashes, tokens: NDArray[np.integer]) -> NDArray[np.float64]:
         """float64 [R, V]: mostly the successor of the last token; else what the hash says."""
-        ids = np.arange(self.config.vocab_size, dtype=np.uint64)
-        noise = mix(states[:, None] + ids[None, :] * _ADDED)
+        noise = mix(states[:, None] + self._ids)
         logits = (noise >> np.uint64(11)).astype(np.float64) * 2.0**-53
-        usual = np.flatnonzero(states % np.uint64(1024) >= np.uint64(self.surprise))
-        logits[usual, successor(tokens[usual], self.config.vocab_size)] += 6.0
+        (usual,) = (states % np.uint64(1024) >= np.uint64(self.surprise)).nonzero()
+        logits[usual, self._successors[tokens[usual]]] += 6.0
         return logits
 
     def plain_logits(self, tokens: NDArray[np.integer]) -> NDArray[np.float64]:
