@@ -87,8 +87,9 @@ void Forward::begin_row(int row) {
   float* state = states_ + std::int64_t{row} * width_;
   const float* given = input.resume != nullptr ? input.resume : input.embeddings;
   const auto hidden = static_cast<std::size_t>(shape_.hidden_size);
-  if (given != nullptr)
-    std::memcpy(state, given + k * shape_.hidden_size, hidden * sizeof(float));
+  const std::int64_t looked_up = input.rows - input.given_rows;
+  if (k >= looked_up)
+    std::memcpy(state, given + (k - looked_up) * shape_.hidden_size, hidden * sizeof(float));
   else
     unpack_row(model_.embed_, input.tokens[k], state);
   std::fill(state + hidden, state + width_, 0.0F);

@@ -157,7 +157,8 @@ void HeadLevels::plan(HeadSpan& span, SpanInput& asked) {
   asked.rows = static_cast<std::int64_t>(span.rows);
   asked.pages = memory.pages.data();
   asked.page_count = static_cast<std::int64_t>(memory.pages.size());
-  asked.embeddings = inputs_[span.input].features;  // No token is looked up.
+  asked.embeddings = inputs_[span.input].features;
+  asked.given_rows = asked.rows;  // No token is looked up.
   PlanLimits limits;
   limits.context_length = static_cast<int>(2 * kMostHeadRows);
   limits.pages = memory.cache.pages();

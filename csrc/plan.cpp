@@ -24,9 +24,9 @@ class SpanPlanner {
     if (in_.rows == 0) throw InvalidInput(name_ + "positions", in_.rows, "give at least one row");
     for (std::int64_t i = 0; i < in_.page_count; ++i)
       within("pages", in_.pages[i], limits_.pages, "reserved pages");
-    const bool lookup = in_.embeddings == nullptr && in_.resume == nullptr;
     for (std::int64_t k = 0; k < in_.rows; ++k) {
-      if (lookup) within("tokens", in_.tokens[k], limits_.vocab_size, "the vocabulary");
+      if (k < in_.rows - in_.given_rows)
+        within("tokens", in_.tokens[k], limits_.vocab_size, "the vocabulary");
       within("positions", in_.positions[k], limits_.context_length, "the context length");
       if (in_.slots[k] != -1) within("slots", in_.slots[k], slot_count(), "the page table");
     }

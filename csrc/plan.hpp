@@ -29,8 +29,9 @@ struct SpanInput {
   const std::int32_t* attention = nullptr;  // rows whose weights are wanted
   std::int64_t attention_count = 0;
   std::vector<int> hidden;
-  const float* embeddings = nullptr;
+  const float* embeddings = nullptr;  // of the last given_rows
   const float* resume = nullptr;
+  std::int64_t given_rows = 0;  // rows that are not looked up
 };
 
 // A layer that a forward runs, or one of its halves. What does not run leaves the residual stream

@@ -135,14 +135,17 @@ SpanArrays::SpanArrays(nb::handle span, std::size_t index, const ModelShape& sha
   const std::int64_t rows = positions.size();
   if (embeddings && resume)
     throw InvalidInput(where + "resume", "both embeddings and resume", "give one kind of input");
-  if (!embeddings && !resume) {
+  const std::int64_t given = resume ? rows : embeddings ? embeddings.size(0) : 0;
+  if (given > rows)
+    throw InvalidInput(where + "embeddings", given, "give at most one for each row");
+  if (given < rows) {
     tokens = vector(names.tokens, "tokens");
     tokens.expect(where + "tokens", {rows});
   }
   slots.expect(where + "slots", {rows});
   tail_positions.expect(where + "tail_positions", {tail.size()});
   if (given_mask) given_mask.expect(where + "mask", {rows, tail.size() + rows});
-  if (embeddings) embeddings.expect(where + "embeddings", {rows, shape.hidden_size});
+  if (embeddings) embeddings.expect(where + "embeddings", {given, shape.hidden_size});
   if (resume) resume.expect(where + "resume", {rows, shape.hidden_size});
   std::size_t total = 1;  // An empty list that was given still has a place.
   for (const auto* view : std::initializer_list<const View<std::int32_t>*>{
@@ -177,7 +180,8 @@ SpanArrays::SpanArrays(nb::handle span, std::size_t index, const ModelShape& sha
            .attention_count = attention.size(),
            .hidden = read_hidden(attribute(span, names.hidden), where + "hidden", shape.layers),
            .embeddings = embeddings.data(),
-           .resume = resume.data()};
+           .resume = resume.data(),
+           .given_rows = given};
 }
 
 }  // namespace paradecode

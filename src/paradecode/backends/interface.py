@@ -41,7 +41,7 @@ class Span:
 
     Attributes:
         pages: int32 [P], the sequence's page table.
-        tokens: int32 [K]; ignored where ``embeddings`` or ``resume`` is given.
+        tokens: int32 [K]; not looked at where ``embeddings`` or ``resume`` is given.
         positions: int32 [K], rotary positions.
         slots: int32 [K], where each row's key and value are stored; -1 stores nothing (the rows
             still see one another). Distinct; none may lie in what the rows see as cached.
@@ -55,7 +55,7 @@ class Span:
             residual stream behind the last part of it that runs.
         layers: layers, or halves of layers, to run, in order; None for all. A layer whose attention
             does not run neither reads nor stores keys and values.
-        embeddings: float32 [K, D] or None.
+        embeddings: float32 [G, D] of the last G rows, or None.
         resume: float32 [K, D] or None; enters the first of ``layers`` in place of the embedding.
         attention: int32 [A] or None; rows whose attention weights are returned, of every layer
             whose attention runs. Only backends with :func:`gives_attention` take it, and
@@ -292,10 +292,13 @@ def _check_span(config: ModelConfig, reserved: int, span: Span) -> None:
             raise InvalidInput("visible", span.visible.tolist(), "give ascending slots")
     check_layers(config, span)
     given = span.resume if span.resume is not None else span.embeddings
-    if given is None:
-        _within("tokens", span.tokens, 0, config.vocab_size, rows)
-    elif given.shape != (rows, config.hidden_size):
+    count = rows if span.resume is not None else 0 if given is None else min(len(given), rows)
+    if given is not None and given.shape != (count, config.hidden_size):
         raise InvalidInput("embeddings", given.shape, f"give [{rows}, {config.hidden_size}]")
+    if count < rows:
+        if span.tokens.shape != (rows,):
+            raise InvalidInput("tokens", span.tokens.shape, f"give {rows}, one for each position")
+        _within("tokens", span.tokens[: rows - count], 0, config.vocab_size)
 
 
 def check_layers(config: ModelConfig, span: Span) -> None:

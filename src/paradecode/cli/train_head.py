@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 REPORT = "report.json"
 SPEED_PROMPTS, SPEED_TOKENS = 12, 96
 AGAIN = "stopped; the same command goes on"
-KINDS = "eagle3, eagle1, p-eagle, medusa, mtp, clover, clover-2, falcon, chimera or kangaroo"
+KINDS = "eagle3, eagle1, p-eagle, medusa, mtp, clover, clover-2, falcon, chimera, kangaroo or ppd"
 Method = Annotated[str, typer.Argument(help=f"{KINDS}.")]
 
 
@@ -59,7 +59,9 @@ class HeadSizes:
     own_rows: bool = option(
         True, "Train rows of the LM head, or use the target's.", "--own-rows/--target-rows"
     )
-    medusa_heads: int = option(4, "Heads of Medusa or Chimera, or levels of Clover.", min=1, max=16)
+    medusa_heads: int = option(
+        4, "Heads of Medusa or Chimera, levels of Clover, prompt tokens of PPD.", min=1, max=16
+    )
 
     def shape(self, method: str) -> HeadShape:
         from paradecode.training.heads.initial import HeadShape
@@ -155,7 +157,7 @@ def plan(
     from paradecode.training.heads.scaling import ScalingLaw, ShortRun
 
     shape, steps = sizes.shape(method), learning.plan(method)
-    if method == "medusa":
+    if method in ("medusa", "ppd"):
         raise InvalidInput("METHOD", method, "its size is fixed: plan eagle3 or another")
     runs: list[ShortRun] = []
     with _opened(loading) as llm:
@@ -209,6 +211,7 @@ def _prepared(
 
     from paradecode.models.catalogue import open_model
     from paradecode.training.heads.data import make_data
+    from paradecode.training.heads.prompt_training import PromptTraining
     from paradecode.training.heads.texts import TextSource
     from paradecode.training.heads.training import HeadTraining, layers_of
     from paradecode.training.running import CHECKPOINT
@@ -232,7 +235,8 @@ def _prepared(
         out.print(f"{data.refused} {said}", highlight=False)
     held = max(1, round(material.held_out * len(data.texts)))
     most = round(share * (len(data.texts) - held))
-    trainer = HeadTraining(shape, plan, open_model(loading.model), features, held, most)
+    made = PromptTraining if shape.method == "ppd" else HeadTraining
+    trainer = made(shape, plan, open_model(loading.model), features, held, most)
     checkpoint = (folder or output) / CHECKPOINT
     if checkpoint.exists():
         trainer.resume(checkpoint)

@@ -187,6 +187,7 @@ class Head:
         mask: of a head that drafts in one forward: the features [1, F] and the token of the rows
             behind the last committed one. None drafts one level after the other.
         masks: of a head that drafts on masks.
+        prompts: float32 [m, width], embeddings of rows in the target's own forward (PPD).
         cell: of a recurrent head, whose blocks run for rows of the text alone.
         lstm: layers in front of the one block of a semi-autoregressive head.
         together: rows of such a head that see one another, and guess one token each.
@@ -207,6 +208,7 @@ class Head:
     to_target: NDArray[np.int32] | None = None
     mask: tuple[Array, int] | None = None
     masks: Masks | None = None
+    prompts: Array | None = None
     cell: Cell | None = None
     lstm: tuple[Lstm, ...] = ()
     together: int = 1

@@ -94,6 +94,8 @@ class Forward:
             layers that are left, with ``tokens`` and a tree that are all among these rows, goes on
             from there. It is the same as a full forward.
         embeddings: float32 [K, hidden size]; replaces the lookup of ``tokens``.
+        given: float32 [G, hidden size]; enters the first layer for the last G rows of the tree,
+            whose tokens are -1. They guess beside the draft, and are never kept: prompt tokens.
         resume: float32 [K, hidden size]; hidden states that enter the first of ``layers``.
         attention: int32 [A]; rows (indices into K + M) whose attention weights are returned, of
             every layer whose attention runs; for models with ``ModelFacts.gives_attention``.
@@ -112,6 +114,7 @@ class Forward:
     hidden: tuple[int, ...] = ()
     layers: Layers | None = None
     embeddings: NDArray[np.float32] | None = None
+    given: NDArray[np.float32] | None = None
     resume: NDArray[np.float32] | None = None
     attention: NDArray[np.int32] | None = None
     model: str = TARGET

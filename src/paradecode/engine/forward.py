@@ -101,6 +101,7 @@ class PendingForward:
             tokens=self.forward.tokens[self.done : self.done + count],
             tree=EMPTY,
             under=None,
+            given=None,
             logits=np.empty(0, np.int32),
         )
 
@@ -132,7 +133,9 @@ class PendingForward:
             # Some layers of a canvas once more: no forward of its own, but a part of its rows.
             self.sequence.rows += round(rows * work(f.layers) / self.cache.backend.config.layers)
         else:
-            self.sequence.scored(f.tree, rows)
+            count = _given(f)
+            drafted = f.tree.first(len(f.tree) - count) if count else f.tree
+            self.sequence.scored(drafted, rows + count)
             if self.owner is not self.sequence:  # What forks take is the request's.
                 self.owner.rows += rows + len(f.tree)
 
@@ -326,7 +329,7 @@ def span_of(forward: Forward, cache: KVCache, history: NDArray[np.int32]) -> tup
         logits=np.asarray(wanted, np.int32),
         hidden=tuple(layer % layers for layer in forward.hidden),
         layers=forward.layers,
-        embeddings=forward.embeddings,
+        embeddings=forward.embeddings if forward.given is None else forward.given,
         resume=resume,
         attention=forward.attention,
     )
@@ -341,10 +344,19 @@ def _check_tokens(
     joins: bool,
 ) -> None:
     given = forward.embeddings is not None or forward.resume is not None
+    if forward.given is not None:
+        tree, width = forward.tree.tokens, cache.backend.config.hidden_size
+        rows, fits = _given(forward), np.shape(forward.given)[1:] == (width,)
+        if given or joins or rows > len(tree) or not fits or (tree[len(tree) - rows :] >= 0).any():
+            raise DecoderError(
+                f"given {np.shape(forward.given)} must be [G, {width}] for the last G rows of the "
+                "tree, whose tokens are -1, without embeddings or resume"
+            )
     own = forward.store is Store.COMMIT and not given
     vocabulary = cache.backend.config.vocab_size
     # The sequence's own tokens were checked when they became its own.
-    for ids in (_NONE if own else tokens, forward.tree.tokens):
+    drafted = forward.tree.tokens[: len(forward.tree) - _given(forward)]
+    for ids in (_NONE if own else tokens, drafted):
         if len(ids) and not (ids.min() >= 0 and ids.max() < vocabulary):
             raise DecoderError(f"token ids must be from 0 to {vocabulary - 1}")
     if cache.layers is not None and not cache.layers.issuperset(cache.attending(forward)):
@@ -363,6 +375,11 @@ def _check_tokens(
                 f"rows at {cache.length} must be the sequence's own tokens "
                 f"{expected.tolist()}, not {tokens.tolist()}"
             )
+
+
+def _given(forward: Forward) -> int:
+    """How many of the tree's rows have no token."""
+    return 0 if forward.given is None else len(forward.given)
 
 
 def _visible(forward: Forward, cache: KVCache) -> NDArray[np.int32] | None:

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from paradecode.models.config import ModelConfig
+from paradecode.models.heads.files import write_head
+from paradecode.models.heads.layouts import HeadFile
 from paradecode.testing.clover_heads import CELLS, clover_tensors
 from paradecode.testing.toy import successor
 
@@ -102,6 +104,11 @@ def random_head(
                 tensors[f"layers.{number}.{norm}.weight"] = gain()
         settings = {"clover": {"num_heads": 3, "num_layers": len(CELLS[kind])}}
         return _write(folder, tensors, {**sizes.config(d), **settings})
+    if kind == "ppd":  # Whole numbers, which the toy takes as states, too.
+        folder.mkdir(parents=True, exist_ok=True)
+        prompts = random.integers(0, vocabulary, (3, d)).astype(np.float32)
+        write_head(HeadFile("ppd", {"prompt_embeddings": prompts}), folder, {})
+        return str(folder)
     if kind == "kangaroo":
         made = sizes.layer("layers.0.", d, d, normal)
         tensors |= {name: values for name, values in made.items() if ".mlp." not in name}

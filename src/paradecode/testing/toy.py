@@ -166,7 +166,10 @@ class ToyBackend:
         if all(one is None for one in given):
             tokens = np.concatenate([span.tokens for span in spans])
             return self._hashes(tokens), tokens.astype(np.int64)
-        rows = [self.embed(s.tokens) if one is None else one for s, one in zip(spans, given)]
+        rows = []
+        for span, one in zip(spans, given):
+            own = np.empty((0, WIDTH), np.float32) if one is None else one
+            rows += [self.embed(span.tokens[: len(span.slots) - len(own)]), own]
         return _unpack(np.concatenate(rows))
 
 

@@ -17,6 +17,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 from typer.testing import CliRunner
 
+from paradecode.backends import open_backend
+from paradecode.backends.interface import Span
 from paradecode.cli import app
 from paradecode.core.errors import InvalidInput, InvalidModel
 from paradecode.core.head import HeadDraft, Memory
@@ -33,12 +35,14 @@ from paradecode.training.heads.scaling import ScalingLaw, ShortRun
 from tiny_folder import write_folder
 
 torch = pytest.importorskip("torch")
+NOWHERE = np.empty(0, np.int32)
 
 # These need PyTorch themselves.
 from paradecode.training.heads.data import HeadData, make_data  # noqa: E402
 from paradecode.training.heads.features import Features  # noqa: E402
 from paradecode.training.heads.initial import METHODS, HeadShape, common_tokens  # noqa: E402
 from paradecode.training.heads.objective import loss_of  # noqa: E402
+from paradecode.training.heads.prompt_training import PromptTraining  # noqa: E402
 from paradecode.training.heads.texts import HeadText, TextSource, read_texts  # noqa: E402
 from paradecode.training.heads.training import HEAD, HeadPlan, HeadTraining, layers_of  # noqa: E402
 from paradecode.training.running import CHECKPOINT  # noqa: E402
@@ -100,7 +104,7 @@ def rows_of(data, llm, number: int, taps: tuple[int, ...]):
     return np.concatenate([parts[tap % llm.config.layers] for tap in taps], axis=1)
 
 
-OF_LEVELS = [each for each in METHODS if each != "kangaroo"]
+OF_LEVELS = [each for each in METHODS if each not in ("kangaroo", "ppd")]
 """Methods whose networks draft all levels without the target."""
 
 
@@ -153,6 +157,53 @@ def test_clovers_loss_counts_the_distance_of_states(llm, data):
     distance = np.where(sizes < 1, sizes**2 / 2, sizes - 0.5).mean()
     assert distance > 0.01
     assert whole - entropy == pytest.approx(10 * distance, rel=1e-4)
+
+
+def test_prompt_tokens_guess_in_the_engine_as_they_were_trained(llm, data, tmp_path):
+    """Level i of training is what the target says of prompt row i behind the text, read plainly; a
+    stopped run ends like an undisturbed one; outputs are the plain ones."""
+    shape = HeadShape("ppd", vocabulary=512, levels=3)
+    features = data.features(llm, layers_of((-1,), llm.config.layers), 1e9, lambda *_: None)
+    plan = replace(PLAN, rate=0.03, batch=4)
+
+    def begun(steps: int) -> PromptTraining:
+        return PromptTraining(shape, replace(plan, steps=steps), open_model(MODEL), features, HELD)
+
+    trainer = begun(16)
+    before = trainer.evaluate()
+    assert trainer.run(tmp_path / "whole", lambda: False, lambda *_: None)
+    after = trainer.evaluate()
+    assert after.levels[0] > before.levels[0] + 0.05, (before, after)
+    short, cut, again = begun(4), begun(4), begun(4)
+    short.run(tmp_path / "short", lambda: False, lambda *_: None)
+    assert not cut.run(tmp_path / "cut", lambda: cut.step == 2, lambda *_: None)
+    again.resume(tmp_path / "cut" / CHECKPOINT)
+    assert again.run(tmp_path / "cut", lambda: False, lambda *_: None)
+    files = [tmp_path / n / HEAD / "adapter_model.safetensors" for n in ("short", "cut")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+    prompts = read_head(tmp_path / "whole" / HEAD).tensors["prompt_embeddings"]
+    checkpoint, text = open_model(MODEL), data.texts[0]
+    backend = open_backend("torch", checkpoint.config, checkpoint.weights, dtype="fp32", threads=1)
+    backend.reserve(1)
+    embed = checkpoint.weights["embed"].float32()
+    trainer.head.parameters["prompt_embeddings"].copy_(torch.from_numpy(prompts))
+    ids = np.flatnonzero(trainer._numbers >= 0)
+    with torch.no_grad():
+        made = trainer.head.levels(trainer.batch([text], features.of([0])).rows, 3)
+    for cut in (0, 4):
+        known = text.tokens[: text.start + cut]
+        rows, at = np.concatenate([embed[known], prompts]), np.arange(len(known) + 3, dtype="i4")
+        span = Span(NOWHERE, at, at, np.full(len(at), -1, np.int32), 0, at[-3:],
+                    embeddings=rows.astype(np.float32))  # fmt: skip
+        said = backend.forward([span])[0].logits.gather(np.tile(ids, (3, 1)))
+        for level in range(3):
+            assert np.allclose(made[level][cut], said[level], atol=2e-2)
+    spec = f"ppd(head='{tmp_path / 'whole' / HEAD}')"
+    prompt = [text.tokens[: text.start].tolist()]
+    plain, drafted = (llm.generate(prompt, decoder=each, max_tokens=24)[0] for each in (None, spec))
+    assert drafted.token_ids == plain.token_ids
+    assert drafted.stats.rows > plain.stats.rows
 
 
 @pytest.mark.parametrize("sizes", [{}, {"layers": 2, "inner": 64, "own_rows": False}])

@@ -136,10 +136,20 @@ class TorchBackend:
         ]
 
     def _input(self, span: Span) -> Tensor:
-        given = span.resume if span.resume is not None else span.embeddings
+        given, rows = span.resume if span.resume is not None else span.embeddings, len(span.slots)
+        parts = []
+        if given is None or len(given) < rows:
+            tokens = span.tokens[: rows - (0 if given is None else len(given))].astype(np.int64)
+            parts.append(self.model.embed(torch.from_numpy(tokens).to(self.device)))
         if given is not None:
-            return torch.from_numpy(np.ascontiguousarray(given)).to(self.device, self.model.dtype)
-        return self.model.embed(torch.from_numpy(span.tokens.astype(np.int64)).to(self.device))
+            parts.append(
+                torch.from_numpy(np.ascontiguousarray(given)).to(
+                    parts[0]
+                    if parts
+                    else torch.empty(0, dtype=self.model.dtype, device=self.device)
+                )
+            )
+        return pack(parts)
 
     def _logits(self, values: Tensor) -> Logits:
         if self.device.type == "cpu":

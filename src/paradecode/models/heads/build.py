@@ -116,6 +116,16 @@ def _kangaroo(parts: HeadParts) -> Head:
     return Head("kangaroo", file.taps, width, enter.network(), blocks, (out,), to_target=ids)
 
 
+def _ppd(parts: HeadParts) -> Head:
+    width = parts.config.hidden_size
+    prompts = np.ascontiguousarray(parts.t("prompt_embeddings", -1, width), np.float32)
+    if not 1 <= len(prompts) <= 16:
+        raise InvalidModel("prompt_embeddings", prompts.shape, "give 1 to 16 rows")
+    enter = NetworkBuilder(features=width)
+    enter.same("features", width)
+    return Head("ppd", (), width, enter.network(), (), (), prompts=prompts)
+
+
 def _dflash(parts: HeadParts) -> Head:
     file, t = parts.file, parts.t
     taps, enter = parts.enter_taps()
@@ -160,5 +170,5 @@ _KINDS: dict[str, Callable[[HeadParts], Head]] = {
     "eagle": _eagle, "eagle3": _eagle3, "p-eagle": _eagle3, "mtp": _mtp, "medusa": _medusa,
     "dflash": _dflash, "dspark": _dflash, "clover": clover, "clover-2": clover,
     "kangaroo": _kangaroo, "falcon": falcon,
-    "chimera": chimera,
+    "chimera": chimera, "ppd": _ppd,
 }  # fmt: skip

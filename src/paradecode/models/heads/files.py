@@ -21,7 +21,8 @@ from paradecode.models.safetensors_dir import mapped, shards
 
 MOST_BYTES = 1 << 33
 NAMES = ("model.safetensors", "medusa_lm_head.safetensors", "pytorch_model.bin",
-         "medusa_lm_head.pt")  # fmt: skip
+         "medusa_lm_head.pt", "adapter_model.safetensors", "adapter_model.bin")  # fmt: skip
+_PROMPTS = "adapter_config.json"
 _SCALE = "_scale"
 _DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "BOOL": "?",
            "I8": "i1"}  # fmt: skip
@@ -38,7 +39,7 @@ def read_head(path: str | os.PathLike[str]) -> HeadFile:
     folder = Path(path)
     if folder.suffix == ".gguf":
         return _finite(read_gguf_draft(folder), folder)
-    config = read_json(folder / "config.json")
+    config = read_json(folder / ("config.json" if not (folder / _PROMPTS).is_file() else _PROMPTS))
     found = [folder / name for name in NAMES if (folder / name).is_file()]
     if found:
         pickled = found[0].suffix != ".safetensors"
@@ -86,6 +87,13 @@ def write_head(
                  "medusa_num_layers": 1 + max(int(name[1]) for name in blocks),
                  "base_model_name_or_path": head.verifier}  # fmt: skip
         _write(folder / "medusa_lm_head.safetensors", head.tensors, whole)
+        return
+    if head.kind == "ppd":
+        count = len(head.tensors["prompt_embeddings"])
+        whole = {"peft_type": "PROMPT_TUNING", "num_special_tokens": count,
+                 "virtual_tokens_per_special_token": 1,
+                 "base_model_name_or_path": head.verifier}  # fmt: skip
+        _write(folder / "adapter_model.safetensors", head.tensors, whole, _PROMPTS)
         return
     sizes = {
         **config,
@@ -182,11 +190,14 @@ def _their_name(kind: str, name: str) -> str:
     return name if name in ("lm_head.weight", "d2t") else f"mtp.{name}"
 
 
-def _write(file: Path, tensors: Mapping[str, NDArray[Any]], config: Mapping[str, Any]) -> None:
+def _write(
+    file: Path, tensors: Mapping[str, NDArray[Any]], config: Mapping[str, Any],
+    name: str = "config.json",
+) -> None:  # fmt: skip
     arrays = {name: np.ascontiguousarray(values) for name, values in tensors.items()}
     file.write_bytes(to_bytes(arrays, {"format": "pt"}))
     text = json.dumps({k: v for k, v in config.items() if v is not None}, indent=2)
-    (file.parent / "config.json").write_text(text + "\n")
+    (file.parent / name).write_text(text + "\n")
 
 
 def _rope(head: HeadFile) -> dict[str, Any]:

@@ -22,7 +22,8 @@ SPECULATORS = {"eagle3": "eagle3", "peagle": "p-eagle", "mtp": "mtp", "dflash": 
 """``speculators_model_type`` -> kind."""
 
 _KNOWN = (
-    "EAGLE-1, 2 or 3, P-EAGLE, Medusa, MTP, DFlash, DSpark, Clover, Falcon, Chimera or Kangaroo"
+    "EAGLE-1, 2 or 3, P-EAGLE, Medusa, MTP, DFlash, DSpark, Clover, Falcon, Chimera, Kangaroo or "
+    "PPD"
 )
 _CELL = "clover_head_mlp_rnn.q.weight"
 _NEEDED = {
@@ -33,6 +34,7 @@ _NEEDED = {
     "kangaroo": "norm.weight",
     "falcon": "lstm.weight_hh_l0",
     "chimera": "chimera_head.0.0.weight",
+    "ppd": "prompt_embeddings",
 }
 _LAYERS = {"clover.num_layers": "layers.0.self_attn.q_proj.weight"}
 _COUNTED = {
@@ -122,6 +124,8 @@ def recognise(config: Metadata, tensors: Tensors) -> HeadFile:
     kind = "mtp" if module else SPECULATORS.get(said or "") or _kind(config, tensors)
     if kind == "medusa":
         return HeadFile("medusa", tensors, (-1,))
+    if kind == "ppd":
+        return _prompts(config, tensors)
     if _NEEDED.get(kind, "fc.weight") not in tensors:
         raise InvalidModel("tensors", sorted(tensors)[:3], f"give a folder of {_KNOWN}")
     config = Metadata({**config, **_object(config, "text_config")})
@@ -165,6 +169,17 @@ def recognise(config: Metadata, tensors: Tensors) -> HeadFile:
         block_size=block,
         first_guess=0 if config.flag("sample_from_anchor", kind == "dspark") else 1,
     )
+
+
+def _prompts(config: Metadata, tensors: Tensors) -> HeadFile:
+    """The prompt tokens of PPD, as PEFT stores them."""
+    count = len(tensors["prompt_embeddings"])
+    plain = {"virtual_tokens_per_special_token": 1, "num_exits": 1, "use_custom_lm_head": False,
+             "use_prefix_tuning": False, "num_special_tokens": count}  # fmt: skip
+    for name, wanted in plain.items():
+        if config.get(name, wanted) != wanted:
+            raise InvalidModel(name, config[name], f"only {wanted} is known for this file")
+    return HeadFile("ppd", tensors)
 
 
 def _object(config: Metadata, name: str) -> Metadata:
@@ -218,6 +233,8 @@ def _kind(config: Metadata, tensors: Tensors) -> str:
         return "chimera"
     if "lstm.weight_ih_l0" in tensors:
         return "falcon"
+    if "prompt_embeddings" in tensors:
+        return "ppd"
     if _object(config, "clover"):
         return "clover-2" if "clover_head_mlp_rnn2.q.weight" in tensors else "clover"
     if _object(config, "dflash_config"):

@@ -21,7 +21,7 @@ from paradecode.training.heads.texts import HeadText
 METHODS = {
     "eagle3": "eagle", "eagle1": "eagle", "p-eagle": "p-eagle", "medusa": "medusa", "mtp": "mtp",
     "clover": "clover", "clover-2": "clover", "falcon": "falcon", "chimera": "chimera",
-    "kangaroo": "kangaroo",
+    "kangaroo": "kangaroo", "ppd": "ppd",
 }  # fmt: skip
 """What can be trained -> the method that runs it."""
 DECAYS = {"clover": 0.7, "clover-2": 0.7, "falcon": 1.0}
@@ -41,7 +41,8 @@ class HeadShape:
         layers: of EAGLE-3, P-EAGLE, Clover and Kangaroo; residual blocks of each Medusa head.
         inner: of the MLP; 0 is the target's. Kangaroo has one only if it is not 0.
         vocabulary: tokens that can be drafted: the commonest of the training texts.
-        levels: heads of Medusa and Chimera; levels of Clover that have a block of their own.
+        levels: heads of Medusa and Chimera; prompt tokens of PPD; levels of Clover that have a
+            block of their own.
         own_rows: train rows of the LM head, which are the target's at first. Medusa and Clover
             have none.
     """
@@ -110,6 +111,9 @@ def new_head(shape: HeadShape, target: Checkpoint, ids: NDArray[np.int64], seed:
                 tensors[f"{level}.{block}.linear.weight"] = np.zeros((d, d), np.float32)
                 tensors[f"{level}.{block}.linear.bias"] = np.zeros(d, np.float32)
         return HeadFile("medusa", tensors, (-1,), verifier=config.name)
+    if shape.method == "ppd":  # They begin as tokens that the answers use.
+        rows = weights["embed"].float32()[random.choice(ids, shape.levels)]
+        return HeadFile("ppd", {"prompt_embeddings": rows}, (-1,), verifier=config.name)
     three = shape.method in ("eagle3", "p-eagle")
     # Kangaroo begins as the layer that it stands in for first.
     last = f"layers.{taps[0] + 1 if shape.method == 'kangaroo' else config.layers - 1}."

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from paradecode.backends.torch.model import Transformer
 from paradecode.models.heads import HeadFile
 
 
@@ -23,12 +24,14 @@ class Target:
         norm: [D], gain of the last norm.
         rows: [v, D], the rows of the LM head for the draft's vocabulary.
         epsilon: of the norm.
+        model: its layers, for heads whose rows go through them.
     """
 
     embed: Tensor
     norm: Tensor
     rows: Tensor
     epsilon: float
+    model: Transformer | None = None
 
     def final(self, states: Tensor) -> Tensor:
         """The target's last states behind its last norm."""
@@ -45,11 +48,13 @@ class Rows:
         tokens: int64 [N], the token behind each row.
         spans: (first row, rows, first row that drafts) of each text; all rows from there on draft
             but the last of a text, of whose drafts nothing is known.
+        begun: int64 [texts], the token of each text's first row.
     """
 
     features: Tensor
     tokens: Tensor
     spans: tuple[tuple[int, int, int], ...]
+    begun: Tensor
 
     def drafting(self, level: int) -> list[Tensor]:
         """For each text the rows whose drafts are known at a level, int64 [at least 0]."""

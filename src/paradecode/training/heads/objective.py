@@ -67,6 +67,7 @@ def batch_of(
     rows = Rows(
         torch.from_numpy(np.concatenate(features)).float(),
         torch.from_numpy(np.concatenate(tokens).astype(np.int64)), tuple(spans),
+        torch.tensor([int(text.tokens[0]) for text in texts]),
     )  # fmt: skip
     return HeadBatch(
         rows, torch.from_numpy(np.concatenate(final)).float(),

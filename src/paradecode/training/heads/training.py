@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from paradecode.backends.torch.model import Transformer
 from paradecode.core.errors import InvalidInput
 from paradecode.models.checkpoint import Checkpoint
 from paradecode.models.heads import HeadFile
@@ -31,12 +32,13 @@ from paradecode.training.heads.objective import (
     batch_of,
     loss_of,
 )
+from paradecode.training.heads.prompt_network import PromptNetwork
 from paradecode.training.heads.texts import HeadText
 from paradecode.training.running import Training, check_same, load_checkpoint, readable
 
 HEAD = "head"
 NETWORKS = {"clover": CloverNetwork, "clover-2": CloverNetwork, "falcon": FalconNetwork,
-            "chimera": ChimeraNetwork}  # fmt: skip
+            "chimera": ChimeraNetwork, "ppd": PromptNetwork}  # fmt: skip
 """Of methods whose heads are not as most are."""
 WARMUP = 100
 """Steps in which the rate rises, at most a tenth of them."""
@@ -113,6 +115,8 @@ class HeadTraining(Training):
         shared = Target(
             torch.tensor(weights["embed"].float32()), torch.tensor(weights["norm"].float32()),
             torch.tensor(rows), target.config.norm_eps,
+            Transformer(target.config, weights, torch.float32, torch.device("cpu"))
+            if shape.method == "ppd" else None,
         )  # fmt: skip
         self._file = new_head(shape, target, ids, plan.seed)
         scale = torch.ones(0)

@@ -1,0 +1,38 @@
+"""Training of PPD's prompt tokens: each step on a part of each of its texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from paradecode.models.heads import HeadFile
+from paradecode.training.heads.objective import HeadBatch
+from paradecode.training.heads.texts import HeadText
+from paradecode.training.heads.training import HeadTraining
+
+WINDOW, SHOWN = 32, 64
+"""Tokens of an answer that one step trains on, and that are looked at of a held-out text."""
+
+
+class PromptTraining(HeadTraining):
+    """Prompt tokens that are being trained. Their rows go through all of the target."""
+
+    def stored(self) -> HeadFile:
+        made = {n: t.astype(np.float16) for n, t in self.head.stored().items()}
+        return replace(self._file, tensors=made)
+
+    def _batch(self, wanted: Sequence[int]) -> HeadBatch:
+        texts = [self._part(number) for number in wanted]
+        kept = zip(self.features.of(wanted), texts)
+        return self.batch(texts, [states[: len(text.tokens)] for states, text in kept])
+
+    def _part(self, number: int) -> HeadText:
+        text = self.features.texts[number]
+        begin, end = text.start, text.start + SHOWN
+        if number >= self._first:
+            random = np.random.default_rng((self.plan.seed, self.step, number))
+            begin += int(random.integers(max(len(text.tokens) - begin - WINDOW, 1)))
+            end = begin + WINDOW
+        return HeadText(text.tokens[:end], begin, text.greedy)

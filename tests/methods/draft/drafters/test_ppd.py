@@ -1,0 +1,260 @@
+"""PPD against the paper, read plainly: prompt tokens appended to the whole text, computed anew."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import load_file, save_file
+from small_models import PROMPT, deep, serve
+
+from paradecode.backends import open_backend
+from paradecode.backends.interface import Span
+from paradecode.core.errors import DecoderError, InvalidInput, InvalidModel
+from paradecode.core.request import TARGET, Forward
+from paradecode.core.tree import TokenTree
+from paradecode.engine.cost import CostCurve
+from paradecode.engine.engine import Engine, Limits
+from paradecode.methods.draft.acceptance import Odds
+from paradecode.methods.draft.prompt_rows import gains, hung
+from paradecode.models.heads import build_head, read_head
+from paradecode.models.heads.files import write_head
+from paradecode.testing.conformance import check
+from paradecode.testing.draft_heads import random_head
+from paradecode.testing.machines import KINDS, checkpoint
+from paradecode.testing.toy import ToyBackend, toy_config
+
+CONFIG, WEIGHTS = deep(4)
+TOY = toy_config(context_length=128)
+NONE = np.empty(0, np.int32)
+LEVELS, WIDTH = 3, 4
+FEW = ("mixed-methods", "context-end", "chunks-of-3", "prefix-cache", "cancelled-neighbour")
+
+
+def engine(backend: str = "torch", curve: CostCurve | None = None, **limits: Any) -> Engine:
+    dtype = "fp64" if backend == "torch" else "q4"
+    target = open_backend(backend, CONFIG, WEIGHTS, dtype=dtype, threads=1)
+    sizes = Limits(**{"batch": 8, "kv_tokens": 4096, **limits})
+    made = Engine({TARGET: target}, sizes, weights=WEIGHTS)
+    made.load.curve = curve
+    return made
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Prompt tokens that are like the embeddings of tokens."""
+    random = np.random.default_rng(5)
+    rows = WEIGHTS["embed"].float32()[random.integers(0, CONFIG.vocab_size, LEVELS)]
+    random_head("ppd", CONFIG, tmp_path)
+    save_file({"prompt_embeddings": rows.copy()}, tmp_path / "adapter_model.safetensors")
+    return tmp_path
+
+
+def guesses(backend: Any, known: np.ndarray, prompts: np.ndarray) -> list[list[int]]:
+    """The WIDTH best tokens of each prompt row behind a text: all rows in one causal pass."""
+    rows = np.concatenate([known, prompts])
+    at = np.arange(len(rows), dtype=np.int32)
+    span = Span(NONE, at, at, np.full(len(rows), -1, np.int32), 0, at[len(known) :],
+                embeddings=rows)  # fmt: skip
+    return backend.forward([span])[0].logits.top_k(WIDTH)[0].tolist()
+
+
+@pytest.mark.parametrize("kind", ["transformer", "toy"])
+def test_every_draft_is_made_of_the_papers_guesses(kind: str, folder: Path) -> None:
+    """Those behind the last accepted token, whatever was drafted; the toy's are often right."""
+    plain: Any = ToyBackend(TOY)
+    eng, embed = Engine({TARGET: ToyBackend(TOY)}, Limits()), plain.embed
+    prompts = embed(np.array([5, 6, 7]))
+    if kind == "transformer":
+        plain = open_backend("torch", CONFIG, WEIGHTS, dtype="fp64", threads=1)
+        eng, embed = engine(), WEIGHTS["embed"].float32().__getitem__
+        prompts = load_file(folder / "adapter_model.safetensors")["prompt_embeddings"]
+    plain.reserve(1)
+    save_file({"prompt_embeddings": prompts}, folder / "adapter_model.safetensors")
+    spec = f"ppd(head='{folder}',width={WIDTH},budget=fixed)"
+    (sequence,) = serve(eng, [spec], ignore_eos=True, max_tokens=40)
+    text, deep_ones = list(PROMPT), 0
+    for number, step in enumerate(sequence.trace):
+        tree = step.tree
+        assert (tree.tokens >= 0).all()  # The rows of prompts are no draft.
+        assert (len(tree) > 0) == (number > 0 and len(text) < len(PROMPT) + 39)
+        if len(tree):
+            wanted = guesses(plain, embed(np.array(text[:-1])), prompts)
+            for parent in {-1, *tree.parents.tolist()}:
+                children = [int(tree.tokens[child]) for child in tree.children(parent)]
+                level = 0 if parent < 0 else int(tree.depths[parent])
+                assert children == wanted[level][: len(children)]
+            deep_ones += int(tree.depths.max()) > 1
+        text += step.tokens
+    assert deep_ones > 10
+    if kind == "toy":
+        assert {0, 1, 2} <= {step.accepted for step in sequence.trace}
+
+
+@pytest.mark.parametrize("backend", ["torch", "native"])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("curve", [None, CostCurve((1, 32), (64,), ((1.0, 1.2),))])
+def test_outputs_are_plain_ones_alone_and_in_a_batch(
+    temperature: float, backend: str, curve: CostCurve | None, folder: Path
+) -> None:
+    specs = [
+        f"ppd(head='{folder}',{rest})"
+        for rest in ("budget=fixed", "width=2,num_speculative_tokens=3", "verifier=coupled")
+    ]
+    specs.append(f"suffix+{specs[0]}")  # fmt: skip
+    params: dict[str, Any] = {"temperature": temperature, "ignore_eos": True, "max_tokens": 24}
+    (plain,) = serve(engine(backend), ["greedy"], **params)
+    together = serve(engine(backend, curve), [*specs, "greedy"], **params)
+    assert [one.output for one in together] == [plain.output] * (len(specs) + 1)
+    for spec in (specs[0], specs[3]):
+        (alone,) = serve(engine(backend, curve), [spec], **params)
+        assert alone.output == plain.output
+        assert alone.stats.drafted > 0
+        assert alone.stats.rows > alone.stats.drafted + alone.stats.forwards
+
+
+@pytest.mark.parametrize("kind", ["toy", "qwen3-near-tie"])
+def test_any_prompt_tokens_are_exact(kind: str, tmp_path: Path) -> None:
+    machine = next(each for each in KINDS if each.name == kind)
+    config = TOY if kind == "toy" else checkpoint(machine)[0]
+    head = random_head("ppd", config, tmp_path)
+    check(f"ppd(head='{head}')", kinds=[kind], only=FEW if kind == "toy" else FEW[1:3])
+
+
+@pytest.mark.slow
+def test_any_prompt_tokens_are_exact_in_every_case(tmp_path: Path) -> None:
+    head = random_head("ppd", TOY, tmp_path)
+    for more in ("", ",verifier=rejection", ",num_speculative_tokens=1"):
+        check(f"ppd(head='{head}'{more})", kinds=["toy"])
+
+
+def test_prefixes_behind_prompt_rows_are_reused(folder: Path) -> None:
+    eng, text = engine(), tuple(range(1, 20))
+    (first,) = serve(eng, [f"ppd(head='{folder}')"], text, max_tokens=40, ignore_eos=True)
+    longer = (*text, *first.output)
+    (reused,) = serve(eng, ["greedy"], longer, max_tokens=8, ignore_eos=True)
+    (fresh,) = serve(engine(), ["greedy"], longer, max_tokens=8, ignore_eos=True)
+    assert reused.output == fresh.output
+    assert reused.cached_tokens >= 48
+
+
+RATES = st.lists(st.floats(0, 1), min_size=6, max_size=6)
+
+
+@settings(max_examples=60)
+@given(rates=RATES, count=st.integers(1, 6))
+def test_a_level_adds_what_the_best_tree_with_it_brings(rates: list[float], count: int) -> None:
+    """Against all trees: two ranks, three levels."""
+    odds, values = Odds(rates), []
+    for levels in range(4):
+        paths = [[]] if levels else []
+        reached = []
+        for _ in range(levels):
+            paths = [[*path, rank] for path in paths for rank in range(2)]
+            reached += [np.prod([rates[2 * k + r] for k, r in enumerate(path)]) for path in paths]
+        values.append(sum(sorted(reached)[-count:]))
+    found = gains(odds, 3, 2, count)
+    best = np.inf
+    for gain, more in zip(found, np.diff(values)):
+        best = min(best, more)
+        assert gain == pytest.approx(best, abs=1e-9)
+
+
+@settings(max_examples=60)
+@given(
+    parents=st.lists(st.integers(-1, 4), max_size=5), step=st.floats(0.01, 0.2),
+    chances=st.lists(st.floats(0.1, 0.5), min_size=5, max_size=5), room=st.integers(0, 8),
+)  # fmt: skip
+def test_prompt_rows_hang_where_they_bring_most(
+    parents: list[int], chances: list[float], step: float, room: int
+) -> None:
+    """Against every way to hang them: of two levels, for a linear cost."""
+    known = [min(parent, n - 1) for n, parent in enumerate(parents)]
+    shares = np.array([chance / max(known.count(p), 1) for p, chance in zip(known, chances)])
+    tree = TokenTree(list(range(len(known))), known, shares.astype(np.float32))
+    level, rows = [0.6, 0.3], len(known) + 1
+    most = np.full(rows, 2)
+    counts = hung(tree, level, most, room, lambda _, rows: step * np.arange(rows + 1))
+    reach = np.concatenate([[1.0], tree.reach])
+    ends = [reach[n] - sum(reach[c + 1] for c in tree.children(n - 1)) for n in range(rows)]
+
+    def gain(ways: Sequence[int]) -> float:
+        return sum(end * sum(level[:n]) for end, n in zip(ends, ways)) - step * sum(ways)
+
+    best = max(gain(w) for w in np.ndindex(*(3,) * rows) if sum(w) <= room)
+    assert gain(counts.tolist()) == pytest.approx(best, abs=1e-6)
+    assert counts.sum() <= room
+
+
+def test_where_rows_are_dear_there_are_few_prompt_rows(folder: Path) -> None:
+    """By the measured cost of rows: then there is also nothing to draft."""
+    rows = []
+    for dear in (1.05, 33.0):
+        curve = CostCurve((1, 32), (64,), ((1.0, dear),))
+        (one,) = serve(engine(curve=curve), [f"ppd(head='{folder}')"], ignore_eos=True)
+        rows.append(one.stats.rows - len(PROMPT) - one.stats.generated)
+    assert rows[0] > 40
+    assert rows[1] < 12
+
+
+@pytest.mark.parametrize(("tokens", "given_rows"), [
+    ([5, -1], np.zeros((2, CONFIG.hidden_size), np.float32)),
+    ([5, -1], np.zeros((3, CONFIG.hidden_size), np.float32)),
+    ([5, 6], np.zeros((1, CONFIG.hidden_size), np.float32)),
+    ([5, -1], np.zeros((1, CONFIG.hidden_size + 1), np.float32)),
+    ([-1, -1], np.zeros((1, CONFIG.hidden_size), np.float32)),
+    ([5, -1], None),
+])  # fmt: skip
+def test_rows_that_do_not_fit_are_refused(tokens: list[int], given_rows: Any) -> None:
+    class Decoder:
+        def decode(self, seq: Any) -> Any:
+            yield Forward(seq.pending, tree=TokenTree.chain(tokens), given=given_rows)
+
+    with pytest.raises(DecoderError, match=r"token ids|given"):
+        serve(engine(), [Decoder])
+
+
+def nothing(name: str) -> np.ndarray:
+    raise AssertionError(name)
+
+
+def test_a_folder_that_was_read_and_written_drafts_the_same(folder: Path, tmp_path: Path) -> None:
+    write_head(read_head(folder), tmp_path / "again", {})
+    trees = []
+    for place in (folder, tmp_path / "again"):
+        (sequence,) = serve(engine(), [f"ppd(head='{place}',budget=fixed)"], ignore_eos=True)
+        trees.append([step.tree.tokens.tolist() for step in sequence.trace])
+    assert trees[0] == trees[1]
+    assert any(trees[0])
+
+
+@pytest.mark.parametrize(("change", "field"), [
+    ({"virtual_tokens_per_special_token": 2}, "virtual_tokens"),
+    ({"use_custom_lm_head": True}, "custom_lm_head"),
+    ({"num_special_tokens": 5}, "num_special_tokens"),
+    ({}, "prompt_embeddings"),
+])  # fmt: skip
+def test_prompt_tokens_of_other_kinds_are_refused(
+    change: dict[str, Any], field: str, folder: Path
+) -> None:
+    said = json.loads((folder / "adapter_config.json").read_text()) | change
+    (folder / "adapter_config.json").write_text(json.dumps(said))
+    if not change:
+        wide = np.zeros((LEVELS, CONFIG.hidden_size + 1), np.float32)
+        save_file({"prompt_embeddings": wide}, folder / "adapter_model.safetensors")
+    with pytest.raises(InvalidModel, match=field):
+        build_head(read_head(folder), CONFIG, nothing)
+
+
+def test_heads_of_other_methods_are_refused(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="eagle"):
+        serve(engine(), [f"eagle(head='{folder}')"])
+    other = random_head("medusa", CONFIG, tmp_path / "medusa")
+    with pytest.raises(InvalidInput, match="medusa"):
+        serve(engine(), [f"ppd(head='{other}')"])
