@@ -1,7 +1,8 @@
 """Models that were trained to decode in another way: what they save, and what they lose.
 
     paradecode train lud out/retrained/lud --steps 800 --rate 1e-3 --threads 1
-    paradecode train first out/retrained/first --steps 800 --rate 1e-3 --threads 1
+    paradecode train first out/retrained/first --steps 320 --rate 1e-3 --threads 1
+    paradecode train first out/retrained/first-0.05 --steps 400 --rate 1e-3 --price 0.05 --threads 1
     python -m tools.figures.retrained out/retrained [--instances 30] [--rounds 3] [--batch 1]
         [--out FILE.json]
     python -m tools.figures.retrained FILE.json --into docs/training.md
@@ -44,20 +45,23 @@ WAYS: Mapping[str, tuple[str, ...]] = {
         PLAIN, *(f"lud(threshold={least})" for least in (2.0, 0.99, 0.9, 0.7, 0.5)),
         "lud(placeholders=2)",
     ),
-    "first": (PLAIN, *(f"first(routers='{{}}',threshold={t})" for t in (0.0, 0.5))),
+    "first": (PLAIN, "first(routers='{}',threshold=0.0)", "first(routers='{}')"),
+    "first-0.05": ("first(routers='{}',threshold=0.0)", "first(routers='{}')"),
 }  # fmt: skip
 """Model -> what is measured with it."""
 
 
-def opened(given: Namespace, stack: ExitStack) -> dict[tuple[str, str], LLM]:
-    """Every way, a model's name and a spec, and the model."""
-    found: dict[tuple[str, str], LLM] = {}
+def opened(given: Namespace, stack: ExitStack) -> dict[tuple[str, str], tuple[LLM, str]]:
+    """Every way, a model's name and a spec as it is shown -> the model and the spec."""
+    found: dict[tuple[str, str], tuple[LLM, str]] = {}
     for name, ways in WAYS.items():
         folder = given.runs / name
         if name == BASE or (folder / "model").is_dir():
             path = BASE if name == BASE else str(folder / "model")
             llm = stack.enter_context(LLM(path, threads=1))
-            found |= {(name, way.format(folder / "routers.safetensors")): llm for way in ways}
+            for way in ways:
+                routers = folder / "routers.safetensors"
+                found[name, way.format(routers.name)] = llm, way.format(routers)
     return found
 
 
@@ -88,11 +92,11 @@ def measured(given: Namespace) -> dict[str, Any]:
             # The first round warms up.
             for first in range(0, len(asked) if turn else 8 * given.batch, given.batch):
                 part = [one.prompt for _, one in asked[first : first + given.batch]]
-                for way, llm in ways.items():
+                for way, (llm, spec) in ways.items():
                     prompts = [llm.chat_tokens([{"role": "user", "content": p}]) for p in part]
                     began = time.perf_counter()
                     outputs = llm.generate(
-                        prompts, decoder=way[1], temperature=0, max_tokens=given.max_tokens
+                        prompts, decoder=spec, temperature=0, max_tokens=given.max_tokens
                     )
                     if turn:
                         spent[way] += time.perf_counter() - began
@@ -100,10 +104,10 @@ def measured(given: Namespace) -> dict[str, Any]:
                     kept.clear()
                     if turn == 1:
                         made[way] += outputs
-        weights = {name: digest(weights_of(llm.model)) for (name, _), llm in ways.items()}
+        weights = {name: digest(weights_of(llm.model)) for (name, _), (llm, _) in ways.items()}
     plain = made[BASE, PLAIN]
     rows = []
-    for (name, spec), outputs in made.items():
+    for (name, shown), outputs in made.items():
         tokens = sum(one.stats.generated for one in outputs)
         right = sum(
             task.check(one, out.text.strip())
@@ -111,13 +115,13 @@ def measured(given: Namespace) -> dict[str, Any]:
         )
         rows.append({
             "model": name,
-            "way": spec,
+            "way": shown,
             "outputs": len(outputs),
             "right": asdict(wilson(right, len(outputs))),
             "equal": sum(a.token_ids == b.token_ids for a, b in zip(outputs, plain, strict=True)),
             "tokens_a_forward": tokens / sum(one.stats.forwards for one in outputs),
-            "layers": mean(layers[name, spec]),
-            "tokens_a_second": given.rounds * tokens / spent[name, spec],
+            "layers": mean(layers[name, shown]),
+            "tokens_a_second": given.rounds * tokens / spent[name, shown],
         })  # fmt: skip
     settings = {n: getattr(given, n) for n in ("instances", "rounds", "batch", "max_tokens")}
     return stamped(**settings, weights=weights, methods=rows)

@@ -59,7 +59,7 @@ def first(
     output: RunFolder,
     learning: RetrainingOptions,
     rank: int = option(16, "Of the LoRA.", min=1, max=1024),
-    price: float = option(0.05, "Of a layer that runs, in nats a token.", min=0, max=100),
+    price: float = option(0.01, "Of a layer that runs, in nats a token.", min=0, max=100),
 ) -> None:
     """FiRST: routers that choose layers by the prompt, and a model that does without the others."""
 

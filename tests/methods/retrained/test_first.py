@@ -10,12 +10,15 @@ import pytest
 from toys import outputs, requests, toy
 
 from paradecode.core.errors import InvalidInput
+from paradecode.engine.engine import Engine
+from paradecode.engine.request import GenerationRequest
 from paradecode.llm import LLM
 from paradecode.methods.registry import parse
 from paradecode.methods.retrained.first import Routers
 from paradecode.models.catalogue import open_model
 from paradecode.testing.conformance import cases
-from paradecode.testing.toy import WIDTH
+from paradecode.testing.harness import limits_of
+from paradecode.testing.toy import WIDTH, LetterText
 
 MODEL = "paradecode/tiny-autoregressive"
 
@@ -108,6 +111,19 @@ def test_a_batch_gives_what_each_gives_alone(of_toy):
     equal = [a == b for a, b in zip(alone, plain, strict=True)]
     assert any(equal)  # Some prompts keep both layers,
     assert not all(equal)  # and some do not.
+
+
+def test_another_worker_goes_on_with_the_same_layers(of_toy):
+    spec = parse(f"first(routers='{of_toy}')")
+    for job, seq in zip(requests(), outputs(str(spec), toy, 1, requests()), strict=True):
+        for begun in (1, len(seq.output) // 2):
+            engine = Engine(toy(), limits_of(), LetterText)
+            prompt = np.array(job.prompt, np.int32)
+            resume = tuple(seq.output[:begun])
+            again = engine.add(GenerationRequest(prompt, spec, job.params, resume=resume))
+            while engine.busy:
+                engine.step()
+            assert again.output == seq.output
 
 
 def test_which_layers_are_kept():

@@ -85,12 +85,16 @@ class FirstLayers:
     def decode(self, seq: Sequence) -> Steps:
         routers, facts = Routers.needed("first", self.routers, f"{COMMAND} OUT"), seq.about()
         routers.check(facts)
-        if len(seq.pending) > 1:  # So only the states of the last token are kept.
-            yield Forward(seq.pending[:-1])
-        reply = yield Forward(seq.pending, hidden=tuple(range(facts.layers - 1)))
+        # Only the states of the prompt's last token are kept. A request that another worker began
+        # has more tokens behind it: these run through the chosen layers.
+        ahead = seq.prompt_length - 1 - (len(seq.tokens) - len(seq.pending))
+        if ahead > 0:
+            yield Forward(seq.pending[:ahead])
+        reply = yield Forward(seq.pending[:1], hidden=tuple(range(facts.layers - 1)))
         entered = np.array([reply.hidden[layer][-1] for layer in range(facts.layers - 1)])
         layers = routers.layers(entered.reshape(facts.layers - 1, -1), self.threshold)
-        seq.commit(coupled(seq, EMPTY, reply))
+        if not len(seq.pending):
+            seq.commit(coupled(seq, EMPTY, reply))
         while not seq.finished:
             reply = yield Forward(seq.pending, layers=layers)
             seq.commit(coupled(seq, EMPTY, reply))

@@ -57,17 +57,19 @@ class LexicalUnits:
 
     def unit(self, seq: Sequence, logits: Logits, mask: int) -> Verdict:
         """The first token, and those behind it that the model is sure of."""
-        rows = logits.shape[0]
+        sampler, rows = seq.sampler, logits.shape[0]
         banned = np.array([mask], np.int32), np.array([-np.inf], np.float32)
         usable = logits.with_bias([banned] * rows)
-        tokens = [seq.sampler.token(usable, 0)]
-        for row in range(1, rows):
-            if tokens[-1] in seq.sampler.stop_ids:
-                break
-            token = seq.sampler.token(usable, row, tokens)
-            # The placeholder's own probability counts: it says that the unit ends here.
-            sure = np.exp(logits.log_probability(np.full((rows, 1), token))[row, 0])
-            if sure < self.threshold or token == tokens[-1]:
-                break
+        greedy = usable.argmax() if sampler.plain else None
+        tokens: list[int] = []
+        while len(tokens) < rows and not (tokens and tokens[-1] in sampler.stop_ids):
+            row = len(tokens)
+            token = int(greedy[row]) if greedy is not None else sampler.token(usable, row, tokens)
             tokens.append(token)
-        return Verdict(tokens, list(range(len(tokens))), logits)
+        # The placeholder's own probability counts: it says that the unit ends here.
+        given = logits.select(range(len(tokens))).log_probability(np.array(tokens)[:, None])
+        sure = np.exp(given[:, 0]) >= self.threshold
+        kept = 1
+        while kept < len(tokens) and sure[kept] and tokens[kept] != tokens[kept - 1]:
+            kept += 1
+        return Verdict(tokens[:kept], list(range(kept)), logits)
