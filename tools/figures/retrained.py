@@ -45,7 +45,7 @@ WAYS: Mapping[str, tuple[str, ...]] = {
         PLAIN, *(f"lud(threshold={least})" for least in (2.0, 0.99, 0.9, 0.7, 0.5)),
         "lud(placeholders=2)",
     ),
-    "first": (PLAIN, "first(routers='{}',threshold=0.0)", "first(routers='{}')"),
+    "first": (PLAIN, *(f"first(routers='{{}}',threshold={t})" for t in (0.0, 0.45, 0.5, 0.6))),
     "first-0.05": ("first(routers='{}',threshold=0.0)", "first(routers='{}')"),
 }  # fmt: skip
 """Model -> what is measured with it."""
