@@ -51,16 +51,20 @@ WAYS: Mapping[str, tuple[str, ...]] = {
 """Model -> what is measured with it."""
 
 
+def place_of(given: Namespace, name: str) -> str:
+    """Where a model is."""
+    return BASE if name == BASE else str(given.runs / name / "model")
+
+
 def opened(given: Namespace, stack: ExitStack) -> dict[tuple[str, str], tuple[LLM, str]]:
     """Every way, a model's name and a spec as it is shown -> the model and the spec."""
     found: dict[tuple[str, str], tuple[LLM, str]] = {}
     for name, ways in WAYS.items():
-        folder = given.runs / name
-        if name == BASE or (folder / "model").is_dir():
-            path = BASE if name == BASE else str(folder / "model")
-            llm = stack.enter_context(LLM(path, threads=1))
+        place = place_of(given, name)
+        if name == BASE or Path(place).is_dir():
+            llm = stack.enter_context(LLM(place, threads=1))
             for way in ways:
-                routers = folder / "routers.safetensors"
+                routers = given.runs / name / "routers.safetensors"
                 found[name, way.format(routers.name)] = llm, way.format(routers)
     return found
 
@@ -104,7 +108,7 @@ def measured(given: Namespace) -> dict[str, Any]:
                     kept.clear()
                     if turn == 1:
                         made[way] += outputs
-        weights = {name: digest(weights_of(llm.model)) for (name, _), (llm, _) in ways.items()}
+        weights = {name: digest(weights_of(place_of(given, name))) for name, _ in ways}
     plain = made[BASE, PLAIN]
     rows = []
     for (name, shown), outputs in made.items():
