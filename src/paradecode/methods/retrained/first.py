@@ -25,8 +25,7 @@ COMMAND = "paradecode train first"
 class Routers(TrainedPart):
     """Of each layer but the first: does a text with this prompt need it?
 
-    A router is linear in what enters its layer at the last token of the prompt, over its root mean
-    square.
+    A router is linear in what enters its layer at the prompt's last token, over its rms.
     """
 
     kind = "layer routers 1"
@@ -61,7 +60,7 @@ class Routers(TrainedPart):
 @method(
     "first",
     guarantee="lossy",
-    training=f"routers, and the model: `{COMMAND}`",
+    training=COMMAND,
     paper="FiRST",
     arxiv="2410.12513",
 )
@@ -75,24 +74,25 @@ class FirstLayers:
     The paper pools a layer's input over the prompt. Here a router reads the last token of it, so
     the choice does not depend on what of the prompt was cached. The first layer always runs.
 
-    When: the model was made by ``paradecode train first``, is deep enough to miss layers, and a
-    loss may be measured and borne.
+    When: the model was made by ``paradecode train first``, is deep, and a loss may be borne.
     """
 
     routers: str = local_path("file of `train first`")
     threshold: float = parameter(0.5, 0.0, 1.0, "least score of a layer that runs; 0 keeps all")
 
+    def __post_init__(self) -> None:
+        self.trained = Routers.needed("first", self.routers, COMMAND)
+
     def decode(self, seq: Sequence) -> Steps:
-        routers, facts = Routers.needed("first", self.routers, f"{COMMAND} OUT"), seq.about()
-        routers.check(facts)
-        # Only the states of the prompt's last token are kept. A request that another worker began
-        # has more tokens behind it: these run through the chosen layers.
+        self.trained.check(facts := seq.about())
+        inner = range(facts.layers - 1)
+        # What another worker began has more tokens than the prompt: they run as they did there.
         ahead = seq.prompt_length - 1 - (len(seq.tokens) - len(seq.pending))
         if ahead > 0:
             yield Forward(seq.pending[:ahead])
-        reply = yield Forward(seq.pending[:1], hidden=tuple(range(facts.layers - 1)))
-        entered = np.array([reply.hidden[layer][-1] for layer in range(facts.layers - 1)])
-        layers = routers.layers(entered.reshape(facts.layers - 1, -1), self.threshold)
+        reply = yield Forward(seq.pending[:1], hidden=tuple(inner))
+        entered = np.array([reply.hidden[layer][-1] for layer in inner], np.float32)
+        layers = self.trained.layers(entered.reshape(len(inner), facts.hidden_size), self.threshold)
         if not len(seq.pending):
             seq.commit(coupled(seq, EMPTY, reply))
         while not seq.finished:
