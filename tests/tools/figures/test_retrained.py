@@ -17,7 +17,7 @@ def test_every_model_is_measured_with_its_own_method() -> None:
     for model, ways in retrained.WAYS.items():
         for named in (parse(way.format("file")) for way in ways):
             own = named.method.name != retrained.PLAIN and model != retrained.BASE
-            assert named.guarantee == ("lossy" if own else "exact")
+            assert named.method.guarantee == ("lossy" if own else "exact")
             assert model.startswith(named.method.name) or not own
 
 
