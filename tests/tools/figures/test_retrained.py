@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paradecode.methods.registry import parse
+from paradecode.methods.registry import methods
 from repository import ROOT
 from tools.figures import retrained
 
@@ -15,10 +15,10 @@ from tools.figures import retrained
 def test_every_model_is_measured_with_its_own_method() -> None:
     assert retrained.WAYS[retrained.BASE][0] == retrained.PLAIN
     for model, ways in retrained.WAYS.items():
-        for named in (parse(way.format("file")) for way in ways):
-            own = named.method.name != retrained.PLAIN and model != retrained.BASE
-            assert named.method.guarantee == ("lossy" if own else "exact")
-            assert model.startswith(named.method.name) or not own
+        for named in (methods()[way.partition("(")[0]] for way in ways):
+            own = named.name != retrained.PLAIN and model != retrained.BASE
+            assert named.guarantee == ("lossy" if own else "exact")
+            assert model.startswith(named.name) or not own
 
 
 def test_what_is_measured(
