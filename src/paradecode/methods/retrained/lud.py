@@ -19,7 +19,7 @@ from paradecode.methods.parts import method
 @method(
     "lud",
     guarantee="lossy",
-    training="the model: `paradecode train lud`",
+    training="paradecode train lud",
     paper="Lexical Unit Decoding",
     arxiv="2405.15208",
 )
