@@ -149,6 +149,9 @@ class LLM:
             models[DRAFT] = open_here(
                 draft.config, draft.weights, threads=draft_threads or threads, apart=own
             )
+        if draft_threads is not None and {one.name for one in models.values()} != {"native"}:
+            fix = "leave it out: only the native backend has threads for each model"
+            raise InvalidInput("draft_threads", draft_threads, fix)
         self.engine = Engine(
             models, limits, self.tokenizer.stream, vocabularies=vocabularies,
             weights=checkpoint.weights,

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from paradecode.backends.interface import Span, SpanResult
-from paradecode.core.request import DRAFT, Forward, Overlap
+from paradecode.core.request import DRAFT, Forward, Overlap, Store
 from paradecode.core.sampling import SamplingParams
 from paradecode.core.sequence import TARGET
 from paradecode.core.sequence import Sequence as Decoded
+from paradecode.engine import overlap
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
@@ -147,7 +148,7 @@ def test_a_draft_forward_that_fails_ends_its_request() -> None:
 def test_a_request_that_is_cancelled_leaves_nothing_behind() -> None:
     ended = []
 
-    def endless(seq: Decoded) -> Any:
+    def long(seq: Decoded) -> Any:
         try:
             yield Forward(seq.pending_for(DRAFT), model=DRAFT)
             return "done"
@@ -156,9 +157,77 @@ def test_a_request_that_is_cancelled_leaves_nothing_behind() -> None:
 
     eng = Engine({TARGET: ToyBackend(seed=0), DRAFT: ToyBackend(seed=1)}, Limits(step_tokens=7))
     prompt = np.arange(5, 25, dtype=np.int32)
-    sequence = eng.add(GenerationRequest(prompt, lambda: Looks(endless), SamplingParams()))
+    sequence = eng.add(GenerationRequest(prompt, lambda: Looks(long), SamplingParams()))
     eng.step()
+    assert not ended  # A part of its prompt was read.
     eng.cancel(sequence)
     eng.check()
     assert ended
     assert not eng.busy
+
+
+def resists(seq: Decoded) -> Any:
+    try:
+        yield Forward(np.array([3], np.int32), model=DRAFT)  # Not its next token.
+    finally:
+        raise ValueError("late")
+
+
+def never_ends(seq: Decoded) -> Any:
+    while True:
+        yield Forward(np.array([5], np.int32), store=Store.NONE, model=DRAFT)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("meanwhile", [resists, never_ends])
+def test_what_resists_or_never_ends_costs_its_neighbour_nothing(
+    apart: bool, meanwhile: Callable[[Decoded], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overlap, "MAX_CALLS", 50)
+    eng = Engine({TARGET: ToyBackend(seed=0), DRAFT: ToyBackend(seed=1)})
+    eng.apart = apart
+    bad, good = run(eng, [lambda: Looks(meanwhile), lambda: Looks(asks)])
+    assert bad.error is not None
+    assert good.error is None
+    assert good.stats.generated == 6
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("spec", ["pearl", "mirror-sd"])
+def test_a_step_reads_its_part_of_a_prompt_only(spec: str, apart: bool) -> None:
+    rows = []
+
+    class Counts(ToyBackend):
+        def forward(self, spans: Sequence[Span]) -> Sequence[SpanResult]:
+            rows[-1] += sum(len(span.positions) for span in spans)
+            return super().forward(spans)
+
+    eng = Engine({TARGET: ToyBackend(seed=0), DRAFT: Counts(seed=1)}, Limits(step_tokens=8))
+    eng.apart = apart
+    prompt = np.arange(100, dtype=np.int32) % 20
+    sequence = eng.add(GenerationRequest(prompt, parse(spec), SamplingParams(max_tokens=8)))
+    while eng.busy:
+        rows.append(0)
+        eng.step()
+    assert sequence.error is None
+    assert sum(rows) > 100
+    assert max(rows) < 60  # A part, and what is drafted in the same step.
+
+
+@pytest.mark.parametrize("scratch", [0, 3, 64])
+@pytest.mark.parametrize(
+    "spec", ["pearl(num_speculative_tokens=64)", "mirror-sd(num_speculative_tokens=40)",
+             "mirror-sd(num_speculative_tokens=40,candidates=0)"],
+)  # fmt: skip
+def test_drafts_fit_into_what_is_set_aside(spec: str, scratch: int) -> None:
+    models = {TARGET: ToyBackend(seed=0), DRAFT: ToyBackend(seed=0)}
+    eng = Engine(models, Limits(draft_tokens=scratch))
+    plain, drafted = run(eng, [parse("greedy"), parse(spec)], max_tokens=100)
+    assert drafted.error is None
+    assert drafted.output == plain.output
+
+
+def test_forwards_count_all_models() -> None:
+    eng = Engine({TARGET: ToyBackend(seed=0), DRAFT: ToyBackend(seed=0)})
+    (sequence,) = run(eng, [parse("pearl")])
+    assert eng.forwards > sequence.stats.forwards

@@ -19,6 +19,7 @@ FREE = WorkerSettings()
         (7, [Served("a", FREE, 2), Served("b", FREE)], [2, 2]),
         (2, [Served("a", FREE, 5)], [1]),
         (8, [Served("a", WorkerSettings(threads=6)), Served("b", FREE)], [6, 4]),
+        (8, [Served("a", WorkerSettings(draft_model="d", draft_threads=1), 2)], [3]),
         (8, [Served("a", WorkerSettings(device="cuda")), Served("b", FREE)], [None, 4]),
     ],
 )

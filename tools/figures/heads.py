@@ -67,7 +67,7 @@ def row_of(runs: Sequence[PairedRun], method: str, facts: dict[str, Any]) -> dic
     """A method's totals beside plain decoding."""
     mine = [run for run in runs if run.method == method]
     forwards = sum(run.stats.forwards for run in mine)
-    drafting = sum(run.stats.other_model_seconds + run.stats.decoder_seconds for run in mine)
+    drafting = sum(run.stats.other_model_seconds for run in mine)
     overall = speed_up(runs, method, PLAIN)
     groups = {run.group: speed_up(runs, method, PLAIN, run.group) for run in mine}
     return facts | {

@@ -119,7 +119,7 @@ def head(
         found = _trained("training", trainer, output, every)
     prompts = [data.texts[i] for i in trainer.held_out[:SPEED_PROMPTS]]
     use = f"{METHODS[method]}(head='{output / HEAD}')"
-    with loading.open() as llm, stopping(AGAIN):
+    with _opened(loading) as llm, stopping(AGAIN):
         from paradecode.training.heads.speed import head_speed
 
         ids = [text.tokens[: text.start].tolist() for text in prompts]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -32,7 +32,7 @@ from paradecode.engine.forward import (
 )
 from paradecode.engine.kv import KVCache
 from paradecode.engine.multi_step import PendingSteps, make_steps
-from paradecode.engine.overlap import PendingOverlap, beside, run_sides
+from paradecode.engine.overlap import PendingOverlap, beside, go_on, run_sides
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.resources import Limits as Limits
 from paradecode.engine.resources import Resources
@@ -94,12 +94,20 @@ class Live:
 
     @property
     def forwards(self) -> list[PendingForward]:
-        asked = [p.forward if isinstance(p, PendingOverlap) else p for p in self._pending]
+        both = [part for one in self.overlaps for part in (one.forward, one.side)]
+        asked = [*self._pending, *both]
         return [p for p in asked if isinstance(p, PendingForward) and p.reply is None]
 
     @property
     def overlaps(self) -> list[PendingOverlap]:
         return [p for p in self._pending if isinstance(p, PendingOverlap)]
+
+    @property
+    def beside(self) -> list[PendingOverlap]:
+        """Those that may go on while a forward of the target runs."""
+        if self._aside is not None:  # What takes long would hold up all others.
+            return []
+        return [overlap for overlap in self.overlaps if overlap.forward.reply is None]
 
     @property
     def applies(self) -> list[PendingApply]:
@@ -125,6 +133,11 @@ class Live:
         if self._aside is not None and self._aside.waits:
             self._aside.go_on()
             return
+        ready = [overlap for overlap in self.overlaps if overlap.ready]
+        if ready:
+            self._call(partial(go_on, ready))
+            if self.waits:
+                return
         for pending in self._pending:
             if pending.error is not None:
                 raise pending.error
@@ -135,8 +148,8 @@ class Live:
     def close(self) -> None:
         if self._aside is not None:
             self._aside.stop()
-        for overlap in self.overlaps:
-            overlap.close()
+        late = [error for overlap in self.overlaps if (error := overlap.close()) is not None]
+        self.sequence.late_error = self.sequence.late_error or next(iter(late), None)
         self._pending = []
         self.leave_steps()
         try:
@@ -147,10 +160,14 @@ class Live:
             child.release()
 
     def _resume(self, answer: Any) -> None:
+        self._call(lambda: self._send(answer))
+
+    def _call(self, work: Callable[[], None]) -> None:
+        """Do work of the method, which may have to wait."""
         if self._aside is None:
-            self._send(answer)
+            work()
         else:
-            self._aside.run(lambda: self._send(answer))
+            self._aside.run(work)
 
     def _send(self, answer: Any) -> None:
         started = time.perf_counter()
@@ -324,13 +341,14 @@ class Engine(Resources):
         self._expire(changed)
         self._admit(changed)
         self._make_steps(changed)
-        asked = [forward for live in self.running for forward in live.forwards]
+        beside = [one for live in self.running for one in live.beside] if self.apart else []
+        sides = [overlap.side for overlap in beside]
+        asked = [one for live in self.running for one in live.forwards if one not in sides]
         if not asked and any(live.waits for live in self.running):
             time.sleep(PAUSE)
         rows, ran = rows_by_owner(asked), Counter[KVCache]()
-        overlaps = {overlap.forward: overlap for live in self.running for overlap in live.overlaps}
         for group in by_model_and_layers(asked):
-            self._run(group, rows, ran, [overlaps[one] for one in group if one in overlaps])
+            self._run(group, rows, ran, [one for one in beside if one.forward in group])
         if ran:
             self.load.sequences, self.load.rows = len(ran), ran.total()
         self._apply()
@@ -441,11 +459,12 @@ class Engine(Resources):
     ) -> None:  # fmt: skip
         """A packed forward, and what methods do meanwhile."""
 
-        def sides() -> None:
-            run_sides(overlaps, lambda asked: self._run(asked, rows_by_owner(asked), ran))
+        def sides(going: Callable[[], bool]) -> None:
+            run_sides(overlaps, lambda asked: self._run(asked, rows_by_owner(asked), ran), going)
 
-        around = partial(beside, meanwhile=sides, apart=self.apart) if overlaps else None
-        self.forwards += run_together(self._chosen(group, rows), ran, around)
+        around = partial(beside, meanwhile=sides) if overlaps else None
+        made = run_together(self._chosen(group, rows), ran, around)
+        self.forwards += made
 
     def _chosen(
         self, forwards: list[PendingForward], asked: Mapping[str, int]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from threading import Thread
@@ -12,10 +13,12 @@ from paradecode.core.request import TARGET, Forward, Overlap
 from paradecode.engine.forward import PendingForward, by_model_and_layers
 
 Result = TypeVar("Result")
+MAX_CALLS = 4096
+"""Requests of one ``meanwhile`` before it counts as stuck."""
 
 
 class PendingOverlap:
-    """An :class:`Overlap` that was asked for.
+    """An :class:`Overlap` that was asked for: two forwards at a time, of which one has successors.
 
     Attributes:
         forward: the target's.
@@ -29,6 +32,7 @@ class PendingOverlap:
         self._generator, self._ask = asked.meanwhile, ask
         self._result: Any = None
         self._error: Exception | None = None
+        self._calls = 0
         self.side: PendingForward | None = None
         self._send(None)
 
@@ -43,23 +47,39 @@ class PendingOverlap:
             return None
         return self.forward.reply, self._result
 
-    def go_on(self) -> None:
-        """Resume ``meanwhile`` if its forward has run."""
+    @property
+    def ready(self) -> bool:
+        """Whether ``meanwhile`` can go on."""
         side = self.side
-        if side is not None and side.error is not None:
-            self._fail(side.error)
-        elif side is not None and side.reply is not None:
-            self._send(side.reply)
+        return side is not None and (side.reply is not None or side.error is not None)
 
-    def close(self) -> None:
+    def go_on(self) -> None:
+        """Resume ``meanwhile``, whose forward has run."""
+        assert self.side is not None
+        if self.side.error is not None:
+            self._fail(self.side.error)
+            return
+        started = time.perf_counter()
+        self._send(self.side.reply)
+        self.forward.owner.timer.decoder += time.perf_counter() - started
+
+    def close(self) -> Exception | None:
+        """End ``meanwhile``; returns what it raises then."""
         self.side = None
-        self._generator.close()
+        try:
+            self._generator.close()
+        except Exception as error:  # It resists its end, or yields once more.
+            return error
+        return None
 
     def _send(self, reply: Any) -> None:
+        self._calls += 1
         try:
             asked = self._generator.send(reply)
             if not isinstance(asked, Forward) or asked.model == TARGET:
                 raise DecoderError("meanwhile only forwards of other models can run")
+            if self._calls > MAX_CALLS:
+                raise DecoderError(f"meanwhile made {MAX_CALLS} requests beside one forward")
             self.side = self._ask(asked)
         except StopIteration as end:
             self._result, self.side = end.value, None
@@ -71,22 +91,31 @@ class PendingOverlap:
         self.close()
 
 
+def go_on(overlaps: Sequence[PendingOverlap]) -> None:
+    for overlap in overlaps:
+        overlap.go_on()
+
+
 def run_sides(
-    overlaps: Sequence[PendingOverlap], run: Callable[[list[PendingForward]], None]
-) -> None:
-    """Run what the methods do meanwhile, to its end."""
-    while True:
-        for overlap in overlaps:
-            overlap.go_on()
+    overlaps: Sequence[PendingOverlap], run: Callable[[list[PendingForward]], None],
+    going: Callable[[], bool],
+) -> None:  # fmt: skip
+    """Run what the methods do meanwhile, as long as the target's forward is ``going``.
+
+    The next step goes on with what is left then, and with a prompt of which this step has its part.
+    """
+    while going():
         asked = [overlap.side for overlap in overlaps if overlap.side is not None]
-        if not asked:
-            return
         for group in by_model_and_layers(asked):
             run(group)
+        if not all(overlap.ready for overlap in overlaps if overlap.side is not None) or not asked:
+            return
+        go_on([overlap for overlap in overlaps if overlap.ready])
 
 
-def beside(call: Callable[[], Result], meanwhile: Callable[[], None], apart: bool) -> Result:
-    """The result of ``call``; another thread makes it during ``meanwhile`` if they are apart."""
+def beside(call: Callable[[], Result], meanwhile: Callable[[Callable[[], bool]], None]) -> Result:
+    """The result of ``call``, which another thread runs during ``meanwhile``; this is told whether
+    the thread still runs."""
     found: Future[Result] = Future()
 
     def run() -> None:
@@ -96,10 +125,9 @@ def beside(call: Callable[[], Result], meanwhile: Callable[[], None], apart: boo
             found.set_exception(error)
 
     thread = Thread(target=run, name="beside")
-    (thread.start if apart else run)()
+    thread.start()
     try:
-        meanwhile()
+        meanwhile(lambda: not found.done())
     finally:
-        if apart:
-            thread.join()
+        thread.join()
     return found.result()

@@ -53,7 +53,7 @@ def test_a_row_says_what_a_draft_costs_and_what_it_saves() -> None:
             drafted=20),
     ]  # fmt: skip
     row = row_of(runs, "head", {"head": "x"})
-    assert row["draft_ms"] == pytest.approx(10)
+    assert row["draft_ms"] == pytest.approx(8)
     assert row["tokens_a_forward"] == 2.2
     assert row["speed_up"]["value"] == pytest.approx(2)
     assert row["rows_a_forward"] == 4

@@ -72,7 +72,8 @@ class ChainDraft:
         return True
 
     def extend(self, seq: Sequence, count: int) -> Generator[Forward, Reply, None]:
-        """Draft until the chain has ``count`` tokens."""
+        """Draft until the chain has ``count`` tokens, or as many as there is room for."""
+        count = min(count, seq.scratch)
         while len(self.tokens) < count and self.fits(seq):
             reply = yield self.forward(seq)
             if not self.add(seq, reply.logits, self.tokens):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from small_models import PROMPT, deep, engine, permuted, serve
 
+from paradecode.backends.native.machine import default_threads
 from paradecode.core.errors import InvalidInput
 from paradecode.core.vocabulary import Vocabulary
 from paradecode.engine.cost import CostCurve
@@ -17,6 +18,7 @@ from paradecode.methods.parts import known
 from paradecode.methods.registry import parse
 from paradecode.models.tiny import tiny_checkpoint
 from paradecode.testing.toy import ToyBackend
+from tiny_folder import write_folder
 
 TARGET = tiny_checkpoint("llama")
 METHODS = (
@@ -305,3 +307,36 @@ def test_one_model_grows_one_tree_at_a_time(spec):
 def test_the_front_asks_for_the_draft_model_before_it_loads_anything(spec):
     with pytest.raises(InvalidInput, match="draft_model"):
         LLM("there-is-no-such-model", decoder=spec)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_a_draft_model_with_threads_of_its_own_changes_no_token(temperature, tmp_path):
+    pytest.importorskip("paradecode.backends.native._core")
+    folder = str(write_folder(tmp_path / "m", "llama"))
+    other = str(write_folder(tmp_path / "d", "llama", rope_theta=500.0))  # It guesses worse.
+    prompts = [[5, 6, 7, 8, 5, 6], [9, 8, 7]]
+    found = {}
+    for draft in (folder, other):
+        with LLM(folder, draft_model=draft, backend="native", draft_threads=1) as llm:
+            assert llm.engine.apart
+            assert llm.backend.threads == max(1, default_threads() - 1)
+            for spec in ("greedy", "pearl", "mirror-sd", "draft-model"):
+                outputs = llm.generate(prompts, decoder=spec, max_tokens=24, ignore_eos=True,
+                                       temperature=temperature, seed=5)  # fmt: skip
+                found[spec, draft] = [one.token_ids for one in outputs]
+    assert all(tokens == found["greedy", folder] for tokens in found.values())
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"draft_threads": 1}, "give a draft_model"),
+        ({"draft_threads": 0, "draft_model": "SELF"}, "draft_threads"),
+        ({"draft_threads": 1, "draft_model": "SELF", "backend": "torch"}, "only the native"),
+    ],
+)
+def test_threads_that_no_draft_model_can_have_are_refused(given, said, tmp_path):
+    folder = str(write_folder(tmp_path / "m", "llama"))
+    given = {name: folder if value == "SELF" else value for name, value in given.items()}
+    with pytest.raises(InvalidInput, match=said):
+        LLM(folder, **given)

@@ -43,7 +43,7 @@ class Pearl:
         while not seq.finished:
             tree = draft.tree(seq.room - 1)
             # What lies beyond the room is never verified.
-            count = min(len(tree) + self.num_speculative_tokens, seq.room, seq.scratch)
+            count = min(len(tree) + self.num_speculative_tokens, seq.room)
             verify = Forward(seq.pending, tree=tree)
             reply, _ = yield Overlap(verify, draft.extend(seq, count))
             draft.commit(seq, coupled(seq, tree, reply))
