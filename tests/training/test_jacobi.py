@@ -234,7 +234,7 @@ def test_a_damaged_file_is_refused(tmp_path):
     assert np.array_equal(again.noisy, made.noisy)
     for broken in (
         replace(made, noisy=made.noisy + 90), replace(made, end=made.end + 1),
-        replace(made, start=made.end), replace(made, block=0),
+        replace(made, start=made.end), replace(made, block=0), replace(made, block=10**30),
         replace(made, tokens=made.tokens + 0.5),
     ):  # fmt: skip
         broken.save(path, "workload")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,8 @@ from paradecode.llm import LLM
 torch = pytest.importorskip("torch")
 
 # These need PyTorch themselves.
+from safetensors.torch import load_file, save_file  # noqa: E402
+
 from paradecode.methods.retrained.first import Routers  # noqa: E402
 from paradecode.models.catalogue import open_model  # noqa: E402
 from paradecode.training.adaptation.texts import BlockText, read_texts  # noqa: E402
@@ -50,7 +54,7 @@ def one_thread():
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     """A random causal model with the tiny models' tokenizer."""
-    place = tmp_path_factory.mktemp("models") / "causal"
+    place = tmp_path_factory.mktemp("models") / "model"
     place.mkdir()
     tokenizer = build_tokenizer()
     config = tiny_config("autoregressive", tokenizer.get_vocab_size(), 32, 2, 2, 48)
@@ -128,6 +132,32 @@ def test_it_learns_to_write_several_tokens(folder, tmp_path):
             assert least <= np.mean([one.stats.forwards for one in made]) <= most
 
 
+def test_a_unit_is_what_the_model_before_the_training_is_sure_of(folder, monkeypatch):
+    made, seen = LexicalUnitObjective(open_model(str(folder)), 3, 0.0, CPU), []
+
+    def noted(sure, most):
+        seen.append(sure)
+        return units(sure, most)
+
+    monkeypatch.setattr("paradecode.training.retraining.lud.units", noted)
+    rows = rows_of([*counting(4), BlockText(np.arange(5, 12, dtype=np.int32), 2, 6)], CPU)
+    chances = made._chances(rows.tokens)
+    with torch.no_grad():
+        for tensor in made.trained.values():
+            tensor.add_(1.0)
+    assert torch.equal(made._chances(rows.tokens), chances)
+    made.loss(rows, np.random.default_rng(0), 0.0)
+    assert torch.equal(seen[0], rows.answers)  # Only of the answer, however sure.
+
+
+def test_the_price_of_a_layer_is_concave_in_its_gate(folder):
+    rows, random = rows_of(counting(4), CPU), np.random.default_rng(0)
+    made = [FirstObjective(open_model(str(folder)), 4, price, 0, CPU) for price in (0.0, 3.0)]
+    free, priced = (float(one.loss(rows, random, 0.0).detach()) for one in made)
+    gate = 1 / (1 + np.exp(-1.0))  # At first every router has weight 0 and bias 1.
+    assert priced - free == pytest.approx(3 * gate * (2 - gate), abs=1e-4)
+
+
 def test_gates_of_training_are_the_layers_of_decoding(folder, tmp_path):
     """The loss of the second half is that of what the engine decodes, text by text."""
     base = open_model(str(folder))
@@ -185,9 +215,28 @@ def test_a_stopped_run_goes_on_to_the_same_weights(folder, tmp_path):
     other = Retraining(RetrainingPlan(steps=7, batch=4), objective(), texts)
     with pytest.raises(InvalidInput, match="steps"):
         other.resume(tmp_path / "part" / CHECKPOINT)
-    (tmp_path / "part" / CHECKPOINT).write_bytes(b"damaged")
+    path, place = tmp_path / "part" / CHECKPOINT, tmp_path / "same" / folder.name
+    shutil.copytree(folder, place)
+    weights = {n: 2 * w for n, w in load_file(folder / "model.safetensors").items()}
+    save_file(weights, place / "model.safetensors")
+    same_name = LexicalUnitObjective(open_model(str(place)), 2, 0.5, CPU)
+    with pytest.raises(InvalidInput, match="weights"):
+        Retraining(plan, same_name, texts).resume(path)
+    good = torch.load(path)
+    optimizer, name = good["optimizer"], next(iter(good["weights"]))
+    number, own = next(iter(optimizer["state"].items()))
+    cut = {**own, "exp_avg": own["exp_avg"][:1]}
+    for damage in (
+        {"step": -1}, {"step": 7}, {"weights": {**good["weights"], name: torch.zeros(1)}},
+        {"weights": {}}, {"optimizer": {**optimizer, "state": {**optimizer["state"], number: cut}}},
+        {"optimizer": {}}, {"facts": 0},
+    ):  # fmt: skip
+        torch.save({**good, **damage}, path)
+        with pytest.raises(InvalidModel, match="checkpoint"):
+            trainer.resume(path)
+    path.write_bytes(b"damaged")
     with pytest.raises(InvalidModel, match="checkpoint"):
-        trainer.resume(tmp_path / "part" / CHECKPOINT)
+        trainer.resume(path)
 
 
 def test_texts_of_tasks_are_never_held_out(folder, tmp_path):
@@ -242,6 +291,13 @@ def test_what_cannot_be_retrained_is_refused(folder, tmp_path):
     ):
         with pytest.raises((InvalidInput, InvalidModel), match=field):
             run("lud", tmp_path / "out", *arguments, "--steps", 1, *SMALL)
+    with pytest.raises(InvalidInput, match="new folder"):
+        run("lud", folder.parent, "--model", folder.parent / "model", "--steps", 1, *SMALL)
+    assert not (folder.parent / CHECKPOINT).exists()
+    base = open_model(str(folder))
+    shallow = replace(base, config=replace(base.config, layers=1))
+    with pytest.raises(InvalidInput, match="one layer"):
+        FirstObjective(shallow, 4, 0.0, 0, CPU)
     (tmp_path / "file").write_text("")
     with pytest.raises(InvalidInput, match="OUTPUT"):
         run("lud", tmp_path / "file", "--model", folder, "--steps", 1, *SMALL)

@@ -311,6 +311,28 @@ def test_certainty_is_forced():
     assert surer.after.sure > 0.6
 
 
+def test_certainty_masks_each_token_of_a_block_with_chance_one_half(monkeypatch):
+    shares = []
+
+    def masked(step, block, random, level=None):
+        found = complementary(step, block, random, level)
+        asked = found[1].reshape(2, len(step), -1).sum(2)
+        shares.extend(asked[0] / asked.sum(0))
+        return found
+
+    monkeypatch.setattr("paradecode.training.unmasking.block_masks.complementary", masked)
+    settings = CertaintySettings(block=16, steps=12, batch=16)
+    model = batched("llada")
+
+    def noted(training: FineTuning) -> None:
+        shares.clear()  # Those of the held-out texts.
+        whole(training)
+        assert np.std(shares) < 0.2  # Of a share that is drawn, 0.3.
+        assert 0.45 < np.mean(shares) < 0.55
+
+    fit_certainty(model, texts(), settings, noted)
+
+
 @pytest.mark.parametrize("steps", [1, 3])
 def test_a_stopped_training_goes_on_as_if_it_had_not_stopped(tmp_path, steps):
     settings = CertaintySettings(block=4, steps=5, batch=4)
@@ -335,6 +357,8 @@ def test_a_stopped_training_goes_on_as_if_it_had_not_stopped(tmp_path, steps):
             fit_certainty(batched("llada"), texts(), other, go_on)
     with pytest.raises(InvalidInput, match="texts"):
         fit_certainty(batched("llada"), texts(seed=1), settings, go_on)
+    with pytest.raises(InvalidInput, match="objective"):
+        fit_short(batched("llada"), texts(), BlockSettings(block=4, steps=5, batch=4), go_on)
 
 
 COMMANDS = {"unmask-filter": "filter", "joint-sampler": "layer", "refine": "", "r2": "",

@@ -86,12 +86,14 @@ def _train(
     from paradecode.models.catalogue import open_model
     from paradecode.training.adaptation.texts import read_texts
     from paradecode.training.retraining.run import Retraining, RetrainingPlan
-    from paradecode.training.retraining.texts import write_tasks
+    from paradecode.training.retraining.texts import MODEL, write_tasks
     from paradecode.training.running import CHECKPOINT
 
     if learning.threads is not None:
         torch.set_num_threads(learning.threads)
     base = open_model(learning.model)
+    if Path(base.source).resolve() == (output / MODEL).resolve():
+        raise InvalidInput("OUTPUT", str(output), "the model is in it: name a new folder")
     made = objective(base, where)
     file = learning.texts or output / f"tasks-{learning.seed}-{learning.instances}.jsonl"
     try:

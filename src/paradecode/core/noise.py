@@ -51,7 +51,11 @@ def key(seed: int, position: int, purpose: Purpose = Purpose.TOKEN) -> int:
 
 
 def uniform(base: int, ids: NDArray[np.integer]) -> NDArray[np.float64]:
-    """float64, same shape as ``ids``: uniforms in (0, 1) with 32 bits of resolution."""
+    """float64, same shape as ``ids``: uniforms in (0, 1) with 32 bits of resolution.
+
+    Args:
+        ids: of at least one dimension.
+    """
     z = (ids.astype(np.uint64) + _ONE) * _GOLDEN + np.uint64(base)
     for shift, factor in _ROUNDS:
         z ^= z >> shift

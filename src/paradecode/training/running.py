@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.optim import AdamW
 
 from paradecode.core.errors import InvalidInput, InvalidModel
 
@@ -104,6 +106,39 @@ def load_checkpoint(path: Path, device: torch.device) -> dict[str, Any]:
     """What :meth:`Training.state` returned; raises InvalidModel for a damaged file."""
     with readable(path):
         return dict(torch.load(path, map_location=device, weights_only=True))
+
+
+def go_on(
+    training: Training, path: Path, facts: Mapping[str, Any], weights: Mapping[str, Tensor],
+    optimizer: AdamW,
+) -> None:  # fmt: skip
+    """Continue from a checkpoint of {facts, step, weights, optimizer}.
+
+    Args:
+        facts: settings that must be those of the checkpoint.
+        weights: what ``optimizer`` trains; they and its averages become those of the checkpoint.
+
+    Raises:
+        InvalidModel: the file is damaged.
+        InvalidInput: it belongs to another run.
+    """
+    state = load_checkpoint(path, next(iter(weights.values())).device)
+    with readable(path):
+        begun = dict(state["facts"])
+    check_same(path, facts, begun, ": name a new folder")
+    with readable(path), torch.no_grad():
+        saved, step = state["weights"], int(state["step"])
+        groups = optimizer.state_dict()["param_groups"]
+        optimizer.load_state_dict({**state["optimizer"], "param_groups": groups})
+        pairs = [(weight, saved[name]) for name, weight in weights.items()]
+        for weight, own in optimizer.state.items():
+            pairs += [(weight, own["exp_avg"]), (weight, own["exp_avg_sq"])]
+            pairs.append((torch.tensor(step), own["step"]))
+        if not 0 <= step <= training.steps or any(a.shape != b.shape for a, b in pairs):
+            raise ValueError("step or shapes")
+        for name, weight in weights.items():
+            weight.copy_(saved[name])
+    training.step = step
 
 
 @contextmanager

@@ -113,6 +113,22 @@ def test_a_batch_gives_what_each_gives_alone(of_toy):
     assert not all(equal)  # and some do not.
 
 
+def test_what_some_layers_computed_is_not_reused_by_others(of_toy):
+    skipping, engine = parse(f"first(routers='{of_toy}')"), Engine(toy(), limits_of(), LetterText)
+
+    def decoded(engine, prompt, spec, params):
+        seq = engine.add(GenerationRequest(np.array(prompt, np.int32), spec, params))
+        while engine.busy:
+            engine.step()
+        return list(seq.output)
+
+    for job in requests():
+        text = [*job.prompt, *decoded(engine, job.prompt, skipping, job.params)]
+        fresh = Engine(toy(), limits_of(), LetterText)
+        plain = [decoded(one, text, parse("greedy"), job.params) for one in (engine, fresh)]
+        assert plain[0] == plain[1]
+
+
 def test_another_worker_goes_on_with_the_same_layers(of_toy):
     spec = parse(f"first(routers='{of_toy}')")
     for job, seq in zip(requests(), outputs(str(spec), toy, 1, requests()), strict=True):
@@ -135,6 +151,10 @@ def test_which_layers_are_kept():
         assert sure.layers(entered, 0.5) == (0, *(n + 1 for n in range(3) if signs[n]))
         assert sure.layers(7 * entered, 0.5) == sure.layers(entered, 0.5)
         assert sure.layers(entered, 0.0) == (0, 1, 2, 3)
+    for sign in (1, -1):  # No float32 overflows.
+        huge = replace(made, tensors={**made.tensors, "weight": np.full((3, 3), sign * 3e38, "f4")})
+        with np.errstate(all="raise"):
+            assert huge.layers(entered, 0.5) == ((0, 1, 2, 3) if sign > 0 else (0,))
 
 
 def test_files_that_do_not_fit_are_refused(tmp_path, of_toy):
@@ -142,8 +162,10 @@ def test_files_that_do_not_fit_are_refused(tmp_path, of_toy):
     damaged.write_bytes(of_toy.read_bytes()[:-4])
     thin = replace(routers(6, 192), tensors={"weight": np.zeros((5, 191)), "bias": np.zeros(5)})
     thin.save(tmp_path / "thin")
+    replace(thin, facts={**thin.facts, "layers": 1}).save(tmp_path / "one")
     refused = {"": "train first", of_toy: "layers 2", damaged: "train it again",
-               tmp_path / "thin": "wrong shape", tmp_path / "none": "readable file"}  # fmt: skip
+               tmp_path / "thin": "wrong shape", tmp_path / "one": "one layer",
+               tmp_path / "none": "readable file"}  # fmt: skip
     with LLM(MODEL, threads=1) as llm:
         for path, fix in refused.items():
             with pytest.raises(InvalidInput, match=fix):

@@ -33,16 +33,21 @@ class Routers(TrainedPart):
     sizes: ClassVar = {"layers": 1 << 10, "hidden_size": 1 << 16}
 
     @staticmethod
+    def wrong(facts: Mapping[str, Any]) -> str | None:
+        return "it is for one layer" if facts["layers"] < 2 else None
+
+    @staticmethod
     def shapes(facts: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
         routed = facts["layers"] - 1
         return {"weight": (routed, facts["hidden_size"]), "bias": (routed,)}
 
-    def layers(self, entered: NDArray[np.float32], threshold: float) -> tuple[int, ...]:
+    def layers(self, entered: NDArray[np.floating], threshold: float) -> tuple[int, ...]:
         """The layers to keep; the first always.
 
         Args:
             entered: float32 [layers - 1, hidden size], what enters each layer but the first.
         """
+        entered = entered.astype(np.float64)  # Large weights do not overflow.
         rms = np.sqrt(np.square(entered).mean(1) + 1e-6)
         logits = (entered * self.tensors["weight"]).sum(1) / rms + self.tensors["bias"]
         kept = 1.0 / (1.0 + np.exp(-np.clip(logits, -60.0, 60.0))) >= threshold
@@ -57,13 +62,7 @@ class Routers(TrainedPart):
                 raise InvalidInput("first.routers", facts.name, fix)
 
 
-@method(
-    "first",
-    guarantee="lossy",
-    training=COMMAND,
-    paper="FiRST",
-    arxiv="2410.12513",
-)
+@method("first", guarantee="lossy", training=COMMAND, paper="FiRST", arxiv="2410.12513")
 @dataclass
 class FirstLayers:
     """Routers read the prompt and choose, once, the layers that decode this sequence.
@@ -92,7 +91,7 @@ class FirstLayers:
             yield Forward(seq.pending[:ahead])
         reply = yield Forward(seq.pending[:1], hidden=tuple(inner))
         entered = np.array([reply.hidden[layer][-1] for layer in inner], np.float32)
-        layers = self.trained.layers(entered.reshape(len(inner), facts.hidden_size), self.threshold)
+        layers = self.trained.layers(entered, self.threshold)
         if not len(seq.pending):
             seq.commit(coupled(seq, EMPTY, reply))
         while not seq.finished:

@@ -60,7 +60,7 @@ class JacobiStates(Samples):
         ids = np.concatenate([made.tokens[:, None], made.noisy], 1)
         inside = (made.start > 0) & (made.start < made.end) & (made.end <= ids.shape[2])
         known_tokens = (ids % 1 == 0) & (ids >= 0) & (ids < vocab_size)
-        sized = type(made.block) is int and made.block > 0 and ids.shape[1] > 1
+        sized = type(made.block) is int and 0 < made.block <= MAX_DRAFT and ids.shape[1] > 1
         if not (sized and inside.all() and known_tokens.all()):
             raise InvalidInput(FIELD, str(path), "it is damaged: name a new file")
         return made

@@ -16,6 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from paradecode.backends.torch.model import Attend
+from paradecode.core.errors import InvalidInput
+from paradecode.measure.machine import digest
 from paradecode.methods.retrained.first import Routers
 from paradecode.models.adapter import MASK, Facts, check_base
 from paradecode.models.checkpoint import Checkpoint
@@ -71,9 +73,11 @@ class FirstObjective:
     def __init__(
         self, checkpoint: Checkpoint, rank: int, price: float, seed: int, device: torch.device
     ) -> None:
-        source_of(checkpoint)
+        weights_digest = digest(source_of(checkpoint))
         config, weights = checkpoint.config, checkpoint.weights
         check_base(config)
+        if config.layers < 2:
+            raise InvalidInput("--model", config.name, "it has one layer: name a deeper model")
         self.checkpoint, self.price, self.device = checkpoint, price, device
         facts = Facts(config.name, rank, 1, 0, False)
         adapter = new_adapter(config, weights, facts, seed, device)
@@ -82,7 +86,9 @@ class FirstObjective:
         self.model.weight = torch.zeros(config.layers - 1, config.hidden_size, device=device)
         self.model.bias = torch.ones(config.layers - 1, device=device)
         self.trained = {**adapter, "weight": self.model.weight, "bias": self.model.bias}
-        self.facts = {"objective": "first", "model": config.name, "rank": rank, "price": price}
+        self.facts = {
+            "objective": "first", "weights": weights_digest, "rank": rank, "price": price,
+        }  # fmt: skip
 
     def loss(self, rows: AnswerRows, random: np.random.Generator, done: float) -> Tensor:
         """Cross-entropy of the answers; in the first half also what the layers cost."""

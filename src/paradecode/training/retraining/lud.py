@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from paradecode.backends.torch.model import Transformer
+from paradecode.measure.machine import digest
 from paradecode.models.adapter import check_base, unused_token
 from paradecode.models.checkpoint import Checkpoint
 from paradecode.training.batched import final_states
@@ -58,7 +59,7 @@ class LexicalUnitObjective:
     def __init__(
         self, checkpoint: Checkpoint, placeholders: int, confident: float, device: torch.device
     ) -> None:
-        source_of(checkpoint)
+        source = source_of(checkpoint)
         check_base(checkpoint.config)
         self.checkpoint, self.device = checkpoint, device
         self.placeholders, self.confident = placeholders, confident
@@ -68,7 +69,7 @@ class LexicalUnitObjective:
         self.before.w = {name: tensor.clone() for name, tensor in self.model.w.items()}
         self.trained = self.model.w
         self.facts = {
-            "objective": "lud", "model": checkpoint.config.name, "mask": self.mask,
+            "objective": "lud", "weights": digest(source), "mask": self.mask,
             "placeholders": placeholders, "confident": confident,
         }  # fmt: skip
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from paradecode.training.adaptation.texts import BlockText, digest
 from paradecode.training.retraining.texts import AnswerRows, rows_of
-from paradecode.training.running import Training, check_same, load_checkpoint, readable
+from paradecode.training.running import Training, go_on
 
 RISE = 20
 """Number of steps in which the learning rate rises; after them it falls to 0."""
@@ -92,7 +92,7 @@ class Retraining(Training):
 
     def state(self) -> dict[str, Any]:
         return {
-            "facts": self._facts(), "step": self.step, "trained": dict(self.objective.trained),
+            "facts": self._facts(), "step": self.step, "weights": dict(self.objective.trained),
             "optimizer": self._optimizer.state_dict(),
         }  # fmt: skip
 
@@ -109,12 +109,4 @@ class Retraining(Training):
             InvalidModel: the file is damaged.
             InvalidInput: it belongs to another run.
         """
-        state = load_checkpoint(path, self.objective.device)
-        with readable(path):
-            begun, step, trained = dict(state["facts"]), int(state["step"]), state["trained"]
-        check_same(path, self._facts(), begun, ": name a new folder")
-        with readable(path), torch.no_grad():
-            for name, tensor in self.objective.trained.items():
-                tensor.copy_(trained[name])
-            self._optimizer.load_state_dict(state["optimizer"])
-        self.step = step
+        go_on(self, path, self._facts(), self.objective.trained, self._optimizer)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from paradecode.core.errors import InvalidInput
 from paradecode.training.acceptance.metrics import split
-from paradecode.training.running import Training, check_same, load_checkpoint, readable
+from paradecode.training.running import Training, go_on
 from paradecode.training.samples import Samples
 
 FEWEST = 8
@@ -69,7 +69,7 @@ class FineTuning(Training):
         loss: Callable[[np.random.Generator], Tensor],
     ) -> None:  # fmt: skip
         self.steps, self._settings, self._loss = settings.steps, settings, loss
-        self._facts = {**asdict(settings), "texts": texts}
+        self._facts = {"objective": type(settings).__name__, **asdict(settings), "texts": texts}
         self._parameters = dict(parameters)
         trained = [weight.requires_grad_() for weight in parameters.values()]
         self._optimizer = torch.optim.AdamW(trained, settings.rate, weight_decay=0.0)
@@ -99,15 +99,7 @@ class FineTuning(Training):
             InvalidModel: the file is damaged.
             InvalidInput: it belongs to another run.
         """
-        state = load_checkpoint(path, next(iter(self._parameters.values())).device)
-        with readable(path):
-            begun, step = dict(state["facts"]), int(state["step"])
-        check_same(path, self._facts, begun, ": name a new folder")
-        with readable(path), torch.no_grad():
-            for name, weight in self._parameters.items():
-                weight.copy_(state["weights"][name])
-            self._optimizer.load_state_dict(state["optimizer"])
-        self.step = step
+        go_on(self, path, self._facts, self._parameters, self._optimizer)
 
 
 Run = Callable[[FineTuning], None]

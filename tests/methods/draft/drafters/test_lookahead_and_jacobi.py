@@ -173,7 +173,9 @@ def test_what_was_rejected_comes_back_as_a_branch_and_may_win():
     drafter = Jacobi(explore="always", recycle=2)
     seq = Request([*LOOP, 1, 2], 90)
     seq.vocabulary = 32
-    drafter._rejected.keep([9, 3, 9, 4, 7, 12])  # Right behind a 3, which follows the prompt.
+    drafter._rejected.keep(
+        [9, 3, 9, 4, 7, 12, 20, 21]
+    )  # Right behind a 3, which follows the prompt.
     target = certain(looping)
     _, verdict = step(drafter, seq, target, 24)
     assert verdict.tokens[-1] == 3
@@ -185,6 +187,9 @@ def test_what_was_rejected_comes_back_as_a_branch_and_may_win():
     assert verdict.tokens == [9, 4, 7, 12, 5]
     drafter.observe(seq, tree, reply, verdict)
     seq.commit(verdict)
+    rows = [1 + node for node in tree.follow([9, 4, 7, 12, 20, 21])]
+    said = reply.logits.argmax()[rows].tolist()
+    assert [token for token, _ in drafter._guess] == said[4:] != []
     # The next guesses are what was said behind this branch, or new ones; the text stays right.
     for _ in range(6):
         step(drafter, seq, target, 24)
