@@ -32,7 +32,8 @@ PLAIN = "greedy"
 BUDGETS = {"auto": "", "fixed": ",budget=fixed,num_speculative_tokens=4,width=1"}
 COLUMNS: Columns = {
     "head": "{head}", "budget": "{budget}", "MB": lambda row: f"{row['bytes'] / 1e6:.1f}",
-    "steps": "{steps}", "tokens a forward": "{tokens_a_forward:.2f}",
+    "steps": "{steps}", "hours": lambda row: f"{row.get('seconds', 0) / 3600:.1f}",
+    "tokens a forward": "{tokens_a_forward:.2f}",
     "held out, chains": lambda row: f"{row['held_out']:.2f}" if row["held_out"] else "",
     "draft, ms": "{draft_ms:.2f}", "over plain": "{speed_up[value]:.2f}",
     "95 %": "{speed_up[low]:.2f}-{speed_up[high]:.2f}", "equal": "{equal}/{prompts}",
@@ -49,12 +50,15 @@ def read_run(folder: Path) -> dict[str, Any]:
     if not report.is_file():
         raise InvalidInput("RUN", str(folder), "it has no report.json: let its training end")
     found = json.loads(report.read_text("utf-8"))
-    log = (folder / "log.jsonl").read_text("utf-8").splitlines()
+    lines = (folder / "log.jsonl").read_text("utf-8").splitlines()
+    times = [json.loads(line)["seconds"] for line in lines]
+    # The clock begins anew where a training goes on.
+    seconds = sum(now for now, then in zip(times, [*times[1:], 0.0]) if then < now)
     size = sum(file.stat().st_size for file in (folder / HEAD).rglob("*.safetensors"))
     use = f"{METHODS[found['method']]}(head='{folder / HEAD}')"
     return {
         "head": found["method"], "model": found["model"], "use": use, "bytes": size,
-        "steps": found["plan"]["steps"], "seconds": json.loads(log[-1])["seconds"],
+        "steps": found["plan"]["steps"], "seconds": seconds,
         "tokens": found["tokens"], "held_out": found["acceptance"]["tokens_a_forward"],
     }  # fmt: skip
 

@@ -21,7 +21,8 @@ def run_folder(folder: Path, method: str) -> Path:
     report = {"method": method, "model": "m", "plan": {"steps": 7}, "tokens": 5,
               "acceptance": {"tokens_a_forward": 1.5}}  # fmt: skip
     (folder / "report.json").write_text(json.dumps(report), "utf-8")
-    (folder / "log.jsonl").write_text('{"step": 7, "seconds": 3.0}\n', "utf-8")
+    log = "".join(f'{{"step": 1, "seconds": {now}}}\n' for now in (1.0, 2.0, 0.5, 3.0))
+    (folder / "log.jsonl").write_text(log, "utf-8")
     return folder
 
 
@@ -35,6 +36,7 @@ def test_every_head_that_can_be_trained_has_its_rows(
     assert spec.guarantee == "exact"
     assert run["bytes"] == 1000
     assert run["held_out"] == 1.5
+    assert run["seconds"] == 5.0  # It was stopped once.
 
 
 def test_a_training_that_goes_on_is_refused(tmp_path: Path) -> None:
