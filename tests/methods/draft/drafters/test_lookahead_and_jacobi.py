@@ -173,9 +173,7 @@ def test_what_was_rejected_comes_back_as_a_branch_and_may_win():
     drafter = Jacobi(explore="always", recycle=2)
     seq = Request([*LOOP, 1, 2], 90)
     seq.vocabulary = 32
-    drafter._rejected.keep(
-        [9, 3, 9, 4, 7, 12, 20, 21]
-    )  # Right behind a 3, which follows the prompt.
+    drafter._rejected.keep([9, 3, 9, 4, 7, 12, 20, 21])  # Right behind a 3, the next token.
     target = certain(looping)
     _, verdict = step(drafter, seq, target, 24)
     assert verdict.tokens[-1] == 3
