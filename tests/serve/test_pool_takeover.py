@@ -185,9 +185,9 @@ def test_a_worker_that_made_tokens_is_started_again_at_once(
     async def test() -> None:
         async with opened(folder) as pool:
             for number in range(3):
-                request = ask(f"r{number}", ignore_eos=True, max_tokens=300, seed=1)
+                request = ask(f"r{number}", ignore_eos=True, max_tokens=1500, seed=1)
                 outputs = await outputs_of(pool, request, {100})
-                assert len(outputs[0]["tokens"]) == 300
+                assert len(outputs[0]["tokens"]) == 1500
                 while pool.restarts["m"] == number:
                     await asyncio.sleep(0.01)
 
@@ -211,9 +211,9 @@ def test_a_spare_process_takes_the_place_of_a_worker(
                 if number == 2:
                     kept[-1].kill()
                     await kept[-1].wait()
-                request = ask(f"r{number}", ignore_eos=True, max_tokens=300, seed=1)
+                request = ask(f"r{number}", ignore_eos=True, max_tokens=1500, seed=1)
                 outputs = await outputs_of(pool, request, {100})
-                assert len(outputs[0]["tokens"]) == 300
+                assert len(outputs[0]["tokens"]) == 1500
                 while one.restarts == number or one.ready is None:
                     await asyncio.sleep(0.01)
                 assert (one.pid == kept[-1].pid) == (number < 2)

@@ -292,9 +292,12 @@ def _check_span(config: ModelConfig, reserved: int, span: Span) -> None:
             raise InvalidInput("visible", span.visible.tolist(), "give ascending slots")
     check_layers(config, span)
     given = span.resume if span.resume is not None else span.embeddings
-    count = rows if span.resume is not None else 0 if given is None else min(len(given), rows)
-    if given is not None and given.shape != (count, config.hidden_size):
-        raise InvalidInput("embeddings", given.shape, f"give [{rows}, {config.hidden_size}]")
+    count = 0
+    if given is not None:
+        part = given.ndim == 2 and len(given) < rows and span.resume is None
+        count = len(given) if part else rows
+        if given.shape != (count, config.hidden_size):
+            raise InvalidInput("embeddings", given.shape, f"give [{rows}, {config.hidden_size}]")
     if count < rows:
         if span.tokens.shape != (rows,):
             raise InvalidInput("tokens", span.tokens.shape, f"give {rows}, one for each position")

@@ -72,7 +72,7 @@ BAD = [
     ("mask", np.ones((3, 5), np.uint8)), ("mask", np.array(True)),
     ("hidden", (CONFIG.layers,)), ("hidden", (-1,)),
     ("layers", (CONFIG.layers,)), ("layers", (0, -1)),
-    ("embeddings", np.zeros((3, D + 1), np.float32)), ("embeddings", np.zeros((2, D), np.float32)),
+    ("embeddings", np.zeros((3, D + 1), np.float32)), ("embeddings", np.zeros((4, D), np.float32)),
     ("embeddings", np.zeros(D, np.float32)), ("embeddings", np.array(0.0, np.float32)),
 ]  # fmt: skip
 
