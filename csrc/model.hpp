@@ -74,7 +74,7 @@ class Forward;
 class Model {
  public:
   // `apart`: its forwards run beside those of other models.
-  Model(ModelShape shape, bool half_cache, int threads, bool apart);
+  Model(ModelShape shape, bool half_cache, int threads, bool apart = false);
 
   // Loading. Tensors are named as in ModelConfig.tensors; vectors are always float32.
   void set_format(const std::string& tensor, Format format);
