@@ -59,12 +59,7 @@ PLAN = AdaptationPlan(rank=8, block=4, steps=8, batch=6, together=4, rate=3e-3)
 SHIFTS = pytest.mark.parametrize("shift", [True, False])
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def base() -> Checkpoint:

@@ -43,12 +43,7 @@ SMALL = CanvasWorkload(limit=8, max_tokens=18)
 LOOP = np.array([3, 9, 4, 7, 12, 5, 8, 20])
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

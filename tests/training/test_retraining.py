@@ -43,12 +43,7 @@ CPU = torch.device("cpu")
 SMALL = ("--instances", 40, "--batch", 4, "--threads", 1)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

@@ -53,12 +53,7 @@ CPU = torch.device("cpu")
 SMALL = CanvasWorkload(limit=6, max_tokens=12)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

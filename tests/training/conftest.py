@@ -1,0 +1,17 @@
+"""What the tests of trainings share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """PyTorch with one thread: small products are faster so, and sums always the same."""
+    torch = pytest.importorskip("torch")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
