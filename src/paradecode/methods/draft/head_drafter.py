@@ -18,6 +18,7 @@ from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.loop import Proposal
 from paradecode.methods.draft.model_drafter import ModelDrafter
 from paradecode.methods.draft.needs import Needs
+from paradecode.methods.draft.past_states import PastStates, TextStates
 from paradecode.methods.parameters import local_path, parameter
 
 
@@ -49,6 +50,7 @@ class HeadDrafter(ModelDrafter):
     )
     _start: int = field(default=0, init=False, repr=False)
     _open: Head | None = field(default=None, init=False, repr=False)
+    _text: TextStates | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.head:
@@ -97,11 +99,24 @@ class HeadDrafter(ModelDrafter):
         states = [reply.hidden[layer] for layer in self.hidden]
         known = len(states[0]) - len(tree)  # Rows of the text; those of the tree are behind them.
         rows = [*range(known - 1), *(known - 1 + row for row in verdict.rows)]
-        if not self._rows and self._memory.length == 0:
-            self._start = len(seq.tokens) - known
-        after = seq.tokens[len(seq.tokens) - known + 1 :]
+        first = len(seq.tokens) - known
+        text = np.array([*seq.tokens[first:], *verdict.tokens], np.int64)
         features = np.concatenate([each[rows] for each in states], axis=1)
-        self._rows.append((features, np.array([*after, *verdict.tokens], np.int64)))
+        if not self._rows and self._memory.length == 0:
+            self._begin(seq, first)
+        if self._text is not None:
+            self._text.extend(text[:-1], features)
+        self._rows.append((features, text[1:]))
+
+    def _begin(self, seq: Sequence, first: int) -> None:
+        """The target gives states from position ``first`` on; those before it may be known."""
+        past = seq.shared(f"states {self.hidden}", PastStates)
+        before = past.of(seq.tokens[:first])
+        self._start = first if before is None else 0
+        self._text = None if first > 0 and before is None else TextStates(past)
+        if before is not None and self._text is not None:
+            self._text.extend(seq.tokens[:first], before)
+            self._rows.append((before, seq.tokens[1 : first + 1].astype(np.int64)))
 
     def _head(self, seq: Sequence) -> Head:
         if self._open is None:

@@ -17,6 +17,7 @@ from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
+from paradecode.methods.draft.past_states import PastStates, TextStates
 from paradecode.methods.registry import parse
 from paradecode.testing.conformance import check
 from paradecode.testing.draft_heads import KINDS, knowing_head, random_head
@@ -148,6 +149,72 @@ def test_every_row_of_the_text_goes_in_once_with_the_token_behind_it(
         assert draft.tokens.tolist() == text[draft.start + 1 : end + 1]
     assert len(given) > 3
     assert end > len(prompt)
+
+
+def test_a_cached_prompt_is_read_as_if_it_were_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The states of its rows are those that an earlier request of the tenant saw."""
+    from paradecode.engine import engine as module
+
+    given: list[HeadDraft] = []
+    run = module.drafts_of
+
+    def seen(backend: Any, head: Head, drafts: Sequence[HeadDraft]) -> list[TokenTree]:
+        given.extend(drafts)
+        return run(backend, head, drafts)
+
+    monkeypatch.setattr(module, "drafts_of", seen)
+    spec = f"eagle(head='{knowing_head(TOY, tmp_path)}')"
+    settings = SamplingParams.from_mapping({"max_tokens": 12, "ignore_eos": True})
+    engine = Engine({"target": ToyBackend(TOY)}, Limits())
+
+    def rows(prompt: list[int], salt: str = "") -> tuple[int, list[tuple[int, list[float]]]]:
+        """Cached tokens, and what the head was first given: its start, and the tokens' numbers."""
+        given.clear()
+        request = GenerationRequest(np.array(prompt, np.int32), parse(spec), settings, salt=salt)
+        sequence = engine.add(request)
+        while engine.busy:
+            engine.step()
+        return sequence.cached_tokens, [(d.start, d.features[:, -1].tolist()) for d in given]
+
+    prompt = [5, 6, 7, 8, 9] * 8
+    cached, fresh = rows(prompt)
+    assert cached == 0
+    assert rows(prompt) == (32, fresh)
+    # What a request has written is known, too, and what follows another prompt is not.
+    longer = [*prompt, *map(int, fresh[1][1]), 3, 3, 3]
+    assert rows(longer[:41])[1][0] == (0, longer[:41])
+    other = [*prompt[:16], *reversed(prompt[16:])]
+    assert rows(other)[1][0] == (0, other)
+    # Another tenant knows nothing of it, and nobody knows what plain decoding read.
+    assert rows(prompt, "other")[0] == 0
+    unseen = [9, 8, 7, 6] * 9
+    engine.add(GenerationRequest(np.array(unseen, np.int32), parse("greedy"), settings))
+    while engine.busy:
+        engine.step()
+    cached, first = rows(unseen)
+    assert (cached, first[0]) == (32, (32, unseen[32:]))
+
+
+def test_states_are_forgotten_page_by_page() -> None:
+    past = PastStates(most_bytes=2 * 16 * 3 * 4)
+    states = np.arange(48 * 3, dtype=np.float32).reshape(48, 3)
+    tokens = np.arange(48, dtype=np.int32)
+    text = TextStates(past)
+    for start in range(0, 40, 5):
+        text.extend(tokens[start : start + 5], states[start : start + 5])
+    assert past.nbytes == past.most_bytes
+    found = past.of(tokens[:32])
+    assert found is not None
+    assert np.array_equal(found, states[:32])
+    assert past.of(tokens[:24]) is None
+    assert past.of(tokens[16:32]) is None
+    assert past.of(tokens[:0]) is None
+    text.extend(tokens[40:], states[40:])  # The third page, for the one not asked for of late.
+    assert past.nbytes == past.most_bytes
+    assert past.of(tokens[:16]) is not None
+    assert past.of(tokens[:32]) is None
 
 
 def test_a_head_of_another_method_is_refused(tmp_path: Path) -> None:
