@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +19,23 @@ if TYPE_CHECKING:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A tiny autoregressive model; nobody writes into it."""
     return str(write_folder(tmp_path_factory.mktemp("llama"), "llama"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def workers_are_forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """They start in a tenth of the time."""
+    if sys.platform != "linux" or find_spec("pydantic") is None:
+        yield
+        return
+    from worker_forks import Nursery
+
+    from paradecode.serve import spare
+
+    nursery = Nursery(tmp_path_factory.mktemp("costs"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spare, "_start", nursery.start)
+        yield
+    nursery.close()
 
 
 @pytest.fixture(scope="module")

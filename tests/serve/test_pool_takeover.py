@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -134,10 +135,15 @@ def test_other_processors_do_not_take_over(folder: str) -> None:
     run(test)
 
 
-def test_a_stream_that_no_processor_can_go_on_with_says_so(folder: str) -> None:
+def test_a_stream_that_no_processor_can_go_on_with_says_so(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker that died does not come back in time."""
+
     async def test() -> None:
         async with opened(folder, 2) as pool:
             pool._load_seconds = 0.3
+            monkeypatch.setattr(spares, "_start", partial(asyncio.sleep, 600))
             stream = pool.submit("m", ask("cut", ignore_eos=True, max_tokens=3000))
             while not isinstance(await anext(stream), OutputChunk):
                 pass

@@ -1,0 +1,158 @@
+"""Workers for tests, forked from a process that has imported all that they need.
+
+A worker takes 0.6 s of processor time to import, and the tests start a hundred of them. Here one
+process imports, and each worker is a fork of it, adopted by the test process: its parent, as that
+of a worker that is started in the usual way. Those are tested in ``test_worker_process.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import socket
+import subprocess
+import sys
+from asyncio.subprocess import Process
+from pathlib import Path
+from typing import Any
+
+from paradecode.serve import spare as spares
+from paradecode.serve.lines import MAX_LINE
+
+PR_SET_CHILD_SUBREAPER = 36
+
+
+class ForkedWorker:
+    """What the pool needs of ``asyncio.subprocess.Process``."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._ended = asyncio.Event()
+        self._watched = os.pidfd_open(pid)
+        asyncio.get_running_loop().add_reader(self._watched, self._reap)
+
+    async def connect(self, stdin: int, stdout: int) -> None:
+        """Open the ends of its pipes."""
+        loop = asyncio.get_running_loop()
+        self.stdout = asyncio.StreamReader(limit=MAX_LINE)
+        reading = asyncio.StreamReaderProtocol(self.stdout)
+        await loop.connect_read_pipe(lambda: reading, os.fdopen(stdout, "rb", 0))
+        pipe, flow = await loop.connect_write_pipe(
+            asyncio.streams.FlowControlMixin, os.fdopen(stdin, "wb", 0)
+        )
+        self.stdin = asyncio.StreamWriter(pipe, flow, None, loop)
+
+    def kill(self) -> None:
+        if self.returncode is not None:
+            raise ProcessLookupError
+        os.kill(self.pid, 9)
+
+    async def wait(self) -> int:
+        await self._ended.wait()
+        assert self.returncode is not None
+        return self.returncode
+
+    def _reap(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._watched)
+        os.close(self._watched)
+        self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        self._ended.set()
+
+
+class Nursery:
+    """The process that imports; started when the first worker is wanted.
+
+    Args:
+        folder: for what workers measure of their models: the first one does so for all.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._usual, self._command = spares._start, spares.COMMAND
+        self._environment = _environment()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    async def start(self) -> Process | ForkedWorker:
+        """A worker; in the usual way where a test has changed its command or the environment."""
+        if (self._command, self._environment) != (spares.COMMAND, _environment()):
+            return await self._usual()
+        ours, theirs = os.pipe(), os.pipe()
+        pid = self._fork((ours[0], theirs[1], 2))
+        os.close(ours[0])
+        os.close(theirs[1])
+        worker = ForkedWorker(pid)
+        await worker.connect(ours[1], theirs[0])
+        return worker
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._line.close()
+            self._process.wait()
+
+    def _fork(self, files: tuple[int, ...]) -> int:
+        if self._process is None:
+            self._line, far = socket.socketpair()
+            self._process = subprocess.Popen(
+                [sys.executable, __file__, str(far.fileno())], pass_fds=[far.fileno()],
+                env={**os.environ, "XDG_CACHE_HOME": str(self._folder)},
+            )  # fmt: skip
+            far.close()
+        prctl = ctypes.CDLL(None).prctl
+        prctl(PR_SET_CHILD_SUBREAPER, 1)  # Orphans below this process become its children.
+        try:
+            socket.send_fds(self._line, [b"!"], files)
+            return int(self._line.recv(32))
+        finally:
+            prctl(PR_SET_CHILD_SUBREAPER, 0)
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+
+
+def main(line: socket.socket) -> None:
+    """Fork a worker for each message, which comes with its stdin, stdout and stderr."""
+    import gc
+    from functools import cache
+
+    from paradecode import llm
+    from paradecode.engine import cost
+    from paradecode.models import catalogue
+    from paradecode.serve.worker.__main__ import main as work
+    from paradecode.serve.worker.__main__ import warm
+
+    obtain = llm.obtain
+
+    def remembered(*backend_and_pages: Any) -> cost.CostCurve:
+        curve = obtain(*backend_and_pages)
+        cost.save(backend_and_pages[0], curve)
+        return curve
+
+    llm.obtain = remembered
+    shipped = cache(catalogue._named)
+    catalogue._named = lambda path, name: shipped(path, name)
+    warm()
+    catalogue.open_model()
+    gc.freeze()
+    front = os.getppid()
+    while files := socket.recv_fds(line, 1, 3)[1]:
+        if (child := os.fork()) == 0:
+            if os.fork():
+                os._exit(0)
+            while os.getppid() != front:
+                os.sched_yield()
+            os.setsid()
+            line.send(str(os.getpid()).encode())
+            for at, file in enumerate(files):
+                os.dup2(file, at)
+            os.closerange(3, max(*files, line.fileno()) + 1)
+            os._exit(work())
+        os.waitpid(child, 0)
+        for file in files:
+            os.close(file)
+
+
+if __name__ == "__main__":
+    main(socket.socket(fileno=int(sys.argv[1])))
