@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 REPORT = "report.json"
 SPEED_PROMPTS, SPEED_TOKENS = 12, 96
 AGAIN = "stopped; the same command goes on"
-KINDS = "eagle3, eagle1, p-eagle, medusa, mtp, clover, clover-2, falcon, chimera, kangaroo or ppd"
+KINDS = ("eagle3, eagle1, p-eagle, medusa, mtp, clover, clover-2, falcon, chimera, kangaroo, ppd "
+         "or hidden-transfer")  # fmt: skip
 Method = Annotated[str, typer.Argument(help=f"{KINDS}.")]
 
 
@@ -50,7 +51,10 @@ class HeadMaterial:
 class HeadSizes:
     """How large the head is."""
 
-    taps: str = option("", "Layers that EAGLE-3 reads, from 0: 1,14,29. Kangaroo's exit layer.")
+    taps: str = option(
+        "", "Layers that EAGLE-3 reads, from 0: 1,14,29; behind which Kangaroo drafts, and rows of "
+        "Hidden Transfer enter."
+    )  # fmt: skip
     layers: int = option(1, "Layers, or blocks of a Medusa head.", min=1, max=8)
     inner: int = option(
         0, "Width of the MLP; 0: the target's (Kangaroo: none).", min=0, max=1 << 16
@@ -60,7 +64,11 @@ class HeadSizes:
         True, "Train rows of the LM head, or use the target's.", "--own-rows/--target-rows"
     )
     medusa_heads: int = option(
-        4, "Heads of Medusa or Chimera, levels of Clover, prompt tokens of PPD.", min=1, max=16
+        4,
+        "Heads of Medusa or Chimera, levels of Clover, prompt tokens of PPD, rows of Hidden "
+        "Transfer.",
+        min=1,
+        max=16,
     )
 
     def shape(self, method: str) -> HeadShape:
@@ -154,10 +162,11 @@ def plan(
 ) -> None:
     """What more data or a larger head will bring: short trainings, and a law fitted to them."""
     need_torch()
+    from paradecode.training.heads.initial import OF_ROWS
     from paradecode.training.heads.scaling import ScalingLaw, ShortRun
 
     shape, steps = sizes.shape(method), learning.plan(method)
-    if method in ("medusa", "ppd"):
+    if method in ("medusa", *OF_ROWS):
         raise InvalidInput("METHOD", method, "its size is fixed: plan eagle3 or another")
     runs: list[ShortRun] = []
     with _opened(loading) as llm:
@@ -211,6 +220,7 @@ def _prepared(
 
     from paradecode.models.catalogue import open_model
     from paradecode.training.heads.data import make_data
+    from paradecode.training.heads.initial import OF_ROWS
     from paradecode.training.heads.prompt_training import PromptTraining
     from paradecode.training.heads.texts import TextSource
     from paradecode.training.heads.training import HeadTraining, layers_of
@@ -235,7 +245,7 @@ def _prepared(
         out.print(f"{data.refused} {said}", highlight=False)
     held = max(1, round(material.held_out * len(data.texts)))
     most = round(share * (len(data.texts) - held))
-    made = PromptTraining if shape.method == "ppd" else HeadTraining
+    made = PromptTraining if shape.method in OF_ROWS else HeadTraining
     trainer = made(shape, plan, open_model(loading.model), features, held, most)
     checkpoint = (folder or output) / CHECKPOINT
     if checkpoint.exists():

@@ -188,6 +188,8 @@ class Head:
             behind the last committed one. None drafts one level after the other.
         masks: of a head that drafts on masks.
         prompts: float32 [m, width], embeddings of rows in the target's own forward (PPD).
+        transfers: of rows that enter the target's forward behind the layers ``taps``, which ascend
+            (Hidden Transfer), one a level: reads ``state``, the node's there, and makes the row.
         cell: of a recurrent head, whose blocks run for rows of the text alone.
         lstm: layers in front of the one block of a semi-autoregressive head.
         together: rows of such a head that see one another, and guess one token each.
@@ -209,6 +211,7 @@ class Head:
     mask: tuple[Array, int] | None = None
     masks: Masks | None = None
     prompts: Array | None = None
+    transfers: tuple[Network, ...] = ()
     cell: Cell | None = None
     lstm: tuple[Lstm, ...] = ()
     together: int = 1

@@ -92,10 +92,12 @@ class Forward:
             nodes, and the next full forward drops it. If such rows went through the first layers,
             and their states behind these were asked for with ``hidden``, then a forward of the
             layers that are left, with ``tokens`` and a tree that are all among these rows, goes on
-            from there. It is the same as a full forward.
+            from there. It is the same as a full forward. A forward of the next layers alone, with
+            such rows in its tree and without ``tokens``, goes on too; its rows remain scratch.
         embeddings: float32 [K, hidden size]; replaces the lookup of ``tokens``.
-        given: float32 [G, hidden size]; enters the first layer for the last G rows of the tree,
-            whose tokens are -1. They guess beside the draft, and are never kept: prompt tokens.
+        given: float32 [G, hidden size]; enters the first of the forward's layers for the last G
+            rows of the tree, whose tokens are -1. They guess beside the draft, and are never kept:
+            prompt tokens, or rows that enter the target where the others go on.
         resume: float32 [K, hidden size]; hidden states that enter the first of ``layers``.
         attention: int32 [A]; rows (indices into K + M) whose attention weights are returned, of
             every layer whose attention runs; for models with ``ModelFacts.gives_attention``.

@@ -28,7 +28,7 @@ from paradecode.core.request import (
     Store,
 )
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
-from paradecode.engine.kv import KVCache
+from paradecode.engine.kv import KVCache, given_rows
 from paradecode.engine.sequence import LiveSequence
 
 Results = tuple[Sequence["SpanResult | Exception"], float]
@@ -133,7 +133,7 @@ class PendingForward:
             # Some layers of a canvas once more: no forward of its own, but a part of its rows.
             self.sequence.rows += round(rows * work(f.layers) / self.cache.backend.config.layers)
         else:
-            count = _given(f)
+            count = given_rows(f)
             drafted = f.tree.first(len(f.tree) - count) if count else f.tree
             self.sequence.scored(drafted, rows + count)
             if self.owner is not self.sequence:  # What forks take is the request's.
@@ -272,7 +272,11 @@ def span_of(forward: Forward, cache: KVCache, history: NDArray[np.int32]) -> tup
         cache.drop()  # They were partial rows; now all layers run.
     joins = cache.joins(forward)
     _check_tokens(forward, tokens, cache, history, joins)
-    resume = cache.join(forward) if joins else forward.resume
+    given, resume = forward.given, forward.resume
+    if joins:
+        resume, given = cache.join(forward), None
+        if forward.given is not None:
+            resume = np.concatenate([resume, forward.given])
     tentative = EMPTY if joins else cache.tentative
     held = len(tentative)
     start = cache.length + held
@@ -293,7 +297,7 @@ def span_of(forward: Forward, cache: KVCache, history: NDArray[np.int32]) -> tup
                 "or raise it"
             )
         root = cache.length + (count if forward.store is Store.COMMIT else 0) - 1
-        if (joins or not partial) and root != len(history) - 1:
+        if ((joins and count) or not partial) and root != len(history) - 1:
             raise DecoderError("a draft needs every committed token in the cache before it")
         positions = np.concatenate([positions, root + tentative.depths[held:]])
         slots = np.concatenate([slots, np.arange(first, first + drafted, dtype=np.int32)])
@@ -329,7 +333,7 @@ def span_of(forward: Forward, cache: KVCache, history: NDArray[np.int32]) -> tup
         logits=np.asarray(wanted, np.int32),
         hidden=tuple(layer % layers for layer in forward.hidden),
         layers=forward.layers,
-        embeddings=forward.embeddings if forward.given is None else forward.given,
+        embeddings=forward.embeddings if given is None else given,
         resume=resume,
         attention=forward.attention,
     )
@@ -346,8 +350,8 @@ def _check_tokens(
     given = forward.embeddings is not None or forward.resume is not None
     if forward.given is not None:
         tree, width = forward.tree.tokens, cache.backend.config.hidden_size
-        rows, fits = _given(forward), np.shape(forward.given)[1:] == (width,)
-        if given or joins or rows > len(tree) or not fits or (tree[len(tree) - rows :] >= 0).any():
+        rows, fits = given_rows(forward), np.shape(forward.given)[1:] == (width,)
+        if given or rows > len(tree) or not fits or (tree[len(tree) - rows :] >= 0).any():
             raise DecoderError(
                 f"given {np.shape(forward.given)} must be [G, {width}] for the last G rows of the "
                 "tree, whose tokens are -1, without embeddings or resume"
@@ -355,7 +359,7 @@ def _check_tokens(
     own = forward.store is Store.COMMIT and not given
     vocabulary = cache.backend.config.vocab_size
     # The sequence's own tokens were checked when they became its own.
-    drafted = forward.tree.tokens[: len(forward.tree) - _given(forward)]
+    drafted = forward.tree.tokens[: len(forward.tree) - given_rows(forward)]
     for ids in (_NONE if own else tokens, drafted):
         if len(ids) and not (ids.min() >= 0 and ids.max() < vocabulary):
             raise DecoderError(f"token ids must be from 0 to {vocabulary - 1}")
@@ -375,11 +379,6 @@ def _check_tokens(
                 f"rows at {cache.length} must be the sequence's own tokens "
                 f"{expected.tolist()}, not {tokens.tolist()}"
             )
-
-
-def _given(forward: Forward) -> int:
-    """How many of the tree's rows have no token."""
-    return 0 if forward.given is None else len(forward.given)
 
 
 def _visible(forward: Forward, cache: KVCache) -> NDArray[np.int32] | None:

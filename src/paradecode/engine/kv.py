@@ -142,6 +142,11 @@ def _as_text(forward: Forward) -> bool:
     return forward.attend is Attend.CAUSAL and all(part is None for part in changed)
 
 
+def given_rows(forward: Forward) -> int:
+    """How many of the tree's rows have no token."""
+    return 0 if forward.given is None else len(forward.given)
+
+
 def first_key(salt: str, model: str) -> bytes:
     """The key before the first page: tenants with different salts never share."""
     return hashlib.blake2b(f"{len(salt)}:{salt}{model}".encode(), digest_size=16).digest()
@@ -230,7 +235,8 @@ class KVCache:
         """
         count, layers = len(forward.tokens), forward.layers
         if self.joins(forward):
-            layers = None  # By now these rows have gone through all of them.
+            # With tokens these rows have gone through all layers by now.
+            layers = None if count else (*(self.ran or ()), *(layers or ()))
             self.length += count
             self.drop()
         elif forward.store is Store.COMMIT:
@@ -314,23 +320,28 @@ class KVCache:
         return len(path)
 
     def joins(self, forward: Forward) -> bool:
-        """Whether partial rows go on through the layers that they lack, to be kept."""
+        """Whether partial rows go on: with tokens through all layers that they lack, to be kept, or
+        through the next of them."""
         if self.ran is None or forward.layers is None or forward.store is not Store.COMMIT:
             return False
-        whole = (*self.ran, *forward.layers) == tuple(range(self.backend.config.layers))
-        return whole and len(forward.tokens) > 0 and forward.under is None and _as_text(forward)
+        ran = (*self.ran, *forward.layers)
+        whole = len(ran) == self.backend.config.layers
+        goes_on = ran == tuple(range(len(ran))) and whole == (len(forward.tokens) > 0)
+        return goes_on and forward.under is None and _as_text(forward)
 
     def join(self, forward: Forward) -> NDArray[np.float32]:
         """Make partial rows ready for a forward that :meth:`joins`: each moves where it is to stay.
 
         Returns:
-            float32 [K + M, hidden size]: what enters the first of the forward's layers.
+            float32 [K + M - G, hidden size]: what enters the first of the forward's layers, but for
+            the rows that are given.
 
         Raises:
             DecoderError: if one of its rows is not among them, or their states were not asked for.
         """
-        last = np.full(len(forward.tree), len(forward.tokens) - 1, np.int32)
-        rows = TokenTree.chain(forward.tokens).extend(forward.tree, last)
+        tree = forward.tree.first(len(forward.tree) - given_rows(forward))
+        last = np.full(len(tree), len(forward.tokens) - 1, np.int32)
+        rows = TokenTree.chain(forward.tokens).extend(tree, last)
         found = rows.locate(self.tentative.child)
         nodes = list(dict.fromkeys(found[row] for row in range(len(rows)) if row in found))
         if len(nodes) < len(rows) or self.states is None:

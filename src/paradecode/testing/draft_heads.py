@@ -109,6 +109,12 @@ def random_head(
         prompts = random.integers(0, vocabulary, (3, d)).astype(np.float32)
         write_head(HeadFile("ppd", {"prompt_embeddings": prompts}), folder, {})
         return str(folder)
+    if kind == "hidden-transfer":  # Permutations: the toy's states are whole, the token is last.
+        for level in range(3):
+            order = [*random.permutation(d - 1), d - 1]
+            tensors[f"transfer.{level}.weight"] = np.eye(d, dtype=np.float32)[order]
+        enters = [(config.layers + 1) // 2, config.layers - 1, config.layers - 1]
+        return _write(folder, tensors, {"transfer_layers": enters})
     if kind == "kangaroo":
         made = sizes.layer("layers.0.", d, d, normal)
         tensors |= {name: values for name, values in made.items() if ".mlp." not in name}

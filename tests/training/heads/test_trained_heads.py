@@ -40,7 +40,7 @@ NOWHERE = np.empty(0, np.int32)
 # These need PyTorch themselves.
 from paradecode.training.heads.data import HeadData, make_data  # noqa: E402
 from paradecode.training.heads.features import Features  # noqa: E402
-from paradecode.training.heads.initial import METHODS, HeadShape, common_tokens  # noqa: E402
+from paradecode.training.heads.initial import METHODS, OF_ROWS, HeadShape, common_tokens  # noqa: E402
 from paradecode.training.heads.objective import loss_of  # noqa: E402
 from paradecode.training.heads.prompt_training import PromptTraining  # noqa: E402
 from paradecode.training.heads.texts import HeadText, TextSource, read_texts  # noqa: E402
@@ -99,7 +99,7 @@ def rows_of(data, llm, number: int, taps: tuple[int, ...]):
     return np.concatenate([parts[tap % llm.config.layers] for tap in taps], axis=1)
 
 
-OF_LEVELS = [each for each in METHODS if each not in ("kangaroo", "ppd")]
+OF_LEVELS = [each for each in METHODS if each not in ("kangaroo", *OF_ROWS)]
 """Methods whose networks draft all levels without the target."""
 
 
@@ -199,6 +199,58 @@ def test_prompt_tokens_guess_in_the_engine_as_they_were_trained(llm, data, tmp_p
     plain, drafted = (llm.generate(prompt, decoder=each, max_tokens=24)[0] for each in (None, spec))
     assert drafted.token_ids == plain.token_ids
     assert drafted.stats.rows > plain.stats.rows
+
+
+@pytest.mark.parametrize("taps", [(), (0, 1, 1)])
+def test_pseudo_states_guess_in_the_engine_as_they_were_trained(taps, llm, data, tmp_path):
+    """Level i of training is what the target's last layers say of row i, read plainly."""
+    shape = HeadShape("hidden-transfer", taps, vocabulary=512, levels=3)
+    features = data.features(llm, layers_of((-1,), llm.config.layers), 1e9, lambda *_: None)
+    plan = replace(PLAN, rate=0.01, batch=4, steps=8)
+    trainer = PromptTraining(shape, plan, open_model(MODEL), features, 8)
+    before = trainer.evaluate()
+    assert trainer.run(tmp_path, lambda: False, lambda *_: None)
+    after = trainer.evaluate()
+    assert after.levels[0] > before.levels[0] + 0.05, (before, after)
+
+    stored, checkpoint, text = read_head(tmp_path / HEAD), open_model(MODEL), data.texts[0]
+    backend = open_backend("torch", checkpoint.config, checkpoint.weights, dtype="fp32", threads=1)
+    backend.reserve(1)
+    matrices = [stored.tensors[f"transfer.{level}.weight"] for level in range(3)]
+    for level in range(3):
+        kept = trainer.head.parameters[f"transfer.{level}.weight"]
+        kept.copy_(torch.from_numpy(matrices[level]))
+    ids = np.flatnonzero(trainer._numbers >= 0)
+    with torch.no_grad():
+        made = trainer.head.levels(trainer.batch([text], features.of([0])).rows, 3)
+    assert stored.taps == (taps or (2 * llm.config.layers // 3 - 1,) * 3)
+    for cut in (0, 4):
+        known = text.tokens[: text.start + cut]
+        states = checkpoint.weights["embed"].float32()[known]
+        for layer in range(checkpoint.config.layers):
+            entering = [m @ states[len(known) - 1] for m, tap in zip(matrices, stored.taps)
+                        if tap == layer - 1]  # fmt: skip
+            states = np.concatenate([states, *(row[None] for row in entering)])
+            at = np.arange(len(states), dtype="i4")
+            span = Span(NOWHERE, at, at, np.full(len(at), -1, np.int32), 0, at[len(known) :],
+                        hidden=(layer,), layers=(layer,), resume=states)  # fmt: skip
+            (done,) = backend.forward([span])
+            states = done.hidden[layer]
+        said = done.logits.gather(np.tile(ids, (3, 1)))
+        for level in range(3):
+            assert np.allclose(made[level][cut], said[level], atol=2e-2)
+    spec = f"hidden-transfer(head='{tmp_path / HEAD}')"
+    prompt = [text.tokens[: text.start].tolist()]
+    plain, drafted = (llm.generate(prompt, decoder=each, max_tokens=24)[0] for each in (None, spec))
+    assert drafted.token_ids == plain.token_ids
+    assert drafted.stats.rows > plain.stats.rows
+
+
+def test_layers_that_no_row_can_enter_are_refused_before_texts_are_made(llm):
+    last = llm.config.layers - 1
+    for taps in ((last,), (-1,), (0, 1), (1, 0, 0)):
+        with pytest.raises(InvalidInput, match="--taps"):
+            HeadShape("hidden-transfer", taps, levels=3).tapped(llm.config)
 
 
 @pytest.mark.parametrize("sizes", [{}, {"layers": 2, "inner": 64, "own_rows": False}])

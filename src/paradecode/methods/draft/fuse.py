@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from paradecode.core.request import TARGET, Forward, Reply
@@ -11,7 +11,7 @@ from paradecode.core.sequence import Verdict
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.core.tree_builder import merge
 from paradecode.methods.draft.joining import share
-from paradecode.methods.draft.loop import Drafter, Offer, Proposal
+from paradecode.methods.draft.loop import Drafter, Offer, Proposal, Scoring
 from paradecode.methods.draft.needs import Needs
 
 
@@ -71,7 +71,7 @@ class Fused(Drafter):
         """The ``limit`` best nodes of all drafts."""
         return merge(drafts).best(limit)
 
-    def score(self, forward: Forward) -> Generator[Forward, Reply, Reply]:
+    def score(self, forward: Forward) -> Scoring:
         for part in self.parts:
             if TARGET in part.needs.runs:  # Only one is.
                 return (yield from part.score(forward))

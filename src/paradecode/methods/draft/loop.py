@@ -9,7 +9,7 @@ from typing import Any
 from paradecode.core.decoder import Steps
 from paradecode.core.drawn import Mode
 from paradecode.core.multi_step import MultiStep
-from paradecode.core.request import Forward, Reply, Request
+from paradecode.core.request import Apply, Forward, Reply, Request
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.methods.draft.budgets.base import LAST, Budget
@@ -22,6 +22,8 @@ MAX_DRAFT = 64
 
 Proposal = Generator["Request | list[Request]", Any, TokenTree]
 """A drafter may yield requests of its own (a draft model's forwards) before it returns a tree."""
+Scoring = Generator["Forward | Apply", Any, Reply]
+"""A verification may be run in parts, with what networks make of their states between them."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class Drafter:
     def wait(self, seq: Sequence) -> None:
         """Called in place of :meth:`propose` where a fusion does without this drafter's draft."""
 
-    def score(self, forward: Forward) -> Generator[Forward, Reply, Reply]:
+    def score(self, forward: Forward) -> Scoring:
         """Run a verification, or what is left to run of it; the reply is the whole one's."""
         return (yield forward)
 

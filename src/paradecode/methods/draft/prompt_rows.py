@@ -1,8 +1,8 @@
-"""Rows of prompt tokens below a draft: how many, where, and a forward with them."""
+"""Rows below a draft that guess what may follow it: how many, where, and a forward with them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from paradecode.core.logits import Logits
 from paradecode.core.request import Forward, Reply
 from paradecode.core.sequence import Sequence
-from paradecode.core.tree import ROOT, TokenTree
+from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.acceptance import Odds
 from paradecode.methods.draft.budgets.auto import OTHERS
+from paradecode.methods.draft.loop import Scoring
 
 LEAST = 0.01
 """Tokens: no machine runs a row for less."""
@@ -74,20 +75,21 @@ def hung(
 
 
 def paying(
-    seq: Sequence, forward: Forward, odds: Odds, levels: int, width: int, count: int
+    seq: Sequence, forward: Forward, odds: Odds, levels: int, width: int, count: int, share: float
 ) -> Counts:
     """The prompt rows of a verification that pay by this machine's measured cost of rows.
 
     Args:
         odds, width: as :func:`gains` takes them.
-        levels: prompt tokens that there are.
+        levels: prompt rows that a node can have.
         count: most nodes of the next draft.
+        share: of a row's cost that such a row has.
     """
     rows, room = len(forward.tokens) + len(forward.tree), _room(seq, forward)
 
     def worth(brought: float, most: int) -> NDArray[np.float64]:
         seconds = np.array([seq.step_seconds(rows + more) or 0.0 for more in range(most + 1)])
-        return (seconds / seconds[0] - 1.0) * (1.0 + OTHERS * seq.neighbours + brought)
+        return share * (seconds / seconds[0] - 1.0) * (1.0 + OTHERS * seq.neighbours + brought)
 
     measured = seq.step_seconds(rows) is not None
     most, promised = _most(seq, forward.tree, levels), gains(odds, levels, width, count)
@@ -113,27 +115,35 @@ def _most(seq: Sequence, tree: TokenTree, levels: int) -> Counts:
 
 
 @dataclass
-class PromptRows:
+class GuessRows:
     """The prompt rows of one verification, and what they said.
 
     Args:
-        prompts: float32 [m, hidden size], embeddings of the prompt tokens.
         counts: prompt rows below the root and below each node; those of the root come first.
     """
 
-    prompts: NDArray[np.float32]
     counts: Counts
     _said: Logits | None = field(default=None, init=False)
 
-    def score(self, forward: Forward) -> Generator[Forward, Reply, Reply]:
+    def score(self, forward: Forward) -> Scoring:
         """Run a verification with these rows behind its tree; the reply is without them."""
         count, real = int(self.counts.sum()), 1 + len(forward.tree)
         if count == 0:
             return (yield forward)
-        reply = yield self._wider(forward)
+        reply = yield from self.run(forward, self._wider(forward.tree))
         self._said = reply.logits.select(list(range(real, real + count)))
-        hidden = {layer: states[:-count] for layer, states in reply.hidden.items()}
+        rows = len(forward.tokens) + len(forward.tree)
+        hidden = {layer: states[:rows] for layer, states in reply.hidden.items()}
         return Reply(reply.logits.select(list(range(real))), hidden)
+
+    def run(self, forward: Forward, tree: TokenTree) -> Scoring:
+        """Run a verification whose tree, with the prompt rows as its last, is ``tree``."""
+        raise NotImplementedError
+
+    @property
+    def numbers(self) -> NDArray[np.int64]:
+        """How far behind its node each prompt row is, from 0."""
+        return np.concatenate([np.arange(count) for count in self.counts])
 
     def behind(self, row: int) -> Logits | None:
         """What the rows below the root (0) or below node ``row`` - 1 guess, the nearest first."""
@@ -142,13 +152,25 @@ class PromptRows:
             return None
         return self._said.select(list(range(begin, begin + count)))
 
-    def _wider(self, forward: Forward) -> Forward:
-        tree, parents, given = forward.tree, list[int](), list[int]()
-        for row, count in enumerate(self.counts.tolist()):
-            for number in range(count):
-                last = len(tree) + len(parents) - 1
-                parents.append(last if number else (row - 1 if row else ROOT))
-                given.append(number)
-        tokens = np.concatenate([tree.tokens, np.full(len(given), -1, np.int32)])
-        wider = TokenTree(tokens, np.concatenate([tree.parents, np.array(parents, np.int32)]))
-        return replace(forward, tree=wider, given=self.prompts[given])
+    def _wider(self, tree: TokenTree) -> TokenTree:
+        nodes = np.repeat(np.arange(len(self.counts)) - 1, self.counts)  # -1 is ROOT.
+        places = np.arange(len(nodes)) + len(tree)
+        parents = np.where(self.numbers == 0, nodes, places - 1)
+        return TokenTree(
+            np.concatenate([tree.tokens, np.full(len(nodes), -1, np.int32)]),
+            np.concatenate([tree.parents, parents.astype(np.int32)]),
+        )
+
+
+@dataclass
+class PromptRows(GuessRows):
+    """Those that are prompt tokens.
+
+    Args:
+        prompts: float32 [m, hidden size], their embeddings.
+    """
+
+    prompts: NDArray[np.float32]
+
+    def run(self, forward: Forward, tree: TokenTree) -> Scoring:
+        return (yield replace(forward, tree=tree, given=self.prompts[self.numbers]))

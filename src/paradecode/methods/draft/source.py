@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from paradecode.core.layers import Layers, halves, work
 from paradecode.core.request import TARGET, Forward, Reply
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import ModelFacts, Sequence
 from paradecode.core.tree import ROOT, TokenTree
 from paradecode.methods.draft.budgets.base import LAST, DraftRows, Seconds
 from paradecode.methods.draft.exit_rows import NO_TOKENS, ExitRows
@@ -59,6 +59,13 @@ class DraftSource(Protocol):
         ...
 
 
+def share_of(facts: ModelFacts, layers: Layers, logits: bool = True) -> float:
+    """What share of a whole forward's work these layers, and the LM head, are."""
+    # A layer has about 12 hidden_size^2 weights, the head vocab_size * hidden_size.
+    head = facts.vocab_size / (12 * facts.hidden_size)
+    return (work(layers) + head * logits) / (facts.layers + head)
+
+
 @dataclass(frozen=True)
 class Source:
     """Who drafts: ``layers`` of ``model``, or all of it, a forward for each level.
@@ -79,10 +86,7 @@ class Source:
     def seconds(self, seq: Sequence) -> Seconds:
         share = 1.0
         if self.layers is not None:
-            facts = seq.about(self.model)
-            # A layer has about 12 hidden_size^2 weights, the head vocab_size * hidden_size.
-            head = facts.vocab_size / (12 * facts.hidden_size)
-            share = (work(self.layers) + head * self.logits) / (facts.layers + head)
+            share = share_of(seq.about(self.model), self.layers, self.logits)
         if self.model == TARGET:
             return lambda rows: share * (seq.step_seconds(rows) or 0.0)
         return lambda rows: share * (seq.step_seconds(rows, self.model) or 0.0)

@@ -126,6 +126,22 @@ def _ppd(parts: HeadParts) -> Head:
     return Head("ppd", (), width, enter.network(), (), (), prompts=prompts)
 
 
+def _hidden_transfer(parts: HeadParts) -> Head:
+    taps, width = parts.file.taps, parts.config.hidden_size
+    layers = [tap + 1 for tap in taps]
+    if layers != sorted(layers) or not 1 <= layers[0] <= layers[-1] < parts.config.layers:
+        fix = f"name layers from 1 to {parts.config.layers - 1} of the target, none before the last"
+        raise InvalidModel("transfer_layers", layers, fix)
+    transfers = []
+    for level in range(len(taps)):
+        steps = NetworkBuilder(state=width)
+        steps.linear("state", parts.t(f"transfer.{level}.weight", width, width))
+        transfers.append(steps.network())
+    enter = NetworkBuilder(features=width)
+    enter.same("features", width)
+    return Head("hidden-transfer", taps, width, enter.network(), (), (), transfers=tuple(transfers))
+
+
 def _dflash(parts: HeadParts) -> Head:
     file, t = parts.file, parts.t
     taps, enter = parts.enter_taps()
@@ -170,5 +186,5 @@ _KINDS: dict[str, Callable[[HeadParts], Head]] = {
     "eagle": _eagle, "eagle3": _eagle3, "p-eagle": _eagle3, "mtp": _mtp, "medusa": _medusa,
     "dflash": _dflash, "dspark": _dflash, "clover": clover, "clover-2": clover,
     "kangaroo": _kangaroo, "falcon": falcon,
-    "chimera": chimera, "ppd": _ppd,
+    "chimera": chimera, "ppd": _ppd, "hidden-transfer": _hidden_transfer,
 }  # fmt: skip

@@ -95,6 +95,11 @@ def write_head(
                  "base_model_name_or_path": head.verifier}  # fmt: skip
         _write(folder / "adapter_model.safetensors", head.tensors, whole, _PROMPTS)
         return
+    if head.kind == "hidden-transfer":
+        whole = {**config, "transfer_layers": [tap + 1 for tap in head.taps],
+                 "base_model_name_or_path": head.verifier}  # fmt: skip
+        _write(folder / "model.safetensors", head.tensors, whole)
+        return
     sizes = {
         **config,
         "num_hidden_layers": len(

@@ -22,8 +22,8 @@ SPECULATORS = {"eagle3": "eagle3", "peagle": "p-eagle", "mtp": "mtp", "dflash": 
 """``speculators_model_type`` -> kind."""
 
 _KNOWN = (
-    "EAGLE-1, 2 or 3, P-EAGLE, Medusa, MTP, DFlash, DSpark, Clover, Falcon, Chimera, Kangaroo or "
-    "PPD"
+    "EAGLE-1, 2 or 3, P-EAGLE, Medusa, MTP, DFlash, DSpark, Clover, Falcon, Chimera, Kangaroo, "
+    "PPD or Hidden Transfer"
 )
 _CELL = "clover_head_mlp_rnn.q.weight"
 _NEEDED = {
@@ -74,7 +74,8 @@ class HeadFile:
         tensors: under the names of the EAGLE folders, with ``layers.N`` for every layer; Medusa's
             under its own (``0.0.linear.weight``), MTP's as ``enorm``, ``hnorm``, ``eh_proj``,
             ``layers.0`` and ``norm``, Clover's under its own but for ``embed_tokens``.
-        taps: layers of the target whose outputs are the features; empty: the usual ones.
+        taps: layers of the target whose outputs are the features; empty: the usual ones. Of Hidden
+            Transfer, those behind which the row of each level enters.
         heads, kv_heads, head_dim: of the attention; 0 where there is none.
         epsilon: of the norms.
         rope: of the attention.
@@ -126,6 +127,8 @@ def recognise(config: Metadata, tensors: Tensors) -> HeadFile:
         return HeadFile("medusa", tensors, (-1,))
     if kind == "ppd":
         return _prompts(config, tensors)
+    if kind == "hidden-transfer":
+        return HeadFile(kind, tensors, _transfer_layers(config))
     if _NEEDED.get(kind, "fc.weight") not in tensors:
         raise InvalidModel("tensors", sorted(tensors)[:3], f"give a folder of {_KNOWN}")
     config = Metadata({**config, **_object(config, "text_config")})
@@ -182,6 +185,17 @@ def _prompts(config: Metadata, tensors: Tensors) -> HeadFile:
     return HeadFile("ppd", tensors)
 
 
+def _transfer_layers(config: Metadata) -> tuple[int, ...]:
+    """The layers behind which the rows of Hidden Transfer enter; files name those they enter."""
+    layers = config.get("transfer_layers")
+    if not isinstance(layers, list) or not 1 <= len(layers) <= 16:
+        fix = "list the layer, from 0, that the row of each matrix enters: 1 to 16"
+        raise InvalidModel("transfer_layers", layers, fix)
+    if not all(type(layer) is int and 1 <= layer < 1 << 12 for layer in layers):
+        raise InvalidModel("transfer_layers", layers, "rows enter layers from 1 on")
+    return tuple(layer - 1 for layer in layers)
+
+
 def _object(config: Metadata, name: str) -> Metadata:
     """An object of a config, without what is null in it; empty if there is none."""
     found = config.get(name)
@@ -235,6 +249,8 @@ def _kind(config: Metadata, tensors: Tensors) -> str:
         return "falcon"
     if "prompt_embeddings" in tensors:
         return "ppd"
+    if "transfer.0.weight" in tensors:
+        return "hidden-transfer"
     if _object(config, "clover"):
         return "clover-2" if "clover_head_mlp_rnn2.q.weight" in tensors else "clover"
     if _object(config, "dflash_config"):

@@ -21,12 +21,14 @@ from paradecode.training.heads.texts import HeadText
 METHODS = {
     "eagle3": "eagle", "eagle1": "eagle", "p-eagle": "p-eagle", "medusa": "medusa", "mtp": "mtp",
     "clover": "clover", "clover-2": "clover", "falcon": "falcon", "chimera": "chimera",
-    "kangaroo": "kangaroo", "ppd": "ppd",
+    "kangaroo": "kangaroo", "ppd": "ppd", "hidden-transfer": "hidden-transfer",
 }  # fmt: skip
 """What can be trained -> the method that runs it."""
-DECAYS = {"clover": 0.7, "clover-2": 0.7, "falcon": 1.0}
+DECAYS = {"clover": 0.7, "clover-2": 0.7, "falcon": 1.0, "hidden-transfer": 1.0}
 """What a level counts of the one before it, where a paper says it."""
 CLOVERS = ("clover", "clover-2")
+OF_ROWS = ("ppd", "hidden-transfer")
+"""Their rows go through the target's own layers."""
 Array = NDArray[np.float32]
 
 
@@ -38,11 +40,13 @@ class HeadShape:
         method: one of METHODS.
         taps: layers of the target whose outputs EAGLE-3 and P-EAGLE read; empty: an early, a
             middle and the last one. The layer behind which Kangaroo drafts; empty: the second.
+            Those behind which the rows of Hidden Transfer enter, ascending, one for all or one a
+            level; empty: all behind two thirds of the layers.
         layers: of EAGLE-3, P-EAGLE, Clover and Kangaroo; residual blocks of each Medusa head.
         inner: of the MLP; 0 is the target's. Kangaroo has one only if it is not 0.
         vocabulary: tokens that can be drafted: the commonest of the training texts.
-        levels: heads of Medusa and Chimera; prompt tokens of PPD; levels of Clover that have a
-            block of their own.
+        levels: heads of Medusa and Chimera; prompt tokens of PPD; matrices of Hidden Transfer;
+            levels of Clover that have a block of their own.
         own_rows: train rows of the LM head, which are the target's at first. Medusa and Clover
             have none.
     """
@@ -61,8 +65,21 @@ class HeadShape:
         if self.layers > 1 and self.method in ("eagle1", "mtp", "falcon", "chimera"):
             raise InvalidInput("--layers", self.layers, f"{self.method} has one layer")
 
+    def entered(self, config: ModelConfig) -> tuple[int, ...]:
+        """The layers, from 0, behind which the row of each level of Hidden Transfer enters."""
+        taps = self.taps or (max(2 * config.layers // 3 - 1, 0),)
+        taps = taps * self.levels if len(taps) == 1 else taps
+        last = config.layers - 2
+        ascend = list(taps) == sorted(taps) and 0 <= taps[0] <= taps[-1] <= last
+        if len(taps) != self.levels or not ascend:
+            fix = f"name one layer from 0 to {last}, or {self.levels} of them, none before the last"
+            raise InvalidInput("--taps", list(taps), fix)
+        return taps
+
     def tapped(self, config: ModelConfig) -> tuple[int, ...]:
         """The layers, from 0, whose outputs the head reads."""
+        if self.method == "hidden-transfer":
+            self.entered(config)  # Refused here, before texts are made.
         if self.method not in ("eagle3", "p-eagle", "kangaroo"):
             return (-1,)
         last = config.layers - 1
@@ -111,6 +128,11 @@ def new_head(shape: HeadShape, target: Checkpoint, ids: NDArray[np.int64], seed:
                 tensors[f"{level}.{block}.linear.weight"] = np.zeros((d, d), np.float32)
                 tensors[f"{level}.{block}.linear.bias"] = np.zeros(d, np.float32)
         return HeadFile("medusa", tensors, (-1,), verifier=config.name)
+    if shape.method == "hidden-transfer":  # They begin as copies of the state.
+        for level in range(shape.levels):
+            tensors[f"transfer.{level}.weight"] = np.eye(d, dtype=np.float32)
+        del tensors["d2t"]
+        return HeadFile(shape.method, tensors, shape.entered(config), verifier=config.name)
     if shape.method == "ppd":  # They begin as tokens that the answers use.
         rows = weights["embed"].float32()[random.choice(ids, shape.levels)]
         return HeadFile("ppd", {"prompt_embeddings": rows}, (-1,), verifier=config.name)

@@ -1,8 +1,10 @@
-"""PPD's prompt tokens in PyTorch: rows behind every token of a text, through all of the target."""
+"""Rows behind every token of a text, through the target's own layers, in PyTorch: prompt tokens
+(PPD) and pseudo states (Hidden Transfer)."""
 
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from paradecode.backends.torch.model import attention
@@ -10,15 +12,20 @@ from paradecode.models.heads import HeadFile
 from paradecode.training.heads.network import HeadNetwork, Rows, Target
 
 
-class PromptNetwork(HeadNetwork):
-    """Prompt row k behind a token sees the text up to it, and the prompt rows before its own.
+class RowNetwork(HeadNetwork):
+    """Row k behind a token sees the text up to it, and the rows before its own.
 
     Nothing sees these rows, so the text's own pass needs no gradient.
     """
 
-    def __init__(self, file: HeadFile, target: Target, scale: Tensor) -> None:
-        super().__init__(file, target, scale)
-        self.heads = len(self.parameters["prompt_embeddings"])
+    def entering(self, layer: int, states: Tensor, count: int) -> Tensor:
+        """[R, rows, D]: the rows that enter a layer, behind those that entered earlier ones.
+
+        Args:
+            states: [R, D], of the tokens that they follow, where these enter the layer.
+            count: the most rows behind a token.
+        """
+        raise NotImplementedError
 
     def states(self, rows: Rows, count: int) -> list[Tensor]:
         made: list[list[Tensor]] = [[] for _ in range(count)]
@@ -31,33 +38,74 @@ class PromptNetwork(HeadNetwork):
         return [torch.cat(each) for each in made]
 
     def _behind(self, tokens: Tensor, behind: Tensor, count: int) -> Tensor:
-        """[R, count, D]: what the LM head reads of the prompt rows behind R positions of a text."""
+        """[R, count, D]: what the LM head reads of the rows behind R positions of a text."""
         model = self.target.model
         assert model is not None
-        places = (behind[:, None] + 1 + torch.arange(count)).flatten()
-        x = self.parameters["prompt_embeddings"][:count].repeat(len(behind), 1)
-        chain, order = torch.arange(len(x)) // count, torch.arange(len(x))
-        own = (chain[:, None] == chain) & (order[:, None] >= order)
         at = torch.arange(len(tokens))
-        before = at <= behind.repeat_interleave(count)[:, None]
-        causal, seen = at[:, None] >= at, torch.cat([before, own], 1)
-        window = model.config.sliding_window
-        if window:
-            causal &= at[:, None] - at < window
-            seen &= places[:, None] - torch.cat([at, places]) < window
+        causal = at[:, None] >= at
+        if model.config.sliding_window:
+            causal &= at[:, None] - at < model.config.sliding_window
         kept: list[tuple[Tensor, Tensor]] = []
 
         def of_text(_: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             kept[:] = [(k, v)]
             return attention(q, k, v, causal)
 
-        def of_prompts(_: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        def of_rows(_: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             keys, values = kept[0]
             return attention(q, torch.cat([keys, k]), torch.cat([values, v]), seen)
 
-        text, turns, own_turns = model.embed(tokens), model.angles(at), model.angles(places)
+        text, turns = model.embed(tokens), model.angles(at)
+        x = text.new_empty(len(behind), 0, text.shape[-1])
         for layer in range(model.config.layers):
+            fresh = self.entering(layer, text[behind], count)
+            if fresh.shape[1]:
+                x = torch.cat([x, fresh], 1)
+                places, seen = self._sight(at, behind, x.shape[1])
+                own_turns = model.angles(places)
             with torch.no_grad():
                 text = model.layer(layer, text, *turns, of_text)
-            x = model.layer(layer, x, *own_turns, of_prompts)
-        return self.target.final(x).unflatten(0, (len(behind), count))
+            if x.shape[1]:
+                x = model.layer(layer, x.flatten(0, 1), *own_turns, of_rows).unflatten(
+                    0, (len(behind), -1)
+                )
+        return self.target.final(x)
+
+    def _sight(self, at: Tensor, behind: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """The places of ``count`` rows behind each position, and which rows of the text, and of
+        these, they see."""
+        assert self.target.model is not None
+        places = (behind[:, None] + 1 + torch.arange(count)).flatten()
+        order = torch.arange(len(places))
+        chain = order // count
+        own = (chain[:, None] == chain) & (order[:, None] >= order)
+        before = at <= behind.repeat_interleave(count)[:, None]
+        seen, window = torch.cat([before, own], 1), self.target.model.config.sliding_window
+        if window:
+            seen &= places[:, None] - torch.cat([at, places]) < window
+        return places, seen
+
+
+class PromptNetwork(RowNetwork):
+    """PPD: the rows are prompt tokens."""
+
+    def __init__(self, file: HeadFile, target: Target, scale: Tensor) -> None:
+        super().__init__(file, target, scale)
+        self.heads = len(self.parameters["prompt_embeddings"])
+
+    def entering(self, layer: int, states: Tensor, count: int) -> Tensor:
+        prompts = self.parameters["prompt_embeddings"][: 0 if layer else count]
+        return prompts.expand(len(states), -1, -1)
+
+
+class TransferNetwork(RowNetwork):
+    """Hidden Transfer: matrices make the rows of the states in the middle."""
+
+    def __init__(self, file: HeadFile, target: Target, scale: Tensor) -> None:
+        super().__init__(file, target, scale)
+        self.heads = len(file.taps)
+
+    def entering(self, layer: int, states: Tensor, count: int) -> Tensor:
+        levels = [n for n, tap in enumerate(self.file.taps[:count]) if tap + 1 == layer]
+        rows = [F.linear(states, self.parameters[f"transfer.{n}.weight"]).float() for n in levels]
+        return torch.stack(rows, 1) if rows else states[:, None][:, :0]

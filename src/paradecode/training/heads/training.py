@@ -22,7 +22,7 @@ from paradecode.training.heads.chimera import ChimeraNetwork
 from paradecode.training.heads.clover import CloverNetwork
 from paradecode.training.heads.falcon import FalconNetwork
 from paradecode.training.heads.features import Features
-from paradecode.training.heads.initial import HeadShape, common_tokens, new_head
+from paradecode.training.heads.initial import OF_ROWS, HeadShape, common_tokens, new_head
 from paradecode.training.heads.network import HeadNetwork, Target
 from paradecode.training.heads.objective import (
     TEXTS_TOGETHER,
@@ -32,13 +32,14 @@ from paradecode.training.heads.objective import (
     batch_of,
     loss_of,
 )
-from paradecode.training.heads.prompt_network import PromptNetwork
+from paradecode.training.heads.prompt_network import PromptNetwork, TransferNetwork
 from paradecode.training.heads.texts import HeadText
 from paradecode.training.running import Training, check_same, load_checkpoint, readable
 
 HEAD = "head"
 NETWORKS = {"clover": CloverNetwork, "clover-2": CloverNetwork, "falcon": FalconNetwork,
-            "chimera": ChimeraNetwork, "ppd": PromptNetwork}  # fmt: skip
+            "chimera": ChimeraNetwork, "ppd": PromptNetwork,
+            "hidden-transfer": TransferNetwork}  # fmt: skip
 """Of methods whose heads are not as most are."""
 WARMUP = 100
 """Steps in which the rate rises, at most a tenth of them."""
@@ -116,7 +117,7 @@ class HeadTraining(Training):
             torch.tensor(weights["embed"].float32()), torch.tensor(weights["norm"].float32()),
             torch.tensor(rows), target.config.norm_eps,
             Transformer(target.config, weights, torch.float32, torch.device("cpu"))
-            if shape.method == "ppd" else None,
+            if shape.method in OF_ROWS else None,
         )  # fmt: skip
         self._file = new_head(shape, target, ids, plan.seed)
         scale = torch.ones(0)
@@ -192,7 +193,7 @@ class HeadTraining(Training):
     def batch(self, texts: Sequence[HeadText], states: Sequence[NDArray[np.float16]]) -> HeadBatch:
         """What the head reads of some texts; ``states`` are as ``Features`` gives them."""
         layers = self.features.layers
-        taps = [tap % self._config.layers for tap in self._file.taps]
+        taps = [tap % self._config.layers for tap in self.shape.tapped(self._config)]
         return batch_of(texts, states, layers, taps, self._numbers)
 
     def evaluate(self) -> Acceptance:

@@ -1,0 +1,106 @@
+"""Base of the drafters whose guesses are rows of the target's own forward, behind its draft."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from paradecode.core.errors import InvalidInput
+from paradecode.core.head import Head
+from paradecode.core.logits import Logits
+from paradecode.core.request import TARGET, Forward, Reply
+from paradecode.core.sequence import Sequence, Verdict
+from paradecode.core.tree import TokenTree
+from paradecode.methods.draft.candidates import candidates
+from paradecode.methods.draft.growth import grow
+from paradecode.methods.draft.loop import Drafter, Scoring
+from paradecode.methods.draft.model_free import RatedTree
+from paradecode.methods.draft.needs import Needs
+from paradecode.methods.draft.prompt_rows import Counts, GuessRows, new_odds, paying, root_only
+from paradecode.methods.parameters import local_path, parameter
+
+TRIAL = 32
+"""After so many steps without prompt rows the root has some, whether they pay or not."""
+
+
+@dataclass(kw_only=True)
+class RowDrafter(Drafter):
+    """Drafts with *prompt rows*, which hang below the nodes of a verification and say what may
+    follow them; those behind the last accepted token make the next draft.
+
+    A node gets prompt rows by PPD's rule (arXiv 2405.18628): the chance that a verification ends
+    there times what a level of guesses adds, with rates that are counted while decoding, and this
+    machine's measured cost of rows.
+
+    Attributes:
+        source: what has to be there first.
+        kind: of heads that the method runs.
+    """
+
+    needs = Needs(noise=True, all_rows=True, runs=(TARGET,))
+    source: ClassVar[str]
+    kind: ClassVar[str]
+
+    head: str = local_path("folder of what the rows are made of")
+    width: int = parameter(10, 1, 32, "candidates of each level")
+    _seq: Sequence | None = field(default=None, init=False, repr=False)
+    _limit: int = field(default=0, init=False, repr=False)
+    _idle: int = field(default=0, init=False, repr=False)
+    _rated: RatedTree | None = field(default=None, init=False, repr=False)
+    _rows: GuessRows | None = field(default=None, init=False, repr=False)
+    _guesses: Logits | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.head:
+            raise InvalidInput("head", "", f"name the folder of {self.source}")
+
+    def levels(self, head: Head) -> int:
+        """The most rows below a node."""
+        raise NotImplementedError
+
+    def share(self, seq: Sequence, head: Head) -> float:
+        """Of a row's cost in the target that such a row has."""
+        return 1.0
+
+    def rows(self, seq: Sequence, head: Head, counts: Counts) -> GuessRows:
+        """So many rows below the root and each node of a verification."""
+        raise NotImplementedError
+
+    def draft(self, seq: Sequence, limit: int) -> TokenTree:
+        key, levels = f"{self.kind} {self.head} {self.width}", self.levels(self._head(seq))
+        odds = seq.shared(key, lambda: new_odds(levels, self.width))
+        self._seq, self._limit, self._rated = seq, limit, RatedTree(odds)
+        found: list[list[tuple[int, int]]] = []
+        for row in range(self._guesses.shape[0] if self._guesses is not None else 0):
+            path = [level[0][0] for level in found]  # For penalties: the likeliest one.
+            one = self._guesses.select([row])  # type: ignore[union-attr]
+            _, ids, chances = candidates(seq, one, [path], self.width, None, self.offer.noise)
+            ranked = enumerate(ids[0][chances[0] > 0].tolist(), row * self.width)
+            found.append([(token, kind) for kind, token in ranked])
+        if found:
+            grow(self._rated, limit, len(found), lambda path: found[len(path)])
+        return self._rated.tree()
+
+    def score(self, forward: Forward) -> Scoring:
+        if self._seq is None or self._rated is None:  # The budget wants no draft now.
+            return (yield forward)
+        seq, head, odds = self._seq, self._head(self._seq), self._rated.odds
+        levels, share = self.levels(head), self.share(seq, head)
+        counts = paying(seq, forward, odds, levels, self.width, self._limit, share)
+        self._idle = 0 if counts.any() else self._idle + 1
+        if self._idle == TRIAL:
+            counts, self._idle = root_only(seq, forward, levels), 0
+        self._rows = self.rows(seq, head, counts)
+        return (yield from self._rows.score(forward))
+
+    def observe(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
+        if self._rated is not None:
+            self._rated.book(tree, verdict)
+        self._guesses = self._rows.behind(verdict.rows[-1]) if self._rows else None
+        self._seq = self._rated = self._rows = None
+
+    def _head(self, seq: Sequence) -> Head:
+        found = seq.head(self.head)
+        if found.kind != self.kind:
+            raise InvalidInput("head", found.kind, f"name the folder of {self.source}")
+        return found

@@ -1,0 +1,223 @@
+"""Hidden Transfer against the paper, read plainly: no cache, no tree, all rows computed anew."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+from small_models import PROMPT, deep, serve
+
+from paradecode.backends import open_backend
+from paradecode.backends.interface import Span
+from paradecode.core.errors import InvalidInput, InvalidModel
+from paradecode.core.request import TARGET
+from paradecode.engine.cost import CostCurve
+from paradecode.engine.engine import Engine, Limits
+from paradecode.models.heads import build_head, read_head
+from paradecode.models.heads.files import write_head
+from paradecode.testing.conformance import check
+from paradecode.testing.draft_heads import random_head
+from paradecode.testing.machines import KINDS, checkpoint
+from paradecode.testing.toy import toy_config
+
+LAYERS, WIDTH = 6, 4
+CONFIG, WEIGHTS = deep(LAYERS)
+TOY = toy_config(context_length=128)
+NONE = np.empty(0, np.int32)
+FEW = ("mixed-methods", "context-end", "chunks-of-3", "prefix-cache", "cancelled-neighbour")
+
+
+def engine(backend: str = "torch", curve: CostCurve | None = None, **limits: Any) -> Engine:
+    dtype = "fp64" if backend == "torch" else "q4"
+    target = open_backend(backend, CONFIG, WEIGHTS, dtype=dtype, threads=1)
+    sizes = Limits(**{"batch": 8, "kv_tokens": 4096, **limits})
+    made = Engine({TARGET: target}, sizes, weights=WEIGHTS)
+    made.load.curve = curve
+    return made
+
+
+def write(folder: Path, enters: Sequence[int], seed: int = 5) -> Path:
+    """Matrices that leave half of a state, so that guesses are right at times."""
+    random, d = np.random.default_rng(seed), CONFIG.hidden_size
+    tensors = {
+        f"transfer.{level}.weight": (
+            0.5 * np.eye(d) + random.standard_normal((d, d)) / np.sqrt(d)
+        ).astype(np.float32)
+        for level in range(len(enters))
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps({"transfer_layers": list(enters)}))
+    return folder
+
+
+class Paper:
+    """Rows s_1, ..., s_k behind the last row of a text, each entering its own layer."""
+
+    def __init__(self, folder: Path) -> None:
+        self.enters = json.loads((folder / "config.json").read_text())["transfer_layers"]
+        self.matrices = load_file(folder / "model.safetensors")
+        self.backend: Any = open_backend("torch", CONFIG, WEIGHTS, dtype="fp64", threads=1)
+        self.backend.reserve(1)
+
+    def guesses(self, known: np.ndarray) -> list[list[int]]:
+        states, logits = WEIGHTS["embed"].float32()[known].astype(np.float64), None
+        for layer in range(LAYERS):
+            for level, enters in enumerate(self.enters):
+                if enters == layer:
+                    made = self.matrices[f"transfer.{level}.weight"] @ states[len(known) - 1]
+                    states = np.concatenate([states, made[None]])
+            at = np.arange(len(states), dtype=np.int32)
+            # The text comes first and is causal, so it does not see the rows behind it.
+            span = Span(NONE, at, at, np.full(len(at), -1, np.int32), 0, at[len(known) :],
+                        hidden=(layer,), layers=(layer,), resume=states)  # fmt: skip
+            (done,) = self.backend.forward([span])
+            states, logits = done.hidden[layer], done.logits
+        return logits.top_k(WIDTH)[0].tolist()
+
+
+@pytest.mark.parametrize("enters", [(3, 3, 3), (2, 4, 5), (1, 1, 4, 4)])
+def test_every_draft_is_made_of_the_papers_guesses(enters: tuple[int, ...], tmp_path: Path) -> None:
+    """Those behind the last accepted token, whatever was drafted."""
+    paper = Paper(write(tmp_path, enters))
+    spec = f"hidden-transfer(head='{tmp_path}',width={WIDTH},budget=fixed)"
+    (sequence,) = serve(engine(), [spec], ignore_eos=True, max_tokens=40)
+    text, deep_ones = list(PROMPT), 0
+    for number, step in enumerate(sequence.trace):
+        tree = step.tree
+        assert (tree.tokens >= 0).all()  # Pseudo rows are no draft.
+        # Behind the prompt there are no rows yet.
+        assert (len(tree) > 0) == (number > 1 and len(text) < len(PROMPT) + 39)
+        if len(tree):
+            wanted = paper.guesses(np.array(text[:-1]))
+            for parent in {-1, *tree.parents.tolist()}:
+                children = [int(tree.tokens[child]) for child in tree.children(parent)]
+                level = 0 if parent < 0 else int(tree.depths[parent])
+                assert children == wanted[level][: len(children)]
+            deep_ones += int(tree.depths.max()) > 1
+        text += step.tokens
+    assert deep_ones > 5
+    assert max(step.accepted for step in sequence.trace) > 0
+
+
+@pytest.mark.parametrize("backend", ["torch", "native"])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("curve", [None, CostCurve((1, 32), (64,), ((1.0, 1.2),))])
+def test_outputs_are_plain_ones_alone_and_in_a_batch(
+    temperature: float, backend: str, curve: CostCurve | None, tmp_path: Path
+) -> None:
+    folder = write(tmp_path, (2, 4, 4))
+    specs = [
+        f"hidden-transfer(head='{folder}',{rest})"
+        for rest in ("budget=fixed", "width=2,num_speculative_tokens=3", "verifier=coupled")
+    ]
+    ppd = random_head("ppd", CONFIG, tmp_path / "ppd")
+    specs += [f"suffix+{specs[0]}", f"ppd(head='{ppd}')"]
+    params: dict[str, Any] = {"temperature": temperature, "ignore_eos": True, "max_tokens": 24}
+    (plain,) = serve(engine(backend), ["greedy"], **params)
+    together = serve(engine(backend, curve), [*specs, "greedy"], **params)
+    assert [one.output for one in together] == [plain.output] * (len(specs) + 1)
+    for spec in (specs[0], specs[3]):
+        (alone,) = serve(engine(backend, curve), [spec], **params)
+        assert alone.output == plain.output
+        assert alone.stats.drafted > 0
+        assert alone.stats.rows > alone.stats.drafted + alone.stats.forwards
+
+
+def test_a_fusion_with_a_head_that_reads_early_layers_is_plain(tmp_path: Path) -> None:
+    """The head's states come from all parts of the verification."""
+    eagle = random_head("eagle3", CONFIG, tmp_path / "eagle")
+    spec = f"eagle(head='{eagle}')+hidden-transfer(head='{write(tmp_path / 'own', (2, 4))}')"
+    params: dict[str, Any] = {"ignore_eos": True, "max_tokens": 24}
+    (plain,), (fused,) = (serve(engine(), [each], **params) for each in ("greedy", spec))
+    assert fused.output == plain.output
+    assert fused.stats.drafted > 0
+
+
+@pytest.mark.parametrize("kind", ["toy", "qwen3-near-tie"])
+def test_any_matrices_are_exact(kind: str, tmp_path: Path) -> None:
+    machine = next(each for each in KINDS if each.name == kind)
+    config = TOY if kind == "toy" else checkpoint(machine)[0]
+    head = random_head("hidden-transfer", config, tmp_path)
+    only = FEW if kind == "toy" else FEW[1:3]
+    check(f"hidden-transfer(head='{head}')", kinds=[kind], only=only)
+
+
+@pytest.mark.slow
+def test_any_matrices_are_exact_in_every_case(tmp_path: Path) -> None:
+    head = random_head("hidden-transfer", TOY, tmp_path)
+    for more in ("", ",verifier=rejection", ",num_speculative_tokens=1"):
+        check(f"hidden-transfer(head='{head}'{more})", kinds=["toy"])
+
+
+def test_rows_enter_only_where_they_pay(tmp_path: Path) -> None:
+    """By the measured cost of rows; rows that pass few layers are cheaper."""
+    rows = []
+    for dear, enters in ((1.05, (1, 1)), (33.0, (1, 1)), (4.0, (1, 1)), (4.0, (5, 5))):
+        folder = write(tmp_path / f"{dear}-{enters[0]}", enters)
+        eng = engine(curve=CostCurve((1, 32), (64,), ((1.0, dear),)))
+        (one,) = serve(eng, [f"hidden-transfer(head='{folder}')"], ignore_eos=True)
+        rows.append(one.stats.rows - len(PROMPT) - one.stats.generated)
+    assert rows[0] > 40
+    assert rows[1] < 12
+    assert rows[3] > rows[2]
+
+
+def nothing(name: str) -> np.ndarray:
+    raise AssertionError(name)
+
+
+def test_a_folder_that_was_read_and_written_drafts_the_same(tmp_path: Path) -> None:
+    folder = write(tmp_path / "own", (2, 4, 5))
+    write_head(read_head(folder), tmp_path / "again", {})
+    trees = []
+    for place in (folder, tmp_path / "again"):
+        spec = f"hidden-transfer(head='{place}',budget=fixed)"
+        (sequence,) = serve(engine(), [spec], ignore_eos=True)
+        trees.append([step.tree.tokens.tolist() for step in sequence.trace])
+    assert trees[0] == trees[1]
+    assert any(trees[0])
+
+
+@pytest.mark.parametrize("layers", [
+    None, [], [0, 1, 2], [1, 2, LAYERS], [2, 1, 3], [1.0, 2, 3], ["1", 2, 3], [True, 2, 3], 3,
+    [1] * 17, [1, 2, 1 << 40],
+])  # fmt: skip
+def test_layers_that_rows_cannot_enter_are_refused(layers: Any, tmp_path: Path) -> None:
+    folder = write(tmp_path, (1, 2, 3))
+    (folder / "config.json").write_text(json.dumps({"transfer_layers": layers}))
+    with pytest.raises(InvalidModel, match="transfer_layers"):
+        build_head(read_head(folder), CONFIG, nothing)
+
+
+@pytest.mark.parametrize(("change", "field"), [
+    (lambda t: t.pop("transfer.1.weight"), "transfer.1.weight"),
+    (lambda t: t.update({"transfer.1.weight": t["transfer.1.weight"][:-1].copy()}),
+     "transfer.1.weight"),
+    (lambda t: t.update({"transfer.2.weight": t["transfer.1.weight"]}), "transfer.2.weight"),
+    (lambda t: t.update({"transfer.0.bias": t["transfer.1.weight"][0].copy()}), "transfer.0.bias"),
+    (lambda t: t["transfer.0.weight"].fill(np.nan), "transfer.0.weight"),
+])  # fmt: skip
+def test_damaged_matrices_are_named(change: Any, field: str, tmp_path: Path) -> None:
+    folder = write(tmp_path, (1, 2))
+    tensors = {
+        name: values.copy() for name, values in load_file(folder / "model.safetensors").items()
+    }
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(InvalidModel, match=field):
+        build_head(read_head(folder), CONFIG, nothing)
+
+
+def test_heads_of_other_methods_are_refused(tmp_path: Path) -> None:
+    folder = write(tmp_path / "own", (1, 2))
+    with pytest.raises(InvalidInput, match="hidden-transfer"):
+        serve(engine(), [f"ppd(head='{folder}')"])
+    other = random_head("medusa", CONFIG, tmp_path / "medusa")
+    with pytest.raises(InvalidInput, match="medusa"):
+        serve(engine(), [f"hidden-transfer(head='{other}')"])
