@@ -251,6 +251,28 @@ def test_overwritten_slots_hold_the_new_rows() -> None:
     assert (seen[0] == seen[1]).all()
 
 
+def test_rows_behind_the_committed_ones_can_be_stored_and_replaced() -> None:
+    engine, seen = toy_engine(), []
+
+    def decode(seq: Sequence) -> Steps:
+        reply = yield Forward(seq.pending)
+        at = np.arange(len(PROMPT), len(PROMPT) + 2, dtype=np.int32)
+        for first, tokens in ((0, [9, 9]), (1, [7])):
+            reply = yield Forward(
+                np.array(tokens, np.int32), store=Overwrite(at[first:]), positions=at[first:],
+                visible=np.arange(at[first], dtype=np.int32),
+            )  # fmt: skip
+        seen.append(reply.logits.values[0])
+        seq.commit(Verdict([1], [0], reply.logits))
+        yield Forward(seq.pending)
+
+    sequence = add(engine, decode, PROMPT, 2)
+    finish(engine)
+    assert (seen[0] == ToyBackend().plain_logits(np.array([*PROMPT, 9, 7]))).all()
+    assert isinstance(sequence.error, DecoderError)
+    assert "Overwrite" in str(sequence.error)
+
+
 def test_rows_of_some_layers_of_a_canvas_count_in_part() -> None:
     engine = toy_engine({"target": ToyBackend(toy_config(attention="full"))})
 

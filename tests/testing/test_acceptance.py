@@ -31,6 +31,7 @@ RECORDED = {
     "prompt-lookup": 111,
     "rasd": 206,
     "retrieval": 85,
+    "s2d": 265,
     "stand": 149,
     "suffix": 153,
     "swift": 262,

@@ -19,6 +19,7 @@ torch = pytest.importorskip("torch")
 # These need PyTorch themselves.
 from safetensors.torch import load_file, save_file  # noqa: E402
 
+from paradecode.backends.torch.model import Transformer  # noqa: E402
 from paradecode.methods.retrained.first import Routers  # noqa: E402
 from paradecode.models.catalogue import open_model  # noqa: E402
 from paradecode.training.adaptation.texts import BlockText, read_texts  # noqa: E402
@@ -35,6 +36,7 @@ from paradecode.training.retraining.lud import (  # noqa: E402
     units,
     with_placeholders,
 )
+from paradecode.training.retraining.nested import NestedObjective  # noqa: E402
 from paradecode.training.retraining.run import Retraining, RetrainingPlan  # noqa: E402
 from paradecode.training.retraining.texts import rows_of, write_tasks  # noqa: E402
 from paradecode.training.running import CHECKPOINT  # noqa: E402
@@ -192,6 +194,75 @@ def test_a_price_makes_routers_skip(folder, tmp_path):
         assert (frozen.scores[0].max().item() < 0.02) == (price > 0)
         stored = Routers.open(str(tmp_path / str(price) / ROUTERS))
         assert np.array_equal(stored.tensors["weight"], made.model.weight.detach().numpy())
+
+
+def test_the_loss_is_the_mean_over_models_that_end_at_the_exits(folder):
+    """Each exit against a model that has no more layers."""
+    base, rows = open_model(str(folder)), rows_of(counting(6), CPU)
+    made = NestedObjective(base, (1, 2), 0, CPU)
+    losses = []
+    for layers in (1, 2):
+        cut = Transformer(replace(base.config, layers=layers), base.weights, torch.float32, CPU)
+        at = torch.arange(rows.tokens.shape[1])
+        states = final_states(cut, rows.tokens, at, at <= at[:, None])
+        said = cut.logits(states[:, :-1]).log_softmax(-1)
+        chances = said.gather(-1, rows.tokens[:, 1:, None])[..., 0]
+        losses.append(-chances[rows.answers[:, 1:]].mean().item())
+    assert losses[0] != pytest.approx(losses[1], abs=1e-2)
+    found = made.loss(rows, np.random.default_rng(0), 0.0).item()
+    assert found == pytest.approx(np.mean(losses), abs=1e-4)
+    drawn, random = NestedObjective(base, (1, 2), 1, CPU), np.random.default_rng(0)
+    found = {round(drawn.loss(rows, random, 0.0).item(), 4) for _ in range(12)}
+    assert sorted(found) == pytest.approx(sorted(losses), abs=1e-3)
+
+
+def test_a_step_at_one_exit_leaves_deeper_layers_alone(folder):
+    made = NestedObjective(open_model(str(folder)), (1, 2), 1, CPU)
+    before = {name: tensor.clone() for name, tensor in made.trained.items()}
+    trainer = Retraining(RetrainingPlan(steps=9, batch=4), made, counting(8))
+    changed = set()
+    for _ in range(9):
+        trainer.advance()
+        new = {n for n, tensor in made.trained.items() if not torch.equal(tensor, before[n])}
+        deep = any(name.startswith("layers.1.") for name in new)
+        changed.add(deep)
+        if deep:
+            break
+        assert any(name.startswith("layers.0.") for name in new)
+    assert changed == {False, True}
+
+
+def test_nested_exits_learn_and_are_cut_off(folder, tmp_path):
+    """A model of one layer learns to count, and is written without the second layer."""
+    plan, texts = RetrainingPlan(steps=150, batch=8, rate=5e-3), counting()
+    made = NestedObjective(open_model(str(folder)), (1,), 0, CPU)
+    Retraining(plan, made, texts).run(tmp_path, lambda: False, lambda *_: None)
+    with LLM(tmp_path / "model", threads=1) as llm:
+        assert llm.backend.config.layers == 1
+        out = llm.generate([text.tokens[:3].tolist() for text in texts[:20]], max_tokens=9)
+        right = [one.token_ids == text.tokens[3:].tolist() for one, text in zip(out, texts)]
+        assert sum(right) >= 18
+
+
+def test_the_command_makes_a_draft_model(folder, tmp_path):
+    output = tmp_path / "out"
+    said = run("sorted", output, "--model", folder, "--steps", 2, "--exits", "1 2", *SMALL)
+    assert "s2d(exits='1 2')" in said
+    with LLM(folder, draft_model=output / "model", threads=1) as llm:
+        assert llm.generate("copy: Ana", decoder="s2d(exits='1 2')", max_tokens=5).token_ids
+    for field, value in (("exits", "2 1"), ("exits", "1 3"), ("drawn", 3)):
+        with pytest.raises(InvalidInput, match=f"--{field}"):
+            run(
+                "sorted",
+                tmp_path / "x",
+                "--model",
+                folder,
+                "--steps",
+                1,
+                f"--{field}",
+                value,
+                *SMALL,
+            )
 
 
 def test_a_stopped_run_goes_on_to_the_same_weights(folder, tmp_path):

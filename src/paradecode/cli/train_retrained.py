@@ -1,4 +1,4 @@
-"""`paradecode train lud` and `train first`: copies of a model that decode in another way."""
+"""`paradecode train lud`, `first` and `sorted`: copies of a model that decode in another way."""
 
 from __future__ import annotations
 
@@ -70,6 +70,32 @@ def first(
 
     _train("routers", output, learning, objective)
     use = f"--model {output / 'model'} --decoder \"first(routers='{output}/routers.safetensors')\""
+    out.print(use, soft_wrap=True, highlight=False)
+
+
+@grouped
+def nested(
+    output: RunFolder,
+    learning: RetrainingOptions,
+    exits: str = option("", "Layers before each exit: '6 9 12'; default: half, 3/4 and all."),
+    drawn: int = option(0, "Exits that a step draws (SortedNet); 0: all (SoFT).", min=0, max=64),
+) -> None:
+    """Nested exits: a model whose first layers are models, too, for `s2d`. Ctrl-C saves."""
+    from paradecode.methods.draft.drafters.s2d import read_exits, usual_exits
+
+    try:
+        chosen = read_exits(exits)
+    except ValueError as error:
+        raise InvalidInput("--exits", exits, str(error)) from None
+
+    def objective(base: Checkpoint, device: torch.device) -> Objective:
+        from paradecode.training.retraining.nested import NestedObjective
+
+        return NestedObjective(base, chosen or usual_exits(base.config.layers), drawn, device)
+
+    _train("nested exits", output, learning, objective)
+    given = f"(exits='{exits}')" if chosen else ""
+    use = f'--draft-model {output / "model"} --decoder "s2d{given}"'
     out.print(use, soft_wrap=True, highlight=False)
 
 

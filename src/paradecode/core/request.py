@@ -50,10 +50,10 @@ class Store(Enum):
 
 @dataclass(frozen=True)
 class Overwrite:
-    """Store the rows into chosen slots (canvas decoding); slot i is position i.
+    """Store the rows into chosen slots (canvases, models that draft); slot i is position i.
 
     The old content of a slot is replaced. Slots after the committed rows may be written, and then
-    be named in ``Forward.visible``.
+    be named in ``Forward.visible``; after that no more tokens can be committed to this cache.
 
     Attributes:
         slots: int32 [K], distinct, one for each row; -1 stores nothing.

@@ -372,7 +372,7 @@ def _check_tokens(
         if len(cache.tentative.tokens) and not joins:
             raise DecoderError("tokens cannot be committed behind tentative rows")
         if cache.filled is not None:
-            raise DecoderError("the rows of a canvas are stored with Overwrite only")
+            raise DecoderError("behind rows that Overwrite stored, no tokens can be committed")
         expected = history[cache.length : cache.length + len(tokens)]
         if len(expected) != len(tokens) or (own and not (expected == tokens).all()):
             raise DecoderError(
@@ -397,7 +397,7 @@ def _visible(forward: Forward, cache: KVCache) -> NDArray[np.int32] | None:
 def _slots(store: Store | Overwrite, cache: KVCache, start: int, count: int) -> NDArray[np.int32]:
     if isinstance(store, Overwrite):
         slots = np.asarray(store.slots, np.int32)
-        end = start or cache.capacity  # A canvas has no committed rows.
+        end = start if len(cache.tentative) else cache.capacity
         if len(slots) and not (slots.min() >= -1 and slots.max() < end):
             raise DecoderError(f"only the slots 0 to {end - 1} can be overwritten")
         return slots

@@ -170,7 +170,7 @@ class KVCache:
         backend, pool: the model and its pages.
         key: prefix key before the first page (salt and model).
         scratch: the most tentative rows.
-        capacity: slots that a canvas may use: those that were set aside for this request.
+        capacity: slots that Overwrite may use: those that were set aside for this request.
 
     Attributes:
         pages: the page table.
@@ -178,7 +178,8 @@ class KVCache:
             are dropped unless they go on through the others (:meth:`join`).
         states: float32 [M, hidden size] of these rows behind the last of ``ran``, if asked for.
         layers: those whose keys and values every committed row holds; None for all.
-        filled: of a canvas, which slots hold keys and values: bool [capacity]; else None.
+        filled: bool [capacity], which slots hold keys and values that Overwrite stored behind the
+            committed rows (a canvas has none of these); None where it stored none.
         final: of a model with blocks, how many leading slots hold what any request with these
             tokens would have there: whole blocks, computed from committed tokens.
         reusable: other requests may share the full pages.
@@ -251,10 +252,11 @@ class KVCache:
             self.reusable = self.reusable and self.blocks > 0
             if self.reusable:
                 self.final = self._final(forward, forward.store.slots, history)
-            if self.length == 0:
+            slots = forward.store.slots
+            if self.length == 0 or (slots >= self.length).any():
                 if self.filled is None:
                     self.filled = np.zeros(self.capacity, bool)
-                self.filled[forward.store.slots[forward.store.slots >= 0]] = True
+                self.filled[slots[slots >= 0]] = True
         if len(forward.tree):
             sound = _as_text(forward) and not count
             self._extend(tentative, layers, hidden if sound else {})

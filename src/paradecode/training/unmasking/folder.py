@@ -37,6 +37,8 @@ def source_of(checkpoint: Checkpoint) -> Path:
 def save_folder(checkpoint: Checkpoint, weights: dict[str, Tensor], output: Path) -> None:
     """Write ``weights`` (canonical names) under the names and in the precision of the source.
 
+    What is not among them is left out.
+
     The file of weights gets its name only when it is complete.
 
     Raises:
@@ -46,6 +48,7 @@ def save_folder(checkpoint: Checkpoint, weights: dict[str, Tensor], output: Path
     stored = {
         name: weights[own].detach().cpu().to(DTYPES[tensor.kind]).contiguous()
         for name, own, tensor in stored_tensors(source)[1]
+        if own in weights
     }
     try:
         output.mkdir(parents=True, exist_ok=True)

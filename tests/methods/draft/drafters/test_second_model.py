@@ -25,6 +25,8 @@ METHODS = (
     "draft-model",
     "draft-model(width=1)",
     "draft-model(width=4,num_speculative_tokens=20,budget=fixed)",
+    "s2d",
+    "s2d(sure=0.1,budget=fixed)",
     "pearl",
     "mirror-sd",
     "mirror-sd(announce=draft,candidates=3)",
@@ -126,7 +128,10 @@ def test_verifiers_that_read_draws_accept_all_of_an_equal_chain(verifier):
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("method", ["draft-model(width=1,budget=fixed)", "pearl", "mirror-sd"])
+@pytest.mark.parametrize(
+    "method",
+    ["draft-model(width=1,budget=fixed)", "s2d(sure=2.0,budget=fixed)", "pearl", "mirror-sd"],
+)
 def test_other_token_ids_are_translated(method, temperature):
     """The same model under permuted ids accepts what the same model accepts."""
     order = np.random.default_rng(0).permutation(96)
@@ -139,7 +144,7 @@ def test_other_token_ids_are_translated(method, temperature):
 
 
 @pytest.mark.parametrize(
-    "method", ["draft-model", "draft-model(verifier=rsd)", "pearl", "mirror-sd"]
+    "method", ["draft-model", "draft-model(verifier=rsd)", "s2d(sure=0.1)", "pearl", "mirror-sd"]
 )
 def test_a_smaller_vocabulary_spells_what_it_lacks(method):
     """The draft lacks every third token, and reads it as two or three of its own."""
@@ -165,7 +170,7 @@ def test_a_smaller_vocabulary_spells_what_it_lacks(method):
 def test_a_draft_with_a_short_context_drafts_while_it_can():
     config, weights = TARGET
     short = replace(config, context_length=24), weights
-    for method in ("draft-model", "pearl", "mirror-sd"):
+    for method in ("draft-model", "s2d", "pearl", "mirror-sd"):
         eng = engine(TARGET, short)
         plain, sequence = serve(eng, ["greedy", method], ignore_eos=True, max_tokens=40)
         assert sequence.output == plain.output

@@ -1,0 +1,150 @@
+"""Drafts of nested exits, against a slow reading: every exit computes the whole text anew."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from small_models import PROMPT, backend, deep, engine, serve
+
+from paradecode.backends.interface import PAGE, Span
+from paradecode.core.errors import InvalidInput
+from paradecode.core.logits import Logits, Warp
+from paradecode.core.request import DRAFT
+from paradecode.methods.draft import nested_rows
+from paradecode.methods.draft.drafters.s2d import usual_exits
+from paradecode.methods.registry import parse
+
+TARGET, SMALL = deep(share=0.3), deep(share=0.2)
+SURE = 0.5
+"""Some guesses of every exit of SMALL are surer than this, and some are not."""
+CHAIN = "num_speculative_tokens=5,budget=fixed"
+
+
+class Literal:
+    """The exits of a model without any cache.
+
+    Attributes:
+        left: how often each exit was the first sure one.
+    """
+
+    def __init__(self, exits: tuple[int, ...], sure: float) -> None:
+        self.exits, self.sure, self.model = exits, sure, backend(SMALL)
+        self.model.reserve(8)
+        self.left = Counter[int]()
+
+    def row(self, text: list[int], exits: tuple[int, ...] = ()) -> Logits:
+        """What the first exit that is sure expects behind ``text``."""
+        for exit in exits or self.exits:
+            logits = self._whole(text, exit)
+            if logits.probabilities(Warp(1.0)).max() >= self.sure:
+                break
+        self.left[exit] += 1
+        return logits
+
+    def _whole(self, text: list[int], exit: int) -> Logits:
+        count = len(text)
+        none = np.full(count, -1, np.int32)
+        at = np.arange(count, dtype=np.int32)
+        pages = np.arange(8, dtype=np.int32)
+        assert count <= 8 * PAGE
+        span = Span(pages, np.array(text, np.int32), at, none, 0, at[-1:], layers=(*range(exit),))
+        return self.model.forward([span])[0].logits
+
+
+@pytest.mark.parametrize("exits", [(2, 4, 6), (1, 3), (6,)])
+def test_a_token_leaves_at_the_first_exit_that_is_sure_of_it(exits):
+    """Deeper exits are right only if they have caught up with all that left before."""
+    literal = Literal(exits, SURE)
+    spec = f"s2d(exits='{' '.join(map(str, exits))}',sure={SURE},{CHAIN})"
+    (sequence,) = serve(engine(TARGET, SMALL), [spec], max_tokens=40, ignore_eos=True)
+    text = list(PROMPT)
+    for step in sequence.trace:
+        wanted: list[int] = []
+        for _ in range(len(step.tree)):  # The prompt runs through all layers up to the last exit.
+            first = exits[-1:] if len(text) == len(PROMPT) and not wanted else exits
+            wanted.append(int(literal.row([*text, *wanted], first).argmax()[0]))
+        assert step.tree.tokens.tolist() == wanted
+        text += step.tokens
+    assert all(literal.left[exit] >= 3 for exit in exits)
+    assert 0 < sequence.stats.accepted < sequence.stats.drafted
+
+
+def test_tokens_are_drawn_from_the_row_of_their_exit():
+    literal, seen = Literal((2, 4, 6), SURE), []
+
+    def build():
+        decoder = parse(f"s2d(exits='2 4 6',sure={SURE},verifier=rejection,{CHAIN})")()
+        verify = decoder.verify
+
+        class Watched(type(verify)):
+            def __call__(self, seq, tree, reply):
+                seen.append((seq.tokens.tolist(), tree))
+                return verify(seq, tree, reply)
+
+        decoder.verify = Watched()
+        return decoder
+
+    serve(engine(TARGET, SMALL), [build], temperature=0.9, max_tokens=40, ignore_eos=True)
+    for text, tree in seen[1:]:
+        assert set(tree.drawn) == set(range(-1, len(tree) - 1))
+        for node, drawn in tree.drawn.items():
+            q = literal.row([*text, *tree.tokens_to(node)]).probabilities(Warp(0.9))[0]
+            assert np.allclose(drawn.probabilities, q[drawn.ids], atol=1e-5)
+            assert drawn.probabilities.sum() == pytest.approx(1)
+    assert all(literal.left[exit] >= 3 for exit in (2, 4, 6))
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_with_a_threshold_above_one_it_is_a_draft_model(temperature):
+    specs = [f"draft-model(width=1,{CHAIN})", f"s2d(sure=1.5,{CHAIN})"]
+    whole, nested = (
+        serve(engine(TARGET, SMALL), [spec], temperature=temperature, ignore_eos=True)[0]
+        for spec in specs
+    )
+    trees = [[step.tree.tokens.tolist() for step in one.trace] for one in (whole, nested)]
+    assert trees[0] == trees[1]
+    assert any(trees[0])
+
+
+def test_with_a_threshold_of_zero_deeper_layers_never_run_behind_the_prompt():
+    eng = engine(TARGET, SMALL)
+    model, ran = eng.models[DRAFT], []
+    forward = model.forward
+    model.forward = lambda spans: (
+        ran.extend((s.layers, len(s.slots)) for s in spans) or forward(spans)
+    )
+    serve(eng, [f"s2d(sure=0.0,{CHAIN})"], ignore_eos=True)
+    first, *later = ran
+    assert first == (None, len(PROMPT))
+    assert {layers for layers, _ in later} == {(0, 1, 2)}
+    assert max(rows for _, rows in later) <= 2  # Rows of accepted tokens are not run again.
+
+
+def test_many_rows_catch_up_in_pieces(monkeypatch):
+    spec = f"s2d(exits='2 6',sure={SURE},{CHAIN})"
+    found = []
+    for piece in (64, 2):
+        monkeypatch.setattr(nested_rows, "PIECE", piece)
+        (sequence,) = serve(engine(TARGET, SMALL), [spec], max_tokens=40, ignore_eos=True)
+        found.append([step.tree.tokens.tolist() for step in sequence.trace])
+    assert found[0] == found[1]
+
+
+def test_exits():
+    assert usual_exits(12) == (6, 9, 12)
+    assert usual_exits(30) == (15, 23, 30)
+    assert usual_exits(1) == (1,)
+    assert usual_exits(2) == (1, 2)
+
+
+@pytest.mark.parametrize("exits", ["6 3", "0 4", "3 3", "3:6", "-1", "1.5", "999999"])
+def test_exits_that_are_none_are_refused(exits):
+    with pytest.raises(InvalidInput, match="exits"):
+        parse({"method": "s2d", "exits": exits})
+
+
+def test_an_exit_behind_the_last_layer_is_refused():
+    with pytest.raises(InvalidInput, match="has 6 layers"):
+        serve(engine(TARGET, SMALL), ["s2d(exits='3 7')"])
