@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 REPORT = "report.json"
 SPEED_PROMPTS, SPEED_TOKENS = 12, 96
 AGAIN = "stopped; the same command goes on"
-KINDS = ("eagle3, eagle1, p-eagle, medusa, mtp, clover, clover-2, falcon, chimera, kangaroo, ppd "
-         "or hidden-transfer")  # fmt: skip
+KINDS = ("eagle3, eagle1, p-eagle, medusa, mtp, clover, clover-2, falcon, chimera, kangaroo, ppd, "
+         "hidden-transfer or flexdraft")  # fmt: skip
 Method = Annotated[str, typer.Argument(help=f"{KINDS}.")]
 
 
@@ -53,7 +53,7 @@ class HeadSizes:
 
     taps: str = option(
         "", "Layers that EAGLE-3 reads, from 0: 1,14,29; behind which Kangaroo drafts, and rows of "
-        "Hidden Transfer enter."
+        "Hidden Transfer or FlexDraft enter."
     )  # fmt: skip
     layers: int = option(1, "Layers, or blocks of a Medusa head.", min=1, max=8)
     inner: int = option(
@@ -66,7 +66,7 @@ class HeadSizes:
     medusa_heads: int = option(
         4,
         "Heads of Medusa or Chimera, levels of Clover, prompt tokens of PPD, rows of Hidden "
-        "Transfer.",
+        "Transfer, guessing masks of FlexDraft.",
         min=1,
         max=16,
     )
@@ -221,7 +221,7 @@ def _prepared(
     from paradecode.models.catalogue import open_model
     from paradecode.training.heads.data import make_data
     from paradecode.training.heads.initial import OF_ROWS
-    from paradecode.training.heads.prompt_training import PromptTraining
+    from paradecode.training.heads.row_training import RowTraining
     from paradecode.training.heads.texts import TextSource
     from paradecode.training.heads.training import HeadTraining, layers_of
     from paradecode.training.running import CHECKPOINT
@@ -245,7 +245,7 @@ def _prepared(
         out.print(f"{data.refused} {said}", highlight=False)
     held = max(1, round(material.held_out * len(data.texts)))
     most = round(share * (len(data.texts) - held))
-    made = PromptTraining if shape.method in OF_ROWS else HeadTraining
+    made = RowTraining if shape.method in OF_ROWS else HeadTraining
     trainer = made(shape, plan, open_model(loading.model), features, held, most)
     checkpoint = (folder or output) / CHECKPOINT
     if checkpoint.exists():

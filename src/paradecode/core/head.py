@@ -35,6 +35,8 @@ class Block:
         epsilon, q_norm, k_norm: of the norms of each head of queries and keys, where there are any.
         text: of a head with masks or n-grams: reads ``state``, what ``enter`` makes of the
             features; its result are the keys and values of the text's rows, side by side.
+        text_norm: of the norm of each head of these keys, where there is one.
+        part: which of the states that ``enter`` makes side by side ``text`` reads, from 0.
     """
 
     before: Network
@@ -47,6 +49,8 @@ class Block:
     q_norm: Array | None = None
     k_norm: Array | None = None
     text: Network | None = None
+    text_norm: Array | None = None
+    part: int = 0
 
     def rotated(self, x: Array, gain: Array | None, positions: NDArray[np.int64]) -> Array:
         """float32 [n, heads, size]: normed if there is a gain, and its halves turned."""
@@ -131,12 +135,15 @@ class Masks:
             1 if masks guess their own.
         bias: reads ``token``, the one in front of the guess, and ``state``, the guessing row's; is
             added to the logits. So a guess knows of the one before it.
+        blind: the first row is a mask, too, and the last token is what ``bias`` reads for every row
+            (FlexDraft). So the rows can be computed before that token is known.
     """
 
     rows: int
     token: int
     first: int
     bias: Network | None = None
+    blind: bool = False
 
 
 @dataclass(frozen=True, eq=False)

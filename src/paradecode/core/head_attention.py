@@ -65,11 +65,13 @@ def keep_text(head: Head, drafts: Sequence[HeadDraft], run: Run) -> None:
     text = run(head.enter, [{"features": draft.features} for draft in drafts])
     for number, block in enumerate(head.blocks):
         assert block.text is not None
-        for draft, made in zip(drafts, run(block.text, [{"state": each} for each in text])):
+        width = block.text.inputs["state"]
+        own = slice(block.part * width, (block.part + 1) * width)
+        for draft, made in zip(drafts, run(block.text, [{"state": each[:, own]} for each in text])):
             keys, values = np.split(made, 2, axis=1)
             places = draft.start + np.arange(len(made))
             draft.memory.store(
-                number, draft.memory.length, block.rotated(keys, block.k_norm, places),
+                number, draft.memory.length, block.rotated(keys, block.text_norm, places),
                 values.reshape(len(made), -1, block.size),
             )  # fmt: skip
 

@@ -40,7 +40,7 @@ def _grow(head: Head, growing: Sequence[GrowingTree], run: Run) -> int:
     states = _entered(head, drafts, run) if head.masks is None else _masked(head, drafts, run)
     if head.cell is not None:
         return grow_with_cell(head.cell, head.outs[0], growing, states, run)
-    if head.masks is not None and head.masks.bias is not None:
+    if head.masks is not None and head.masks.bias is not None and not head.masks.blind:
         _each_knowing_the_one_before(head, head.masks.bias, growing, states, run)
     elif head.masks is not None or head.mask is not None or not head.blocks:
         _at_once(head, growing, states, run)
@@ -72,6 +72,8 @@ def _masked(head: Head, drafts: Sequence[HeadDraft], run: Run) -> list[Array]:
     rows = head.masks.rows
     keep_text(head, drafts, run)
     tokens = [np.append(d.tokens[-1:], np.full(rows - 1, head.masks.token)) for d in drafts]
+    if head.masks.blind:
+        tokens = [np.full(rows, head.masks.token)] * len(drafts)
     views = [NewRows(draft.start + len(draft.tokens) + np.arange(rows), np.ones((rows, rows), bool))
              for draft in drafts]  # fmt: skip
     at = [draft.memory.length + len(draft.tokens) for draft in drafts]
@@ -83,6 +85,13 @@ def _at_once(head: Head, growing: Sequence[GrowingTree], states: Sequence[Array]
     """Every level's guesses, made without knowing the others', then the best tree of them."""
     if len(head.outs) == 1:
         rows = [list(each) for each in run(head.outs[0], [{"state": state} for state in states])]
+        if head.masks is not None and head.masks.bias is not None:
+            known: list[Item] = [
+                {"token": np.full(len(state), each.draft.tokens[-1]), "state": state}
+                for each, state in zip(growing, states)
+            ]
+            added = run(head.masks.bias, known)
+            rows = [[a + b for a, b in zip(*each)] for each in zip(rows, added)]
     else:
         each_out = [run(out, [{"state": state[-1:]} for state in states]) for out in head.outs]
         rows = [[out[item][0] for out in each_out] for item in range(len(states))]

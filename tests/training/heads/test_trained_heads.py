@@ -42,7 +42,7 @@ from paradecode.training.heads.data import HeadData, make_data  # noqa: E402
 from paradecode.training.heads.features import Features  # noqa: E402
 from paradecode.training.heads.initial import METHODS, OF_ROWS, HeadShape, common_tokens  # noqa: E402
 from paradecode.training.heads.objective import loss_of  # noqa: E402
-from paradecode.training.heads.prompt_training import PromptTraining  # noqa: E402
+from paradecode.training.heads.row_training import RowTraining  # noqa: E402
 from paradecode.training.heads.texts import HeadText, TextSource, read_texts  # noqa: E402
 from paradecode.training.heads.training import HEAD, HeadPlan, HeadTraining, layers_of  # noqa: E402
 from paradecode.training.running import CHECKPOINT  # noqa: E402
@@ -161,8 +161,8 @@ def test_prompt_tokens_guess_in_the_engine_as_they_were_trained(llm, data, tmp_p
     features = data.features(llm, layers_of((-1,), llm.config.layers), 1e9, lambda *_: None)
     plan = replace(PLAN, rate=0.03, batch=4)
 
-    def begun(steps: int) -> PromptTraining:
-        return PromptTraining(shape, replace(plan, steps=steps), open_model(MODEL), features, HELD)
+    def begun(steps: int) -> RowTraining:
+        return RowTraining(shape, replace(plan, steps=steps), open_model(MODEL), features, HELD)
 
     trainer = begun(16)
     before = trainer.evaluate()
@@ -207,7 +207,7 @@ def test_pseudo_states_guess_in_the_engine_as_they_were_trained(taps, llm, data,
     shape = HeadShape("hidden-transfer", taps, vocabulary=512, levels=3)
     features = data.features(llm, layers_of((-1,), llm.config.layers), 1e9, lambda *_: None)
     plan = replace(PLAN, rate=0.01, batch=4, steps=8)
-    trainer = PromptTraining(shape, plan, open_model(MODEL), features, 8)
+    trainer = RowTraining(shape, plan, open_model(MODEL), features, 8)
     before = trainer.evaluate()
     assert trainer.run(tmp_path, lambda: False, lambda *_: None)
     after = trainer.evaluate()
@@ -249,8 +249,44 @@ def test_pseudo_states_guess_in_the_engine_as_they_were_trained(taps, llm, data,
 def test_layers_that_no_row_can_enter_are_refused_before_texts_are_made(llm):
     last = llm.config.layers - 1
     for taps in ((last,), (-1,), (0, 1), (1, 0, 0)):
-        with pytest.raises(InvalidInput, match="--taps"):
-            HeadShape("hidden-transfer", taps, levels=3).tapped(llm.config)
+        for method in ("hidden-transfer", "flexdraft"):
+            with pytest.raises(InvalidInput, match="--taps"):
+                HeadShape(method, taps, levels=3).tapped(llm.config)
+
+
+@pytest.mark.parametrize("taps", [(), (0,)])
+def test_masks_guess_in_the_engine_as_they_were_trained(taps, llm, data, tmp_path):
+    """What the written folder drafts, run as a head, is what was trained, level by level."""
+    shape = HeadShape("flexdraft", taps, inner=32, vocabulary=512, levels=3)
+    features = data.features(llm, layers_of((-1,), llm.config.layers), 1e9, lambda *_: None)
+    plan = replace(PLAN, rate=0.005, batch=4, steps=8)
+    trainer = RowTraining(shape, plan, open_model(MODEL), features, 8)
+    before = trainer.evaluate()
+    assert trainer.run(tmp_path, lambda: False, lambda *_: None)
+    after = trainer.evaluate()
+    assert after.levels[0] > before.levels[0] + 0.05, (before, after)
+
+    stored, checkpoint, text = read_head(tmp_path / HEAD), open_model(MODEL), data.texts[0]
+    head = build_head(stored, llm.config, lambda name: checkpoint.weights[name].float32())
+    for name, kept in trainer.head.parameters.items():
+        kept.copy_(torch.from_numpy(stored.tensors[name]))
+    with torch.no_grad():
+        made = trainer.head.levels(trainer.batch([text], features.of([0])).rows, 3)
+    states, known = rows_of(data, llm, 0, head.taps), text.tokens[1:].astype(np.int64)
+    assert head.to_target is not None
+    for cut in (0, 4):
+        end = text.start + cut
+        asked = HeadDraft(Memory(), states[:end], known[:end], 0, 3, 1, 3)
+        (tree,) = run_head(head, [asked], apply_network)
+        best = [int(head.to_target[int(logits[cut].argmax())]) for logits in made]
+        assert tree.tokens.tolist() == best
+        shares = [float(logits[cut].softmax(-1).max()) for logits in made]
+        assert np.allclose(tree.estimates, shares, atol=2e-2)
+    spec = f"flexdraft(head='{tmp_path / HEAD}')"
+    prompt = [text.tokens[: text.start].tolist()]
+    plain, drafted = (llm.generate(prompt, decoder=each, max_tokens=24)[0] for each in (None, spec))
+    assert drafted.token_ids == plain.token_ids
+    assert drafted.stats.drafted > 0
 
 
 @pytest.mark.parametrize("sizes", [{}, {"layers": 2, "inner": 64, "own_rows": False}])

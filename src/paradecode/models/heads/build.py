@@ -13,6 +13,7 @@ from paradecode.models.config import ModelConfig
 from paradecode.models.heads.chimera import chimera
 from paradecode.models.heads.clover import clover
 from paradecode.models.heads.falcon import falcon
+from paradecode.models.heads.flexdraft import flexdraft
 from paradecode.models.heads.layers import layers
 from paradecode.models.heads.layouts import HeadFile
 from paradecode.models.heads.networks import HeadTensors, NetworkBuilder
@@ -187,4 +188,5 @@ _KINDS: dict[str, Callable[[HeadParts], Head]] = {
     "dflash": _dflash, "dspark": _dflash, "clover": clover, "clover-2": clover,
     "kangaroo": _kangaroo, "falcon": falcon,
     "chimera": chimera, "ppd": _ppd, "hidden-transfer": _hidden_transfer,
+    "flexdraft": flexdraft,
 }  # fmt: skip

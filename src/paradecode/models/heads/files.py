@@ -121,6 +121,11 @@ def write_head(
             sizes["chimera"] = {"num_heads": levels}
         if head.kind == "falcon":
             sizes["k_mask"] = head.block_size
+        if head.kind == "flexdraft":
+            sizes["block_size"] = head.block_size
+            calibrated = "anchor_bias_mlp.0.weight" in head.tensors
+            sizes["flexdraft_config"] = {"target_layer_ids": [tap + 1 for tap in head.taps],
+                                         "enable_anchor_bias_logits": calibrated}  # fmt: skip
         if head.kind in ("clover", "clover-2"):
             levels = sum(name.endswith(".0.linear.weight") for name in head.tensors)
             sizes["clover"] = {"num_heads": levels or 5, "num_layers": sizes["num_hidden_layers"]}

@@ -47,7 +47,7 @@ def _layer(
     rest: str, width: int, text: bool,
 ) -> Block:  # fmt: skip
     heads, kv_heads, size = file.heads, file.kv_heads, file.head_dim
-    order, factor, frequencies = _half_split(file.rope, size)
+    order, factor, frequencies = half_split(file.rope, size)
     q_norm, k_norm = (t.maybe(f"{name}self_attn.{p}_norm.weight", size) for p in "qk")
     if q_norm is not None or k_norm is not None:  # The norm takes what the rotation multiplies by.
         q_norm, k_norm = (
@@ -87,7 +87,7 @@ def _layer(
     _mlp(file, t, name, after, mixed, width)
     return Block(
         steps.network(), after.network(), heads, kv_heads, size, frequencies, file.epsilon,
-        q_norm, k_norm, _of_text(width, k, v) if text else None,
+        q_norm, k_norm, _of_text(width, k, v) if text else None, k_norm if text else None,
     )  # fmt: skip
 
 
@@ -118,7 +118,7 @@ def _of_text(width: int, *projections: _Projection) -> Network:
     return steps.network()
 
 
-def _half_split(
+def half_split(
     rope: Rope, size: int
 ) -> tuple[NDArray[np.intp], NDArray[np.float32], NDArray[np.float64]]:
     """How a rotation becomes one of whole heads, whose element i turns with i + size / 2.

@@ -23,7 +23,7 @@ SPECULATORS = {"eagle3": "eagle3", "peagle": "p-eagle", "mtp": "mtp", "dflash": 
 
 _KNOWN = (
     "EAGLE-1, 2 or 3, P-EAGLE, Medusa, MTP, DFlash, DSpark, Clover, Falcon, Chimera, Kangaroo, "
-    "PPD or Hidden Transfer"
+    "PPD, Hidden Transfer or FlexDraft"
 )
 _CELL = "clover_head_mlp_rnn.q.weight"
 _NEEDED = {
@@ -35,6 +35,7 @@ _NEEDED = {
     "falcon": "lstm.weight_hh_l0",
     "chimera": "chimera_head.0.0.weight",
     "ppd": "prompt_embeddings",
+    "flexdraft": "mask_embedding",
 }
 _LAYERS = {"clover.num_layers": "layers.0.self_attn.q_proj.weight"}
 _COUNTED = {
@@ -87,8 +88,8 @@ class HeadFile:
         hidden_first: an MTP module joins state and token, not token and state.
         gated: a layer of Qwen3-Next: queries come with a gate of what attention gives, and norms
             store what is added to 1.
-        block_size: rows of a DFlash draft, the last token's included; rows of Falcon's that see
-            one another.
+        block_size: rows of a DFlash or FlexDraft draft, the last token's included; rows of
+            Falcon's that see one another.
         first_guess: the row of them that guesses the first token.
     """
 
@@ -148,7 +149,7 @@ def recognise(config: Metadata, tensors: Tensors) -> HeadFile:
     verifier = _object(_object(config, "speculators_config"), "verifier")
     model = sizes.text("model_type", "") or ""
     block = config.whole("k_mask", None, 1, 16) if kind == "falcon" else 0
-    if kind in ("dflash", "dspark"):
+    if kind in ("dflash", "dspark", "flexdraft"):
         given = config if config.get("block_size") is not None else own
         block = given.whole("block_size", None, 2, _MOST_ROWS)
     return HeadFile(
@@ -249,6 +250,8 @@ def _kind(config: Metadata, tensors: Tensors) -> str:
         return "falcon"
     if "prompt_embeddings" in tensors:
         return "ppd"
+    if "mask_embedding" in tensors:
+        return "flexdraft"
     if "transfer.0.weight" in tensors:
         return "hidden-transfer"
     if _object(config, "clover"):
@@ -310,6 +313,14 @@ def _taps(kind: str, config: Metadata, own: Metadata) -> tuple[int, ...]:
             fix = "write into config.json behind how many layers of the target the adapter drafts"
             raise InvalidModel("exit_layer", None, fix)
         return (config.whole("exit_layer", None, 1, 1 << 12) - 1,)
+    if kind == "flexdraft":
+        name = "flexdraft_config.target_layer_ids"
+        ids = _object(config, "flexdraft_config").get("target_layer_ids")
+        if not isinstance(ids, list) or not 1 <= len(ids) <= 64 or type(ids[0]) is not int:
+            raise InvalidModel(name, ids, "list the layers that the masks pass")
+        if ids != list(range(ids[0], ids[0] + len(ids))) or not 1 <= ids[0] < 1 << 12:
+            raise InvalidModel(name, ids, "masks pass layers in a row, from the second on")
+        return tuple(layer - 1 for layer in ids)
     places = [
         (config, "eagle_aux_hidden_state_layer_ids", 1), (config, "aux_hidden_state_layer_ids", 1),
         (_object(config, "eagle_config"), "eagle_aux_hidden_state_layer_ids", 1),

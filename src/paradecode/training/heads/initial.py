@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,6 +12,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.models.checkpoint import Checkpoint
 from paradecode.models.config import ModelConfig, Rope
 from paradecode.models.heads import HeadFile
+from paradecode.models.heads.flexdraft import own_attention
 from paradecode.models.weights import Weights
 from paradecode.training.heads.chimera import chimera_weights
 from paradecode.training.heads.clover import clover_weights
@@ -22,12 +23,15 @@ METHODS = {
     "eagle3": "eagle", "eagle1": "eagle", "p-eagle": "p-eagle", "medusa": "medusa", "mtp": "mtp",
     "clover": "clover", "clover-2": "clover", "falcon": "falcon", "chimera": "chimera",
     "kangaroo": "kangaroo", "ppd": "ppd", "hidden-transfer": "hidden-transfer",
+    "flexdraft": "flexdraft",
 }  # fmt: skip
 """What can be trained -> the method that runs it."""
-DECAYS = {"clover": 0.7, "clover-2": 0.7, "falcon": 1.0, "hidden-transfer": 1.0}
-"""What a level counts of the one before it, where a paper says it."""
+DECAYS = {"clover": 0.7, "clover-2": 0.7, "falcon": 1.0, "hidden-transfer": 1.0, "flexdraft": 1.0}
+"""What a level counts of the one before it, where that is not the usual."""
+RANK = 256
+"""Width of FlexDraft's calibration, as published."""
 CLOVERS = ("clover", "clover-2")
-OF_ROWS = ("ppd", "hidden-transfer")
+OF_ROWS = ("ppd", "hidden-transfer", "flexdraft")
 """Their rows go through the target's own layers."""
 Array = NDArray[np.float32]
 
@@ -41,12 +45,13 @@ class HeadShape:
         taps: layers of the target whose outputs EAGLE-3 and P-EAGLE read; empty: an early, a
             middle and the last one. The layer behind which Kangaroo drafts; empty: the second.
             Those behind which the rows of Hidden Transfer enter, ascending, one for all or one a
-            level; empty: all behind two thirds of the layers.
+            level, and the one behind which FlexDraft's masks do; empty: two thirds of the layers.
         layers: of EAGLE-3, P-EAGLE, Clover and Kangaroo; residual blocks of each Medusa head.
-        inner: of the MLP; 0 is the target's. Kangaroo has one only if it is not 0.
+        inner: of the MLP; 0 is the target's. Kangaroo has one only if it is not 0. Of FlexDraft's
+            calibration; 0 is RANK.
         vocabulary: tokens that can be drafted: the commonest of the training texts.
         levels: heads of Medusa and Chimera; prompt tokens of PPD; matrices of Hidden Transfer;
-            levels of Clover that have a block of their own.
+            masks of FlexDraft that guess; levels of Clover that have a block of their own.
         own_rows: train rows of the LM head, which are the target's at first. Medusa and Clover
             have none.
     """
@@ -66,19 +71,24 @@ class HeadShape:
             raise InvalidInput("--layers", self.layers, f"{self.method} has one layer")
 
     def entered(self, config: ModelConfig) -> tuple[int, ...]:
-        """The layers, from 0, behind which the row of each level of Hidden Transfer enters."""
-        taps = self.taps or (max(2 * config.layers // 3 - 1, 0),)
-        taps = taps * self.levels if len(taps) == 1 else taps
+        """The layers, from 0, behind which the rows of Hidden Transfer enter, one a level; or whose
+        outputs enter the layers that FlexDraft's masks pass."""
         last = config.layers - 2
-        ascend = list(taps) == sorted(taps) and 0 <= taps[0] <= taps[-1] <= last
-        if len(taps) != self.levels or not ascend:
-            fix = f"name one layer from 0 to {last}, or {self.levels} of them, none before the last"
+        taps = self.taps or (max(2 * config.layers // 3 - 1, 0),)
+        one = len(taps) == 1
+        several = self.method == "hidden-transfer" and len(taps) == self.levels
+        if list(taps) != sorted(taps) or not 0 <= taps[0] <= taps[-1] <= last or not one | several:
+            fix = f"name one layer from 0 to {last}"
+            if self.method == "hidden-transfer":
+                fix += f", or {self.levels}, none before the last"
             raise InvalidInput("--taps", list(taps), fix)
-        return taps
+        if self.method == "flexdraft":
+            return tuple(range(taps[0], last + 1))
+        return taps * self.levels if one else taps
 
     def tapped(self, config: ModelConfig) -> tuple[int, ...]:
         """The layers, from 0, whose outputs the head reads."""
-        if self.method == "hidden-transfer":
+        if self.method in ("hidden-transfer", "flexdraft"):
             self.entered(config)  # Refused here, before texts are made.
         if self.method not in ("eagle3", "p-eagle", "kangaroo"):
             return (-1,)
@@ -133,6 +143,8 @@ def new_head(shape: HeadShape, target: Checkpoint, ids: NDArray[np.int64], seed:
             tensors[f"transfer.{level}.weight"] = np.eye(d, dtype=np.float32)
         del tensors["d2t"]
         return HeadFile(shape.method, tensors, shape.entered(config), verifier=config.name)
+    if shape.method == "flexdraft":
+        return _masks(shape, target, tensors, normal)
     if shape.method == "ppd":  # They begin as tokens that the answers use.
         rows = weights["embed"].float32()[random.choice(ids, shape.levels)]
         return HeadFile("ppd", {"prompt_embeddings": rows}, (-1,), verifier=config.name)
@@ -203,3 +215,27 @@ def _around(method: str, taps: Sequence[int], weights: Weights, last: str) -> di
     parts = [copied * (tap == max(taps)) for tap in taps]
     return {"norm.weight": norm, "fc.weight": np.concatenate(parts, axis=1),
             "layers.0.hidden_norm.weight": weights[f"{last}attn_norm"].float32()}  # fmt: skip
+
+
+def _masks(
+    shape: HeadShape, target: Checkpoint, tensors: dict[str, NDArray[np.generic]],
+    normal: Callable[..., Array],
+) -> HeadFile:  # fmt: skip
+    """FlexDraft: attention begins as the target's, and the calibration adds nothing."""
+    config, weights = target.config, target.weights
+    d, rank, taps = config.hidden_size, shape.inner or RANK, shape.entered(config)
+    guessed = len(tensors["d2t"])
+    tensors["mask_embedding"] = normal(d)
+    for number, tap in enumerate(taps):
+        for ours, theirs in own_attention(config):
+            rows = weights[f"layers.{tap + 1}.{ours}"].float32()
+            tensors[f"layers.{number}.self_attn.{theirs}"] = rows
+    tensors["anchor_bias_mlp.0.weight"] = normal(rank, 2 * d)
+    tensors["anchor_bias_mlp.0.bias"] = np.zeros(rank, np.float32)
+    tensors["anchor_bias_mlp.2.weight"] = np.zeros((guessed, rank), np.float32)
+    tensors["anchor_bias_mlp.2.bias"] = np.zeros(guessed, np.float32)
+    return HeadFile(
+        "flexdraft", tensors, taps, config.heads, config.kv_heads, config.head_dim,
+        config.norm_eps, Rope(dim=config.head_dim, theta=config.rope.theta), verifier=config.name,
+        block_size=shape.levels + 1,
+    )  # fmt: skip

@@ -32,14 +32,14 @@ from paradecode.training.heads.objective import (
     batch_of,
     loss_of,
 )
-from paradecode.training.heads.prompt_network import PromptNetwork, TransferNetwork
+from paradecode.training.heads.row_networks import FlexDraftNetwork, PromptNetwork, TransferNetwork
 from paradecode.training.heads.texts import HeadText
 from paradecode.training.running import Training, check_same, load_checkpoint, readable
 
 HEAD = "head"
 NETWORKS = {"clover": CloverNetwork, "clover-2": CloverNetwork, "falcon": FalconNetwork,
             "chimera": ChimeraNetwork, "ppd": PromptNetwork,
-            "hidden-transfer": TransferNetwork}  # fmt: skip
+            "hidden-transfer": TransferNetwork, "flexdraft": FlexDraftNetwork}  # fmt: skip
 """Of methods whose heads are not as most are."""
 WARMUP = 100
 """Steps in which the rate rises, at most a tenth of them."""

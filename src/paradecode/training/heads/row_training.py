@@ -1,4 +1,4 @@
-"""Training of PPD's prompt tokens: each step on a part of each of its texts."""
+"""Training of heads whose rows pass the target's layers: a step takes a part of each text."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ WINDOW, SHOWN = 32, 64
 """Tokens of an answer that one step trains on, and that are looked at of a held-out text."""
 
 
-class PromptTraining(HeadTraining):
-    """Prompt tokens that are being trained. Their rows go through all of the target."""
+class RowTraining(HeadTraining):
+    """A head of rows that is being trained; see ``RowNetwork``."""
 
     def stored(self) -> HeadFile:
+        whole = {n: t for n, t in self._file.tensors.items() if t.dtype.kind != "f"}
         made = {n: t.astype(np.float16) for n, t in self.head.stored().items()}
-        return replace(self._file, tensors=made)
+        return replace(self._file, tensors=whole | made)
 
     def _batch(self, wanted: Sequence[int]) -> HeadBatch:
         texts = [self._part(number) for number in wanted]
