@@ -147,8 +147,12 @@ class Sequence(Protocol):
         """Number of other sequences that share the engine's steps now."""
         ...
 
-    def step_seconds(self, rows: int, model: str = TARGET) -> float | None:
-        """Seconds of a step in which this sequence has ``rows`` rows; None if not measured."""
+    def step_seconds(self, rows: int, model: str = TARGET, keys: int | None = None) -> float | None:
+        """Seconds of a step in which this sequence has ``rows`` rows; None if not measured.
+
+        Args:
+            keys: how many cached keys they see; None for all.
+        """
         ...
 
     def shared(self, name: str, make: Callable[[], T]) -> T:

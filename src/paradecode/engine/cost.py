@@ -120,7 +120,7 @@ class Load:
 
         Args:
             before: its rows in the last target forward; those of the others stay.
-            length: its tokens.
+            length: its tokens, or how many of them the rows see.
         """
         if model != TARGET:
             other = self.others.get(model)

@@ -167,8 +167,9 @@ class LiveSequence:
     def neighbours(self) -> int:
         return self._resources.load.sequences - 1
 
-    def step_seconds(self, rows: int, model: str = TARGET) -> float | None:
-        return self._resources.load.seconds(model, rows, self.last_rows, self._length)
+    def step_seconds(self, rows: int, model: str = TARGET, keys: int | None = None) -> float | None:
+        seen = self._length if keys is None else min(keys, self._length)
+        return self._resources.load.seconds(model, rows, self.last_rows, seen)
 
     def shared(self, name: str, make: Callable[[], T]) -> T:
         found = self._stores.get(name)

@@ -78,7 +78,7 @@ class Request:
     def about(self, model: str = TARGET) -> ModelFacts:
         return ModelFacts(layers=2, hidden_size=8, vocab_size=self.vocabulary)
 
-    def step_seconds(self, rows: int, model: str = TARGET) -> float | None:
+    def step_seconds(self, rows: int, model: str = TARGET, keys: int | None = None) -> float | None:
         return self.curve(rows) if self.curve else None
 
     def shared(self, name: str, make: Callable[[], Any]) -> Any:

@@ -27,6 +27,7 @@ METHODS = (
     "draft-model(width=4,num_speculative_tokens=20,budget=fixed)",
     "s2d",
     "s2d(sure=0.1,budget=fixed)",
+    "triforce(guesses=1,keys=16,recent=4,refresh=5)",
     "pearl",
     "mirror-sd",
     "mirror-sd(announce=draft,candidates=3)",

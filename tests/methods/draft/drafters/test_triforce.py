@@ -1,0 +1,215 @@
+"""Three levels: which keys the middle one sees, what it drafts, and what its rows cost."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from small_models import backend, deep, engine, permuted, serve
+
+from paradecode.backends.interface import PAGE, Span
+from paradecode.core.errors import InvalidInput
+from paradecode.core.logits import Logits, Warp
+from paradecode.core.request import DRAFT, TARGET
+from paradecode.core.sequence import ModelFacts
+from paradecode.core.vocabulary import Vocabulary
+from paradecode.methods.draft import two_levels
+from paradecode.methods.draft.two_levels import chosen
+from paradecode.methods.registry import parse
+from paradecode.models.tiny import tiny_checkpoint
+
+MODEL, SMALL = deep(share=0.3), deep(share=0.2)
+LONG = tuple(4 + (3 * i * i + i) % 70 for i in range(60))
+FEW = "keys=32,recent=8,refresh=6,num_speculative_tokens=5,budget=fixed"
+
+
+def literally_chosen(shares: list[float], keys: int, recent: int) -> list[int]:
+    """Whole chunks: the first, then the best, and behind them everything."""
+    end = 0
+    while end + 8 <= len(shares) - recent:
+        end += 8
+    scored = sorted(range(0, end, 8), key=lambda at: (at > 0, -sum(shares[at : at + 8])))
+    kept, left = list(range(end, len(shares))), keys - (len(shares) - end)
+    for at in scored:
+        if left >= 8:
+            kept, left = kept + list(range(at, at + 8)), left - 8
+    return sorted(kept)
+
+
+def test_chunks_that_got_most_attention_stay():
+    random = np.random.default_rng(0)
+    for _ in range(200):
+        count, keys, recent = random.integers(0, [120, 80, 60]).tolist()
+        shares = random.random(count)
+        early, end = chosen(shares, keys, recent)
+        found = [*early.tolist(), *range(end, count)]
+        assert found == literally_chosen(shares.tolist(), keys, recent)
+        assert len(found) <= max(keys, recent + 7)
+
+
+class Watched:
+    """A decoder whose verifications are kept: the text, the tree, and the slots of early keys."""
+
+    def __init__(self, spec: str) -> None:
+        self.seen: list[tuple[list[int], object, list[int] | None]] = []
+        self._spec = spec
+
+    def __call__(self):
+        decoder = parse(self._spec)()
+        drafter, seen = decoder.drafter, self.seen
+        propose = drafter.propose
+
+        def proposed(seq, limit):
+            early, end = drafter._early, drafter._end
+            tree = yield from propose(seq, limit)
+            cached = len(seq.tokens) - len(seq.pending)
+            slots = None if early is None else [*early.tolist(), *range(end, cached)]
+            seen.append((seq.tokens.tolist(), tree, slots))
+            return tree
+
+        drafter.propose = proposed
+        return decoder
+
+
+def row(text: list[int], slots: list[int] | None, drafted: list[int]) -> Logits:
+    """What the target expects behind a draft whose rows see these cached keys of a text only.
+
+    The keys are of a whole forward over all but the last token, which is the draft's first row.
+    """
+    model = backend(MODEL)
+    model.reserve(16)
+    cached, count = len(text) - 1, 1 + len(drafted)
+    assert cached + count <= 16 * PAGE
+    pages, at = np.arange(16, dtype=np.int32), np.arange(cached + count, dtype=np.int32)
+    tokens = np.array([*text, *drafted], np.int32)
+    before, behind = at[:cached], at[cached:]
+    model.forward([Span(pages, tokens[:cached], before, before, 0, before[:0])])
+    none, last = np.full(count, -1, np.int32), np.array([count - 1], np.int32)
+    visible = None if slots is None else np.array(slots, np.int32)
+    span = Span(pages, tokens[cached:], behind, none, cached, last, visible=visible)
+    return model.forward([span])[0].logits
+
+
+@pytest.mark.parametrize("guesses", [0, 1, 3])
+def test_a_draft_is_what_the_target_says_with_few_keys(guesses):
+    """Whatever the small model guesses."""
+    watched = Watched(f"triforce(guesses={guesses},{FEW})")
+    plain, sequence = serve(
+        engine(MODEL, SMALL), ["greedy", watched], LONG, max_tokens=40, ignore_eos=True
+    )
+    assert sequence.output == plain.output
+    drafts = 0
+    for text, tree, slots in watched.seen[2:]:
+        assert slots is not None
+        assert len(slots) < len(text) - 1
+        wanted: list[int] = []
+        for _ in range(len(tree)):
+            wanted.append(int(row(text, slots, wanted).argmax()[0]))
+        assert tree.tokens.tolist() == wanted
+        drafts += len(wanted)
+    assert drafts > 20
+    assert 0 < sequence.stats.accepted < sequence.stats.drafted
+    firsts = {tuple(at for at in slots if at < 48) for _, _, slots in watched.seen if slots}
+    assert len(firsts) > 1  # Keys are chosen anew.
+
+
+def test_the_chosen_keys_got_most_of_the_attention_of_the_last_token():
+    eng, given = engine(MODEL, SMALL), []
+    forward = eng.models[TARGET].forward
+
+    def noted(spans):
+        results = forward(spans)
+        given.extend(r.attention for s, r in zip(spans, results) if s.attention is not None)
+        return results
+
+    eng.models[TARGET].forward = noted
+    watched = Watched(f"triforce(guesses=0,{FEW})")
+    serve(eng, [watched], LONG, max_tokens=4, ignore_eos=True)
+    cached = len(LONG)  # The second forward's: the first one is the prompt's.
+    shares = sum(weights[0].sum(0)[:cached] for weights in given[0].values())
+    wanted = literally_chosen(shares.tolist(), 32, 8)
+    assert watched.seen[2][2][: len(wanted)] == wanted
+
+
+def test_with_all_keys_every_draft_is_right():
+    spec = "triforce(keys=4096,guesses=0,num_speculative_tokens=5,budget=fixed)"
+    for temperature in (0.0, 0.8):
+        (sequence,) = serve(
+            engine(MODEL), [spec], LONG, temperature=temperature, max_tokens=24, ignore_eos=True
+        )
+        assert sequence.stats.accepted == sequence.stats.drafted > 0
+
+
+def test_a_small_model_that_is_right_saves_forwards_of_the_middle_level():
+    ran = {}
+    for guesses, small in (
+        (0, MODEL),
+        (1, MODEL),
+        (4, MODEL),
+        (1, tiny_checkpoint("qwen3", seed=1)),
+    ):
+        eng = engine(MODEL, small)
+        spans: list[int] = []
+        forward = eng.models[TARGET].forward
+        eng.models[TARGET].forward = lambda s, run=forward, n=spans: n.append(len(s)) or run(s)
+        spec = f"triforce(keys=4096,guesses={guesses},num_speculative_tokens=5,budget=fixed)"
+        (sequence,) = serve(eng, [spec], LONG, max_tokens=24, ignore_eos=True)
+        ran[guesses, small is MODEL] = len(spans) - sequence.stats.forwards, sequence.output
+    assert len({tuple(output) for _, output in ran.values()}) == 1
+    middle = {key: count for key, (count, _) in ran.items()}
+    assert middle[1, True] < 0.7 * middle[0, True]
+    assert middle[4, True] < 0.5 * middle[0, True]
+    assert middle[1, True] < middle[1, False] <= middle[0, True]
+
+
+def test_tokens_are_drawn_from_the_rows_with_few_keys():
+    watched = Watched(f"triforce(guesses=1,verifier=rejection,{FEW})")
+    serve(engine(MODEL, SMALL), [watched], LONG, temperature=0.9, max_tokens=16, ignore_eos=True)
+    drawn = 0
+    for text, tree, slots in watched.seen[2:]:
+        for node, law in tree.drawn.items():
+            q = row(text, slots, tree.tokens_to(node)).probabilities(Warp(0.9))[0]
+            assert np.allclose(law.probabilities, q[law.ids], atol=1e-9)
+            drawn += 1
+    assert drawn > 10
+
+
+def test_the_small_model_sees_the_first_and_the_latest_keys(monkeypatch):
+    monkeypatch.setattr(two_levels, "SINKS", 4)
+    monkeypatch.setattr(two_levels, "WINDOW", 16)
+    eng, saw = engine(MODEL, SMALL), []
+    forward = eng.models[DRAFT].forward
+    eng.models[DRAFT].forward = lambda spans: (
+        saw.extend(None if s.visible is None else s.visible.tolist() for s in spans)
+        or forward(spans)
+    )
+    plain, sequence = serve(
+        eng, ["greedy", f"triforce(guesses=2,{FEW})"], LONG, max_tokens=24, ignore_eos=True
+    )
+    assert sequence.output == plain.output
+    seen = [slots for slots in saw if slots is not None]
+    assert seen
+    for slots in seen:
+        assert slots == [0, 1, 2, 3, *range(slots[-1] - 15, slots[-1] + 1)]
+
+
+def test_what_does_not_fit_is_refused():
+    order = np.random.default_rng(0).permutation(96)
+    vocabulary = Vocabulary(
+        order.astype(np.int32), np.argsort(order).astype(np.int32), np.arange(97)
+    )
+    with pytest.raises(InvalidInput, match="own tokens"):
+        serve(
+            engine(MODEL, permuted(tiny_checkpoint(), order), vocabulary), ["triforce(guesses=1)"]
+        )
+    with pytest.raises(InvalidInput, match="draft_model"):
+        serve(engine(MODEL), ["triforce(guesses=1)"])
+    assert parse("triforce").method.models == ()
+    assert parse("triforce(guesses=1)").method.models == (DRAFT,)
+    eng = engine(MODEL)
+    eng.models[TARGET].gives_attention = False
+    with pytest.raises(InvalidInput, match="attention weights"):
+        serve(eng, [f"triforce(guesses=0,{FEW})"], LONG)
+    facts = ModelFacts(layers=80, hidden_size=8, vocab_size=8, heads=64, gives_attention=True)
+    two_levels.check(facts, 13107)
+    with pytest.raises(InvalidInput, match="at most 13107 tokens, not 13108"):
+        two_levels.check(facts, 13108)
