@@ -74,8 +74,21 @@ def hung(
     return counts
 
 
+@dataclass(frozen=True)
+class RowCost:
+    """What prompt rows cost.
+
+    Attributes:
+        share: of a row's cost in the target that such a row has.
+        beside: seconds that a verification takes more, however many it has.
+    """
+
+    share: float = 1.0
+    beside: float = 0.0
+
+
 def paying(
-    seq: Sequence, forward: Forward, odds: Odds, levels: int, width: int, count: int, share: float
+    seq: Sequence, forward: Forward, odds: Odds, levels: int, width: int, count: int, cost: RowCost
 ) -> Counts:
     """The prompt rows of a verification that pay by this machine's measured cost of rows.
 
@@ -83,13 +96,14 @@ def paying(
         odds, width: as :func:`gains` takes them.
         levels: prompt rows that a node can have.
         count: most nodes of the next draft.
-        share: of a row's cost that such a row has.
     """
     rows, room = len(forward.tokens) + len(forward.tree), _room(seq, forward)
 
     def worth(brought: float, most: int) -> NDArray[np.float64]:
-        seconds = np.array([seq.step_seconds(rows + more) or 0.0 for more in range(most + 1)])
-        return share * (seconds / seconds[0] - 1.0) * (1.0 + OTHERS * seq.neighbours + brought)
+        seconds = np.array([seq.step_seconds(rows + n) or 0.0 for n in range(most + 1)])
+        more = cost.share * (seconds - seconds[0])
+        more[1:] += cost.beside
+        return more / seconds[0] * (1.0 + OTHERS * seq.neighbours + brought)
 
     measured = seq.step_seconds(rows) is not None
     most, promised = _most(seq, forward.tree, levels), gains(odds, levels, width, count)

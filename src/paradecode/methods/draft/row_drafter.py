@@ -16,7 +16,14 @@ from paradecode.methods.draft.growth import grow
 from paradecode.methods.draft.loop import Drafter, Scoring
 from paradecode.methods.draft.model_free import RatedTree
 from paradecode.methods.draft.needs import Needs
-from paradecode.methods.draft.prompt_rows import Counts, GuessRows, new_odds, paying, root_only
+from paradecode.methods.draft.prompt_rows import (
+    Counts,
+    GuessRows,
+    RowCost,
+    new_odds,
+    paying,
+    root_only,
+)
 from paradecode.methods.parameters import local_path, parameter
 
 TRIAL = 32
@@ -58,9 +65,9 @@ class RowDrafter(Drafter):
         """The most rows below a node."""
         raise NotImplementedError
 
-    def share(self, seq: Sequence, head: Head) -> float:
-        """Of a row's cost in the target that such a row has."""
-        return 1.0
+    def cost(self, seq: Sequence, head: Head) -> RowCost:
+        """Of such rows."""
+        return RowCost()
 
     def rows(self, seq: Sequence, head: Head, counts: Counts) -> GuessRows:
         """So many rows below the root and each node of a verification."""
@@ -85,8 +92,8 @@ class RowDrafter(Drafter):
         if self._seq is None or self._rated is None:  # The budget wants no draft now.
             return (yield forward)
         seq, head, odds = self._seq, self._head(self._seq), self._rated.odds
-        levels, share = self.levels(head), self.share(seq, head)
-        counts = paying(seq, forward, odds, levels, self.width, self._limit, share)
+        levels, cost = self.levels(head), self.cost(seq, head)
+        counts = paying(seq, forward, odds, levels, self.width, self._limit, cost)
         self._idle = 0 if counts.any() else self._idle + 1
         if self._idle == TRIAL:
             counts, self._idle = root_only(seq, forward, levels), 0

@@ -166,6 +166,10 @@ def test_rows_enter_only_where_they_pay(tmp_path: Path) -> None:
     assert rows[0] > 40
     assert rows[1] < 12
     assert rows[3] > rows[2]
+    # Steps of a microsecond: what a second forward takes beside is far more.
+    eng = engine(curve=CostCurve((1, 32), (64,), ((1e-6, 1.05e-6),)))
+    (one,) = serve(eng, [f"hidden-transfer(head='{folder}')"], ignore_eos=True)
+    assert one.stats.rows - len(PROMPT) - one.stats.generated < 40 < rows[0]
 
 
 def nothing(name: str) -> np.ndarray:

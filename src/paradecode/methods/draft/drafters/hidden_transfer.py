@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from time import perf_counter
 
 from paradecode.core.head import Head
+from paradecode.core.request import Forward
 from paradecode.core.sequence import Sequence
+from paradecode.methods.draft.loop import Scoring
 from paradecode.methods.draft.method import drafter
-from paradecode.methods.draft.prompt_rows import Counts
+from paradecode.methods.draft.prompt_rows import Counts, RowCost
 from paradecode.methods.draft.row_drafter import RowDrafter
 from paradecode.methods.draft.source import share_of
 from paradecode.methods.draft.transfer_rows import TransferRows
@@ -37,12 +40,27 @@ class HiddenTransfer(RowDrafter):
 
     source = SOURCE
     kind = "hidden-transfer"
+    _warm: bool = field(default=False, init=False, repr=False)
 
     def levels(self, head: Head) -> int:
         return len(head.transfers)
 
-    def share(self, seq: Sequence, head: Head) -> float:
-        return share_of(seq.about(), tuple(range(head.taps[0] + 1, seq.about().layers)))
+    def cost(self, seq: Sequence, head: Head) -> RowCost:
+        facts = seq.about()
+        passed = tuple(range(head.taps[0] + 1, facts.layers))
+        return RowCost(share_of(facts, passed), head.pace.draft)
+
+    def score(self, forward: Forward) -> Scoring:
+        """As a whole one; what it takes more is measured, but for the request's first."""
+        seq, began = self._seq, perf_counter()
+        reply = yield from super().score(forward)
+        if seq is not None and self._rows is not None and not seq.neighbours:
+            rows = int(self._rows.counts.sum())
+            usual = seq.step_seconds(len(forward.tokens) + len(forward.tree) + rows) or 0.0
+            if rows and self._warm:
+                self._head(seq).pace.book(max(perf_counter() - began - usual, 0.0), 1)
+            self._warm = self._warm or rows > 0
+        return reply
 
     def rows(self, seq: Sequence, head: Head, counts: Counts) -> TransferRows:
         # A prompt is run in pieces, and whole: in the middle of the layers no piece can stop.
