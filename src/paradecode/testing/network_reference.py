@@ -13,15 +13,15 @@ from paradecode.core.network import Array, Item, Network, Op
 
 def apply_network(network: Network, items: Sequence[Item]) -> list[Array]:
     """As ``Backend.apply``; one item after the other."""
-    return [_run(network, item) for item in items]
+    with np.errstate(over="ignore", invalid="ignore"):
+        return [_run(network, item) for item in items]
 
 
 def _run(network: Network, item: Item) -> Array:
     network.check(item)
     values: dict[str, NDArray[Any]] = dict(item)
     for step in network.steps:
-        with np.errstate(over="ignore", invalid="ignore"):
-            values[step.out] = _step(step, [values[v] for v in step.values], network)
+        values[step.out] = _step(step, [values[v] for v in step.values], network)
     return np.asarray(values[network.steps[-1].out], np.float32)
 
 

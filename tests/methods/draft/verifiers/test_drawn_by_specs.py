@@ -65,6 +65,8 @@ def by_spec(spec: str, seed: int = 0) -> Builder:
     must be right for each.
     """
 
+    method = parse(spec)
+
     def build(language: Language, chance) -> TokenTree:
         def draw_iid(ids, q, base, count, skip=0):
             return [int(ids[chance.draw(q)]) for _ in range(count)]
@@ -76,8 +78,8 @@ def by_spec(spec: str, seed: int = 0) -> Builder:
                 rest[ids == order[-1]] = 0.0
             return order
 
-        decoder = parse(spec)()
-        stores = {"stand": stored(language)}
+        decoder = method()
+        stores = {"stand": stored(language)} if method.method.name == "stand" else {}
         seq = Alone(PROMPT, 9, stores, language.v, temperature=1.0, seed=seed)
         drafter, budget = decoder.drafter, decoder.budget
         words: dict[int, tuple[int, ...]] = {ROOT: ()}
@@ -107,9 +109,17 @@ def by_spec(spec: str, seed: int = 0) -> Builder:
     return build
 
 
-def law(spec: str, language: Language, seed: int = 0) -> dict:
-    verifier = parse(spec).settings["verifier"]
-    return emitted(RULES[verifier], drafts(by_spec(spec, seed), language), language)
+Trees = list[tuple[float, TokenTree]]
+
+
+def trees_of(spec: str, language: Language, seed: int = 0) -> Trees:
+    return drafts(by_spec(spec, seed), language)
+
+
+def law(spec: str, language: Language, trees: Trees | None = None) -> dict:
+    """Of what the method emits; ``trees`` are those that it draws, if they are known."""
+    rule = RULES[parse(spec).settings["verifier"]]
+    return emitted(rule, trees_of(spec, language) if trees is None else trees, language)
 
 
 SPECS = [
@@ -146,14 +156,15 @@ def a_trunk_and_two_branches(monkeypatch):
 def test_what_users_write_has_the_law_of_the_target(spec):
     for seed in (1, 2):
         language = Language(seed)
-        assert all(tree.sampled for _, tree in drafts(by_spec(spec), language))
-        assert distance(law(spec, language), language) < EXACT
+        trees = trees_of(spec, language)
+        assert all(tree.sampled for _, tree in trees)
+        assert distance(law(spec, language, trees), language) < EXACT
 
 
 @pytest.mark.parametrize("verifier", ["specinfer", "spectr"])
 def test_multi_path_verifiers_get_draws_with_replacement(verifier):
     spec = f"draft-model(budget=delayed,num_speculative_tokens=4,verifier={verifier})"
-    trees = [tree for _, tree in drafts(by_spec(spec), Language(1))]
+    trees = [tree for _, tree in trees_of(spec, Language(1))]
     assert all(tree.mode(node) is Mode.IID for tree in trees for node in tree.drawn)
     forks = [tree.drawn[0] for tree in trees]
     assert {len(fork.order) for fork in forks} == {2}
@@ -230,18 +241,19 @@ def test_beams_have_the_law_of_the_target_whenever_they_arrive(spec):
     """For six tables of arrival times the law is exact, and they give different trees."""
     language, shapes = Language(1), set()
     for seed in SEEDS:
-        trees = drafts(by_spec(spec, seed), language)
+        trees = trees_of(spec, language, seed)
         shapes |= {tuple(tree.parents.tolist()) for _, tree in trees}
         assert all(tree.sampled and len(tree) == 4 for _, tree in trees)
-        assert distance(law(spec, language, seed), language) < EXACT
+        assert distance(law(spec, language, trees), language) < EXACT
     assert shapes == {(-1, -1, 0, 0), (-1, -1, 0, 1)}
 
 
 def test_three_beams_of_two_levels_have_the_law_of_the_target():
     """Here the shape below one child depends on which token its sibling is."""
     spec = "draft-model(budget=stochastic-beam,num_speculative_tokens=6,verifier=rsd)"
+    language = Language(2)
     for seed in (0, 1):
-        assert distance(law(spec, Language(2), seed), Language(2)) < EXACT
+        assert distance(law(spec, language, trees_of(spec, language, seed)), language) < EXACT
 
 
 def test_beams_that_arrive_by_what_they_are_are_found(monkeypatch):
@@ -256,7 +268,8 @@ def test_beams_that_arrive_by_what_they_are_are_found(monkeypatch):
 
     monkeypatch.setattr(beam_draws.BeamDraws, "know", know)
     language, spec = Language(1), BEAMS["verifier=rsd"]
-    assert max(distance(law(spec, language, seed), language) for seed in SEEDS) > 1e-3
+    laws = [law(spec, language, trees_of(spec, language, seed)) for seed in SEEDS]
+    assert max(distance(each, language) for each in laws) > 1e-3
 
 
 def test_beams_are_drawn_from_whole_texts():
@@ -287,7 +300,8 @@ def test_beams_are_drawn_from_whole_texts():
 
 
 def biased(spec: str) -> float:
-    return max(distance(law(spec, Language(seed)), Language(seed)) for seed in (1, 2, 3))
+    languages = [Language(seed) for seed in (1, 2, 3)]
+    return max(distance(law(spec, language), language) for language in languages)
 
 
 def test_a_greedy_choice_that_looks_at_the_next_draw_is_found(monkeypatch):
