@@ -28,24 +28,27 @@ def forwards_of_schedules(model: Model) -> None:
 
 def never_more_forwards_than_masks(model: Model) -> None:
     """Whatever the policy; each decides every position, and none twice unless it revokes."""
-    for name in UNTRAINED:
-        if name == "assd" and model.config.shift:
-            continue  # It refuses such models.
-        # These look at decided blocks again, and run each canvas twice.
-        own = {"edit": "after=0,", "guided": "scale=0,"}.get(name, "")
-        for rule in ("fixed", "full", "sliding"):
-            made = model.run(f"{name}({own}blocks={rule},block_length={BLOCK})")
-            assert made.forwards <= LENGTH, name
-            decided = [at for step in canvases(made) for at in step.offsets]
-            revoked = [at for step in canvases(made) for at in step.revoked]
-            assert sorted(decided) == sorted([*range(LENGTH), *revoked]), name
-            assert model.config.mask_token not in made.output
+    # These look at decided blocks again, and run each canvas twice; one refuses models that shift.
+    own = {"edit": "after=0,", "guided": "scale=0,"}
+    names = [name for name in UNTRAINED if name != "assd" or not model.config.shift]
+    specs = [
+        f"{name}({own.get(name, '')}blocks={rule},block_length={BLOCK})"
+        for name in names
+        for rule in ("fixed", "full", "sliding")
+    ]
+    for spec, made in zip(specs, model.run_all(specs), strict=True):
+        assert made.forwards <= LENGTH, spec
+        decided = [at for step in canvases(made) for at in step.offsets]
+        revoked = [at for step in canvases(made) for at in step.revoked]
+        assert sorted(decided) == sorted([*range(LENGTH), *revoked]), spec
+        assert model.config.mask_token not in made.output
 
 
 def schedules_are_bounds(model: Model) -> None:
+    names = ("dimple(threshold=1)", "dream", "dream(score=origin)", "remask")
     for steps in (1, 5, 12, 24):
-        for name in ("dimple(threshold=1)", "dream", "dream(score=origin)", "remask"):
-            made = model.run(on(name, steps=str(steps), blocks="full"))
+        found = model.run_all([on(name, steps=str(steps), blocks="full") for name in names])
+        for name, made in zip(names, found, strict=True):
             assert made.forwards <= steps, name
             assert name == "remask" or all(step.offsets for step in canvases(made)), name
 
@@ -101,10 +104,12 @@ def prophet_is_its_base_until_it_leaves(model: Model) -> None:
 
 
 def drafts_are_never_more_forwards(model: Model) -> None:
-    for depth in (2, 4, 8):
-        for length in (4, 8, 24):
-            made = model.run(f"freedave(block_length={length},draft_steps={depth})")
-            assert made.forwards <= model.plain(f"static(block_length={length})").forwards
+    depths, lengths = (2, 4, 8), (4, 8, 24)
+    plain = model.plain_all([f"static(block_length={length})" for length in lengths])
+    for depth in depths:
+        specs = [f"freedave(block_length={length},draft_steps={depth})" for length in lengths]
+        for made, slow in zip(model.run_all(specs), plain, strict=True):
+            assert made.forwards <= slow.forwards
 
 
 def masks_follow_the_cosine(model: Model) -> None:
@@ -203,8 +208,9 @@ def rows_of_groups(model: Model) -> None:
 def caches_save_rows(model: Model) -> None:
     plain = model.plain(f"static(block_length={BLOCK})")
     final = model.config.attention != "full"  # What a finished block holds.
-    for cache in ("prefix", "dual", *SPARSE, *(["two_level"] if final else [])):
-        made = model.run(f"static(block_length={BLOCK},cache={cache})")
+    names = ("prefix", "dual", *SPARSE, *(["two_level"] if final else []))
+    specs = [f"static(block_length={BLOCK},cache={cache})" for cache in names]
+    for made in model.run_all(specs):
         assert made.forwards == plain.forwards
         assert made.rows < plain.rows
         if final:

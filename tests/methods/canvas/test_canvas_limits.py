@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from bounds import bounds_of
 from canvases import ATTENTION, PROMPT, run, toy
-from limits import TABLES, Limit, Model, agree, applies, policies, trained
+from limits import TABLES, Limit, Model, agree, policies, trained
 
 from paradecode.backends import open_backend
 from paradecode.methods.canvas.policies.planned import quota
@@ -47,27 +47,19 @@ models = pytest.mark.parametrize(
 
 @models
 def test_limits_of_policies(model: Callable[[], Model]) -> None:
-    opened = model()
-    for limit in policies():
-        if applies(limit, opened):
-            agree(limit, opened)
+    agree(policies(), model())
 
 
 @models
 @pytest.mark.parametrize("table", TABLES[1:])
 def test_limits(model: Callable[[], Model], table: Callable[[], Iterator[Limit]]) -> None:
-    opened = model()
-    for limit in table():
-        if applies(limit, opened):
-            agree(limit, opened)
+    agree(table(), model())
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS.keys())
 def test_trained_parts(model: Callable[[], Model], tmp_path: Path) -> None:
     opened = model()
-    for limit in trained(opened, tmp_path):
-        if applies(limit, opened):
-            agree(limit, opened)
+    agree(trained(opened, tmp_path), opened)
 
 
 @models

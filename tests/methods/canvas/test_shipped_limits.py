@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from bounds import bounds_of
 from canvases import UNTRAINED, run_all
-from limits import FRESH, SPARSE, TABLES, Limit, Model, agree, applies, canvases, trained
+from limits import FRESH, SPARSE, TABLES, Limit, Model, agree, canvases, trained
 
 from paradecode.backends.native.backend import NativeBackend
 from paradecode.core.sampling import SamplingParams
@@ -74,16 +74,12 @@ models = pytest.mark.parametrize("model", [*every_model()])
 @models
 @pytest.mark.parametrize("table", TABLES)
 def test_limits(model: Callable[[], Model], table: Callable[[], Iterator[Limit]]) -> None:
-    for limit in table():
-        if applies(limit, model()):
-            agree(limit, model())
+    agree(table(), model())
 
 
 @models
 def test_trained_parts(model: Callable[[], Model], tmp_path: Path) -> None:
-    for limit in trained(model(), tmp_path):
-        if applies(limit, model()):
-            agree(limit, model())
+    agree(trained(model(), tmp_path), model())
 
 
 @models
