@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -13,6 +15,7 @@ from paradecode.backends.interface import Backend
 from paradecode.cli import main
 from paradecode.engine import cost
 from paradecode.engine.cost import CostCurve
+from paradecode.measure import prompts
 
 
 def in_process(
@@ -53,3 +56,13 @@ def quick_costs(monkeypatch: pytest.MonkeyPatch) -> None:
         return measure(backend, pages, rows=(1, 4, 16), contexts=(64,), repeats=2)
 
     monkeypatch.setattr(cost, "measure", quick)
+
+
+def short_prompts(monkeypatch: pytest.MonkeyPatch, folder: Path, characters: int = 120) -> None:
+    """Cut the package's prompts: for commands of which only that they run is of interest."""
+    lines = [json.loads(line) for line in prompts.DEFAULT_FILE.read_text("utf-8").splitlines()]
+    for line in lines:  # Their ends differ, where many begin alike.
+        line["turns"] = [turn[-characters:] for turn in line["turns"]]
+    file = folder / prompts.DEFAULT_FILE.name
+    file.write_text("\n".join(map(json.dumps, lines)), "utf-8")
+    monkeypatch.setattr(prompts, "DEFAULT_FILE", file)

@@ -14,9 +14,10 @@ from typer.testing import CliRunner
 
 from paradecode.cli import app
 from paradecode.cli.methods import described
+from paradecode.measure.replay import timing
 from paradecode.methods.parts import TABLE, known
 from paradecode.testing.conformance import check as conforms
-from program import quick_costs
+from program import quick_costs, short_prompts
 from repository import ROOT
 from tools.pages.methods_page import committed, method_pages
 
@@ -53,6 +54,8 @@ def test_commands_of_a_block_in_order(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     quick_costs(monkeypatch)
+    short_prompts(monkeypatch, tmp_path)
+    monkeypatch.setattr(timing, "MOST_REQUESTS", 2)
     for command in block:
         program, *arguments = shlex.split(command)
         assert program == ".venv/bin/paradecode"
