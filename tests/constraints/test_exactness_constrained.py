@@ -40,14 +40,22 @@ FURTHER = [
 )
 @pytest.mark.parametrize("name", CASES)
 def test_every_method_gives_the_plain_constrained_output(llm, name, sampling):
+    """The plain one alone, the others side by side."""
     constraint, prompt = CASES[name]
     settings = {"max_tokens": 48, "constraint": constraint, **sampling}
     plain = llm.generate(prompt, decoder="greedy", **settings)
-    for method in METHODS:
-        output = llm.generate(prompt, decoder=method, **settings)
-        assert output.token_ids == plain.token_ids, method
-        assert output.finish_reason == plain.finish_reason
-        assert output.stats.forwards <= plain.stats.forwards
+    asked = [
+        request
+        for method in METHODS
+        for request in llm.requests(llm.encode(prompt), None, {**settings, "decoder": method})
+    ]
+    sequences = [llm.engine.add(request) for request in asked]
+    while llm.engine.busy:
+        llm.engine.step()
+    for method, sequence in zip(METHODS, sequences, strict=True):
+        assert sequence.output == plain.token_ids, method
+        assert sequence.finish_reason == plain.finish_reason
+        assert sequence.stats.forwards <= plain.stats.forwards
 
 
 def test_forced_tokens_save_forwards_and_nothing_else_does_here(llm):
