@@ -37,7 +37,7 @@ from tools.figures.engine import span
 from tools.script import Columns, err, options, save, show, stamped
 
 KINDS = ("eagle", "eagle3", "mtp", "p-eagle", "medusa")
-APART = ("clover", "clover-2", "falcon", "chimera")
+APART = ("clover", "clover-2", "falcon", "chimera", "longspec")
 """Kinds that the core runs network by network."""
 COMMITTED, ROWS, NODES, WIDTH, DEPTH = 300, 3, 8, 4, 4
 COLUMNS: Columns = {

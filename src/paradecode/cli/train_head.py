@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 REPORT = "report.json"
 SPEED_PROMPTS, SPEED_TOKENS = 12, 96
 AGAIN = "stopped; the same command goes on"
-KINDS = ("eagle3, eagle1, p-eagle, medusa, mtp, clover, clover-2, falcon, chimera, kangaroo, ppd, "
-         "hidden-transfer or flexdraft")  # fmt: skip
+KINDS = (
+    "eagle3, eagle1, p-eagle, medusa, mtp, clover, clover-2, falcon, chimera, longspec, kangaroo, "
+    "ppd, hidden-transfer or flexdraft"
+)
 Method = Annotated[str, typer.Argument(help=f"{KINDS}.")]
 
 

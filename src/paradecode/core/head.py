@@ -33,10 +33,13 @@ class Block:
         heads, kv_heads, size: of the attention; ``size`` numbers a head.
         frequencies: float64 [size / 2], by which positions rotate queries and keys.
         epsilon, q_norm, k_norm: of the norms of each head of queries and keys, where there are any.
-        text: of a head with masks or n-grams: reads ``state``, what ``enter`` makes of the
-            features; its result are the keys and values of the text's rows, side by side.
+        text: of a head that sees the text apart: reads ``state``, what ``enter`` makes of the
+            features; its result are the keys and values of the text's rows, side by side. None in
+            the first block: it reads the text's tokens as it reads a draft's.
         text_norm: of the norm of each head of these keys, where there is one.
         part: which of the states that ``enter`` makes side by side ``text`` reads, from 0.
+        crosses: its rows see the text alone: ``before`` makes no keys and values.
+        window: a row sees so many positions before its own; of the text no more are kept. 0: all.
     """
 
     before: Network
@@ -51,6 +54,8 @@ class Block:
     text: Network | None = None
     text_norm: Array | None = None
     part: int = 0
+    crosses: bool = False
+    window: int = 0
 
     def rotated(self, x: Array, gain: Array | None, positions: NDArray[np.int64]) -> Array:
         """float32 [n, heads, size]: normed if there is a gain, and its halves turned."""
@@ -84,28 +89,36 @@ class Memory:
     Attributes:
         length: committed rows.
         carried: what a head with LSTM layers takes along from the committed rows.
-        recent: the last tokens of the committed rows, for a head that reads n-grams.
+        recent: the last known tokens; the newest is that of the next row to be committed. Empty
+            before the first, if nobody said it.
     """
 
     def __init__(self) -> None:
         self.length = 0
         self.carried: HeadCarry | None = None
         self.recent = np.zeros(0, np.int64)
-        self._kept: list[tuple[Array, Array]] = []
+        self._kept: list[tuple[int, Array, Array]] = []  # The first slot, keys, values.
 
-    def store(self, block: int, at: int, keys: Array, values: Array) -> tuple[Array, Array]:
-        """Put rows [n, kv_heads, size] at slot ``at``; returns all up to their end, by head."""
+    def store(self, block: int, at: int, keys: Array, values: Array, oldest: int = 0) -> None:
+        """Put rows [n, kv_heads, size] at slot ``at``; those before ``oldest`` may be forgotten."""
         rows, heads, size = keys.shape
-        end = at + rows
         if block == len(self._kept):
-            self._kept.append((np.empty((heads, 0, size), np.float32),) * 2)
-        if end > self._kept[block][0].shape[1]:
-            room = np.empty((heads, max(end, 2 * at) - at, size), np.float32)
-            grown = [np.concatenate([old[:, :at], room], axis=1) for old in self._kept[block]]
-            self._kept[block] = grown[0], grown[1]
-        for old, new in zip(self._kept[block], (keys, values)):
-            old[:, at:end] = new.swapaxes(0, 1)
-        return self._kept[block][0][:, :end], self._kept[block][1][:, :end]
+            none = np.empty((heads, 0, size), np.float32)
+            self._kept.append((oldest, none, none))
+        first, *kept = self._kept[block]
+        if at + rows - first > kept[0].shape[1]:
+            stay = slice(oldest - first, at - first)
+            room = np.empty((heads, max(rows, at - oldest), size), np.float32)
+            kept = [np.concatenate([old[:, stay], room], axis=1) for old in kept]
+            first = oldest
+            self._kept[block] = first, kept[0], kept[1]
+        for old, new in zip(kept, (keys, values)):
+            old[:, at - first : at - first + rows] = new.swapaxes(0, 1)
+
+    def rows(self, block: int, oldest: int, end: int) -> tuple[Array, Array]:
+        """Keys and values [kv_heads, n, size] of the slots from ``oldest`` to ``end``."""
+        first, keys, values = self._kept[block]
+        return keys[:, oldest - first : end - first], values[:, oldest - first : end - first]
 
 
 @dataclass
@@ -201,9 +214,9 @@ class Head:
         lstm: layers in front of the one block of a semi-autoregressive head.
         together: rows of such a head that see one another, and guess one token each.
         grams: tokens that the first block reads: the row's, and those before it as ``token1``,
-            ``token2``, ... More than one: of a head that sees the target's states as ``text``.
-        anchor: of such a head: reads the features of the last row; what ``outs``, one a level, read
-            in front of a new row's state.
+            ``token2``, ... More than one: of a head whose blocks have a ``text``.
+        anchor: of a head of n-grams: reads the features of the last row; what ``outs``, one a
+            level, read in front of a new row's state.
         pace: what drafts take.
     """
 
@@ -225,6 +238,11 @@ class Head:
     grams: int = 1
     anchor: Network | None = None
     pace: DraftPace = field(default_factory=DraftPace)
+
+    @property
+    def on_text(self) -> bool:
+        """Whether the text's keys and values are made apart from those of a draft's rows."""
+        return any(block.text is not None for block in self.blocks)
 
     def check(self, draft: HeadDraft) -> None:
         """Raise InvalidInput unless the rows of a draft are rows for this head."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.head import Head, HeadDraft
+from paradecode.core.head import Block, Head, HeadDraft
 from paradecode.core.network import Array, Item, Run
 
 ROWS_AT_A_TIME = 256
@@ -37,14 +37,18 @@ def through(
             items = _first_inputs(head, states, tokens)
         mixed = []
         for draft, place, view, made in zip(drafts, at, views, run(block.before, items)):
-            wide, narrow = block.heads * block.size, block.kv_heads * block.size
-            q, k, v, rest = np.split(made, np.cumsum([wide, narrow, narrow]), axis=1)
-            keys, values = draft.memory.store(
-                number, place, block.rotated(k, block.k_norm, view.positions),
-                v.reshape(len(v), -1, block.size),
-            )  # fmt: skip
+            q, k, v, rest = _split(block, made)
+            end, seen = draft.memory.length + len(draft.tokens), view.seen[:, :0]
+            if not block.crosses:
+                draft.memory.store(
+                    number, place, block.rotated(k, block.k_norm, view.positions),
+                    v.reshape(len(v), -1, block.size), _oldest(block, draft),
+                )  # fmt: skip
+                end, seen = place + len(made), view.seen
+            ahead = int(view.positions[0]) - draft.start - len(draft.tokens)
+            keys, values = draft.memory.rows(number, _oldest(block, draft, ahead), end)
             q = block.rotated(q, block.q_norm, view.positions)
-            mixed.append({"mixed": _attend(q, keys, values, view.seen), "rest": rest})
+            mixed.append({"mixed": _attend(q, keys, values, seen), "rest": rest})
         states = run(block.after, mixed)
     return states
 
@@ -52,11 +56,9 @@ def through(
 def _first_inputs(
     head: Head, states: Sequence[Array], tokens: Sequence[NDArray[np.int64]]
 ) -> list[Item]:
-    if head.grams > 1:
+    if head.on_text:
         names = ["token", *(f"token{back}" for back in range(1, head.grams))]
-        return [dict(zip(names, each.T[::-1])) for each in tokens]
-    if head.masks is not None:
-        return [{"token": each} for each in tokens]
+        return [dict(zip(names, each.reshape(len(each), -1).T[::-1])) for each in tokens]
     return [{"state": state, "token": each} for state, each in zip(states, tokens)]
 
 
@@ -64,16 +66,43 @@ def keep_text(head: Head, drafts: Sequence[HeadDraft], run: Run) -> None:
     """Store the new rows of the text as keys and values, which the blocks see."""
     text = run(head.enter, [{"features": draft.features} for draft in drafts])
     for number, block in enumerate(head.blocks):
-        assert block.text is not None
-        width = block.text.inputs["state"]
-        own = slice(block.part * width, (block.part + 1) * width)
-        for draft, made in zip(drafts, run(block.text, [{"state": each[:, own]} for each in text])):
-            keys, values = np.split(made, 2, axis=1)
-            places = draft.start + np.arange(len(made))
+        gain = block.text_norm
+        if block.text is not None:
+            width = block.text.inputs["state"]
+            own = slice(block.part * width, (block.part + 1) * width)
+            rows = run(block.text, [{"state": each[:, own]} for each in text])
+            pairs = [np.split(made, 2, axis=1) for made in rows]
+        else:
+            gain = block.k_norm
+            seen = [_own_tokens(draft)[-block.window :] for draft in drafts]
+            rows = run(block.before, [{"token": tokens} for tokens in seen])
+            pairs = [_split(block, made)[1:3] for made in rows]
+        for draft, (keys, values) in zip(drafts, pairs):
+            before = len(draft.tokens) - len(keys)  # Rows that are out of sight already.
+            places = draft.start + before + np.arange(len(keys))
             draft.memory.store(
-                number, draft.memory.length, block.rotated(keys, block.text_norm, places),
-                values.reshape(len(made), -1, block.size),
+                number, draft.memory.length + before, block.rotated(keys, gain, places),
+                values.reshape(len(values), -1, block.size), _oldest(block, draft),
             )  # fmt: skip
+
+
+def _split(block: Block, made: Array) -> list[Array]:
+    """Queries, keys, values and what goes on beside them, of what ``block.before`` has made."""
+    wide, narrow = block.heads * block.size, block.kv_heads * block.size
+    narrow = 0 if block.crosses else narrow
+    return np.split(made, np.cumsum([wide, narrow, narrow]), axis=1)
+
+
+def _own_tokens(draft: HeadDraft) -> NDArray[np.int64]:
+    """The token of each new row; the very first one's is the next one's, if nobody said it."""
+    recent = draft.memory.recent
+    return np.append(recent[-1:] if len(recent) else draft.tokens[:1], draft.tokens[:-1])
+
+
+def _oldest(block: Block, draft: HeadDraft, ahead: int = 0) -> int:
+    """The first slot that is seen by a row so many positions behind the last known token."""
+    known = draft.memory.length + len(draft.tokens)
+    return max(0, known + min(ahead - block.window, 0)) if block.window else 0
 
 
 def _attend(q: Array, keys: Array, values: Array, seen: NDArray[np.bool_]) -> Array:

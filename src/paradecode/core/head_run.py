@@ -13,7 +13,7 @@ import numpy as np
 from paradecode.core.head import Head, HeadDraft, took_in
 from paradecode.core.head_attention import NewRows, keep_text, through
 from paradecode.core.head_blocks import grow_in_blocks
-from paradecode.core.head_grams import grow_from_grams
+from paradecode.core.head_context import grow_on_text
 from paradecode.core.head_recurrent import grow_with_cell
 from paradecode.core.head_tree import GrowingTree
 from paradecode.core.network import Array, Item, Network, Run
@@ -34,8 +34,8 @@ def run_head(head: Head, drafts: Sequence[HeadDraft], run: Run) -> list[TokenTre
 
 def _grow(head: Head, growing: Sequence[GrowingTree], run: Run) -> int:
     """Take the rows in, and draft by the head's own way; returns how many levels were run."""
-    if head.grams > 1:
-        return grow_from_grams(head, growing, run)
+    if head.on_text and head.masks is None:
+        return grow_on_text(head, growing, run)
     drafts = [each.draft for each in growing]
     states = _entered(head, drafts, run) if head.masks is None else _masked(head, drafts, run)
     if head.cell is not None:

@@ -19,7 +19,7 @@ from paradecode.testing.clover_heads import CELLS, clover_tensors
 from paradecode.testing.toy import successor
 
 KINDS = ("eagle", "eagle3", "p-eagle", "medusa", "medusa-own", "mtp", "dflash", "dspark", "clover",
-         "clover-2", "falcon", "chimera", "kangaroo")  # fmt: skip
+         "clover-2", "falcon", "chimera", "kangaroo", "longspec")  # fmt: skip
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -115,6 +115,8 @@ def random_head(
             tensors[f"transfer.{level}.weight"] = np.eye(d, dtype=np.float32)[order]
         enters = [(config.layers + 1) // 2, config.layers - 1, config.layers - 1]
         return _write(folder, tensors, {"transfer_layers": enters})
+    if kind == "longspec":
+        return _longspec(config, folder, tensors, normal, gain)
     if kind == "kangaroo":
         made = sizes.layer("layers.0.", d, d, normal)
         tensors |= {name: values for name, values in made.items() if ".mlp." not in name}
@@ -165,6 +167,28 @@ def random_head(
         tensors["layers.1.input_layernorm.weight"] = gain()
         settings["mask_token_id"] = 1
     return _write(folder, tensors, {**sizes.config(d), **settings})
+
+
+def _longspec(config: ModelConfig, folder: Path, tensors: Arrays, normal: Any, gain: Any) -> str:
+    """LongSpec's layer under its published names, and the target's last layer's keys and values."""
+    d, rows = config.hidden_size, config.kv_heads * config.head_dim
+    last = f"verifier_layers.{config.layers - 1}."
+    sizes = Sizes(config.heads, config.kv_heads, config.head_dim)
+    tensors |= {
+        "embed_tokens.weight": normal(config.vocab_size, d), **sizes.layer("", d, d, normal),
+        "cross_attn.q_proj.weight": 3 * normal(config.heads * config.head_dim, d),
+        "cross_attn.q_proj.bias": normal(config.heads * config.head_dim),
+        "cross_attn.o_proj.weight": 3 * normal(d, config.heads * config.head_dim),
+        f"{last}attn_norm": gain(), f"{last}k": normal(rows, d),
+        f"{last}v": normal(rows, d), f"{last}k.bias": normal(rows),
+        f"{last}v.bias": normal(rows),
+        f"{last}k_norm": 1 + 0.1 * normal(config.head_dim),
+    }  # fmt: skip
+    for norm in ("input", "post_self_attention", "post_cross_attention"):
+        tensors[f"{norm}_layernorm.weight"] = gain()
+    for part, count in (("q", config.heads), ("k", config.kv_heads), ("v", config.kv_heads)):
+        tensors[f"self_attn.{part}_proj.bias"] = normal(count * config.head_dim)
+    return _write(folder, tensors, sizes.config(d))
 
 
 def _masked(

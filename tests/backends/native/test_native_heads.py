@@ -33,7 +33,7 @@ def unrounded(network: Network) -> Network:
     return replace(network, rounded=False)
 
 
-APART = ("dflash", "dspark", "falcon", "chimera", *CELLS)
+APART = ("dflash", "dspark", "falcon", "chimera", "longspec", *CELLS)
 """Heads that run network by network."""
 
 

@@ -123,7 +123,9 @@ def test_training_beats_the_untrained_head_and_the_folder_drafts_alike(
     text, cut = data.texts[0], 3
     states, known = rows_of(data, llm, 0, head.taps), text.tokens[1:].astype(np.int64)
     place = text.start - 1 + cut
-    asked = HeadDraft(Memory(), states[: place + 1], known[: place + 1], 0, 3, 1, 3)
+    memory = Memory()
+    memory.recent = text.tokens[:1].astype(np.int64)
+    asked = HeadDraft(memory, states[: place + 1], known[: place + 1], 0, 3, 1, 3)
     (tree,) = run_head(head, [asked], apply_network)
     drafted = tree.tokens.tolist()
     # The levels of training see the text's tokens: so the text must go on as the draft does.
@@ -311,6 +313,50 @@ def test_a_kangaroo_adapter_drafts_as_it_was_trained(sizes, llm, data, tmp_path)
     for level, logits in enumerate(made):
         wanted = head.to_target[logits.argmax(-1).numpy()].tolist()
         assert wanted == guesses[text.start + level :]
+
+
+def test_longspec_sees_the_targets_keys_so_far_at_every_level(llm, data):
+    trainer = training(llm, data, "longspec")
+    head, rows = trainer.head, trainer.batch(data.texts[:1], trainer.features.of([0])).rows
+    head.parameters["layers.0.self_attn.o_proj.weight"].normal_(0, 0.05)
+    place = 3
+    later = rows.features.clone()
+    later[rows.spans[0][2] + place + 1 :] += 1
+    with torch.no_grad():
+        made = head.states(rows, 3)
+        other = head.states(replace(rows, features=later), 3)
+    for state, changed in zip(made, other):
+        apart = (state - changed).abs().amax(-1) > 1e-6
+        assert not apart[: place + 1].any()
+        assert apart[place + 1 :].all()
+
+
+def test_longspec_learns_far_positions_from_short_texts(llm, data, monkeypatch):
+    """All tokens shifted alike change nothing; tokens that stay in front of the others do."""
+    trainer = training(llm, data, "longspec")
+    head, rows = trainer.head, trainer.batch(data.texts[:2], trainer.features.of([0, 1])).rows
+    head.parameters["layers.0.self_attn.o_proj.weight"].normal_(0, 1)
+    head.target = replace(head.target, context=2000)
+    with torch.no_grad():
+        used = torch.cat(head.states(rows, 2))
+        head.progress, head.random = 0.0, np.random.default_rng(1)
+        places = [head._places(20) for _ in range(200)]
+        tried = [torch.cat(head.states(rows, 2)) for _ in range(6)]
+        monkeypatch.setattr("paradecode.training.heads.longspec.SINK", 0)
+        shifted = torch.cat(head.states(rows, 2))
+    sinks, offsets = set(), []
+    for each in places:
+        moved = each - torch.arange(20)
+        sinks.add(int((moved == 0).sum()) if moved[-1] else 0)
+        offsets.append(int(moved[-1]))
+        assert set(moved.tolist()) <= {0, offsets[-1]}
+    assert sinks == {0, 1, 2, 3, 4}
+    assert min(offsets) < 100 < 880 < max(offsets) <= 1000 - 20
+    apart = (shifted - used).abs().max()
+    assert apart < 1e-3
+    assert max((anchored - used).abs().max() for anchored in tried) > 20 * apart
+    head.target = replace(head.target, context=1019)
+    assert head._places(20).tolist() == list(range(20))
 
 
 def test_falcon_is_shown_answers_where_it_guesses_wrong(llm, data, monkeypatch):

@@ -229,7 +229,7 @@ class NativeBackend:
 
     def run_head(self, head: Head, drafts: Sequence[HeadDraft]) -> list[TokenTree]:
         self._model()
-        if head.masks is not None or head.cell is not None or head.lstm or head.grams > 1:
+        if head.on_text or head.cell is not None or head.lstm:
             return run_head(head, drafts, self.apply)
         return self._heads.run(head, drafts)
 

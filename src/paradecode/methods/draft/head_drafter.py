@@ -113,6 +113,7 @@ class HeadDrafter(ModelDrafter):
         past = seq.shared(f"states {self.hidden}", PastStates)
         before = past.of(seq.tokens[:first])
         self._start = first if before is None else 0
+        self._memory.recent = seq.tokens[self._start : self._start + 1].astype(np.int64)
         self._text = None if first > 0 and before is None else TextStates(past)
         if before is not None and self._text is not None:
             self._text.extend(seq.tokens[:first], before)

@@ -16,6 +16,7 @@ from paradecode.models.heads.falcon import falcon
 from paradecode.models.heads.flexdraft import flexdraft
 from paradecode.models.heads.layers import layers
 from paradecode.models.heads.layouts import HeadFile
+from paradecode.models.heads.longspec import longspec
 from paradecode.models.heads.networks import HeadTensors, NetworkBuilder
 from paradecode.models.heads.parts import HeadParts, Target
 
@@ -188,5 +189,5 @@ _KINDS: dict[str, Callable[[HeadParts], Head]] = {
     "dflash": _dflash, "dspark": _dflash, "clover": clover, "clover-2": clover,
     "kangaroo": _kangaroo, "falcon": falcon,
     "chimera": chimera, "ppd": _ppd, "hidden-transfer": _hidden_transfer,
-    "flexdraft": flexdraft,
+    "flexdraft": flexdraft, "longspec": longspec,
 }  # fmt: skip

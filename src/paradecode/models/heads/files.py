@@ -15,7 +15,7 @@ from safetensors.numpy import save as to_bytes
 
 from paradecode.core.errors import InvalidModel
 from paradecode.models.heads.gguf_drafts import read_gguf_draft
-from paradecode.models.heads.layouts import HeadFile, Tensors, module_start, recognise
+from paradecode.models.heads.layouts import LONGSPEC, HeadFile, Tensors, module_start, recognise
 from paradecode.models.metadata import read_json
 from paradecode.models.safetensors_dir import mapped, shards
 
@@ -191,6 +191,9 @@ def _in_full(tensors: Tensors) -> dict[str, NDArray[Any]]:
 
 def _their_name(kind: str, name: str) -> str:
     """A tensor's name as published; MTP's are those of Qwen3-Next."""
+    if kind == "longspec":
+        start = next((each for each in LONGSPEC.items() if name.startswith(each[1])), ("", ""))
+        return start[0] + name[len(start[1]) :]
     if kind != "mtp":
         embeds = name.startswith("embed_tokens.")
         return f"clover_{name}" if kind == "clover-2" and embeds else name

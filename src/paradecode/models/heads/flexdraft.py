@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +11,7 @@ from paradecode.core.errors import InvalidModel
 from paradecode.core.head import Head, Masks
 from paradecode.core.network import Network
 from paradecode.models.config import ModelConfig
-from paradecode.models.heads.layers import half_split, layers
+from paradecode.models.heads.layers import layers, text_of_target
 from paradecode.models.heads.networks import HeadTensors, NetworkBuilder
 from paradecode.models.heads.parts import HeadParts
 
@@ -57,7 +56,7 @@ def flexdraft(parts: HeadParts) -> Head:
     blocks = tuple(
         replace(block, text=text, text_norm=norm, part=number)
         for number, (block, (text, norm)) in enumerate(
-            zip(blocks, (_text(parts, tap + 1) for tap in file.taps))
+            zip(blocks, (text_of_target(parts, tap + 1) for tap in file.taps))
         )
     )
     out, bias = NetworkBuilder(state=width), None
@@ -92,31 +91,6 @@ def _around(parts: HeadParts) -> list[tuple[str, str]]:
     if parts.config.mlp_bias:
         made += [(f"mlp.{part}_proj.bias", f"{part}.bias") for part in ("gate", "up", "down")]
     return made
-
-
-def _text(parts: HeadParts, layer: int) -> tuple[Network, NDArray[np.float32] | None]:
-    """What makes the target's keys and values of the state that enters a layer; the keys' gain."""
-    config, name = parts.config, f"layers.{layer}."
-    order, factor, _ = half_split(config.rope, config.head_dim)
-    gain = None
-    if config.qk_norm:
-        gain = parts.target(f"{name}k_norm")[order] * factor
-        factor = np.ones_like(factor)
-    steps = NetworkBuilder(state=config.hidden_size)
-    x = steps.norm("state", parts.target(f"{name}attn_norm"), config.norm_eps)
-
-    def linear(part: str, turned: bool) -> str:
-        weight: NDArray[Any] = parts.target(f"{name}{part}")
-        bias = parts.target(f"{name}{part}.bias") if config.qkv_bias else None
-        if turned:
-            split = weight.reshape(config.kv_heads, config.head_dim, -1)
-            weight = (split[:, order] * factor[:, None]).reshape(weight.shape)
-            if bias is not None:
-                bias = (bias.reshape(config.kv_heads, -1)[:, order] * factor).ravel()
-        return steps.linear(x, weight, bias)
-
-    steps.add("join", linear("k", True), linear("v", False))
-    return steps.network(), gain
 
 
 def _calibration(parts: HeadParts, ids: NDArray[np.int32] | None, guessed: int) -> Network:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,43 @@ from paradecode.core.network import Network
 from paradecode.models.config import Rope
 from paradecode.models.heads.layouts import HeadFile
 from paradecode.models.heads.networks import HeadTensors, NetworkBuilder
+from paradecode.models.heads.parts import HeadParts
 
-_Projection = tuple[NDArray[Any], NDArray[Any] | None]
+Projection = tuple[NDArray[Any], NDArray[Any] | None]
 """Matrix [outputs, inputs] and bias."""
+
+
+@dataclass(frozen=True)
+class HalfSplit:
+    """How a rotation becomes one of whole heads, whose element i turns with i + size / 2.
+
+    Attention does not change if the numbers of queries and keys change places alike. Pairs that do
+    not turn have frequency 0.
+
+    Attributes:
+        order: where each number of a head comes from.
+        factor: what it is multiplied by.
+        frequencies: of each pair.
+    """
+
+    order: NDArray[np.intp]
+    factor: NDArray[np.float32]
+    frequencies: NDArray[np.float64]
+
+    @staticmethod
+    def of(rope: Rope, size: int) -> HalfSplit:
+        half, still = rope.dim // 2, (size - rope.dim) // 2
+        turning, others = np.arange(rope.dim), np.arange(rope.dim, size)
+        order = np.concatenate([turning[:half], others[:still], turning[half:], others[still:]])
+        factor = np.where(order < rope.dim, rope.attention_factor, 1.0).astype(np.float32)
+        return HalfSplit(order, factor, np.append(rope.inverse_frequencies(), np.zeros(still)))
+
+    def rows(self, weight: NDArray[Any], bias: NDArray[Any] | None) -> Projection:
+        """What makes queries or keys, in the new order."""
+        made = weight.reshape(-1, len(self.order), weight.shape[1])[:, self.order]
+        if bias is not None:
+            bias = (bias.reshape(-1, len(self.order))[:, self.order] * self.factor).ravel()
+        return (made * self.factor[:, None]).reshape(weight.shape), bias
 
 
 def layers(
@@ -47,35 +82,26 @@ def _layer(
     rest: str, width: int, text: bool,
 ) -> Block:  # fmt: skip
     heads, kv_heads, size = file.heads, file.kv_heads, file.head_dim
-    order, factor, frequencies = half_split(file.rope, size)
+    turn = HalfSplit.of(file.rope, size)
     q_norm, k_norm = (t.maybe(f"{name}self_attn.{p}_norm.weight", size) for p in "qk")
     if q_norm is not None or k_norm is not None:  # The norm takes what the rotation multiplies by.
         q_norm, k_norm = (
-            t.gain(f"{name}self_attn.{p}_norm.weight", size)[order] * factor for p in "qk"
+            t.gain(f"{name}self_attn.{p}_norm.weight", size)[turn.order] * turn.factor for p in "qk"
         )
-        factor = np.ones(size, np.float32)
+        turn = replace(turn, factor=np.ones(size, np.float32))
 
-    def projection(part: str, count: int, turned: bool) -> _Projection:
-        rows = count * size
-        weight = t(f"{name}self_attn.{part}_proj.weight", rows, entering)
-        bias = t.maybe(f"{name}self_attn.{part}_proj.bias", rows)
-        if not turned:
-            return weight, bias
-        weight = weight.reshape(count, size, -1)[:, order] * factor[:, None]
-        if bias is not None:
-            bias = (bias.reshape(count, size)[:, order] * factor).ravel()
-        return weight.reshape(rows, -1), bias
+    def projection(part: str, count: int) -> Projection:
+        return t.projection(f"{name}self_attn.{part}_proj", count * size, entering)
 
     gate = None
-    q: _Projection
     if file.gated:  # Of each head, rows of the query and of the gate.
         both = t(f"{name}self_attn.q_proj.weight", 2 * heads * size, entering)
         both = both.reshape(heads, 2, size, -1)
         gate = both[:, 1].reshape(heads * size, -1)
-        q = (both[:, 0][:, order] * factor[:, None]).reshape(heads * size, -1), None
+        q = turn.rows(both[:, 0].reshape(heads * size, -1), None)
     else:
-        q = projection("q", heads, True)
-    k, v = projection("k", kv_heads, True), projection("v", kv_heads, False)
+        q = turn.rows(*projection("q", heads))
+    k, v = turn.rows(*projection("k", kv_heads)), projection("v", kv_heads)
     steps.add("join", *(steps.linear(x, *each) for each in (q, k, v)), rest)
 
     after = NetworkBuilder(mixed=heads * size, rest=width)
@@ -84,14 +110,14 @@ def _layer(
         gain = t.gain(f"{name}input_layernorm.weight", width)
         opened = after.linear(after.norm("rest", gain, file.epsilon), gate)
         mixed = after.add("multiply", mixed, after.add("sigmoid", opened))
-    _mlp(file, t, name, after, mixed, width)
+    after_attention(file, t, name, after, mixed, width)
     return Block(
-        steps.network(), after.network(), heads, kv_heads, size, frequencies, file.epsilon,
+        steps.network(), after.network(), heads, kv_heads, size, turn.frequencies, file.epsilon,
         q_norm, k_norm, _of_text(width, k, v) if text else None, k_norm if text else None,
     )  # fmt: skip
 
 
-def _mlp(
+def after_attention(
     file: HeadFile, t: HeadTensors, name: str, after: NetworkBuilder, mixed: str, width: int
 ) -> None:
     """What follows attention; some layers end with it (Kangaroo)."""
@@ -112,25 +138,27 @@ def _mlp(
     after.add("add", state, linear(product, "mlp.down", width, inner))
 
 
-def _of_text(width: int, *projections: _Projection) -> Network:
+def _of_text(width: int, *projections: Projection) -> Network:
     steps = NetworkBuilder(state=width)
     steps.add("join", *(steps.linear("state", *each) for each in projections))
     return steps.network()
 
 
-def half_split(
-    rope: Rope, size: int
-) -> tuple[NDArray[np.intp], NDArray[np.float32], NDArray[np.float64]]:
-    """How a rotation becomes one of whole heads, whose element i turns with i + size / 2.
+def text_of_target(parts: HeadParts, layer: int) -> tuple[Network, NDArray[Any] | None]:
+    """What makes the target's keys and values of the state that enters a layer; the keys' gain."""
+    config, name = parts.config, f"layers.{layer}."
+    rows, width, gain = config.kv_heads * config.head_dim, config.hidden_size, None
+    turn = HalfSplit.of(config.rope, config.head_dim)
+    if config.qk_norm:
+        gain = parts.of_target(f"{name}k_norm", config.head_dim)[turn.order] * turn.factor
+        turn = replace(turn, factor=np.ones_like(turn.factor))
+    steps = NetworkBuilder(state=width)
+    x = steps.norm("state", parts.of_target(f"{name}attn_norm", width), config.norm_eps)
 
-    Attention does not change if the numbers of queries and keys change places alike. Pairs that do
-    not turn have frequency 0.
+    def projection(part: str) -> Projection:
+        bias = parts.of_target(f"{name}{part}.bias", rows) if config.qkv_bias else None
+        return parts.of_target(f"{name}{part}", rows, width), bias
 
-    Returns:
-        where each number of a head comes from, what it is multiplied by, the frequencies.
-    """
-    half, still = rope.dim // 2, (size - rope.dim) // 2
-    turning, others = np.arange(rope.dim), np.arange(rope.dim, size)
-    order = np.concatenate([turning[:half], others[:still], turning[half:], others[still:]])
-    factor = np.where(order < rope.dim, rope.attention_factor, 1.0).astype(np.float32)
-    return order, factor, np.concatenate([rope.inverse_frequencies(), np.zeros(still)])
+    keys = steps.linear(x, *turn.rows(*projection("k")))
+    steps.add("join", keys, steps.linear(x, *projection("v")))
+    return steps.network(), gain

@@ -22,8 +22,8 @@ SPECULATORS = {"eagle3": "eagle3", "peagle": "p-eagle", "mtp": "mtp", "dflash": 
 """``speculators_model_type`` -> kind."""
 
 _KNOWN = (
-    "EAGLE-1, 2 or 3, P-EAGLE, Medusa, MTP, DFlash, DSpark, Clover, Falcon, Chimera, Kangaroo, "
-    "PPD, Hidden Transfer or FlexDraft"
+    "EAGLE-1, 2 or 3, P-EAGLE, Medusa, MTP, DFlash, DSpark, Clover, Falcon, Chimera, LongSpec, "
+    "Kangaroo, PPD, Hidden Transfer or FlexDraft"
 )
 _CELL = "clover_head_mlp_rnn.q.weight"
 _NEEDED = {
@@ -36,6 +36,7 @@ _NEEDED = {
     "chimera": "chimera_head.0.0.weight",
     "ppd": "prompt_embeddings",
     "flexdraft": "mask_embedding",
+    "longspec": "cross.self_attn.q_proj.weight",
 }
 _LAYERS = {"clover.num_layers": "layers.0.self_attn.q_proj.weight"}
 _COUNTED = {
@@ -46,6 +47,13 @@ _COUNTED = {
 """Settings that say how many parts there are -> the tensor of the first part."""
 _OF_TARGET = ("embed_tokens.weight", "lm_head.weight", "d2t")
 _WITHOUT_USE = ("t2d", "rotary_emb.inv_freq")
+_LONGSPEC = "cross_attn.q_proj.weight"
+LONGSPEC = {
+    "input_layernorm.": "layers.0.input_layernorm.", "self_attn.": "layers.0.self_attn.",
+    "post_self_attention_layernorm.": "cross.input_layernorm.", "cross_attn.": "cross.self_attn.",
+    "post_cross_attention_layernorm.": "cross.post_attention_layernorm.", "mlp.": "cross.mlp.",
+}  # fmt: skip
+"""What the names of LongSpec's layer begin with -> ours, of a layer for each attention."""
 _MOST_ROWS = 256
 
 _MODULES = {
@@ -74,7 +82,8 @@ class HeadFile:
         kind: as ``Head.kind`` says.
         tensors: under the names of the EAGLE folders, with ``layers.N`` for every layer; Medusa's
             under its own (``0.0.linear.weight``), MTP's as ``enorm``, ``hnorm``, ``eh_proj``,
-            ``layers.0`` and ``norm``, Clover's under its own but for ``embed_tokens``.
+            ``layers.0`` and ``norm``, Clover's under its own but for ``embed_tokens``; of LongSpec
+            what begins with its second attention is ``cross``.
         taps: layers of the target whose outputs are the features; empty: the usual ones. Of Hidden
             Transfer, those behind which the row of each level enters.
         heads, kv_heads, head_dim: of the attention; 0 where there is none.
@@ -233,6 +242,12 @@ def _named(tensors: Tensors) -> tuple[dict[str, NDArray[Any]], str]:
                 rest = name[len(start) :]
                 theirs = next((part for part in parts if rest.startswith(part)), "")
                 made[parts.get(theirs, "layers.0.") + rest[len(theirs) :]] = values
+    elif _LONGSPEC in tensors:
+        # Nothing reads the published layer's own keys and values behind its second norm.
+        used = {n: v for n, v in tensors.items() if not re.match(r"cross_attn\.[kv]_proj\.", n)}
+        for name, values in used.items():
+            theirs = next((part for part in LONGSPEC if name.startswith(part)), "")
+            made[LONGSPEC.get(theirs, "") + name[len(theirs) :]] = values
     else:
         for name, values in tensors.items():
             name = re.sub(r"^(medusa_heads?\.|clover_(?=embed))", "", name)
@@ -244,6 +259,8 @@ def _named(tensors: Tensors) -> tuple[dict[str, NDArray[Any]], str]:
 def _kind(config: Metadata, tensors: Tensors) -> str:
     if any(re.fullmatch(r"\d+\.\d+\.linear\.weight", name) for name in tensors):
         return "medusa"
+    if _NEEDED["longspec"] in tensors:
+        return "longspec"
     if "trimlp.1.weight" in tensors:
         return "chimera"
     if "lstm.weight_ih_l0" in tensors:

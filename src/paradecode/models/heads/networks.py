@@ -39,6 +39,12 @@ class HeadTensors:
     def maybe(self, name: str, *shape: int) -> NDArray[Any] | None:
         return self(name, *shape) if name in self._all else None
 
+    def projection(
+        self, name: str, rows: int, columns: int
+    ) -> tuple[NDArray[Any], NDArray[Any] | None]:
+        """Matrix [rows, columns] and bias."""
+        return self(f"{name}.weight", rows, columns), self.maybe(f"{name}.bias", rows)
+
     def gain(self, name: str, width: int) -> NDArray[Any]:
         """What a norm multiplies by; Qwen3-Next stores what is added to 1."""
         return self(name, width) + np.float32(self._added)

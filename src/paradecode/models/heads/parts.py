@@ -41,6 +41,11 @@ class HeadParts:
             steps.same("features", width)
         return steps.network()
 
+    def of_target(self, name: str, *shape: int) -> Array:
+        """A tensor of the target; a file may bring it along."""
+        own = f"verifier_{name}"
+        return self.t(own, *shape) if own in self.t else self.target(name)
+
     def enter_taps(self) -> tuple[tuple[int, ...], NetworkBuilder]:
         """Which layers are tapped; features -> ``fc`` of them."""
         file, t, hidden = self.file, self.t, self.config.hidden_size

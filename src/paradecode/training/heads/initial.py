@@ -17,13 +17,14 @@ from paradecode.models.weights import Weights
 from paradecode.training.heads.chimera import chimera_weights
 from paradecode.training.heads.clover import clover_weights
 from paradecode.training.heads.falcon import TOGETHER, falcon_weights
+from paradecode.training.heads.longspec import longspec_weights
 from paradecode.training.heads.texts import HeadText
 
 METHODS = {
     "eagle3": "eagle", "eagle1": "eagle", "p-eagle": "p-eagle", "medusa": "medusa", "mtp": "mtp",
     "clover": "clover", "clover-2": "clover", "falcon": "falcon", "chimera": "chimera",
-    "kangaroo": "kangaroo", "ppd": "ppd", "hidden-transfer": "hidden-transfer",
-    "flexdraft": "flexdraft",
+    "longspec": "longspec", "kangaroo": "kangaroo", "ppd": "ppd",
+    "hidden-transfer": "hidden-transfer", "flexdraft": "flexdraft",
 }  # fmt: skip
 """What can be trained -> the method that runs it."""
 DECAYS = {"clover": 0.7, "clover-2": 0.7, "falcon": 1.0, "hidden-transfer": 1.0, "flexdraft": 1.0}
@@ -31,6 +32,7 @@ DECAYS = {"clover": 0.7, "clover-2": 0.7, "falcon": 1.0, "hidden-transfer": 1.0,
 RANK = 256
 """Width of FlexDraft's calibration, as published."""
 CLOVERS = ("clover", "clover-2")
+ONE_LAYER = ("eagle1", "mtp", "falcon", "chimera", "longspec")
 OF_ROWS = ("ppd", "hidden-transfer", "flexdraft")
 """Their rows go through the target's own layers."""
 Array = NDArray[np.float32]
@@ -52,8 +54,8 @@ class HeadShape:
         vocabulary: tokens that can be drafted: the commonest of the training texts.
         levels: heads of Medusa and Chimera; prompt tokens of PPD; matrices of Hidden Transfer;
             masks of FlexDraft that guess; levels of Clover that have a block of their own.
-        own_rows: train rows of the LM head, which are the target's at first. Medusa and Clover
-            have none.
+        own_rows: train rows of the LM head, which are the target's at first. Medusa, Clover
+            and LongSpec have none.
     """
 
     method: str = "eagle3"
@@ -67,7 +69,7 @@ class HeadShape:
     def __post_init__(self) -> None:
         if self.method not in METHODS:
             raise InvalidInput("METHOD", self.method, f"use one of {', '.join(METHODS)}")
-        if self.layers > 1 and self.method in ("eagle1", "mtp", "falcon", "chimera"):
+        if self.layers > 1 and self.method in ONE_LAYER:
             raise InvalidInput("--layers", self.layers, f"{self.method} has one layer")
 
     def entered(self, config: ModelConfig) -> tuple[int, ...]:
@@ -90,9 +92,14 @@ class HeadShape:
         """The layers, from 0, whose outputs the head reads."""
         if self.method in ("hidden-transfer", "flexdraft"):
             self.entered(config)  # Refused here, before texts are made.
+        last = config.layers - 1
+        if self.method == "longspec":
+            if last == 0:
+                fix = "the head reads what enters the last layer: use a target of several"
+                raise InvalidInput("layers", config.layers, fix)
+            return (last - 1,)
         if self.method not in ("eagle3", "p-eagle", "kangaroo"):
             return (-1,)
-        last = config.layers - 1
         if self.method == "kangaroo":
             taps = self.taps or (min(1, last - 1),)
             if len(taps) != 1 or not 0 <= taps[0] < last:
@@ -148,6 +155,10 @@ def new_head(shape: HeadShape, target: Checkpoint, ids: NDArray[np.int64], seed:
     if shape.method == "ppd":  # They begin as tokens that the answers use.
         rows = weights["embed"].float32()[random.choice(ids, shape.levels)]
         return HeadFile("ppd", {"prompt_embeddings": rows}, (-1,), verifier=config.name)
+    if shape.method == "longspec":
+        tensors |= longspec_weights(config, weights, inner, random)
+        return HeadFile("longspec", tensors, taps, config.heads, config.kv_heads, config.head_dim,
+                        config.norm_eps, config.rope, verifier=config.name)  # fmt: skip
     three = shape.method in ("eagle3", "p-eagle")
     # Kangaroo begins as the layer that it stands in for first.
     last = f"layers.{taps[0] + 1 if shape.method == 'kangaroo' else config.layers - 1}."

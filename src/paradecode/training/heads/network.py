@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from paradecode.backends.torch.model import Transformer
+from paradecode.backends.torch.model import Transformer, rotate
 from paradecode.models.heads import HeadFile
 
 
@@ -25,6 +25,8 @@ class Target:
         rows: [v, D], the rows of the LM head for the draft's vocabulary.
         epsilon: of the norm.
         model: its layers, for heads whose rows go through them.
+        last: of its last layer by their names, what makes keys and values, for heads that see them.
+        context: positions that it has.
     """
 
     embed: Tensor
@@ -32,6 +34,8 @@ class Target:
     rows: Tensor
     epsilon: float
     model: Transformer | None = None
+    last: Mapping[str, Tensor] = field(default_factory=dict)
+    context: int = 0
 
     def final(self, states: Tensor) -> Tensor:
         """The target's last states behind its last norm."""
@@ -234,13 +238,21 @@ class HeadNetwork:
 
     def projected(self, number: int, x: Tensor, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values [n, heads, size] of rows at these positions."""
-        angles = places.double()[:, None] * self.frequencies
-        turn = angles.cos().float()[:, None], angles.sin().float()[:, None]
-        q, k, v = (
-            F.linear(x, self.parameters[f"layers.{number}.self_attn.{part}_proj.weight"]).float()
-            .unflatten(-1, (-1, self.file.head_dim)) for part in "qkv"
-        )  # fmt: skip
-        return _rotated(q, *turn), _rotated(k, *turn), v
+        turn = self.turn(places)
+        q, k, v = (self.heads_of(f"layers.{number}.self_attn.{part}_proj", x) for part in "qkv")
+        return rotate(q, *turn), rotate(k, *turn), v
+
+    def turn(self, places: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosines and sines [n, 1, dim / 2] by which positions rotate queries and keys."""
+        angles = places.double()[:, None, None] * self.frequencies
+        scale = self.file.rope.attention_factor
+        return (scale * angles.cos()).float(), (scale * angles.sin()).float()
+
+    def heads_of(self, name: str, x: Tensor) -> Tensor:
+        """[n, heads, size] of rows, by a matrix and its bias, if it has one."""
+        p = self.parameters
+        made = F.linear(x, p[f"{name}.weight"], p.get(f"{name}.bias")).float()
+        return made.unflatten(-1, (-1, self.file.head_dim))
 
     def after(self, name: str, going: Tensor, mixed: Tensor) -> Tensor:
         """The states behind the layer ``name``: what goes on beside its attention, and the rest."""
@@ -269,14 +281,10 @@ def first_rows(sizes: Sequence[int], kept: Sequence[int]) -> Tensor:
     return torch.cat([torch.arange(s, s + n) for s, n in zip(starts, kept)])
 
 
-def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    a, b = x.chunk(2, -1)
-    return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
-
-
 def attend(
-    q: Tensor, keys: Tensor, values: Tensor, begin: int, own: Sequence[tuple[Tensor, Tensor]]
-) -> Tensor:
+    q: Tensor, keys: Tensor, values: Tensor, begin: int, own: Sequence[tuple[Tensor, Tensor]],
+    window: int = 1 << 40,
+) -> Tensor:  # fmt: skip
     """float32 [n, H * size]: row j sees the text's rows up to ``begin`` + j, and of the levels of
     its own draft those so far.
 
@@ -284,12 +292,14 @@ def attend(
         q: [n, H, size].
         keys, values: [m, G, size], of the text.
         own: the same [at least n, G, size] of levels 1, 2, ...
+        window: of the text's rows before ``begin`` + j so many are seen.
     """
     rows, heads, size = q.shape
     groups = keys.shape[1]
     wide = q.unflatten(1, (groups, heads // groups)) * size**-0.5
     scores = [torch.einsum("nghd,mgd->nghm", wide, keys)]
-    seen = torch.arange(len(keys)) <= begin + torch.arange(rows)[:, None]
+    behind = begin + torch.arange(rows)[:, None] - torch.arange(len(keys))
+    seen = (behind >= 0) & (behind <= window)
     scores[0] = scores[0].masked_fill(~seen[:, None, None], -torch.inf)
     scores += [torch.einsum("nghd,ngd->ngh", wide, k[:rows])[..., None] for k, _ in own]
     weights = torch.cat(scores, -1).float().softmax(-1)

@@ -23,6 +23,7 @@ from paradecode.training.heads.clover import CloverNetwork
 from paradecode.training.heads.falcon import FalconNetwork
 from paradecode.training.heads.features import Features
 from paradecode.training.heads.initial import OF_ROWS, HeadShape, common_tokens, new_head
+from paradecode.training.heads.longspec import KEPT, LongSpecNetwork
 from paradecode.training.heads.network import HeadNetwork, Target
 from paradecode.training.heads.objective import (
     TEXTS_TOGETHER,
@@ -38,9 +39,11 @@ from paradecode.training.running import Training, check_same, load_checkpoint, r
 
 HEAD = "head"
 NETWORKS = {"clover": CloverNetwork, "clover-2": CloverNetwork, "falcon": FalconNetwork,
-            "chimera": ChimeraNetwork, "ppd": PromptNetwork,
+            "chimera": ChimeraNetwork, "longspec": LongSpecNetwork, "ppd": PromptNetwork,
             "hidden-transfer": TransferNetwork, "flexdraft": FlexDraftNetwork}  # fmt: skip
 """Of methods whose heads are not as most are."""
+WITHOUT_ROWS = ("medusa", "clover", "kangaroo", "chimera", "longspec")
+"""Methods whose files have no rows of the target's LM head."""
 WARMUP = 100
 """Steps in which the rate rises, at most a tenth of them."""
 
@@ -113,11 +116,15 @@ class HeadTraining(Training):
         self.coverage = float(np.concatenate(ends).mean())
         weights = target.weights
         rows = weights["embed" if target.config.tied_head else "head"].float32()[ids]
+        last = f"layers.{target.config.layers - 1}."
+        kept = [n for n in KEPT if shape.method == "longspec" and f"{last}{n}" in weights]
         shared = Target(
             torch.tensor(weights["embed"].float32()), torch.tensor(weights["norm"].float32()),
             torch.tensor(rows), target.config.norm_eps,
             Transformer(target.config, weights, torch.float32, torch.device("cpu"))
             if shape.method in OF_ROWS else None,
+            {n: torch.tensor(weights[f"{last}{n}"].float32()) for n in kept},
+            target.config.context_length,
         )  # fmt: skip
         self._file = new_head(shape, target, ids, plan.seed)
         scale = torch.ones(0)
@@ -221,7 +228,7 @@ class HeadTraining(Training):
         """The head, in float16."""
         tensors: dict[str, NDArray[Any]] = {"d2t": self._file.tensors["d2t"]}
         tensors |= {n: t.astype(np.float16) for n, t in self.head.stored().items()}
-        if self.bits == 16 and self.shape.method not in ("medusa", "clover", "kangaroo", "chimera"):
+        if self.bits == 16 and self.shape.method not in WITHOUT_ROWS:
             # Other engines look for them.
             tensors.setdefault("lm_head.weight", self.head.target.rows.numpy().astype(np.float16))
         return replace(self._file, tensors=tensors)

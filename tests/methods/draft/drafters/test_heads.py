@@ -217,6 +217,26 @@ def test_states_are_forgotten_page_by_page() -> None:
     assert past.of(tokens[:32]) is None
 
 
+def test_longspec_knows_each_rows_own_token(tmp_path: Path, monkeypatch: Any) -> None:
+    from paradecode.core import head_attention as module
+
+    given: list[tuple[int, list[int]]] = []
+    run = module._own_tokens
+
+    def seen(draft: HeadDraft) -> Any:
+        tokens = run(draft)
+        given.append((draft.start, tokens.tolist()))
+        return tokens
+
+    monkeypatch.setattr(module, "_own_tokens", seen)
+    folder = random_head("longspec", TOY, tmp_path)
+    (sequence,) = serve([f"longspec(head='{folder}')"], prompt=[5, 6, 7, 8, 9] * 4)
+    text = sequence.tokens.tolist()
+    assert len(given) > 3
+    for start, tokens in given:
+        assert tokens == text[start : start + len(tokens)]
+
+
 def test_a_head_of_another_method_is_refused(tmp_path: Path) -> None:
     folder = random_head("medusa", TOY, tmp_path)
     with pytest.raises(InvalidInput, match="use the head's own method"):

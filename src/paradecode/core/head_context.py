@@ -1,4 +1,4 @@
-"""Drafts of heads that read the target's states as context, and new tokens by their n-grams."""
+"""Drafts of heads that see the text by what the target made of it, and new tokens by themselves."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from paradecode.core.network import Item, Run
 from paradecode.core.tree import ROOT
 
 
-def grow_from_grams(head: Head, growing: Sequence[GrowingTree], run: Run) -> int:
+def grow_on_text(head: Head, growing: Sequence[GrowingTree], run: Run) -> int:
     """Take the rows in, and draft level by level; returns how many levels.
 
-    The last known token and each drafted one is a row; it sees the text's states, the rows of its
-    path, and itself.
+    The last known token and each drafted one is a row; it sees the text, the rows of its path, and
+    itself.
     """
-    assert head.anchor is not None
     drafts = [each.draft for each in growing]
     keep_text(head, drafts, run)
-    anchors = run(head.anchor, [{"features": draft.features[-1:]} for draft in drafts])
+    anchors = None
+    if head.anchor is not None:
+        anchors = run(head.anchor, [{"features": draft.features[-1:]} for draft in drafts])
     known = [np.concatenate([draft.memory.recent, draft.tokens]) for draft in drafts]
     bases = [draft.memory.length + len(draft.tokens) for draft in drafts]
     slots: list[list[int]] = [[] for _ in growing]
@@ -40,16 +41,17 @@ def grow_from_grams(head: Head, growing: Sequence[GrowingTree], run: Run) -> int
             rows = [_gram(known[i], growing[i], node, head.grams) for node in beams[i]]
             grams.append(np.array(rows))
         states = through(head, [drafts[i] for i in lively], at, [], grams, views, run)
-        fed: list[Item] = [
-            {"state": np.concatenate([np.tile(anchors[i], (len(rows), 1)), rows], axis=1)}
-            for i, rows in zip(lively, states)
-        ]
+        if anchors is not None:
+            states = [np.concatenate([np.tile(anchors[i], (len(rows), 1)), rows], axis=1)
+                      for i, rows in zip(lively, states)]  # fmt: skip
+        fed: list[Item] = [{"state": rows} for rows in states]
         for i, logits in zip(lively, run(head.outs[min(level, len(head.outs) - 1)], fed)):
             beams[i] = growing[i].extend(beams[i], logits, level)
         lively = [i for i in lively if beams[i]]
         level += 1
     for draft, tokens in zip(drafts, known):
-        draft.memory.recent = tokens[1 - head.grams :]  # Nothing can fail any more.
+        # Nothing can fail any more.
+        draft.memory.recent = tokens[-max(head.grams - 1, 1) :]
     return level
 
 

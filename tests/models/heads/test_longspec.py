@@ -1,0 +1,209 @@
+"""LongSpec's layer against a plain reading of its code, and its keys against the target's cache."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from paradecode.core.errors import InvalidModel
+from paradecode.core.head import Head, HeadDraft, Memory
+from paradecode.core.head_run import run_head
+from paradecode.core.tree import ROOT, TokenTree
+from paradecode.models.config import ModelConfig, Rope
+from paradecode.models.heads import build_head, read_head
+from paradecode.models.tiny import tiny_checkpoint
+from paradecode.testing.draft_heads import random_head
+from paradecode.testing.network_reference import apply_network
+
+D, HEADS, GROUPS, SIZE = 16, 4, 2, 6
+CONFIG = ModelConfig("t", "qwen3", 40, D, 8, HEADS, GROUPS, SIZE, 8, rope=Rope(dim=SIZE),
+                     norm_eps=1e-6, qkv_bias=True, qk_norm=True)  # fmt: skip
+Numbers = dict[str, np.ndarray]
+
+
+def opened(folder: Path, config: ModelConfig = CONFIG, window: int = 0) -> Head:
+    def nothing(name: str) -> np.ndarray:
+        raise AssertionError(f"these heads need no {name} of the target")
+
+    head = build_head(read_head(folder), config, nothing)
+    own, crossing = head.blocks
+    return replace(head, blocks=(replace(own, window=window), crossing)) if window else head
+
+
+def normed(x: np.ndarray, gain: np.ndarray) -> np.ndarray:
+    return x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + 1e-6) * gain
+
+
+def turned(x: np.ndarray, place: int) -> np.ndarray:
+    half = x.shape[-1] // 2
+    angles = place * 10000.0 ** -(np.arange(half) / half)
+    z = (x[..., :half] + 1j * x[..., half:]) * np.exp(1j * angles)
+    return np.concatenate([z.real, z.imag], axis=-1)
+
+
+def attention(query: np.ndarray, keys: list, values: list) -> np.ndarray:
+    mixed = []
+    for head, q in enumerate(query):
+        group = head // (HEADS // GROUPS)
+        scores = np.array([key[group] @ q for key in keys]) / np.sqrt(SIZE)
+        shares = np.exp(scores) / np.exp(scores).sum()
+        mixed.append(sum(share * value[group] for share, value in zip(shares, values)))
+    return np.concatenate(mixed)
+
+
+def logits(w: Numbers, states: np.ndarray, tokens: list[int], window: int) -> np.ndarray:
+    """What follows ``tokens``, of which the last is a guess or the last known one.
+
+    Args:
+        states: that entered the target's last layer, of the tokens that it has seen.
+    """
+
+    def of(part: str, x: np.ndarray, heads: int = 0) -> np.ndarray:
+        made = w[f"{part}.weight"] @ x + w.get(f"{part}.bias", 0)
+        return made.reshape(heads, SIZE) if heads else made
+
+    place, rows = len(tokens) - 1, [w["embed_tokens.weight"][token] for token in tokens]
+    own = [normed(row, w["input_layernorm.weight"]) for row in rows]
+    seen = range(max(0, place - window), place + 1)
+    keys = [turned(of("self_attn.k_proj", own[i], GROUPS), i) for i in seen]
+    values = [of("self_attn.v_proj", own[i], GROUPS) for i in seen]
+    query = turned(of("self_attn.q_proj", own[place], HEADS), place)
+    x = rows[place] + of("self_attn.o_proj", attention(query, keys, values))
+    query = of("cross_attn.q_proj", normed(x, w["post_self_attention_layernorm.weight"]), HEADS)
+    keys, values = [], []
+    for i, state in enumerate(states):
+        entered = normed(state, w["verifier_layers.7.attn_norm"])
+        key = (w["verifier_layers.7.k"] @ entered + w["verifier_layers.7.k.bias"]).reshape(
+            GROUPS, SIZE
+        )
+        keys.append(turned(normed(key, w["verifier_layers.7.k_norm"]), i))
+        value = w["verifier_layers.7.v"] @ entered + w["verifier_layers.7.v.bias"]
+        values.append(value.reshape(GROUPS, SIZE))
+    x = x + of("cross_attn.o_proj", attention(turned(query, place), keys, values))
+    n = normed(x, w["post_cross_attention_layernorm.weight"])
+    gate = of("mlp.gate_proj", n)
+    x = x + of("mlp.down_proj", gate / (1 + np.exp(-gate)) * of("mlp.up_proj", n))
+    return w["verifier_lm_head.weight"] @ x
+
+
+def check_tree(tree: TokenTree, w: Numbers, states: np.ndarray, text: list[int], window: int):
+    def path(node: int) -> list[int]:
+        return [] if node == ROOT else [*path(int(tree.parents[node])), int(tree.tokens[node])]
+
+    looked = 0
+    for node in (ROOT, *range(len(tree))):
+        children = tree.children(node)
+        if children:
+            said = logits(w, states, text + path(node), window)
+            chances = np.exp(said - said.max()) / np.exp(said - said.max()).sum()
+            best = np.argsort(-chances)[: len(children)]
+            assert tree.tokens[children].tolist() == best.tolist()
+            assert np.allclose(tree.estimates[children], chances[best], atol=1e-4)
+            looked += 1
+    assert looked >= 5
+
+
+@pytest.mark.parametrize("window", [512, 6])
+@pytest.mark.parametrize("pieces", [((0, 6), (6, 7), (7, 13)), ((0, 1),)])
+def test_every_path_is_what_the_code_says_of_it(pieces, window, tmp_path: Path) -> None:
+    random_head("longspec", CONFIG, tmp_path, seed=4)
+    w = {n: t.astype(np.float64) for n, t in load_file(tmp_path / "model.safetensors").items()}
+    head, random, memory = opened(tmp_path, window=window), np.random.default_rng(2), Memory()
+    states, text = random.standard_normal((13, D)).astype(np.float32), random.integers(0, 40, 14)
+    memory.recent = text[:1]  # As the drafter says it.
+    for first, last in pieces:
+        asked = HeadDraft(memory, states[first:last], text[first + 1 : last + 1], first, 40, 2, 5)
+        (tree,) = run_head(head, [asked], apply_network)
+        assert tree.depths.max() == 5
+        check_tree(tree, w, states[:last].astype(np.float64), text[: last + 1].tolist(), window)
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])
+def test_its_keys_are_those_in_the_targets_cache(architecture: str, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from paradecode.backends import open_backend
+    from paradecode.backends.interface import Span
+
+    config, weights = tiny_checkpoint(architecture)
+    random_head("longspec", config, tmp_path)
+    stored = read_head(tmp_path)
+    own = {n: t for n, t in stored.tensors.items() if not n.startswith("verifier_layers")}
+    head = build_head(replace(stored, tensors=own), config, lambda name: weights[name].float32())
+    backend = open_backend("torch", config, weights, dtype="fp64", threads=1)
+    backend.reserve(1)
+    tokens, rows = np.arange(11, dtype=np.int64) % config.vocab_size, np.arange(10, dtype=np.int32)
+    pages, read = np.zeros(1, np.int32), tokens[:10].astype(np.int32)
+    span = Span(pages, read, rows, rows, 0, rows[:0], hidden=head.taps)
+    (features,) = backend.forward([span])[0].hidden.values()
+    memory = Memory()
+    run_head(head, [HeadDraft(memory, features, tokens[1:], 0, 4, 2, 2)], apply_network)
+    last = config.layers - 1
+    for made, cached in zip(memory.rows(1, 0, 10), (backend.keys[last], backend.values[last])):
+        assert torch.allclose(torch.from_numpy(made.swapaxes(0, 1)).double(), cached[:10],
+                              atol=1e-5)  # fmt: skip
+    assert len(features) == 10
+
+
+def numbers(memory: Memory, block: int) -> int:
+    return sum(each.size for each in memory._kept[block][1:])
+
+
+def test_its_own_memory_does_not_grow_with_the_text(tmp_path: Path) -> None:
+    head = opened(Path(random_head("longspec", CONFIG, tmp_path)), window=20)
+    random = np.random.default_rng(0)
+    states, text = random.standard_normal((900, D)).astype(np.float32), random.integers(0, 40, 901)
+
+    def drafts(pieces: list[int], text: np.ndarray) -> tuple[Memory, list[int], list[TokenTree]]:
+        memory, sizes, trees, first = Memory(), [], [], 0
+        for count in pieces:
+            last = first + count
+            rows = HeadDraft(memory, states[first:last], text[first + 1 : last + 1], first, 9, 3, 4)
+            trees += run_head(head, [rows], apply_network)
+            sizes.append(numbers(memory, 0))
+            first = last
+        return memory, sizes, trees
+
+    pieces = [100, *[3] * 100, 400, *[1] * 100]
+    memory, sizes, trees = drafts(pieces, text)
+    assert max(sizes) <= 2 * (20 + 3 * 4) * 2 * GROUPS * SIZE
+    assert numbers(memory, 1) >= 900 * 2 * GROUPS * SIZE  # The target's: a row for each of its.
+    _, _, (whole,) = drafts([900], text)
+    other = text.copy()
+    other[: 900 - 20] = 7
+    _, _, (same,) = drafts([900], other)
+    for tree in (trees[-1], same):
+        assert tree.tokens.tolist() == whole.tokens.tolist()
+        assert np.allclose(tree.estimates, whole.estimates, atol=1e-6)
+    other[900 - 20] = (text[900 - 20] + 1) % 40
+    _, _, (apart,) = drafts([900], other)
+    assert not np.allclose(apart.estimates, whole.estimates, atol=1e-6)
+
+
+def test_the_published_window_is_512(tmp_path: Path) -> None:
+    own, crossing = opened(Path(random_head("longspec", CONFIG, tmp_path))).blocks
+    assert (own.window, own.crosses, crossing.window, crossing.crosses) == (512, False, 0, True)
+
+
+def test_published_folders_have_keys_that_nothing_reads(tmp_path: Path) -> None:
+    random_head("longspec", CONFIG, tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    for part in "kv":
+        tensors[f"cross_attn.{part}_proj.weight"] = np.ones((GROUPS * SIZE, D), np.float32)
+        tensors[f"cross_attn.{part}_proj.bias"] = np.ones(GROUPS * SIZE, np.float32)
+    save_file(tensors, tmp_path / "model.safetensors")
+    assert opened(tmp_path).kind == "longspec"
+
+
+@pytest.mark.parametrize(("changes", "field"), [
+    ({"layers": 1}, "layers"), ({"kv_heads": 1}, "num_key_value_heads"),
+    ({"head_dim": 8, "rope": Rope(dim=8)}, "head_dim"),
+])  # fmt: skip
+def test_targets_whose_keys_do_not_fit_are_refused(changes, field, tmp_path: Path) -> None:
+    random_head("longspec", CONFIG, tmp_path)
+    with pytest.raises(InvalidModel) as error:
+        opened(tmp_path, replace(CONFIG, **changes))
+    assert error.value.field == field
