@@ -171,7 +171,7 @@ def test_heads_run_alike_natively_in_torch_and_in_numpy(kind, tmp_path):
 @pytest.mark.parametrize(("kind", "layout"), [
     *((kind, layout) for kind in ("eagle3", "p-eagle") for layout in ("eagle3", "speculators")),
     ("clover", "eagle3"), ("clover-2", "eagle3"), ("falcon", "eagle3"), ("chimera", "eagle3"),
-    ("longspec", "eagle3"),
+    ("longspec", "eagle3"), ("dovetail", "eagle3"),
 ])  # fmt: skip
 def test_written_heads_draft_the_same(kind, layout, tmp_path):
     stored = read_head(random_head(kind, config(), tmp_path / "a"))
@@ -189,7 +189,9 @@ def test_written_heads_draft_the_same(kind, layout, tmp_path):
     assert np.array_equal(trees[0].estimates, trees[1].estimates)
 
 
-@pytest.mark.parametrize("kind", ["eagle3", "clover", "clover-2", "falcon", "chimera", "longspec"])
+@pytest.mark.parametrize(
+    "kind", ["eagle3", "clover", "clover-2", "falcon", "chimera", "longspec", "dovetail"]
+)
 def test_heads_written_in_8_bits_are_read(kind, tmp_path):
     stored = read_head(random_head(kind, config(), tmp_path / "a"))
     write_head(stored, tmp_path / "b", {"hidden_size": 16, "vocab_size": 40}, bits=8)

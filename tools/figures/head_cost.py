@@ -36,7 +36,7 @@ from paradecode.testing.draft_heads import Sizes, random_head
 from tools.figures.engine import span
 from tools.script import Columns, err, options, save, show, stamped
 
-KINDS = ("eagle", "eagle3", "mtp", "p-eagle", "medusa")
+KINDS = ("eagle", "eagle3", "mtp", "p-eagle", "medusa", "dovetail")
 APART = ("clover", "clover-2", "falcon", "chimera", "longspec")
 """Kinds that the core runs network by network."""
 COMMITTED, ROWS, NODES, WIDTH, DEPTH = 300, 3, 8, 4, 4

@@ -28,8 +28,8 @@ REPORT = "report.json"
 SPEED_PROMPTS, SPEED_TOKENS = 12, 96
 AGAIN = "stopped; the same command goes on"
 KINDS = (
-    "eagle3, eagle1, p-eagle, medusa, mtp, clover, clover-2, falcon, chimera, longspec, kangaroo, "
-    "ppd, hidden-transfer or flexdraft"
+    "eagle3, eagle1, p-eagle, medusa, mtp, clover, clover-2, falcon, chimera, longspec, dovetail, "
+    "kangaroo, ppd, hidden-transfer or flexdraft"
 )
 Method = Annotated[str, typer.Argument(help=f"{KINDS}.")]
 

@@ -19,7 +19,7 @@ from paradecode.testing.clover_heads import CELLS, clover_tensors
 from paradecode.testing.toy import successor
 
 KINDS = ("eagle", "eagle3", "p-eagle", "medusa", "medusa-own", "mtp", "dflash", "dspark", "clover",
-         "clover-2", "falcon", "chimera", "kangaroo", "longspec")  # fmt: skip
+         "clover-2", "falcon", "chimera", "kangaroo", "longspec", "dovetail")  # fmt: skip
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -116,7 +116,7 @@ def random_head(
         enters = [(config.layers + 1) // 2, config.layers - 1, config.layers - 1]
         return _write(folder, tensors, {"transfer_layers": enters})
     if kind == "longspec":
-        return _longspec(config, folder, tensors, normal, gain)
+        return _longspec(config, folder, tensors, normal, gain, sizes)
     if kind == "kangaroo":
         made = sizes.layer("layers.0.", d, d, normal)
         tensors |= {name: values for name, values in made.items() if ".mlp." not in name}
@@ -145,6 +145,13 @@ def random_head(
                       "bias_hh": (4 * d,)}  # fmt: skip
             tensors |= {f"lstm.{n}_l{number}": 2 * normal(*each) for n, each in shapes.items()}
         settings["k_mask"] = 2
+    elif kind == "dovetail":
+        tensors |= {
+            "input_layernorm.weight": gain(), "W_1": normal(d, d), "W_2": 2 * normal(d, d),
+            "W_z": 2 * normal(2 * d, d), **sizes.layer("layers.1.", d, d, normal),
+        }  # fmt: skip
+        for norm in ("input", "post_attention"):
+            tensors[f"layers.1.{norm}_layernorm.weight"] = gain()
     elif kind == "eagle":
         tensors |= {"fc.weight": normal(d, 2 * d), "fc.bias": normal(d)}
     elif kind == "mtp":
@@ -169,11 +176,13 @@ def random_head(
     return _write(folder, tensors, {**sizes.config(d), **settings})
 
 
-def _longspec(config: ModelConfig, folder: Path, tensors: Arrays, normal: Any, gain: Any) -> str:
+def _longspec(
+    config: ModelConfig, folder: Path, tensors: Arrays, normal: Any, gain: Any, sizes: Sizes
+) -> str:
     """LongSpec's layer under its published names, and the target's last layer's keys and values."""
     d, rows = config.hidden_size, config.kv_heads * config.head_dim
     last = f"verifier_layers.{config.layers - 1}."
-    sizes = Sizes(config.heads, config.kv_heads, config.head_dim)
+    sizes = replace(sizes, heads=config.heads, kv_heads=config.kv_heads, size=config.head_dim)
     tensors |= {
         "embed_tokens.weight": normal(config.vocab_size, d), **sizes.layer("", d, d, normal),
         "cross_attn.q_proj.weight": 3 * normal(config.heads * config.head_dim, d),

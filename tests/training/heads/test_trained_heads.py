@@ -107,7 +107,7 @@ OF_LEVELS = [each for each in METHODS if each not in ("kangaroo", *OF_ROWS)]
 def test_training_beats_the_untrained_head_and_the_folder_drafts_alike(
     method, bits, llm, data, tmp_path
 ):
-    layers = 2 if method in ("p-eagle", "clover-2") else 1
+    layers = 2 if method in ("p-eagle", "clover-2", "dovetail") else 1
     trainer = training(llm, data, method, layers=layers, own_rows=bits == 16)
     trainer.bits = bits
     before = trainer.evaluate()

@@ -48,13 +48,32 @@ def build_head(file: HeadFile, config: ModelConfig, target: Target, vocabulary: 
 
 
 def _eagle(parts: HeadParts) -> Head:
-    t, width = parts.t, parts.config.hidden_size
+    file, t, width = parts.file, parts.t, parts.config.hidden_size
     first = NetworkBuilder(state=width, token=0)
-    both = first.add("join", parts.embedded(first), "state")
-    into = first.linear(both, t("fc.weight", width, 2 * width), t.maybe("fc.bias", width))
+    embedded = parts.embedded(first)
+    if file.kind == "dovetail":
+        into = _gated(parts, first, embedded)
+    else:
+        both = first.add("join", embedded, "state")
+        into = first.linear(both, t("fc.weight", width, 2 * width), t.maybe("fc.bias", width))
     out, ids = parts.out(width, normed=False)
-    blocks = layers(parts.file, t, first, into, into, width)
-    return Head("eagle", (-1,), width, parts.enter_last(), blocks, (out,), to_target=ids)
+    blocks = layers(file, t, first, into, into, width)
+    return Head(file.kind, (-1,), width, parts.enter_last(), blocks, (out,), to_target=ids)
+
+
+def _gated(parts: HeadParts, first: NetworkBuilder, embedded: str) -> str:
+    """Dovetail's fusion (arXiv 2412.18934): a gate for each number, of the state or the token.
+
+    Its matrices are stored as [inputs, outputs].
+    """
+    t, width = parts.t, parts.config.hidden_size
+    token = first.norm(embedded, t("input_layernorm.weight", width), parts.file.epsilon)
+    state = first.linear("state", t("W_1", width, width).T)
+    token = first.add("silu", first.linear(token, t("W_2", width, width).T))
+    gate = first.linear(first.add("join", state, token), t("W_z", 2 * width, width).T)
+    other = first.add("scale", gate, tensor=-np.ones(width))  # 1 - sigmoid(x) is sigmoid(-x).
+    state = first.add("multiply", first.add("sigmoid", gate), state)
+    return first.add("add", state, first.add("multiply", first.add("sigmoid", other), token))
 
 
 def _eagle3(parts: HeadParts) -> Head:
@@ -187,7 +206,7 @@ def _bias(parts: HeadParts, width: int, guessed: int) -> Network:
 _KINDS: dict[str, Callable[[HeadParts], Head]] = {
     "eagle": _eagle, "eagle3": _eagle3, "p-eagle": _eagle3, "mtp": _mtp, "medusa": _medusa,
     "dflash": _dflash, "dspark": _dflash, "clover": clover, "clover-2": clover,
-    "kangaroo": _kangaroo, "falcon": falcon,
+    "kangaroo": _kangaroo, "falcon": falcon, "dovetail": _eagle,
     "chimera": chimera, "ppd": _ppd, "hidden-transfer": _hidden_transfer,
     "flexdraft": flexdraft, "longspec": longspec,
 }  # fmt: skip

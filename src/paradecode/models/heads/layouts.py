@@ -23,7 +23,7 @@ SPECULATORS = {"eagle3": "eagle3", "peagle": "p-eagle", "mtp": "mtp", "dflash": 
 
 _KNOWN = (
     "EAGLE-1, 2 or 3, P-EAGLE, Medusa, MTP, DFlash, DSpark, Clover, Falcon, Chimera, LongSpec, "
-    "Kangaroo, PPD, Hidden Transfer or FlexDraft"
+    "Dovetail, Kangaroo, PPD, Hidden Transfer or FlexDraft"
 )
 _CELL = "clover_head_mlp_rnn.q.weight"
 _NEEDED = {
@@ -37,6 +37,7 @@ _NEEDED = {
     "ppd": "prompt_embeddings",
     "flexdraft": "mask_embedding",
     "longspec": "cross.self_attn.q_proj.weight",
+    "dovetail": "W_z",
 }
 _LAYERS = {"clover.num_layers": "layers.0.self_attn.q_proj.weight"}
 _COUNTED = {
@@ -259,8 +260,9 @@ def _named(tensors: Tensors) -> tuple[dict[str, NDArray[Any]], str]:
 def _kind(config: Metadata, tensors: Tensors) -> str:
     if any(re.fullmatch(r"\d+\.\d+\.linear\.weight", name) for name in tensors):
         return "medusa"
-    if _NEEDED["longspec"] in tensors:
-        return "longspec"
+    for kind in ("longspec", "dovetail"):
+        if _NEEDED[kind] in tensors:
+            return kind
     if "trimlp.1.weight" in tensors:
         return "chimera"
     if "lstm.weight_ih_l0" in tensors:
@@ -323,7 +325,7 @@ def _mask_token(kind: str, config: Metadata, own: Metadata) -> int:
 
 def _taps(kind: str, config: Metadata, own: Metadata) -> tuple[int, ...]:
     """Layers whose outputs are tapped; files name the layers that these outputs enter."""
-    if kind in ("eagle", "mtp", "clover", "clover-2", "falcon", "chimera"):
+    if kind in ("eagle", "mtp", "clover", "clover-2", "falcon", "chimera", "dovetail"):
         return (-1,)
     if kind == "kangaroo":
         if config.get("exit_layer") is None:

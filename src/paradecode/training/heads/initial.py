@@ -16,6 +16,7 @@ from paradecode.models.heads.flexdraft import own_attention
 from paradecode.models.weights import Weights
 from paradecode.training.heads.chimera import chimera_weights
 from paradecode.training.heads.clover import clover_weights
+from paradecode.training.heads.dovetail import dovetail_weights
 from paradecode.training.heads.falcon import TOGETHER, falcon_weights
 from paradecode.training.heads.longspec import longspec_weights
 from paradecode.training.heads.texts import HeadText
@@ -23,7 +24,7 @@ from paradecode.training.heads.texts import HeadText
 METHODS = {
     "eagle3": "eagle", "eagle1": "eagle", "p-eagle": "p-eagle", "medusa": "medusa", "mtp": "mtp",
     "clover": "clover", "clover-2": "clover", "falcon": "falcon", "chimera": "chimera",
-    "longspec": "longspec", "kangaroo": "kangaroo", "ppd": "ppd",
+    "longspec": "longspec", "dovetail": "dovetail", "kangaroo": "kangaroo", "ppd": "ppd",
     "hidden-transfer": "hidden-transfer", "flexdraft": "flexdraft",
 }  # fmt: skip
 """What can be trained -> the method that runs it."""
@@ -48,7 +49,8 @@ class HeadShape:
             middle and the last one. The layer behind which Kangaroo drafts; empty: the second.
             Those behind which the rows of Hidden Transfer enter, ascending, one for all or one a
             level, and the one behind which FlexDraft's masks do; empty: two thirds of the layers.
-        layers: of EAGLE-3, P-EAGLE, Clover and Kangaroo; residual blocks of each Medusa head.
+        layers: of EAGLE-3, P-EAGLE, Clover, Dovetail and Kangaroo; residual blocks of each Medusa
+            head.
         inner: of the MLP; 0 is the target's. Kangaroo has one only if it is not 0. Of FlexDraft's
             calibration; 0 is RANK.
         vocabulary: tokens that can be drafted: the commonest of the training texts.
@@ -172,7 +174,7 @@ def new_head(shape: HeadShape, target: Checkpoint, ids: NDArray[np.int64], seed:
             tensors[f"{name}self_attn.{part}_proj.weight"] = rows
         width = config.heads * config.head_dim
         tensors[f"{name}self_attn.o_proj.weight"] = np.zeros((d, width), np.float32)
-        if shape.method not in ("eagle1", "falcon"):
+        if number or shape.method not in ("eagle1", "falcon", "dovetail"):
             before = ones() if number == 0 and three else weights[f"{last}attn_norm"].float32()
             tensors[f"{name}input_layernorm.weight"] = before
         if shape.method == "kangaroo" and not shape.inner:
@@ -195,6 +197,8 @@ def new_head(shape: HeadShape, target: Checkpoint, ids: NDArray[np.int64], seed:
         shape = replace(shape, own_rows=False)
     elif shape.method == "falcon":
         tensors |= falcon_weights(d, random)
+    elif shape.method == "dovetail":
+        tensors |= dovetail_weights(d)
     else:
         tensors |= _around(shape.method, taps, weights, last)
     if shape.own_rows:

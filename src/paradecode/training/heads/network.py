@@ -170,7 +170,7 @@ class HeadNetwork:
         return [torch.cat([each[level:] for each in every]) for level in range(count)]
 
     def _enter(self, features: Tensor) -> Tensor:
-        if self.file.kind in ("eagle", "mtp"):
+        if self.file.kind in ("eagle", "mtp", "dovetail"):
             return self.target.final(features) if self.file.normed_features else features
         return F.linear(features * self.scale, self.parameters["fc.weight"])
 

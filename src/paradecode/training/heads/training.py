@@ -20,6 +20,7 @@ from paradecode.models.heads import HeadFile
 from paradecode.models.heads.files import write_head
 from paradecode.training.heads.chimera import ChimeraNetwork
 from paradecode.training.heads.clover import CloverNetwork
+from paradecode.training.heads.dovetail import DovetailNetwork
 from paradecode.training.heads.falcon import FalconNetwork
 from paradecode.training.heads.features import Features
 from paradecode.training.heads.initial import OF_ROWS, HeadShape, common_tokens, new_head
@@ -39,8 +40,9 @@ from paradecode.training.running import Training, check_same, load_checkpoint, r
 
 HEAD = "head"
 NETWORKS = {"clover": CloverNetwork, "clover-2": CloverNetwork, "falcon": FalconNetwork,
-            "chimera": ChimeraNetwork, "longspec": LongSpecNetwork, "ppd": PromptNetwork,
-            "hidden-transfer": TransferNetwork, "flexdraft": FlexDraftNetwork}  # fmt: skip
+            "chimera": ChimeraNetwork, "longspec": LongSpecNetwork, "dovetail": DovetailNetwork,
+            "ppd": PromptNetwork, "hidden-transfer": TransferNetwork,
+            "flexdraft": FlexDraftNetwork}  # fmt: skip
 """Of methods whose heads are not as most are."""
 WITHOUT_ROWS = ("medusa", "clover", "kangaroo", "chimera", "longspec")
 """Methods whose files have no rows of the target's LM head."""
