@@ -84,6 +84,33 @@ def test_a_token_is_allowed_exactly_if_a_filling_has_it(automaton, start, output
         left = fitting if kept else left
 
 
+@settings(max_examples=50)
+@given(
+    automata(),
+    st.lists(st.lists(st.sampled_from([None, 0, 1, EOS]), min_size=4, max_size=6), min_size=2),
+    st.integers(0, 2),
+    st.data(),
+)
+def test_what_was_asked_before_changes_no_answer(automaton, outputs, least, data):
+    """Canvases of any order and of two lengths, as when a text's end shortens one."""
+    asked = Rules(automaton, [EOS], 0, 5, least)
+    for output in outputs:
+        new = Rules(automaton, [EOS], 0, 5, least)
+        masked = np.array([token is None for token in output])
+        tokens = np.array([MASK if token is None else token for token in output], np.int32)
+        positions = np.flatnonzero(masked)
+        chosen = np.array([data.draw(st.sampled_from([0, 1, EOS])) for _ in positions], np.int32)
+        made = [
+            (
+                rules.fits(tokens, masked),
+                rules.allowed(tokens, masked, positions).tolist(),
+                rules.together(tokens, masked, positions, chosen).tolist(),
+            )
+            for rules in (asked, new)
+        ]
+        assert made[0] == made[1]
+
+
 def test_without_a_token_that_ends_only_the_text_counts():
     """Behind a text that nothing may follow, anything may stand: nobody will see it."""
     automaton = TokenAutomaton.of([{1: 1}, {2: 2}, {}], [2], 4)

@@ -25,6 +25,7 @@ Marks = NDArray[np.bool_]
 """A set of positions of a canvas [N], of rows of a view [K], or of states."""
 Steps = tuple[NDArray[np.int64], NDArray[np.int64]]
 Columns = NDArray[np.int64]
+NOWHERE: Steps = (np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 def rules_of(seq: LiveSequence, length: int) -> Rules | None:
@@ -51,7 +52,7 @@ def rules_of(seq: LiveSequence, length: int) -> Rules | None:
 
 
 class Rules:
-    """Says which tokens fit a canvas. It has no state, so copies of a canvas share it.
+    """Says which tokens fit a canvas. No answer depends on earlier ones, so copies share it.
 
     Args:
         automaton: of the constraint.
@@ -83,7 +84,10 @@ class Rules:
             self.table[states] = self.done
         self.final = np.append(automaton.accepting, True)
         self._any, self._text = self._edges(self.table), self._edges(self.table[:, :columns])
-        self._known: tuple[bytes, tuple[Marks, Marks]] | None = None
+        # What was found out, for the next canvas, which differs in a few positions.
+        self._moves: dict[int, Steps] = {}
+        self._known: tuple[Columns, Marks, Marks] | None = None
+        self._fitting: dict[tuple[bytes, bytes, bool], Marks] = {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Rules:
         return self
@@ -100,12 +104,18 @@ class Rules:
         """
         ahead, back = self._sets(self._output(tokens, masked))
         fitting = np.ones((len(positions), len(self.columns)), bool)
+        known, fresh = self._fitting, dict[tuple[bytes, bytes, bool], Marks]()
         for row, at in zip(fitting, (positions - self.start).tolist(), strict=True):
             if at < self.length:
-                after = self.table[np.flatnonzero(ahead[at])]
-                fits = ((after != DEAD) & back[at + 1][after]).any(axis=0)
-                fits[-1] &= at >= self.least
+                key = ahead[at].tobytes(), back[at + 1].tobytes(), at < self.least
+                fits = fresh.get(key, known.get(key))
+                if fits is None:
+                    after = self.table[np.flatnonzero(ahead[at])]
+                    fits = ((after != DEAD) & back[at + 1][after]).any(axis=0)
+                    fits[-1] &= at >= self.least
+                fresh[key] = fits
                 row[:] = fits[self.columns]
+        self._fitting = fresh
         return fitting
 
     def together(
@@ -136,34 +146,43 @@ class Rules:
         return np.where(masked[self.start : end], DEAD, known).astype(np.int64)
 
     def _sets(self, columns: Columns) -> tuple[Marks, Marks]:
-        """bool [n + 1, S] twice: ``ahead`` and ``back``."""
-        key = columns.tobytes()
-        if self._known is None or self._known[0] != key:
+        """bool [n + 1, S] twice: ``ahead`` and ``back``; those of the canvas before are mended."""
+        if self._known is not None and len(self._known[0]) == len(columns):
+            before, ahead, back = self._known
+            changed = np.flatnonzero(before != columns).tolist()
+            if not changed:
+                return ahead, back
+            ahead, back = ahead.copy(), back.copy()
+            for at in changed:
+                self._spread(columns, ahead, at)
+            for at in reversed(changed):
+                self._spread_back(columns, back, at)
+        else:
             ahead = np.zeros((len(columns) + 1, len(self.table)), bool)
             back = np.zeros_like(ahead)
             ahead[0, 0] = True
             back[-1] = self.final
             self._spread(columns, ahead, 0)
             self._spread_back(columns, back, len(columns) - 1)
-            self._known = key, (ahead, back)
-        return self._known[1]
+        self._known = columns.copy(), ahead, back
+        return ahead, back
 
     def _spread(self, columns: Columns, ahead: Marks, first: int) -> None:
         """Compute ``ahead`` again after position ``first``, until nothing changes."""
         for at in range(first, len(columns)):
             origins, targets = self._steps(int(columns[at]), at)
-            after = np.zeros_like(ahead[at])
+            after = np.zeros(len(self.table), bool)
             after[targets[ahead[at][origins]]] = True
-            if (after == ahead[at + 1]).all():
+            if after.tobytes() == ahead[at + 1].tobytes():
                 return
             ahead[at + 1] = after
 
     def _spread_back(self, columns: Columns, back: Marks, last: int) -> None:
         for at in range(last, -1, -1):
             origins, targets = self._steps(int(columns[at]), at)
-            before = np.zeros_like(back[at])
+            before = np.zeros(len(self.table), bool)
             before[origins[back[at + 1][targets]]] = True
-            if (before == back[at]).all():
+            if before.tobytes() == back[at].tobytes():
                 return
             back[at] = before
 
@@ -171,9 +190,12 @@ class Rules:
         """The moves by tokens of a column, or by any token at a masked position."""
         if column == DEAD:
             return self._text if at < self.least else self._any
-        early = at < self.least and column == self.table.shape[1] - 1
-        origins = np.flatnonzero(self.table[:, column] != DEAD)[: 0 if early else None]
-        return origins, self.table[origins, column].astype(np.int64)
+        if at < self.least and column == self.table.shape[1] - 1:
+            return NOWHERE
+        if column not in self._moves:
+            origins = np.flatnonzero(self.table[:, column] != DEAD)
+            self._moves[column] = origins, self.table[origins, column].astype(np.int64)
+        return self._moves[column]
 
     def _edges(self, table: NDArray[np.int32]) -> Steps:
         """The moves by any token of a table."""
