@@ -11,10 +11,12 @@ import traceback
 import uuid
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-from paradecode.serve.errors import ApiError
 from paradecode.serve.wire import Done
+
+if TYPE_CHECKING:  # Workers log too, and need nothing of HTTP.
+    from paradecode.serve.errors import ApiError
 
 MAX_NAME = 256
 """Characters that are kept of a text that a client may choose."""
