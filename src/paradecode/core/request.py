@@ -50,10 +50,12 @@ class Store(Enum):
 
 @dataclass(frozen=True)
 class Overwrite:
-    """Store the rows into chosen slots (canvases, models that draft); slot i is position i.
+    """Store the rows into chosen slots; slot i is position i.
 
-    The old content of a slot is replaced. Slots after the committed rows may be written, and then
-    be named in ``Forward.visible``; after that no more tokens can be committed to this cache.
+    The old content of a slot is replaced, in the layers that run. So a committed row that went
+    through some layers can go through others later. Slots after the committed rows may be written,
+    and then be named in ``Forward.visible``; a slot that is left out is never seen. After that no
+    more tokens can be committed to this cache.
 
     Attributes:
         slots: int32 [K], distinct, one for each row; -1 stores nothing.

@@ -363,15 +363,15 @@ def _check_tokens(
     for ids in (_NONE if own else tokens, drafted):
         if len(ids) and not (ids.min() >= 0 and ids.max() < vocabulary):
             raise DecoderError(f"token ids must be from 0 to {vocabulary - 1}")
-    if cache.layers is not None and not cache.layers.issuperset(cache.attending(forward)):
+    if forward.visible is None and not cache.complete(forward.layers):
         raise DecoderError(
-            f"committed rows hold keys and values of layers {sorted(cache.layers)} only; the "
-            "attention of the others cannot run"
+            f"committed rows lack keys and values of layers {forward.layers or 'that run'}: name "
+            "the slots that have them in 'visible'"
         )
     if forward.store is Store.COMMIT and len(tokens):
         if len(cache.tentative.tokens) and not joins:
             raise DecoderError("tokens cannot be committed behind tentative rows")
-        if cache.filled is not None:
+        if cache.filled is not None and cache.filled[:, cache.length :].any():
             raise DecoderError("behind rows that Overwrite stored, no tokens can be committed")
         expected = history[cache.length : cache.length + len(tokens)]
         if len(expected) != len(tokens) or (own and not (expected == tokens).all()):
@@ -383,7 +383,8 @@ def _check_tokens(
 
 def _visible(forward: Forward, cache: KVCache) -> NDArray[np.int32] | None:
     """The cached slots that the rows see, if not all; rows that replace slots see the new."""
-    if forward.visible is not None and not cache.holds(np.asarray(forward.visible)):
+    named = forward.visible
+    if named is not None and not cache.holds(np.asarray(named), forward.layers):
         raise DecoderError("visible names slots in which no keys and values were stored")
     if not isinstance(forward.store, Overwrite):
         return forward.visible

@@ -136,6 +136,11 @@ class PagePool:
         assert idle <= set(self._key_of), "an idle page has no key"
 
 
+def _attending(layers: Layers | None) -> slice | list[int]:
+    """The rows of ``KVCache.filled`` that concern a forward of these layers (None: all)."""
+    return slice(None) if layers is None else sorted(attending(layers))
+
+
 def _as_text(forward: Forward) -> bool:
     """Whether its rows are computed from the tokens before them, and from all of these only."""
     changed = (forward.embeddings, forward.resume, forward.visible, forward.positions)
@@ -170,16 +175,15 @@ class KVCache:
         backend, pool: the model and its pages.
         key: prefix key before the first page (salt and model).
         scratch: the most tentative rows.
-        capacity: slots that Overwrite may use: those that were set aside for this request.
+        capacity: slots that were set aside for this request.
 
     Attributes:
         pages: the page table.
         ran: the layers that the tentative rows went through, if not all: such rows are partial, and
             are dropped unless they go on through the others (:meth:`join`).
         states: float32 [M, hidden size] of these rows behind the last of ``ran``, if asked for.
-        layers: those whose keys and values every committed row holds; None for all.
-        filled: bool [capacity], which slots hold keys and values that Overwrite stored behind the
-            committed rows (a canvas has none of these); None where it stored none.
+        filled: bool [layers, capacity], which slots hold keys and values of each layer; None where
+            the committed rows hold those of all layers, and no slot behind them was written.
         final: of a model with blocks, how many leading slots hold what any request with these
             tokens would have there: whole blocks, computed from committed tokens.
         reusable: other requests may share the full pages.
@@ -194,7 +198,6 @@ class KVCache:
         self.tentative = EMPTY
         self.ran: Layers | None = None
         self.states: NDArray[np.float32] | None = None
-        self.layers: set[int] | None = None
         self.capacity = capacity
         self.filled: NDArray[np.bool_] | None = None
         self._keys = [key]
@@ -217,7 +220,7 @@ class KVCache:
                 self.length += PAGE
         if self.blocks and self.length:  # A canvas begins anew behind the last whole block.
             self.final, self.length = self.length // self.blocks * self.blocks, 0
-            self.filled = np.arange(self.capacity) < self.final
+            self._fill(np.arange(self.final))
         return self.length or self.final
 
     def record(
@@ -238,26 +241,27 @@ class KVCache:
         if self.joins(forward):
             # With tokens these rows have gone through all layers by now.
             layers = None if count else (*(self.ran or ()), *(layers or ()))
-            self.length += count
+            self._append(count)
             self.drop()
         elif forward.store is Store.COMMIT:
-            self.length += count
             if not _as_text(forward):
                 self.reusable = False
-            if forward.layers is not None and count:
-                held = self.attending(forward)
-                self.layers = held if self.layers is None else self.layers & held
+            if layers is not None and count:
+                self._fill(np.arange(self.length, self.length + count), layers)
+                self.length += count
                 self.reusable = False
+            else:
+                self._append(count)
         elif isinstance(forward.store, Overwrite):
             self.reusable = self.reusable and self.blocks > 0
             if self.reusable:
                 self.final = self._final(forward, forward.store.slots, history)
-            slots = forward.store.slots
-            if self.length == 0 or (slots >= self.length).any():
-                if self.filled is None:
-                    self.filled = np.zeros(self.capacity, bool)
-                self.filled[slots[slots >= 0]] = True
+            written = forward.store.slots[forward.store.slots >= 0]
+            if self.filled is not None or (len(written) and int(written.max()) >= self.length):
+                self._fill(written, layers)
         if len(forward.tree):
+            if self.filled is not None:  # Until these rows are kept nobody may name their slots.
+                self.filled[:, self.length : self.length + len(tentative)] = False
             sound = _as_text(forward) and not count
             self._extend(tentative, layers, hidden if sound else {})
         self._publish(history)
@@ -317,7 +321,7 @@ class KVCache:
         self._line_up(path)
         self.drop()
         # The newest token stays pending even if its row is there: its logits are needed next.
-        self.length = min(self.length + len(path), len(history) - 1)
+        self._append(min(len(path), len(history) - 1 - self.length))
         self._publish(history)
         return len(path)
 
@@ -363,8 +367,7 @@ class KVCache:
     @property
     def regular(self) -> bool:
         """Whether nothing but all layers of committed tokens is stored."""
-        rows = len(self.tentative.tokens)
-        return not rows and self.layers is None and self.filled is None
+        return self.filled is None and not len(self.tentative)
 
     def fork(self) -> KVCache:
         """A copy that shares every page; a page is duplicated when one of the two writes to it."""
@@ -373,7 +376,6 @@ class KVCache:
         twin.pages = [self.pool.share(page) for page in self.pages]
         twin.length, twin.reusable, twin._keys = self.length, self.reusable, list(self._keys)
         twin.final = self.final
-        twin.layers = self.layers
         return twin
 
     def release(self) -> None:
@@ -384,19 +386,18 @@ class KVCache:
         self.drop()
         self.length, self.final, self.filled = 0, 0, None
 
-    def attending(self, forward: Forward) -> set[int]:
-        """The layers that read and write keys and values."""
-        layers = forward.layers
-        return set(range(self.backend.config.layers)) if layers is None else attending(layers)
-
-    def holds(self, slots: NDArray[np.integer]) -> bool:
-        """Whether all of ``slots`` hold keys and values."""
+    def holds(self, slots: NDArray[np.integer], layers: Layers | None = None) -> bool:
+        """Whether all of ``slots`` hold keys and values of the layers that attend (None: all)."""
         if len(slots) == 0:
             return True
         low, high = int(slots.min()), int(slots.max())
         if self.filled is None or high >= self.capacity:
             return low >= 0 and high < self.length
-        return low >= 0 and bool((self.filled[slots] | (slots < self.length)).all())
+        return low >= 0 and bool(self.filled[_attending(layers)][:, slots].all())
+
+    def complete(self, layers: Layers | None) -> bool:
+        """Whether the committed rows hold keys and values of all of these layers that attend."""
+        return self.filled is None or bool(self.filled[_attending(layers), : self.length].all())
 
     def drop(self) -> None:
         """Forget the tentative rows."""
@@ -415,6 +416,21 @@ class KVCache:
                 self.backend.copy(page * PAGE + rows, fresh * PAGE + rows)
                 self.pool.release(page)
                 self.pages[index] = fresh
+
+    def _append(self, rows: int) -> None:
+        """So many rows behind the committed ones become such; all layers have computed them."""
+        if self.filled is not None:
+            self.filled[:, self.length : self.length + rows] = True
+        self.length += rows
+
+    def _fill(self, slots: NDArray[np.integer], layers: Layers | None = None) -> None:
+        """These layers, as far as they attend (None: all), have stored rows in these slots."""
+        if self.filled is None:
+            self.filled = np.zeros((self.backend.config.layers, self.capacity), bool)
+            self.filled[:, : self.length] = True
+        part = self.filled[_attending(layers)]
+        part[:, slots] = True
+        self.filled[_attending(layers)] = part
 
     def _line_up(self, nodes: list[int]) -> None:
         """Bring these tentative rows to the first tentative slots, in this order."""

@@ -149,10 +149,16 @@ class ToyBackend:
         """float64 [V]: what follows ``tokens``, straight from the definition, without a cache."""
         return self.logits_of(self.embed(tokens))
 
-    def logits_of(self, embeddings: NDArray[np.float32]) -> NDArray[np.float64]:
-        """float64 [V]: the same for embeddings [K, WIDTH], which need not be those of tokens."""
+    def logits_of(
+        self, embeddings: NDArray[np.float32], positions: NDArray[np.integer] | None = None
+    ) -> NDArray[np.float64]:
+        """float64 [V]: the same for embeddings [K, WIDTH], which need not be those of tokens.
+
+        Args:
+            positions: where they are; default: side by side.
+        """
         x, last = _unpack(embeddings)
-        positions = np.arange(len(x))
+        positions = np.arange(len(x)) if positions is None else positions
         for layer in range(self.config.layers):
             x = mix(x + np.cumsum(_value(x, positions, layer), dtype=np.uint64))
         return self.head(x[-1:], last[-1:])[0]
