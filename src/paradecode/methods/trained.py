@@ -10,10 +10,14 @@ from typing import Any, ClassVar, TypeVar
 
 from paradecode.core.errors import InvalidInput
 from paradecode.core.network import Array, Network, Op
+from paradecode.core.sequence import ModelFacts
 from paradecode.core.tensor_file import Facts, load, save
 from paradecode.methods.read_once import read_once
 
 P = TypeVar("P", bound="TrainedPart")
+
+THETA = 10000.0
+"""Base of the rotations of attention in trained parts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +97,14 @@ class TrainedPart:
             raise InvalidInput(f"{method}.{cls.field}", "", fix)
         return cls.open(path)
 
+    def check(self, method: str, model: ModelFacts, *names: str) -> None:
+        """Raise InvalidInput if it was trained for a model with other sizes of these names."""
+        for name in names:
+            if self.facts[name] != getattr(model, name):
+                fix = f"its file is for {name} {self.facts[name]}, not {getattr(model, name)}"
+                where = f"{method}.{self.field}"
+                raise InvalidInput(where, model.name, f"{fix}: train one for this model")
+
     @classmethod
     def _read(cls: type[P], path: str) -> P:
         facts, tensors = load(path, cls.kind, cls.field)
@@ -120,6 +132,35 @@ def rms_norm(out: str, x: str, gain: str | None = None, epsilon: float = 1e-6) -
         return (rms, Op(out, "divide", (x, rms.out)))
     unit = Op(f"{out}.unit", "divide", (x, rms.out))
     return (rms, unit, Op(out, "scale", (unit.out,), (gain,)))
+
+
+def layer_steps(
+    out: str, x: str, prefix: str, places: tuple[str, str], heads: int
+) -> tuple[Op, ...]:
+    """A Llama layer; ``places`` are the positions and the groups of its attention."""
+    p, asked = prefix, (f"{out}.Q", f"{out}.K", f"{out}.V", *places)
+    return (
+        *rms_norm(f"{out}.h", x, f"{p}attn_norm"),
+        *(step for n in "qkv" for step in linear(f"{out}.{n.upper()}", f"{out}.h", p + n)),
+        Op(f"{out}.mixed", "attention", asked, (), heads, THETA),
+        *linear(f"{out}.attended", f"{out}.mixed", f"{p}o"),
+        Op(f"{out}.x", "add", (x, f"{out}.attended")),
+        *rms_norm(f"{out}.h2", f"{out}.x", f"{p}mlp_norm"),
+        *linear(f"{out}.opening", f"{out}.h2", f"{p}gate"),
+        Op(f"{out}.open", "silu", (f"{out}.opening",)),
+        *linear(f"{out}.raised", f"{out}.h2", f"{p}up"),
+        Op(f"{out}.gated", "multiply", (f"{out}.raised", f"{out}.open")),
+        *linear(f"{out}.fed", f"{out}.gated", f"{p}down"),
+        Op(out, "add", (f"{out}.x", f"{out}.fed")),
+    )
+
+
+def layer_shapes(prefix: str, width: int, inner: int) -> dict[str, tuple[int, ...]]:
+    """Name -> shape of the tensors of :func:`layer_steps`."""
+    square, wide = (width, width), (width, inner)
+    made: dict[str, tuple[int, ...]] = {"attn_norm": (width,), **dict.fromkeys("qkvo", square)}
+    made |= {"mlp_norm": (width,), "gate": wide, "up": wide, "down": (inner, width)}
+    return {f"{prefix}{name}": shape for name, shape in made.items()}
 
 
 def check_shapes(

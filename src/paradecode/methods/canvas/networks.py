@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from paradecode.core.errors import InvalidInput
 from paradecode.core.network import Op
-from paradecode.core.sequence import ModelFacts
-from paradecode.methods.trained import TrainedPart, linear, rms_norm
-
-THETA = 10000.0
+from paradecode.methods.trained import TrainedPart, layer_shapes, layer_steps, linear, rms_norm
 
 
 class UnmaskFilter(TrainedPart):
@@ -74,8 +70,7 @@ class JointLayer(TrainedPart):
         d, w, f = facts["hidden_size"], facts["width"], facts["inner"]
         return {
             "table": (facts["vocab_size"], w), "state": (d, w),
-            "attn_norm": (w,), "q": (w, w), "k": (w, w), "v": (w, w), "o": (w, w),
-            "mlp_norm": (w,), "gate": (w, f), "up": (w, f), "down": (f, w),
+            **layer_shapes("", w, f),
             "out_norm": (w,), "out": (w, d),
         }  # fmt: skip
 
@@ -85,34 +80,14 @@ class JointLayer(TrainedPart):
 
     @staticmethod
     def steps(facts: Mapping[str, Any]) -> tuple[Op, ...]:
-        qkv = ("Q", "K", "V", "positions", "groups")
         return (
             *rms_norm("unit", "states"),
             *linear("known", "unit", "state"),
             Op("word", "lookup", ("tokens",), ("table",)),
             Op("x", "add", ("word", "known")),
-            *rms_norm("h", "x", "attn_norm"),
-            *(step for name in "qkv" for step in linear(name.upper(), "h", name)),
-            Op("mixed", "attention", qkv, (), facts["heads"], THETA),
-            *linear("attended", "mixed", "o"),
-            Op("x2", "add", ("x", "attended")),
-            *rms_norm("h2", "x2", "mlp_norm"),
-            *linear("opening", "h2", "gate"),
-            Op("open", "silu", ("opening",)),
-            *linear("raised", "h2", "up"),
-            Op("gated", "multiply", ("raised", "open")),
-            *linear("fed", "gated", "down"),
-            Op("x3", "add", ("x2", "fed")),
+            *layer_steps("x3", "x", "", ("positions", "groups"), facts["heads"]),
             *rms_norm("h3", "x3", "out_norm"),
             *linear("change", "h3", "out"),
             Op("scaled", "multiply", ("change", "unit.rms")),
             Op("result", "add", ("states", "scaled")),
         )
-
-    def check(self, model: ModelFacts, path: str) -> None:
-        """Raise InvalidInput if it was trained for a model of other sizes."""
-        for name in ("vocab_size", "hidden_size"):
-            if getattr(model, name) != self.facts[name]:
-                fix = f"it is of a model with {name} {self.facts[name]}, not {getattr(model, name)}"
-                where = f"joint-sampler.{self.field}"
-                raise InvalidInput(where, path, f"{fix}: train one for this model")

@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.decoder import Steps
-from paradecode.core.errors import InvalidInput
 from paradecode.core.request import Forward
-from paradecode.core.sequence import ModelFacts, Sequence
+from paradecode.core.sequence import Sequence
 from paradecode.core.tree import EMPTY
 from paradecode.methods.draft.verifiers.coupled import coupled
 from paradecode.methods.parameters import local_path, parameter
@@ -53,14 +52,6 @@ class Routers(TrainedPart):
         kept = 1.0 / (1.0 + np.exp(-np.clip(logits, -60.0, 60.0))) >= threshold
         return (0, *(np.flatnonzero(kept) + 1).tolist())
 
-    def check(self, facts: ModelFacts) -> None:
-        """Raise InvalidInput if they are for a model of another size."""
-        sizes = {"layers": facts.layers, "hidden_size": facts.hidden_size}
-        for name, size in sizes.items():
-            if self.facts[name] != size:
-                fix = f"the routers are for {name} {self.facts[name]}, the model has {size}"
-                raise InvalidInput("first.routers", facts.name, fix)
-
 
 @method("first", guarantee="lossy", training=COMMAND, paper="FiRST", arxiv="2410.12513")
 @dataclass
@@ -83,7 +74,7 @@ class FirstLayers:
         self.trained = Routers.needed("first", self.routers, COMMAND)
 
     def decode(self, seq: Sequence) -> Steps:
-        self.trained.check(facts := seq.about())
+        self.trained.check("first", facts := seq.about(), "layers", "hidden_size")
         inner = range(facts.layers - 1)
         # What another worker began has more tokens than the prompt: they run as they did there.
         ahead = seq.prompt_length - 1 - (len(seq.tokens) - len(seq.pending))

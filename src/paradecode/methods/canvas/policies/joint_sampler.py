@@ -31,7 +31,7 @@ class OneByOne(Unmask):
 
     def decode(self, seq: Sequence) -> Steps:
         last, layer = seq.about().layers - 1, self.policy.trained
-        layer.check(seq.about(), self.policy.layer)
+        layer.check("joint-sampler", seq.about(), "vocab_size", "hidden_size")
         canvas = self.begin(seq)
         while not seq.finished:
             window, plan = self.plan()
