@@ -17,6 +17,7 @@ from paradecode.llm import LLM
 torch = pytest.importorskip("torch")
 
 # These need PyTorch themselves.
+from retraining_models import CPU, SMALL, counting, random_model  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
 from paradecode.backends.torch.model import Transformer  # noqa: E402
@@ -24,8 +25,6 @@ from paradecode.methods.retrained.first import Routers  # noqa: E402
 from paradecode.models.catalogue import open_model  # noqa: E402
 from paradecode.training.adaptation.texts import BlockText, read_texts  # noqa: E402
 from paradecode.training.batched import final_states  # noqa: E402
-from paradecode.training.diffusion.model import TinyModel, save_model, tiny_config  # noqa: E402
-from paradecode.training.diffusion.vocabulary import build_tokenizer, save_tokenizer  # noqa: E402
 from paradecode.training.retraining.first import (  # noqa: E402
     ROUTERS,
     FirstObjective,
@@ -41,38 +40,12 @@ from paradecode.training.retraining.run import Retraining, RetrainingPlan  # noq
 from paradecode.training.retraining.texts import rows_of, write_tasks  # noqa: E402
 from paradecode.training.running import CHECKPOINT  # noqa: E402
 
-CPU = torch.device("cpu")
-SMALL = ("--instances", 40, "--batch", 4, "--threads", 1)
-
-
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """A random causal model with the tiny models' tokenizer."""
-    place = tmp_path_factory.mktemp("models") / "model"
-    place.mkdir()
-    tokenizer = build_tokenizer()
-    config = tiny_config("autoregressive", tokenizer.get_vocab_size(), 32, 2, 2, 48)
-    model = TinyModel(config, 0)
-    with torch.no_grad():
-        generator = torch.Generator().manual_seed(0)
-        for parameter in model.parameters():
-            if parameter.ndim == 2:
-                parameter.normal_(0, 1.5 * parameter.shape[1] ** -0.5, generator=generator)
-    save_model(model, place)
-    save_tokenizer(tokenizer, place)
-    return place
-
-
-def counting(count: int = 64) -> list[BlockText]:
-    """A prompt says where to begin; the answer counts from there, so only it is uncertain."""
-    texts = []
-    for first in range(count):
-        tokens = np.array([3, 10 + first % 20, 4, *(40 + first % 20 + np.arange(6)), 0], np.int32)
-        texts.append(BlockText(tokens, 3, len(tokens)))
-    return texts
+    return random_model(tmp_path_factory.mktemp("models") / "model", 2)
 
 
 def test_a_unit_is_a_token_and_the_sure_ones_behind_it():

@@ -3,14 +3,18 @@
     paradecode train lud out/retrained/lud --steps 800 --rate 1e-3 --threads 1
     paradecode train first out/retrained/first --steps 320 --rate 1e-3 --threads 1
     paradecode train first out/retrained/first-0.05 --steps 400 --rate 1e-3 --price 0.05 --threads 1
+    paradecode train lora-drop out/retrained/lora-drop --steps 400 --rate 1e-3
+    paradecode train lora-drop out/retrained/lora-drop-1 --steps 400 --rate 1e-3 --window 1
+    paradecode train hamburger out/retrained/hamburger --steps 800 --rate 1e-3
     python -m tools.figures.retrained out/retrained [--instances 30] [--rounds 3] [--batch 1]
         [--out FILE.json]
     python -m tools.figures.retrained FILE.json --into docs/training.md
 
 Held-out instances of every task, beside plain decoding of the model that was trained further and of
-the trained one. ``right`` has a 95 % interval over instances; ``equal`` counts outputs that are
-token by token those of the first model. Ways take turns prompt by prompt; tokens a second are those
-of whole requests, prompts included. What is not in the folder is left out.
+the trained one; `lora-drop` leaves the first model as it is. ``right`` has a 95 % interval over
+instances; ``equal`` counts outputs that are token by token those of the first model. Ways take
+turns prompt by prompt; tokens a second are those of whole requests, prompts included. What is not
+in the folder is left out.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from __future__ import annotations
 import json
 import time
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -34,6 +38,7 @@ from paradecode.measure.statistics import Interval, wilson
 from paradecode.measure.tables import Column, markdown, percent
 from paradecode.measure.tasks.tasks import TASKS
 from paradecode.methods.retrained.first import Routers
+from paradecode.methods.retrained.lora_drop import LoraDrop
 from tools.pages.marked import put
 from tools.script import err, options, save, stamped
 
@@ -47,49 +52,68 @@ WAYS: Mapping[str, tuple[str, ...]] = {
     ),
     "first": (PLAIN, *(f"first(routers='{{}}',threshold={t})" for t in (0.0, 0.45, 0.5, 0.6))),
     "first-0.05": ("first(routers='{}',threshold=0.0)", "first(routers='{}')"),
+    "lora-drop": ("lora-drop(adapters='{}',window=0)", "lora-drop(adapters='{}')"),
+    "lora-drop-1": ("lora-drop(adapters='{}',window=1)",),
+    "hamburger": (
+        PLAIN, "hamburger(parts='{}',group=1)",
+        *(f"hamburger(parts='{{}}',confidence={least})" for least in (0.99, 0.9, 0.7, 0.5)),
+    ),
 }  # fmt: skip
 """Model -> what is measured with it."""
+PARTS = ("routers.safetensors", "adapters.safetensors", "parts.safetensors")
+"""Files beside a model; a run has one of them, or none."""
 
 
 def place_of(given: Namespace, name: str) -> str:
     """Where a model is."""
-    return BASE if name == BASE else str(given.runs / name / "model")
+    own = given.runs / name / "model"
+    return str(own) if name != BASE and own.is_dir() else BASE
 
 
 def opened(given: Namespace, stack: ExitStack) -> dict[tuple[str, str], tuple[LLM, str]]:
     """Every way, a model's name and a spec as it is shown -> the model and the spec."""
     found: dict[tuple[str, str], tuple[LLM, str]] = {}
     for name, ways in WAYS.items():
-        place = place_of(given, name)
-        if name == BASE or Path(place).is_dir():
-            llm = stack.enter_context(LLM(place, threads=1))
+        if name == BASE or (given.runs / name).is_dir():
+            llm = stack.enter_context(LLM(place_of(given, name), threads=1))
+            files = [given.runs / name / part for part in PARTS]
+            part = next(filter(Path.is_file, files), Path())
             for way in ways:
-                routers = given.runs / name / "routers.safetensors"
-                found[name, way.format(routers.name)] = llm, way.format(routers)
+                found[name, way.format(part.name)] = llm, way.format(part)
     return found
 
 
 @contextmanager
-def layers_kept() -> Iterator[list[int]]:
-    """How many layers routers keep, one number for each request."""
-    kept: list[int] = []
-    choose = Routers.layers
+def layers_counted() -> Iterator[Callable[[int], float]]:
+    """How many layers a token of an answer ran since the last call, given how many there are."""
+    choose, token = Routers.layers, LoraDrop.token
+    kept, dropped = list[int](), list[int]()
 
-    def counted(self: Routers, *args: Any) -> tuple[int, ...]:
-        chosen = choose(self, *args)
-        kept.append(len(chosen))
-        return chosen
+    def chosen(self: Routers, *args: Any) -> tuple[int, ...]:
+        layers = choose(self, *args)
+        kept.append(len(layers))
+        return layers
 
-    with patch.object(Routers, "layers", counted):
-        yield kept
+    def run(self: LoraDrop, seq: Any, at: int, refreshed: list[int], refresh: bool) -> Any:
+        dropped.append(0 if refresh else len(self.trained.facts["dropped"]))
+        return token(self, seq, at, refreshed, refresh)
+
+    def mean_of(layers: int) -> float:
+        found = mean(kept) if kept else layers - mean(dropped or [0])
+        kept.clear()
+        dropped.clear()
+        return found
+
+    with patch.object(Routers, "layers", chosen), patch.object(LoraDrop, "token", run):
+        yield mean_of
 
 
 def measured(given: Namespace) -> dict[str, Any]:
     """A row for each way."""
     asked = [(task, one) for task in TASKS for one in task.held_out(given.instances)]
     with ExitStack() as stack:
-        ways, kept = opened(given, stack), stack.enter_context(layers_kept())
-        layers: dict[tuple[str, str], list[int]] = {way: [] for way in ways}
+        ways, ran = opened(given, stack), stack.enter_context(layers_counted())
+        layers: dict[tuple[str, str], list[float]] = {way: [] for way in ways}
         made: dict[tuple[str, str], list[Any]] = {way: [] for way in ways}
         spent = dict.fromkeys(ways, 0.0)
         for turn in track(range(given.rounds + 1), "rounds", console=err):
@@ -102,10 +126,10 @@ def measured(given: Namespace) -> dict[str, Any]:
                     outputs = llm.generate(
                         prompts, decoder=spec, temperature=0, max_tokens=given.max_tokens
                     )
+                    seconds, number = time.perf_counter() - began, ran(llm.config.layers)
                     if turn:
-                        spent[way] += time.perf_counter() - began
-                        layers[way] += kept or [llm.config.layers]
-                    kept.clear()
+                        spent[way] += seconds
+                        layers[way].append(number)
                     if turn == 1:
                         made[way] += outputs
         weights = {name: digest(weights_of(place_of(given, name))) for name, _ in ways}

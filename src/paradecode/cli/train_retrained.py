@@ -1,4 +1,4 @@
-"""`paradecode train lud`, `first` and `sorted`: copies of a model that decode in another way."""
+"""`paradecode train lud`, `train first` and so on: models that decode in another way."""
 
 from __future__ import annotations
 
@@ -96,6 +96,46 @@ def nested(
     _train("nested exits", output, learning, objective)
     given = f"(exits='{exits}')" if chosen else ""
     use = f'--draft-model {output / "model"} --decoder "s2d{given}"'
+    out.print(use, soft_wrap=True, highlight=False)
+
+
+@grouped
+def lora_drop(
+    output: RunFolder,
+    learning: RetrainingOptions,
+    rank: int = option(16, "Of each LoRA.", min=1, max=1024),
+    share: float = option(0.5, "Of the layers that are dropped.", min=0, max=1),
+    window: int = option(3, "Tokens between two that run all layers.", min=1, max=1024),
+) -> None:
+    """LoRA-Drop: LoRAs that stand for layers which most tokens do not run, for `lora-drop`."""
+
+    def objective(base: Checkpoint, device: torch.device) -> Objective:
+        from paradecode.training.retraining.lora_drop import LoraDropObjective
+
+        return LoraDropObjective(base, rank, share, window, learning.seed, device)
+
+    _train("dropped layers", output, learning, objective)
+    setting = f"adapters='{output}/adapters.safetensors',window={window}"
+    use = f'--model {learning.model} --decoder "lora-drop({setting})"'
+    out.print(use, soft_wrap=True, highlight=False)
+
+
+@grouped
+def hamburger(
+    output: RunFolder,
+    learning: RetrainingOptions,
+    group: int = option(4, "Most tokens of a group.", min=2, max=64),
+    blocks: int = option(2, "Layers of the small decoder.", min=1, max=64),
+) -> None:
+    """HAMburger: a copy of a model that reads and writes groups of tokens. Ctrl-C saves."""
+
+    def objective(base: Checkpoint, device: torch.device) -> Objective:
+        from paradecode.training.retraining.hamburger import HamburgerObjective
+
+        return HamburgerObjective(base, group, blocks, learning.seed, device)
+
+    _train("token groups", output, learning, objective)
+    use = f"--model {output / 'model'} --decoder \"hamburger(parts='{output}/parts.safetensors')\""
     out.print(use, soft_wrap=True, highlight=False)
 
 

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from paradecode.backends.torch.model import Transformer
+from paradecode.backends.torch.model import Attend, Transformer
 from paradecode.models.config import ModelConfig
 from paradecode.models.weights import Weights
 
@@ -19,20 +19,24 @@ def final_states(model: Transformer, tokens: Tensor, places: Tensor, seen: Tenso
         places: int64 [T] or [B, T], the position of each column.
         seen: bool [T, T] or [B, 1, T, T]; entry (i, j) says that column i sees column j.
     """
-    count, length = tokens.shape
-    cos, sin = model.angles(places.expand(count, length).flatten())
-    groups = model.config.heads // model.config.kv_heads
-
-    def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        # Fused kernels that take a mask do not support grouped queries, so repeat the heads here.
-        k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
-        q, k, v = (x.unflatten(0, (count, length)).transpose(1, 2) for x in (q, k, v))
-        return F.scaled_dot_product_attention(q, k, v, seen).transpose(1, 2).flatten(0, 1)
-
+    cos, sin = model.angles(places.expand(tokens.shape).flatten())
+    attend = attention_in(tokens.shape, seen)
     x = model.embed(tokens.flatten())
     for layer in range(model.config.layers):
         x = model.layer(layer, x, cos, sin, attend)
-    return x.unflatten(0, (count, length))
+    return x.unflatten(0, tokens.shape)
+
+
+def attention_in(shape: tuple[int, ...], seen: Tensor) -> Attend:
+    """The attention of a batch [B, T], whose columns see what ``seen`` says."""
+
+    def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        # Fused kernels that take a mask do not support grouped queries, so repeat the heads here.
+        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+        q, k, v = (x.unflatten(0, shape).transpose(1, 2) for x in (q, k, v))
+        return F.scaled_dot_product_attention(q, k, v, seen).transpose(1, 2).flatten(0, 1)
+
+    return attend
 
 
 def banned(logits: Tensor, token: int | None) -> Tensor:

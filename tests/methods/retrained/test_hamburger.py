@@ -1,0 +1,216 @@
+"""Token groups against a reading of the algorithm without engine, cache and networks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import chain
+
+import numpy as np
+import pytest
+
+from paradecode.backends import open_backend
+from paradecode.core.errors import InvalidInput
+from paradecode.core.request import TARGET
+from paradecode.core.sampling import SamplingParams
+from paradecode.engine.engine import Engine
+from paradecode.engine.request import GenerationRequest
+from paradecode.llm import LLM
+from paradecode.methods.registry import parse
+from paradecode.methods.retrained.token_groups import TokenGroups
+from paradecode.models.catalogue import open_model
+from paradecode.testing.harness import limits_of
+
+MODEL = "paradecode/tiny-autoregressive"
+ASKED = ("copy: Ana Bob", "add: 47 + 85", "sort: 3 1 2", "reverse: Ben Sam Art Ida")
+
+
+def parts(layers: int, width: int, heads: int, most: int = 3) -> TokenGroups:
+    """Random networks; about every other group goes on."""
+    facts = {"layers": layers, "hidden_size": width, "heads": heads, "inner": 20, "blocks": 2,
+             "most": most}  # fmt: skip
+    random, made = np.random.default_rng(3), {}
+    for name, shape in TokenGroups.shapes(facts).items():
+        made[name] = random.standard_normal(shape).astype(np.float32) * 2 / np.sqrt(shape[0])
+    return TokenGroups(facts, made)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    config, place = open_model(MODEL).config, tmp_path_factory.mktemp("parts") / "parts"
+    parts(config.layers, config.hidden_size, config.heads).save(place)
+    return place
+
+
+def unit(x):
+    return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6)
+
+
+def silu(x):
+    return x / (1 + np.exp(-x))
+
+
+def mixed(q, k, v, heads, places):
+    """Causal attention [n, D] for one query row at the last place, in loops over heads."""
+    size, out = q.shape[-1] // heads, []
+    speeds = 10000.0 ** (-np.arange(0, size, 2) / size)
+
+    def turned(x, place):
+        a, b = x[: size // 2], x[size // 2 :]
+        cos, sin = np.cos(place * speeds), np.sin(place * speeds)
+        return np.concatenate([a * cos - b * sin, b * cos + a * sin])
+
+    for head in range(heads):
+        part = slice(head * size, (head + 1) * size)
+        asks = turned(q[part], places[-1])
+        scores = [asks @ turned(row[part], p) / size**0.5 for row, p in zip(k, places)]
+        weights = np.exp(scores - max(scores))
+        out.append(weights / weights.sum() @ v[:, part])
+    return np.concatenate(out)
+
+
+def merged(w, heads, words):
+    mean = words.mean(0)
+    both = np.concatenate([words, w["merge.places"][: len(words)]], 1)
+    k, v = both @ w["merge.k"], both @ w["merge.v"]
+    return mean + mixed(mean @ w["merge.q"], k, v, heads, [0] * len(words)) @ w["merge.o"]
+
+
+def unrolled(w, heads, rows):
+    x = unit(rows)
+    for block in range(2):
+        b, out = f"{block}.", []
+        h = unit(x) * w[b + "attn_norm"]
+        k, v = h @ w[b + "k"], h @ w[b + "v"]
+        for n in range(len(x)):
+            seen = mixed(h[n] @ w[b + "q"], k[: n + 1], v[: n + 1], heads, range(n + 1))
+            y = x[n] + seen @ w[b + "o"]
+            h2 = unit(y) * w[b + "mlp_norm"]
+            out.append(y + (silu(h2 @ w[b + "gate"]) * (h2 @ w[b + "up"])) @ w[b + "down"])
+        x = np.array(out)
+    return x[-1]
+
+
+def ends(w, state):
+    x = silu(unit(state) @ w["ends.w1"] + w["ends.b1"])
+    x = silu(x @ w["ends.w2"] + w["ends.b2"])
+    return 1 / (1 + np.exp(-(x @ w["ends.w3"] + w["ends.b3"])[0]))
+
+
+def by_the_book(model, prompt, made, count, confidence):
+    """Greedy tokens and groups: the whole text again for each group, in float64."""
+    import torch
+
+    from paradecode.backends.torch.model import attention
+
+    w = {name: tensor.astype(np.float64) for name, tensor in made.tensors.items()}
+    heads, table = made.facts["heads"], model.w["embed"]
+
+    def attend(layer, q, k, v):
+        return attention(q, k, v, torch.ones(len(q), len(k), dtype=torch.bool).tril())
+
+    rows, places, groups = [table[t] for t in prompt], list(range(len(prompt))), []
+    while sum(map(len, groups)) < count and not any(0 in group for group in groups):
+        x, taps = torch.stack(rows), []
+        cos, sin = model.angles(torch.tensor(places))
+        for layer in range(6):
+            x = model.layer(layer, x, cos, sin, attend)
+            if layer in (0, 2, 3, 5):  # Where quarters of six layers end.
+                taps.append(x[-1].numpy())
+        state, group = taps[-1], []
+        while True:
+            group.append(int(model.logits(torch.tensor(state)[None]).argmax()))
+            done = group[-1] == 0 or sum(map(len, groups)) + len(group) == count
+            if done or len(group) == 3 or 1 - ends(w, state) < confidence:
+                break
+            state = unrolled(w, heads, np.array([*taps, *table[group].numpy()]))
+        groups.append(group)
+        words = table[group].numpy()
+        rows.append(torch.tensor(merged(w, heads, words) if len(group) > 1 else words[0]))
+        places.append(places[-1] + len(group))
+    return groups
+
+
+def test_the_plain_reading_gives_the_same_groups(path):
+    torch = pytest.importorskip("torch")
+    from paradecode.backends.torch.model import Transformer
+
+    base, made = open_model(MODEL), TokenGroups.open(str(path))
+    model = Transformer(base.config, base.weights, torch.float64, torch.device("cpu"))
+    sizes = set()
+    with LLM(MODEL, backend="torch", dtype="fp64", threads=1) as llm:
+        prompts = [llm.encode(text) for text in ASKED]
+        for confidence in (0.02, 0.5):
+            wanted = [by_the_book(model, prompt, made, 9, confidence) for prompt in prompts]
+            spec = f"hamburger(parts='{path}',confidence={confidence})"
+            found = llm.generate(prompts, decoder=spec, max_tokens=9)
+            assert [one.token_ids for one in found] == [[*chain(*groups)] for groups in wanted]
+            # The prompt takes two forwards, of which the second is the first group's.
+            assert [one.stats.forwards - 1 for one in found] == [len(groups) for groups in wanted]
+            sizes |= {len(group) for groups in wanted for group in groups}
+    assert sizes == {1, 2, 3}
+
+
+def engine() -> Engine:
+    base = open_model(MODEL)
+    backend = open_backend("torch", base.config, base.weights, dtype="fp64", threads=1)
+    return Engine({TARGET: backend}, limits_of(), weights=base.weights)
+
+
+def decoded(made: Engine, prompt, spec, params, resume=()):
+    request = GenerationRequest(np.array(prompt, np.int32), spec, params, resume=tuple(resume))
+    seq = made.add(request)
+    while made.busy:
+        made.step()
+        made.check()
+    assert seq.error is None
+    return list(seq.output)
+
+
+def test_another_worker_goes_on_with_the_same_groups(path):
+    """Also inside of a group, and where whole rows of the same text are cached."""
+    pytest.importorskip("torch")
+    spec, made = parse(f"hamburger(parts='{path}',confidence=0.5)"), engine()
+    for prompt in ([4, 5], list(range(20, 59))):
+        params = SamplingParams(max_tokens=14, temperature=0.8, seed=4, ignore_eos=True)
+        whole = decoded(made, prompt, spec, params)
+        assert len(whole) == 14
+        for begun in (1, 2, 3, 11):
+            if begun == 11:
+                decoded(made, [*prompt, *whole[:11]], parse("greedy"), SamplingParams(max_tokens=1))
+            assert decoded(made, prompt, spec, params, whole[:begun]) == whole
+        # And others find none of its rows.
+        again, greedy = [*prompt, *whole], SamplingParams(max_tokens=5)
+        plain = [decoded(one, again, parse("greedy"), greedy) for one in (made, engine())]
+        assert plain[0] == plain[1]
+
+
+def test_groups_of_one_are_plain_decoding(path):
+    specs = (f"hamburger(parts='{path}',group=1)", f"hamburger(parts='{path}',confidence=0.5)")
+    with LLM(MODEL, threads=1) as llm:
+        prompts = [llm.encode(text) for text in ASKED]
+        for settings in ({"temperature": 0}, {"temperature": 0.9, "seed": 3, "min_tokens": 9}):
+            one, some, plain = (
+                [made.token_ids for made in llm.generate(
+                    prompts, decoder=spec, max_tokens=12, **settings
+                )]
+                for spec in (*specs, "greedy")
+            )  # fmt: skip
+            assert one == plain != some
+            for prompt, wanted in zip(prompts, some, strict=True):
+                (alone,) = llm.generate([prompt], decoder=specs[1], max_tokens=12, **settings)
+                assert alone.token_ids == wanted
+
+
+def test_files_that_do_not_fit_are_refused(tmp_path, path):
+    good = TokenGroups.open(str(path))
+    parts(2, 64, 4).save(tmp_path / "other")
+    replace(good, facts={**good.facts, "most": 4}).save(tmp_path / "long")
+    replace(good, facts={**good.facts, "heads": 5}).save(tmp_path / "heads")
+    refused = {"": "train hamburger", tmp_path / "other": "layers 2", tmp_path / "long": "shape",
+               tmp_path / "heads": "2 . heads", tmp_path / "none": "readable file"}  # fmt: skip
+    with LLM(MODEL, threads=1) as llm:
+        for wrong, fix in refused.items():
+            with pytest.raises(InvalidInput, match=fix):
+                llm.generate("copy: Ana", decoder=f"hamburger(parts='{wrong}')", max_tokens=2)
+    with pytest.raises(InvalidInput, match="server"):
+        parse(f"hamburger(parts='{path}')", trusted=False)

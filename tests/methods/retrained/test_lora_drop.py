@@ -1,0 +1,173 @@
+"""Dropped layers: tokens, keys and values, against a reading without engine and cache."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+from toys import outputs, requests
+
+from paradecode.core.errors import InvalidInput
+from paradecode.core.request import TARGET
+from paradecode.engine.engine import Engine
+from paradecode.engine.request import GenerationRequest
+from paradecode.llm import LLM
+from paradecode.methods.registry import parse
+from paradecode.methods.retrained.dropped_layers import DropAdapters
+from paradecode.models.catalogue import open_model
+from paradecode.testing.conformance import cases
+from paradecode.testing.harness import limits_of
+from paradecode.testing.machines import CONTEXT
+from paradecode.testing.toy import WIDTH, LetterText, ToyBackend, toy_config
+
+MODEL = "paradecode/tiny-autoregressive"
+
+
+def adapters(layers: int, width: int, dropped: list[int], size: float) -> DropAdapters:
+    random = np.random.default_rng(0)
+    facts = {"layers": layers, "hidden_size": width, "rank": 3, "dropped": dropped}
+    shapes = DropAdapters.shapes(facts).items()
+    made = {name: size * random.standard_normal(shape).astype(np.float32) for name, shape in shapes}
+    return DropAdapters(facts, made)
+
+
+def deep(kind=None):
+    """A toy of five layers; its states survive no sum, so its LoRA must be zero."""
+    config = replace(toy_config(29, CONTEXT), layers=5)
+    return {TARGET: ToyBackend(config, surprise=600)}
+
+
+@pytest.fixture(scope="module")
+def of_toy(tmp_path_factory):
+    path = tmp_path_factory.mktemp("adapters") / "toy"
+    adapters(5, WIDTH, [1, 3], 0.0).save(path)
+    return path
+
+
+def by_the_book(model, prompt, made, window, count):
+    """Greedy tokens: one token at a time, each layer with the keys and values that it was given."""
+    import torch
+
+    from paradecode.backends.torch.model import attention
+
+    text, dropped = list(prompt), made.facts["dropped"]
+    keys, values = ([[] for _ in range(model.config.layers)] for _ in range(2))
+    last = {}
+
+    def attend(layer, q, k, v):
+        keys[layer].append(k)
+        values[layer].append(v)
+        seen = torch.ones(1, len(keys[layer]), dtype=torch.bool)
+        return attention(q, torch.cat(keys[layer]), torch.cat(values[layer]), seen)
+
+    for at in range(len(prompt) + count - 1):
+        x = model.embed(torch.tensor([text[at]]))
+        cos, sin = model.angles(torch.tensor([at]))
+        behind = at - (len(prompt) - 1)
+        for layer in range(model.config.layers):
+            if layer in dropped and behind > 0 and behind % (window + 1) != 0:
+                a, b = (torch.tensor(made.tensors[f"{layer}.{n}"]).double() for n in "ab")
+                x = last[layer] + x @ a @ b
+            else:
+                x = last[layer] = model.layer(layer, x, cos, sin, attend)
+        if behind >= 0:
+            text.append(int(model.logits(x).argmax()))
+            if text[-1] in model.config.eos_tokens:
+                break
+    return text[len(prompt) :]
+
+
+@pytest.mark.parametrize(("dropped", "window"), [([3, 4], 3), ([1, 3, 4], 2), ([2], 1)])
+def test_the_plain_reading_gives_the_same_tokens(tmp_path, dropped, window):
+    torch = pytest.importorskip("torch")
+    from paradecode.backends.torch.model import Transformer
+
+    base = open_model(MODEL)
+    model = Transformer(base.config, base.weights, torch.float64, torch.device("cpu"))
+    made, path = adapters(6, base.config.hidden_size, dropped, 0.1), tmp_path / "adapters"
+    made.save(path)
+    with LLM(MODEL, backend="torch", dtype="fp64", threads=1) as llm:
+        asked = ("copy: Ana Bob", "add: 47 + 85", "sort: 3 1 2", "reverse: Ben Sam Art Ida")
+        prompts = [llm.encode(text) for text in asked]
+        wanted = [by_the_book(model, prompt, made, window, 11) for prompt in prompts]
+        spec = f"lora-drop(adapters='{path}',window={window})"
+        found = llm.generate(prompts, decoder=spec, max_tokens=11)
+        plain = llm.generate(prompts, decoder="greedy", max_tokens=11)
+    assert [one.token_ids for one in found] == wanted
+    assert [one.token_ids for one in plain] != wanted
+
+
+def test_without_a_window_it_is_plain_decoding(of_toy):
+    spec = f"lora-drop(adapters='{of_toy}',window=0)"
+    only = ("stop-tokens", "constrained", "prefix-cache")
+    exact = partial(cases, guarantee="exact", kinds=("toy",), only=only)
+    for case in exact(lambda: parse(spec)(), deep):
+        case.run()
+
+
+def test_what_every_method_promises(of_toy):
+    only = ("mixed-methods", "prefix-cache", "cancelled-neighbour", "little-memory")
+    for case in cases(f"lora-drop(adapters='{of_toy}')", deep, kinds=("toy",), only=only):
+        case.run()
+
+
+def test_a_batch_gives_what_each_gives_alone(of_toy):
+    spec = f"lora-drop(adapters='{of_toy}',window=2)"
+    alone, together, plain = (
+        [list(seq.output) for seq in outputs(name, deep, batch, requests())]
+        for name, batch in ((spec, 1), (spec, 18), ("greedy", 18))
+    )
+    assert alone == together
+    assert alone != plain
+
+
+def decoded(engine, prompt, spec, params, resume=()):
+    request = GenerationRequest(np.array(prompt, np.int32), spec, params, resume=tuple(resume))
+    seq = engine.add(request)
+    while engine.busy:
+        engine.step()
+    assert seq.error is None
+    return list(seq.output)
+
+
+def test_rows_with_holes_are_not_reused_by_others(of_toy):
+    dropping, engine = parse(f"lora-drop(adapters='{of_toy}')"), Engine(deep(), limits_of())
+    for job in requests()[::3]:
+        text = [*job.prompt, *decoded(engine, job.prompt, dropping, job.params)]
+        fresh = Engine(deep(), limits_of(), LetterText)
+        plain = [decoded(one, text, parse("greedy"), job.params) for one in (engine, fresh)]
+        assert plain[0] == plain[1]
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_another_worker_goes_on_with_the_same_holes(of_toy, cached):
+    spec = parse(f"lora-drop(adapters='{of_toy}')")
+    jobs = requests()[::4]
+    for job, seq in zip(jobs, outputs(str(spec), deep, 1, jobs), strict=True):
+        for begun in (1, len(seq.output) // 2):
+            engine, resume = Engine(deep(), limits_of(), LetterText), seq.output[:begun]
+            if cached:  # There are whole rows of this answer, by another method.
+                decoded(engine, [*job.prompt, *resume], parse("greedy"), job.params)
+            assert decoded(engine, job.prompt, spec, job.params, resume) == seq.output
+
+
+def test_files_that_do_not_fit_are_refused(tmp_path, of_toy):
+    damaged = tmp_path / "damaged"
+    damaged.write_bytes(of_toy.read_bytes()[:-4])
+    good = adapters(6, 192, [3, 4], 0.1)
+    refused = {"": "train lora-drop", of_toy: "layers 5", damaged: "train it again",
+               tmp_path / "none": "readable file"}  # fmt: skip
+    for number, dropped in enumerate(([], [0, 3], [5], [4, 3], [3, 3], "3", None)):
+        path = tmp_path / str(number)
+        replace(good, facts={**good.facts, "dropped": dropped}).save(path)
+        refused[path] = "inner layers"
+    replace(good, facts={**good.facts, "rank": 4}).save(tmp_path / "thin")
+    refused[tmp_path / "thin"] = "wrong shape"
+    with LLM(MODEL, threads=1) as llm:
+        for path, fix in refused.items():
+            with pytest.raises(InvalidInput, match=fix):
+                llm.generate("copy: Ana", decoder=f"lora-drop(adapters='{path}')", max_tokens=2)
+    with pytest.raises(InvalidInput, match="server"):
+        parse(f"lora-drop(adapters='{of_toy}')", trusted=False)
