@@ -74,10 +74,10 @@ def opened(given: Namespace, stack: ExitStack) -> dict[tuple[str, str], tuple[LL
     """Every way, a model's name and a spec as it is shown -> the model and the spec."""
     found: dict[tuple[str, str], tuple[LLM, str]] = {}
     for name, ways in WAYS.items():
-        if name == BASE or (given.runs / name).is_dir():
+        files = (given.runs / name / part for part in PARTS)
+        part = next(filter(Path.is_file, files), None) or Path()
+        if name == BASE or part.name or place_of(given, name) != BASE:
             llm = stack.enter_context(LLM(place_of(given, name), threads=1))
-            files = [given.runs / name / part for part in PARTS]
-            part = next(filter(Path.is_file, files), Path())
             for way in ways:
                 found[name, way.format(part.name)] = llm, way.format(part)
     return found
