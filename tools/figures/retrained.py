@@ -3,8 +3,8 @@
     paradecode train lud out/retrained/lud --steps 800 --rate 1e-3 --threads 1
     paradecode train first out/retrained/first --steps 320 --rate 1e-3 --threads 1
     paradecode train first out/retrained/first-0.05 --steps 400 --rate 1e-3 --price 0.05 --threads 1
-    paradecode train lora-drop out/retrained/lora-drop --steps 800 --rate 2e-3
-    paradecode train lora-drop out/retrained/lora-drop-1 --steps 800 --rate 2e-3 --window 1 --rank 128
+    paradecode train lora-drop out/retrained/lora-drop --rate 2e-3
+    paradecode train lora-drop out/retrained/lora-drop-1 --rate 2e-3 --window 1 --rank 128
     paradecode train hamburger out/retrained/hamburger --steps 800 --rate 1e-3
     python -m tools.figures.retrained out/retrained [--instances 30] [--rounds 3] [--batch 1]
         [--out FILE.json]
