@@ -79,6 +79,8 @@ class Forward:
         under: int32 [M] or None; for each tree row whose parent is ``ROOT``, the tentative row that
             it follows (rows of this model, counted from the last commit), or -1 for the last
             committed token. None means -1 everywhere.
+        places: int32 [M]; rotary positions of the tree's rows, where these are not those of their
+            depths. Such rows are stored nowhere and never kept: each guesses, beside its ancestors.
         attend: visibility among the ``tokens`` rows: CAUSAL, FULL, BlockCausal(n) or bool [K, K].
         store: where the ``tokens`` rows are stored.
         positions: int32 [K] rotary positions of ``tokens``; default: those that follow the cache.
@@ -110,6 +112,7 @@ class Forward:
     tokens: NDArray[np.int32]
     tree: TokenTree = EMPTY
     under: NDArray[np.int32] | None = None
+    places: NDArray[np.int32] | None = None
     attend: Attend | BlockCausal | NDArray[np.bool_] = Attend.CAUSAL
     store: Store | Overwrite = Store.COMMIT
     positions: NDArray[np.int32] | None = None

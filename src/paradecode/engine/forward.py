@@ -101,6 +101,7 @@ class PendingForward:
             tokens=self.forward.tokens[self.done : self.done + count],
             tree=EMPTY,
             under=None,
+            places=None,
             given=None,
             logits=np.empty(0, np.int32),
         )
@@ -133,7 +134,7 @@ class PendingForward:
             # Some layers of a canvas once more: no forward of its own, but a part of its rows.
             self.sequence.rows += round(rows * work(f.layers) / self.cache.backend.config.layers)
         else:
-            count = given_rows(f)
+            count = len(f.tree) if f.places is not None else given_rows(f)
             drafted = f.tree.first(len(f.tree) - count) if count else f.tree
             self.sequence.scored(drafted, rows + count)
             if self.owner is not self.sequence:  # What forks take is the request's.
@@ -291,7 +292,7 @@ def span_of(forward: Forward, cache: KVCache, history: NDArray[np.int32]) -> tup
         first = start + (count if forward.store is Store.COMMIT else 0)
         # Rows of committed tokens have slots of their own.
         beyond = first + drafted - len(history)
-        if beyond > cache.scratch:
+        if beyond > cache.scratch and forward.places is None:
             raise DecoderError(
                 f"{beyond} draft tokens, but draft_tokens sets aside {cache.scratch}; draft less "
                 "or raise it"
@@ -299,8 +300,13 @@ def span_of(forward: Forward, cache: KVCache, history: NDArray[np.int32]) -> tup
         root = cache.length + (count if forward.store is Store.COMMIT else 0) - 1
         if ((joins and count) or not partial) and root != len(history) - 1:
             raise DecoderError("a draft needs every committed token in the cache before it")
-        positions = np.concatenate([positions, root + tentative.depths[held:]])
-        slots = np.concatenate([slots, np.arange(first, first + drafted, dtype=np.int32)])
+        places, behind = forward.places, np.arange(first, first + drafted, dtype=np.int32)
+        if places is None:
+            places = root + tentative.depths[held:]
+        else:
+            places, behind = np.asarray(places, np.int32), np.full(drafted, -1, np.int32)
+        positions = np.concatenate([positions, places])
+        slots = np.concatenate([slots, behind])
         if held:
             tail = np.arange(cache.length, start, dtype=np.int32)
             tail_positions = root + tentative.depths[:held]

@@ -259,7 +259,7 @@ class KVCache:
             written = forward.store.slots[forward.store.slots >= 0]
             if self.filled is not None or (len(written) and int(written.max()) >= self.length):
                 self._fill(written, layers)
-        if len(forward.tree):
+        if len(forward.tree) and forward.places is None:
             if self.filled is not None:  # Until these rows are kept nobody may name their slots.
                 self.filled[:, self.length : self.length + len(tentative)] = False
             sound = _as_text(forward) and not count

@@ -38,11 +38,11 @@ PROMPTS = ((5, 6, 7, 28, 9, 4, 1), tuple(4 + (3 * i * i + i) % 24 for i in range
 
 
 def policies() -> list[str]:
-    """The canvas methods of the package."""
+    """The policies of the package that are methods."""
     return sorted(
         name
-        for name, method in methods().items()
-        if method.family == "diffusion" and method.build.__module__.startswith("paradecode.")
+        for name in known("policy").keys() & methods().keys()
+        if methods()[name].build.__module__.startswith("paradecode.")
     )
 
 

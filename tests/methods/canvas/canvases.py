@@ -15,7 +15,7 @@ from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.parts import known
 from paradecode.methods.registry import methods, parse
-from paradecode.testing.canvas_matrix import ATTENTION, spec
+from paradecode.testing.canvas_matrix import ATTENTION, policies, spec
 from paradecode.testing.toy import LetterText, ToyBackend, toy_config
 from paradecode.testing.trained_parts import settings
 
@@ -26,8 +26,8 @@ PROMPT = (5, 6, 7, MASK, 9, 4, 1)
 """Holds the mask token: it is an ordinary one there."""
 PROMPTS = (PROMPT, (8,), tuple(4 + (3 * i * i + i) % 24 for i in range(37)), (MASK,) * 9)
 
-POLICIES = sorted(name for name, m in methods().items() if m.family == "diffusion")
-"""Every registered canvas method."""
+POLICIES = policies()
+"""Every registered canvas method with parts."""
 UNTRAINED = sorted(name for name in POLICIES if methods()[name].training == "none")
 """Those that need nothing trained; the others get the files of ``trained_parts``."""
 

@@ -1,7 +1,4 @@
-"""WeDLM (arXiv 2512.22737): causal Qwen2.5 or Qwen3, decoded as what it also is: autoregressive.
-
-Its own parallel order, in which known tokens move in front of the masks, is not implemented.
-"""
+"""WeDLM (arXiv 2512.22737): Qwen2.5 or Qwen3, which fills masks behind known tokens, causally."""
 
 from __future__ import annotations
 
@@ -18,8 +15,7 @@ def _parts(values: Metadata, names: Sequence[str]) -> dict[str, Any]:
         "qk_norm": values.flag("qk_norm", False),
         "qkv_bias": values.flag("attention_bias", True),
         "output_bias": False,
-        "mask_token": None,
     }
 
 
-WEDLM = Family("Qwen3ForCausalLM", "causal", None, "", more=_parts)
+WEDLM = Family("Qwen3ForCausalLM", "causal", 151665, "wedlm", more=_parts)
