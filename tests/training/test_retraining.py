@@ -38,6 +38,12 @@ from paradecode.training.retraining.lud import (  # noqa: E402
 from paradecode.training.retraining.nested import NestedObjective  # noqa: E402
 from paradecode.training.retraining.run import Retraining, RetrainingPlan  # noqa: E402
 from paradecode.training.retraining.texts import rows_of, write_tasks  # noqa: E402
+from paradecode.training.retraining.wedlm import (  # noqa: E402
+    WedlmObjective,
+    columns_seen,
+    drawn,
+    with_ends,
+)
 from paradecode.training.running import CHECKPOINT  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -97,6 +103,106 @@ def test_it_learns_to_write_several_tokens(folder, tmp_path):
         prompts = [text.tokens[:3].tolist() for text in texts[:20]]
         for threshold, least, most in ((0.9, 2, 6), (2, 7, 7)):
             made = llm.generate(prompts, decoder=f"lud(threshold={threshold})", max_tokens=9)
+            right = [one.token_ids == text.tokens[3:].tolist() for one, text in zip(made, texts)]
+            assert sum(right) >= 18
+            assert least <= np.mean([one.stats.forwards for one in made]) <= most
+
+
+def test_known_tokens_of_a_block_stand_in_front_of_its_masks(folder):
+    """Each block apart: the text before it, its known tokens, its masks, and causal attention."""
+    made = WedlmObjective(open_model(str(folder)), 4, 8, 1.0, CPU)
+    random = np.random.default_rng(1)
+    tokens = torch.from_numpy(random.integers(5, 500, (3, 11)))
+    masked = torch.from_numpy(random.random((3, 11)) < 0.5)
+    end = torch.tensor([11, 7, 9])
+    masked &= torch.arange(11) < end[:, None]
+    inside = torch.arange(11) < end[:, None]
+    columns = torch.cat([tokens, tokens.masked_fill(masked, made.mask)], 1)
+    seen = columns_seen(masked, inside, 4)[:, None]
+    states = final_states(made.model, columns, torch.arange(11).tile(2), seen)
+    for row, first in np.ndindex(3, 3):
+        block = range(4 * first, min(4 * first + 4, int(end[row])))
+        order = [at for at in block if not masked[row, at]]
+        order += [at for at in block if masked[row, at]]
+        places = torch.tensor([*range(4 * first), *order])
+        alone = torch.cat([tokens[row, : 4 * first], columns[row, 11:][order]])[None]
+        turn = torch.arange(len(places))
+        wanted = final_states(made.model, alone, places, turn <= turn[:, None])[0]
+        assert torch.allclose(states[row, 11:][order], wanted[4 * first :], atol=1e-4)
+    turn = torch.arange(11)
+    wanted = final_states(made.model, tokens, turn, turn <= turn[:, None])
+    assert torch.allclose(states[:, :11], wanted, atol=1e-4)
+
+
+def test_shares_of_answers_are_masked_block_by_block():
+    answers = np.zeros((40, 50), bool)
+    answers[:, 7:44] = True
+    shares, masked = drawn(answers, 16, np.random.default_rng(0))
+    assert not masked[~answers].any()
+    found = set()
+    for row, first in np.ndindex(40, 4):
+        part = slice(16 * first, 16 * first + 16)
+        (share,) = set(shares[row, part])
+        assert masked[row, part].sum() == round(share * answers[row, part].sum())
+        found.add(share)
+    assert len(found) == 160
+    assert 0.4 < np.mean([*found]) < 0.6
+
+
+def test_ends_are_repeated_where_there_is_one():
+    tokens = torch.tensor([[5, 6, 7, 0, 0], [5, 6, 7, 8, 9], [5, 0, 3, 3, 3]])
+    rows = rows_of([BlockText(t.numpy()[:n], 1, n) for t, n in zip(tokens, (4, 5, 2))], CPU)
+    made = with_ends(rows, 3, (0,), 6)
+    assert made.end.tolist() == [6, 5, 5]
+    assert made.tokens[0].tolist() == [5, 6, 7, 0, 0, 0]
+    assert made.tokens[1, :5].tolist() == [5, 6, 7, 8, 9]
+    assert made.tokens[2, :5].tolist() == [5, 0, 0, 0, 0]
+    assert torch.equal(with_ends(rows, 0, (0,), 6).tokens, rows.tokens)
+
+
+@pytest.mark.parametrize("weight", [0.0, 1.0, 3.0])
+def test_the_loss_of_masks_weighs_one_over_their_share(folder, monkeypatch, weight):
+    """Against cross-entropies of single forwards, one mask after the other."""
+    made, texts = WedlmObjective(open_model(str(folder)), 4, 1, weight, CPU), counting(3)
+    shares = np.array([[0.2] * 4 + [0.9] * 4 + [0.5] * 2] * 3)
+    masked = np.zeros((3, 10), bool)
+    masked[:, [3, 5, 6, 9]] = True
+    monkeypatch.setattr("paradecode.training.retraining.wedlm.drawn", lambda *_: (shares, masked))
+    found = float(made.loss(rows_of(texts, CPU), np.random.default_rng(0), 0.0))
+    losses, parts, plain = [], [], []
+    for text in texts:
+        ids = torch.from_numpy(text.tokens.astype(np.int64))
+        for first in (0, 4, 8):
+            known = [at for at in range(first, min(first + 4, 10)) if not masked[0, at]]
+            masks = [at for at in range(first, min(first + 4, 10)) if masked[0, at]]
+            places = torch.tensor([*range(first), *known, *masks])
+            row = torch.cat([ids[:first], ids[known], torch.full((len(masks),), made.mask)])[None]
+            turn = torch.arange(len(places))
+            states = final_states(made.model, row, places, turn <= turn[:, None])[0]
+            for state, at in zip(states[len(places) - len(masks) :], masks, strict=True):
+                losses.append(-made.model.logits(state[None])[0].log_softmax(-1)[ids[at]].item())
+                parts.append(1 / shares[0, at])
+        turn = torch.arange(10)
+        states = final_states(made.model, ids[None], turn, turn <= turn[:, None])[0]
+        said = made.model.logits(states).log_softmax(-1)
+        plain += [-said[at - 1, ids[at]].item() for at in range(3, 10)]
+    wanted = (np.average(losses, weights=parts) + weight * np.mean(plain)) / (1 + weight)
+    assert found == pytest.approx(wanted, rel=1e-4)
+
+
+def test_it_learns_to_fill_masks(folder, tmp_path):
+    """Answers that say one token six times, and end: masks know that at once."""
+    objective = WedlmObjective(open_model(str(folder)), 32, 8, 1.0, CPU)
+    texts = [
+        BlockText(np.array([3, 10 + n % 20, 4, *[40 + n % 20] * 6, 0], np.int32), 3, 10)
+        for n in range(64)
+    ]
+    plan = RetrainingPlan(steps=150, batch=8, rate=5e-3)
+    Retraining(plan, objective, texts).run(tmp_path, lambda: False, lambda *_: None)
+    with LLM(tmp_path / "model", threads=1) as llm:
+        prompts = [text.tokens[:3].tolist() for text in texts[:20]]
+        for spec, least, most in (("wedlm", 1, 5), ("wedlm(entropy=0)", 7, 12)):
+            made = llm.generate(prompts, decoder=spec, max_tokens=12)
             right = [one.token_ids == text.tokens[3:].tolist() for one, text in zip(made, texts)]
             assert sum(right) >= 18
             assert least <= np.mean([one.stats.forwards for one in made]) <= most
@@ -318,6 +424,17 @@ def test_the_command_makes_a_model_that_decodes(folder, tmp_path):
         assert llm.generate("copy: Ana", decoder="lud(threshold=0)", max_tokens=5)
     with pytest.raises(InvalidInput, match="steps"):
         run("lud", output, "--model", folder, "--steps", 3, *SMALL)
+
+
+def test_the_command_makes_a_model_with_masks(folder, tmp_path):
+    output = tmp_path / "out"
+    assert "wedlm" in run("wedlm", output, "--model", folder, "--steps", 2, *SMALL)
+    with LLM(output / "model", threads=1) as llm:
+        assert llm.families == ("autoregressive", "diffusion")
+        out = llm.generate("copy: Ana", decoder="wedlm(entropy=2)", max_tokens=5, ignore_eos=True)
+        assert len(out.token_ids) == 5
+    with pytest.raises(InvalidInput, match="block"):
+        run("wedlm", output, "--model", folder, "--steps", 2, "--block", 16, *SMALL)
 
 
 def test_what_cannot_be_retrained_is_refused(folder, tmp_path):

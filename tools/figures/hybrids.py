@@ -3,6 +3,7 @@
     python -m tools.figures.hybrids [--instances 4] [--rounds 3] [--batch 1] [--max-tokens 96]
         [--out FILE.json]
     python -m tools.figures.hybrids --trained out/hybrids --instances 12 --max-tokens 64 ...
+        [--groups wedlm,jacobi]
 
 ``deer``: the autoregressive model, and the diffusion model drafts for it. ``assd``: the diffusion
 model by its own joint density. With ``--trained`` those that need training, of the folder's runs:
@@ -10,6 +11,7 @@ model by its own joint density. With ``--trained`` those that need training, of 
     paradecode train dparallel out/hybrids/dparallel
     paradecode train dparallel out/hybrids/unforced --weight 0
     paradecode train jacobi out/hybrids/jacobi
+    paradecode train wedlm out/hybrids/wedlm --steps 800 --rate 1e-3 --threads 1
 
 Held-out instances of every task, decoded in batches; ways take turns within a batch. ``equal``
 counts outputs that are token by token those of the first way of the same model. Rows are the
@@ -63,6 +65,10 @@ ITERATING = (
     *(f"jacobi(num_speculative_tokens={count},explore=always,budget=fixed,recycle={recycle})"
       for count in (16, 32) for recycle in (0, 4)),
 )  # fmt: skip
+REORDERING = (
+    "greedy", "prompt-lookup", "wedlm(entropy=0)", "wedlm(entropy=0.01)", "wedlm(entropy=0.1)",
+    "wedlm", "wedlm(entropy=0.6)", "wedlm(window=4)", "wedlm(window=8)", "wedlm(window=32)",
+)  # fmt: skip
 
 
 def trained(folder: Path) -> Iterator[Ways]:
@@ -72,6 +78,8 @@ def trained(folder: Path) -> Iterator[Ways]:
         yield Ways("dparallel", str(folder / run / "model"), UNMASKING)
     for model in (TARGET, str(folder / "jacobi" / "model")):
         yield Ways("jacobi", model, ITERATING)
+    yield Ways("wedlm", TARGET, REORDERING[:2])  # It has no mask.
+    yield Ways("wedlm", str(folder / "wedlm" / "model"), REORDERING)
 
 
 COLUMNS = {
@@ -124,15 +132,16 @@ def measured(asked_of: Ways, given: Any) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    given = options(__doc__, instances=4, rounds=3, batch=1, max_tokens=96, trained="").parse_args()
+    sizes = {"instances": 4, "rounds": 3, "batch": 1, "max_tokens": 96}
+    given = options(__doc__, **sizes, trained="", groups="").parse_args()
     groups: dict[str, list[dict[str, Any]]] = {}
     for asked_of in trained(Path(given.trained)) if given.trained else SHIPPED:
+        if given.groups and asked_of.group not in given.groups.split(","):
+            continue
         groups.setdefault(asked_of.group, []).extend(measured(asked_of, given))
     for rows in groups.values():
         show(rows, COLUMNS)
-    settings = {
-        name: getattr(given, name) for name in ("instances", "rounds", "batch", "max_tokens")
-    }
+    settings = {name: getattr(given, name) for name in sizes}
     save(stamped(target=TARGET, draft=DRAFT, **settings, groups=groups), given.out)
 
 

@@ -55,6 +55,25 @@ def lud(
 
 
 @grouped
+def wedlm(
+    output: RunFolder,
+    learning: RetrainingOptions,
+    block: int = option(32, "Positions of a block.", min=1, max=4096),
+    ends: int = option(8, "Ends of text at the end of an answer.", min=1, max=4096),
+    weight: float = option(1.0, "Of the next-token loss.", min=0, max=1e6),
+) -> None:
+    """WeDLM: a copy of a causal model that fills masks in any order, for `wedlm`. Ctrl-C saves."""
+
+    def objective(base: Checkpoint, device: torch.device) -> Objective:
+        from paradecode.training.retraining.wedlm import WedlmObjective
+
+        return WedlmObjective(base, block, ends, weight, device)
+
+    _train("masks", output, learning, objective)
+    out.print(f"--model {output / 'model'} --decoder wedlm", soft_wrap=True, highlight=False)
+
+
+@grouped
 def first(
     output: RunFolder,
     learning: RetrainingOptions,

@@ -9,23 +9,17 @@ of the next one, too.
 
 from __future__ import annotations
 
-import json
 from copy import copy
-from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from paradecode.backends.torch.model import Transformer
-from paradecode.measure.machine import digest
-from paradecode.models.adapter import check_base, unused_token
 from paradecode.models.checkpoint import Checkpoint
 from paradecode.training.batched import final_states
-from paradecode.training.retraining.texts import MODEL, AnswerRows
-from paradecode.training.running import readable
-from paradecode.training.unmasking.folder import save_folder, source_of
+from paradecode.training.retraining.masked import MaskedObjective
+from paradecode.training.retraining.texts import AnswerRows
 
 GROUPS = 8
 """Groups of placeholders in a text, each behind another token of its answer."""
@@ -44,34 +38,22 @@ def units(sure: Tensor, most: int) -> Tensor:
     return length
 
 
-class LexicalUnitObjective:
-    """All weights of a model, which learns to fill placeholders.
+class LexicalUnitObjective(MaskedObjective):
+    """A model learns to fill placeholders.
 
     Args:
-        checkpoint: of a folder; what is trained is written in its precision.
+        checkpoint: see :class:`MaskedObjective`; its mask is the placeholder.
         placeholders: most tokens behind the first one of a unit.
         confident: probability from which the model counts as sure of a token.
-
-    Attributes:
-        mask: id of the placeholder's token.
     """
 
     def __init__(
         self, checkpoint: Checkpoint, placeholders: int, confident: float, device: torch.device
     ) -> None:
-        source = source_of(checkpoint)
-        check_base(checkpoint.config)
-        self.checkpoint, self.device = checkpoint, device
+        super().__init__(checkpoint, device, "lud", placeholders=placeholders, confident=confident)
         self.placeholders, self.confident = placeholders, confident
-        self.mask = unused_token(checkpoint)
-        self.model = Transformer(checkpoint.config, checkpoint.weights, torch.float32, device)
         self.before = copy(self.model)
         self.before.w = {name: tensor.clone() for name, tensor in self.model.w.items()}
-        self.trained = self.model.w
-        self.facts = {
-            "objective": "lud", "weights": digest(source), "mask": self.mask,
-            "placeholders": placeholders, "confident": confident,
-        }  # fmt: skip
 
     def loss(self, rows: AnswerRows, random: np.random.Generator, done: float) -> Tensor:
         """Cross-entropy of the next token, plus that of the units at their placeholders."""
@@ -114,15 +96,6 @@ class LexicalUnitObjective:
         right = tokens.gather(1, at.flatten(1)).view(at.shape)
         labels = torch.where(number < unit, right, self.mask)
         return (number <= unit).flatten(1), labels.flatten(1)
-
-    def export(self, folder: Path) -> None:
-        """Write MODEL, a folder whose configuration names the placeholder."""
-        save_folder(self.checkpoint, self.trained, folder / MODEL)
-        path = folder / MODEL / "config.json"
-        with readable(path):
-            described = json.loads(path.read_text("utf-8"))
-        described |= {"attention": "causal", "mask_token_id": self.mask}
-        path.write_text(json.dumps(described, indent=2) + "\n", "utf-8")
 
 
 def with_placeholders(

@@ -1,0 +1,53 @@
+"""All weights of a causal model, which gets a mask token."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+
+from paradecode.backends.torch.model import Transformer
+from paradecode.measure.machine import digest
+from paradecode.models.adapter import check_base, unused_token
+from paradecode.models.checkpoint import Checkpoint
+from paradecode.training.retraining.texts import MODEL
+from paradecode.training.running import readable
+from paradecode.training.unmasking.folder import save_folder, source_of
+
+
+class MaskedObjective:
+    """The part that objectives for such models share.
+
+    Args:
+        checkpoint: of a folder; what is trained is written in its precision.
+        name: of the objective.
+        settings: that the result depends on.
+
+    Attributes:
+        mask: id of the mask token.
+
+    Raises:
+        InvalidInput, InvalidModel: if the model is no folder, not dense and causal, or has no token
+            to spare.
+    """
+
+    def __init__(
+        self, checkpoint: Checkpoint, device: torch.device, name: str, **settings: object
+    ) -> None:
+        source = source_of(checkpoint)
+        check_base(checkpoint.config)
+        self.checkpoint, self.device = checkpoint, device
+        self.mask = unused_token(checkpoint)
+        self.model = Transformer(checkpoint.config, checkpoint.weights, torch.float32, device)
+        self.trained = self.model.w
+        self.facts = {"objective": name, "weights": digest(source), "mask": self.mask, **settings}
+
+    def export(self, folder: Path) -> None:
+        """Write MODEL, a folder whose configuration names the mask token."""
+        save_folder(self.checkpoint, self.trained, folder / MODEL)
+        path = folder / MODEL / "config.json"
+        with readable(path):
+            described = json.loads(path.read_text("utf-8"))
+        described |= {"attention": "causal", "mask_token_id": self.mask}
+        path.write_text(json.dumps(described, indent=2) + "\n", "utf-8")
