@@ -46,9 +46,10 @@ def _biases(seq: Sequence, canvas: Canvas, raw: Logits, positions: Positions) ->
     params = seq.params
     added = dict(params.logit_bias or {})
     added[canvas.mask_token] = -np.inf
-    plain = _sparse(added)
-    early = _sparse({**added, **dict.fromkeys(seq.sampler.stop_ids.tolist(), -np.inf)})
+    plain = early = _sparse(added)
     banned = (positions < canvas.start + params.min_tokens).tolist()
+    if any(banned):
+        early = _sparse({**added, **dict.fromkeys(seq.sampler.stop_ids.tolist(), -np.inf)})
     if not params.penalised:
         return [early if ban else plain for ban in banned]
     ids, changes = _penalties(params, canvas, raw)

@@ -137,8 +137,8 @@ class View:
 
     def within(self, window: Window) -> View:
         """The same forward with another window."""
-        view = replace(self, window=window)
-        return replace(view, eligible=view.inside & self.canvas.masked[self.positions])
+        inside = (self.positions >= window.start) & (self.positions < window.end)
+        return replace(self, window=window, eligible=inside & self.canvas.masked[self.positions])
 
     def tokens(self, decision: Decision) -> Tokens:
         """int32: the token for each position that a decision commits."""

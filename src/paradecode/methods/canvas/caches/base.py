@@ -88,8 +88,9 @@ class CacheRule:
 
 def marks(canvas: Canvas, start: int, end: int) -> Marks:
     """The positions from ``start`` to ``end`` (exclusive)."""
-    positions = np.arange(canvas.end)
-    return (positions >= start) & (positions < end)
+    inside = np.zeros(canvas.end, bool)
+    inside[start:end] = True
+    return inside
 
 
 def first_masks(canvas: Canvas, start: int, count: int) -> Marks:
