@@ -244,6 +244,13 @@ class Head:
         """Whether the text's keys and values are made apart from those of a draft's rows."""
         return any(block.text is not None for block in self.blocks)
 
+    @property
+    def at_once(self) -> bool:
+        """Whether all levels of a draft are made together: a further one costs nothing."""
+        levels = self.cell is not None or self.lstm or self.grams > 1
+        together = self.masks is not None or self.mask is not None or not self.blocks
+        return together and not levels
+
     def check(self, draft: HeadDraft) -> None:
         """Raise InvalidInput unless the rows of a draft are rows for this head."""
         wanted, given = self.enter.inputs["features"], draft.features.shape

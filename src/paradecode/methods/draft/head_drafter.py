@@ -81,7 +81,7 @@ class HeadDrafter(ModelDrafter):
         at, self._start, self._rows = self._start, self._start + len(tokens), []
         return HeadDraft(
             self._memory, features, tokens, at, count, self.width, depth,
-            least=head.pace.level / step if step else 0.0,
+            least=head.pace.level / step if step and not head.at_once else 0.0,
             warp=seq.sampler.warp,
             keys=tuple(map(seq.sampler.noise_key, range(first, first + depth) if noise else ())),
         )  # fmt: skip

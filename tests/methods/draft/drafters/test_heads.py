@@ -197,6 +197,27 @@ def test_a_cached_prompt_is_read_as_if_it_were_not(
     assert (cached, first[0]) == (32, (32, unseen[32:]))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_levels_that_are_made_together_need_not_earn_their_seconds(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However slow the head: its draft is there when it is known how sure it is."""
+    from paradecode.engine import engine as module
+
+    least: set[float] = set()
+    run = module.drafts_of
+
+    def seen(backend: Any, head: Head, drafts: Sequence[HeadDraft]) -> list[TokenTree]:
+        least.update(draft.least for draft in drafts)
+        head.pace.draft = head.pace.level = 100.0
+        return run(backend, head, drafts)
+
+    monkeypatch.setattr(module, "drafts_of", seen)
+    head = f"head='{random_head(kind, TOY, tmp_path)}'"
+    serve([f"{METHOD.get(kind, kind)}({head},budget=fixed)"], curve=True, max_tokens=12)
+    assert (max(least) == 0) == (kind in {"medusa", "medusa-own", "p-eagle", "dflash", "dspark"})
+
+
 def test_states_are_forgotten_page_by_page() -> None:
     past = PastStates(most_bytes=2 * 16 * 3 * 4)
     states = np.arange(48 * 3, dtype=np.float32).reshape(48, 3)
