@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,14 +18,17 @@ from paradecode.core.network import Array
 PAGE = 16
 """Rows that are kept and forgotten together: as many as a page of keys and values has."""
 
-MOST_BYTES = 64 << 20
-"""Kept for one tenant and set of layers: 9,700 tokens where a head reads three layers of a 135M
-model, 3,600 with a 1.5B model."""
+MOST_BYTES = 24 << 20
+"""Kept for one tenant and set of layers: 3,600 tokens where a head reads three layers of a 135M
+model, 1,300 with a 1.5B model. All tenants together have 128 MB for all that is learned."""
 
 
 class PastStates:
-    """Pages of states, each found by all tokens up to its end. What was asked for least lately goes
-    first. A state depends on these tokens alone, so any request of the tenant may take it.
+    """Pages of states, each found by all tokens up to its end. A state depends on these tokens
+    alone, so any request of the tenant may take it.
+
+    Only a text whose pages are there from the first one on is of use. So the end of a text is
+    forgotten before its beginning, and of several texts the one that was asked for least lately.
     """
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
@@ -34,24 +38,35 @@ class PastStates:
 
     def of(self, tokens: NDArray[np.int32]) -> Array | None:
         """float32 [n, F] of all n tokens (whole pages), or None unless all are known."""
-        found, key = [], b""
+        keys = [b""]
         for start in range(0, len(tokens), PAGE):
-            key = key_of(key, tokens[start : start + PAGE])
-            if key not in self._pages:
+            keys.append(key_of(keys[-1], tokens[start : start + PAGE]))
+            if keys[-1] not in self._pages:
                 return None
-            self._pages.move_to_end(key)
-            found.append(self._pages[key])
-        return np.concatenate(found) if found else None
+        self._touch(keys[1:])
+        return np.concatenate([self._pages[key] for key in keys[1:]]) if keys[1:] else None
 
-    def keep(self, key: bytes, states: Array) -> None:
-        """Keep the states [PAGE, F] of a page."""
-        if key in self._pages:
-            self._pages.move_to_end(key)
-            return
-        self._pages[key] = states.copy()
-        self.nbytes += states.nbytes
+    def keep(self, keys: Sequence[bytes], states: Array) -> None:
+        """Keep the newest pages of a text.
+
+        Args:
+            keys: of all its pages.
+            states: [n * PAGE, F], of the last n of them.
+        """
+        pages = states.reshape(-1, PAGE, states.shape[1])
+        for key, page in zip(keys[len(keys) - len(pages) :], pages):
+            if key not in self._pages:
+                self._pages[key] = page.copy()
+                self.nbytes += page.nbytes
+        self._touch(keys)
         while self.nbytes > self.most_bytes:
             self.nbytes -= self._pages.popitem(last=False)[1].nbytes
+
+    def _touch(self, keys: Sequence[bytes]) -> None:
+        """The first page of a text was asked for last."""
+        for key in reversed(keys):
+            if key in self._pages:
+                self._pages.move_to_end(key)
 
 
 class TextStates:
@@ -59,7 +74,7 @@ class TextStates:
 
     def __init__(self, past: PastStates) -> None:
         self.past = past
-        self._key = b""
+        self._keys: list[bytes] = []
         self._tokens = np.zeros(0, np.int32)
         self._states: list[Array] = []
 
@@ -71,9 +86,10 @@ class TextStates:
             return
         rows, whole = np.concatenate(self._states), len(self._tokens) // PAGE * PAGE
         for start in range(0, whole, PAGE):
-            self._key = key_of(self._key, self._tokens[start : start + PAGE])
-            self.past.keep(self._key, rows[start : start + PAGE])
-        self._tokens, self._states = self._tokens[whole:], [rows[whole:]]
+            before = self._keys[-1] if self._keys else b""
+            self._keys.append(key_of(before, self._tokens[start : start + PAGE]))
+        self.past.keep(self._keys, rows[:whole])
+        self._tokens, self._states = self._tokens[whole:], [rows[whole:].copy()]
 
 
 def key_of(previous: bytes, tokens: NDArray[np.int32]) -> bytes:

@@ -167,34 +167,47 @@ def test_a_cached_prompt_is_read_as_if_it_were_not(
     monkeypatch.setattr(module, "drafts_of", seen)
     spec = f"eagle(head='{knowing_head(TOY, tmp_path)}')"
     settings = SamplingParams.from_mapping({"max_tokens": 12, "ignore_eos": True})
-    engine = Engine({"target": ToyBackend(TOY)}, Limits())
 
-    def rows(prompt: list[int], salt: str = "") -> tuple[int, list[tuple[int, list[float]]]]:
-        """Cached tokens, and what the head was first given: its start, and the tokens' numbers."""
+    def made(
+        engine: Engine, prompt: list[int], decoder: str = spec, salt: str = ""
+    ) -> LiveSequence:
         given.clear()
-        request = GenerationRequest(np.array(prompt, np.int32), parse(spec), settings, salt=salt)
-        sequence = engine.add(request)
+        tokens = np.array(prompt, np.int32)
+        sequence = engine.add(GenerationRequest(tokens, parse(decoder), settings, salt=salt))
         while engine.busy:
             engine.step()
-        return sequence.cached_tokens, [(d.start, d.features[:, -1].tolist()) for d in given]
+        return sequence
 
-    prompt = [5, 6, 7, 8, 9] * 8
-    cached, fresh = rows(prompt)
-    assert cached == 0
-    assert rows(prompt) == (32, fresh)
-    # What a request has written is known, too, and what follows another prompt is not.
-    longer = [*prompt, *map(int, fresh[1][1]), 3, 3, 3]
-    assert rows(longer[:41])[1][0] == (0, longer[:41])
-    other = [*prompt[:16], *reversed(prompt[16:])]
-    assert rows(other)[1][0] == (0, other)
-    # Another tenant knows nothing of it, and nobody knows what plain decoding read.
-    assert rows(prompt, "other")[0] == 0
-    unseen = [9, 8, 7, 6] * 9
-    engine.add(GenerationRequest(np.array(unseen, np.int32), parse("greedy"), settings))
-    while engine.busy:
-        engine.step()
-    cached, first = rows(unseen)
-    assert (cached, first[0]) == (32, (32, unseen[32:]))
+    def rows(sequence: LiveSequence) -> list[tuple[int, list[int], list[list[float]]]]:
+        """What the head was given: where each draft's rows start, their tokens and states."""
+        return [(d.start, d.tokens.tolist(), d.features.tolist()) for d in given]
+
+    def check_read(prompt: list[int], cached: int, salt: str = "") -> list[int]:
+        """The prompt is read as without a cache; returns the text."""
+        fresh = Engine({"target": ToyBackend(TOY)}, Limits(prefix_cache=False))
+        wanted = rows(made(fresh, prompt))
+        sequence = made(engine, prompt, salt=salt)
+        assert sequence.cached_tokens == cached
+        assert rows(sequence) == wanted
+        return sequence.tokens.tolist()
+
+    engine = Engine({"target": ToyBackend(TOY)}, Limits())
+    text = check_read([5, 6, 7, 8, 9] * 8, 0)
+    check_read(text[:40], 32)
+    check_read([*text, 3, 3, 3], 48)  # What the second request has written, too.
+    check_read([*text, 3, 3, 3], 48)
+    # Texts that begin as another goes on are other texts, and so are those that part from it.
+    check_read(text[32:], 0)
+    check_read([*text[32:], 4, 4], 16)
+    check_read([*text[:16], *reversed(text[16:])], 16)
+    check_read(text[:40], 0, "other")
+    # Nobody knows what plain decoding read: the head begins behind it, and nothing else does.
+    unseen = [3 + i * i % 19 + i % 7 for i in range(40)]
+    made(engine, unseen, "greedy")
+    text = made(engine, unseen).tokens.tolist()
+    assert given[0].start == 32
+    check_read(text[32:], 0)
+    check_read([*text[32:], 4], 16)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -218,44 +231,34 @@ def test_levels_that_are_made_together_need_not_earn_their_seconds(
     assert (max(least) == 0) == (kind in {"medusa", "medusa-own", "p-eagle", "dflash", "dspark"})
 
 
-def test_states_are_forgotten_page_by_page() -> None:
-    past = PastStates(most_bytes=2 * 16 * 3 * 4)
+def test_of_past_states_the_end_of_a_text_is_forgotten_first() -> None:
     states = np.arange(48 * 3, dtype=np.float32).reshape(48, 3)
     tokens = np.arange(48, dtype=np.int32)
+    past = PastStates(most_bytes=2 * 16 * 3 * 4)
     text = TextStates(past)
-    for start in range(0, 40, 5):
+    for start in range(0, 48, 5):
         text.extend(tokens[start : start + 5], states[start : start + 5])
     assert past.nbytes == past.most_bytes
     found = past.of(tokens[:32])
     assert found is not None
     assert np.array_equal(found, states[:32])
-    assert past.of(tokens[:24]) is None
-    assert past.of(tokens[16:32]) is None
-    assert past.of(tokens[:0]) is None
-    text.extend(tokens[40:], states[40:])  # The third page, for the one not asked for of late.
+    for unknown in (tokens, tokens[:24], tokens[16:32], tokens[:0]):
+        assert past.of(unknown) is None
+    # Another text takes the place of the end of this one, which was asked for less lately.
+    TextStates(past).extend(tokens[16:40], states[16:40])
     assert past.nbytes == past.most_bytes
+    assert past.of(tokens[16:32]) is not None
     assert past.of(tokens[:16]) is not None
     assert past.of(tokens[:32]) is None
 
 
-def test_longspec_knows_each_rows_own_token(tmp_path: Path, monkeypatch: Any) -> None:
-    from paradecode.core import head_attention as module
-
-    given: list[tuple[int, list[int]]] = []
-    run = module._own_tokens
-
-    def seen(draft: HeadDraft) -> Any:
-        tokens = run(draft)
-        given.append((draft.start, tokens.tolist()))
-        return tokens
-
-    monkeypatch.setattr(module, "_own_tokens", seen)
-    folder = random_head("longspec", TOY, tmp_path)
-    (sequence,) = serve([f"longspec(head='{folder}')"], prompt=[5, 6, 7, 8, 9] * 4)
-    text = sequence.tokens.tolist()
-    assert len(given) > 3
-    for start, tokens in given:
-        assert tokens == text[start : start + len(tokens)]
+def test_past_states_hold_no_more_memory_than_they_say() -> None:
+    past, states = PastStates(), np.zeros((65, 1000), np.float32)
+    text = TextStates(past)
+    text.extend(np.arange(65), states)
+    assert past.nbytes == 64 * 1000 * 4
+    assert all(page.base is None or page.base.nbytes == page.nbytes
+               for page in [*past._pages.values(), *text._states])  # fmt: skip
 
 
 def test_a_head_of_another_method_is_refused(tmp_path: Path) -> None:
