@@ -95,7 +95,7 @@ def _with_tokenizer(folder: Path, config: ModelConfig, weights: Weights) -> Chec
         add_bos=tokenizer.add_bos,
         eos_tokens=tuple(sorted({*config.eos_tokens, *tokenizer.eos_tokens})),
     )
-    if config.attention != "causal":
+    if config.attention != "causal" or config.mask_token is not None:
         config = _diffusion_tokens(config, tokenizer, mask)
     return Checkpoint(config, weights, tokenizer, find_template(template, tokenizer), str(folder))
 

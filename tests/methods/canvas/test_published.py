@@ -50,6 +50,7 @@ def test_it_opens_and_decodes_without_a_flag(name: str, tmp_path: Path) -> None:
         assert len(answer.token_ids) == 12
         assert config.mask_token not in answer.token_ids
         assert TURN_ENDS.get(config.mask_token or 0, 151645) in config.eos_tokens
+        assert config.mask_token not in config.eos_tokens
 
 
 def test_blocks_pay_for_the_prompt_once(tmp_path: Path) -> None:

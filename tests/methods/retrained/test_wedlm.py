@@ -244,6 +244,27 @@ def test_later_requests_share_its_text() -> None:
         assert alone.cached_tokens == 0
 
 
+def test_a_long_prompt_is_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that neighbours do not wait for all of it."""
+    rows: list[int] = []
+    model, forward = toy(), ToyBackend.forward
+
+    def counted(backend: ToyBackend, spans: Any) -> Any:
+        rows.append(sum(len(span.positions) for span in spans))
+        return forward(backend, spans)
+
+    monkeypatch.setattr(ToyBackend, "forward", counted)
+    engine = Engine({TARGET: model}, Limits(kv_tokens=8192, step_tokens=16), LetterText)
+    prompt = np.arange(100, dtype=np.int32) % 20 + 4
+    params = SamplingParams(max_tokens=12, ignore_eos=True)
+    made = engine.add(GenerationRequest(prompt, parse("wedlm(entropy=0.9)"), params))
+    while engine.busy:
+        engine.step()
+    assert max(rows) <= 16 + 16
+    (whole,) = served(toy(), ("wedlm(entropy=0.9)", prompt, {"max_tokens": 12, "ignore_eos": True}))
+    assert made.output == whole.output
+
+
 def test_beside_other_methods_nothing_changes() -> None:
     specs = ("wedlm(entropy=0.9)", "greedy", "prompt-lookup", "threshold", "wedlm(window=3)")
     jobs = [(specs[i % 5], TEXTS[i % len(TEXTS)], PARAMS[i % 4]) for i in range(12)]

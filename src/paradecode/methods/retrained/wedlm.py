@@ -66,14 +66,11 @@ class Wedlm(Policy):
             inside = np.arange(window.start, window.end)
             masks, known = inside[canvas.masked[inside]], inside[~canvas.masked[inside]]
             ordered = np.concatenate([known, masks]).astype(np.int32)
-            text, before = seq.pending, len(seq.pending) + len(known)
-            reply: Reply = yield Forward(
-                text,
-                tree=TokenTree.chain(canvas.tokens[ordered]),
-                places=ordered,
-                logits=np.arange(before, len(text) + len(ordered), dtype=np.int32),
-            )
-            view = loop.read(window, False, masks, reply.logits)
+            rows = TokenTree.chain(canvas.tokens[ordered])
+            text = seq.pending
+            reply: Reply = yield Forward(text, tree=rows, places=ordered)
+            behind = np.arange(len(masks)) + len(known) + (len(text) > 0)
+            view = loop.read(window, False, masks, reply.logits.select(behind.tolist()))
             loop.commit(view, (yield from decided(self, view)))
 
     def decide(self, view: View) -> Decision:
