@@ -82,7 +82,10 @@ class RowDrafter(Drafter):
             path = [level[0][0] for level in found]  # For penalties: the likeliest one.
             one = self._guesses.select([row])  # type: ignore[union-attr]
             _, ids, chances = candidates(seq, one, [path], self.width, None, self.offer.noise)
-            ranked = enumerate(ids[0][chances[0] > 0].tolist(), row * self.width)
+            likely = ids[0][chances[0] > 0].tolist()
+            if not likely:  # All are NaN: the rows' numbers have overflowed.
+                break
+            ranked = enumerate(likely, row * self.width)
             found.append([(token, kind) for kind, token in ranked])
         if found:
             grow(self._rated, limit, len(found), lambda path: found[len(path)])

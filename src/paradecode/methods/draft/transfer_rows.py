@@ -21,6 +21,7 @@ class TransferRows(GuessRows):
 
     The verification is cut where rows enter. What runs before the last cut is scratch; the last
     part goes on from there, and makes the same of the tree's own rows as a whole forward does.
+    Rows whose numbers have overflowed are 0 instead: NaN would spread to rows that do not see them.
 
     Args:
         total: layers of the target.
@@ -55,13 +56,20 @@ class TransferRows(GuessRows):
             for level in set(numbers[enters == end].tolist()):
                 new = (enters == end) & (numbers == level)
                 network = self.head.transfers[level]
-                given[new] = yield Apply(network, {"state": states[nodes[new]]})
+                given[new] = _sound((yield Apply(network, {"state": states[nodes[new]]})))
             begin = end
         behind = tuple(at for at in forward.hidden if at % self.total >= begin)
         layers = tuple(range(begin, self.total))
         reply = yield replace(forward, tree=tree, given=given, layers=layers, hidden=behind)
         kept = {at: hidden[at] for at in forward.hidden if at not in behind}
         return Reply(reply.logits, {**reply.hidden, **kept})
+
+
+def _sound(rows: Array) -> Array:
+    """Those rows whose norm is finite; the others are 0."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums = np.square(rows, dtype=np.float32).sum(axis=1, keepdims=True)
+        return np.where(np.isfinite(sums), rows, 0.0)
 
 
 def _first(rows: TokenTree, real: int, kept: np.ndarray) -> TokenTree:

@@ -9,14 +9,11 @@ from numpy.typing import NDArray
 
 from paradecode.core.errors import InvalidModel
 from paradecode.core.head import Head, Masks
-from paradecode.core.network import Network
+from paradecode.core.network import Array, Network
 from paradecode.models.config import ModelConfig
 from paradecode.models.heads.layers import layers, text_of_target
 from paradecode.models.heads.networks import HeadTensors, NetworkBuilder
 from paradecode.models.heads.parts import HeadParts
-
-_UNUSED = ("mlp.", "input_layernorm.", "post_attention_layernorm.")
-"""Stored by the published code, which computes with the target's."""
 
 
 def flexdraft(parts: HeadParts) -> Head:
@@ -37,22 +34,20 @@ def flexdraft(parts: HeadParts) -> Head:
         last = config.layers - 1
         raise InvalidModel("target_layer_ids", file.taps[-1] + 1, f"the last must be layer {last}")
     width = config.hidden_size
-    own = {name: rows for name, rows in file.tensors.items() if name.startswith("layers.")}
-    t.unread -= {"norm.weight", *own}
-    own = {name: rows for name, rows in own.items() if name.split(".", 2)[2].startswith("self_")}
-    whole = own | {
-        f"layers.{number}.{theirs}": parts.target(f"layers.{tap + 1}.{ours}")
-        for number, tap in enumerate(file.taps) for theirs, ours in _around(parts)
-    }  # fmt: skip
+    whole: dict[str, Array] = {}
+    for number, tap in enumerate(file.taps):
+        for ours, theirs in own_attention(config):
+            name = f"layers.{number}.self_attn.{theirs}"
+            whole[name] = t(name, *config.tensors()[f"layers.{tap + 1}.{ours}"])
+        for theirs, ours in _around(parts):
+            name = f"layers.{number}.{theirs}"
+            whole[name] = parts.target(f"layers.{tap + 1}.{ours}")
+            t.maybe(name, *whole[name].shape)  # Published code stores it, and uses the target's.
+    t.maybe("norm.weight", width)  # As these.
     merged = replace(file, tensors=whole, rope=config.rope, epsilon=config.norm_eps)
-    held = HeadTensors(merged)
     first = NetworkBuilder(token=0)
     into = first.add("lookup", "token", tensor=t("mask_embedding", width).reshape(1, -1))
-    blocks = layers(merged, held, first, into, into, width)
-    if len(blocks) != len(file.taps):
-        raise InvalidModel("num_hidden_layers", len(blocks), f"{len(file.taps)} layers are named")
-    if held.unread:
-        raise InvalidModel(min(held.unread), "tensor", "no flexdraft head has it")
+    blocks = layers(merged, HeadTensors(merged), first, into, into, width)
     blocks = tuple(
         replace(block, text=text, text_norm=norm, part=number)
         for number, (block, (text, norm)) in enumerate(
@@ -63,7 +58,7 @@ def flexdraft(parts: HeadParts) -> Head:
     rows, ids = parts.kept("lm_head.weight", width)
     out.linear(out.norm("state", parts.target("norm"), config.norm_eps), rows)
     if "anchor_bias_mlp.0.weight" in t:
-        bias = _calibration(parts, ids, len(rows))
+        bias = _calibration(parts, np.arange(len(rows)) if ids is None else ids)
     enter = NetworkBuilder(features=width * len(blocks))
     enter.same("features", width * len(blocks))
     masks = Masks(file.block_size, 0, 1, bias, blind=True)
@@ -93,8 +88,14 @@ def _around(parts: HeadParts) -> list[tuple[str, str]]:
     return made
 
 
-def _calibration(parts: HeadParts, ids: NDArray[np.int32] | None, guessed: int) -> Network:
-    """What the last token, once it is known, adds to the logits of all masks."""
+def _calibration(parts: HeadParts, ids: NDArray[np.integer]) -> Network:
+    """What the last token, once it is known, adds to the logits of all masks.
+
+    Its file may have a row for each token of the target, or of its own LM head.
+
+    Args:
+        ids: the target's, of the tokens that may be guessed.
+    """
     t, width, name = parts.t, parts.config.hidden_size, "anchor_bias_mlp"
     steps = NetworkBuilder(token=0, state=width)
     state = steps.norm("state", parts.target("norm"), parts.config.norm_eps)
@@ -102,10 +103,12 @@ def _calibration(parts: HeadParts, ids: NDArray[np.int32] | None, guessed: int) 
     rank = len(t(f"{name}.0.weight", -1, 2 * width))
     inner = steps.linear(both, t(f"{name}.0.weight", rank, 2 * width), t(f"{name}.0.bias", rank))
     rows, bias = t(f"{name}.2.weight", -1, rank), t(f"{name}.2.bias", -1)
-    if len(rows) != len(bias) or len(rows) < guessed:
-        fix = f"it must have a row for each of {guessed} tokens, and {name}.2.bias as many numbers"
+    known = parts.config.vocab_size
+    whole = replace(parts, vocabulary=0)
+    own = known if len(rows) == known else len(whole.kept("lm_head.weight", width)[0])
+    if len(rows) != len(bias) or len(rows) != own:
+        fix = f"it must have {known} rows, or {own} as its LM head, and {name}.2.bias as many"
         raise InvalidModel(f"{name}.2.weight", rows.shape, fix)
-    if len(rows) > guessed:
-        rows, bias = (rows[:guessed], bias[:guessed]) if ids is None else (rows[ids], bias[ids])
-    steps.linear(steps.add("silu", inner), rows, bias)
+    which = ids if len(rows) == known else np.arange(len(ids))
+    steps.linear(steps.add("silu", inner), rows[which], bias[which])
     return steps.network()

@@ -162,6 +162,8 @@ def recognise(config: Metadata, tensors: Tensors) -> HeadFile:
     if kind in ("dflash", "dspark", "flexdraft"):
         given = config if config.get("block_size") is not None else own
         block = given.whole("block_size", None, 2, _MOST_ROWS)
+    if kind == "flexdraft":
+        tensors = _calibrated(config, tensors)
     return HeadFile(
         kind,
         tensors,
@@ -183,6 +185,17 @@ def recognise(config: Metadata, tensors: Tensors) -> HeadFile:
         block_size=block,
         first_guess=0 if config.flag("sample_from_anchor", kind == "dspark") else 1,
     )
+
+
+def _calibrated(config: Metadata, tensors: Tensors) -> Tensors:
+    """A FlexDraft head's tensors, those of its calibration only if its setting wants it."""
+    flag, start = "enable_anchor_bias_logits", "anchor_bias_mlp."
+    stored = any(name.startswith(start) for name in tensors)
+    wanted = _object(config, "flexdraft_config").flag(flag, stored)
+    if wanted and not stored:
+        raise InvalidModel(flag, True, f"the file has no {start}0.weight: get a complete one")
+    kept = {name: rows for name, rows in tensors.items() if not name.startswith(start)}
+    return tensors if wanted else kept
 
 
 def _prompts(config: Metadata, tensors: Tensors) -> HeadFile:

@@ -27,6 +27,7 @@ from paradecode.models.heads.files import write_head
 from paradecode.models.heads.flexdraft import own_attention
 from paradecode.models.mixture import Mixture
 from paradecode.models.tiny import tiny_checkpoint
+from paradecode.models.weights import Tensor
 from paradecode.testing.draft_heads import random_head
 from paradecode.testing.network_reference import apply_network
 
@@ -195,14 +196,19 @@ ROPES = {
 
 
 @pytest.mark.parametrize("rope", list(ROPES))
-@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "llama, MLPs with biases"])
 def test_with_the_targets_own_attention_masks_are_rows_of_the_target(
     kind: str, rope: str, tmp_path: Path
 ) -> None:
     """Against the backend's last layer, over its own keys and values of the text."""
-    config, weights = tiny_checkpoint(kind)
+    config, weights = tiny_checkpoint(kind.split(",")[0])
     config = replace(config, rope=replace(ROPES[rope], theta=config.rope.theta))
     random, text = np.random.default_rng(2), np.array([5, 9, 7, 11, 6], np.int32)
+    config = replace(config, mlp_bias="," in kind)
+    weights = dict(weights)
+    for name, shape in config.tensors().items():
+        if name not in weights:
+            weights[name] = Tensor(random.standard_normal(shape, np.float32), shape)
     mask = random.standard_normal(config.hidden_size).astype(np.float32)
     tensors = {f"layers.0.self_attn.{theirs}": weights[f"layers.1.{ours}"].float32()
                for ours, theirs in own_attention(config)}  # fmt: skip
@@ -242,12 +248,34 @@ def test_without_the_mlp_the_masks_guess_alone(folder: Path) -> None:
     tensors = load_file(folder / "model.safetensors")
     plain = {name: t for name, t in tensors.items() if not name.startswith("anchor")}
     trees = []
-    for kept in (tensors, plain):
+    config = (folder / "config.json").read_text()
+    off = config.replace('"enable_anchor_bias_logits": true', '"enable_anchor_bias_logits": false')
+    for kept, said in ((tensors, config), (plain, off), (tensors, off)):
         save_file(kept, folder / "model.safetensors")
+        (folder / "config.json").write_text(said)
         (one,) = serve(engine(), [f"flexdraft(head='{folder}',budget=fixed)"], ignore_eos=True)
         trees.append([step.tree.tokens.tolist() for step in one.trace])
-    assert trees[0] != trees[1]
+    assert trees[0] != trees[1] == trees[2]
     assert any(trees[1])
+
+
+@pytest.mark.parametrize("tokens", [0, 8])
+@pytest.mark.parametrize("own_rows", [False, True])
+def test_the_calibration_adds_to_the_tokens_that_the_head_has(
+    own_rows: bool, tokens: int, folder: Path
+) -> None:
+    """Whether it has a row for each token of the target, or for each of the head."""
+    tensors = load_file(folder / "model.safetensors")
+    random, ids = np.random.default_rng(4), np.arange(1, CONFIG.vocab_size, 3)
+    given = {"token": np.array([3, 9]), "state": random.standard_normal((2, D)).astype(np.float32)}
+    (every,) = apply_network(opened(folder).masks.bias, [given])
+    tensors["d2t"] = ids - np.arange(len(ids))
+    for part in ("weight", "bias") if own_rows else ():
+        tensors[f"anchor_bias_mlp.2.{part}"] = tensors[f"anchor_bias_mlp.2.{part}"][ids]
+    save_file(tensors, folder / "model.safetensors")
+    head = build_head(read_head(folder), CONFIG, lambda name: WEIGHTS[name].float32(), tokens)
+    (found,) = apply_network(head.masks.bias, [given])
+    assert np.allclose(found, every[:, ids[: tokens or None]], atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["torch", "native"])
@@ -289,6 +317,10 @@ def layers(ids: Any) -> Callable[[Arrays, dict[str, Any]], Any]:
     return lambda t, said: said["flexdraft_config"].update(target_layer_ids=ids)
 
 
+def extra(name: str, size: int = 3) -> Callable[[Arrays, dict[str, Any]], Any]:
+    return lambda t, said: t.update({name: np.zeros(size, np.float32)})
+
+
 @pytest.mark.parametrize(("change", "field"), [
     (lambda t, said: t.pop("layers.1.self_attn.k_proj.weight"), "layers.1.self_attn.k_proj"),
     (lambda t, said: t.pop("anchor_bias_mlp.2.bias"), "anchor_bias_mlp.2.bias"),
@@ -299,8 +331,18 @@ def layers(ids: Any) -> Callable[[Arrays, dict[str, Any]], Any]:
     (lambda t, said: t.update({"layers.0.self_attn.sinks": np.zeros(2, np.float32)}), "sinks"),
     (lambda t, said: t.update({"layers.3.self_attn.q_proj.weight": np.zeros((2, 2), np.float32)}),
      "layers.3"),
+    (lambda t, said: [t.pop(name) for name in list(t) if "anchor" in name],
+     "enable_anchor_bias_logits"),
+    (extra("layers.0"), "layers.0"), (extra("layers."), "layers."),
+    (extra("layers.0.extra.weight"), "extra"), (extra("layers.x.foo.bar"), "layers.x.foo.bar"),
+    (extra("layers.9.input_layernorm.weight"), "layers.9"), (extra("norm.weight"), "norm.weight"),
+    (extra("layers.0.self_attn.q_proj.bias", CONFIG.heads * CONFIG.head_dim), "q_proj.bias"),
+    (extra("layers.0.mlp.up_proj.weight"), "up_proj"),
+    (lambda t, said: t.update({
+        "d2t": np.arange(20), "anchor_bias_mlp.2.weight": np.zeros((25, RANK), np.float32),
+        "anchor_bias_mlp.2.bias": np.zeros(25, np.float32)}), "anchor_bias_mlp.2.weight"),
     (layers([1, 2, 3]), "target_layer_ids"), (layers([2, 4]), "target_layer_ids"),
-    (layers([3, 4]), "num_hidden_layers"), (layers([]), "target_layer_ids"),
+    (layers([3, 4]), "layers.2"), (layers([]), "target_layer_ids"),
     (layers(["2", 3, 4]), "target_layer_ids"), (layers([0, 1, 2, 3, 4]), "target_layer_ids"),
     (layers(None), "target_layer_ids"), (layers([1 << 60]), "target_layer_ids"),
     (setting(block_size=1), "block_size"), (setting(block_size=1 << 30), "block_size"),

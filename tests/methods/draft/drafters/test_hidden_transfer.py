@@ -18,6 +18,7 @@ from paradecode.core.errors import InvalidInput, InvalidModel
 from paradecode.core.request import TARGET
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine, Limits
+from paradecode.methods.draft import transfer_rows
 from paradecode.models.heads import build_head, read_head
 from paradecode.models.heads.files import write_head
 from paradecode.testing.conformance import check
@@ -216,6 +217,29 @@ def test_damaged_matrices_are_named(change: Any, field: str, tmp_path: Path) -> 
     save_file(tensors, folder / "model.safetensors")
     with pytest.raises(InvalidModel, match=field):
         build_head(read_head(folder), CONFIG, nothing)
+
+
+@pytest.mark.parametrize("size", [1e10, 3e37, 3e38])
+@pytest.mark.parametrize(
+    ("backend", "unchecked"), [("torch", False), ("native", False), ("native", True)]
+)
+def test_numbers_that_overflow_make_bad_drafts_and_no_errors(
+    backend: str, size: float, unchecked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does a step whose rows say NaN; native's does not spread to other rows."""
+    if unchecked:
+        monkeypatch.setattr(transfer_rows, "_sound", lambda rows: rows)
+    folder, d = write(tmp_path / "own", (2, 4, 4)), CONFIG.hidden_size
+    random = np.random.default_rng(6)
+    tensors = {f"transfer.{level}.weight": random.choice([-size, size], (d, d)).astype(np.float32)
+               for level in range(3)}  # fmt: skip
+    save_file(tensors, folder / "model.safetensors")
+    specs = [f"hidden-transfer(head='{folder}',budget=fixed)", "greedy"]
+    params: dict[str, Any] = {"ignore_eos": True, "max_tokens": 12}
+    (plain,) = serve(engine(backend), ["greedy"], **params)
+    both = serve(engine(backend), specs, **params)
+    assert [one.output for one in both] == [plain.output] * 2
+    assert both[0].stats.rows > 24
 
 
 def test_heads_of_other_methods_are_refused(tmp_path: Path) -> None:
