@@ -51,6 +51,10 @@ class Fused(Drafter):
         for part in self.parts:
             part.begin(Offer(offer.budget, noise=offer.noise and part.needs.noise))
 
+    def check(self, seq: LiveSequence) -> None:
+        for part in self.parts:
+            part.check(seq)
+
     def propose(self, seq: LiveSequence, limit: int) -> Proposal:
         self._drafts = [EMPTY] * len(self.parts)
         self.whole = False

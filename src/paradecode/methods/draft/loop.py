@@ -61,6 +61,9 @@ class Drafter:
         """Called once, before the first step."""
         self.offer = offer
 
+    def check(self, seq: Sequence) -> None:
+        """Raise InvalidInput where no draft can be made for a request; before its first step."""
+
     def draft(self, seq: Sequence, limit: int) -> TokenTree:
         """A tree of at most ``limit`` nodes that may follow ``seq.tokens``; EMPTY for none."""
         raise NotImplementedError
@@ -112,6 +115,7 @@ class DraftVerify:
 
     def decode(self, seq: Sequence) -> Steps:
         drafter, budget = self.drafter, self.budget
+        drafter.check(seq)
         multi_step = (drafter.multi_step(seq) or self._resting) if self._multi_step else None
         while not seq.finished:
             if multi_step is not None and (made := (yield multi_step)):

@@ -24,17 +24,22 @@ SINKS, WINDOW = 16, 240
 SHORT = 64
 """Most tokens behind the cache that are no prompt."""
 MOST = 256 << 20
-"""Bytes of attention weights that may be asked for."""
+"""Bytes of attention weights that the requests of a step may ask for."""
 
 
-def check(facts: ModelFacts, cached: int) -> None:
-    """Raise InvalidInput unless a row's attention to so many keys may be asked for."""
+def farthest(facts: ModelFacts, neighbours: int = 0) -> int:
+    """Cached keys to which the attention of a row may be asked for, beside other requests."""
+    return MOST // (4 * facts.layers * facts.heads * (1 + neighbours))
+
+
+def check(facts: ModelFacts, prompt: int, keys: int) -> None:
+    """Raise InvalidInput unless ``keys`` can be chosen behind a prompt of so many tokens."""
     fix = ""
     if not facts.gives_attention:
         fix = "this backend gives no attention weights: use one process"
-    elif 4 * facts.layers * facts.heads * cached > MOST:
-        most = MOST // (4 * facts.layers * facts.heads)
-        fix = f"it reads the attention of this model to at most {most} tokens, not {cached}"
+    elif prompt > max(keys, farthest(facts)):
+        most = farthest(facts)
+        fix = f"it reads the attention of this model to at most {most} tokens, not {prompt}"
     if fix:
         raise InvalidInput("decoder", "triforce", fix)
 

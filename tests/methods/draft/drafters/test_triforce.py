@@ -10,10 +10,13 @@ from paradecode.backends.interface import PAGE, Span
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import Logits, Warp
 from paradecode.core.request import DRAFT, TARGET
+from paradecode.core.sampling import SamplingParams
 from paradecode.core.sequence import ModelFacts
 from paradecode.core.vocabulary import Vocabulary
+from paradecode.engine.cost import CostCurve
+from paradecode.engine.request import GenerationRequest
 from paradecode.methods.draft import two_levels
-from paradecode.methods.draft.two_levels import chosen
+from paradecode.methods.draft.two_levels import TwoLevels, chosen
 from paradecode.methods.registry import parse
 from paradecode.models.tiny import tiny_checkpoint
 
@@ -112,22 +115,31 @@ def test_a_draft_is_what_the_target_says_with_few_keys(guesses):
     assert len(firsts) > 1  # Keys are chosen anew.
 
 
+def attention_of_the_last(text: list[int]) -> np.ndarray:
+    """float64 [n]: what each token gets of the last one's, over all layers and heads."""
+    model = backend(MODEL)
+    model.reserve(16)
+    at = np.arange(len(text), dtype=np.int32)
+    tokens, pages = np.array(text, np.int32), np.arange(16, dtype=np.int32)
+    (given,) = model.forward([Span(pages, tokens, at, at, 0, at[:0], attention=at[-1:])])
+    return sum(weights[0].sum(0, np.float64) for weights in given.attention.values())
+
+
 def test_the_chosen_keys_got_most_of_the_attention_of_the_last_token():
-    eng, given = engine(MODEL, SMALL), []
-    forward = eng.models[TARGET].forward
-
-    def noted(spans):
-        results = forward(spans)
-        given.extend(r.attention for s, r in zip(spans, results) if s.attention is not None)
-        return results
-
-    eng.models[TARGET].forward = noted
-    watched = Watched(f"triforce(guesses=0,{FEW})")
-    serve(eng, [watched], LONG, max_tokens=4, ignore_eos=True)
-    cached = len(LONG)  # The second forward's: the first one is the prompt's.
-    shares = sum(weights[0].sum(0)[:cached] for weights in given[0].values())
-    wanted = literally_chosen(shares.tolist(), 32, 8)
-    assert watched.seen[2][2][: len(wanted)] == wanted
+    """Chosen behind several rows, and while drafts are verified."""
+    eng, watched = engine(MODEL), Watched(f"triforce({FEW.replace('refresh=6', 'refresh=1')})")
+    prompt = (*LONG, 4, 9, 6, 30, 17, 8)  # 64 of them are cached, and nothing asks for these.
+    serve(eng, ["greedy"], prompt, max_tokens=1)
+    (sequence,) = serve(eng, [watched], prompt, max_tokens=24, ignore_eos=True)
+    assert len(sequence.trace[0].tree) == 0
+    first, drafted = len(prompt) - 64, 0
+    assert first > 1
+    for (text, tree, _), (_, _, slots) in zip(watched.seen, watched.seen[1:]):
+        cached = len(text) - first
+        shares = attention_of_the_last(text)[:cached]
+        assert [at for at in slots if at < cached] == literally_chosen(shares.tolist(), 32, 8)
+        first, drafted = 1, drafted + len(tree)
+    assert drafted > 10
 
 
 def test_with_all_keys_every_draft_is_right():
@@ -140,7 +152,7 @@ def test_with_all_keys_every_draft_is_right():
 
 
 def test_a_small_model_that_is_right_saves_forwards_of_the_middle_level():
-    ran = {}
+    ran, pace = {}, {}
     for guesses, small in (
         (0, MODEL),
         (1, MODEL),
@@ -152,13 +164,20 @@ def test_a_small_model_that_is_right_saves_forwards_of_the_middle_level():
         forward = eng.models[TARGET].forward
         eng.models[TARGET].forward = lambda s, run=forward, n=spans: n.append(len(s)) or run(s)
         spec = f"triforce(keys=4096,guesses={guesses},num_speculative_tokens=5,budget=fixed)"
-        (sequence,) = serve(eng, [spec], LONG, max_tokens=24, ignore_eos=True)
+        decoder = parse(spec)()
+        (sequence,) = serve(eng, [lambda made=decoder: made], LONG, max_tokens=48, ignore_eos=True)
+        pace[guesses, small is MODEL] = decoder.drafter._pace
         ran[guesses, small is MODEL] = len(spans) - sequence.stats.forwards, sequence.output
     assert len({tuple(output) for _, output in ran.values()}) == 1
     middle = {key: count for key, (count, _) in ran.items()}
     assert middle[1, True] < 0.7 * middle[0, True]
     assert middle[4, True] < 0.5 * middle[0, True]
     assert middle[1, True] < middle[1, False] <= middle[0, True]
+    # Of five rows in a draft, 5, 3 and 1 need a forward; those before count a tenth less each.
+    assert pace[0, True] == pytest.approx(1.0)
+    assert 0.5 < pace[1, True] < 0.7
+    assert pace[4, True] < 0.25
+    assert pace[1, False] > 0.7
 
 
 def test_tokens_are_drawn_from_the_rows_with_few_keys():
@@ -192,6 +211,43 @@ def test_the_small_model_sees_the_first_and_the_latest_keys(monkeypatch):
         assert slots == [0, 1, 2, 3, *range(slots[-1] - 15, slots[-1] + 1)]
 
 
+def curve(*seconds: float) -> CostCurve:
+    """A row more than one costs a tenth of the first; at 32 and 64 keys."""
+    return CostCurve((1, 11), (32, 64), tuple((first, 2 * first) for first in seconds))
+
+
+def test_rows_cost_by_the_keys_that_they_see(monkeypatch):
+    monkeypatch.setattr(two_levels, "SINKS", 4)
+    monkeypatch.setattr(two_levels, "WINDOW", 28)
+    eng = engine(MODEL, SMALL)
+    eng.load.curve, eng.load.others[DRAFT] = curve(10.0, 20.0), curve(1.0, 5.0)
+    settings = SamplingParams.from_mapping({"max_tokens": 32, "ignore_eos": True})
+    seq = eng.add(GenerationRequest(np.array(LONG + LONG[:6], np.int32), parse("greedy"), settings))
+    for _ in range(3):
+        eng.step()
+    near = lambda value: pytest.approx(value, abs=0.01)  # noqa: E731  # Beside forwards.
+    assert seq.step_seconds(1) == seq.step_seconds(1, keys=1000) == near(20.0)
+    assert seq.step_seconds(1, keys=32) == near(10.0)
+    assert seq.step_seconds(3, keys=32) == near(12.0)
+    assert seq.step_seconds(1, DRAFT) == near(5.0)
+    assert seq.step_seconds(1, DRAFT, 32) == near(1.0)
+    few = np.arange(32, dtype=np.int32)
+    for guesses, visible, wanted in (
+        (0, few, 10.0), (0, None, 20.0), (2, few, 12.0 + 2 * 1.0), (2, None, 24.0 + 2 * 1.0),
+    ):  # fmt: skip
+        rows = TwoLevels(seq, 5, guesses, visible, False, 0.5)
+        assert rows.seconds(1) == near(0.5 * wanted)
+
+
+def test_wrong_guesses_fit_into_the_memory_of_a_draft():
+    """Each of these rows takes 16 others along."""
+    eng = engine(MODEL, tiny_checkpoint("qwen3", seed=1), draft_tokens=40)
+    spec = "triforce(keys=4096,guesses=16,num_speculative_tokens=40,budget=fixed)"
+    plain, sequence = serve(eng, ["greedy", spec], LONG, max_tokens=24, ignore_eos=True)
+    assert sequence.output == plain.output
+    assert max(len(step.tree) for step in sequence.trace) == 2
+
+
 def test_what_does_not_fit_is_refused():
     order = np.random.default_rng(0).permutation(96)
     vocabulary = Vocabulary(
@@ -205,11 +261,39 @@ def test_what_does_not_fit_is_refused():
         serve(engine(MODEL), ["triforce(guesses=1)"])
     assert parse("triforce").method.models == ()
     assert parse("triforce(guesses=1)").method.models == (DRAFT,)
-    eng = engine(MODEL)
-    eng.models[TARGET].gives_attention = False
-    with pytest.raises(InvalidInput, match="attention weights"):
-        serve(eng, [f"triforce(guesses=0,{FEW})"], LONG)
+    for spec in ("triforce", "suffix+triforce"):  # Long before attention is asked for.
+        eng = engine(MODEL)
+        eng.models[TARGET].gives_attention = False
+        with pytest.raises(InvalidInput, match="attention weights"):
+            serve(eng, [f"{spec}(keys=4096)"], max_tokens=1)
     facts = ModelFacts(layers=80, hidden_size=8, vocab_size=8, heads=64, gives_attention=True)
-    two_levels.check(facts, 13107)
+    two_levels.check(facts, 13107, 8)
+    two_levels.check(facts, 13108, 13108)
     with pytest.raises(InvalidInput, match="at most 13107 tokens, not 13108"):
-        two_levels.check(facts, 13108)
+        two_levels.check(facts, 13108, 8)
+
+
+def test_a_text_that_becomes_too_long_keeps_the_keys_chosen_last(monkeypatch):
+    """The limit is that of all requests of a step; outputs are the plain ones."""
+    config = MODEL[0]
+    monkeypatch.setattr(two_levels, "MOST", 4 * config.layers * config.heads * 80)
+    spec = f"triforce({FEW})"
+    watched = Watched(spec)
+    (plain,) = serve(engine(MODEL), ["greedy"], LONG, max_tokens=60, ignore_eos=True)
+    (sequence,) = serve(engine(MODEL), [watched], LONG, max_tokens=60, ignore_eos=True)
+    assert sequence.output == plain.output
+    early = [[at for at in slots if at < 64] for text, _, slots in watched.seen if len(text) > 90]
+    assert len(early) > 2
+    assert early == early[:1] * len(early)
+    assert all(len(tree) for text, tree, _ in watched.seen if 90 < len(text) < 110)
+    for specs, asks in (([spec], True), (["greedy", spec], False)):  # Two: 40 keys each.
+        eng = engine(MODEL)
+        forward, asked = eng.models[TARGET].forward, []
+        eng.models[TARGET].forward = lambda spans, run=forward, notes=asked: (
+            notes.extend(span.attention is not None for span in spans) or run(spans)
+        )
+        together = serve(eng, specs, LONG, max_tokens=20, ignore_eos=True)
+        assert all(one.output == plain.output[:20] for one in together)
+        assert any(asked) == asks
+    with pytest.raises(InvalidInput, match="at most 80 tokens, not 81"):
+        serve(engine(MODEL), [spec], LONG + LONG[:21], max_tokens=4)

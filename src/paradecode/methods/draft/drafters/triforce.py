@@ -17,7 +17,7 @@ from paradecode.methods.draft.loop import Proposal
 from paradecode.methods.draft.method import drafter
 from paradecode.methods.draft.model_drafter import ModelDrafter
 from paradecode.methods.draft.needs import Needs
-from paradecode.methods.draft.two_levels import SHORT, TwoLevels, check, chosen
+from paradecode.methods.draft.two_levels import SHORT, TwoLevels, check, chosen, farthest
 from paradecode.methods.parameters import parameter
 
 
@@ -41,7 +41,8 @@ class TriForce(ModelDrafter):
 
     The paper chooses chunks for each layer and head, by the mean of their keys times the prompt's
     last query. Here all layers and heads see the same ones: those that got most of the last token's
-    attention over all layers and heads, asked for anew every ``refresh`` tokens.
+    attention over all layers and heads, asked for anew every ``refresh`` tokens. Where that would
+    be more than 256 MB of weights in a step of all requests, the keys chosen last stay.
 
     When: texts of many thousands of tokens, where verifying several rows costs little more than
     one. On two cores every row's attention costs its own time: at 4,000 and 8,000 tokens of context
@@ -63,17 +64,20 @@ class TriForce(ModelDrafter):
         runs = (TARGET, DRAFT) if self.guesses else (TARGET,)
         return Needs(noise=True, draws=True, levels=True, runs=runs)
 
+    def check(self, seq: Sequence) -> None:
+        check(seq.about(), seq.prompt_length, self.keys)
+        if self.guesses and seq.about(DRAFT).vocabulary is not None:
+            fix = "the small model needs the target's own tokens, or set guesses=0"
+            raise InvalidInput("draft_model", "another vocabulary", fix)
+
     def propose(self, seq: Sequence, limit: int) -> Proposal:
         cached = len(seq.tokens) - len(seq.pending)
         if len(seq.pending) > min(limit, SHORT):
             return EMPTY  # A prompt.
-        if self.guesses and seq.about(DRAFT).vocabulary is not None:
-            fix = "the small model needs the target's own tokens, or set guesses=0"
-            raise InvalidInput("draft_model", "another vocabulary", fix)
         visible = None
         if cached > self.keys:
-            check(seq.about(), cached)
-            self._asks = len(seq.tokens) >= self._due
+            few = cached <= farthest(seq.about(), seq.neighbours)
+            self._asks = few and len(seq.tokens) >= self._due
             if self._early is None:
                 return EMPTY
             visible = np.concatenate([self._early, np.arange(self._end, cached, dtype=np.int32)])
