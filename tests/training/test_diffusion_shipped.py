@@ -9,8 +9,11 @@ import pytest
 from paradecode.models import catalogue
 from paradecode.models.catalogue import find, list_models, open_model, pull
 
-NAMES = ("paradecode/tiny-diffusion", "paradecode/tiny-autoregressive")
-MOST_BYTES = 20_000_000
+SETS = ("tiny", "graded")
+NAMES = tuple(f"paradecode/{s}-{kind}" for s in SETS for kind in ("diffusion", "autoregressive"))
+MOST_BYTES = 12_000_000
+"""Of the two models of a set."""
+
 PRESENT = {listed.name for listed in list_models() if listed.present}
 pytestmark = pytest.mark.skipif(
     not set(NAMES) <= PRESENT, reason="the models are not trained yet: docs/training.md"
@@ -20,15 +23,19 @@ pytestmark = pytest.mark.skipif(
 def test_they_are_listed_and_small():
     sizes = {listed.name: listed.size for listed in list_models() if listed.name in NAMES}
     assert sizes.keys() == set(NAMES)
-    assert 0 < sum(sizes.values()) < MOST_BYTES
+    for named in SETS:
+        own = [size for name, size in sizes.items() if named in name]
+        assert 0 < sum(own) < MOST_BYTES
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_they_open_by_name(name):
     checkpoint = open_model(name)
     assert checkpoint.config.name == name
-    assert (checkpoint.config.mask_token is not None) == (name == NAMES[0])
-    assert checkpoint.config.attention == ("full" if name == NAMES[0] else "causal")
+    diffusion = name.endswith("diffusion")
+    assert (checkpoint.config.mask_token is not None) == diffusion
+    assert checkpoint.config.attention == ("full" if diffusion else "causal")
+    assert checkpoint.config.shift == (name == "paradecode/graded-diffusion")
     assert checkpoint.chat_template is not None
     assert find(name.partition("/")[2]) == find(name)
     assert pull(name) == find(name).path

@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 from rich.progress import track
 
 from paradecode import LLM
+from paradecode.measure.tasks.task import Task
 from paradecode.measure.tasks.tasks import TASKS
 from tools.script import err, options, save, show, stamped
 
@@ -42,6 +43,7 @@ class Ways(NamedTuple):
     model: str
     ways: Sequence[str]
     draft: str | None = None
+    tasks: Sequence[Task] = TASKS
 
 
 SHIPPED = (
@@ -91,10 +93,10 @@ COLUMNS = {
 
 def measured(asked_of: Ways, given: Any) -> list[dict[str, Any]]:
     """A row for each way."""
-    group, model, ways, draft = asked_of
-    name = model if model in (TARGET, DRAFT) else Path(model).parent.name
+    group, model, ways, draft, tasks = asked_of
+    name = model if model.startswith("paradecode/") else Path(model).parent.name
     with LLM(model, draft_model=draft) as llm:
-        found = [(task, one) for task in TASKS for one in task.held_out(given.instances)]
+        found = [(task, one) for task in tasks for one in task.held_out(given.instances)]
         asked = [llm.chat_tokens([{"role": "user", "content": one.prompt}]) for _, one in found]
         made: dict[str, list[Any]] = {way: [] for way in ways}
         spent = dict.fromkeys(ways, 0.0)

@@ -132,7 +132,7 @@ def _parallel(
 
     plan = parallel.ParallelPlan(methods, tuple(drawn.tasks or ()), drawn.instances, batch, seed)
     plan.check()
-    loading = replace(loading, model=loading.model or parallel.DEFAULT_MODEL)
+    loading = replace(loading, model=loading.model or plan.model)
     weights, journal = weights_of(loading.model or ""), output.with_suffix(".jsonl")
     with loading.open() as llm, _measuring(journal) as progress:
         results = parallel.measure(llm, weights, plan, journal, loading.settings(), progress)

@@ -111,6 +111,8 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry("paradecode/tiny-diffusion", ("tiny-diffusion",), "llama, masked", "Apache-2.0"),
     Entry("paradecode/tiny-autoregressive", ("tiny-autoregressive",), "llama", "Apache-2.0"),
+    Entry("paradecode/graded-diffusion", ("graded-diffusion",), "llama, masked", "Apache-2.0"),
+    Entry("paradecode/graded-autoregressive", ("graded-autoregressive",), "llama", "Apache-2.0"),
 )
 
 

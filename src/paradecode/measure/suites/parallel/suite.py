@@ -34,6 +34,7 @@ from paradecode.measure.turns import Unit, units_of
 from paradecode.methods.registry import parse
 
 DEFAULT_MODEL = "paradecode/tiny-diffusion"
+GRADED_MODEL = "paradecode/graded-diffusion"
 MOST_INSTANCES, MOST_BATCH = 10_000, 1024
 STEP = 32
 """Canvases are a multiple of this long: 32 for short lists, as in ParallelBench."""
@@ -61,6 +62,13 @@ class ParallelPlan:
         choose_tasks(self.tasks)
         canonical(self.methods)
         whole(1, MOST_BATCH)("batch", self.batch)
+
+    @property
+    def model(self) -> str:
+        """The model of the package that was trained for these tasks."""
+        simple = {task.name for task in SETS["simple"]}
+        chosen = {task.name for task in choose_tasks(self.tasks)}
+        return DEFAULT_MODEL if chosen & simple else GRADED_MODEL
 
     def specs(self, has_blocks: bool) -> list[str]:
         """The methods in full, the reference first; ``has_blocks`` as in ``default_methods``."""
