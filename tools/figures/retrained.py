@@ -94,7 +94,7 @@ def layers_counted() -> Iterator[Callable[[int], float]]:
         kept.append(len(layers))
         return layers
 
-    def run(self: LoraDrop, seq: Any, at: int, refreshed: list[int], refresh: bool) -> Any:
+    def run(self: LoraDrop, seq: Any, at: int, refreshed: Any, refresh: bool) -> Any:
         dropped.append(0 if refresh else len(self.trained.facts["dropped"]))
         return token(self, seq, at, refreshed, refresh)
 

@@ -377,7 +377,7 @@ def _check_tokens(
     if forward.store is Store.COMMIT and len(tokens):
         if len(cache.tentative.tokens) and not joins:
             raise DecoderError("tokens cannot be committed behind tentative rows")
-        if cache.filled is not None and cache.filled[:, cache.length :].any():
+        if cache.filled is not None and cache.filled.end > cache.length:
             raise DecoderError("behind rows that Overwrite stored, no tokens can be committed")
         expected = history[cache.length : cache.length + len(tokens)]
         if len(expected) != len(tokens) or (own and not (expected == tokens).all()):

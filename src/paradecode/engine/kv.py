@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict, deque
 from collections.abc import Mapping
+from copy import deepcopy
 from itertools import chain, islice
 from types import MappingProxyType
 
@@ -13,9 +14,10 @@ from numpy.typing import NDArray
 
 from paradecode.backends.interface import PAGE, Backend
 from paradecode.core.errors import CapacityError, DecoderError
-from paradecode.core.layers import Layers, attending, halves
+from paradecode.core.layers import Layers, halves
 from paradecode.core.request import Attend, BlockCausal, Forward, Overwrite, Store
 from paradecode.core.tree import EMPTY, TokenTree
+from paradecode.engine.slots import StoredSlots
 
 CHANGES = 8192
 """Changes of a pool's published pages that are remembered."""
@@ -136,11 +138,6 @@ class PagePool:
         assert idle <= set(self._key_of), "an idle page has no key"
 
 
-def _attending(layers: Layers | None) -> slice | list[int]:
-    """The rows of ``KVCache.filled`` that concern a forward of these layers (None: all)."""
-    return slice(None) if layers is None else sorted(attending(layers))
-
-
 def _as_text(forward: Forward) -> bool:
     """Whether its rows are computed from the tokens before them, and from all of these only."""
     changed = (forward.embeddings, forward.resume, forward.visible, forward.positions)
@@ -182,8 +179,8 @@ class KVCache:
         ran: the layers that the tentative rows went through, if not all: such rows are partial, and
             are dropped unless they go on through the others (:meth:`join`).
         states: float32 [M, hidden size] of these rows behind the last of ``ran``, if asked for.
-        filled: bool [layers, capacity], which slots hold keys and values of each layer; None where
-            the committed rows hold those of all layers, and no slot behind them was written.
+        filled: which slots hold keys and values of each layer; None where the committed rows hold
+            those of all layers, and no slot behind them was written.
         final: of a model with blocks, how many leading slots hold what any request with these
             tokens would have there: whole blocks, computed from committed tokens.
         reusable: other requests may share the full pages.
@@ -199,7 +196,7 @@ class KVCache:
         self.ran: Layers | None = None
         self.states: NDArray[np.float32] | None = None
         self.capacity = capacity
-        self.filled: NDArray[np.bool_] | None = None
+        self.filled: StoredSlots | None = None
         self._keys = [key]
         about = backend.config
         self.blocks = about.block_length if about.attention == "block" else 0
@@ -261,7 +258,7 @@ class KVCache:
                 self._fill(written, layers)
         if len(forward.tree) and forward.places is None:
             if self.filled is not None:  # Until these rows are kept nobody may name their slots.
-                self.filled[:, self.length : self.length + len(tentative)] = False
+                self.filled.clear(self.length, self.length + len(tentative))
             sound = _as_text(forward) and not count
             self._extend(tentative, layers, hidden if sound else {})
         self._publish(history)
@@ -372,7 +369,7 @@ class KVCache:
     def fork(self) -> KVCache:
         """A copy that shares every page; a page is duplicated when one of the two writes to it."""
         twin = KVCache(self.backend, self.pool, self._keys[0], self.scratch, self.capacity)
-        twin.filled = None if self.filled is None else self.filled.copy()
+        twin.filled = deepcopy(self.filled)
         twin.pages = [self.pool.share(page) for page in self.pages]
         twin.length, twin.reusable, twin._keys = self.length, self.reusable, list(self._keys)
         twin.final = self.final
@@ -390,14 +387,13 @@ class KVCache:
         """Whether all of ``slots`` hold keys and values of the layers that attend (None: all)."""
         if len(slots) == 0:
             return True
-        low, high = int(slots.min()), int(slots.max())
-        if self.filled is None or high >= self.capacity:
-            return low >= 0 and high < self.length
-        return low >= 0 and bool(self.filled[_attending(layers)][:, slots].all())
+        if self.filled is None:
+            return int(slots.min()) >= 0 and int(slots.max()) < self.length
+        return self.filled.holds(slots, layers)
 
     def complete(self, layers: Layers | None) -> bool:
         """Whether the committed rows hold keys and values of all of these layers that attend."""
-        return self.filled is None or bool(self.filled[_attending(layers), : self.length].all())
+        return self.filled is None or self.filled.lead(self.length, layers)
 
     def drop(self) -> None:
         """Forget the tentative rows."""
@@ -420,17 +416,14 @@ class KVCache:
     def _append(self, rows: int) -> None:
         """So many rows behind the committed ones become such; all layers have computed them."""
         if self.filled is not None:
-            self.filled[:, self.length : self.length + rows] = True
+            self.filled.fill(np.arange(self.length, self.length + rows))
         self.length += rows
 
     def _fill(self, slots: NDArray[np.integer], layers: Layers | None = None) -> None:
         """These layers, as far as they attend (None: all), have stored rows in these slots."""
         if self.filled is None:
-            self.filled = np.zeros((self.backend.config.layers, self.capacity), bool)
-            self.filled[:, : self.length] = True
-        part = self.filled[_attending(layers)]
-        part[:, slots] = True
-        self.filled[_attending(layers)] = part
+            self.filled = StoredSlots(self.backend.config.layers, self.capacity, self.length)
+        self.filled.fill(slots, layers)
 
     def _line_up(self, nodes: list[int]) -> None:
         """Bring these tentative rows to the first tentative slots, in this order."""

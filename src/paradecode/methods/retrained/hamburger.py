@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paradecode.core.decoder import Steps
 from paradecode.core.request import Apply, Forward, Overwrite, Reply, Request, Store
@@ -48,16 +49,17 @@ class Hamburger:
     def decode(self, seq: Sequence) -> Steps:
         self.trained.check("hamburger", seq.about(), "layers", "hidden_size")
         begin, end = seq.prompt_length - 1, seq.prompt_length
-        slots, ahead = list(range(begin)), begin - (len(seq.tokens) - len(seq.pending))
+        slots = np.arange(begin, dtype=np.int32)
+        ahead = begin - (len(seq.tokens) - len(seq.pending))
         if ahead > 0:
             yield Forward(seq.pending[:ahead])
         while not seq.finished:
             reply = yield from self.read(seq, begin, end, slots)
-            slots.append(end - 1)
+            slots = np.append(slots, np.int32(end - 1))
             begin, end = end, end + (yield from self.write(seq, end, reply))
 
     def read(
-        self, seq: Sequence, begin: int, end: int, slots: list[int]
+        self, seq: Sequence, begin: int, end: int, slots: NDArray[np.int32]
     ) -> Generator[Request, Any, Reply]:
         """Run the tokens from ``begin`` to ``end`` as one row, which sees ``slots``."""
         place, row = np.array([end - 1], np.int32), None
@@ -68,7 +70,7 @@ class Hamburger:
             row = (yield Apply(self.trained.merge, x | places))[:1]
         return (yield Forward(
             seq.tokens[end - 1 : end], embeddings=row, store=Overwrite(place), positions=place,
-            visible=np.array(slots, np.int32), hidden=self.trained.taps(self.trained.facts),
+            visible=slots, hidden=self.trained.taps(self.trained.facts),
         ))  # fmt: skip
 
     def write(self, seq: Sequence, at: int, reply: Reply) -> Generator[Request, Any, int]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paradecode.core.decoder import Steps
 from paradecode.core.network import Array
@@ -48,20 +49,21 @@ class LoraDrop:
     def decode(self, seq: Sequence) -> Steps:
         self.trained.check("lora-drop", seq.about(), "layers", "hidden_size")
         at = seq.prompt_length - 1
-        refreshed = list(range(at))
+        refreshed = np.arange(at, dtype=np.int32)
         ahead = at - (len(seq.tokens) - len(seq.pending))
         if ahead > 0:
             yield Forward(seq.pending[:ahead])
         while not seq.finished:
             refresh = (at - seq.prompt_length + 1) % (self.window + 1) == 0
             reply = yield from self.token(seq, at, refreshed, refresh)
-            refreshed += [at] * refresh
+            if refresh:
+                refreshed = np.append(refreshed, np.int32(at))
             at += 1
             if at == len(seq.tokens):  # What another worker began has tokens behind the prompt.
                 seq.commit(coupled(seq, EMPTY, reply))
 
     def token(
-        self, seq: Sequence, at: int, refreshed: list[int], refresh: bool
+        self, seq: Sequence, at: int, refreshed: NDArray[np.int32], refresh: bool
     ) -> Generator[Request, Any, Reply]:
         """Run the token at this position, piece by piece; the reply is that of the last layers."""
         place = np.array([at], np.int32)
@@ -78,7 +80,7 @@ class LoraDrop:
                 seq.tokens[at : at + 1],
                 store=Store.COMMIT if appends else Overwrite(place),
                 positions=place,
-                visible=np.array(refreshed if instead else range(at), np.int32),
+                visible=refreshed if instead else np.arange(at, dtype=np.int32),
                 logits=None if ends else place[:0],
                 hidden=() if ends else layers,
                 layers=layers,

@@ -1,0 +1,90 @@
+"""Which slots of a cache hold keys and values, and of which layers."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paradecode.core.layers import Layers, attending
+
+_ALL = np.zeros(1, np.intp)
+
+
+@lru_cache(256)
+def _rows(layers: Layers | None, count: int) -> NDArray[np.intp]:
+    """The rows of ``StoredSlots`` that stand for those of the ``count`` layers that attend."""
+    attend = range(count) if layers is None else attending(layers)
+    return _ALL if len(attend) == count else 1 + np.array(sorted(attend), np.intp)
+
+
+class StoredSlots:
+    """The books of one cache. A forward asks them, so the usual questions do not read all slots.
+
+    Args:
+        layers: of the model.
+        capacity: slots.
+        count: so many leading slots hold keys and values of all layers.
+
+    Attributes:
+        end: every slot from here on is empty.
+    """
+
+    def __init__(self, layers: int, capacity: int, count: int) -> None:
+        self.end, self._layers = count, layers
+        # Row 0 is of all layers, row 1 + i of layer i; there is one row until two layers differ.
+        self._held = np.zeros((1, capacity), bool)
+        self._held[:, :count] = True
+        # So many leading slots of a row are known to be held.
+        self._lead = np.array([count])
+
+    def fill(self, slots: NDArray[np.integer], layers: Layers | None = None) -> None:
+        """These layers, as far as they attend (None: all), have stored rows in these slots."""
+        rows = _rows(layers, self._layers)
+        if len(slots) == 0 or len(rows) == 0:
+            return
+        if rows is _ALL:
+            self._held[:, slots] = True
+        else:
+            if len(self._held) == 1:
+                self._held = np.repeat(self._held, 1 + self._layers, axis=0)
+                self._lead = np.repeat(self._lead, 1 + self._layers)
+            self._held[rows[:, None], slots] = True
+            self._held[0, slots] = self._held[1:, slots].all(axis=0)
+        self.end = max(self.end, int(slots.max()) + 1)
+
+    def clear(self, start: int, stop: int) -> None:
+        """The slots from ``start`` to ``stop - 1`` are empty."""
+        self._held[:, start:stop] = False
+        np.minimum(self._lead, start, out=self._lead)
+        if self.end <= stop:
+            self.end = min(self.end, start)
+
+    def holds(self, slots: NDArray[np.integer], layers: Layers | None = None) -> bool:
+        """Whether all of ``slots``, at least one, hold those of the layers that attend."""
+        low, high = int(slots.min()), int(slots.max())
+        if low < 0 or high >= self._held.shape[1]:
+            return False
+        if self.lead(high + 1, layers) or self._held[0, slots].all():
+            return True
+        return bool(self._held[self._of(layers)[:, None], slots].all())
+
+    def lead(self, count: int, layers: Layers | None = None) -> bool:
+        """Whether the first ``count`` slots hold those of the layers that attend."""
+        return self._leads(_ALL, count) or self._leads(self._of(layers), count)
+
+    def _of(self, layers: Layers | None) -> NDArray[np.intp]:
+        rows = _rows(layers, self._layers)
+        return rows if len(self._held) > 1 else _ALL[: len(rows)]
+
+    def _leads(self, rows: NDArray[np.intp], count: int) -> bool:
+        lead = self._lead[rows]
+        start = int(lead.min(initial=count))
+        if start >= count:
+            return True
+        if not self._held[rows, start].all():  # A known gap is not looked at again and again.
+            return False
+        part = self._held[rows, start:count]
+        self._lead[rows] = np.where(part.all(axis=1), count, start + part.argmin(axis=1)).clip(lead)
+        return bool(part.all())
