@@ -13,6 +13,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from asyncio.subprocess import Process
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from paradecode.serve import spare as spares
 from paradecode.serve.lines import MAX_LINE
 
 PR_SET_CHILD_SUBREAPER = 36
+IMPORTS = 120.0
+"""Seconds that the imports may take on a busy machine."""
 
 
 class ForkedWorker:
@@ -94,6 +97,7 @@ class Nursery:
     def _fork(self, files: tuple[int, ...]) -> int:
         if self._process is None:
             self._line, far = socket.socketpair()
+            self._line.settimeout(IMPORTS)
             self._process = subprocess.Popen(
                 [sys.executable, __file__, str(far.fileno())], pass_fds=[far.fileno()],
                 env={**os.environ, "XDG_CACHE_HOME": str(self._folder)},
@@ -103,13 +107,30 @@ class Nursery:
         prctl(PR_SET_CHILD_SUBREAPER, 1)  # Orphans below this process become its children.
         try:
             socket.send_fds(self._line, [b"!"], files)
-            return int(self._line.recv(32))
+            pid = self._line.recv(32)
+        except OSError:  # It is dead, or does not answer.
+            pid = b""
         finally:
             prctl(PR_SET_CHILD_SUBREAPER, 0)
+        if not pid:
+            self._process.kill()
+            ended = self._process.wait()
+            raise RuntimeError(f"no worker was forked: {__file__} ended with {ended}, see stderr")
+        return int(pid)
 
 
 def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+
+
+def adopted(front: int, seconds: float) -> bool:
+    """Whether ``front`` is the parent before so many seconds are over."""
+    end = time.monotonic() + seconds
+    while os.getppid() != front:
+        if time.monotonic() > end:  # It has died, and another process adopts this one.
+            return False
+        os.sched_yield()
+    return True
 
 
 def main(line: socket.socket) -> None:
@@ -141,8 +162,8 @@ def main(line: socket.socket) -> None:
         if (child := os.fork()) == 0:
             if os.fork():
                 os._exit(0)
-            while os.getppid() != front:
-                os.sched_yield()
+            if not adopted(front, 5.0):
+                os._exit(1)
             os.setsid()
             line.send(str(os.getpid()).encode())
             for at, file in enumerate(files):

@@ -17,7 +17,7 @@ from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.registry import parse
-from paradecode.testing.machines import BackendFactory, Kind
+from paradecode.testing.machines import BackendFactory, Kind, checkpoint
 from paradecode.testing.reference import Outcome, plain, static
 from paradecode.testing.toy import LetterText
 
@@ -140,7 +140,8 @@ class Run:
 
     def engine(self, limits: Limits | None = None) -> Engine:
         """A new engine, with memory small enough that pages are used again and again."""
-        return Engine(self.bench.models(), limits or limits_of(), LetterText)
+        weights = checkpoint(self.bench.kind)[1] if self.bench.kind.architecture else None
+        return Engine(self.bench.models(), limits or limits_of(), LetterText, weights=weights)
 
     def serve(
         self,

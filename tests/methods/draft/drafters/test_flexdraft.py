@@ -27,8 +27,10 @@ from paradecode.models.heads.files import write_head
 from paradecode.models.heads.flexdraft import own_attention
 from paradecode.models.mixture import Mixture
 from paradecode.models.tiny import tiny_checkpoint
-from paradecode.models.weights import Tensor
+from paradecode.models.weights import Tensor, Weights
+from paradecode.testing.conformance import check
 from paradecode.testing.draft_heads import random_head
+from paradecode.testing.machines import KINDS, checkpoint
 from paradecode.testing.network_reference import apply_network
 
 LAYERS, SPLIT, BLOCK, RANK = 5, 2, 4, 6
@@ -46,17 +48,21 @@ def engine(name: str = "torch") -> Engine:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
+    return write(tmp_path, CONFIG, WEIGHTS, SPLIT)
+
+
+def write(folder: Path, config: ModelConfig, weights: Weights, split: int) -> Path:
     """As published: with MLPs and norms that nothing reads."""
-    random = np.random.default_rng(1)
+    random, d = np.random.default_rng(1), config.hidden_size
 
     def near(name: str) -> np.ndarray:
-        rows = WEIGHTS[name].float32()
+        rows = weights[name].float32()
         noise = random.standard_normal(rows.shape) * np.abs(rows).mean()
         return (rows + 0.5 * noise).astype(np.float32)
 
-    tensors = {"mask_embedding": random.standard_normal(D).astype(np.float32)}
-    for number in range(LAYERS - SPLIT):
-        target, name = f"layers.{SPLIT + number}.", f"layers.{number}."
+    tensors = {"mask_embedding": random.standard_normal(d).astype(np.float32)}
+    for number in range(config.layers - split):
+        target, name = f"layers.{split + number}.", f"layers.{number}."
         for part in OWN:
             tensors[f"{name}self_attn.{part}_proj.weight"] = near(f"{target}{part}")
         for part in "qk":
@@ -64,18 +70,18 @@ def folder(tmp_path: Path) -> Path:
         tensors[f"{name}mlp.up_proj.weight"] = near(f"{target}up")
         tensors[f"{name}input_layernorm.weight"] = near(f"{target}attn_norm")
     tensors["norm.weight"] = near("norm")
-    for place, shape in (("0", (RANK, 2 * D)), ("2", (CONFIG.vocab_size, RANK))):
+    for place, shape in (("0", (RANK, 2 * d)), ("2", (config.vocab_size, RANK))):
         tensors[f"anchor_bias_mlp.{place}.weight"] = random.standard_normal(shape, np.float32)
         tensors[f"anchor_bias_mlp.{place}.bias"] = random.standard_normal(shape[0], np.float32)
-    save_file(tensors, tmp_path / "model.safetensors")
+    save_file(tensors, folder / "model.safetensors")
     said = {
-        "num_attention_heads": CONFIG.heads, "num_key_value_heads": CONFIG.kv_heads,
-        "head_dim": CONFIG.head_dim, "hidden_size": D, "block_size": BLOCK,
-        "flexdraft_config": {"target_layer_ids": [*range(SPLIT, LAYERS)],
+        "num_attention_heads": config.heads, "num_key_value_heads": config.kv_heads,
+        "head_dim": config.head_dim, "hidden_size": d, "block_size": BLOCK,
+        "flexdraft_config": {"target_layer_ids": [*range(split, config.layers)],
                              "enable_anchor_bias_logits": True},
     }  # fmt: skip
-    (tmp_path / "config.json").write_text(json.dumps(said))
-    return tmp_path
+    (folder / "config.json").write_text(json.dumps(said))
+    return folder
 
 
 class Paper:
@@ -293,6 +299,13 @@ def test_outputs_are_plain_ones_alone_and_in_a_batch(
     (alone,) = serve(engine(name), [specs[0]], **params)
     assert alone.output == plain.output
     assert alone.stats.drafted > 0
+
+
+def test_any_masks_are_exact(tmp_path: Path) -> None:
+    (kind,) = (each for each in KINDS if each.name == "qwen3-near-tie")
+    head = write(tmp_path, *checkpoint(kind), 1)
+    only = ("mixed-methods", "chunks-of-3")
+    check(f"flexdraft(head='{head}')", kinds=[kind.name], only=only)
 
 
 def test_a_folder_that_was_read_and_written_drafts_the_same(folder: Path, tmp_path: Path) -> None:
