@@ -20,6 +20,7 @@ def longspec(parts: HeadParts) -> Head:
     The layer has two attentions, which are two blocks here. The second one has no keys and values
     of its own. Its text's are those of the target's last layer: made once more, by the target's own
     projections, from the state that enters this layer. So nothing has to be read from the cache.
+    All of them stay, and are trained with, even where the target's own layer sees a window.
     """
     t, file, config = parts.t, parts.file, parts.config
     width = config.hidden_size

@@ -25,8 +25,9 @@ class LongSpec(HeadDrafter):
     Yang et al. 2025. A token's embedding goes through attention to the last tokens, attention to
     the target's keys and values, and an MLP. The layer's own keys and values are as many in a long
     text as in a short one. The target's are not read from its cache: the head makes them once more
-    and keeps them, so memory of one layer of the target comes on top. The tree grows where the head
-    is surest; the paper's has a level of 4 nodes and four levels of 16.
+    and keeps them, so memory of one layer of the target comes on top: for the whole text, even if
+    the target's own layers see a window. The tree grows where the head is surest; the paper's has
+    a level of 4 nodes and four levels of 16.
 
     When: texts are long, and there is such a head.
     """
