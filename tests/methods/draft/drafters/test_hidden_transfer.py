@@ -173,6 +173,27 @@ def test_rows_enter_only_where_they_pay(tmp_path: Path) -> None:
     assert one.stats.rows - len(PROMPT) - one.stats.generated < 40 < rows[0]
 
 
+@pytest.mark.parametrize("stalled", [None, 4, 6, 9, 30])
+def test_a_stall_of_the_machine_is_no_cost(stalled: int | None, tmp_path: Path, monkeypatch):
+    """A verification of two parts takes 14 ms, a step 10; the first one of a request is slow."""
+    folder, now, calls = write(tmp_path, (2, 4)), [0.0], [0]
+    monkeypatch.setattr("paradecode.methods.draft.drafters.hidden_transfer.perf_counter",
+                        lambda: now[0])  # fmt: skip
+    eng = engine(curve=CostCurve((1, 64), (64,), ((0.01, 0.0100001),)))
+    forward = eng.models[TARGET].forward
+
+    def timed(spans):
+        calls[0] += 1
+        now[0] += {stalled: 60.0, 2: 1.0}.get(calls[0], 0.14 / 30)
+        return forward(spans)
+
+    eng.models[TARGET].forward = timed
+    spec = f"hidden-transfer(head='{folder}',budget=fixed)"
+    (one,) = serve(eng, [spec], ignore_eos=True, max_tokens=48)
+    assert 0.003 < one.head(str(folder)).pace.draft < 0.0045
+    assert calls[0] > 40
+
+
 def nothing(name: str) -> np.ndarray:
     raise AssertionError(name)
 
