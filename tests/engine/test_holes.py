@@ -7,8 +7,9 @@ import pytest
 from driving import LOOP, add, finish, greedy, plainly, toy_engine
 
 from paradecode.core.decoder import Steps
+from paradecode.core.layers import Half
 from paradecode.core.request import Attend, Fork, Forward, Overwrite, Store
-from paradecode.core.sequence import Sequence
+from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.methods.draft.verifiers import coupled
 from paradecode.testing.toy import ToyBackend
@@ -118,3 +119,77 @@ def test_a_draft_in_a_slot_ends_what_was_there() -> None:
     finish(engine)
     assert sequence.prediction is not None
     assert "no keys and values" in str(sequence.error)
+
+
+BEFORE = np.arange(len(LOOP) - 1, dtype=np.int32)
+
+
+@pytest.mark.parametrize("holes", [False, True])
+@pytest.mark.parametrize(
+    "forward",
+    [
+        Forward(LAST, store=Store.NONE, layers=(99,), visible=BEFORE),
+        Forward(LAST, store=Store.NONE, layers=(-1,)),
+        Forward(LAST, store=Overwrite(LAST), layers=(99,), visible=BEFORE, positions=LAST),
+        Forward(NONE, tree=TokenTree.chain([5]), layers=(Half(2, "attention"),)),
+    ],
+)
+def test_layers_that_the_model_has_not_are_named(forward: Forward, holes: bool) -> None:
+    engine = toy_engine()
+
+    def decode(seq: Sequence) -> Steps:
+        if holes:
+            yield from some(seq)
+        else:
+            yield Forward(seq.pending)
+        yield forward
+
+    sequence, good = add(engine, decode), add(engine)
+    finish(engine)
+    assert "the model has layers 0 to 1" in str(sequence.error)
+    assert good.output == greedy()
+
+
+def test_rows_of_a_live_draft_are_not_overwritten() -> None:
+    engine, caught = toy_engine(), []
+    at = np.array([len(LOOP)], np.int32)
+
+    def decode(seq: Sequence) -> Steps:
+        yield Forward(seq.pending, tree=TokenTree.chain(greedy()[:2]))
+        caught.append(seq.tokens)
+        yield Forward(at, store=Overwrite(at), positions=at)
+
+    sequence = add(engine, decode)
+    finish(engine)
+    assert caught
+    assert f"only those below {len(LOOP)} can be overwritten" in str(sequence.error)
+
+
+@pytest.mark.parametrize(
+    ("part", "cached"),
+    [
+        ({}, 32),
+        # Rows of the draft that saw what no other request has there, or not all of the text.
+        ({"tokens": np.array([11], np.int32), "positions": np.array([3], np.int32)}, 16),
+        ({"visible": np.arange(2, dtype=np.int32)}, 16),
+    ],
+    ids=["as text", "behind rows stored nowhere", "a part of the text"],
+)
+def test_only_drafts_that_saw_the_text_are_offered_to_others(part: dict, cached: int) -> None:
+    engine, draft = toy_engine(draft_tokens=32), [5, 6, 7, 8] * 4
+
+    def decode(seq: Sequence) -> Steps:
+        yield Forward(seq.pending)
+        tree = TokenTree.chain(draft)
+        yield Forward(**{"tokens": NONE, "tree": tree, "store": Store.NONE, **part})
+        logits = np.zeros((len(draft) + 1, 29))
+        seq.commit(Verdict([*draft, 9], list(range(len(draft) + 1)), logits))
+
+    first = add(engine, decode, max_tokens=len(draft) + 1)
+    finish(engine)
+    assert first.error is None
+    text = (*LOOP, *draft, 9)
+    second = add(engine, prompt=text)
+    finish(engine)
+    assert second.cached_tokens == cached
+    assert second.output == greedy(text)

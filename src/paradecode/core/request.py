@@ -54,8 +54,9 @@ class Overwrite:
 
     The old content of a slot is replaced, in the layers that run. So a committed row that went
     through some layers can go through others later. Slots after the committed rows may be written,
-    and then be named in ``Forward.visible``; a slot that is left out is never seen. After that no
-    more tokens can be committed to this cache.
+    and then be named in ``Forward.visible``; a slot that is left out is never seen. While such a
+    slot holds rows, no more tokens can be committed to this cache; a draft takes the slots that it
+    needs, and ends what they held. While a draft is held, only committed rows can be replaced.
 
     Attributes:
         slots: int32 [K], distinct, one for each row; -1 stores nothing.

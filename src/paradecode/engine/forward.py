@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from paradecode.backends.interface import Backend, Span, SpanResult, gives_attention
 from paradecode.core.checks import is_whole
 from paradecode.core.errors import BackendLost, DecoderError
-from paradecode.core.layers import Layers, is_layer, work
+from paradecode.core.layers import Layers, halves, is_layer, work
 from paradecode.core.network import Array
 from paradecode.core.request import (
     TARGET,
@@ -268,7 +268,9 @@ def span_of(forward: Forward, cache: KVCache, history: NDArray[np.int32]) -> tup
     count, drafted = len(tokens), len(tree.tokens)
     if count + drafted == 0:
         raise DecoderError("a forward needs at least one row")
-    partial = forward.layers is not None
+    partial, layers = forward.layers is not None, cache.backend.config.layers
+    if not all(0 <= halves(one)[0] < layers for one in forward.layers or ()):
+        raise DecoderError(f"layers {forward.layers!r:.80}: the model has layers 0 to {layers - 1}")
     if not partial and cache.ran is not None:
         cache.drop()  # They were partial rows; now all layers run.
     joins = cache.joins(forward)
@@ -323,7 +325,6 @@ def span_of(forward: Forward, cache: KVCache, history: NDArray[np.int32]) -> tup
     wanted = forward.logits
     if wanted is None:  # The root, then the nodes.
         wanted = np.arange(max(count - 1, 0), count + drafted, dtype=np.int32)
-    layers = cache.backend.config.layers
     if not all(is_whole(one) and -layers <= one < layers for one in forward.hidden):
         raise DecoderError(f"hidden layers {forward.hidden}: the model has {layers}")
     span = Span(
@@ -404,9 +405,10 @@ def _visible(forward: Forward, cache: KVCache) -> NDArray[np.int32] | None:
 def _slots(store: Store | Overwrite, cache: KVCache, start: int, count: int) -> NDArray[np.int32]:
     if isinstance(store, Overwrite):
         slots = np.asarray(store.slots, np.int32)
-        end = start if len(cache.tentative) else cache.capacity
+        # Behind the committed rows is the draft, if there is one.
+        end = cache.length if len(cache.tentative) else cache.capacity
         if len(slots) and not (slots.min() >= -1 and slots.max() < end):
-            raise DecoderError(f"only the slots 0 to {end - 1} can be overwritten")
+            raise DecoderError(f"slots {slots}: only those below {end} can be overwritten now")
         return slots
     if store is Store.COMMIT:
         return np.arange(start, start + count, dtype=np.int32)

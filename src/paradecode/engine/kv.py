@@ -259,8 +259,10 @@ class KVCache:
         if len(forward.tree) and forward.places is None:
             if self.filled is not None:  # Until these rows are kept nobody may name their slots.
                 self.filled.clear(self.length, self.length + len(tentative))
-            sound = _as_text(forward) and not count
-            self._extend(tentative, layers, hidden if sound else {})
+            sound = _as_text(forward)
+            if layers is None and not (sound and (forward.store is Store.COMMIT or not count)):
+                self.reusable = False  # If kept, they are not what another request has there.
+            self._extend(tentative, layers, hidden if sound and not count else {})
         self._publish(history)
 
     def _extend(

@@ -159,7 +159,9 @@ def test_files_that_do_not_fit_are_refused(tmp_path, of_toy):
     good = adapters(6, 192, [3, 4], 0.1)
     refused = {"": "train lora-drop", of_toy: "layers 5", damaged: "train it again",
                tmp_path / "none": "readable file"}  # fmt: skip
-    for number, dropped in enumerate(([], [0, 3], [5], [4, 3], [3, 3], "3", None)):
+    for number, dropped in enumerate(
+        ([], [0, 3], [5], [4, 3], [3, 3], [True, 3], [1.0, 3], "3", None)
+    ):
         path = tmp_path / str(number)
         replace(good, facts={**good.facts, "dropped": dropped}).save(path)
         refused[path] = "inner layers"

@@ -20,7 +20,11 @@ class DropAdapters(TrainedPart):
     @staticmethod
     def wrong(facts: Mapping[str, Any]) -> str | None:
         inner, dropped = range(1, facts["layers"] - 1), facts.get("dropped")
-        known = isinstance(dropped, list) and dropped == [at for at in inner if at in dropped]
+        known = (
+            isinstance(dropped, list)
+            and all(type(at) is int for at in dropped)
+            and dropped == [at for at in inner if at in dropped]
+        )
         return None if known and dropped else "it must drop inner layers, and name them in order"
 
     @staticmethod
