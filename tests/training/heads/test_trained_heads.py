@@ -117,8 +117,15 @@ def test_training_beats_the_untrained_head_and_the_folder_drafts_alike(
     assert after.tokens_a_forward > before.tokens_a_forward
     assert after.rows == before.rows > 100
 
-    # What the engine drafts with the written folder is what was trained, level by level.
-    stored, checkpoint = read_head(tmp_path / HEAD), open_model(MODEL)
+    drafts_alike(trainer, llm, data, tmp_path)
+
+
+def drafts_alike(trainer: HeadTraining, llm, data, folder: Path) -> float:
+    """The engine drafts with the written folder what was trained, level by level.
+
+    Returns the largest difference of a token's probability.
+    """
+    stored, checkpoint = read_head(folder / HEAD), open_model(MODEL)
     head = build_head(stored, llm.config, lambda name: checkpoint.weights[name].float32())
     text, cut = data.texts[0], 3
     states, known = rows_of(data, llm, 0, head.taps), text.tokens[1:].astype(np.int64)
@@ -132,13 +139,15 @@ def test_training_beats_the_untrained_head_and_the_folder_drafts_alike(
     longer = HeadText(
         np.array([*text.tokens[: place + 2], *drafted, 0], np.int32), text.start, True
     )
-    features = Features(llm, [longer], trainer.features.layers, tmp_path / "own", 0)
+    features = Features(llm, [longer], trainer.features.layers, folder / "own", 0)
     own = trainer.batch([longer], features.of([0]))
     with torch.no_grad():
         made = trainer.head.levels(own.rows, 3)
     ids = head.to_target
     assert ids is not None
     assert [int(ids[int(logits[cut].argmax())]) for logits in made] == drafted
+    chances = [float(logits[cut].softmax(-1).max()) for logits in made]
+    return float(np.abs(tree.estimates - chances).max())
 
 
 def test_clovers_loss_counts_the_distance_of_states(llm, data):
@@ -329,6 +338,17 @@ def test_longspec_sees_the_targets_keys_so_far_at_every_level(llm, data):
         apart = (state - changed).abs().amax(-1) > 1e-6
         assert not apart[: place + 1].any()
         assert apart[place + 1 :].all()
+
+
+def test_longspec_sees_as_few_tokens_in_training_as_when_it_drafts(
+    llm, data, monkeypatch, tmp_path
+):
+    for package in ("training", "models"):
+        monkeypatch.setattr(f"paradecode.{package}.heads.longspec.WINDOW", 3)
+    trainer = training(llm, data, "longspec")
+    trainer.head.parameters["layers.0.self_attn.o_proj.weight"].normal_(0, 0.5)
+    trainer.export(tmp_path)
+    assert drafts_alike(trainer, llm, data, tmp_path) < 2e-3
 
 
 def test_longspec_learns_far_positions_from_short_texts(llm, data, monkeypatch):

@@ -130,14 +130,28 @@ def test_outputs_are_plain_ones_alone_and_in_a_batch(
         assert alone.stats.rows > alone.stats.drafted + alone.stats.forwards
 
 
-def test_a_fusion_with_a_head_that_reads_early_layers_is_plain(tmp_path: Path) -> None:
+def test_a_fusion_with_a_head_that_reads_early_layers_is_plain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The head's states come from all parts of the verification."""
+    from paradecode.engine import engine as module
+
+    seen: list[int] = []
+    run = module.drafts_of
+
+    def counted(backend: Any, head: Any, drafts: Any) -> Any:
+        seen.extend(len(draft.tokens) for draft in drafts)
+        return run(backend, head, drafts)
+
+    monkeypatch.setattr(module, "drafts_of", counted)
     eagle = random_head("eagle3", CONFIG, tmp_path / "eagle")
     spec = f"eagle(head='{eagle}')+hidden-transfer(head='{write(tmp_path / 'own', (2, 4))}')"
     params: dict[str, Any] = {"ignore_eos": True, "max_tokens": 24}
     (plain,), (fused,) = (serve(engine(), [each], **params) for each in ("greedy", spec))
     assert fused.output == plain.output
-    assert fused.stats.drafted > 0
+    # Rows of the prompt and, as the text grows, those of verifications with transferred rows.
+    assert sum(seen) > fused.prompt_length
+    assert len(seen) > 3
 
 
 @pytest.mark.parametrize("kind", ["toy", "qwen3-near-tie"])
