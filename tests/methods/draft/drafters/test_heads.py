@@ -121,12 +121,9 @@ def test_a_fusion_copies_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert 0 < fused < alone
 
 
-@pytest.mark.parametrize("spec", ["eagle", "suffix+eagle"])
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_every_row_of_the_text_goes_in_once_with_the_token_behind_it(
-    spec: str, temperature: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """From the prompt on, whatever was drafted; the toy's states name their token."""
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> list[HeadDraft]:
+    """What heads are asked for, in order."""
     from paradecode.engine import engine as module
 
     given: list[HeadDraft] = []
@@ -137,6 +134,15 @@ def test_every_row_of_the_text_goes_in_once_with_the_token_behind_it(
         return run(backend, head, drafts)
 
     monkeypatch.setattr(module, "drafts_of", seen)
+    return given
+
+
+@pytest.mark.parametrize("spec", ["eagle", "suffix+eagle"])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_every_row_of_the_text_goes_in_once_with_the_token_behind_it(
+    spec: str, temperature: float, tmp_path: Path, given: list[HeadDraft]
+) -> None:
+    """From the prompt on, whatever was drafted; the toy's states name their token."""
     head = knowing_head(TOY, tmp_path)
     prompt = [5, 6, 7, 8, 9] * 4
     (sequence,) = serve([f"{spec}(head='{head}')"], prompt=prompt, temperature=temperature)
@@ -151,20 +157,8 @@ def test_every_row_of_the_text_goes_in_once_with_the_token_behind_it(
     assert end > len(prompt)
 
 
-def test_a_cached_prompt_is_read_as_if_it_were_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cached_prompt_is_read_as_if_it_were_not(tmp_path: Path, given: list[HeadDraft]) -> None:
     """The states of its rows are those that an earlier request of the tenant saw."""
-    from paradecode.engine import engine as module
-
-    given: list[HeadDraft] = []
-    run = module.drafts_of
-
-    def seen(backend: Any, head: Head, drafts: Sequence[HeadDraft]) -> list[TokenTree]:
-        given.extend(drafts)
-        return run(backend, head, drafts)
-
-    monkeypatch.setattr(module, "drafts_of", seen)
     spec = f"eagle(head='{knowing_head(TOY, tmp_path)}')"
     settings = SamplingParams.from_mapping({"max_tokens": 12, "ignore_eos": True})
 
