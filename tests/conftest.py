@@ -31,17 +31,18 @@ if "PYTEST_XDIST_WORKER" in os.environ and hasattr(os, "sched_setaffinity"):
     processes = min(int(os.environ["PYTEST_XDIST_WORKER_COUNT"]), len(cores))
     os.sched_setaffinity(0, cores[process % processes :: processes])
 
-if find_spec("torch") is not None:
-    import torch
-
-    torch.set_num_threads(1)  # The models here are too small to be shared among threads.
-
 
 def pytest_collection_finish() -> None:
-    """What was imported and collected stays: the garbage collector need not look at it again.
+    """PyTorch takes one thread: the models here are too small to be shared among threads.
 
-    It looks at what is new every 700 objects, which takes a tenth of the time of many tests.
+    What was imported and collected stays: the garbage collector need not look at it again. It
+    looks at what is new every 700 objects, which takes a tenth of the time of many tests.
     """
+    # Not above: the process that only gives work to others would import it before they start.
+    if find_spec("torch") is not None:
+        import torch
+
+        torch.set_num_threads(1)
     gc.freeze()
     gc.enable()
     gc.set_threshold(10_000, 10, 10)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from driving import finish
 
 from paradecode.backends.interface import Backend, Span, SpanResult
 from paradecode.backends.native.backend import NativeBackend
@@ -76,21 +77,21 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A table of what the model says."""
-    engine = engine_of(CONFIG, WEIGHTS, OneByOne)
+    engine = engine_of(OneByOne)
     texts = []
     for seed in range(24):
-        sequence = add(engine, "greedy", prompt(seed), max_tokens=60, temperature=0.7, seed=seed)
-        finish(engine)
-        texts.append([*prompt(seed), *sequence.output])
+        params = {"max_tokens": 60, "temperature": 0.7, "seed": seed}
+        (made,) = alike([engine], ("greedy", seed, params))
+        texts.append([*prompt(seed), *made.output])
     path = tmp_path_factory.mktemp("tables") / "own.ngrams"
     count_ngrams(texts, CONFIG.vocab_size).save(path)
     return str(path)
 
 
 def engine_of(
-    config: ModelConfig,
-    weights: Weights,
     wrap: Callable[[NativeBackend], Backend],
+    config: ModelConfig = CONFIG,
+    weights: Weights = WEIGHTS,
     curve: CostCurve | None = None,
     dtype: str = "f32",
     **limits: Any,
@@ -102,8 +103,7 @@ def engine_of(
 
 def both(**settings: Any) -> tuple[Engine, Engine]:
     """Engines that make one step a call, and several."""
-    values = {"config": CONFIG, "weights": WEIGHTS, **settings}
-    return engine_of(wrap=OneByOne, **values), engine_of(wrap=lambda one: one, **values)
+    return engine_of(OneByOne, **settings), engine_of(lambda one: one, **settings)
 
 
 def prompt(seed: int) -> list[int]:
@@ -130,14 +130,6 @@ def add(engine: Engine, spec: str, tokens: Sequence[int], **params: Any) -> Live
     )
 
 
-def finish(engine: Engine) -> None:
-    """Step to the end; the books of pages must be right at every step."""
-    while engine.busy:
-        engine.step()
-        engine.check()
-    assert [pool.held for pool in engine.pools.values()] == [0]
-
-
 def facts(sequence: LiveSequence) -> dict[str, Any]:
     """All that is reported but times."""
     counts = sequence.stats.counts()
@@ -150,6 +142,22 @@ def facts(sequence: LiveSequence) -> dict[str, Any]:
     return {"output": sequence.output, "steps": steps, "counts": counts, "error": error,
             "end": sequence.finish_reason, "cached": sequence.cached_tokens,
             "logprobs": sequence.logprobs}  # fmt: skip
+
+
+def alike(engines: Sequence[Engine], *asked: tuple[str, int, dict[str, Any]]) -> list[LiveSequence]:
+    """The same requests of methods, prompts and settings to each engine, to the end.
+
+    Nothing that is reported may differ. Returns the last engine's sequences.
+    """
+    ways = []
+    for engine in engines:
+        made = [add(engine, spec, prompt(seed), **params) for spec, seed, params in asked]
+        finish(engine)
+        ways.append([facts(one) for one in made])
+    for number, (spec, seed, _) in enumerate(asked):
+        for way in ways[1:]:
+            assert way[number] == ways[0][number], (spec, seed)
+    return made
 
 
 def remembered(engine: Engine, salt: str = "") -> Any:
@@ -187,12 +195,7 @@ def test_equal_step_by_step(
     curve = curve_of(round(1000 * seconds) + 1)
     one, several = both(curve=curve)
     for seed in range(12):
-        outputs = []
-        for engine in (one, several):
-            sequence = add(engine, spec, prompt(seed), **random_params(seed))
-            finish(engine)
-            outputs.append(facts(sequence))
-        assert outputs[0] == outputs[1], seed
+        alike((one, several), (spec, seed, random_params(seed)))
         assert remembered(one) == remembered(several), seed
     assert one.forwards == several.forwards
     if seconds == 10.0:
@@ -202,27 +205,18 @@ def test_equal_step_by_step(
 
 @pytest.mark.parametrize("seed", range(4))
 def test_costs_decide_alike(seed: int, table: str, made: list[int]) -> None:
-    one, several = both(curve=curve_of(seed))
+    engines = both(curve=curve_of(seed))
+    params = {"max_tokens": 90, "temperature": 0.2 * seed, "seed": seed, "ignore_eos": True}
     for spec in SPECS[1:]:
-        spec = spec.format(table=repr(table))
-        params = {"max_tokens": 90, "temperature": 0.2 * seed, "seed": seed, "ignore_eos": True}
-        pair = [add(engine, spec, prompt(seed), **params) for engine in (one, several)]
-        finish(one)
-        finish(several)
-        assert facts(pair[0]) == facts(pair[1]), spec
+        alike(engines, (spec.format(table=repr(table)), seed, params))
     assert made
 
 
 @pytest.mark.parametrize("spec", SPECS[:3])
 def test_the_context_ends_it(spec: str, made: list[int]) -> None:
-    one, several = both(config=replace(CONFIG, context_length=70))
-    pair = [
-        add(engine, spec, prompt(3), max_tokens=200, ignore_eos=True) for engine in (one, several)
-    ]
-    finish(one)
-    finish(several)
-    assert facts(pair[0]) == facts(pair[1])
-    assert len(pair[1].tokens) == 70
+    engines = both(config=replace(CONFIG, context_length=70))
+    (long,) = alike(engines, (spec, 3, {"max_tokens": 200, "ignore_eos": True}))
+    assert len(long.tokens) == 70
     assert made
 
 
@@ -233,14 +227,7 @@ def test_the_context_ends_it(spec: str, made: list[int]) -> None:
 def test_what_the_backend_cannot_do_is_made_by_the_method(
     params: dict[str, Any], made: list[int]
 ) -> None:
-    one, several = both()
-    pair = [
-        add(engine, "prompt-lookup", prompt(5), max_tokens=30, ignore_eos=True, **params)
-        for engine in (one, several)
-    ]
-    finish(one)
-    finish(several)
-    assert facts(pair[0]) == facts(pair[1])
+    alike(both(), ("prompt-lookup", 5, {"max_tokens": 30, "ignore_eos": True, **params}))
     assert not made
 
 
@@ -249,31 +236,22 @@ def test_what_the_backend_cannot_do_is_made_by_the_method(
 @pytest.mark.parametrize("spec", SPECS[:2])
 def test_log_probabilities(spec: str, temperature: float, dtype: str, made: list[int]) -> None:
     """Bit by bit what the whole logits say, also where a greedy step alone would not read them."""
-    ways = []
-    for engine in both(dtype=dtype):
-        sequences = [
-            add(engine, spec, prompt(seed), max_tokens=60, temperature=temperature, seed=seed,
-                ignore_eos=True, logprobs=scored)
-            for seed, scored in ((1, 0), (2, None), (3, 0))
-        ]  # fmt: skip
-        finish(engine)
-        assert [len(one.logprobs) for one in sequences] == [60, 0, 60]
-        for one in sequences[::2]:
-            assert [entry.token for entry in one.logprobs] == one.output
-        ways.append([facts(one) for one in sequences])
-    assert ways[0] == ways[1]
-    assert len({entry.logprob for entry in ways[1][0]["logprobs"]}) > 5
+    params = {"max_tokens": 60, "temperature": temperature, "ignore_eos": True}
+    asked = [(spec, seed, {**params, "seed": seed, "logprobs": scored})
+             for seed, scored in ((1, 0), (2, None), (3, 0))]  # fmt: skip
+    sequences = alike(both(dtype=dtype), *asked)
+    assert [len(one.logprobs) for one in sequences] == [60, 0, 60]
+    for one in sequences[::2]:
+        assert [entry.token for entry in one.logprobs] == one.output
+    assert len({entry.logprob for entry in sequences[0].logprobs}) > 5
     assert sum(made) > 5
 
 
 def test_other_rules_are_left_to_the_method(made: list[int]) -> None:
-    one, several = both()
+    engines = both()
+    params = {"max_tokens": 30, "temperature": 0.5, "seed": 2, "ignore_eos": True}
     for spec in ("prompt-lookup(verifier=rejection)", "suffix", "prompt-lookup(budget=confidence)"):
-        params = {"max_tokens": 30, "temperature": 0.5, "seed": 2, "ignore_eos": True}
-        pair = [add(engine, spec, prompt(5), **params) for engine in (one, several)]
-        finish(one)
-        finish(several)
-        assert facts(pair[0]) == facts(pair[1])
+        alike(engines, (spec, 5, params))
     assert not made
 
 
@@ -285,15 +263,11 @@ def test_steps_without_a_draft_are_made_together(neighbour: bool, made: list[int
     plain, _ = both()
     for seed in range(3):
         params = {"max_tokens": 100, "temperature": 0.5 * seed, "seed": seed, "ignore_eos": True}
-        outputs = []
-        for engine in (one, several, plain):
-            spec = "greedy" if engine is plain else "copyspec(gamma=1,budget=auto(patience=9))"
-            sequence = add(engine, spec, prompt(seed), **params)
-            other = [add(engine, "greedy", prompt(9), **params)] if neighbour else []
-            finish(engine)
-            outputs.append([facts(each) for each in (sequence, *other)])
-        assert outputs[0] == outputs[1]
-        assert outputs[0][0]["output"] == outputs[2][0]["output"]
+        other = [("greedy", 9, params)] * neighbour
+        spec = "copyspec(gamma=1,budget=auto(patience=9))"
+        drafting, *_ = alike((one, several), (spec, seed, params), *other)
+        said, *_ = alike((plain,), ("greedy", seed, params), *other)
+        assert drafting.output == said.output
         assert remembered(one) == remembered(several)
         ((_, refused),) = remembered(several).values()
         assert refused > 4
@@ -305,24 +279,16 @@ def test_steps_without_a_draft_are_made_together(neighbour: bool, made: list[int
 def test_first_drafts_know_of_the_others() -> None:
     """Alone, a request drafts with its prompt; beside others it waits, and all know how many."""
     cheap = CostCurve((1, 2), (20,), ((1e-3, 1.01e-3),))
-    engine = engine_of(CONFIG, WEIGHTS, OneByOne, cheap)
+    engine = engine_of(OneByOne, curve=cheap)
     alone = add(engine, "prompt-lookup", [1, 2, 3] * 9, max_tokens=3)
     finish(engine)
     assert alone.trace[0].drafted > 0
-    engine = engine_of(CONFIG, WEIGHTS, OneByOne, cheap, batch=3)
+    engine = engine_of(OneByOne, curve=cheap, batch=3)
     some = [add(engine, "prompt-lookup", [1, 2, 3] * 9, max_tokens=9) for _ in range(5)]
     engine.step()
     assert [one.neighbours for one in some] == [2] * 5
     finish(engine)
     assert [one.trace[0].drafted for one in some] == [0] * 5
-
-
-def batch_of(engine: Engine, specs: Sequence[str], seeds: Sequence[int]) -> list[LiveSequence]:
-    """Requests of tenants of their own: drafts depend on what a tenant has learned, and when."""
-    return [
-        add(engine, spec, prompt(seed), salt=f"tenant {seed}", **random_params(seed))
-        for spec, seed in zip(specs, seeds, strict=True)
-    ]
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.002, 10.0])
@@ -337,15 +303,11 @@ def test_batches_equal_step_by_step(
     seeds = (7 * turn + np.arange(int(random.integers(2, 9)))).tolist()
     specs = [SPECS[int(at)].format(table=repr(table)) for at in random.integers(0, 7, len(seeds))]
     one, several = both(curve=curve_of(turn), batch=4 if turn == 2 else 16, kv_tokens=8192)
-    outputs = []
-    for engine in (one, several):
-        sequences = batch_of(engine, specs, seeds)
-        finish(engine)
-        outputs.append([facts(sequence) for sequence in sequences])
-    for mine, other in zip(*outputs, strict=True):
-        assert mine == other
-    for seed in seeds:
-        salt = f"tenant {seed}"
+    # Of tenants of their own: drafts depend on what a tenant has learned, and when.
+    salts = [f"tenant {seed}" for seed in seeds]
+    params = [{**random_params(seed), "salt": salt} for seed, salt in zip(seeds, salts)]
+    alike((one, several), *zip(specs, seeds, params))
+    for salt in salts:
         assert remembered(one, salt) == remembered(several, salt)
     assert one.forwards == several.forwards
     assert sum(made) > several.forwards // 4
@@ -357,10 +319,8 @@ def test_a_shared_tenant_learns_from_all(table: str, made: list[int]) -> None:
     spec = SPECS[6].format(table=repr(table))
     outputs = []
     for engine in (one, several):
-        sequences = [
-            add(engine, spec, prompt(seed), max_tokens=50, ignore_eos=True) for seed in range(6)
-        ]
-        finish(engine)
+        params = {"max_tokens": 50, "ignore_eos": True}
+        sequences = alike([engine], *[(spec, seed, params) for seed in range(6)])
         outputs.append([sequence.output for sequence in sequences])
         assert sum(sequence.stats.drafted for sequence in sequences) > 0
         ((learned, _),) = remembered(engine).values()
@@ -372,19 +332,15 @@ def test_a_shared_tenant_learns_from_all(table: str, made: list[int]) -> None:
 def test_neighbours_come_and_go(made: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """A request that arrives is in the next step; when all can, several steps follow."""
     monkeypatch.setattr(multi_step, "SECONDS", 0.0)
-    expected = []
-    for spec in SPECS[:2]:
-        engine = engine_of(CONFIG, WEIGHTS, OneByOne)
-        sequence = add(engine, spec, prompt(8), max_tokens=100, ignore_eos=True)
-        finish(engine)
-        expected.append(sequence.output)
-    engine = engine_of(CONFIG, WEIGHTS, lambda one: one)
-    first = add(engine, SPECS[1], prompt(8), max_tokens=100, ignore_eos=True)
+    params = {"max_tokens": 100, "ignore_eos": True}
+    one, engine = both()
+    expected = [alike([one], (spec, 8, params))[0].output for spec in SPECS[:2]]
+    first = add(engine, SPECS[1], prompt(8), **params)
     for _ in range(6):
         engine.step()
     alone = len(made)
     assert alone > 0
-    second = add(engine, SPECS[0], prompt(8), max_tokens=100, ignore_eos=True)
+    second = add(engine, SPECS[0], prompt(8), **params)
     forwards = engine.forwards
     engine.step()
     assert engine.forwards == forwards + 1
@@ -402,8 +358,7 @@ def test_neighbours_come_and_go(made: list[int], monkeypatch: pytest.MonkeyPatch
 
 def test_one_that_cannot_has_all_make_their_own(made: list[int]) -> None:
     """Until it ends; then the others go on together."""
-    engine = engine_of(CONFIG, WEIGHTS, lambda one: one)
-    other = engine_of(CONFIG, WEIGHTS, OneByOne)
+    other, engine = both()
     pairs = []
     for spec, length in (("prompt-lookup", 80), ("suffix", 10), ("greedy", 80)):
         params = {"max_tokens": length, "ignore_eos": True}
@@ -420,7 +375,7 @@ def test_one_that_cannot_has_all_make_their_own(made: list[int]) -> None:
 
 
 def test_cancelled_between_two_calls(made: list[int]) -> None:
-    engine = engine_of(CONFIG, WEIGHTS, lambda one: one)
+    engine = engine_of(lambda one: one)
     sequence = add(engine, "greedy", prompt(1), max_tokens=400, ignore_eos=True)
     changed: list[LiveSequence] = []
     while len(made) < 2:
@@ -438,24 +393,15 @@ def test_a_step_that_fails_is_reported_by_the_method(neighbours: int, made: list
     """The model breaks at a token of one sequence: those before it stand, and so do the others."""
     config, weights = tiny_checkpoint("qwen3", sharpness=2.0)
     sampling = {"max_tokens": 40, "temperature": 1.0, "seed": 4}
-    engine = engine_of(config, weights, OneByOne)
-    plain = add(engine, "greedy", prompt(2), **sampling)
-    others = [
-        add(engine, "prompt-lookup", prompt(2), **{**sampling, "seed": seed, "max_tokens": 20})
-        for seed in range(10, 10 + neighbours)
-    ]
-    finish(engine)
+    short = [{**sampling, "max_tokens": 20, "seed": 10 + at} for at in range(neighbours)]
+    asked = [("greedy", 2, sampling), *(("prompt-lookup", 2, params) for params in short)]
+    plain, *others = alike([engine_of(OneByOne, config, weights)], *asked)
     known = {*prompt(2), *plain.output[:5]}.union(*(other.output for other in others))
     place, token = next((at, t) for at, t in enumerate(plain.output) if at > 4 and t not in known)
     broken = {**weights, "embed": replace(weights["embed"], data=weights["embed"].data.copy())}
     broken["embed"].data.reshape(config.vocab_size, -1)[token] = np.nan
     for engine in both(config=config, weights=broken):
-        sequence = add(engine, "greedy", prompt(2), **sampling)
-        more = [
-            add(engine, "prompt-lookup", prompt(2), **{**sampling, "seed": seed, "max_tokens": 20})
-            for seed in range(10, 10 + neighbours)
-        ]
-        finish(engine)
+        sequence, *more = alike([engine], *asked)
         assert isinstance(sequence.error, BackendError)
         assert sequence.output == plain.output[: place + 1]
         assert [one.output for one in more] == [one.output for one in others]
@@ -473,9 +419,8 @@ def test_more_draft_tokens_than_are_set_aside(made: list[int]) -> None:
 
 
 def test_times_add_up() -> None:
-    engine = engine_of(CONFIG, WEIGHTS, lambda one: one)
-    sequence = add(engine, "prompt-lookup", prompt(1), max_tokens=100, ignore_eos=True)
-    finish(engine)
+    _, several = both()
+    (sequence,) = alike([several], ("prompt-lookup", 1, {"max_tokens": 100, "ignore_eos": True}))
     stats = sequence.stats
     assert all(step.seconds > 0 for step in sequence.trace)
     total = stats.prefill_seconds + stats.decode_seconds
@@ -488,8 +433,7 @@ def test_owners_share_the_rows_of_a_step(made: list[int]) -> None:
     """An owner with long drafts has few rows beside another one; the outputs stay."""
     outputs = []
     curve = CostCurve((1, 64), (64,), ((0.001, 0.008),))
-    for wrap in (OneByOne, lambda one: one):
-        engine = engine_of(CONFIG, WEIGHTS, wrap, curve, kv_tokens=8192)
+    for engine in both(curve=curve, kv_tokens=8192):
         params = {"max_tokens": 60, "ignore_eos": True}
         spec = "prompt-lookup(budget=fixed)"
         long = [add(engine, spec, prompt(seed), owner="long", **params) for seed in range(2)]

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from paradecode.engine.engine import Limits
+from paradecode.llm import LLM
 from tiny_folder import write_folder
 
 if TYPE_CHECKING:
@@ -19,6 +21,13 @@ if TYPE_CHECKING:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A tiny autoregressive model; nobody writes into it."""
     return str(write_folder(tmp_path_factory.mktemp("llama"), "llama"))
+
+
+@pytest.fixture
+def llm(folder: str) -> Iterator[LLM]:
+    """The tiny model as workers have it, with little room."""
+    with LLM(folder, threads=1, limits=Limits(batch=8, step_tokens=64, kv_tokens=8192)) as model:
+        yield model
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -44,6 +44,10 @@ class Served:
         assert [pool.held for pool in self.llm.engine.pools.values()] == [0]
         assert not self.loop.jobs
 
+    def run(self, *messages: Request | bytes) -> None:
+        self.give(*messages)
+        self.finish()
+
     def of(self, id: str, index: int = 0) -> tuple[list[OutputChunk], Done | Failure | None]:
         """The chunks of an output, and how it ended."""
         own = [event for event in self.events if getattr(event, "id", None) == id]
@@ -53,6 +57,16 @@ class Served:
         ]
         assert len(ends) <= 1
         return chunks, ends[0] if ends else None
+
+    def done(self, id: str, index: int = 0) -> Done:
+        end = self.of(id, index)[1]
+        assert isinstance(end, Done), end
+        return end
+
+    def failure(self, id: str) -> Failure:
+        end = self.of(id)[1]
+        assert isinstance(end, Failure), end
+        return end
 
     def tokens(self, id: str, index: int = 0) -> list[int]:
         return [token for chunk in self.of(id, index)[0] for token in chunk.tokens]

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +10,8 @@ import pytest
 from looping import Served, ask
 
 from paradecode.core.errors import BackendError
-from paradecode.engine.engine import Limits
-from paradecode.engine.scheduler import SLOWER
 from paradecode.llm import LLM
 from paradecode.models.vocabulary import spelling
-from paradecode.serve.lines import encode
 from paradecode.serve.outputs import usage
 from paradecode.serve.scores import ScoreColumns
 from paradecode.serve.wire import (
@@ -28,18 +21,13 @@ from paradecode.serve.wire import (
     ConstraintSpec,
     DecodedText,
     Detokenize,
-    Done,
     Drain,
     Failure,
     PromptInput,
-    Request,
     Tokenize,
     TokenizedPrompt,
     WorkerStats,
 )
-from paradecode.serve.worker import loop
-from paradecode.serve.worker.loop import LONG
-from paradecode.serve.worker.slow import MOST_BYTES, SlowMessage, Turns
 from tiny_folder import write_folder
 
 MIXED: dict[str, dict[str, Any]] = {
@@ -51,12 +39,6 @@ MIXED: dict[str, dict[str, Any]] = {
     "warm": {"temperature": 1.3, "top_p": 0.9, "seed": 1, "repetition_penalty": 1.2},
     "long": {"prompt": "abcdefgh" * 40, "max_tokens": 20},
 }
-
-
-@pytest.fixture
-def llm(folder: str) -> Iterator[LLM]:
-    with LLM(folder, threads=1, limits=Limits(batch=8, step_tokens=64, kv_tokens=8192)) as model:
-        yield model
 
 
 def library(llm: LLM, prompt: str = "abcabcab", **settings: Any) -> Any:
@@ -72,14 +54,12 @@ def library(llm: LLM, prompt: str = "abcabcab", **settings: Any) -> Any:
 def test_served_outputs_equal_the_librarys(llm: LLM) -> None:
     expected = {name: library(llm, **settings) for name, settings in MIXED.items()}
     served = Served(llm)
-    for name, settings in MIXED.items():
-        served.give(ask(name, **{"ignore_eos": True, "max_tokens": 40, **settings}))
-    served.finish()
+    usual = {"ignore_eos": True, "max_tokens": 40}
+    served.run(*(ask(name, **{**usual, **settings}) for name, settings in MIXED.items()))
     for name, completion in expected.items():
-        chunks, end = served.of(name)
+        chunks, end = served.of(name)[0], served.done(name)
         assert served.tokens(name) == completion.token_ids, name
         assert served.text(name) == completion.text, name
-        assert isinstance(end, Done)
         assert end.finish_reason == completion.finish_reason
         assert end.stats.prompt_tokens == len(completion.prompt_token_ids)
         assert end.stats.generated == len(completion.token_ids)
@@ -99,8 +79,7 @@ def test_several_outputs_and_log_probabilities(llm: LLM) -> None:
     }
     completion = library(llm, **settings)
     served = Served(llm)
-    served.give(ask("a", ignore_eos=True, **settings))
-    served.finish()
+    served.run(ask("a", ignore_eos=True, **settings))
     for index, one in enumerate([completion, *completion.alternatives]):
         assert served.tokens("a", index) == one.token_ids
         scores = ScoreColumns(*(chunk.logprobs for chunk in served.of("a", index)[0]))
@@ -116,10 +95,8 @@ def test_stop_texts_never_show(llm: LLM) -> None:
     text = library(llm).text
     stop = text[9:13]
     served = Served(llm)
-    served.give(ask("a", stop=stop, ignore_eos=True, max_tokens=40))
-    served.finish()
-    end = served.of("a")[1]
-    assert isinstance(end, Done)
+    served.run(ask("a", stop=stop, ignore_eos=True, max_tokens=40))
+    end = served.done("a")
     assert (end.finish_reason, end.stopped) == ("stop", stop)
     assert served.text("a") == text[: text.index(stop)]
 
@@ -128,24 +105,21 @@ def test_predictions_are_counted(llm: LLM) -> None:
     known = library(llm).text
     served = Served(llm)
     # Alone: beside others the prompt's step, where this one drafts, goes without.
-    served.give(ask("bad", prediction="z" * 40, ignore_eos=True, max_tokens=40))
-    served.finish()
-    served.give(
+    served.run(ask("bad", prediction="z" * 40, ignore_eos=True, max_tokens=40))
+    served.run(
         ask("good", prediction=known, ignore_eos=True, max_tokens=40),
         ask("none", ignore_eos=True, max_tokens=40),
     )
-    served.finish()
     details = {}
     for name in ("good", "bad", "none"):
-        end = served.of(name)[1]
-        assert isinstance(end, Done)
+        end = served.done(name)
         assert served.text(name) == known
         details[name] = usage([end], 1)["completion_tokens_details"]
         assert sum(end.stats.accepted_per_position) == end.stats.accepted
     assert details["good"]["accepted_prediction_tokens"] > 0
     assert details["bad"]["rejected_prediction_tokens"] > 0
     assert set(details["none"].values()) == {0}
-    assert "prompt-lookup" in served.of("none")[1].method  # type: ignore[union-attr]
+    assert "prompt-lookup" in served.done("none").method
 
 
 def test_cancelling_frees_the_pages_at_once(llm: LLM) -> None:
@@ -158,119 +132,20 @@ def test_cancelling_frees_the_pages_at_once(llm: LLM) -> None:
     llm.engine.check()
     assert llm.engine.pools["target"].held < held
     for index in range(2):
-        running, waiting = served.of("r0", index)[1], served.of("r5", index)[1]
-        assert isinstance(running, Done)
-        assert isinstance(waiting, Done)
+        running, waiting = served.done("r0", index), served.done("r5", index)
         assert (running.finish_reason, waiting.finish_reason) == ("cancelled", "cancelled")
         assert running.stats.generated == len(served.tokens("r0", index)) > 0
         assert waiting.stats.generated == 0
-    served.give(*(Cancel(id=f"r{i}") for i in range(6)))
-    served.finish()
-
-
-def test_too_many_waiting_requests_are_refused(llm: LLM) -> None:
-    served = Served(llm, queue_requests=4)
-    served.give(*(ask(f"r{i}", ignore_eos=True, max_tokens=8) for i in range(12)))
-    served.give(ask("late", max_tokens=8), ask("two", n=2, max_tokens=8))
-    for id in ("late", "two"):
-        end = served.of(id)[1]
-        assert isinstance(end, Failure)
-        assert (end.status, end.type) == (429, "rate_limit_error")
-        assert end.retry_after is not None
-        assert end.retry_after >= 1
-    served.finish()
-    assert all(isinstance(served.of(f"r{i}")[1], Done) for i in range(12))
-    served.give(ask("again", max_tokens=8))
-    served.finish()
-    assert isinstance(served.of("again")[1], Done)
-
-
-def test_too_many_waiting_prompt_tokens_are_refused(llm: LLM) -> None:
-    served = Served(llm, queue_tokens=100)
-    served.give(ask("long", "a" * 300, max_tokens=4))  # Nobody else waits: it may.
-    served.give(ask("other", "a" * 80, max_tokens=4))
-    end = served.of("other")[1]
-    assert isinstance(end, Failure)
-    assert end.status == 429
-    served.finish()
-    assert isinstance(served.of("long")[1], Done)
+    served.run(*(Cancel(id=f"r{i}") for i in range(6)))
 
 
 def test_draining_finishes_what_was_accepted(llm: LLM) -> None:
     served = Served(llm)
     served.give(ask("old", ignore_eos=True, max_tokens=30), Drain(), ask("new"))
-    end = served.of("new")[1]
-    assert isinstance(end, Failure)
+    end = served.failure("new")
     assert end.status == 503
     served.finish()
     assert len(served.tokens("old")) == 30
-
-
-def test_tenants_take_turns(llm: LLM) -> None:
-    served = Served(llm)
-    served.give(
-        *(ask(f"a{i}", salt="a", ignore_eos=True, max_tokens=10) for i in range(60)),
-        *(ask(f"b{i}", salt="b", ignore_eos=True, max_tokens=10) for i in range(3)),
-    )
-    served.finish()
-    order = [event.id for event in served.events if isinstance(event, Done)]
-    last = max(order.index(f"b{i}") for i in range(3))
-    assert last < 20, order
-
-
-def test_priority_is_among_the_requests_of_one_key(llm: LLM) -> None:
-    served = Served(llm)
-    served.give(*(ask(f"a{i}", key="a", ignore_eos=True, max_tokens=10) for i in range(20)))
-    served.give(ask("urgent", key="a", priority=-1, ignore_eos=True, max_tokens=10))
-    first = [ask(f"b{i}", key="b", priority=-100, ignore_eos=True, max_tokens=10) for i in range(9)]
-    served.give(*first, ask("modest", key="c", ignore_eos=True, max_tokens=10))
-    served.finish()
-    order = [event.id for event in served.events if isinstance(event, Done)]
-    assert order.index("urgent") < 12
-    assert order.index("modest") < 12, order  # Others' priorities do not concern it.
-
-
-def test_a_greedy_key_leaves_room_and_rows_to_a_modest_one(llm: LLM) -> None:
-    """It asks for many outputs at once; the other one has a slot, and short steps, at once."""
-    alone = Served(llm)
-    alone.give(ask("modest", key="modest", ignore_eos=True, max_tokens=40, decoder="none"))
-    alone.finish()
-    served = Served(llm, queue_requests=8)
-    for i in range(3):
-        greedy = {"n": 5, "decoder": "none", "ignore_eos": True, "max_tokens": 300}
-        served.give(ask(f"g{i}", "ab" * 40, key="greedy", **greedy))
-    served.give(ask("refused", key="greedy", n=5, max_tokens=9))
-    for _ in range(20):
-        served.loop.step()
-        if len(llm.engine.running) == 7:
-            break
-    else:
-        raise AssertionError(len(llm.engine.running))
-    served.loop.step()
-    assert len(llm.engine.running) == 7  # One of eight is kept free.
-    before, widest = served.loop._steps, 0
-    served.give(ask("modest", key="modest", ignore_eos=True, max_tokens=40, decoder="none"))
-    assert served.loop.step()  # Its prompt, which is several rows.
-    while served.of("modest")[1] is None:
-        assert served.loop.step()
-        widest = max(widest, llm.engine.load.rows)
-    assert served.loop._steps - before <= 42  # A token a step: it waits for nobody.
-    cost = partial(llm.engine.load.of_step, "target")
-    assert widest <= 2 or cost(widest, 0) <= SLOWER * cost(1, 0)
-    assert served.tokens("modest") == alone.tokens("modest")
-    refused = served.of("refused")[1]
-    assert isinstance(refused, Failure)
-    assert refused.status == 429
-    assert refused.retry_after is not None
-    served.finish()
-
-
-def test_many_salts_of_one_key_forget_their_own(llm: LLM) -> None:
-    resources = llm.engine
-    kept = resources.stores_of("s", "modest")
-    for i in range(200):
-        resources.stores_of(f"salt {i}", "greedy")
-    assert resources.stores_of("s", "modest") is kept
 
 
 def test_deadlines_end_requests_with_what_they_have(llm: LLM) -> None:
@@ -279,8 +154,7 @@ def test_deadlines_end_requests_with_what_they_have(llm: LLM) -> None:
     served.loop.step()
     served.loop.jobs["a"][0].sequence.arrived -= 2000.0
     served.loop.step()
-    end = served.of("a")[1]
-    assert isinstance(end, Done)
+    end = served.done("a")
     assert end.finish_reason == "deadline"
     assert end.stats.generated == 1
     served.finish()
@@ -308,15 +182,12 @@ def test_a_failure_is_its_requests_own(llm: LLM, monkeypatch: pytest.MonkeyPatch
     }
     served.give(ask("good", **good))
     bad = replace(ask("bad", n=3, max_tokens=9), prompt=PromptInput(tokens=[5, POISON, 6]))
-    served.give(bad)
-    served.finish()
-    end = served.of("bad")[1]
-    assert isinstance(end, Failure)
+    served.run(bad)
+    end = served.failure("bad")
     assert (end.status, end.type) == (500, "server_error")
     assert "poisoned" not in end.message
     assert len(served.tokens("good")) == 20
-    served.give(ask("after", **good))
-    served.finish()
+    served.run(ask("after", **good))
     assert served.tokens("after") == served.tokens("good")
 
 
@@ -332,8 +203,7 @@ def test_a_broken_engine_is_reported_to_all(
     monkeypatch.setattr(llm.engine, "step", broken)
     assert not served.loop.step()
     for id in ("a", "b"):
-        end = served.of(id)[1]
-        assert isinstance(end, Failure)
+        end = served.failure(id)
         assert end.status == 500
     assert "no more" in caplog.text
 
@@ -370,8 +240,7 @@ def test_a_broken_engine_is_reported_to_all(
 def test_unusable_requests_are_refused(llm: LLM, request_: Any, param: str) -> None:
     served = Served(llm)
     served.give(request_)
-    end = served.of("x")[1]
-    assert isinstance(end, Failure)
+    end = served.failure("x")
     assert (end.status, end.type, end.param) == (400, "invalid_request_error", param)
     assert not llm.engine.busy
     assert not served.loop.jobs
@@ -379,8 +248,7 @@ def test_unusable_requests_are_refused(llm: LLM, request_: Any, param: str) -> N
 
 def test_one_id_is_one_request(llm: LLM) -> None:
     served = Served(llm)
-    served.give(ask("a", ignore_eos=True, max_tokens=9), ask("a", "zz", max_tokens=3))
-    served.finish()
+    served.run(ask("a", ignore_eos=True, max_tokens=9), ask("a", "zz", max_tokens=3))
     assert sum(isinstance(event, Accepted) for event in served.events) == 1
     assert len(served.tokens("a")) == 9
 
@@ -417,112 +285,21 @@ def test_ids_that_the_model_does_not_have_are_refused(llm: LLM) -> None:
     )  # fmt: skip
 
 
-def test_a_request_that_waits_for_its_constraint_can_be_cancelled(llm: LLM) -> None:
-    served = Served(llm)
-    choice = ConstraintSpec(type="choice", value=["abba", "cab"])
-    for id, early in (("early", True), ("late", False)):
-        later = served.loop.read(encode(ask(id, constraint=choice, max_tokens=20)))
-        assert isinstance(later, SlowMessage)
-        assert served.loop.handle(later) == []
-        made = None if early else later.work()
-        served.give(Cancel(id=id), Drain())
-        assert not served.loop.jobs
-        served._send(served.loop.handle(made or later.work()))
-        end = served.of(id)[1]
-        assert isinstance(end, Failure)
-        assert end.status == (400 if early else 503)
-    served.finish()
-
-
-def test_keys_take_turns_with_their_constraints() -> None:
-    """A key with many heavy ones delays another by one of them, not by all."""
-    made: list[str] = []
-    go, ended = threading.Event(), threading.Event()
-
-    def put(what: str) -> None:
-        made.append(what)
-        if len(made) == 7:
-            ended.set()
-
-    turns: Turns[str] = Turns(put, most=3, name="constraints")
-
-    def add(name: str, key: str, work: Callable[[], str], size: int = 1) -> None:
-        turns.add(SlowMessage(name, "constraints", key, size, work, lambda: "refused"))
-
-    add("0", "greedy", lambda: "0" if go.wait(60) else "")
-    while turns._waiting:
-        time.sleep(0.01)
-    for name in ("1", "2", "3", "4"):
-        add(name, "greedy", partial(str, name))
-    add("large", "other", lambda: "large", MOST_BYTES)
-    add("modest", "modest", lambda: "modest")
-    go.set()
-    assert ended.wait(60)
-    assert made == ["refused", "refused", "0", "1", "modest", "2", "3"]
-    while turns._bytes:
-        time.sleep(0.01)
-
-
-def long_messages(llm: LLM) -> dict[str, tuple[Request, type]]:
-    """What is asked with a long text, and what answers it."""
-    text = "ab" * 300
-    return {
-        "generate": (ask("long", text, max_tokens=2), Accepted),
-        "tokenize": (Tokenize(id="long", prompt=PromptInput(text=text)), TokenizedPrompt),
-        "detokenize": (Detokenize(id="long", tokens=llm.encode(text)), DecodedText),
-    }
-
-
-@pytest.mark.parametrize("kind", ["generate", "tokenize", "detokenize"])
-def test_short_messages_do_not_wait_for_long_ones(
-    llm: LLM, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(loop, "LONG", 600)
-    served = Served(llm)
-    asked, answer = long_messages(llm)[kind]
-    later = served.loop.read(encode(asked))
-    assert isinstance(later, SlowMessage)
-    assert later.kind == "long texts"
-    assert served.loop.handle(later) == []
-    served.give(ask("short", "ab", max_tokens=2))
-    served.finish()
-    assert len(served.tokens("short")) == 2
-    served._send(served.loop.handle(later.work()))
-    assert isinstance(served.events[-1], answer)
-    assert not served.loop._later
-    served.finish()
-
-
-def test_what_goes_on_elsewhere_stands_in_no_line(llm: LLM) -> None:
-    """Its stream would be lost if it were refused: neither its key's line nor the bytes count."""
-    served, text = Served(llm), "ab" * LONG
-    for request, key, size in (
-        (ask("new", text, key="k"), "k", len(text)),
-        (ask("resumed", text, key="k", resume=[[5]]), "resumed", 0),
-    ):
-        slow = served.loop.read(encode(request))
-        assert isinstance(slow, SlowMessage)
-        assert slow.key == key
-        assert slow.size == 0 if size == 0 else slow.size > size
-
-
 def test_canvases_are_shown_on_demand(tmp_path: Path) -> None:
     write_folder(tmp_path, "sdar")
     with LLM(str(tmp_path), threads=1) as llm:
         expected = llm.generate(["abc"], max_tokens=16, ignore_eos=True)[0]
         served = Served(llm)
-        served.give(
+        served.run(
             ask("shown", "abc", max_tokens=16, ignore_eos=True, provisional=True),
             ask("plain", "abc", max_tokens=16, ignore_eos=True),
             ask("static", "abc", max_tokens=16, ignore_eos=True, decoder="none"),
         )
-        served.finish()
         assert served.tokens("shown") == served.tokens("plain") == expected.token_ids
         canvases = [chunk.canvas for chunk in served.of("shown")[0] if chunk.canvas]
         assert any(None in canvas for canvas in canvases)
         assert all(chunk.canvas is None for chunk in served.of("plain")[0])
-        end = served.of("static")[1]
-        assert isinstance(end, Done)
+        end = served.done("static")
         assert end.method == "static"
         assert end.diffusion_steps == end.stats.forwards >= 16
 
@@ -531,14 +308,12 @@ def test_constrained_outputs(llm: LLM) -> None:
     pytest.importorskip("llguidance")
     served = Served(llm)
     choice = ConstraintSpec(type="choice", value=["abba", "cab"])
-    served.give(
+    served.run(
         ask("one", constraint=choice, max_tokens=20),
         ask("two", n=2, constraint=choice, max_tokens=20, temperature=2.0, seed=4, decoder="none"),
         ask("bad", constraint=ConstraintSpec(type="regex", value="(")),
     )
-    served.finish()
     assert served.text("one") in choice.value
     assert {served.text("two", 0), served.text("two", 1)} <= set(choice.value)
-    end = served.of("bad")[1]
-    assert isinstance(end, Failure)
+    end = served.failure("bad")
     assert end.status == 400

@@ -138,8 +138,7 @@ def test_tokens_are_shared_out(llm: LLM) -> None:
     served = Served(llm)
     served.give(ask("a", search=spec("best-of(n=5)", tokens=30), **{**SAMPLED, "stop": []}))
     served.finish()
-    end = served.of("a")[1]
-    assert isinstance(end, Done)
+    end = served.done("a")
     assert end.search is not None
     assert end.search.tokens <= 30
     assert (end.finish_reason, end.stats.generated) == ("length", 6)
@@ -155,8 +154,7 @@ def test_a_cancelled_search_frees_its_pages(llm: LLM, steps: int) -> None:
     assert not served.loop.searches
     assert [pool.held for pool in llm.engine.pools.values()] == [0]
     for index in range(2):
-        end = served.of("a", index)[1]
-        assert isinstance(end, Done)
+        end = served.done("a", index)
         assert end.finish_reason == "cancelled"
     served.finish()
 
@@ -165,8 +163,7 @@ def test_a_deadline_ends_every_branch(llm: LLM) -> None:
     served = Served(llm)
     served.give(ask("a", search=spec("best-of(n=5)"), deadline=0.0, **SAMPLED))
     served.finish()
-    end = served.of("a")[1]
-    assert isinstance(end, Done)
+    end = served.done("a")
     assert end.finish_reason == "deadline"
 
 
@@ -190,8 +187,7 @@ def test_the_workers_own_scorer(llm: LLM) -> None:
     served.finish()
     found = {}
     for name in ("own", "named"):
-        end = served.of(name)[1]
-        assert isinstance(end, Done)
+        end = served.done(name)
         assert end.search is not None
         found[name] = end.search.score
     assert found["own"] == 0.0
