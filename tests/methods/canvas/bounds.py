@@ -28,12 +28,11 @@ def forwards_of_schedules(model: Model) -> None:
 
 def never_more_forwards_than_masks(model: Model) -> None:
     """Whatever the policy; each decides every position, and none twice unless it revokes."""
-    # These look at decided blocks again, and run each canvas twice; one refuses models that shift.
+    # These look at decided blocks again, and run each canvas twice.
     own = {"edit": "after=0,", "guided": "scale=0,"}
-    names = [name for name in UNTRAINED if name != "assd" or not model.config.shift]
     specs = [
         f"{name}({own.get(name, '')}blocks={rule},block_length={BLOCK})"
-        for name in names
+        for name in UNTRAINED
         for rule in ("fixed", "full", "sliding")
     ]
     for spec, made in zip(specs, model.run_all(specs), strict=True):

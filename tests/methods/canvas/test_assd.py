@@ -31,6 +31,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "block": {"attention": "block", "block_length": 4},
     "causal": {"masked": True},
 }
+KINDS |= {f"{kind}-shift": {**facts, "shift": True} for kind, facts in KINDS.items()}
 PARAMS = (
     {},
     {"temperature": 0.9, "seed": 3},
@@ -62,19 +63,22 @@ def test_the_text_is_that_of_one_token_a_forward(kind: str, blocks: str) -> None
 
 def density(backend: Backend, given: dict[int, int], left: dict[int, int], at: int) -> np.ndarray:
     """Logits [V] of a position, from one forward without a cache: what is given, what was decided
-    to its left, in order, and its mask."""
+    to its left, in order, and its mask. With a shift the token before it speaks for the mask, and
+    is there once; but twice if it was given, and something was decided since."""
     config = backend.config
-    rows = [*sorted(given), *sorted(left), at]
-    mask = config.mask_token
-    texts = [*(given[r] for r in sorted(given)), *(left[r] for r in sorted(left)), mask]
+    rows = [*sorted(given), *sorted(left), at - config.shift]
+    texts = [*(given[r] for r in sorted(given)), *(left[r] for r in sorted(left))]
+    texts.append({**given, **left}[at - 1] if config.shift else config.mask_token)
     seen = np.zeros((len(rows), len(rows)), bool)
     for i, row in enumerate(rows):
         for j, other in enumerate(rows):
-            if row in given and other in given:
+            if i < len(given) and j < len(given):
                 size = {"full": 1 << 20, "causal": 1}.get(config.attention, config.block_length)
                 seen[i, j] = other // size <= row // size
             else:
-                seen[i, j] = j <= i and (other in given or other <= row)
+                seen[i, j] = j <= i and (j < len(given) or other <= row)
+    if config.shift and (at - 1 in left or not left):
+        seen[-1, rows.index(at - 1)] = False
     span = Span(
         pages=np.empty(0, np.int32), tokens=np.array(texts, np.int32),
         positions=np.array(rows, np.int32), slots=np.full(len(rows), -1, np.int32), context=0,
@@ -135,10 +139,11 @@ def test_constraints_hold_and_the_text_stays(kind: str) -> None:
         assert made[0] == made[1]
 
 
-def test_with_causal_attention_it_is_static_from_left_to_right() -> None:
+@pytest.mark.parametrize("kind", ["causal", "causal-shift"])
+def test_with_causal_attention_it_is_static_from_left_to_right(kind: str) -> None:
     for prompt, params in zip(PROMPTS, PARAMS, strict=True):
-        made = run(toy("causal"), "assd", prompt, **params)
-        plain = run(toy("causal"), "static(block_length=1)", prompt, **params)
+        made = run(toy(kind), "assd", prompt, **params)
+        plain = run(toy(kind), "static(block_length=1)", prompt, **params)
         assert made.output == plain.output
         assert made.forwards <= plain.forwards
         assert made.rows < plain.rows
@@ -222,11 +227,13 @@ def test_samples_have_the_law_of_the_chain(monkeypatch: pytest.MonkeyPatch) -> N
     assert statistic(1000) > 200
 
 
-def test_a_finished_prefix_is_shared_and_changes_nothing() -> None:
-    backend = toy("block")
-    prompt = PROMPTS[2]
+@pytest.mark.parametrize("kind", ["block", "block-shift"])
+@pytest.mark.parametrize("length", [32, 37])
+def test_a_finished_prefix_is_shared_and_changes_nothing(kind: str, length: int) -> None:
+    backend = toy(kind)
+    prompt = PROMPTS[2][:length]
     job = ("assd", prompt, SamplingParams(max_tokens=12, ignore_eos=True))
-    alone = run(toy("block"), *job[:2], max_tokens=12)
+    alone = run(toy(kind), *job[:2], max_tokens=12)
     one = ("static(cache=prefix)", *job[1:])
     _, second, third = run_all(backend, [one, job, job], batch=1)
     assert second.output == third.output == alone.output
@@ -261,10 +268,6 @@ def test_the_diffusion_model_that_ships() -> None:
 
 
 def test_what_cannot_work_is_refused() -> None:
-    for kind in ("full", "causal"):
-        backend = ToyBackend(toy_config(**{**KINDS[kind], "shift": True}))
-        with pytest.raises(InvalidInput, match="shifted"):
-            run(backend, "assd")
     for spec in ("assd(cache=prefix)", "assd(tokens=0)", "assd(placed='x')"):
         with pytest.raises(InvalidInput):
             parse(spec)

@@ -9,7 +9,6 @@ import pytest
 
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.canvas import Canvas
-from paradecode.methods.canvas.policies.assd import SHIFTED
 from paradecode.methods.parts import known
 from paradecode.testing.canvas_matrix import (
     ATTENTION,
@@ -46,7 +45,7 @@ def test_the_registry_refuses_those_and_no_others() -> None:
 
 
 @pytest.mark.parametrize("kind", ATTENTION)
-def test_caches_refuse_models_and_only_one_policy_does(kind: str) -> None:
+def test_caches_refuse_models_and_policies_do_not(kind: str) -> None:
     block = {"full": 0, "causal": 1}.get(str(ATTENTION[kind].get("attention", "causal")), 4)
     for name, cache in known("cache").items():
         reason = None
@@ -56,10 +55,7 @@ def test_caches_refuse_models_and_only_one_policy_does(kind: str) -> None:
             reason = error.fix
         for parts in combinations():
             if parts[2] == name and (*parts, "any") not in REFUSED:
-                wanted = reason
-                if parts[0] == "assd" and ATTENTION[kind].get("shift"):
-                    wanted = SHIFTED
-                assert REFUSED.get((*parts, kind)) == wanted, (parts, kind)
+                assert REFUSED.get((*parts, kind)) == reason, (parts, kind)
 
 
 @pytest.mark.parametrize("kind", ATTENTION)

@@ -37,20 +37,26 @@ def forward_of(canvas: Canvas, plan: RowPlan, positions: Positions) -> Forward:
 def ordered(
     canvas: Canvas, given: Marks, known: Positions, tokens: Tokens, asked: Positions
 ) -> Forward:
-    """Rows of ``tokens`` at ``known``, then of masks at ``asked``, that see what is before them.
+    """Rows of ``tokens`` at ``known``, then of the masks ``asked``, that see what is before them.
 
     Before a position is what was ``given``, and then what is to its left. Given tokens see one
-    another as the model's attention allows; a mask sees itself, and no other one.
+    another as the model's attention allows. A mask sees itself, and no other one. In a model that
+    shifts, the row to the left speaks for a mask: that token once more, or a mask if it is unknown.
+    It does not see the row that it repeats, unless this one is cached, as all rows see the cache.
     """
-    at, count = np.concatenate([known, asked]), len(known)
+    at, count = np.concatenate([known, asked - canvas.shift]), len(known)
     seen: Marks = np.eye(len(at), dtype=bool)
     seen[:, :count] |= given[known] | (at[:, None] > known)
+    seen[count:, :count] &= at[count:, None] != known
     first = given[known]
     if first.any():
         blocks = known // canvas.block if canvas.block else known * 0
         seen[:count, :count] = blocks[:, None] >= blocks
+    text = canvas.tokens.copy()
+    text[known] = tokens
+    asks = text[asked - 1] if canvas.shift else np.full(len(asked), canvas.mask_token)
     return Forward(
-        np.concatenate([tokens, np.full(len(asked), canvas.mask_token)]).astype(np.int32),
+        np.concatenate([tokens, asks]).astype(np.int32),
         attend=seen,
         store=Overwrite(np.where(np.arange(len(at)) < count, at, -1).astype(np.int32)),
         positions=at.astype(np.int32),

@@ -8,10 +8,9 @@ from types import MappingProxyType
 import numpy as np
 
 from paradecode.core.decoder import Steps
-from paradecode.core.errors import InvalidInput
 from paradecode.core.request import Reply
 from paradecode.core.sequence import Sequence
-from paradecode.methods.canvas.canvas import Canvas
+from paradecode.methods.canvas.canvas import NOTHING, Canvas
 from paradecode.methods.canvas.forwards import ordered
 from paradecode.methods.canvas.loop import Unmask
 from paradecode.methods.canvas.method import policy
@@ -20,7 +19,6 @@ from paradecode.methods.canvas.policies.base import Policy
 from paradecode.methods.canvas.view import Decision
 from paradecode.methods.parameters import parameter, text
 
-SHIFTED = "use a model whose rows predict their own positions: this one's are shifted"
 EXACT = "it keeps the keys and values of what is decided, which are final: leave cache=none"
 
 
@@ -69,15 +67,16 @@ class AnySubset(Policy):
     """Draft the next masks at once, and verify them by the model's own density, in two forwards.
 
     The masks are decided from left to right. Each depends on the prompt, on what was ``placed``,
-    and on the tokens to its left: a mask is a row that sees these, and a token is a row that does
-    not see what comes later. So a second forward knows what each drafted token should have been
-    given those before it. The text is token by token that of ``tokens=1``, with every seed, and
-    takes no more forwards than tokens. Text to the right of a mask (``placed``) is seen as well;
-    sums then have another order, so on a real backend the text is equal up to rounding, and
-    without it exactly. With causal attention it is also the text of ``static(block_length=1)``.
+    and on the tokens to its left: a mask is a row that sees these (in models that shift, the row
+    before it), and a token is a row that does not see what comes later. So a second forward knows
+    what each drafted token should have been given those before it. The text is token by token that
+    of ``tokens=1``, with every seed, and takes no more forwards than tokens. Text to the right of a
+    mask (``placed``) is seen as well; sums then have another order, so on a real backend the text
+    is equal up to rounding, and without it exactly. With causal attention it is also the text of
+    ``static(block_length=1)``.
 
-    When: the model was trained for such a density, as any-subset autoregressive models are, or has
-    causal attention. Others were trained on masks that see one another, and write worse.
+    When: the model was trained for such a density (``paradecode train assd``), or has causal
+    attention. Others were trained on masks that see one another, and write worse.
     """
 
     clashes = MappingProxyType({"cache=*": EXACT})
@@ -86,6 +85,6 @@ class AnySubset(Policy):
     placed: str = text(read_placed, "tokens placed beforehand: '0:523 88, 40:9'")
 
     def start(self, canvas: Canvas) -> None:
-        if canvas.shift:
-            raise InvalidInput("decoder", "assd", SHIFTED)
+        if canvas.shift:  # This row speaks for the first mask, which is not to see it twice.
+            canvas.stored[canvas.start - 1] = NOTHING
         place(canvas, self.placed, "assd.placed")
