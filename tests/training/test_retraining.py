@@ -358,9 +358,10 @@ def test_a_stopped_run_goes_on_to_the_same_weights(folder, tmp_path):
 
 def test_texts_of_tasks_are_never_held_out(folder, tmp_path):
     from paradecode.measure.tasks.task import is_held_out
+    from paradecode.measure.tasks.tasks import TASKS
 
     path = tmp_path / "tasks.jsonl"
-    write_tasks(path, 50, 0)
+    write_tasks(path, TASKS, 50, 0)
     prompts = [json.loads(line)["prompt"] for line in path.read_text().splitlines()]
     assert len(prompts) == 50
     assert not any(map(is_held_out, prompts))

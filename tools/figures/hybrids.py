@@ -12,6 +12,7 @@ model by its own joint density. With ``--trained`` those that need training, of 
     paradecode train dparallel out/hybrids/unforced --weight 0
     paradecode train jacobi out/hybrids/jacobi
     paradecode train wedlm out/hybrids/wedlm --steps 800 --rate 1e-3 --threads 1
+    paradecode train assd out/hybrids/assd --threads 1
 
 Held-out instances of every task, decoded in batches; ways take turns within a batch. ``equal``
 counts outputs that are token by token those of the first way of the same model. Rows are the
@@ -30,10 +31,11 @@ from rich.progress import track
 
 from paradecode import LLM
 from paradecode.measure.tasks.task import Task
-from paradecode.measure.tasks.tasks import TASKS
+from paradecode.measure.tasks.tasks import GRADED, TASKS
 from tools.script import err, options, save, show, stamped
 
 TARGET, DRAFT = "paradecode/tiny-autoregressive", "paradecode/tiny-diffusion"
+CANVAS = "paradecode/graded-diffusion"
 
 
 class Ways(NamedTuple):
@@ -71,6 +73,10 @@ REORDERING = (
     "greedy", "prompt-lookup", "wedlm(entropy=0)", "wedlm(entropy=0.01)", "wedlm(entropy=0.1)",
     "wedlm", "wedlm(entropy=0.6)", "wedlm(window=4)", "wedlm(window=8)", "wedlm(window=32)",
 )  # fmt: skip
+ANY_SUBSET = (
+    "assd(tokens=1)", "assd(tokens=3)", "assd", "assd(tokens=8)", "static(block_length=8)",
+    "threshold", "threshold(block_length=8)",
+)  # fmt: skip
 
 
 def trained(folder: Path) -> Iterator[Ways]:
@@ -82,6 +88,8 @@ def trained(folder: Path) -> Iterator[Ways]:
         yield Ways("jacobi", model, ITERATING)
     yield Ways("wedlm", TARGET, REORDERING[:2])  # It has no mask.
     yield Ways("wedlm", str(folder / "wedlm" / "model"), REORDERING)
+    for model in (CANVAS, str(folder / "assd" / "model")):
+        yield Ways("assd", model, ANY_SUBSET, tasks=GRADED)
 
 
 COLUMNS = {

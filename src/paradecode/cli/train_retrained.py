@@ -25,6 +25,7 @@ class RetrainingOptions:
 
     model: str = option("paradecode/tiny-autoregressive", "Name, or folder.", "--model -m")
     texts: Path | None = option(None, "JSONL of {prompt, answer}; default: tasks.")
+    tasks: str = option("simple", "simple or graded: the set of tasks.")
     instances: int = option(20_000, "Of the tasks.", min=8, max=10**7)
     length: int = option(256, "Most tokens of a text with its prompt.", min=4, max=1 << 16)
     steps: int = option(600, "Optimiser steps.", min=1, max=10**6)
@@ -71,6 +72,28 @@ def wedlm(
 
     _train("masks", output, learning, objective)
     out.print(f"--model {output / 'model'} --decoder wedlm", soft_wrap=True, highlight=False)
+
+
+GRADED = RetrainingOptions(model="paradecode/graded-diffusion", tasks="graded")
+
+
+@grouped
+def assd(
+    output: RunFolder,
+    learning: RetrainingOptions = GRADED,
+    placed: float = option(0.15, "Most of an answer that is given beforehand.", min=0, max=1),
+    drafts: int = option(5, "Masks that are drafted together; 1: none are.", min=1, max=64),
+) -> None:
+    """ASSD: a copy of a diffusion model that knows its joint density, for `assd`. Ctrl-C saves."""
+
+    def objective(base: Checkpoint, device: torch.device) -> Objective:
+        from paradecode.training.retraining.any_subset import AnySubsetObjective
+
+        return AnySubsetObjective(base, placed, drafts, device)
+
+    _train("density", output, learning, objective)
+    use = f"--model {output / 'model'} --decoder 'assd(tokens={drafts})'"
+    out.print(use, soft_wrap=True, highlight=False)
 
 
 @grouped
@@ -168,23 +191,26 @@ def _train(
     where = device_of(learning.device)
     import torch
 
+    from paradecode.measure.tasks.tasks import SETS
     from paradecode.models.catalogue import open_model
     from paradecode.training.adaptation.texts import read_texts
     from paradecode.training.retraining.run import Retraining, RetrainingPlan
     from paradecode.training.retraining.texts import MODEL, write_tasks
     from paradecode.training.running import CHECKPOINT
 
+    if learning.tasks not in SETS:
+        raise InvalidInput("--tasks", learning.tasks, f"name one of {', '.join(SETS)}")
     if learning.threads is not None:
         torch.set_num_threads(learning.threads)
     base = open_model(learning.model)
     if Path(base.source).resolve() == (output / MODEL).resolve():
         raise InvalidInput("OUTPUT", str(output), "the model is in it: name a new folder")
     made = objective(base, where)
-    file = learning.texts or output / f"tasks-{learning.seed}-{learning.instances}.jsonl"
+    file = learning.texts or output / f"{learning.tasks}-{learning.seed}-{learning.instances}.jsonl"
     try:
         output.mkdir(parents=True, exist_ok=True)
         if learning.texts is None:
-            write_tasks(file, learning.instances, learning.seed)
+            write_tasks(file, SETS[learning.tasks], learning.instances, learning.seed)
     except OSError as error:
         raise InvalidInput("OUTPUT", str(output), f"name a folder ({error})") from None
     texts = read_texts(file, base, 1, min(learning.length, base.config.context_length))

@@ -12,17 +12,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paradecode.measure.tasks.task import stream
-from paradecode.measure.tasks.tasks import TASKS
+from paradecode.measure.tasks.task import Task, stream
 from paradecode.training.adaptation.texts import BlockText
 
 MODEL = "model"
 """The folder of the result, in the folder of a run."""
 
 
-def write_tasks(path: Path, count: int, seed: int) -> None:
-    """Write ``count`` training instances of the simple tasks, one in a line; none is held out."""
-    found = islice(stream(TASKS, Random(f"retraining/{seed}")), count)
+def write_tasks(path: Path, tasks: tuple[Task, ...], count: int, seed: int) -> None:
+    """Write ``count`` training instances of the tasks, one in a line; none is held out."""
+    found = islice(stream(tasks, Random(f"retraining/{seed}")), count)
     lines = (json.dumps({"prompt": one.prompt, "answer": one.answer}) for one in found)
     path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
 
