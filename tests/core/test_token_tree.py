@@ -168,6 +168,8 @@ def test_extend_hangs_roots_where_it_is_told(tree, other, data):
     assert words(longer) == words(tree) + [
         (*tree.tokens_to(under[root]), *word) for root, word in zip(roots, words(other))
     ]
+    assert longer.estimates.tolist() == [*tree.estimates.tolist(), *other.estimates.tolist()]
+    assert longer.is_chain == all(p == node - 1 for node, p in enumerate(longer.parents.tolist()))
     with pytest.raises(DecoderError, match="token tree"):
         tree.extend(TokenTree.chain([1]), np.array([len(tree)], np.int32))
 

@@ -304,6 +304,9 @@ class TokenTree:
         if len(self) == 0 and under is None:
             return tree.determined()
         roots = np.full(len(tree), ROOT, np.int32) if under is None else under
+        if len(tree) == 1 and roots[0] == len(self) - 1 and self.is_chain:
+            estimates = np.concatenate([self.estimates, tree.estimates])
+            return self._of_chain(np.concatenate([self.tokens, tree.tokens]), estimates)
         parents = np.where(tree.parents == ROOT, roots, tree.parents + len(self))
         return TokenTree(
             np.concatenate([self.tokens, tree.tokens]),

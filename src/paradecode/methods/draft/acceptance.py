@@ -97,6 +97,7 @@ class Calibration:
         self._promised = [0.0] * (2 * BUCKETS)
         self._accepted = [0.0] * (2 * BUCKETS)
         self._overall = 1.0
+        self._ratios: NDArray[np.float64] | None = None  # Of all buckets, until the next update.
 
     def of(
         self, reach: NDArray[np.floating], later: NDArray[np.bool_] | bool = False
@@ -107,8 +108,9 @@ class Calibration:
             reach: what the drafter promised.
             later: nodes that are not their parent's first child; these keep a record of their own.
         """
-        ratios = np.array([self._ratio(bucket) for bucket in range(2 * BUCKETS)])
-        return np.minimum(reach * ratios[_bucket(reach, later)], 1.0)
+        if self._ratios is None:
+            self._ratios = np.array([self._ratio(bucket) for bucket in range(2 * BUCKETS)])
+        return np.minimum(reach * self._ratios[_bucket(reach, later)], 1.0)
 
     def one(self, reach: float) -> float:
         """The same for one node, a first child: NumPy is slow on single numbers."""
@@ -125,7 +127,7 @@ class Calibration:
         later: NDArray[np.bool_] | bool = False,
     ) -> None:
         """Book a verification: what its nodes promised, and which were accepted."""
-        self._weight /= MEMORY
+        self._weight, self._ratios = self._weight / MEMORY, None
         if self._weight > MOST_WEIGHT:
             self._promised = [value / self._weight for value in self._promised]
             self._accepted = [value / self._weight for value in self._accepted]
@@ -146,7 +148,7 @@ class Calibration:
 
     def write(self, known: list[float]) -> None:
         """Go on from what :meth:`read` gave."""
-        self._weight, self._overall = known[:2]
+        (self._weight, self._overall), self._ratios = known[:2], None
         self._promised, self._accepted = known[2 : 2 + 2 * BUCKETS], known[2 + 2 * BUCKETS :]
 
 

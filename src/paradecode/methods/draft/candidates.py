@@ -39,7 +39,12 @@ def candidates(
         biases = [sampler.bias(logits.select([row]), path) for row, path in enumerate(paths)]
         if any(bias is not None for bias in biases):
             logits = logits.with_bias(biases)
-    own, values = logits.top_k(POOL if noisy or vocabulary is not None else width)
+    if not noisy and vocabulary is None:
+        own, values = logits.top_k(width)
+        best = np.exp(logits.log_probability(own))
+        best[~np.isfinite(values)] = 0.0
+        return own, own, best
+    own, values = logits.top_k(POOL)
     ids = own if vocabulary is None else vocabulary.to_target[own]
     scores = logits.log_probability(own)
     scores[(ids < 0) | ~np.isfinite(values)] = -np.inf

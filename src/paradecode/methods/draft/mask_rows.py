@@ -94,7 +94,10 @@ class MaskRows:
 
 
 class CausalMasks(MaskRows):
-    """A chain of masks below the last committed token, which is never kept."""
+    """A chain of masks below the last committed token, which is never kept.
+
+    Where rows are about the next position, that token's own row gives the first level.
+    """
 
     def __init__(self, seq: Sequence, depth: int, mask: int, shift: bool) -> None:
         super().__init__(seq, depth, mask)
@@ -102,10 +105,14 @@ class CausalMasks(MaskRows):
 
     @property
     def rows(self) -> int:
-        return len(self._pending) + self.depth
+        return len(self._pending) + self._masks
+
+    @property
+    def _masks(self) -> int:
+        return self.depth - 1 + self._first
 
     def forward(self, hidden: tuple[int, ...]) -> Generator[Forward, Reply, DraftRows]:
-        chain = TokenTree.chain(np.full(self.depth, self._mask, np.int32))
+        chain = TokenTree.chain(np.full(self._masks, self._mask, np.int32))
         reply = yield Forward(self._pending, tree=chain, hidden=hidden, model=DRAFT)
         wanted = np.arange(self.depth, dtype=np.int32) + self._first  # Row 0 is the text's last.
         states = _states(reply, len(self._pending) - 1 + wanted)

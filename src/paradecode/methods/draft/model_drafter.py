@@ -211,4 +211,6 @@ class ModelDrafter(Drafter):
     def _since(self, start: int) -> NDArray[np.int32]:
         """The nodes from ``start`` on, most promising first."""
         fresh = np.arange(start, len(self._tree), dtype=np.int32)
+        if len(fresh) < 2:
+            return fresh
         return fresh[np.argsort(-self._tree.reach[fresh], kind="stable")]

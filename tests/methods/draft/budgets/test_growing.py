@@ -174,6 +174,10 @@ def test_calibration_corrects_both_ways_and_forgets():
     for _ in range(50):
         calibration.update(reach, [0], later)
     assert calibration.of(reach, later)[0] > before
+    other = Calibration()
+    assert other.of(reach, later) != calibration.of(reach, later)
+    other.write(calibration.read())
+    assert other.of(reach, later) == calibration.of(reach, later)
 
 
 def test_sampled_trees_are_cut_in_drawing_order():

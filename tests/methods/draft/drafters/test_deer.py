@@ -147,15 +147,20 @@ def test_blocks_and_causal_attention_compute_no_finished_row_again(kind: str) ->
         assert seen == [*range(first)]
 
 
-@pytest.mark.parametrize("kind", ["full", "shift", *BLOCKS])
-def test_exact_caches_predict_what_a_forward_without_a_cache_does(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [*((kind, {}) for kind in ("full", "shift", *BLOCKS)), ("causal", {"shift": False})],
+)
+def test_exact_caches_predict_what_a_forward_without_a_cache_does(
+    kind: str, more: dict[str, Any]
+) -> None:
     """With ``refresh=1``, or an exact cache, q is that of the text and its masks, computed anew."""
-    draft, depth = Watched(kind), 6
+    draft, depth = Watched(kind, **more), 6
     spec = f"deer(width=2,budget=fixed,num_speculative_tokens={depth},refresh=1,masks=9)"
     (made,) = serve({TARGET: ToyBackend(), DRAFT: draft}, [spec])
     text, config = [*PROMPT, *made.output], draft.config
     size = {"full": 1 << 20, "causal": 1}.get(config.attention, config.block_length)
-    oracle = Watched(kind)
+    oracle = Watched(kind, **more)
     oracle.reserve(1)
     at = len(PROMPT)
     for step, reply in zip(made.trace, list(draft.replies), strict=False):
