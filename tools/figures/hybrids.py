@@ -3,16 +3,18 @@
     python -m tools.figures.hybrids [--instances 4] [--rounds 3] [--batch 1] [--max-tokens 96]
         [--out FILE.json]
     python -m tools.figures.hybrids --trained out/hybrids --instances 12 --max-tokens 64 ...
-        [--groups wedlm,jacobi]
+        [--groups wedlm,jacobi,deer]
 
 ``deer``: the autoregressive model, and the diffusion model drafts for it. ``assd``: the diffusion
-model by its own joint density. With ``--trained`` those that need training, of the folder's runs:
+model by its own joint density. With ``--trained`` those that need training, of the folder's runs
+(``deer`` is measured on the graded tasks there, beside the graded diffusion model as a drafter):
 
     paradecode train dparallel out/hybrids/dparallel
     paradecode train dparallel out/hybrids/unforced --weight 0
     paradecode train jacobi out/hybrids/jacobi
     paradecode train wedlm out/hybrids/wedlm --steps 800 --rate 1e-3 --threads 1
     paradecode train assd out/hybrids/assd --threads 1
+    paradecode train deer out/hybrids/deer --threads 1
 
 Held-out instances of every task, decoded in batches; ways take turns within a batch. ``equal``
 counts outputs that are token by token those of the first way of the same model. Rows are the
@@ -35,7 +37,7 @@ from paradecode.measure.tasks.tasks import GRADED, TASKS
 from tools.script import err, options, save, show, stamped
 
 TARGET, DRAFT = "paradecode/tiny-autoregressive", "paradecode/tiny-diffusion"
-CANVAS = "paradecode/graded-diffusion"
+CANVAS, GRADED_TARGET = "paradecode/graded-diffusion", "paradecode/graded-autoregressive"
 
 
 class Ways(NamedTuple):
@@ -77,6 +79,10 @@ ANY_SUBSET = (
     "assd(tokens=1)", "assd(tokens=3)", "assd", "assd(tokens=8)", "static(block_length=8)",
     "threshold", "threshold(block_length=8)",
 )  # fmt: skip
+DRAFTING = (
+    "greedy", "prompt-lookup", "deer", "deer(width=1)",
+    *(f"deer(num_speculative_tokens={count},width=1,budget=fixed)" for count in (2, 4, 8, 16)),
+)  # fmt: skip
 
 
 def trained(folder: Path) -> Iterator[Ways]:
@@ -90,19 +96,27 @@ def trained(folder: Path) -> Iterator[Ways]:
     yield Ways("wedlm", str(folder / "wedlm" / "model"), REORDERING)
     for model in (CANVAS, str(folder / "assd" / "model")):
         yield Ways("assd", model, ANY_SUBSET, tasks=GRADED)
+    for draft in (CANVAS, str(folder / "deer" / "model")):
+        yield Ways("deer", GRADED_TARGET, DRAFTING, draft, GRADED)
 
 
 COLUMNS = {
-    "model": "{model}", "way": "{way}", "right": "{right}/{outputs}", "equal": "{equal}/{outputs}",
-    "tokens a forward": "{tokens_a_forward:.2f}", "rows a token": "{rows_a_token:.1f}",
-    "accepted": "{accepted:.2f}", "tokens a second": "{tokens_a_second:.0f}",
+    "model": "{model}", "draft": "{draft}", "way": "{way}", "right": "{right}/{outputs}",
+    "equal": "{equal}/{outputs}", "tokens a forward": "{tokens_a_forward:.2f}",
+    "rows a token": "{rows_a_token:.1f}", "accepted": "{accepted:.2f}",
+    "tokens a second": "{tokens_a_second:.0f}",
 }  # fmt: skip
+
+
+def named(model: str) -> str:
+    """A model of the catalogue by its name, a trained one by its run."""
+    return model if model.startswith("paradecode/") else Path(model).parent.name
 
 
 def measured(asked_of: Ways, given: Any) -> list[dict[str, Any]]:
     """A row for each way."""
     group, model, ways, draft, tasks = asked_of
-    name = model if model.startswith("paradecode/") else Path(model).parent.name
+    name = named(model)
     with LLM(model, draft_model=draft) as llm:
         found = [(task, one) for task in tasks for one in task.held_out(given.instances)]
         asked = [llm.chat_tokens([{"role": "user", "content": one.prompt}]) for _, one in found]
@@ -129,6 +143,7 @@ def measured(asked_of: Ways, given: Any) -> list[dict[str, Any]]:
         pairs = zip(outputs, made[ways[0]], strict=True)
         rows.append({
             "model": name,
+            "draft": named(draft or ""),
             "way": way,
             "outputs": len(outputs),
             "right": sum(task.check(one, t) for (task, one), t in zip(found, texts, strict=True)),

@@ -31,7 +31,16 @@ from paradecode.cli.train_head import head, plan
 from paradecode.cli.train_jacobi import jacobi
 from paradecode.cli.train_ngrams import ngram_table
 from paradecode.cli.train_priors import priors
-from paradecode.cli.train_retrained import assd, first, hamburger, lora_drop, lud, nested, wedlm
+from paradecode.cli.train_retrained import (
+    assd,
+    deer,
+    first,
+    hamburger,
+    lora_drop,
+    lud,
+    nested,
+    wedlm,
+)
 from paradecode.cli.train_reward import reward
 from paradecode.cli.train_unmasking import dparallel, joint_sampler, r2, refine, unmask_filter
 from paradecode.cli.tune import tune
@@ -72,6 +81,7 @@ train_app.command()(reward)
 train_app.command()(lud)
 train_app.command()(wedlm)
 train_app.command()(assd)
+train_app.command()(deer)
 train_app.command()(first)
 train_app.command("sorted")(nested)
 train_app.command()(lora_drop)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paradecode.cli.console import out
 from paradecode.cli.options import grouped, option
+from paradecode.cli.progress import watched
 from paradecode.cli.train_steps import RunFolder, device_of, until_stopped
 from paradecode.core.errors import InvalidInput
 
@@ -34,6 +36,11 @@ class RetrainingOptions:
     seed: int = option(0, "Of texts and weights.", min=0, max=2**31)
     device: str = option("cpu", "cpu, cuda or cuda:N.")
     threads: int | None = option(None, "CPU threads.", min=1, max=256)
+
+
+DRAFTED_FOR = RetrainingOptions(
+    model="paradecode/graded-autoregressive", tasks="graded", steps=4000, rate=1e-3
+)
 
 
 @grouped
@@ -93,6 +100,42 @@ def assd(
 
     _train("density", output, learning, objective)
     use = f"--model {output / 'model'} --decoder 'assd(tokens={drafts})'"
+    out.print(use, soft_wrap=True, highlight=False)
+
+
+@grouped
+def deer(
+    output: RunFolder,
+    learning: RetrainingOptions = DRAFTED_FOR,
+    layers: int = option(2, "Of the drafter: the first ones of the model.", min=1, max=1024),
+    refined: float = option(0.5, "Share of the steps that are stage II.", min=0, max=1),
+    reach: int = option(16, "Most masks of stage II.", min=1, max=4096),
+    base: float = option(1.01, "A mask's weight over that of the one behind it.", min=1, max=2),
+    weight: float = option(1.0, "Of the next-token loss; 0: DEER's own.", min=0, max=1e6),
+) -> None:
+    """DEER: a small diffusion model that drafts for a causal one, for `deer`. Ctrl-C saves."""
+
+    def objective(base_model: Checkpoint, device: torch.device) -> Objective:
+        from paradecode.training.retraining.deer import DeerObjective
+
+        return DeerObjective(base_model, layers, refined, reach, base, weight, device)
+
+    def answers(output: Path, learning: RetrainingOptions) -> Path:
+        from paradecode.llm import LLM
+        from paradecode.measure.tasks.tasks import SETS
+        from paradecode.training.retraining.answers import write_answers
+
+        tasks, count, length, seed = (
+            getattr(learning, name) for name in ("tasks", "instances", "length", "seed")
+        )
+        file = output / f"answers-{tasks}-{seed}-{count}-{length}.jsonl"
+        with LLM(learning.model, threads=learning.threads) as llm:
+            write = partial(write_answers, file, llm, SETS[tasks], count, length, seed)
+            watched("answers", write)
+        return file
+
+    _train("drafter", output, learning, objective, answers)
+    use = f"--model {learning.model} --draft-model {output / 'model'} --decoder deer"
     out.print(use, soft_wrap=True, highlight=False)
 
 
@@ -186,8 +229,13 @@ def _train(
     output: Path,
     learning: RetrainingOptions,
     objective: Callable[[Checkpoint, torch.device], Objective],
+    own: Callable[[Path, RetrainingOptions], Path] | None = None,
 ) -> None:
-    """Train until all steps are done; leave where it is stopped."""
+    """Train until all steps are done; leave where it is stopped.
+
+    Args:
+        own: writes a file of texts, where the user gives none, and says which; None: tasks.
+    """
     where = device_of(learning.device)
     import torch
 
@@ -195,7 +243,7 @@ def _train(
     from paradecode.models.catalogue import open_model
     from paradecode.training.adaptation.texts import read_texts
     from paradecode.training.retraining.run import Retraining, RetrainingPlan
-    from paradecode.training.retraining.texts import MODEL, write_tasks
+    from paradecode.training.retraining.texts import MODEL
     from paradecode.training.running import CHECKPOINT
 
     if learning.tasks not in SETS:
@@ -206,11 +254,9 @@ def _train(
     if Path(base.source).resolve() == (output / MODEL).resolve():
         raise InvalidInput("OUTPUT", str(output), "the model is in it: name a new folder")
     made = objective(base, where)
-    file = learning.texts or output / f"{learning.tasks}-{learning.seed}-{learning.instances}.jsonl"
     try:
         output.mkdir(parents=True, exist_ok=True)
-        if learning.texts is None:
-            write_tasks(file, SETS[learning.tasks], learning.instances, learning.seed)
+        file = learning.texts or (own or _tasks)(output, learning)
     except OSError as error:
         raise InvalidInput("OUTPUT", str(output), f"name a folder ({error})") from None
     texts = read_texts(file, base, 1, min(learning.length, base.config.context_length))
@@ -220,3 +266,13 @@ def _train(
     if (output / CHECKPOINT).exists():
         trainer.resume(output / CHECKPOINT)
     until_stopped(title, trainer, output)
+
+
+def _tasks(output: Path, learning: RetrainingOptions) -> Path:
+    """Tasks with right answers."""
+    from paradecode.measure.tasks.tasks import SETS
+    from paradecode.training.retraining.texts import write_tasks
+
+    file = output / f"{learning.tasks}-{learning.seed}-{learning.instances}.jsonl"
+    write_tasks(file, SETS[learning.tasks], learning.instances, learning.seed)
+    return file

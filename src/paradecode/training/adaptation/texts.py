@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -20,6 +20,8 @@ from paradecode.training.ngrams.own_text import TOGETHER, own_conversations
 FIELD = "--texts"
 MOST_BYTES = 1 << 33
 LONGEST_LINE = 1 << 24
+Round = list[tuple[list[int], list[int]]]
+"""Token ids of (prompt, answer) of some texts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +46,25 @@ def make_own(
 
     A run that was stopped continues; equal arguments give equal files.
     """
+
+    def rounds(done: int) -> Iterator[Round]:
+        return own_conversations(llm, count, max_tokens, seed, done)
+
+    write_rounds(path, count, rounds, tick)
+
+
+def write_rounds(
+    path: Path,
+    count: int,
+    rounds: Callable[[int], Iterator[Round]],
+    tick: Callable[[int, int], None],
+) -> None:
+    """Write ``count`` texts into a file, one in a line, or those that it lacks.
+
+    Args:
+        rounds: called with the number of texts to skip, a multiple of TOGETHER; gives the others,
+            TOGETHER at a time.
+    """
     done = 0
     if path.exists():
         lines = path.read_bytes().splitlines(keepends=True)
@@ -53,7 +74,7 @@ def make_own(
         done = done // TOGETHER * TOGETHER  # Texts are made in batches of TOGETHER.
         path.write_bytes(b"".join(lines[:done]))
     with path.open("a", encoding="utf-8") as file:
-        for some in own_conversations(llm, count, max_tokens, seed, done):
+        for some in rounds(done):
             texts = ({"prompt": prompt, "answer": answer} for prompt, answer in some)
             file.write("".join(json.dumps(text) + "\n" for text in texts))
             file.flush()

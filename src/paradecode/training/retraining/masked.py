@@ -1,8 +1,7 @@
-"""All weights of a causal model, which gets a mask token."""
+"""Weights of a causal model, which gets a mask token."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import torch
@@ -12,15 +11,15 @@ from paradecode.measure.machine import digest
 from paradecode.models.adapter import check_base, unused_token
 from paradecode.models.checkpoint import Checkpoint
 from paradecode.training.retraining.texts import MODEL
-from paradecode.training.running import readable
-from paradecode.training.unmasking.folder import save_folder, source_of
+from paradecode.training.unmasking.folder import change_config, save_folder, source_of
 
 
 class MaskedObjective:
     """The part that objectives for such models share.
 
     Args:
-        checkpoint: of a folder; what is trained is written in its precision.
+        checkpoint: of a folder; what is trained is written in its precision. Its configuration may
+            have fewer layers than the folder; the deeper ones are left out.
         name: of the objective.
         settings: that the result depends on.
 
@@ -46,8 +45,5 @@ class MaskedObjective:
     def export(self, folder: Path) -> None:
         """Write MODEL, a folder whose configuration names the mask token."""
         save_folder(self.checkpoint, self.trained, folder / MODEL)
-        path = folder / MODEL / "config.json"
-        with readable(path):
-            described = json.loads(path.read_text("utf-8"))
-        described |= {"attention": "causal", "mask_token_id": self.mask}
-        path.write_text(json.dumps(described, indent=2) + "\n", "utf-8")
+        layers = self.checkpoint.config.layers
+        change_config(folder / MODEL, layers, attention="causal", mask_token_id=self.mask)

@@ -8,7 +8,6 @@ nothing.
 
 from __future__ import annotations
 
-import json
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -25,8 +24,7 @@ from paradecode.models.adapter import check_base
 from paradecode.models.checkpoint import Checkpoint
 from paradecode.training.batched import final_states
 from paradecode.training.retraining.texts import MODEL, AnswerRows
-from paradecode.training.running import readable
-from paradecode.training.unmasking.folder import save_folder, source_of
+from paradecode.training.unmasking.folder import change_config, save_folder, source_of
 
 
 class NestedModel(Transformer):
@@ -87,10 +85,4 @@ class NestedObjective:
     def export(self, folder: Path) -> None:
         """Write MODEL, a folder of a model that ends with the last exit."""
         save_folder(self.checkpoint, self.trained, folder / MODEL)
-        path = folder / MODEL / "config.json"
-        with readable(path):
-            described = json.loads(path.read_text("utf-8"))
-        described["num_hidden_layers"] = self.exits[-1]
-        if isinstance(described.get("layer_types"), list):
-            described["layer_types"] = described["layer_types"][: self.exits[-1]]
-        path.write_text(json.dumps(described, indent=2) + "\n", "utf-8")
+        change_config(folder / MODEL, self.exits[-1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.models.checkpoint import Checkpoint
 from paradecode.models.safetensors_dir import stored_tensors
 from paradecode.models.weights import Kind
+from paradecode.training.running import readable
 
 DTYPES = {Kind.F32: torch.float32, Kind.F16: torch.float16, Kind.BF16: torch.bfloat16}
 COPIED = (
@@ -60,3 +62,14 @@ def save_folder(checkpoint: Checkpoint, weights: dict[str, Tensor], output: Path
         part.replace(output / "model.safetensors")
     except OSError as error:
         raise InvalidInput("OUTPUT", str(output), f"give a writable place ({error})") from None
+
+
+def change_config(folder: Path, layers: int, **settings: object) -> None:
+    """Say in config.json that the model has only its first ``layers``, and other settings."""
+    path = folder / "config.json"
+    with readable(path):
+        described = json.loads(path.read_text("utf-8"))
+    described |= {"num_hidden_layers": layers, **settings}
+    if isinstance(described.get("layer_types"), list):
+        described["layer_types"] = described["layer_types"][:layers]
+    path.write_text(json.dumps(described, indent=2) + "\n", "utf-8")

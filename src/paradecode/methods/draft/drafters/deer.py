@@ -32,7 +32,8 @@ class Deer(ModelDrafter):
     Dream) the keys and values of earlier drafts are used again for ``refresh`` drafts, which cannot
     change the output; with blocks (SDAR) or causal attention they are exact.
 
-    When: there is a small diffusion model that was trained on texts like the target's.
+    When: there is a small diffusion model that was trained on texts like the target's, such as one
+    of ``train deer``.
     """
 
     needs = Needs(noise=True, draws=True, levels=True, runs=(DRAFT,))
