@@ -192,9 +192,9 @@ def block_draft(kind: Kind) -> Mapping[str, Backend]:
 
 CHOSEN = (
     "batch-of-16", "chunks-of-3", "little-memory", "mixed-methods", "prefix-cache", "tenants",
-    "cancelled-neighbour", "stop-strings", "end-of-text", "max-tokens", "context-end", "penalties",
-    "bans", "constrained",
+    "cancelled-neighbour", "context-end",
 )  # fmt: skip
+"""Those in which the drafter's cache may part from the text; the target's rules are elsewhere."""
 
 
 @pytest.mark.parametrize("factory", [full_draft, block_draft])

@@ -171,8 +171,8 @@ def test_the_guarantee_is_the_weakest():
 
 
 def test_fusions_conform():
-    check("suffix+token-recycling", kinds=["toy"])
     essential = ["batch-of-16", "mixed-methods", "chunks-of-3", "penalties", "context-end"]
+    check("suffix+token-recycling", kinds=["toy"], only=[*essential, "prefix-cache", "constrained"])
     fused = "lookahead+stand+prompt-lookup(num_speculative_tokens=20)"
     check(fused, kinds=["toy"], only=essential)
 
