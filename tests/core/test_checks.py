@@ -12,6 +12,7 @@ from paradecode.core.checks import (
     build,
     checked,
     flag,
+    indices,
     json_object,
     known,
     listed,
@@ -72,12 +73,29 @@ def test_what_passes_comes_back_clean(check, good, clean):
         (mapping, [], "an object"),
         (listed(flag, 2), "ab", "a list"),
         (listed(flag, 1), [True, True], "at most 1"),
+        (indices, [0.5], "whole numbers"),
+        (indices, [True], "whole numbers"),
+        (indices, [[1]], "a vector"),
+        (indices, [[1], [1, 2]], "a vector"),
+        (indices, 3, "a vector"),
+        (indices, [1 << 31], "32 bits"),
+        (indices, np.array([-(1 << 40)]), "32 bits"),
+        (indices, [1 << 80], "whole numbers"),
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(check, bad, said):
     with pytest.raises(InvalidInput, match=said) as error:
         check("field", bad)
     assert error.value.field == "field"
+
+
+@pytest.mark.parametrize("value", [[3, -1], (3, -1), np.array([3, -1]), np.array([3, -1], np.int8)])
+def test_indices_are_of_one_type(value):
+    found = indices("slots", value)
+    assert found.dtype == np.int32
+    assert found.tolist() == [3, -1]
+    assert indices("slots", found) is found
+    assert indices("slots", []).dtype == np.int32
 
 
 def test_the_bad_entry_of_a_list_is_named():

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paradecode.core.errors import InvalidInput
 
@@ -109,6 +110,21 @@ def one_of(*values: Any) -> Check:
 
 
 # Values made of values.
+
+
+def indices(name: str, value: Any) -> NDArray[np.int32]:
+    """A vector or list of whole numbers that fit into 32 bits; returned as int32 [n]."""
+    fix = "give a vector of whole numbers of 32 bits"
+    try:
+        array = np.asarray(value)
+    except (ValueError, OverflowError):  # Lists of different lengths.
+        raise InvalidInput(name, value, fix) from None
+    if array.ndim != 1 or (len(array) and array.dtype.kind not in "iu"):
+        raise InvalidInput(name, value, fix)
+    most = np.iinfo(np.int32).max
+    if array.dtype != np.int32 and len(array) and not -most <= array.min() <= array.max() <= most:
+        raise InvalidInput(name, value, fix)
+    return array.astype(np.int32, copy=False)
 
 
 def maybe(check: Check) -> Check:

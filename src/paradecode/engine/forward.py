@@ -13,15 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.backends.interface import Backend, Span, SpanResult, gives_attention
-from paradecode.core.checks import is_whole
-from paradecode.core.errors import BackendLost, DecoderError
+from paradecode.core.checks import indices, is_whole
+from paradecode.core.errors import BackendLost, DecoderError, InvalidInput
 from paradecode.core.layers import Layers, halves, is_layer, work
 from paradecode.core.network import Array
 from paradecode.core.request import (
     TARGET,
     Apply,
     Attend,
-    BlockCausal,
     Forward,
     Overwrite,
     Reply,
@@ -30,6 +29,7 @@ from paradecode.core.request import (
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.engine.kv import KVCache, given_rows
 from paradecode.engine.sequence import LiveSequence
+from paradecode.engine.visibility import mask_of, seen_slots
 
 Results = tuple[Sequence["SpanResult | Exception"], float]
 """Of a packed forward, with its seconds."""
@@ -286,7 +286,7 @@ def span_of(forward: Forward, cache: KVCache, history: NDArray[np.int32]) -> tup
     if forward.positions is None:
         positions = np.arange(cache.length, cache.length + count, dtype=np.int32)
     else:
-        positions = np.asarray(forward.positions, np.int32)
+        positions = forward.positions
     slots = _slots(forward.store, cache, start, count)
     tail = tail_positions = _NONE
     if drafted:
@@ -306,7 +306,7 @@ def span_of(forward: Forward, cache: KVCache, history: NDArray[np.int32]) -> tup
         if places is None:
             places = root + tentative.depths[held:]
         else:
-            places, behind = np.asarray(places, np.int32), np.full(drafted, -1, np.int32)
+            behind = np.full(drafted, -1, np.int32)
         positions = np.concatenate([positions, places])
         slots = np.concatenate([slots, behind])
         if held:
@@ -322,6 +322,9 @@ def span_of(forward: Forward, cache: KVCache, history: NDArray[np.int32]) -> tup
     if forward.attention is not None and not gives_attention(cache.backend):
         raise DecoderError(f"{cache.backend.name} gives no attention weights")
     cache.own(slots)
+    named = forward.visible is not None or isinstance(forward.store, Overwrite)
+    plain = not drafted or (tree.is_chain and not held)  # What the span's default says.
+    causal = forward.attend is Attend.CAUSAL and plain
     wanted = forward.logits
     if wanted is None:  # The root, then the nodes.
         wanted = np.arange(max(count - 1, 0), count + drafted, dtype=np.int32)
@@ -333,11 +336,11 @@ def span_of(forward: Forward, cache: KVCache, history: NDArray[np.int32]) -> tup
         positions=positions,
         slots=slots,
         context=cache.length,
-        visible=_visible(forward, cache),
+        visible=seen_slots(forward, cache) if named else None,
         tail=tail,
         tail_positions=tail_positions,
-        mask=_mask(forward, positions[:count], held, tentative),
-        logits=np.asarray(wanted, np.int32),
+        mask=None if causal else mask_of(forward, positions[:count], held, tentative),
+        logits=wanted,
         hidden=tuple(layer % layers for layer in forward.hidden),
         layers=forward.layers,
         embeddings=forward.embeddings if given is None else given,
@@ -388,23 +391,9 @@ def _check_tokens(
             )
 
 
-def _visible(forward: Forward, cache: KVCache) -> NDArray[np.int32] | None:
-    """The cached slots that the rows see, if not all; rows that replace slots see the new."""
-    named = forward.visible
-    if named is not None and not cache.holds(np.asarray(named), forward.layers):
-        raise DecoderError("visible names slots in which no keys and values were stored")
-    if not isinstance(forward.store, Overwrite):
-        return forward.visible
-    cached = np.arange(cache.length, dtype=np.int32)
-    seen = cached if forward.visible is None else forward.visible
-    replaced = np.zeros(cache.capacity + 1, bool)  # -1, for rows that replace none, is the last.
-    replaced[forward.store.slots] = True
-    return seen[~replaced[seen]]
-
-
 def _slots(store: Store | Overwrite, cache: KVCache, start: int, count: int) -> NDArray[np.int32]:
     if isinstance(store, Overwrite):
-        slots = np.asarray(store.slots, np.int32)
+        slots = store.slots
         # Behind the committed rows is the draft, if there is one.
         end = cache.length if len(cache.tentative) else cache.capacity
         if len(slots) and not (slots.min() >= -1 and slots.max() < end):
@@ -419,55 +408,28 @@ def _extended(forward: Forward, tentative: TokenTree) -> TokenTree:
     """The tentative rows, those of ``forward`` included."""
     under, tree = forward.under, forward.tree
     if under is not None:
+        if len(under) != len(tree):
+            raise InvalidInput("under", under, f"give one for each of the tree's {len(tree)} rows")
         unknown = (under < ROOT) | (under >= len(tentative) + np.arange(len(tree)))
         if (unknown & (tree.parents == ROOT)).any():
             raise DecoderError(f"tree rows hang under unknown tentative rows {under.tolist()}")
     return tentative.extend(tree, under)
 
 
-def _mask(
-    forward: Forward, at: NDArray[np.int32], held: int, tentative: TokenTree
-) -> NDArray[np.bool_] | None:
-    """bool [K + M, T + K + M]; None where the span's causal default says the same."""
-    tree, attend, tail = forward.tree, forward.attend, held
-    count, drafted = len(at), len(tree.tokens)
-    causal = attend is Attend.CAUSAL
-    if causal and (drafted == 0 or (tree.is_chain and tail == 0)):
-        return None
-    rows = count + drafted
-    width = tail if drafted else 0
-    mask = np.zeros((rows, width + rows), bool)
-    mask[:count, width : width + count] = _among(attend, at)
-    if drafted:
-        mask[count:, width : width + count] = True
-        seen = tentative.visibility[tail:]
-        mask[count:, :tail], mask[count:, width + count :] = seen[:, :tail], seen[:, tail:]
-    return mask
-
-
 _NONE = np.empty(0, np.int32)
-
-
-def _among(
-    attend: Attend | BlockCausal | NDArray[np.bool_], positions: NDArray[np.int32]
-) -> NDArray[np.bool_]:
-    """bool [K, K]: which of the forward's own rows, at ``positions`` [K], see one another."""
-    count = len(positions)
-    if isinstance(attend, BlockCausal):
-        blocks = positions // attend.size
-        return blocks[:, None] >= blocks[None, :]
-    if isinstance(attend, np.ndarray):
-        if attend.shape != (count, count) or attend.dtype != np.bool_:
-            raise DecoderError(f"attend must be bool [{count}, {count}], not {attend.shape}")
-        return attend
-    return np.tri(count, dtype=bool) if attend is Attend.CAUSAL else np.ones((count, count), bool)
+_INDICES = ("tokens", "under", "places", "positions", "visible", "logits", "attention")
 
 
 def _checked(forward: Forward) -> Forward:
     """The forward with its parts in the types that the engine relies on."""
-    tokens = np.asarray(forward.tokens)
-    if tokens.ndim != 1 or (len(tokens) and tokens.dtype.kind not in "iu"):
-        raise DecoderError(f"tokens must be a vector of token ids, not {forward.tokens!r}")
+    parts: dict[str, Any] = {}
+    for name in _INDICES:
+        given = getattr(forward, name)
+        right = isinstance(given, np.ndarray) and given.dtype == np.int32 and given.ndim == 1
+        if not right and (given is not None or name == "tokens"):
+            parts[name] = indices(name, given)
+    if isinstance(forward.store, Overwrite):
+        parts["store"] = Overwrite(indices("slots", forward.store.slots))
     if not isinstance(forward.tree, TokenTree):
         raise DecoderError(f"tree must be a TokenTree, not {type(forward.tree).__name__}")
     layers = None if forward.layers is None else tuple(forward.layers)
@@ -476,6 +438,8 @@ def _checked(forward: Forward) -> Forward:
             "layers must be numbers of layers, or Half(number, 'attention' or 'mlp'), not "
             f"{layers!r:.80}"
         )
-    if tokens is forward.tokens and layers is forward.layers and isinstance(forward.hidden, tuple):
-        return forward
-    return replace(forward, tokens=tokens, layers=layers, hidden=tuple(forward.hidden))
+    if layers is not forward.layers:
+        parts["layers"] = layers
+    if not isinstance(forward.hidden, tuple):
+        parts["hidden"] = tuple(forward.hidden)
+    return replace(forward, **parts) if parts else forward
