@@ -286,12 +286,42 @@ def test_rows_of_some_layers_of_a_canvas_count_in_part() -> None:
             counted.append(engine.running[0].sequence.rows)
         seq.commit(Verdict([1], [0], reply.logits))
 
-    counted: list[int] = []
+    counted: list[float] = []
     sequence = add(engine, decode, PROMPT, 1)
     finish(engine)
     assert sequence.error is None
     # 12 rows; of two layers the first one; that and a third of the other; the other two thirds.
-    assert np.diff([0, *counted]).tolist() == [12, 6, 8, 4]
+    assert np.diff([0, *counted]) == pytest.approx([12, 6, 8, 4])
+
+
+def test_a_row_that_runs_piece_by_piece_counts_once() -> None:
+    engine, counted = toy_engine(), []
+
+    def decode(seq: Sequence) -> Steps:
+        live = engine.running[0].sequence
+        yield Forward(seq.pending[:-1])
+        at, row = np.array([len(seq.tokens) - 1], np.int32), seq.tokens[-1:]
+        for layers in ((0,), (Half(1, "attention"),), (Half(1, "mlp"),)):
+            store = Store.COMMIT if layers == (0,) else Overwrite(at)
+            seen = np.arange(at[0], dtype=np.int32)
+            reply = yield Forward(row, store=store, positions=at, visible=seen, layers=layers)
+            counted.append((live.forwards, live.rows))
+        other = live.timer.other
+        target = live.timer.target
+        yield Forward(row, store=Store.NONE, layers=())  # The head alone: no row, no other model.
+        counted.append((live.forwards, live.rows))
+        assert live.timer.other == other == 0
+        assert live.timer.target > target
+        seq.commit(Verdict([1], [0], reply.logits))
+
+    sequence = add(engine, decode, PROMPT, 1)
+    finish(engine)
+    assert sequence.error is None
+    read = len(PROMPT) - 1
+    assert [forwards for forwards, _ in counted] == [2] * 4
+    rows = [read + 1 / 2, read + 2 / 3, read + 1, read + 1]
+    assert [count for _, count in counted] == pytest.approx(rows)
+    assert sequence.stats.rows == len(PROMPT)
 
 
 def test_overwriting_never_touches_what_others_share() -> None:

@@ -72,8 +72,8 @@ class DraftCounts:
 
     Attributes:
         forwards: target forwards; all chunks of a prefill count as one.
-        rows: rows that the target computed, including the prompt; a canvas row that ran through
-            some layers counts in part.
+        rows: rows that the target computed, including the prompt; what ran through some layers
+            counts in part, but for layers that only draft, and for those that go on from there.
         drafts: forwards that scored a draft.
         drafted, accepted: draft tokens that were scored, and that were accepted.
         accepted_per_position: how often the draft token at depth 1, 2, ... was accepted.

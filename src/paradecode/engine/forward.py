@@ -58,7 +58,7 @@ class PendingForward:
         self.reply: Reply | None = None
         self.error: Exception | None = None
         self._hidden: dict[int, list[NDArray[np.float32]]] = {}
-        self._tentative = EMPTY
+        self._tentative, self._joined = EMPTY, False
 
     @property
     def rows(self) -> int:
@@ -67,9 +67,9 @@ class PendingForward:
     @property
     def drafts(self) -> bool:
         """Whether this serves a draft only: another model, or some layers that store nothing."""
-        f = self.forward
-        partial = f.layers is not None and not (len(f.tokens) and f.store is not Store.NONE)
-        return f.model != TARGET or partial
+        f = self.forward  # Without layers it is the target's LM head.
+        some = bool(f.layers) and not (len(f.tokens) and f.store is not Store.NONE)
+        return f.model != TARGET or some
 
     @property
     def divisible(self) -> bool:
@@ -108,6 +108,7 @@ class PendingForward:
 
     def plan(self, part: Forward) -> Span:
         """What the backend is to run for ``part``; raises what :func:`span_of` raises."""
+        self._joined = self.cache.joins(part)
         span, self._tentative = span_of(part, self.cache, self.sequence.tokens_for(part.model))
         return span
 
@@ -130,15 +131,17 @@ class PendingForward:
 
     def _book(self) -> None:
         f, rows = self.forward, len(self.forward.tokens)
-        if f.layers is not None and isinstance(f.store, Overwrite):
-            # Some layers of a canvas once more: no forward of its own, but a part of its rows.
-            self.sequence.rows += round(rows * work(f.layers) / self.cache.backend.config.layers)
-        else:
-            count = len(f.tree) if f.places is not None else given_rows(f)
+        count = len(f.tree) if f.places is not None else given_rows(f)
+        # Of rows that go on, the layers before were a draft's, and are not in the books.
+        whole = f.layers is None or self._joined
+        share = 1.0 if whole else work(f.layers or ()) / self.cache.backend.config.layers
+        if whole or f.store is Store.COMMIT:
             drafted = f.tree.first(len(f.tree) - count) if count else f.tree
-            self.sequence.scored(drafted, rows + count)
-            if self.owner is not self.sequence:  # What forks take is the request's.
-                self.owner.rows += rows + len(f.tree)
+            self.sequence.scored(drafted, rows + count, share)
+        else:  # Further layers of rows that were counted, or the head alone: no forward of its own.
+            self.sequence.rows += rows * share
+        if self.owner is not self.sequence:  # What forks take is the request's.
+            self.owner.rows += (rows + len(f.tree)) * share
 
 
 def by_model_and_layers(asked: Sequence[PendingForward]) -> list[list[PendingForward]]:
@@ -192,7 +195,7 @@ def run_together(
     backend, drafts = first.cache.backend, first.drafts
     run = partial(_timed, backend, [span for _, _, span in planned])
     results, seconds = run() if around is None else around(run)
-    if not drafts:
+    if not drafts and first.forward.layers != ():
         for pending, _, span in planned:
             ran[pending.cache] += len(span.positions)
     for (pending, part, _), result in zip(planned, results, strict=True):

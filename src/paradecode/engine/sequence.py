@@ -95,7 +95,7 @@ class LiveSequence:
         self.logprobs: list[TokenLogprob] = []
         self.trace: list[Step] = []
         self.timer, self.draft = Timer(), Draft()
-        self.forwards = self.rows = 0
+        self.forwards, self.rows = 0, 0.0
         self.cached_tokens = 0
         self.released = False
         self.arrived = self.admitted = time.perf_counter()
@@ -287,11 +287,15 @@ class LiveSequence:
             cache.release()
         self.caches.clear()
 
-    def scored(self, tree: TokenTree, tokens: int) -> None:
-        """Count a target forward over ``tokens`` rows, and the draft it scored."""
+    def scored(self, tree: TokenTree, tokens: int, share: float = 1.0) -> None:
+        """Count a target forward over ``tokens`` rows, and the draft it scored.
+
+        Args:
+            share: of the layers that ran.
+        """
         self.forwards += 1
         drafted = len(tree.tokens)
-        self.rows += tokens + drafted
+        self.rows += (tokens + drafted) * share
         self.last_rows = tokens + drafted
         self.draft = Draft(tree, self.draft.drafted + drafted)
 
@@ -383,7 +387,7 @@ class LiveSequence:
         return Stats.of(
             self.trace,
             forwards=self.forwards,
-            rows=self.rows,
+            rows=round(self.rows),
             generated=self._length - self.prompt_length,
             prompt_tokens=self.prompt_length,
             cached_tokens=self.cached_tokens,

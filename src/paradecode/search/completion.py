@@ -28,7 +28,7 @@ def completion_of_search(run: SearchRun) -> Completion:
     cost = SearchCost(
         branches=len(run.sequences) if found.made is None else len(found.scores),
         tokens=made if found.made is None else found.made,
-        rows=sum(sequence.rows for sequence in [*run.sequences, *run.readings]),
+        rows=round(sum(sequence.rows for sequence in [*run.sequences, *run.readings])),
         seconds=run.ended - run.started,
         scores=found.scores,
         tree=_tree(run, found),

@@ -144,7 +144,7 @@ def test_drift_runs_the_upper_layers() -> None:
     again = [forwards[1] for forwards in cache.ran if len(forwards) == 2]
     assert len(again) > 12  # A toy drifts at once, wherever a token was decided.
     assert set(again) == {(WHOLE, (1,))}
-    assert made.rows == sum(cache.planned) + len(again) * round(WHOLE / 2)
+    assert made.rows == sum(cache.planned) + len(again) * WHOLE / 2
 
 
 def test_layers_follow_the_threshold() -> None:

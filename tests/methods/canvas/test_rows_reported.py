@@ -27,7 +27,7 @@ class Counting(ToyBackend):
         return super().forward(spans)
 
 
-def counts(method: str, kind: str, max_tokens: int = 24) -> tuple[int, float, int]:
+def counts(method: str, kind: str, max_tokens: int = 24) -> tuple[float, float, int]:
     """Rows reported, rows computed, and tokens."""
     backend = Counting(toy_config(**ATTENTION[kind]), surprise=700)
     params = SamplingParams(max_tokens=max_tokens, ignore_eos=True, seed=2)
@@ -35,16 +35,16 @@ def counts(method: str, kind: str, max_tokens: int = 24) -> tuple[int, float, in
     if isinstance(made.error, InvalidInput):
         pytest.skip(f"not with this model: {made.error}")
     assert made.error is None
-    assert made.stats.rows == made.rows
-    return made.stats.rows, backend.computed / backend.config.layers, made.stats.generated
+    assert made.stats.rows == round(made.rows)
+    return made.rows, backend.computed / backend.config.layers, made.stats.generated
 
 
 @pytest.mark.parametrize("kind", ATTENTION)
 @pytest.mark.parametrize("cache", known("cache"))
 def test_every_cache(cache: str, kind: str) -> None:
     reported, computed, tokens = counts(f"static(cache={cache},block_length=8)", kind)
-    # A forward of some layers counts in part, and each of them is rounded.
-    assert abs(reported - computed) <= (tokens if cache == "elastic" else 0)
+    # A forward of some layers counts in part; half a layer that looks at attention does not.
+    assert abs(reported - computed) <= (tokens if cache == "elastic" else 1e-6)
     everything, _, _ = counts("static(block_length=8)", kind)
     assert (reported < everything) == (cache != "none")
 

@@ -146,6 +146,9 @@ def test_the_plain_reading_gives_the_same_groups(path):
             assert [one.token_ids for one in found] == [[*chain(*groups)] for groups in wanted]
             # The prompt takes two forwards, of which the second is the first group's.
             assert [one.stats.forwards - 1 for one in found] == [len(groups) for groups in wanted]
+            # What is written from the head alone is no row of the model.
+            rows = [len(prompt) - 1 + len(groups) for prompt, groups in zip(prompts, wanted)]
+            assert [one.stats.rows for one in found] == rows
             sizes |= {len(group) for groups in wanted for group in groups}
     assert sizes == {1, 2, 3}
 

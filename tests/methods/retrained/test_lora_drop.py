@@ -97,6 +97,13 @@ def test_the_plain_reading_gives_the_same_tokens(tmp_path, dropped, window):
         plain = llm.generate(prompts, decoder="greedy", max_tokens=11)
     assert [one.token_ids for one in found] == wanted
     assert [one.token_ids for one in plain] != wanted
+    for prompt, one in zip(prompts, found, strict=True):
+        runs = len(one.token_ids)
+        short = sum(behind % (window + 1) != 0 for behind in range(runs))
+        # The prompt without its last token, then each token once, in as many layers as it runs.
+        assert one.stats.forwards == 1 + runs
+        whole = len(prompt) - 1 + runs
+        assert abs(one.stats.rows - (whole - short * len(dropped) / 6)) < 0.51
 
 
 def test_without_a_window_it_is_plain_decoding(of_toy):
