@@ -32,10 +32,29 @@ def backend(checkpoint: Checkpoint) -> Backend:
 def permuted(checkpoint: Checkpoint, order: np.ndarray) -> Checkpoint:
     """The same model under other token ids: its token i is ``order[i]`` of the original."""
     config, weights = checkpoint
-    embed = weights["embed"].float32()[order]
     other = {name: weights[name] for name in config.tensors()}
-    other["embed"] = Tensor(np.ascontiguousarray(embed), embed.shape)
+    for name in {"embed", "head"} & other.keys():
+        rows = np.ascontiguousarray(weights[name].float32()[order])
+        other[name] = Tensor(rows, rows.shape)
     return replace(config, vocab_size=len(order)), other
+
+
+def spelling(lacks: int = 3, tokens: int = 96) -> tuple[np.ndarray, Vocabulary]:
+    """Of a draft model without every third token, which it reads as two or three of its own.
+
+    Returns:
+        int [own tokens], the target's id of each, as :func:`permuted` takes it; and the vocabulary.
+    """
+    order = np.array([token for token in range(tokens) if token % lacks])
+    spelled = [
+        [int(np.searchsorted(order, token))]
+        if token % lacks
+        else [token % 7, 3, token % 5][: 2 + token % 2]
+        for token in range(tokens)
+    ]
+    pieces = np.array([own for piece in spelled for own in piece], np.int32)
+    starts = np.cumsum([0, *map(len, spelled)])
+    return order, Vocabulary(order.astype(np.int32), pieces, starts)
 
 
 def deep(layers: int = 6, share: float = 0.1) -> Checkpoint:

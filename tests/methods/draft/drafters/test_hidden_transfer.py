@@ -16,9 +16,12 @@ from paradecode.backends import open_backend
 from paradecode.backends.interface import Span
 from paradecode.core.errors import InvalidInput, InvalidModel
 from paradecode.core.request import TARGET
+from paradecode.core.sampling import SamplingParams
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine, Limits
-from paradecode.methods.draft import transfer_rows
+from paradecode.engine.request import GenerationRequest
+from paradecode.methods.draft import row_drafter, transfer_rows
+from paradecode.methods.registry import parse
 from paradecode.models.heads import build_head, read_head
 from paradecode.models.heads.files import write_head
 from paradecode.testing.conformance import check
@@ -206,6 +209,52 @@ def test_a_stall_of_the_machine_is_no_cost(stalled: int | None, tmp_path: Path, 
     (one,) = serve(eng, [spec], ignore_eos=True, max_tokens=48)
     assert 0.003 < one.head(str(folder)).pace.draft < 0.0045
     assert calls[0] > 40
+
+
+def test_the_seconds_of_neighbours_are_no_cost(tmp_path: Path, monkeypatch) -> None:
+    """In a batch others' forwards run between the two parts of a verification."""
+    folder, now = write(tmp_path, (2, 4)), [0.0]
+    monkeypatch.setattr("paradecode.methods.draft.drafters.hidden_transfer.perf_counter",
+                        lambda: now[0])  # fmt: skip
+    eng = engine(curve=CostCurve((1, 64), (64,), ((0.01, 0.0100001),)))
+    forward = eng.models[TARGET].forward
+
+    def timed(spans):
+        now[0] += 5.0
+        return forward(spans)
+
+    eng.models[TARGET].forward = timed
+    prompt = np.array(PROMPT, np.int32)
+    longer = SamplingParams(max_tokens=100, ignore_eos=True)  # One row a step, so it takes longest.
+    eng.add(GenerationRequest(prompt, parse("greedy"), longer))
+    spec = f"hidden-transfer(head='{folder}',budget=fixed)"
+    one, *_ = serve(eng, [spec], ignore_eos=True, max_tokens=24)
+    assert one.stats.drafted > 0
+    fresh = build_head(read_head(folder), CONFIG, nothing)
+    assert one.head(str(folder)).pace.draft == fresh.pace.draft
+
+
+def test_rows_guess_no_token_behind_the_end(tmp_path: Path, monkeypatch) -> None:
+    """Row k below a node of depth d guesses place d + 1 + k; the last place is never drafted."""
+    seen: list[tuple[int, list[int], list[int], int]] = []
+
+    def watched(seq, forward, *rest):
+        counts, depths = paying(seq, forward, *rest), forward.tree.depths.tolist()
+        seen.append((seq.room, depths, counts.tolist(), seq.scratch - len(depths)))
+        return counts
+
+    paying = row_drafter.paying
+    monkeypatch.setattr(row_drafter, "paying", watched)
+    spec = f"hidden-transfer(head='{write(tmp_path, (2, 4, 4))}',num_speculative_tokens=2)"
+    serve(engine(), [spec.replace(")", ",budget=fixed)")], ignore_eos=True, max_tokens=16)
+    cut = 0
+    for room, depths, counts, free in seen:
+        wanted = [sum(d + 1 + k <= room - 1 for k in (1, 2, 3)) for d in (0, *depths)]
+        assert all(count <= most for count, most in zip(counts, wanted))
+        if sum(wanted) <= free:
+            assert counts == wanted
+            cut += 0 < sum(wanted) < 3 * len(wanted)
+    assert cut > 0
 
 
 def nothing(name: str) -> np.ndarray:

@@ -6,13 +6,15 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from small_models import PROMPT, backend, deep, engine, serve
+from small_models import PROMPT, backend, deep, engine, permuted, serve, spelling
 
 from paradecode.backends.interface import PAGE, Span
 from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import Logits, Warp
 from paradecode.core.request import DRAFT
 from paradecode.methods.draft import nested_rows
+from paradecode.methods.draft.budgets.networks import HIDDEN, ResidualHead
+from paradecode.methods.draft.budgets.specdec import SpecDecPP
 from paradecode.methods.draft.drafters.s2d import usual_exits
 from paradecode.methods.registry import parse
 
@@ -29,28 +31,36 @@ class Literal:
         left: how often each exit was the first sure one.
     """
 
-    def __init__(self, exits: tuple[int, ...], sure: float) -> None:
-        self.exits, self.sure, self.model = exits, sure, backend(SMALL)
+    def __init__(self, exits: tuple[int, ...], sure: float, model=SMALL) -> None:
+        self.exits, self.sure, self.model = exits, sure, backend(model)
         self.model.reserve(8)
         self.left = Counter[int]()
 
     def row(self, text: list[int], exits: tuple[int, ...] = ()) -> Logits:
         """What the first exit that is sure expects behind ``text``."""
+        return self.leaves(text, exits)[0]
+
+    def leaves(self, text: list[int], exits: tuple[int, ...] = ()) -> tuple[Logits, np.ndarray]:
+        """The same, and the state that leaves there."""
         for exit in exits or self.exits:
-            logits = self._whole(text, exit)
+            logits, state = self._whole(text, exit)
             if logits.probabilities(Warp(1.0)).max() >= self.sure:
                 break
         self.left[exit] += 1
-        return logits
+        return logits, state
 
-    def _whole(self, text: list[int], exit: int) -> Logits:
+    def _whole(self, text: list[int], exit: int) -> tuple[Logits, np.ndarray]:
         count = len(text)
         none = np.full(count, -1, np.int32)
         at = np.arange(count, dtype=np.int32)
         pages = np.arange(8, dtype=np.int32)
         assert count <= 8 * PAGE
-        span = Span(pages, np.array(text, np.int32), at, none, 0, at[-1:], layers=(*range(exit),))
-        return self.model.forward([span])[0].logits
+        span = Span(
+            pages, np.array(text, np.int32), at, none, 0, at[-1:], layers=(*range(exit),),
+            hidden=(exit - 1,),
+        )  # fmt: skip
+        (result,) = self.model.forward([span])
+        return result.logits, result.hidden[exit - 1][-1]
 
 
 @pytest.mark.parametrize("exits", [(2, 4, 6), (1, 3), (6,)])
@@ -69,6 +79,59 @@ def test_a_token_leaves_at_the_first_exit_that_is_sure_of_it(exits):
         text += step.tokens
     assert all(literal.left[exit] >= 3 for exit in exits)
     assert 0 < sequence.stats.accepted < sequence.stats.drafted
+
+
+def test_tokens_that_it_spells_in_pieces_are_read_piece_by_piece():
+    """The draft model lacks every third token; it has more rows than the text has tokens."""
+    order, vocabulary = spelling(tokens=SMALL[0].vocab_size)
+    small = permuted(SMALL, order)
+    literal = Literal((2, 4, 6), SURE, small)
+    spec = f"s2d(exits='2 4 6',sure={SURE},{CHAIN})"
+    eng = engine(TARGET, small, vocabulary)
+    (sequence,) = serve(eng, [spec], max_tokens=40, ignore_eos=True)
+    text, spelled = list(PROMPT), 0
+    for step in sequence.trace:
+        own = vocabulary.translate(np.array(text)).tolist()
+        wanted: list[int] = []
+        for _ in range(len(step.tree)):
+            first = (6,) if len(text) == len(PROMPT) and not wanted else (2, 4, 6)
+            wanted.append(int(literal.row([*own, *wanted], first).argmax()[0]))
+        assert step.tree.tokens.tolist() == order[wanted].tolist()
+        spelled += len(step.tree) > 0 and any(token % 3 == 0 for token in text[len(PROMPT) :])
+        text += step.tokens
+    assert spelled > 5
+    assert all(literal.left[exit] >= 3 for exit in (2, 4, 6))
+
+
+def test_a_budget_reads_the_states_that_left(tmp_path, monkeypatch):
+    """SpecDec++ with a head: a draft ends where the head doubts the token that was just read."""
+    width, seen = SMALL[0].hidden_size, []
+    random = np.random.default_rng(1)
+    tensors = {
+        "mean": np.zeros(width), "scale": np.ones(width), "bias": np.zeros(width),
+        "weight": np.zeros((width, width)), "out": random.standard_normal(width + 1),
+    }  # fmt: skip
+    made = {name: values.astype(np.float32) for name, values in tensors.items()}
+    ResidualHead({"width": width, "blocks": 0, "reads": HIDDEN}, made).save(tmp_path / "head")
+    see = SpecDecPP.see_draft
+
+    def watched(self, seq, tree, nodes, rows):
+        path = tree.tokens_to(int(nodes[0])) if len(tree) else []
+        seen.append((seq.tokens.tolist(), path, rows.states))
+        see(self, seq, tree, nodes, rows)
+
+    monkeypatch.setattr(SpecDecPP, "see_draft", watched)
+    literal = Literal((2, 4, 6), SURE)
+    budget = f"specdec++(head='{tmp_path / 'head'}',threshold=0.6)"
+    spec = f"s2d(exits='2 4 6',sure={SURE},num_speculative_tokens=5,budget={budget})"
+    (sequence,) = serve(engine(TARGET, SMALL), [spec], max_tokens=40, ignore_eos=True)
+    for text, path, states in seen:
+        first = (6,) if len(text) == len(PROMPT) and not path else (2, 4, 6)
+        _, state = literal.leaves([*text, *path], first)
+        assert np.allclose(states, state[None], atol=1e-4)
+    assert all(literal.left[exit] >= 3 for exit in (2, 4, 6))
+    chains = {len(step.tree) for step in sequence.trace[1:-5]}
+    assert len(chains) > 1  # The head decides.
 
 
 def test_tokens_are_drawn_from_the_row_of_their_exit():
