@@ -253,6 +253,13 @@ def test_a_stopped_run_ends_with_the_adapter_of_an_unbroken_one(tmp_path, distil
     for other, named in ((fresh(replace(plan, rate=1e-3)), "rate"), (fresh(learnt=39), "texts")):
         with pytest.raises(InvalidInput, match=f"{named}: .*begun with"):
             other.resume(tmp_path / CHECKPOINT)
+    config, weights = tiny_checkpoint("llama")
+    less = Checkpoint(replace(config, layers=config.layers - 1), weights, None, None, "nowhere")
+    (tmp_path / "one.gguf").touch()
+    for model, named in ((less, rf"layers\.{config.layers - 1}"),
+                         (replace(base(), source=str(tmp_path)), "weights")):  # fmt: skip
+        with pytest.raises(InvalidInput, match=f"^{named}.*begun with"):
+            AdapterTraining(plan, model, facts(), texts(), CPU).resume(tmp_path / CHECKPOINT)
     data = (tmp_path / CHECKPOINT).read_bytes()
     for damaged in (b"", b"nothing", data[: len(data) // 2]):
         (tmp_path / CHECKPOINT).write_bytes(damaged)

@@ -124,6 +124,13 @@ def test_another_plan_and_a_damaged_file_are_refused(tmp_path):
     learner.save(path)
     with pytest.raises(InvalidInput, match="seed: 5"):
         TinyTraining.load(path, replace(learner.plan, seed=5), CPU)
+    good = torch.load(path)
+    name = next(name for name, tensor in good["average"].items() if tensor.ndim == 2)
+    for part in ("model", "average"):
+        torch.save({**good, part: {**good[part], name: good[part][name][:1]}}, path)
+        with pytest.raises(InvalidInput, match=rf"^{name}: .*begun with \[1,"):
+            TinyTraining.load(path, learner.plan, CPU)
+    torch.save(good, path)
     data = path.read_bytes()
     for damaged in (b"", b"nothing", data[: len(data) // 2]):
         path.write_bytes(damaged)

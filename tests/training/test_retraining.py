@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -344,12 +345,16 @@ def test_a_stopped_run_goes_on_to_the_same_weights(folder, tmp_path):
     number, own = next(iter(optimizer["state"].items()))
     cut = {**own, "exp_avg": own["exp_avg"][:1]}
     for damage in (
-        {"step": -1}, {"step": 7}, {"weights": {**good["weights"], name: torch.zeros(1)}},
-        {"weights": {}}, {"optimizer": {**optimizer, "state": {**optimizer["state"], number: cut}}},
-        {"optimizer": {}}, {"facts": 0},
+        {"step": -1}, {"step": 7}, {"weights": 0}, {"optimizer": {}}, {"facts": 0},
+        {"optimizer": {**optimizer, "state": {**optimizer["state"], number: cut}}},
     ):  # fmt: skip
         torch.save({**good, **damage}, path)
         with pytest.raises(InvalidModel, match="checkpoint"):
+            trainer.resume(path)
+    more = {**good["weights"], "another": torch.zeros(2)}
+    for weights, named in (({}, name), ({**more, name: torch.zeros(1)}, name), (more, "another")):
+        torch.save({**good, "weights": weights}, path)
+        with pytest.raises(InvalidInput, match=rf"^{re.escape(named)}: .* was begun with"):
             trainer.resume(path)
     path.write_bytes(b"damaged")
     with pytest.raises(InvalidModel, match="checkpoint"):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import AdamW
+from torch.optim import AdamW, Optimizer
 
 from paradecode.core.errors import InvalidInput, InvalidModel
 
@@ -126,19 +126,49 @@ def go_on(
     with readable(path):
         begun = dict(state["facts"])
     check_same(path, facts, begun, ": name a new folder")
-    with readable(path), torch.no_grad():
-        saved, step = state["weights"], int(state["step"])
-        groups = optimizer.state_dict()["param_groups"]
-        optimizer.load_state_dict({**state["optimizer"], "param_groups": groups})
-        pairs = [(weight, saved[name]) for name, weight in weights.items()]
-        for weight, own in optimizer.state.items():
-            pairs += [(weight, own["exp_avg"]), (weight, own["exp_avg_sq"])]
-            pairs.append((torch.tensor(step), own["step"]))
-        if not 0 <= step <= training.steps or any(a.shape != b.shape for a, b in pairs):
-            raise ValueError("step or shapes")
-        for name, weight in weights.items():
-            weight.copy_(saved[name])
+    with readable(path):
+        step, saved, averages = int(state["step"]), state["weights"], state["optimizer"]
+        if not 0 <= step <= training.steps:
+            raise ValueError("step")
+    restore(path, [(weights, saved)], [(optimizer, averages)])
     training.step = step
+
+
+def restore(
+    path: Path,
+    tensors: Sequence[tuple[Mapping[str, Tensor], Mapping[str, Tensor]]],
+    optimizers: Sequence[tuple[Optimizer, Mapping[str, Any]]],
+) -> None:
+    """Make weights and averages those of a checkpoint.
+
+    Args:
+        tensors: those of this run, and the checkpoint's.
+        optimizers: and what the checkpoint has of each.
+
+    Raises:
+        InvalidModel: the file is damaged.
+        InvalidInput: a tensor has another shape: the checkpoint is of a model of another size.
+    """
+    for here, there in tensors:
+        with readable(path):
+            named = dict.fromkeys((*here, *there))
+            now, begun = ({n: _shape(one.get(n)) for n in named} for one in (here, there))
+        check_same(path, now, begun, ": name a new folder, or the model that it was begun with")
+    with readable(path), torch.no_grad():
+        for optimizer, averages in optimizers:
+            groups = optimizer.state_dict()["param_groups"]
+            optimizer.load_state_dict({**averages, "param_groups": groups})
+            kinds = {frozenset(own) for own in optimizer.state.values()}
+            for weight, own in optimizer.state.items():
+                if len(kinds) > 1 or any(a.shape not in ((), weight.shape) for a in own.values()):
+                    raise ValueError("averages")
+        for here, there in tensors:
+            for name, tensor in here.items():
+                tensor.copy_(there[name])
+
+
+def _shape(tensor: Tensor | None) -> list[int] | None:
+    return None if tensor is None else list(tensor.shape)
 
 
 @contextmanager

@@ -90,6 +90,22 @@ def test_a_stopped_run_ends_like_an_undisturbed_one(method, llm, data, tmp_path)
         changed.resume(tmp_path / "cut" / CHECKPOINT)
 
 
+def test_the_checkpoint_of_another_model_is_refused(llm, data, tmp_path):
+    trainer, path = training(llm, data), tmp_path / CHECKPOINT
+    trainer.save(path)
+    good = torch.load(path)
+    name = next(name for name, tensor in good["weights"].items() if tensor.ndim == 2)
+    one = {name: good["weights"][name][:1]}  # PyTorch would copy it to every row.
+    for changed, named in (
+        ({"weights": {**good["weights"], **one}}, name),
+        ({"average": {**good["average"], **one}}, name),
+        ({"target": "another"}, "target"),
+    ):
+        torch.save({**good, **changed}, path)
+        with pytest.raises(InvalidInput, match=rf"^{named}: .*begun"):
+            trainer.resume(path)
+
+
 @pytest.mark.slow
 def test_a_killed_command_goes_on_to_the_same_head(source, tmp_path):
     def command(folder: Path) -> list[str]:

@@ -13,12 +13,13 @@ import numpy as np
 import torch
 
 from paradecode.core.errors import InvalidInput
+from paradecode.measure import machine
 from paradecode.models.adapter import Facts, save_adapter
 from paradecode.models.checkpoint import Checkpoint
 from paradecode.training.adaptation.model import Adapted, new_adapter, rounded
 from paradecode.training.adaptation.objective import batch_of, complementary, loss_sum
 from paradecode.training.adaptation.texts import BlockText, digest
-from paradecode.training.running import Training, check_same, load_checkpoint, readable
+from paradecode.training.running import Training, go_on
 
 ADAPTER = "adapter.safetensors"
 COOLDOWN = 0.2
@@ -88,7 +89,10 @@ class AdapterTraining(Training):
     ) -> None:
         self.plan, self.facts, self.texts = plan, facts, texts
         self.steps, self._began = plan.steps, time.monotonic()
-        self._digest = digest(texts)
+        self._known = {
+            **asdict(plan), **asdict(facts), "texts": digest(texts),
+            "weights": machine.digest(Path(checkpoint.source)),
+        }  # fmt: skip
         config, weights = checkpoint.config, checkpoint.weights
         adapter = new_adapter(config, weights, facts, plan.seed, device)
         self.model = Adapted(config, weights, facts, adapter, torch.float32, device)
@@ -128,8 +132,7 @@ class AdapterTraining(Training):
 
     def state(self) -> dict[str, Any]:
         return {
-            "plan": asdict(self.plan), "facts": asdict(self.facts), "texts": self._digest,
-            "step": self.step, "adapter": self.model.adapter,
+            "facts": self._known, "step": self.step, "weights": self.model.adapter,
             "optimizer": self._optimizer.state_dict(),
         }  # fmt: skip
 
@@ -148,14 +151,4 @@ class AdapterTraining(Training):
             InvalidModel: the file is damaged.
             InvalidInput: it belongs to another run.
         """
-        state = load_checkpoint(path, self.model.device)
-        with readable(path):
-            begun = {**state["plan"], **state["facts"], "texts": state["texts"]}
-            step, adapter, optimizer = int(state["step"]), state["adapter"], state["optimizer"]
-        now = {**asdict(self.plan), **asdict(self.facts), "texts": self._digest}
-        check_same(path, now, begun, ": name a new folder")
-        with readable(path), torch.no_grad():
-            for name, tensor in self.model.adapter.items():
-                tensor.copy_(adapter[name])
-            self._optimizer.load_state_dict(optimizer)
-        self.step = step
+        go_on(self, path, self._known, self.model.adapter, self._optimizer)

@@ -22,7 +22,7 @@ from paradecode.training.diffusion.model import TinyModel, load_weights, save_mo
 from paradecode.training.diffusion.muon import Muon
 from paradecode.training.diffusion.objectives import block_loss, diffusion_loss, next_token_loss
 from paradecode.training.diffusion.vocabulary import build_tokenizer, save_tokenizer, spaced_words
-from paradecode.training.running import Training, check_same, load_checkpoint, readable
+from paradecode.training.running import Training, check_same, load_checkpoint, readable, restore
 
 MODEL = "model"
 OBJECTIVES = ("diffusion", "autoregressive")
@@ -213,7 +213,7 @@ class TinyTraining(Training):
 
         Raises:
             InvalidModel: the file is damaged or not a checkpoint.
-            InvalidInput: it belongs to another plan.
+            InvalidInput: it belongs to another plan, or to a model of another size.
         """
         state = load_checkpoint(path, device)
         with readable(path):
@@ -223,11 +223,12 @@ class TinyTraining(Training):
         check_same(path, now, asdict(before), "")
         trainer = cls(plan, device, workers)
         with readable(path):
-            trainer.model.load_state_dict(state["model"])
-            trainer.average.load_state_dict(state["average"])
-            for (optimizer, _), saved in zip(trainer.optimizers, state["optimizers"]):
-                optimizer.load_state_dict(saved)
+            models = trainer.model.state_dict(), trainer.average.state_dict()
+            pairs = list(zip(models, (state["model"], state["average"])))
+            optimizers = [one for one, _ in trainer.optimizers]
+            averages = list(zip(optimizers, state["optimizers"], strict=True))
             trainer.step, trainer.seconds = step, float(state["seconds"])
+        restore(path, pairs, averages)
         return trainer
 
     def save(self, path: Path) -> None:

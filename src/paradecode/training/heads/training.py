@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from paradecode.backends.torch.model import Transformer
 from paradecode.core.errors import InvalidInput
+from paradecode.measure import machine
 from paradecode.models.checkpoint import Checkpoint
 from paradecode.models.heads import HeadFile
 from paradecode.models.heads.files import write_head
@@ -36,7 +37,7 @@ from paradecode.training.heads.objective import (
 )
 from paradecode.training.heads.row_networks import FlexDraftNetwork, PromptNetwork, TransferNetwork
 from paradecode.training.heads.texts import HeadText
-from paradecode.training.running import Training, check_same, load_checkpoint, readable
+from paradecode.training.running import Training, check_same, load_checkpoint, readable, restore
 
 HEAD = "head"
 NETWORKS = {"clover": CloverNetwork, "clover-2": CloverNetwork, "falcon": FalconNetwork,
@@ -147,6 +148,7 @@ class HeadTraining(Training):
         for text in texts[: held_out + len(self._trained)]:
             digest.update(text.tokens.tobytes())
         self._digest = digest.hexdigest()
+        self._target = machine.digest(Path(target.source))
 
     @property
     def tokens(self) -> int:
@@ -214,7 +216,8 @@ class HeadTraining(Training):
     def state(self) -> dict[str, Any]:
         return {
             "plan": asdict(self.plan), "shape": repr(self.shape), "texts": self._digest,
-            "step": self.step, "weights": {n: t.detach() for n, t in self._live.parameters.items()},
+            "target": self._target, "step": self.step,
+            "weights": {n: t.detach() for n, t in self._live.parameters.items()},
             "average": self.head.parameters, "optimizer": self._optimizer.state_dict(),
         }  # fmt: skip
 
@@ -255,17 +258,18 @@ class HeadTraining(Training):
         state = load_checkpoint(path, torch.device("cpu"))
         with readable(path):
             begun = {**state["plan"], "shape": state["shape"], "texts": state["texts"]}
+            begun["target"] = state.get("target", self._target)  # Older ones do not say.
             step, fall = int(state["step"]), 1 - max(float(begun["cooldown"]), self.plan.cooldown)
             free = step <= fall * min(int(begun["steps"]), self.plan.steps)
         now = {**asdict(self.plan), "shape": repr(self.shape), "texts": self._digest}
+        now["target"] = self._target
         if free:
             now = {n: v for n, v in now.items() if n not in ("steps", "cooldown")}
         check_same(path, now, begun, ": name a new folder")
-        with readable(path), torch.no_grad():
-            for name in self.head.parameters:
-                self._live.parameters[name].copy_(state["weights"][name])
-                self.head.parameters[name].copy_(state["average"][name])
-            self._optimizer.load_state_dict(state["optimizer"])
+        with readable(path):
+            weights, average, optimizer = (state[n] for n in ("weights", "average", "optimizer"))
+        pairs = [(self._live.parameters, weights), (self.head.parameters, average)]
+        restore(path, pairs, [(self._optimizer, optimizer)])
         self.step = step
 
 
