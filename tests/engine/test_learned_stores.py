@@ -10,6 +10,7 @@ import pytest
 from paradecode.engine.resources import Limits, Resources
 from paradecode.methods.draft.ngram_distributions import NgramDistributions
 from paradecode.methods.draft.past_outputs import PastOutputs
+from paradecode.methods.draft.past_states import PastStates
 from paradecode.methods.draft.recycling_table import RecyclingTable
 from paradecode.methods.draft.trigrams import TriGrams
 from paradecode.testing.toy import ToyBackend
@@ -44,6 +45,39 @@ def test_many_small_tenants_are_kept_and_few_large_ones() -> None:
         shared.stores_of(str(number), "")["a"] = Store(1 << 19)
     kept = [n for n in range(200, 210) if "a" in shared.stores_of(str(n), "")]
     assert kept == [209]
+
+
+def kept(size: int) -> PastStates:
+    states = PastStates()
+    pages = -(-size // (4 << 10))
+    states.keep([bytes([n]) for n in range(pages)], np.zeros((16 * pages, 64), np.float32))
+    return states
+
+
+def test_kept_states_go_before_what_others_have_learned() -> None:
+    """Six tenants with heads do not cost the others their n-grams, whoever was quiet longest."""
+    shared = resources(200_000)
+    for salt in ("x", "y"):
+        shared.stores_of(salt, "modest")["n-grams"] = Store(20_000)
+    for salt in "abcdef":
+        own = shared.stores_of(salt, "heads")
+        own["n-grams"], own["states"] = Store(1_000), kept(30_000)
+    shared.stores_of("x", "modest")
+    assert all("n-grams" in shared.stores_of(salt, "modest") for salt in ("x", "y"))
+    found = [shared.stores_of(salt, "heads") for salt in "abcdef"]
+    assert all("n-grams" in own for own in found)
+    # The oldest were forgotten, and no more of them than have to be.
+    assert ["states" in own for own in found] == [False] * 3 + [True] * 3
+
+
+def test_what_is_learned_goes_when_no_states_are_left() -> None:
+    shared = resources(60_000)
+    for salt in ("x", "y"):
+        own = shared.stores_of(salt, "")
+        own["n-grams"], own["states"] = Store(30_000), kept(30_000)
+    assert shared.stores_of("z", "") == {}
+    assert list(shared.stores_of("y", "")) == ["n-grams"]
+    assert shared.stores_of("x", "") == {}
 
 
 def test_one_tenant_may_be_larger_than_all_may_be() -> None:

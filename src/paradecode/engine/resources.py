@@ -34,7 +34,8 @@ class Limits:
         step_tokens: rows of one packed forward, beyond which prompts are cut.
         kv_tokens: K/V slots of each model, for all sequences and the prefix cache together.
         draft_tokens: slots set aside for the tentative rows of each running sequence.
-        learned_bytes: of what methods have learned from all tenants together.
+        learned_bytes: of what methods have learned from all tenants together, and of the states
+            that they keep for draft heads, which go first.
         prefix_cache: whether prompts reuse the K/V of earlier requests.
     """
 
@@ -62,8 +63,16 @@ SMALL = 4096
 """Bytes that count for a store that does not tell its ``nbytes``."""
 
 
-def _bytes(stores: Mapping[str, Any]) -> int:
+def _bytes(stores: Mapping[str, Any], saving: bool = False) -> int:
+    """Of what a salt has, or only of its stores that save work."""
+    if saving:
+        return sum(store.nbytes for store in stores.values() if _saves_work(store))
     return SMALL + sum(getattr(store, "nbytes", SMALL) for store in stores.values())
+
+
+def _saves_work(store: Any) -> bool:
+    """Whether a store holds nothing but what requests can compute again."""
+    return getattr(store, "saves_work", False)
 
 
 class Resources:
@@ -142,21 +151,30 @@ class Resources:
         return 0 if request.forks else self.limits.draft_tokens
 
     def stores_of(self, salt: str, owner: str) -> dict[str, Any]:
-        """The shared stores of a salt. Where all together are too large, the owner who has the most
-        bytes forgets the salt that was quiet longest."""
+        """The shared stores of a salt.
+
+        Where all together are too large, the owner who has the most bytes forgets the salt that was
+        quiet longest: of all owners first the stores that only save work, then what is learned.
+        """
         place = owner, salt
         stores = self._stores.setdefault(place, {})
         self._stores.move_to_end(place)
-        sizes = {key: _bytes(found) for key, found in self._stores.items() if key != place}
-        excess = sum(sizes.values()) + _bytes(stores) - self.limits.learned_bytes
-        while excess > 0 and sizes:
-            owners = Counter[str]()
-            for key, size in sizes.items():
-                owners[key[0]] += size
-            most = max(owners.values())
-            oldest = next(key for key in sizes if owners[key[0]] == most)
-            excess -= sizes.pop(oldest)
-            del self._stores[oldest]
+        others = {key: found for key, found in self._stores.items() if key != place}
+        excess = sum(map(_bytes, self._stores.values())) - self.limits.learned_bytes
+        for saving in (True, False):
+            sizes = {key: _bytes(found, saving) for key, found in others.items()}
+            while excess > 0 and any(sizes.values()):
+                owners = Counter[str]()
+                for key, size in sizes.items():
+                    owners[key[0]] += size
+                most = max(owners.values())
+                oldest = next(key for key in sizes if sizes[key] and owners[key[0]] == most)
+                excess -= sizes.pop(oldest)
+                if not saving:
+                    del self._stores[oldest]
+                    continue
+                for name in [n for n, store in others[oldest].items() if _saves_work(store)]:
+                    del others[oldest][name]
         return stores
 
     def head(self, path: str, vocabulary: int) -> Head:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ PAGE = 16
 
 MOST_BYTES = 24 << 20
 """Kept for one tenant and set of layers: 3,600 tokens where a head reads three layers of a 135M
-model, 1,300 with a 1.5B model. All tenants together have 128 MB for all that is learned."""
+model, 1,300 with a 1.5B model. All tenants together have 128 MB for these and what is learned."""
 
 
 class PastStates:
@@ -30,6 +31,9 @@ class PastStates:
     Only a text whose pages are there from the first one on is of use. So the end of a text is
     forgotten before its beginning, and of several texts the one that was asked for least lately.
     """
+
+    saves_work: ClassVar[bool] = True
+    """So it goes before what any tenant has learned."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self.most_bytes = most_bytes
