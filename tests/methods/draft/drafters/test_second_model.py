@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from small_models import PROMPT, deep, engine, permuted, serve
+from small_models import PROMPT, deep, engine, permuted, serve, spelling
 
 from paradecode.backends.native.machine import default_threads
 from paradecode.core.errors import InvalidInput
@@ -148,19 +148,7 @@ def test_other_token_ids_are_translated(method, temperature):
     "method", ["draft-model", "draft-model(verifier=rsd)", "s2d(sure=0.1)", "pearl", "mirror-sd"]
 )
 def test_a_smaller_vocabulary_spells_what_it_lacks(method):
-    """The draft lacks every third token, and reads it as two or three of its own."""
-    order = np.array([token for token in range(96) if token % 3])
-    spelled = [
-        [int(np.searchsorted(order, token))]
-        if token % 3
-        else [token % 7, 3, token % 5][: 2 + token % 2]
-        for token in range(96)
-    ]
-    vocabulary = Vocabulary(
-        order.astype(np.int32),
-        np.array([own for piece in spelled for own in piece], np.int32),
-        np.cumsum([0, *map(len, spelled)]),
-    )
+    order, vocabulary = spelling()
     eng = engine(TARGET, permuted(TARGET, order), vocabulary)
     prompt = tuple(token for token in range(2, 40))
     plain, sequence = serve(eng, ["greedy", method], prompt, max_tokens=60, ignore_eos=True)

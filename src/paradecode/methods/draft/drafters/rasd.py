@@ -31,7 +31,8 @@ class Rasd(Fused):
     A retrieved path stays when its first token is one that the drafter proposes too, or when it
     proposes nothing. Common beginnings become one; the best nodes of all are verified. The paper's
     drafter is EAGLE-2, which always runs; here ``drafter=draft-model`` runs a small model where the
-    budget finds that it pays beside what was retrieved. Without pruning this is ``retrieval+...``.
+    budget finds that it pays beside what was retrieved. With a draft head there is no pruning:
+    ``retrieval+eagle(head=FOLDER)``.
 
     When: a datastore fits some of the answers, and a drafter shall fill in elsewhere. Where it fits
     most of them, ``retrieval`` alone costs less.

@@ -52,7 +52,8 @@ class SortedDraft(ModelDrafter):
 
     A token is drawn from the row of the exit that made its guess, so every verifier stays exact.
     The published code takes each exit's best token and tests it as if it had been drawn, which is
-    biased. Its trees are not here.
+    biased. Its trees of 60 nodes are not here: a level would run as deep as its least sure node,
+    and a draft model's trees gain little (``docs/training.md``).
 
     When: as ``draft-model``, and the exits were trained (``paradecode train sorted``).
     """

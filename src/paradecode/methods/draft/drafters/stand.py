@@ -34,8 +34,8 @@ class Stand(ModelFree):
     Every accepted row adds its ten best tokens' probabilities to the n-grams before it, for all
     requests of a tenant. For verifiers that test p / q the tree is drawn from these distributions;
     else the best tokens are taken after the target's own noise, so that a draft is what the model
-    draws if they are right. ``tree`` is the paper's shape, measured beforehand. Without it a draft
-    grows where such nodes fared best in this request, or node by node as ``dyspec`` draws.
+    draws if they are right. ``tree`` is the paper's, measured beforehand, of 64 nodes at most.
+    Without it a draft grows where such nodes fared best in this request, or as ``dyspec`` draws.
 
     When: several samples of one problem, or many requests alike, above temperature 0.
     """
