@@ -162,6 +162,22 @@ def test_some_tokens_are_given_and_some_are_drafted():
             assert 0.5 < np.mean(np.array(ahead) == 0) < 0.65
 
 
+def test_a_model_learns_to_write_what_is_given(folders, tmp_path):
+    """Answers say one token five times. The prompt does not know it, and the last one is placed."""
+    texts = [BlockText(np.array([3, 4, *[40 + n] * 5, 0], np.int32), 2, 8) for n in range(20)]
+    plan, made = RetrainingPlan(steps=150, batch=8, rate=5e-3), objective(folders["full"], 1.0, 3)
+    Retraining(plan, made, texts).run(tmp_path, lambda: False, lambda *_: None)
+    right = forwards = 0
+    with LLM(tmp_path / "model", threads=1) as llm:
+        for token in range(40, 60):
+            spec = f"assd(tokens=3,placed='4:{token}')"
+            (out,) = llm.generate([[3, 4]], decoder=spec, max_tokens=6)
+            right += out.token_ids == [token] * 5 + [0]
+            forwards += out.stats.forwards
+    assert right >= 16  # Blind to what is placed it would be one.
+    assert forwards < 90  # 20 texts, of which 5 tokens are written.
+
+
 def test_a_stopped_run_goes_on_to_the_same_weights(folders, tmp_path):
     plan, texts, folder = RetrainingPlan(steps=6, batch=4), counting(8), folders["full-shift"]
     whole, part, again = (objective(folder, 0.5) for _ in range(3))
