@@ -46,19 +46,18 @@ class PendingForward:
     Attributes:
         done: how many of the ``tokens`` rows were run.
         waited: for how many steps there was no room.
-        reply: the answer, when it is complete.
-        error: why there will be none.
+        joined: whether its rows go on behind layers that drafted.
+        reply, error: the answer, when it is complete, or why there will be none.
     """
 
     def __init__(self, forward: Forward, owner: LiveSequence, sequence: LiveSequence) -> None:
         self.forward, self.owner, self.sequence = _checked(forward), owner, sequence
         self.cache = sequence.cache(forward.model)
-        self.done = 0
-        self.waited = 0
+        self.done, self.waited, self.joined = 0, 0, False
         self.reply: Reply | None = None
         self.error: Exception | None = None
         self._hidden: dict[int, list[NDArray[np.float32]]] = {}
-        self._tentative, self._joined = EMPTY, False
+        self._tentative = EMPTY
 
     @property
     def rows(self) -> int:
@@ -108,7 +107,7 @@ class PendingForward:
 
     def plan(self, part: Forward) -> Span:
         """What the backend is to run for ``part``; raises what :func:`span_of` raises."""
-        self._joined = self.cache.joins(part)
+        self.joined = self.cache.joins(part)
         span, self._tentative = span_of(part, self.cache, self.sequence.tokens_for(part.model))
         return span
 
@@ -133,7 +132,7 @@ class PendingForward:
         f, rows = self.forward, len(self.forward.tokens)
         count = len(f.tree) if f.places is not None else given_rows(f)
         # Of rows that go on, the layers before were a draft's, and are not in the books.
-        whole = f.layers is None or self._joined
+        whole = f.layers is None or self.joined
         share = 1.0 if whole else work(f.layers or ()) / self.cache.backend.config.layers
         if whole or f.store is Store.COMMIT:
             drafted = f.tree.first(len(f.tree) - count) if count else f.tree
@@ -195,9 +194,11 @@ def run_together(
     backend, drafts = first.cache.backend, first.drafts
     run = partial(_timed, backend, [span for _, _, span in planned])
     results, seconds = run() if around is None else around(run)
-    if not drafts and first.forward.layers != ():
+    if not drafts:
         for pending, _, span in planned:
-            ran[pending.cache] += len(span.positions)
+            # An LM head alone is no forward, unless nothing else was left of one.
+            if pending.forward.layers != () or pending.joined:
+                ran[pending.cache] += len(span.positions)
     for (pending, part, _), result in zip(planned, results, strict=True):
         if isinstance(result, Exception):
             pending.error = result
