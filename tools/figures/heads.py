@@ -2,18 +2,21 @@
 
     python -m tools.figures.heads RUN... [--model FILE] [--per-group 2] [--max-tokens 96]
         [--methods prompt-lookup ...] [--out FILE.json]
+    python -m tools.figures.heads FILE.json --into docs/training.md
 
 A RUN is the folder of `paradecode train head`. Every head drafts for the package's prompts, which
 none was trained on, at the automatic budget and in chains of four (``fixed``), greedily; plain
-decoding and ``--methods`` take turns with them prompt by prompt. ``draft`` is the time in drafts
-for each target forward, ``MB`` the head's own weights in its folder. Every output is compared with
-plain decoding's.
+decoding and ``--methods`` take turns with them prompt by prompt. ``MB`` are the head's own weights
+in its folder, ``minutes`` the wall time of its training, ``held out`` the tokens a forward that
+chains would make of held-out texts, ``draft`` the time in drafts for each target forward. Every
+output is compared with plain decoding's.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,20 +27,27 @@ from paradecode import LLM
 from paradecode.core.errors import InvalidInput
 from paradecode.measure.paired import PairedRun, decode_by_turns, equal, speed_up
 from paradecode.measure.prompts import first_of_each_group, first_turns, load_prompts
+from paradecode.measure.statistics import Interval
+from paradecode.measure.tables import Column, markdown, times
 from paradecode.training.heads.initial import METHODS
 from paradecode.training.heads.training import HEAD
-from tools.script import Columns, err, options, save, show, stamped
+from tools.pages.marked import put
+from tools.script import err, options, save, stamped
 
 PLAIN = "greedy"
 BUDGETS = {"auto": "", "fixed": ",budget=fixed,num_speculative_tokens=4,width=1"}
-COLUMNS: Columns = {
-    "head": "{head}", "budget": "{budget}", "MB": lambda row: f"{row['bytes'] / 1e6:.1f}",
-    "steps": "{steps}", "hours": lambda row: f"{row.get('seconds', 0) / 3600:.1f}",
-    "tokens a forward": "{tokens_a_forward:.2f}",
-    "held out, chains": lambda row: f"{row['held_out']:.2f}" if row["held_out"] else "",
-    "draft, ms": "{draft_ms:.2f}", "over plain": "{speed_up[value]:.2f}",
-    "95 %": "{speed_up[low]:.2f}-{speed_up[high]:.2f}", "equal": "{equal}/{prompts}",
-}  # fmt: skip
+COLUMNS: tuple[Column[Mapping[str, Any]], ...] = (
+    Column("head", lambda row: row["head"]),
+    Column("budget", lambda row: row["budget"]),
+    Column("MB", lambda row: f"{row['bytes'] / 1e6:.1f}" if row["bytes"] else ""),
+    Column("steps", lambda row: str(row["steps"])),
+    Column("minutes", lambda row: f"{row['seconds'] / 60:.0f}" if "seconds" in row else ""),
+    Column("held out", lambda row: f"{row['held_out']:.2f}" if row["held_out"] else ""),
+    Column("tokens a forward", lambda row: f"{row['tokens_a_forward']:.2f}"),
+    Column("draft, ms", lambda row: f"{row['draft_ms']:.2f}"),
+    Column("over plain", lambda row: times(row["speed_up"] and Interval(**row["speed_up"]))),
+    Column("equal", lambda row: f"{row['equal']} of {row['prompts']}"),
+)
 
 
 def read_run(folder: Path) -> dict[str, Any]:
@@ -84,12 +94,8 @@ def row_of(runs: Sequence[PairedRun], method: str, facts: dict[str, Any]) -> dic
     }  # fmt: skip
 
 
-def main() -> None:
-    parser = options(__doc__, max_tokens=96, per_group=2)
-    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN")
-    parser.add_argument("--model")
-    parser.add_argument("--methods", nargs="*", default=["prompt-lookup", "auto"])
-    given = parser.parse_args()
+def measured(given: Namespace) -> dict[str, Any]:
+    """All heads and the other methods in turns with plain decoding."""
     others = {m: {"head": m, "budget": "auto", "bytes": 0, "steps": "", "held_out": None}
               for m in given.methods}  # fmt: skip
     heads = {
@@ -112,8 +118,23 @@ def main() -> None:
     rows = [row_of(runs, method, facts) for method, facts in ways.items()]
     for row in rows:
         row.pop("use", None)  # It names a folder of this machine.
-    show(rows, COLUMNS, width=120)
-    save(stamped(model=model, max_tokens=given.max_tokens, heads=rows), given.out)
+    return stamped(model=model, max_tokens=given.max_tokens, heads=rows)
+
+
+def main() -> None:
+    parser = options(__doc__, max_tokens=96, per_group=2)
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN")
+    parser.add_argument("--model")
+    parser.add_argument("--methods", nargs="*", default=["prompt-lookup", "auto"])
+    parser.add_argument("--into", type=Path, help="a page with marks named as the JSON")
+    given = parser.parse_args()
+    known = given.runs[0].suffix == ".json"
+    made = json.loads(given.runs[0].read_text("utf-8")) if known else measured(given)
+    table = markdown(COLUMNS, made["heads"])
+    print(table)
+    save(made, given.out)
+    if given.into:
+        put(given.into, (given.out or given.runs[0]).stem, f"\n{table}\n")
 
 
 if __name__ == "__main__":

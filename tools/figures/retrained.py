@@ -169,7 +169,7 @@ COLUMNS: tuple[Column[Mapping[str, Any]], ...] = (
 def main() -> None:
     parser = options(__doc__, instances=30, rounds=3, batch=1, max_tokens=96)
     parser.add_argument("runs", type=Path, help="folder of the runs, or the JSON of a measurement")
-    parser.add_argument("--into", type=Path, help="a page with marks named `retrained`")
+    parser.add_argument("--into", type=Path, help="a page with marks named as the JSON")
     given = parser.parse_args()
     known = given.runs.suffix == ".json"
     made = json.loads(given.runs.read_text("utf-8")) if known else measured(given)
@@ -177,7 +177,7 @@ def main() -> None:
     print(table)
     save(made, given.out)
     if given.into:
-        put(given.into, "retrained", f"\n{table}\n")
+        put(given.into, (given.out or given.runs).stem, f"\n{table}\n")
 
 
 if __name__ == "__main__":

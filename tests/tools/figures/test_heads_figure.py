@@ -12,6 +12,8 @@ from paradecode.core.trace import Stats
 from paradecode.measure.paired import PairedRun
 from paradecode.methods.registry import parse
 from paradecode.training.heads.initial import METHODS
+from repository import ROOT
+from tools.figures import heads
 from tools.figures.heads import BUDGETS, read_run, row_of, spec_of
 
 
@@ -60,3 +62,15 @@ def test_a_row_says_what_a_draft_costs_and_what_it_saves() -> None:
     assert row["speed_up"]["value"] == pytest.approx(2)
     assert row["rows_a_forward"] == 4
     assert row["equal"] == row["prompts"] == 1
+    assert row["groups"]["chat"]["value"] == pytest.approx(2)
+    table = heads.markdown(
+        heads.COLUMNS, [row | {"bytes": 0, "steps": "", "held_out": None, "budget": "auto"}]
+    )
+    assert "| x | auto |" in table
+
+
+def test_the_page_has_what_was_measured() -> None:
+    made = json.loads((ROOT / "bench" / "results" / "all_heads.json").read_text("utf-8"))
+    page = (ROOT / "docs" / "training.md").read_text("utf-8")
+    assert {row["head"] for row in made["heads"]} >= {*METHODS}
+    assert heads.markdown(heads.COLUMNS, made["heads"]) in page

@@ -26,7 +26,7 @@ def test_what_is_measured(
 ) -> None:
     """Without trained models: the base, exactly itself, in a table that is put into a page."""
     out, page = tmp_path / "figures.json", tmp_path / "page.md"
-    page.write_text("<!-- retrained:begin -->\n<!-- retrained:end -->\n")
+    page.write_text("<!-- figures:begin -->\n<!-- figures:end -->\n")
     command = ["x", str(tmp_path), "--instances", "1", "--rounds", "1", "--max-tokens", "8"]
     monkeypatch.setattr("sys.argv", [*command, "--out", str(out), "--into", str(page)])
     monkeypatch.setattr(retrained, "TASKS", retrained.TASKS[:2])
@@ -38,7 +38,8 @@ def test_what_is_measured(
     assert "| `prompt-lookup` |" in page.read_text()
 
 
-def test_the_page_has_what_was_measured() -> None:
-    made = json.loads((ROOT / "bench" / "results" / "retrained.json").read_text("utf-8"))
+@pytest.mark.parametrize("file", ["retrained", "retrained_more"])
+def test_the_page_has_what_was_measured(file: str) -> None:
+    made = json.loads((ROOT / "bench" / "results" / f"{file}.json").read_text("utf-8"))
     page = (ROOT / "docs" / "training.md").read_text("utf-8")
     assert retrained.markdown(retrained.COLUMNS, made["methods"]) in page
