@@ -26,6 +26,7 @@ from rich.progress import Progress
 
 from paradecode import LLM
 from paradecode.core.errors import InvalidInput
+from paradecode.engine import resources
 from paradecode.measure.paired import PairedRun, decode_by_turns, equal, speed_up
 from paradecode.measure.prompts import first_of_each_group, first_turns, load_prompts
 from paradecode.measure.statistics import Interval
@@ -112,6 +113,7 @@ def measured(given: Namespace) -> dict[str, Any]:
         prompts = first_of_each_group(load_prompts(), given.per_group)
         items = first_turns(prompts, llm.chat_tokens, given.max_tokens)
         methods = [PLAIN, *ways]
+        resources.MOST_HEADS = len(given.runs)  # None is opened and measured twice.
         for method in ways:  # The first request with a head measures what its drafts cost.
             llm.generate([items[0].token_ids], decoder=method, max_tokens=4, salt="warm-up")
         with Progress(console=err) as progress:
