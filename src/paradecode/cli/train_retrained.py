@@ -38,6 +38,7 @@ class RetrainingOptions:
     threads: int | None = option(None, "CPU threads.", min=1, max=256)
 
 
+GRADED = RetrainingOptions(model="paradecode/graded-diffusion", tasks="graded")
 DRAFTED_FOR = RetrainingOptions(
     model="paradecode/graded-autoregressive", tasks="graded", steps=4000, rate=1e-3
 )
@@ -57,9 +58,8 @@ def lud(
 
         return LexicalUnitObjective(base, placeholders, confident, device)
 
-    _train("lexical units", output, learning, objective)
     use = f"--model {output / 'model'} --decoder 'lud(placeholders={placeholders})'"
-    out.print(use, soft_wrap=True, highlight=False)
+    _train("lexical units", output, learning, objective, use)
 
 
 @grouped
@@ -77,11 +77,8 @@ def wedlm(
 
         return WedlmObjective(base, block, ends, weight, device)
 
-    _train("masks", output, learning, objective)
-    out.print(f"--model {output / 'model'} --decoder wedlm", soft_wrap=True, highlight=False)
-
-
-GRADED = RetrainingOptions(model="paradecode/graded-diffusion", tasks="graded")
+    use = f"--model {output / 'model'} --decoder wedlm"
+    _train("masks", output, learning, objective, use)
 
 
 @grouped
@@ -98,9 +95,8 @@ def assd(
 
         return AnySubsetObjective(base, placed, drafts, device)
 
-    _train("density", output, learning, objective)
     use = f"--model {output / 'model'} --decoder 'assd(tokens={drafts})'"
-    out.print(use, soft_wrap=True, highlight=False)
+    _train("density", output, learning, objective, use)
 
 
 @grouped
@@ -120,23 +116,8 @@ def deer(
 
         return DeerObjective(base_model, layers, refined, reach, base, weight, device)
 
-    def answers(output: Path, learning: RetrainingOptions) -> Path:
-        from paradecode.llm import LLM
-        from paradecode.measure.tasks.tasks import SETS
-        from paradecode.training.retraining.answers import write_answers
-
-        tasks, count, length, seed = (
-            getattr(learning, name) for name in ("tasks", "instances", "length", "seed")
-        )
-        file = output / f"answers-{tasks}-{seed}-{count}-{length}.jsonl"
-        with LLM(learning.model, threads=learning.threads) as llm:
-            write = partial(write_answers, file, llm, SETS[tasks], count, length, seed)
-            watched("answers", write)
-        return file
-
-    _train("drafter", output, learning, objective, answers)
     use = f"--model {learning.model} --draft-model {output / 'model'} --decoder deer"
-    out.print(use, soft_wrap=True, highlight=False)
+    _train("drafter", output, learning, objective, use, _answers)
 
 
 @grouped
@@ -153,9 +134,8 @@ def first(
 
         return FirstObjective(base, rank, price, learning.seed, device)
 
-    _train("routers", output, learning, objective)
     use = f"--model {output / 'model'} --decoder \"first(routers='{output}/routers.safetensors')\""
-    out.print(use, soft_wrap=True, highlight=False)
+    _train("routers", output, learning, objective, use)
 
 
 @grouped
@@ -178,10 +158,9 @@ def nested(
 
         return NestedObjective(base, chosen or usual_exits(base.config.layers), drawn, device)
 
-    _train("nested exits", output, learning, objective)
     given = f"(exits='{exits}')" if chosen else ""
     use = f'--draft-model {output / "model"} --decoder "s2d{given}"'
-    out.print(use, soft_wrap=True, highlight=False)
+    _train("nested exits", output, learning, objective, use)
 
 
 @grouped
@@ -199,10 +178,9 @@ def lora_drop(
 
         return LoraDropObjective(base, rank, share, window, learning.seed, device)
 
-    _train("dropped layers", output, learning, objective)
     setting = f"adapters='{output}/adapters.safetensors',window={window}"
     use = f'--model {learning.model} --decoder "lora-drop({setting})"'
-    out.print(use, soft_wrap=True, highlight=False)
+    _train("dropped layers", output, learning, objective, use)
 
 
 @grouped
@@ -219,9 +197,8 @@ def hamburger(
 
         return HamburgerObjective(base, group, blocks, learning.seed, device)
 
-    _train("token groups", output, learning, objective)
     use = f"--model {output / 'model'} --decoder \"hamburger(parts='{output}/parts.safetensors')\""
-    out.print(use, soft_wrap=True, highlight=False)
+    _train("token groups", output, learning, objective, use)
 
 
 def _train(
@@ -229,12 +206,13 @@ def _train(
     output: Path,
     learning: RetrainingOptions,
     objective: Callable[[Checkpoint, torch.device], Objective],
-    own: Callable[[Path, RetrainingOptions], Path] | None = None,
+    use: str,
+    texts_of: Callable[[Path, RetrainingOptions], Path] | None = None,
 ) -> None:
-    """Train until all steps are done; leave where it is stopped.
+    """Train until all steps are done, and say how the result is used; leave where it is stopped.
 
     Args:
-        own: writes a file of texts, where the user gives none, and says which; None: tasks.
+        texts_of: writes a file of texts, where the user gives none, and names it; None: `_tasks`.
     """
     where = device_of(learning.device)
     import torch
@@ -256,7 +234,7 @@ def _train(
     made = objective(base, where)
     try:
         output.mkdir(parents=True, exist_ok=True)
-        file = learning.texts or (own or _tasks)(output, learning)
+        file = learning.texts or (texts_of or _tasks)(output, learning)
     except OSError as error:
         raise InvalidInput("OUTPUT", str(output), f"name a folder ({error})") from None
     texts = read_texts(file, base, 1, min(learning.length, base.config.context_length))
@@ -266,6 +244,7 @@ def _train(
     if (output / CHECKPOINT).exists():
         trainer.resume(output / CHECKPOINT)
     until_stopped(title, trainer, output)
+    out.print(use, soft_wrap=True, highlight=False)
 
 
 def _tasks(output: Path, learning: RetrainingOptions) -> Path:
@@ -275,4 +254,18 @@ def _tasks(output: Path, learning: RetrainingOptions) -> Path:
 
     file = output / f"{learning.tasks}-{learning.seed}-{learning.instances}.jsonl"
     write_tasks(file, SETS[learning.tasks], learning.instances, learning.seed)
+    return file
+
+
+def _answers(output: Path, learning: RetrainingOptions) -> Path:
+    """Tasks with the model's own answers."""
+    from paradecode.llm import LLM
+    from paradecode.measure.tasks.tasks import SETS
+    from paradecode.training.retraining.answers import write_answers
+
+    count, length, seed = learning.instances, learning.length, learning.seed
+    file = output / f"answers-{learning.tasks}-{seed}-{count}-{length}.jsonl"
+    with LLM(learning.model, threads=learning.threads) as llm:
+        write = partial(write_answers, file, llm, SETS[learning.tasks], count, length, seed)
+        watched("answers", write)
     return file
