@@ -159,8 +159,10 @@ class Resources:
         place = owner, salt
         stores = self._stores.setdefault(place, {})
         self._stores.move_to_end(place)
-        others = {key: found for key, found in self._stores.items() if key != place}
         excess = sum(map(_bytes, self._stores.values())) - self.limits.learned_bytes
+        if excess <= 0:
+            return stores
+        others = {key: found for key, found in self._stores.items() if key != place}
         for saving in (True, False):
             sizes = {key: _bytes(found, saving) for key, found in others.items()}
             while excess > 0 and any(sizes.values()):
