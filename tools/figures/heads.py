@@ -9,8 +9,8 @@ none was trained on, at the automatic budget and in chains of four (``fixed``), 
 decoding and ``--methods`` take turns with them prompt by prompt. ``MB`` are the head's own weights
 in its folder, ``minutes`` the wall time of its training, ``held out`` the tokens a forward that
 chains would make of held-out texts, ``draft`` the time in drafts for each target forward. Every
-output is compared with plain decoding's. A first request of each, which measures costs, is not
-counted.
+output is compared with plain decoding's. A first request of each, which reads and packs the head,
+is not counted.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from rich.progress import Progress
 
@@ -106,15 +107,15 @@ def measured(given: Namespace) -> dict[str, Any]:
         for budget in BUDGETS
     }
     ways = {**others, **heads}
-    with LLM(given.model, backend="native") as llm:
+    all_open = patch.object(resources, "MOST_HEADS", len(given.runs))
+    with all_open, LLM(given.model, backend="native") as llm:
         for run in heads.values():
             if run["model"] != llm.model:
                 raise InvalidInput("RUN", run["model"], f"a head of {llm.model} is needed")
         prompts = first_of_each_group(load_prompts(), given.per_group)
         items = first_turns(prompts, llm.chat_tokens, given.max_tokens)
         methods = [PLAIN, *ways]
-        resources.MOST_HEADS = len(given.runs)  # None is opened and measured twice.
-        for method in ways:  # The first request with a head measures what its drafts cost.
+        for method in ways:  # The first request with a head reads and packs it.
             llm.generate([items[0].token_ids], decoder=method, max_tokens=4, salt="warm-up")
         with Progress(console=err) as progress:
             task = progress.add_task("prompts", total=len(items) * len(methods))
