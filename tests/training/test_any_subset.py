@@ -215,7 +215,7 @@ def test_what_cannot_be_trained_is_refused(folders, tmp_path):
     for arguments, field in (
         (("--model", causal), "--model.*diffusion"),
         (("--model", "smollm2"), "--model"),
-        (("--model", folders["full"], "--tasks", "hard"), "--tasks.*simple, graded"),
+        (("--model", folders["full"], "--tasks", "hard"), "tasks.*simple, graded"),
     ):
         with pytest.raises(InvalidInput, match=field):
             run("assd", tmp_path / "out", *arguments, "--steps", 1, *SMALL)

@@ -83,12 +83,18 @@ def batched(kind: str) -> BatchedModel:
 
 def test_prompts_are_different_and_never_held_out():
     from paradecode.measure.tasks.task import is_held_out
+    from paradecode.measure.tasks.tasks import SETS
 
     workload = CanvasWorkload(limit=50)
     found = workload.texts()
     assert len(set(found)) == len(found) == 50
     assert not any(is_held_out(text) for text in found)
     assert found == workload.texts() != replace(workload, seed=1).texts()
+    graded = replace(workload, tasks="graded")
+    assert {task.name for task, _ in graded.drawn()} == {task.name for task in SETS["graded"]}
+    assert not any(is_held_out(text) for text in graded.texts())
+    with pytest.raises(InvalidInput, match=r"tasks.*'hard'.*simple, graded"):
+        replace(workload, tasks="hard", prompts=Path("any"))
 
 
 def test_the_oracle_follows_the_reference(llm):

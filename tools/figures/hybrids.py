@@ -1,20 +1,30 @@
-"""Hybrids of both families on the models that ship: what they save, and what they cost.
+r"""Hybrids of both families on the models that ship: what they save, and what they cost.
 
     python -m tools.figures.hybrids [--instances 4] [--rounds 3] [--batch 1] [--max-tokens 96]
         [--out FILE.json]
     python -m tools.figures.hybrids --trained out/hybrids --instances 12 --max-tokens 64 ...
-        [--groups wedlm,jacobi,deer]
+        [--tasks graded] [--groups wedlm,jacobi]
 
 ``deer``: the autoregressive model, and the diffusion model drafts for it. ``assd``: the diffusion
-model by its own joint density. With ``--trained`` those that need training, of the folder's runs
-(``deer`` is measured on the graded tasks there, beside the graded diffusion model as a drafter):
+model by its own joint density. With ``--trained`` those that need training, of the folder's runs,
+each beside the model that it began with. On the simple tasks:
 
     paradecode train dparallel out/hybrids/dparallel
     paradecode train dparallel out/hybrids/unforced --weight 0
     paradecode train jacobi out/hybrids/jacobi
     paradecode train wedlm out/hybrids/wedlm --steps 800 --rate 1e-3 --threads 1
-    paradecode train assd out/hybrids/assd --threads 1
-    paradecode train deer out/hybrids/deer --threads 1
+
+and on the graded ones:
+
+    paradecode train dparallel out/graded/dparallel -m paradecode/graded-diffusion --tasks graded \
+        --limit 2000
+    paradecode train dparallel out/graded/unforced -m paradecode/graded-diffusion --tasks graded \
+        --limit 2000 --weight 0
+    paradecode train jacobi out/graded/jacobi -m paradecode/graded-autoregressive --tasks graded
+    paradecode train wedlm out/graded/wedlm -m paradecode/graded-autoregressive --tasks graded \
+        --steps 800 --rate 1e-3 --threads 1
+    paradecode train assd out/graded/assd --threads 1
+    paradecode train deer out/graded/deer --threads 1
 
 Held-out instances of every task, decoded in batches; ways take turns within a batch. ``equal``
 counts outputs that are token by token those of the first way of the same model. Rows are the
@@ -33,11 +43,15 @@ from rich.progress import track
 
 from paradecode import LLM
 from paradecode.measure.tasks.task import Task
-from paradecode.measure.tasks.tasks import GRADED, TASKS
+from paradecode.measure.tasks.tasks import TASKS, tasks_named
 from tools.script import err, options, save, show, stamped
 
 TARGET, DRAFT = "paradecode/tiny-autoregressive", "paradecode/tiny-diffusion"
-CANVAS, GRADED_TARGET = "paradecode/graded-diffusion", "paradecode/graded-autoregressive"
+MODELS = {
+    "simple": (TARGET, DRAFT),
+    "graded": ("paradecode/graded-autoregressive", "paradecode/graded-diffusion"),
+}
+"""The autoregressive model and the diffusion model that know a set of tasks."""
 
 
 class Ways(NamedTuple):
@@ -85,19 +99,21 @@ DRAFTING = (
 )  # fmt: skip
 
 
-def trained(folder: Path) -> Iterator[Ways]:
+def trained(folder: Path, tasks: str) -> Iterator[Ways]:
     """The runs of a folder, each beside the model that it began with."""
-    yield Ways("dparallel", DRAFT, UNMASKING)
+    plain, canvas = MODELS[tasks]
+    learned = tasks_named(tasks)
+    yield Ways("dparallel", canvas, UNMASKING, tasks=learned)
     for run in ("unforced", "dparallel"):
-        yield Ways("dparallel", str(folder / run / "model"), UNMASKING)
-    for model in (TARGET, str(folder / "jacobi" / "model")):
-        yield Ways("jacobi", model, ITERATING)
-    yield Ways("wedlm", TARGET, REORDERING[:2])  # It has no mask.
-    yield Ways("wedlm", str(folder / "wedlm" / "model"), REORDERING)
-    for model in (CANVAS, str(folder / "assd" / "model")):
-        yield Ways("assd", model, ANY_SUBSET, tasks=GRADED)
-    for draft in (CANVAS, str(folder / "deer" / "model")):
-        yield Ways("deer", GRADED_TARGET, DRAFTING, draft, GRADED)
+        yield Ways("dparallel", str(folder / run / "model"), UNMASKING, tasks=learned)
+    for model in (plain, str(folder / "jacobi" / "model")):
+        yield Ways("jacobi", model, ITERATING, tasks=learned)
+    yield Ways("wedlm", plain, REORDERING[:2], tasks=learned)  # It has no mask.
+    yield Ways("wedlm", str(folder / "wedlm" / "model"), REORDERING, tasks=learned)
+    for model in (canvas, str(folder / "assd" / "model")):
+        yield Ways("assd", model, ANY_SUBSET, tasks=learned)
+    for draft in (canvas, str(folder / "deer" / "model")):
+        yield Ways("deer", plain, DRAFTING, draft, learned)
 
 
 COLUMNS = {
@@ -158,16 +174,17 @@ def measured(asked_of: Ways, given: Any) -> list[dict[str, Any]]:
 
 def main() -> None:
     sizes = {"instances": 4, "rounds": 3, "batch": 1, "max_tokens": 96}
-    given = options(__doc__, **sizes, trained="", groups="").parse_args()
+    given = options(__doc__, **sizes, trained="", tasks="simple", groups="").parse_args()
     groups: dict[str, list[dict[str, Any]]] = {}
-    for asked_of in trained(Path(given.trained)) if given.trained else SHIPPED:
+    for asked_of in trained(Path(given.trained), given.tasks) if given.trained else SHIPPED:
         if given.groups and asked_of.group not in given.groups.split(","):
             continue
         groups.setdefault(asked_of.group, []).extend(measured(asked_of, given))
     for rows in groups.values():
         show(rows, COLUMNS)
     settings = {name: getattr(given, name) for name in sizes}
-    save(stamped(target=TARGET, draft=DRAFT, **settings, groups=groups), given.out)
+    target, draft = MODELS[given.tasks]
+    save(stamped(target=target, draft=draft, **settings, groups=groups), given.out)
 
 
 if __name__ == "__main__":

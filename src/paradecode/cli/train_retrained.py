@@ -217,15 +217,14 @@ def _train(
     where = device_of(learning.device)
     import torch
 
-    from paradecode.measure.tasks.tasks import SETS
+    from paradecode.measure.tasks.tasks import tasks_named
     from paradecode.models.catalogue import open_model
     from paradecode.training.adaptation.texts import read_texts
     from paradecode.training.retraining.run import Retraining, RetrainingPlan
     from paradecode.training.retraining.texts import MODEL
     from paradecode.training.running import CHECKPOINT
 
-    if learning.tasks not in SETS:
-        raise InvalidInput("--tasks", learning.tasks, f"name one of {', '.join(SETS)}")
+    tasks_named(learning.tasks)  # Refuse an unknown set before a model is loaded.
     if learning.threads is not None:
         torch.set_num_threads(learning.threads)
     base = open_model(learning.model)
@@ -249,23 +248,23 @@ def _train(
 
 def _tasks(output: Path, learning: RetrainingOptions) -> Path:
     """Tasks with right answers."""
-    from paradecode.measure.tasks.tasks import SETS
+    from paradecode.measure.tasks.tasks import tasks_named
     from paradecode.training.retraining.texts import write_tasks
 
     file = output / f"{learning.tasks}-{learning.seed}-{learning.instances}.jsonl"
-    write_tasks(file, SETS[learning.tasks], learning.instances, learning.seed)
+    write_tasks(file, tasks_named(learning.tasks), learning.instances, learning.seed)
     return file
 
 
 def _answers(output: Path, learning: RetrainingOptions) -> Path:
     """Tasks with the model's own answers."""
     from paradecode.llm import LLM
-    from paradecode.measure.tasks.tasks import SETS
+    from paradecode.measure.tasks.tasks import tasks_named
     from paradecode.training.retraining.answers import write_answers
 
     count, length, seed = learning.instances, learning.length, learning.seed
     file = output / f"answers-{learning.tasks}-{seed}-{count}-{length}.jsonl"
     with LLM(learning.model, threads=learning.threads) as llm:
-        write = partial(write_answers, file, llm, SETS[learning.tasks], count, length, seed)
+        write = partial(write_answers, file, llm, tasks_named(learning.tasks), count, length, seed)
         watched("answers", write)
     return file

@@ -32,6 +32,7 @@ class Texts:
     """What is decoded to learn from."""
 
     prompts: Path | None = option(None, "JSONL of {id, group, turns}; default: parallel tasks.")
+    tasks: str = option("simple", "simple or graded: the set of tasks.")
     limit: int = option(0, "So many prompts; 0: 40 a task, or all.", min=0)
     max_tokens: int = option(64, "Most tokens behind a prompt.", min=1)
     seed: int = option(0, "Of prompts, split and weights.", min=0)
@@ -40,7 +41,7 @@ class Texts:
     def workload(self) -> CanvasWorkload:
         from paradecode.training.unmasking.workload import CanvasWorkload
 
-        workload = CanvasWorkload(self.prompts, self.limit, self.max_tokens, self.seed)
+        workload = CanvasWorkload(self.prompts, self.tasks, self.limit, self.max_tokens, self.seed)
         workload.params(), workload.texts()  # Refuse a bad setting before a model is loaded.
         return workload
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from paradecode.measure.tasks.tasks import SETS
 from paradecode.methods.registry import parse
 from tools.figures.hybrids import SHIPPED, trained
 
 
 def test_each_group_begins_with_what_the_others_are_compared_with() -> None:
-    for group, _, ways, draft, _ in [*SHIPPED, *trained(Path("runs"))]:
+    for group, _, ways, draft, _ in [*SHIPPED, *trained(Path("runs"), "simple")]:
         specs = [parse(way) for way in ways]
         assert len({spec.method.family for spec in specs}) == 1 + (len(ways) > 2) * (
             group == "wedlm"
@@ -19,9 +22,11 @@ def test_each_group_begins_with_what_the_others_are_compared_with() -> None:
             assert group in {spec.method.name for spec in specs}
 
 
-def test_trained_models_are_decoded_as_the_model_that_they_began_with() -> None:
+@pytest.mark.parametrize("tasks", SETS)
+def test_trained_models_are_decoded_as_the_model_that_they_began_with(tasks: str) -> None:
     ways: dict[str, list[tuple[str, ...]]] = {}
-    for group, _, own, *_ in trained(Path("runs")):
+    for group, _, own, _, asked in trained(Path("runs"), tasks):
+        assert asked == SETS[tasks]
         ways.setdefault(group, []).append(tuple(own))
     for first, *others in ways.values():  # The first model has no mask for wedlm.
         assert others

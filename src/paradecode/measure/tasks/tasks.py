@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from paradecode.core.errors import InvalidInput
 from paradecode.measure.tasks.arithmetic import ARITHMETIC
 from paradecode.measure.tasks.chains import CHAINS
 from paradecode.measure.tasks.lists import LISTS
@@ -15,3 +16,14 @@ GRADED: tuple[Task, ...] = (*CHAINS, *NESTED, *STORIES)
 """On these, tokens need one another: the more a forward writes, the fewer answers are right."""
 SETS = {"simple": TASKS, "graded": GRADED}
 BY_NAME = {task.name: task for tasks in SETS.values() for task in tasks}
+
+
+def tasks_named(name: str) -> tuple[Task, ...]:
+    """The tasks of a set.
+
+    Raises:
+        InvalidInput: for a name that is not a set's.
+    """
+    if name not in SETS:
+        raise InvalidInput("tasks", name, f"name one of {', '.join(SETS)}")
+    return SETS[name]

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from paradecode.measure.statistics import Interval
-from paradecode.measure.tasks.tasks import SETS
+from paradecode.measure.tasks.tasks import tasks_named
 from paradecode.training.diffusion.evaluation import decoder_of, exact_match
 from paradecode.training.diffusion.training import TinyTraining
 
@@ -36,7 +36,7 @@ def look(trainer: TinyTraining, instances: int = 12) -> dict[str, float]:
     """Share of right answers to ``instances`` held-out instances of each task."""
     decode = decoder_of(trainer.average)
     exact = exact_match(
-        decode, trainer.tokenizer, SETS[trainer.plan.tasks], instances, trainer.device
+        decode, trainer.tokenizer, tasks_named(trainer.plan.tasks), instances, trainer.device
     )
     return {name: round(share.value, 3) for name, share in exact.items()}
 
@@ -48,7 +48,7 @@ def evaluate(
     results = {
         variant.name: exact_match(
             decoder_of(trainer.average, variant.block, variant.order),
-            trainer.tokenizer, SETS[trainer.plan.tasks], instances, trainer.device,
+            trainer.tokenizer, tasks_named(trainer.plan.tasks), instances, trainer.device,
         )
         for variant in variants
     }  # fmt: skip

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from paradecode.core.errors import InvalidInput
-from paradecode.measure.tasks.tasks import SETS
+from paradecode.measure.tasks.tasks import tasks_named
 from paradecode.models.catalogue import find
 from paradecode.training.diffusion.data import ROWS_TOGETHER, Pack, packs
 from paradecode.training.diffusion.model import TinyModel, load_weights, save_model, tiny_config
@@ -73,8 +73,7 @@ class DiffusionPlan:
     def __post_init__(self) -> None:
         if self.objective not in OBJECTIVES:
             raise InvalidInput("objective", self.objective, f"use one of {', '.join(OBJECTIVES)}")
-        if self.tasks not in SETS:
-            raise InvalidInput("tasks", self.tasks, f"use one of {', '.join(SETS)}")
+        tasks_named(self.tasks)
         if not 0 <= self.blocks <= 1:
             raise InvalidInput("blocks", self.blocks, "give a share, 0 to 1")
         for name in ("blocks", "shift"):
@@ -112,7 +111,7 @@ class TinyTraining(Training):
         self.plan, self.device = plan, device
         self.steps, self.seconds = plan.steps, 0.0
         self.tokenizer = build_tokenizer()
-        self.shares = {task.name: HARD.get(task.name, 1.0) for task in SETS[plan.tasks]}
+        self.shares = {task.name: HARD.get(task.name, 1.0) for task in tasks_named(plan.tasks)}
         config = tiny_config(
             plan.objective, self.tokenizer.get_vocab_size(), plan.hidden_size, plan.layers,
             plan.heads, plan.inner, plan.shift,

@@ -12,7 +12,7 @@ from paradecode.core.sampling import SamplingParams
 from paradecode.llm import LLM
 from paradecode.measure.prompts import load_prompts
 from paradecode.measure.tasks.task import Task, TaskInstance
-from paradecode.measure.tasks.tasks import TASKS
+from paradecode.measure.tasks.tasks import tasks_named
 
 
 @dataclass(frozen=True)
@@ -22,16 +22,24 @@ class CanvasWorkload:
     Attributes:
         prompts: JSONL file of {id, group, turns}; the first turn of each line is a prompt. None
             takes the package's parallel tasks, without the prompts held out for benchmarks.
+        tasks: ``simple`` or ``graded``, the set of tasks without ``prompts``.
         limit: number of prompts, from all tasks in turn; 0 takes 40 of each task, or the whole
             file.
         max_tokens: number of masks after the prompt.
         seed: of the tasks.
+
+    Raises:
+        InvalidInput: for an unknown set of tasks.
     """
 
     prompts: Path | None = None
+    tasks: str = "simple"
     limit: int = 0
     max_tokens: int = 64
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        tasks_named(self.tasks)
 
     def texts(self) -> list[str]:
         """The prompts, all different."""
@@ -45,11 +53,12 @@ class CanvasWorkload:
         if self.prompts is not None:
             return []
         random, found = Random(f"unmasking/{self.seed}"), dict[str, tuple[Task, TaskInstance]]()
-        count = self.limit or 40 * len(TASKS)
+        tasks = tasks_named(self.tasks)
+        count = self.limit or 40 * len(tasks)
         for turn in range(100 * count):
             if len(found) == count:
                 break
-            task = TASKS[turn % len(TASKS)]
+            task = tasks[turn % len(tasks)]
             instance = task.draw(random, held_out=False)
             found.setdefault(instance.prompt, (task, instance))
         return list(found.values())
@@ -77,7 +86,15 @@ class CanvasWorkload:
     def digest(self, llm: LLM, *settings: object) -> str:
         """A name for everything that the samples depend on."""
         text = self.prompts.read_bytes() if self.prompts else b""
-        facts = (self.limit, self.max_tokens, self.seed, llm.model, llm.backend.name, settings)
+        facts = (
+            self.tasks,
+            self.limit,
+            self.max_tokens,
+            self.seed,
+            llm.model,
+            llm.backend.name,
+            settings,
+        )
         return blake2b(text + repr(facts).encode(), digest_size=16).hexdigest()
 
 
