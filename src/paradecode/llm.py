@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.backends import open_backend
+from paradecode.backends.drafting import DraftPlace
 from paradecode.backends.interface import Progress
-from paradecode.backends.native.machine import default_threads
 from paradecode.completion import (
     Chunk,
     Completion,
@@ -26,7 +26,7 @@ from paradecode.completion import (
     with_alternatives,
 )
 from paradecode.constraints.compile import Compiler
-from paradecode.core.checks import known, whole
+from paradecode.core.checks import known
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import ALIASES, SamplingParams
 from paradecode.core.sequence import DRAFT, TARGET
@@ -74,9 +74,12 @@ class LLM:
             like ``model``; a spec may name it too: ``{"method": "draft-model", "model": ...}``.
             Its tokenizer may differ.
         backend, dtype, device, threads: see :func:`paradecode.backends.open_backend`.
-        draft_threads: CPU threads that the draft model has for itself, so that ``pearl`` and
-            ``mirror-sd`` draft while the target verifies (native only); the target then has the
-            cores that are left, unless ``threads`` says otherwise. None: the models take turns.
+        draft_threads: CPU threads that what drafts has for itself (native, or on a
+            ``draft_device``). A draft model then drafts while the target verifies (``pearl``,
+            ``mirror-sd``), and the target has the cores that are left, unless ``threads`` says
+            otherwise. A draft head takes turns with the target. None: the target's threads.
+        draft_device: ``cpu``, ``cuda`` or ``cuda:N``, where PyTorch runs draft models and draft
+            heads, while the target stays where it is. None: where the target runs.
         ranks: processes, one a GPU, that divide the model (tensor parallelism, torch only); the
             draft model stays whole on the first.
         adapter: a file of ``paradecode train adapt``, merged into the model in float32, which makes
@@ -105,6 +108,7 @@ class LLM:
         device: str = "cpu",
         threads: int | None = None,
         draft_threads: int | None = None,
+        draft_device: str | None = None,
         ranks: int = 1,
         adapter: str | PathLike[str] | None = None,
         limits: Limits | None = None,
@@ -117,6 +121,7 @@ class LLM:
         if isinstance(chosen, Spec):
             self.draft_model = self.draft_model or chosen.draft_model
             check_draft_model(chosen, self.draft_model)
+        place = DraftPlace(draft_device, draft_threads)
         checkpoint = open_model(model if model is None else fspath(model))
         if adapter is not None:
             checkpoint = merge_file(checkpoint, Path(adapter))
@@ -126,37 +131,27 @@ class LLM:
         if isinstance(tuned, Profile) and tuned.model != self.model:
             said = f"the profile was tuned for {tuned.model}, not {self.model}"
             warnings.warn(said, stacklevel=2)
-        if draft_threads is not None and self.draft_model is None:
-            fix = "give a draft_model, whose threads they are"
-            raise InvalidInput("draft_threads", draft_threads, fix)
-        if draft_threads is not None:
-            whole(1, 1024)("draft_threads", draft_threads)
-        if draft_threads is not None and threads is None:
-            threads = max(1, default_threads() - draft_threads)
+        if self.draft_model is not None:
+            threads = place.left(threads)
         open_here = partial(open_backend, backend, dtype=dtype, device=device, progress=progress)
         self._norm = checkpoint.weights["norm"].float32()
         self.backend = open_here(
             checkpoint.config, checkpoint.weights, threads=threads, ranks=ranks
         )
         models, vocabularies = {TARGET: self.backend}, {}
+        heads = place.open_heads(self.backend)
         if self.draft_model is not None:
             draft = open_model(self.draft_model)
             sizes = self.config.vocab_size, draft.config.vocab_size
             matched = match(self.tokenizer, draft.tokenizer, *sizes)
             if matched is not None:
                 vocabularies[DRAFT] = matched
-            own = draft_threads is not None
-            models[DRAFT] = open_here(
-                draft.config, draft.weights, threads=draft_threads or threads, apart=own
-            )
-        if draft_threads is not None and {one.name for one in models.values()} != {"native"}:
-            fix = "leave it out: only the native backend has threads for each model"
-            raise InvalidInput("draft_threads", draft_threads, fix)
+            models[DRAFT] = place.open_model(draft.config, draft.weights, threads, open_here)
         self.engine = Engine(
             models, limits, self.tokenizer.stream, vocabularies=vocabularies,
-            weights=checkpoint.weights,
+            weights=checkpoint.weights, heads=heads,
         )  # fmt: skip
-        self.engine.apart = draft_threads is not None
+        self.engine.apart = place.apart
         costs = {name: obtain(one, self.engine.pools[name].count) for name, one in models.items()}
         self.engine.load.curve = costs.pop(TARGET)
         self.engine.drift = Drift(self.engine.load.curve)

@@ -78,12 +78,12 @@ def item(rows: int, model: Network, seed: int = 0) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_native_and_torch_agree_with_numpy(name: str) -> None:
     torch = pytest.importorskip("torch")
-    from paradecode.backends.torch.network import run_networks
+    from paradecode.backends.torch.network import TorchNetworks
 
     model = NETWORKS[name]
     items = [item(rows, model, rows) for rows in (1, 3, 0, 17, 40)]
     wanted = apply_network(model, items)
-    for made in (native(model, items), run_networks(model, items, torch.device("cpu"))):
+    for made in (native(model, items), TorchNetworks(torch.device("cpu")).apply(model, items)):
         for got, right in zip(made, wanted, strict=True):
             assert got.shape == right.shape
             assert got.dtype == np.float32

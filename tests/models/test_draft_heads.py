@@ -157,10 +157,10 @@ def test_matrices_in_8_bits_say_nearly_the_same(kind, tmp_path):
 @pytest.mark.parametrize("kind", KINDS)
 def test_heads_run_alike_natively_in_torch_and_in_numpy(kind, tmp_path):
     torch = pytest.importorskip("torch")
-    from paradecode.backends.torch.network import run_networks as with_torch
+    from paradecode.backends.torch.network import TorchNetworks
 
-    head, device = exactly(head_of(kind, tmp_path)), torch.device("cpu")
-    runs = (apply_network, run_networks, lambda network, items: with_torch(network, items, device))
+    head = exactly(head_of(kind, tmp_path))
+    runs = (apply_network, run_networks, TorchNetworks(torch.device("cpu")).apply)
     trees = [run_head(head, [asked(head), asked(head, 2, 1)], run) for run in runs]
     for others in trees[1:]:
         for tree, other in zip(trees[0], others):

@@ -20,6 +20,7 @@ FREE = WorkerSettings()
         (2, [Served("a", FREE, 5)], [1]),
         (8, [Served("a", WorkerSettings(threads=6)), Served("b", FREE)], [6, 4]),
         (8, [Served("a", WorkerSettings(draft_model="d", draft_threads=1), 2)], [3]),
+        (8, [Served("a", WorkerSettings(draft_threads=1), 2)], [4]),  # A head's: it takes turns.
         (8, [Served("a", WorkerSettings(device="cuda")), Served("b", FREE)], [None, 4]),
     ],
 )

@@ -119,7 +119,7 @@ def main() -> None:
     for kind in track((*KINDS, *APART), description="heads", console=err):
         head = head_of(kind, config)
         ways = {
-            "draft": Drafting(head, config, heads.run if kind in KINDS else backend.run_head),
+            "draft": Drafting(head, config, heads.run_head),
             "networks": Drafting(
                 head, config, lambda head, asked: run_head(head, asked, backend.apply)
             ),

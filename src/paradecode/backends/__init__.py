@@ -67,13 +67,8 @@ def open_backend(
         return NativeBackend(
             config, weights, dtype=dtype, threads=threads, apart=apart, progress=progress
         )
-    if find_spec("torch") is None:
-        missing = "PyTorch is not installed; pip install 'paradecode[torch]'"
-        if wanted:
-            missing = f"the native core was not compiled when paradecode was installed; {missing}"
-        raise BackendError(missing)
-    # A spinning OpenMP thread beside one busy neighbour slows a forward down a hundredfold.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    why = "the native core was not compiled when paradecode was installed; " if wanted else ""
+    need_torch(why)
     if ranks != 1:
         if find_spec("torch.distributed.tensor") is None:
             raise BackendError("several ranks need PyTorch 2.5 or newer; pip install -U torch")
@@ -85,3 +80,15 @@ def open_backend(
     from paradecode.backends.torch.backend import TorchBackend
 
     return TorchBackend(config, weights, dtype=dtype, device=device, threads=threads)
+
+
+def need_torch(why: str = "") -> None:
+    """Call it before PyTorch is first imported; raises BackendError if it is not installed.
+
+    Args:
+        why: the beginning of that error.
+    """
+    if find_spec("torch") is None:
+        raise BackendError(f"{why}PyTorch is not installed; pip install 'paradecode[torch]'")
+    # A spinning OpenMP thread beside one busy neighbour slows a forward down a hundredfold.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

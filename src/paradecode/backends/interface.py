@@ -94,7 +94,23 @@ class SpanResult:
     attention: dict[int, NDArray[np.float32]] = field(default_factory=dict)
 
 
-class Backend(Protocol):
+class RunsNetworks(Protocol):
+    """What runs small networks: a backend, or a place of their own for draft heads."""
+
+    def apply(self, network: Network, items: Sequence[Item]) -> list[Array]:
+        """Run a small network over several items: float32 [rows of the item, width] of each.
+
+        Raises:
+            InvalidInput: if an item has not what the network reads.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free memory and threads; further calls are errors."""
+        ...
+
+
+class Backend(RunsNetworks, Protocol):
     """One loaded model on one machine."""
 
     name: str
@@ -117,18 +133,6 @@ class Backend(Protocol):
 
         All sources are read before a target is written.
         """
-        ...
-
-    def apply(self, network: Network, items: Sequence[Item]) -> list[Array]:
-        """Run a small network over several items: float32 [rows of the item, width] of each.
-
-        Raises:
-            InvalidInput: if an item has not what the network reads.
-        """
-        ...
-
-    def close(self) -> None:
-        """Free memory and threads; further calls are errors."""
         ...
 
 
@@ -231,18 +235,18 @@ class MakesSteps(Protocol):
 
 @runtime_checkable
 class RunsHeads(Protocol):
-    """A backend that runs draft heads by itself; the others run their networks."""
+    """What runs draft heads by itself; others run their networks."""
 
     def run_head(self, head: Head, drafts: Sequence[HeadDraft]) -> list[TokenTree]:
         """As :func:`paradecode.core.head_run.run_head`."""
         ...
 
 
-def drafts_of(backend: Backend, head: Head, drafts: Sequence[HeadDraft]) -> list[TokenTree]:
-    """What a head drafts, by the backend's own loop if it has one."""
-    if isinstance(backend, RunsHeads):
-        return backend.run_head(head, drafts)
-    return run_head(head, drafts, backend.apply)
+def drafts_of(place: RunsNetworks, head: Head, drafts: Sequence[HeadDraft]) -> list[TokenTree]:
+    """What a head drafts where it runs, by the own loop of that place if it has one."""
+    if isinstance(place, RunsHeads):
+        return place.run_head(head, drafts)
+    return run_head(head, drafts, place.apply)
 
 
 def gives_attention(backend: Backend) -> bool:

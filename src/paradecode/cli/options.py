@@ -59,7 +59,12 @@ class Loading:
     device: str = option("cpu", "cpu, cuda or cuda:N.")
     threads: int | None = option(None, "CPU threads; default: what is allowed.")
     draft_threads: int | None = option(
-        None, "CPU threads of the draft model alone: pearl and mirror-sd then draft meanwhile."
+        None,
+        "CPU threads of the draft model alone, so that pearl and mirror-sd draft meanwhile; or of "
+        "draft heads.",
+    )
+    draft_device: str | None = option(
+        None, "cpu, cuda or cuda:N: where PyTorch runs the draft model and draft heads."
     )
     ranks: int = option(
         1, "Processes, one a GPU, that divide the model (torch).", "--ranks --tensor-parallel-size"

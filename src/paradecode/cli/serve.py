@@ -88,7 +88,10 @@ class Working:
         None, "CPU threads of each worker; default: an equal share of the cores.", "--threads -t"
     )
     draft_threads: int | None = option(
-        None, "CPU threads of the draft model alone, beside the target's."
+        None, "CPU threads of the draft model alone, beside the target's, or of draft heads."
+    )
+    draft_device: str | None = option(
+        None, "cpu, cuda or cuda:N: where PyTorch runs the draft model and draft heads."
     )
     ranks: int = option(
         1,
@@ -242,8 +245,8 @@ def _served(
 
     given = vars(working)
     limits = {name: given[name] for name in ("batch", "kv_tokens", "step_tokens", "prefix_cache")}
-    own_names = ("backend", "dtype", "device", "threads", "draft_threads", "ranks",
-                 "max_tokens", "python_constraints", "scorer")  # fmt: skip
+    own_names = ("backend", "dtype", "device", "threads", "draft_threads", "draft_device",
+                 "ranks", "max_tokens", "python_constraints", "scorer")  # fmt: skip
     same = {name: given[name] for name in own_names}
     worker = WorkerSettings(
         model=source, **_method(own, decoding), adapter=own.get("adapter"), limits=limits,

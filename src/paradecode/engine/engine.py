@@ -11,7 +11,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from paradecode.backends.interface import PAGE, Backend, MakesSteps, drafts_of
+from paradecode.backends.interface import PAGE, Backend, MakesSteps, RunsNetworks, drafts_of
 from paradecode.core.aside import Aside
 from paradecode.core.errors import CapacityError, DecoderError
 from paradecode.core.head import Head
@@ -297,8 +297,9 @@ class Engine(Resources):
         curve: CostCurve | None = None,
         vocabularies: Mapping[str, Vocabulary] | None = None,
         weights: Weights | None = None,
+        heads: RunsNetworks | None = None,
     ) -> None:
-        super().__init__(models, limits, new_text, curve, vocabularies, weights)
+        super().__init__(models, limits, new_text, curve, vocabularies, weights, heads)
         self.queue: Queue[Live] = Queue()
         self.running: list[Live] = []
         self.forwards = 0
@@ -384,6 +385,8 @@ class Engine(Resources):
             self._end(live, "cancelled")
         for backend in self.models.values():
             backend.close()
+        if self.heads is not self.models[TARGET]:
+            self.heads.close()
 
     # How a step works.
 
@@ -500,13 +503,12 @@ class Engine(Resources):
 
     def _reply(self, network: Network | Head, group: Sequence[PendingApply]) -> None:
         inputs: list[Any] = [pending.inputs for pending in group]
-        backend = self.models[TARGET]
         outputs: Any
         started = time.perf_counter()
         if isinstance(network, Head):
-            outputs = drafts_of(backend, network, inputs)
+            outputs = drafts_of(self.heads, network, inputs)
         else:
-            outputs = backend.apply(network, inputs)
+            outputs = self.models[TARGET].apply(network, inputs)
         seconds = time.perf_counter() - started
         for pending, reply in zip(group, outputs, strict=True):
             pending.reply = reply

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from paradecode.backends.interface import PAGE, Backend
+from paradecode.backends.interface import PAGE, Backend, RunsNetworks
 from paradecode.core.checks import attributes, flag, whole
 from paradecode.core.errors import CapacityError, InvalidInput, InvalidModel
 from paradecode.core.head import Head
@@ -85,6 +85,7 @@ class Resources:
         curve: what a target forward costs here; methods without it verify all they draft.
         vocabularies: of the models whose tokens are not the target's.
         weights: of the target, for what shares its embedding or its LM head.
+        heads: what runs draft heads; None is the target's backend.
 
     Attributes:
         config: of the target.
@@ -100,10 +101,12 @@ class Resources:
         curve: CostCurve | None = None,
         vocabularies: Mapping[str, Vocabulary] | None = None,
         weights: Weights | None = None,
+        heads: RunsNetworks | None = None,
     ) -> None:
         self.models, self.limits = dict(models), limits or Limits()
         self.new_text, self.vocabularies = new_text, dict(vocabularies or {})
         self.config = self.models[TARGET].config
+        self.heads = heads or self.models[TARGET]
         pages = -(-self.limits.kv_tokens // PAGE)
         self.pools = {name: PagePool(pages) for name in self.models}
         for backend in self.models.values():

@@ -63,7 +63,8 @@ def share_cores(models: Sequence[Served]) -> list[Served]:
     share = default_threads() // workers
 
     def threads(worker: WorkerSettings) -> dict[str, int]:
-        return {"threads": max(1, share - (worker.draft_threads or 0))}
+        beside = worker.draft_threads if worker.draft_model is not None else None
+        return {"threads": max(1, share - (beside or 0))}
 
     return [
         replace(model, worker=model.worker.model_copy(update=threads(model.worker)))

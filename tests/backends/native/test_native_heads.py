@@ -126,7 +126,7 @@ PIECES = (37, 1, 2, 5, 1, 290, 3)
 )  # fmt: skip
 def test_trees_are_those_of_the_oracle(head: Head, changes: dict[str, object]) -> None:
     wanted = drafts(oracle, head, PIECES, **changes)
-    made = drafts(NativeHeads(2).run, head, PIECES, **changes)
+    made = drafts(NativeHeads(2).run_head, head, PIECES, **changes)
     for tree, other in zip(made, wanted, strict=True):
         assert len(tree)
         same(tree, other)
@@ -144,7 +144,7 @@ def test_matrices_in_8_bits_are_those_that_networks_use(rounded_head: Head) -> N
 
     shared = total = 0
     for seed in range(6):
-        made = drafts(NativeHeads(2).run, rounded_head, PIECES, seed)
+        made = drafts(NativeHeads(2).run_head, rounded_head, PIECES, seed)
         for tree, other in zip(made, drafts(with_networks, rounded_head, PIECES, seed)):
             shared, total = shared + len(paths(tree) & paths(other)), total + len(other)
     assert shared > 0.97 * total
@@ -156,7 +156,7 @@ def test_company_and_threads_change_no_bit(rounded_head: Head, threads: int) -> 
     settings = [{}, {"count": 3, "width": 2, "depth": 2}, {"warp": Warp(0.8), "keys": (1, 2, 3)}]
     pieces = [(11, 1, 3), (1, 2, 300), (5, 5, 1)]
     alone = [
-        drafts(NativeHeads(1).run, rounded_head, rows, seed, **each)
+        drafts(NativeHeads(1).run_head, rounded_head, rows, seed, **each)
         for seed, (rows, each) in enumerate(zip(pieces, settings))
     ]
     together = [Request(rounded_head, seed) for seed in range(3)]
@@ -165,12 +165,12 @@ def test_company_and_threads_change_no_bit(rounded_head: Head, threads: int) -> 
             request.ask(rows[step], **each)
             for request, rows, each in zip(together, pieces, settings)
         ]
-        for tree, trees in zip(heads.run(rounded_head, asked), alone, strict=True):
+        for tree, trees in zip(heads.run_head(rounded_head, asked), alone, strict=True):
             same(tree, trees[step], exactly=True)
 
 
 def test_pieces_change_no_bit(rounded_head: Head) -> None:
-    run = NativeHeads(2).run
+    run = NativeHeads(2).run_head
     whole = drafts(run, rounded_head, (305,))[-1]
     same(drafts(run, rounded_head, (1, 2, 250, 20, 32))[-1], whole, exactly=True)
 
@@ -179,7 +179,7 @@ def test_pieces_change_no_bit(rounded_head: Head) -> None:
 def test_instruction_sets_change_no_bit(
     rounded_head: Head, isa: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = drafts(NativeHeads(1).run, rounded_head, PIECES)
+    wanted = drafts(NativeHeads(1).run_head, rounded_head, PIECES)
     monkeypatch.setenv("PARADECODE_ISA", isa)
     again = [
         replace(b, before=replace(b.before), after=replace(b.after)) for b in rounded_head.blocks
@@ -188,7 +188,7 @@ def test_instruction_sets_change_no_bit(
         rounded_head, enter=replace(rounded_head.enter), blocks=tuple(again),
         outs=tuple(map(replace, rounded_head.outs)),
     )  # fmt: skip
-    for tree, other in zip(drafts(NativeHeads(1).run, fresh, PIECES), wanted, strict=True):
+    for tree, other in zip(drafts(NativeHeads(1).run_head, fresh, PIECES), wanted, strict=True):
         same(tree, other, exactly=True)
 
 
@@ -199,7 +199,7 @@ def test_a_memory_ends_with_its_request(rounded_head: Head) -> None:
     heads = NativeHeads(1)
     request = Request(rounded_head, 0)
     for _ in range(20):
-        heads.run(rounded_head, [request.ask(10)])
+        heads.run_head(rounded_head, [request.ask(10)])
     (memory,) = heads._memories.values()
     assert 0 < memory.bytes < 1e6
     assert request.memory.length == 200
@@ -218,7 +218,7 @@ def test_many_requests_leave_no_memory(rounded_head: Head) -> None:
 
     def serve(count: int) -> None:
         for seed in range(count):
-            heads.run(rounded_head, [Request(rounded_head, seed % 7).ask(300)])
+            heads.run_head(rounded_head, [Request(rounded_head, seed % 7).ask(300)])
 
     serve(20)
     before = resident()
@@ -228,9 +228,9 @@ def test_many_requests_leave_no_memory(rounded_head: Head) -> None:
 
 def test_bad_drafts_are_refused_and_disturb_nobody(rounded_head: Head) -> None:
     heads, request = NativeHeads(2), Request(rounded_head, 0)
-    heads.run(rounded_head, [request.ask(6)])
+    heads.run_head(rounded_head, [request.ask(6)])
     good = request.ask(3)
-    wanted = heads.run(rounded_head, [replace(good, memory=request.memory)])[0]
+    wanted = heads.run_head(rounded_head, [replace(good, memory=request.memory)])[0]
     request.memory.length -= 3
     broken = good.features.copy()
     broken[-1] = np.nan
@@ -254,16 +254,16 @@ def test_bad_drafts_are_refused_and_disturb_nobody(rounded_head: Head) -> None:
         ]
     for changes, error, text in bad:
         with pytest.raises(error, match=text):
-            heads.run(rounded_head, [replace(good, **changes)])
+            heads.run_head(rounded_head, [replace(good, **changes)])
         assert request.memory.length == 6
     with pytest.raises(InvalidInput, match="each request its own"):
-        heads.run(rounded_head, [good, good])
+        heads.run_head(rounded_head, [good, good])
     ahead = Memory()
     ahead.length = 5
     if rounded_head.blocks:
         with pytest.raises(InvalidInput, match="length of a memory"):
-            heads.run(rounded_head, [replace(good, memory=ahead)])
-    same(heads.run(rounded_head, [good])[0], wanted, exactly=True)
+            heads.run_head(rounded_head, [replace(good, memory=ahead)])
+    same(heads.run_head(rounded_head, [good])[0], wanted, exactly=True)
 
 
 def test_heads_whose_sizes_do_not_fit_are_refused(rounded_head: Head) -> None:
@@ -291,10 +291,10 @@ def test_heads_whose_sizes_do_not_fit_are_refused(rounded_head: Head) -> None:
             changes += [{"mask": (good.mask[0], VOCABULARY)}, {"mask": (good.mask[0][:, 1:], 1)}]
     for change in changes:
         with pytest.raises(InvalidInput):
-            heads.run(replace(good, **change), [asked])
+            heads.run_head(replace(good, **change), [asked])
 
 
 def test_the_pace_is_booked(rounded_head: Head) -> None:
     head = replace(rounded_head, pace=type(rounded_head.pace)())
-    NativeHeads(1).run(head, [Request(head, 0).ask(4)])
+    NativeHeads(1).run_head(head, [Request(head, 0).ask(4)])
     assert 0 < head.pace.level <= head.pace.draft < 1

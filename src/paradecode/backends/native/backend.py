@@ -26,7 +26,6 @@ from paradecode.backends.native.steps import NativeStepper, run_steps
 from paradecode.core.checks import one_of
 from paradecode.core.errors import BackendError, InvalidInput
 from paradecode.core.head import Head, HeadDraft
-from paradecode.core.head_run import run_head
 from paradecode.core.logits import Bias, Warp
 from paradecode.core.multi_step import MultiStep
 from paradecode.core.network import Array, Item, Network
@@ -229,13 +228,11 @@ class NativeBackend:
 
     def run_head(self, head: Head, drafts: Sequence[HeadDraft]) -> list[TokenTree]:
         self._model()
-        if head.on_text or head.cell is not None or head.lstm:
-            return run_head(head, drafts, self.apply)
-        return self._heads.run(head, drafts)
+        return self._heads.run_head(head, drafts)
 
     def close(self) -> None:
         self._core = None
-        self._heads = NativeHeads(1)
+        self._heads.close()
 
 
 class NativeLogits:

@@ -10,15 +10,21 @@ import numpy as np
 
 from paradecode.backends.native._core import DraftHead, HeadMemory
 from paradecode.backends.native._core import Network as NativeNetwork
-from paradecode.backends.native.networks import native_network
+from paradecode.backends.native.networks import native_network, run_networks
 from paradecode.core.errors import InvalidInput
 from paradecode.core.head import Block, Head, HeadDraft, Memory, took_in
-from paradecode.core.network import Network
+from paradecode.core.head_run import run_head
+from paradecode.core.network import Array, Item, Network
 from paradecode.core.tree import EMPTY, TokenTree
 
 
 class NativeHeads:
-    """Heads that were packed for the core, and what requests keep in them, while these live."""
+    """Heads that were packed for the core, and what requests keep in them, while these live.
+
+    Args:
+        threads: how many work on a draft, the calling one included. Heads that the core has no loop
+            for are run network by network, by the calling one alone.
+    """
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
@@ -35,8 +41,14 @@ class NativeHeads:
             self._heads[head] = _native(head, self.threads)
         return self._heads[head]
 
-    def run(self, head: Head, drafts: Sequence[HeadDraft]) -> list[TokenTree]:
+    def apply(self, network: Network, items: Sequence[Item]) -> list[Array]:
+        """As ``Backend.apply``."""
+        return run_networks(network, items)
+
+    def run_head(self, head: Head, drafts: Sequence[HeadDraft]) -> list[TokenTree]:
         """As :func:`paradecode.core.head_run.run_head`."""
+        if head.on_text or head.cell is not None or head.lstm:
+            return run_head(head, drafts, self.apply)
         started, native = time.perf_counter(), self.native(head)
         given = [
             (
@@ -52,6 +64,11 @@ class NativeHeads:
         trees, levels = native.draft(given)
         took_in(head, drafts, started, levels)
         return [TokenTree(*tree) if len(tree[0]) else EMPTY for tree in trees]
+
+    def close(self) -> None:
+        """Free what was packed."""
+        self._heads.clear()
+        self._memories.clear()
 
     def _memory(self, native: DraftHead, memory: Memory) -> HeadMemory:
         if memory not in self._memories:

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from paradecode.backends.interface import PAGE, Span, SpanResult, check_spans
+from paradecode.backends.torch.device import open_device
 from paradecode.backends.torch.logits import TorchLogits
 from paradecode.backends.torch.model import Transformer, attention, attention_weights, pack
-from paradecode.backends.torch.network import run_networks
+from paradecode.backends.torch.network import TorchNetworks
 from paradecode.core.errors import InvalidInput
 from paradecode.core.layers import halves
 from paradecode.core.logits import ArrayLogits, Logits
@@ -53,9 +54,7 @@ class TorchBackend:
         mesh: DeviceMesh | None = None,
     ) -> None:
         check_weights(config, weights)
-        if device.split(":")[0] == "cuda" and not torch.cuda.is_available():
-            raise InvalidInput("device", device, "use cpu: torch sees no CUDA device here")
-        self.device = torch.device(device)
+        self.device = open_device(device)
         if dtype == "auto":
             dtype = "fp32" if self.device.type == "cpu" else "bf16"
         if dtype not in DTYPES:
@@ -73,6 +72,7 @@ class TorchBackend:
 
             self.name += f"-{mesh.size()}-ranks"
             self.model = DividedTransformer(config, weights, DTYPES[dtype], self.device, mesh)
+        self._networks = TorchNetworks(self.device)
         self.pages = 0
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
@@ -163,14 +163,14 @@ class TorchBackend:
         for cache in (*self.keys, *self.values):
             cache[end] = cache[start]
 
-    @torch.inference_mode()
     def apply(self, network: Network, items: Sequence[Item]) -> list[Array]:
-        return run_networks(network, items, self.device)
+        return self._networks.apply(network, items)
 
     def close(self) -> None:
         self.keys.clear()
         self.values.clear()
         self.model.w.clear()
+        self._networks.close()
         self.pages = 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -12,20 +13,38 @@ from torch.nn import functional
 from paradecode.core.network import Array, Item, Network, Op
 
 
-def run_networks(network: Network, items: Sequence[Item], device: torch.device) -> list[Array]:
-    """As ``Backend.apply``."""
-    tensors = {name: torch.from_numpy(t).to(device) for name, t in network.tensors.items()}
-    outputs = []
-    for item in items:
-        network.check(item)
-        inputs = {
-            name: torch.from_numpy(
-                np.ascontiguousarray(item[name], np.float32 if width else np.int64)
-            ).to(device)
-            for name, width in network.inputs.items()
-        }
-        outputs.append(compute(network.steps, inputs, tensors).cpu().numpy())
-    return outputs
+class TorchNetworks:
+    """Runs small networks on a device, which keeps their float32 tensors while the networks live.
+
+    Rows go there and come back as float32.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._tensors: WeakKeyDictionary[Network, dict[str, Tensor]] = WeakKeyDictionary()
+
+    @torch.inference_mode()
+    def apply(self, network: Network, items: Sequence[Item]) -> list[Array]:
+        """As ``Backend.apply``."""
+        if network not in self._tensors:
+            self._tensors[network] = {
+                name: torch.from_numpy(t).to(self.device) for name, t in network.tensors.items()
+            }
+        outputs = []
+        for item in items:
+            network.check(item)
+            inputs = {
+                name: torch.from_numpy(
+                    np.ascontiguousarray(item[name], np.float32 if width else np.int64)
+                ).to(self.device)
+                for name, width in network.inputs.items()
+            }
+            outputs.append(compute(network.steps, inputs, self._tensors[network]))
+        return [made.cpu().numpy() for made in outputs]
+
+    def close(self) -> None:
+        """Free the tensors."""
+        self._tensors.clear()
 
 
 def compute(

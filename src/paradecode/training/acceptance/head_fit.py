@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from paradecode.backends.torch.network import compute, run_networks
+from paradecode.backends.torch.network import TorchNetworks, compute
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.draft.budgets.networks import HIDDEN, ResidualHead
 from paradecode.methods.draft.budgets.situations import unit
@@ -99,7 +99,7 @@ def fit_head(
     head = ResidualHead(facts, {"mean": mean, "scale": scale, **trained})
 
     truth, given = samples.accepted[held], [{"x": samples.inputs[held]}]
-    predicted = run_networks(head.network, given, torch.device("cpu"))[0][:, 0]
+    predicted = TorchNetworks(torch.device("cpu")).apply(head.network, given)[0][:, 0]
     # In training a weight of w for rejections multiplies their odds by w.
     odds = settings.rejection_weight * predicted / (1.0 - predicted)
     return head, HeadReport(

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
-from paradecode.backends.torch.network import compute, run_networks
+from paradecode.backends.torch.network import TorchNetworks, compute
 from paradecode.core.errors import InvalidInput
 from paradecode.core.network import Op
 from paradecode.methods.draft.budgets.networks import SCALARS, TreeSelector, choices
@@ -159,7 +159,7 @@ def _report(
     promised = [1 + action.tokens(rate[1], rate[action.branches]) for action in options]
     formula = 1 + int(np.argmax((np.array(promised) / seconds)[1:]))  # It always drafts.
     seen = {name: values[held] for name, values in samples.situation.items()}
-    scores = run_networks(selector.network, [seen], torch.device("cpu"))[0]
+    scores = TorchNetworks(torch.device("cpu")).apply(selector.network, [seen])[0]
     best = options[base]
     return SelectorReport(
         training=int(train.sum()),

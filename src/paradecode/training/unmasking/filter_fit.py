@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 from torch.optim.lr_scheduler import LambdaLR
 
-from paradecode.backends.torch.network import compute, run_networks
+from paradecode.backends.torch.network import TorchNetworks, compute
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.networks import UnmaskFilter
 from paradecode.training.acceptance.metrics import Quality, quality, split
@@ -111,7 +111,7 @@ def fit_filter(
     asked = judged[held]
     truth, confidence = samples.final[held][asked], samples.confidence[held]
     given = [{"confidence": confidence}]
-    predicted = run_networks(trained.network, given, torch.device("cpu"))[0]
+    predicted = TorchNetworks(torch.device("cpu")).apply(trained.network, given)[0]
     return trained, FilterReport(
         training=int(train.sum()),
         held_out=int(held.sum()),

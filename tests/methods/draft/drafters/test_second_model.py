@@ -324,7 +324,6 @@ def test_a_draft_model_with_threads_of_its_own_changes_no_token(temperature, tmp
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"draft_threads": 1}, "give a draft_model"),
         ({"draft_threads": 0, "draft_model": "SELF"}, "draft_threads"),
         ({"draft_threads": 1, "draft_model": "SELF", "backend": "torch"}, "only the native"),
     ],

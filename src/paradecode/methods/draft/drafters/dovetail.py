@@ -22,8 +22,8 @@ class Dovetail(HeadDrafter):
     """A gate weighs the target's state against the token, and several layers guess on.
 
     Zhang et al. 2024. Where a row of the target is dear, few nodes of a better head pay: the paper
-    verifies 16, on a CPU, and drafts on a GPU. Here the budget says how many, and the head runs on
-    the target's own device and threads, before each of its forwards.
+    verifies 16, on a CPU, and drafts on a GPU (``draft_device``, for any head). Here the budget
+    says how many.
 
     When: there is such a head, and the target's rows cost much.
     """

@@ -32,8 +32,9 @@ class Pearl:
     on behind it. When all of it, and the token behind it, was right, what was drafted meanwhile is
     the next block; else it is dropped, and the mode is pre-verify again.
 
-    When: the draft model has threads of its own (``draft_threads``) and cores that the target does
-    not miss. Without them the models run in turn, and ``draft-model`` is faster.
+    When: the draft model has a device or threads of its own (``draft_device``, ``draft_threads``)
+    that the target does not miss. Without them the models run in turn, and ``draft-model`` is
+    faster.
     """
 
     num_speculative_tokens: int = parameter(4, 1, MAX_DRAFT, "tokens drafted in each forward")

@@ -1,0 +1,96 @@
+"""Where what drafts runs: with the target, on threads of its own, or on another device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from paradecode.backends import need_torch, open_backend
+from paradecode.backends.interface import Backend, RunsNetworks
+from paradecode.backends.native.machine import default_threads
+from paradecode.core.checks import whole
+from paradecode.core.errors import InvalidInput
+from paradecode.models.config import ModelConfig
+from paradecode.models.weights import Weights
+
+
+@dataclass(frozen=True)
+class DraftPlace:
+    """Where draft models and draft heads run, as its user names it.
+
+    Attributes:
+        device: ``cpu``, ``cuda`` or ``cuda:N``: PyTorch runs them there, whatever runs the target.
+            None: what runs the target.
+        threads: CPU threads of their own; None: the target's.
+
+    Raises:
+        InvalidInput: for a device that is not there, or threads out of range or of a GPU.
+        BackendError: for a device without PyTorch.
+    """
+
+    device: str | None = None
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.threads is not None:
+            whole(1, 1024)("draft_threads", self.threads)
+        if self.device is None:
+            return
+        need_torch()
+        from paradecode.backends.torch.device import open_device
+
+        if open_device(self.device, "draft_device").type != "cpu" and self.threads is not None:
+            fix = f"leave it out: what drafts runs on {self.device}"
+            raise InvalidInput("draft_threads", self.threads, fix)
+
+    @property
+    def apart(self) -> bool:
+        """Whether a draft model can run at the same time as the target."""
+        return self.device is not None or self.threads is not None
+
+    def left(self, threads: int | None) -> int | None:
+        """CPU threads of a target that a draft model runs beside, unless ``threads`` names them."""
+        if threads is not None or self.threads is None:
+            return threads
+        return max(1, default_threads() - self.threads)
+
+    def open_heads(self, target: Backend) -> RunsNetworks:
+        """What runs draft heads.
+
+        Raises:
+            InvalidInput: if the target leaves no such place.
+        """
+        if self.device is not None:
+            if target.name.startswith("torch-cpu") and self.device.startswith("cpu"):
+                fix = "leave it out: PyTorch runs the target there"
+                raise InvalidInput("draft_device", self.device, fix)
+            import torch
+
+            from paradecode.backends.torch.network import TorchNetworks
+
+            if self.threads is not None:
+                torch.set_num_threads(self.threads)
+            return TorchNetworks(torch.device(self.device))
+        if self.threads is None:
+            return target
+        if target.name != "native":
+            fix = "leave it out: only the native backend has threads for each model"
+            raise InvalidInput("draft_threads", self.threads, fix)
+        from paradecode.backends.native.heads import NativeHeads
+
+        return NativeHeads(self.threads)
+
+    def open_model(
+        self, config: ModelConfig, weights: Weights, threads: int | None,
+        beside: Callable[..., Backend],
+    ) -> Backend:  # fmt: skip
+        """A draft model.
+
+        Args:
+            threads: the target's.
+            beside: :func:`open_backend` with the target's backend and device.
+        """
+        if self.device is not None:
+            return open_backend("torch", config, weights, device=self.device, threads=self.threads)
+        own = self.threads is not None
+        return beside(config, weights, threads=self.threads or threads, apart=own)
