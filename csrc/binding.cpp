@@ -114,16 +114,16 @@ void set_vector(Model& model, const std::string& tensor, nb::handle values) {
   model.set_vector(tensor, data.data(), data.size());
 }
 
-// steps: (kind, values, tensors, heads, number) each; tensors: float32 matrices and vectors;
+// steps: (kind, values, tensors, count, number) each; tensors: float32 matrices and vectors;
 // rounded: the matrices in 8 bits.
 void make_network(Network* self, std::vector<int> widths, nb::sequence steps, nb::sequence tensors,
                   bool rounded) {
   using Fields = std::tuple<int, std::vector<int>, std::vector<int>, int, float>;
   std::vector<NetworkStep> read;
   for (nb::handle step : steps) {
-    auto [kind, values, used, heads, number] = nb::cast<Fields>(step);
+    auto [kind, values, used, count, number] = nb::cast<Fields>(step);
     read.push_back(
-        {static_cast<StepKind>(kind), std::move(values), std::move(used), heads, number});
+        {static_cast<StepKind>(kind), std::move(values), std::move(used), count, number});
   }
   std::vector<View<float>> views;
   std::vector<NetworkTensor> data;

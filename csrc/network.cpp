@@ -14,9 +14,9 @@
 namespace paradecode {
 namespace {
 
-constexpr int kInputs[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 0, 5};
-constexpr int kTensors[] = {1, 2, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
-constexpr int kKinds = static_cast<int>(StepKind::Attention) + 1;
+constexpr int kInputs[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 0, 5, 1};
+constexpr int kTensors[] = {1, 2, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+constexpr int kKinds = static_cast<int>(StepKind::Part) + 1;
 constexpr std::int64_t kWidest = std::int64_t{1} << 24;
 // More rows run one part after the other, unless they see one another.
 constexpr std::int64_t kRowsAtOnce = 256;
@@ -77,13 +77,18 @@ int Network::width_of(const NetworkStep& step, const std::vector<NetworkTensor>&
   }
   if (step.kind == StepKind::Attention) {
     const bool fits = first > 0 && width(1) == first && width(2) == first && width(3) == 0 &&
-                      width(4) == 0 && step.heads > 0 && step.number > 0;
-    return fits && first % (2 * step.heads) == 0 ? first : 0;
+                      width(4) == 0 && step.count > 0 && step.number > 0;
+    return fits && first % (2 * step.count) == 0 ? first : 0;
   }
   std::int64_t sum = 0;
   for (std::size_t i = 0; i < step.values.size(); ++i) {
     if (width(i) < 1) return 0;
     sum += width(i);
+  }
+  if (step.kind == StepKind::Part) {
+    const bool whole = step.number >= 0 && step.number == std::floor(step.number);
+    return whole && step.count > 0 && step.number + double{1} * step.count <= first ? step.count
+                                                                                    : 0;
   }
   if (join) return sum <= kWidest ? static_cast<int>(sum) : 0;
   for (std::size_t i = 0; i < step.tensors.size(); ++i)

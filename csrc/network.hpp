@@ -33,14 +33,15 @@ enum class StepKind : int {
   Multiply,
   Divide,
   Join,
-  Attention
+  Attention,
+  Part
 };
 
 struct NetworkStep {
   StepKind kind = StepKind::Relu;
   std::vector<int> values;   // read: inputs first, then what the steps before computed
   std::vector<int> tensors;  // read
-  int heads = 0;
+  int count = 0;             // of heads, or of the numbers of a part
   float number = 0;
 };
 

@@ -228,6 +228,11 @@ void NetworkRun::compute(int index, int row) {
         to = std::copy(part, part + widths(i), to);
       }
       break;
+    case StepKind::Part: {
+      const float* from = x + static_cast<std::int64_t>(step.number);
+      std::copy(from, from + step.count, to);
+      break;
+    }
     default: break;
   }
 }
@@ -236,7 +241,7 @@ void NetworkRun::compute(int index, int row) {
 void NetworkRun::attend(const NetworkStep& step, std::int64_t first, std::int64_t rows,
                         float* out) {
   const int width = network_.widths_[static_cast<std::size_t>(step.values[0])];
-  const int size = width / step.heads;
+  const int size = width / step.count;
   const std::int64_t stride = round_up(width, kGroup);
   const std::int64_t out_stride = values_[static_cast<std::size_t>(&step - network_.steps_.data()) +
                                           static_cast<std::size_t>(network_.inputs_)]

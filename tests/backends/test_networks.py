@@ -54,6 +54,8 @@ NETWORKS = {
         for kind, other in itertools.product(("add", "multiply", "divide"), ("r",))
     },
     "join": network(Op("r", "rms", ("x",)), Op("y", "join", ("x", "r", "x"))),
+    "part": network(Op("s", "part", ("x",), (), 5, 3), Op("y", "add", ("s", "s"))),
+    "all of it": network(Op("y", "part", ("x",), (), WIDTH)),
     "lookup": network(Op("y", "lookup", ("ids",), ("table",)), inputs={"ids": 0}),
     "deep": network(
         Op("a", "linear", ("x",), ("wide",)),
@@ -144,6 +146,9 @@ BAD_STEPS = [
     Op("y", "attention", ("x", "x", "x", "ids", "ids"), (), 5, 1.0),
     Op("y", "attention", ("x", "x", "x", "ids", "ids"), (), 0, 1.0),
     Op("y", "attention", ("x", "x", "x", "ids", "ids"), (), 2, 0.0),
+    *(Op("y", "part", ("x",), (), count, begin) for count, begin in (
+        (0, 0), (-1, 2), (2, -1), (2, 0.5), (2, WIDTH - 1), (WIDTH + 1, 0), (1, 1e30))),
+    Op("y", "part", ("ids",), (), 1), Op("y", "part", ("x", "x"), (), 1),
 ]  # fmt: skip
 
 
@@ -156,7 +161,7 @@ def test_sizes_that_do_not_fit_are_refused(step: Op) -> None:
         kinds = [*_kinds()]
         values = [[*inputs].index(v) for v in step.values]
         arrays = [TENSORS[name] for name in step.tensors]
-        low = (kinds.index(step.kind), values, [*range(len(arrays))], step.heads, step.number)
+        low = (kinds.index(step.kind), values, [*range(len(arrays))], step.count, step.number)
         with pytest.raises(InvalidInput, match="do not fit"):
             _core.Network([WIDTH, 0], [low], arrays)
 

@@ -20,7 +20,7 @@ SHAPES: Mapping[str, tuple[int, int]] = {
     "linear": (1, 1), "standardise": (1, 2), "scale": (1, 1), "shift": (1, 1), "lookup": (1, 1),
     "relu": (1, 0), "silu": (1, 0), "sigmoid": (1, 0), "gelu": (1, 0), "rms": (1, 0),
     "centre": (1, 0), "add": (2, 0), "multiply": (2, 0), "divide": (2, 0), "join": (0, 0),
-    "attention": (5, 0),
+    "attention": (5, 0), "part": (1, 0),
 }  # fmt: skip
 """Kind of step -> how many values and tensors it reads (``join``: any number of values)."""
 
@@ -38,8 +38,8 @@ class Op:
     - ``relu``, ``silu``, ``sigmoid``, ``gelu`` (by tanh); ``rms``: one number a row,
       sqrt(mean(x^2) + ``number``); ``centre``: x - mean(x).
     - ``add``, ``multiply``, ``divide``: x and y, where y may have one number a row; ``join``: the
-      values side by side.
-    - ``attention`` of queries, keys and values with ``heads`` heads, rotated by whole numbers
+      values side by side; ``part``: ``count`` numbers of each row of x, from number ``number`` on.
+    - ``attention`` of queries, keys and values with ``count`` heads, rotated by whole numbers
       ``positions`` with the base ``number``. The fifth value has a whole number for each row: a row
       sees the rows of its item whose number is at most its own.
     """
@@ -48,7 +48,7 @@ class Op:
     kind: str
     values: tuple[str, ...]
     tensors: tuple[str, ...] = ()
-    heads: int = 0
+    count: int = 0
     number: float = 0.0
 
 
@@ -129,12 +129,15 @@ def _width(step: Op, widths: list[int], shapes: list[tuple[int, ...]]) -> int | 
     if kind == "lookup":
         return shapes[0][1] if first == 0 and len(shapes[0]) == 2 and min(shapes[0]) else None
     if kind == "attention":
-        fits = widths == [first] * 3 + [0, 0] and step.heads > 0 and step.number > 0
-        return first if fits and first and first % (2 * step.heads) == 0 else None
+        fits = widths == [first] * 3 + [0, 0] and step.count > 0 and step.number > 0
+        return first if fits and first and first % (2 * step.count) == 0 else None
     if kind == "join":
         return sum(widths) or None if 0 not in widths else None
     if first == 0:
         return None
+    if kind == "part":
+        begin, end = step.number, step.number + step.count
+        return step.count if 0 <= begin < end <= first and begin == int(begin) else None
     if kind == "linear":
         fits = len(shapes[0]) == 2 and shapes[0][0] == first
         return shapes[0][1] or None if fits else None

@@ -59,18 +59,20 @@ def _step(step: Op, values: list[NDArray[Any]], network: Network) -> Array:
             made = x / y
         case "join":
             made = np.concatenate(values, axis=1)
+        case "part":
+            made = x[:, int(step.number) :][:, : step.count]
         case _:
             made = _attention(step, *values)
     return np.asarray(made, np.float32)
 
 
 def _attention(step: Op, q: Array, k: Array, v: Array, positions: Array, groups: Array) -> Array:
-    size = q.shape[1] // step.heads
+    size = q.shape[1] // step.count
     angles = np.multiply.outer(positions, step.number ** -(np.arange(0, size, 2) / size))
     cos, sin = np.cos(angles), np.sin(angles)
 
     def heads(x: Array) -> Array:
-        return x.reshape(len(x), step.heads, size).swapaxes(0, 1)
+        return x.reshape(len(x), step.count, size).swapaxes(0, 1)
 
     def rotated(x: Array) -> Array:
         a, b = np.split(heads(x), 2, axis=-1)

@@ -42,7 +42,7 @@ def _native(network: Network) -> NativeNetwork:
     steps = [
         (
             KINDS.index(step.kind), [values.index(v) for v in step.values],
-            [tensors.index(t) for t in step.tensors], step.heads, step.number,
+            [tensors.index(t) for t in step.tensors], step.count, step.number,
         )
         for step in network.steps
     ]  # fmt: skip

@@ -101,19 +101,21 @@ def _step(step: Op, values: list[Tensor], tensors: list[Tensor]) -> Tensor:
             return x / y
         case "join":
             return torch.cat(values, -1)
+        case "part":
+            return x[..., int(step.number) :][..., : step.count]
     return _attention(step, *values)
 
 
 def _attention(
     step: Op, q: Tensor, k: Tensor, v: Tensor, positions: Tensor, groups: Tensor
 ) -> Tensor:
-    size = q.shape[-1] // step.heads
+    size = q.shape[-1] // step.count
     half = torch.arange(0, size, 2, dtype=torch.float64, device=q.device)
     angles = positions.double()[..., None] * step.number ** -(half / size)
     cos, sin = angles.cos().float()[..., None, :, :], angles.sin().float()[..., None, :, :]
 
     def heads(x: Tensor) -> Tensor:
-        return x.unflatten(-1, (step.heads, size)).transpose(-3, -2)
+        return x.unflatten(-1, (step.count, size)).transpose(-3, -2)
 
     def rotated(x: Tensor) -> Tensor:
         a, b = heads(x).chunk(2, -1)
