@@ -29,7 +29,7 @@ SPEED_PROMPTS, SPEED_TOKENS = 12, 96
 AGAIN = "stopped; the same command goes on"
 KINDS = (
     "eagle3, eagle1, p-eagle, medusa, mtp, clover, clover-2, falcon, chimera, longspec, dovetail, "
-    "kangaroo, ppd, hidden-transfer or flexdraft"
+    "kangaroo, m2r2, ppd, hidden-transfer or flexdraft"
 )
 Method = Annotated[str, typer.Argument(help=f"{KINDS}.")]
 
@@ -54,12 +54,15 @@ class HeadSizes:
     """How large the head is."""
 
     taps: str = option(
-        "", "Layers that EAGLE-3 reads, from 0: 1,14,29; behind which Kangaroo drafts, and rows of "
-        "Hidden Transfer or FlexDraft enter."
+        "", "Layers that EAGLE-3 reads, from 0: 1,14,29; behind which Kangaroo or M2R2 drafts, and "
+        "rows of Hidden Transfer or FlexDraft enter."
     )  # fmt: skip
     layers: int = option(1, "Layers, or blocks of a Medusa head.", min=1, max=8)
     inner: int = option(
-        0, "Width of the MLP; 0: the target's (Kangaroo: none).", min=0, max=1 << 16
+        0,
+        "Width of the MLP; 0: the target's (Kangaroo: none). Of what M2R2 adds; 0: an eighth.",
+        min=0,
+        max=1 << 16,
     )
     vocabulary: int = option(8192, "Tokens it can draft.", min=16, max=1 << 20)
     own_rows: bool = option(

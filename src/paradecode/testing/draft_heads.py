@@ -19,7 +19,7 @@ from paradecode.testing.clover_heads import CELLS, clover_tensors
 from paradecode.testing.toy import successor
 
 KINDS = ("eagle", "eagle3", "p-eagle", "medusa", "medusa-own", "mtp", "dflash", "dspark", "clover",
-         "clover-2", "falcon", "chimera", "kangaroo", "longspec", "dovetail")  # fmt: skip
+         "clover-2", "falcon", "chimera", "kangaroo", "m2r2", "longspec", "dovetail")  # fmt: skip
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -117,6 +117,8 @@ def random_head(
         return _write(folder, tensors, {"transfer_layers": enters})
     if kind == "longspec":
         return _longspec(config, folder, tensors, normal, gain, sizes)
+    if kind == "m2r2":
+        return _streamed(config, folder, tensors, normal)
     if kind == "kangaroo":
         made = sizes.layer("layers.0.", d, d, normal)
         tensors |= {name: values for name, values in made.items() if ".mlp." not in name}
@@ -198,6 +200,20 @@ def _longspec(
     for part, count in (("q", config.heads), ("k", config.kv_heads), ("v", config.kv_heads)):
         tensors[f"self_attn.{part}_proj.bias"] = normal(count * config.head_dim)
     return _write(folder, tensors, sizes.config(d))
+
+
+def _streamed(config: ModelConfig, folder: Path, tensors: Arrays, normal: Any) -> str:
+    """A stream beside layers of the target, which come along."""
+    d, asked, rank = config.hidden_size, config.heads * config.head_dim, 3
+    layers, shapes = range(1, (config.layers + 1) // 2 + 1), config.tensors()
+    for number, layer in enumerate(layers):
+        start, own = f"stream.{number}.", f"layers.{layer}."
+        tensors |= {f"verifier_{name}": normal(*shape) + name.endswith("norm")
+                    for name, shape in shapes.items() if name.startswith(own)}  # fmt: skip
+        added = {"query.down": (rank, d), "query.up": (asked, rank), "mlp.gate_proj": (rank, d),
+                 "mlp.up_proj": (rank, d), "mlp.down_proj": (d, rank)}  # fmt: skip
+        tensors |= {f"{start}{part}.weight": normal(*shape) for part, shape in added.items()}
+    return _write(folder, tensors, {"stream_layers": [*layers]})
 
 
 def _masked(

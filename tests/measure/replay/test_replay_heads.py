@@ -23,6 +23,8 @@ from paradecode.testing.toy import ToyBackend, toy_config
 PARAMS = (SamplingParams(seed=5), SamplingParams(temperature=0.8, seed=11))
 ITEMS = items(3, tokens=32)
 METHOD = {"eagle3": "eagle", "medusa-own": "medusa", "clover-2": "clover"}
+BEHIND = ("kangaroo", "m2r2")
+"""They draft with layers of the model."""
 CONFIG = toy()[TARGET].config
 
 
@@ -53,7 +55,7 @@ def same(spec: str, params: int) -> bool:
 
 
 @pytest.mark.parametrize("params", [0, 1], ids=["greedy", "sampled"])
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "kangaroo"])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in BEHIND])
 def test_every_step_is_the_engines(kind: str, params: int, tmp_path: Path) -> None:
     folder = random_head(kind, CONFIG, tmp_path)
     for budget in ("fixed", "auto"):
@@ -74,8 +76,11 @@ def test_a_head_that_knows_is_accepted_in_replay_too(name: str, tmp_path: Path) 
     assert outcome.totals().seconds > 0
 
 
-def test_a_head_behind_layers_of_the_model_runs_in_the_engine_only(tmp_path: Path) -> None:
-    spec = f"kangaroo(head='{random_head('kangaroo', CONFIG, tmp_path)}')"
+@pytest.mark.parametrize("kind", BEHIND)
+def test_a_head_behind_layers_of_the_model_runs_in_the_engine_only(
+    kind: str, tmp_path: Path
+) -> None:
+    spec = f"{kind}(head='{random_head(kind, CONFIG, tmp_path)}')"
     with pytest.raises(InvalidInput, match="runs layers to draft"):
         play(recording(0), spec, target=target())
 

@@ -35,13 +35,19 @@ def test_clovers_loss_counts_the_distance_of_states(llm, data):
     assert whole - entropy == pytest.approx(10 * distance, rel=1e-4)
 
 
-@pytest.mark.parametrize("sizes", [{}, {"layers": 2, "inner": 64, "own_rows": False}])
-def test_a_kangaroo_adapter_drafts_as_it_was_trained(sizes, llm, data, tmp_path):
+@pytest.mark.parametrize(("method", "sizes", "taps", "blocks"), [
+    ("kangaroo", {}, (1,), 1),
+    ("kangaroo", {"layers": 2, "inner": 64, "own_rows": False}, (1,), 2),
+    ("m2r2", {}, (0, 1), 2),
+])  # fmt: skip
+def test_a_head_behind_an_exit_drafts_as_it_was_trained(
+    method, sizes, taps, blocks, llm, data, tmp_path
+):
     """Level i of training is what the folder guesses of the row i + 1 further on."""
-    trainer = training(llm, data, "kangaroo", **{"inner": 0, **sizes})
+    trainer = training(llm, data, method, **{"inner": 0, **sizes})
     learns(trainer, tmp_path, 0.1)
     head = built(llm, tmp_path)
-    assert (head.taps, len(head.blocks)) == ((1,), sizes.get("layers", 1))
+    assert (head.taps, len(head.blocks)) == (taps, blocks)
     states, text = rows_of(data, llm, 0, head.taps), data.texts[0]
     with torch.no_grad():
         made = trainer.head.levels(trainer._batch([0]).rows, 3)

@@ -25,7 +25,7 @@ torch = pytest.importorskip("torch")
 # These need PyTorch themselves.
 from head_training import MODEL, PLAN, drafts_alike, learns, training  # noqa: E402
 
-from paradecode.training.heads.initial import METHODS, OF_ROWS, HeadShape  # noqa: E402
+from paradecode.training.heads.initial import EXITS, METHODS, OF_ROWS, HeadShape  # noqa: E402
 from paradecode.training.heads.scaling import ScalingLaw, ShortRun  # noqa: E402
 from paradecode.training.heads.texts import TextSource  # noqa: E402
 from paradecode.training.heads.training import HEAD  # noqa: E402
@@ -41,7 +41,7 @@ def settings(source: TextSource) -> list[str]:
             "--threads", "1"]  # fmt: skip
 
 
-OF_LEVELS = [each for each in METHODS if each not in ("kangaroo", *OF_ROWS)]
+OF_LEVELS = [each for each in METHODS if each not in (*EXITS, *OF_ROWS)]
 """Methods whose networks draft all levels without the target."""
 
 
@@ -74,7 +74,7 @@ def test_matrices_of_8_bits_draft_nearly_the_same(llm, data, tmp_path):
         read_head(tmp_path / "8" / HEAD)
 
 
-@pytest.mark.parametrize("method", ["eagle3", "falcon", "ppd"])
+@pytest.mark.parametrize("method", ["eagle3", "falcon", "ppd", "m2r2"])
 def test_a_stopped_run_ends_like_an_undisturbed_one(method, llm, data, tmp_path):
     plan, inner = replace(PLAN, steps=4, batch=2), 0 if method in OF_ROWS else 64
     whole, stopped, again = (training(llm, data, method, plan, inner=inner) for _ in range(3))
@@ -175,6 +175,6 @@ def test_wrong_settings_are_refused_by_name(llm):
 def test_layers_that_no_row_can_enter_are_refused_before_texts_are_made(llm):
     last = llm.config.layers - 1
     for taps in ((last,), (-1,), (0, 1), (1, 0, 0)):
-        for method in ("hidden-transfer", "flexdraft"):
+        for method in ("hidden-transfer", "flexdraft", *EXITS):
             with pytest.raises(InvalidInput, match="--taps"):
                 HeadShape(method, taps, levels=3).tapped(llm.config)

@@ -72,6 +72,7 @@ class Source:
 
     Attributes:
         hidden: layers whose outputs the verification is to give.
+        taps: layers whose outputs are the states that a look gives, side by side; none: the last.
         logits: whether the rows go through the LM head.
     """
 
@@ -79,6 +80,7 @@ class Source:
     layers: Layers | None = None
     hidden: tuple[int, ...] = ()
     logits: bool = True
+    taps: tuple[int, ...] = ()
 
     def rows(self, seq: Sequence, limit: int) -> LevelRows:
         return TreeRows(self, seq, limit)
@@ -100,7 +102,7 @@ class Source:
         if not layers or seq.neighbours or layers != tuple(range(len(layers))):
             return None
         total = seq.about(self.model).layers
-        kept = {self.last, *(at for at in self.hidden if at % total < len(layers))}
+        kept = {self.last, *self.taps, *(at for at in self.hidden if at % total < len(layers))}
         return ExitRows(len(layers), total, seq.scratch, tuple(kept))
 
     @property
@@ -138,7 +140,8 @@ class TreeRows:
         self, tree: TokenTree, leaves: NDArray[np.int32], own: list[int], states: bool
     ) -> Generator[Forward, Reply, DraftRows]:
         source, slots = self._source, self._slots
-        hidden: tuple[int, ...] = (source.last,) if states else ()
+        taps = source.taps or (source.last,)
+        hidden = taps if states else ()
         if self.exit is not None:
             hidden = self.exit.hidden
         if not slots:
@@ -159,7 +162,9 @@ class TreeRows:
             for leaf in leaves.tolist():
                 slots[leaf] = self._taken - 1 + len(slots)
         # Of a root's forward, the last row is the root's.
-        seen = reply.hidden[source.last][-len(leaves) :] if states else _NO_STATES
+        if not states:
+            return DraftRows(source.model, reply.logits, _NO_STATES)
+        seen = np.concatenate([reply.hidden[tap][-len(leaves) :] for tap in taps], axis=1)
         return DraftRows(source.model, reply.logits, seen)
 
     def _root(self, hidden: tuple[int, ...]) -> Generator[Forward, Reply, Reply]:

@@ -17,6 +17,7 @@ from paradecode.models.heads.flexdraft import flexdraft
 from paradecode.models.heads.layers import layers
 from paradecode.models.heads.layouts import HeadFile
 from paradecode.models.heads.longspec import longspec
+from paradecode.models.heads.m2r2 import m2r2
 from paradecode.models.heads.networks import HeadTensors, NetworkBuilder
 from paradecode.models.heads.parts import HeadParts, Target
 
@@ -208,5 +209,5 @@ _KINDS: dict[str, Callable[[HeadParts], Head]] = {
     "dflash": _dflash, "dspark": _dflash, "clover": clover, "clover-2": clover,
     "kangaroo": _kangaroo, "falcon": falcon, "dovetail": _eagle,
     "chimera": chimera, "ppd": _ppd, "hidden-transfer": _hidden_transfer,
-    "flexdraft": flexdraft, "longspec": longspec,
+    "flexdraft": flexdraft, "longspec": longspec, "m2r2": m2r2,
 }  # fmt: skip

@@ -24,6 +24,8 @@ NAMES = ("model.safetensors", "medusa_lm_head.safetensors", "pytorch_model.bin",
          "medusa_lm_head.pt", "adapter_model.safetensors", "adapter_model.bin")  # fmt: skip
 _PROMPTS = "adapter_config.json"
 _SCALE = "_scale"
+_PASSED = {"hidden-transfer": "transfer_layers", "m2r2": "stream_layers"}
+"""Kinds without sizes of their own -> the setting that names the target's layers they enter."""
 _DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "BOOL": "?",
            "I8": "i1"}  # fmt: skip
 
@@ -95,8 +97,8 @@ def write_head(
                  "base_model_name_or_path": head.verifier}  # fmt: skip
         _write(folder / "adapter_model.safetensors", head.tensors, whole, _PROMPTS)
         return
-    if head.kind == "hidden-transfer":
-        whole = {**config, "transfer_layers": [tap + 1 for tap in head.taps],
+    if head.kind in _PASSED:
+        whole = {**config, _PASSED[head.kind]: [tap + 1 for tap in head.taps],
                  "base_model_name_or_path": head.verifier}  # fmt: skip
         _write(folder / "model.safetensors", head.tensors, whole)
         return

@@ -23,9 +23,7 @@ def flexdraft(parts: HeadParts) -> Head:
     states that enter each layer.
     """
     file, config, t = parts.file, parts.config, parts.t
-    if config.mixture is not None or config.sliding_window or config.attention != "causal":
-        fix = "masks need a causal target without experts and without a sliding window"
-        raise InvalidModel("model", config.name, fix)
+    check_layers(config)
     names = ("heads", "kv_heads", "head_dim")
     for name in names:
         if getattr(file, name) != getattr(config, name):
@@ -39,7 +37,7 @@ def flexdraft(parts: HeadParts) -> Head:
         for ours, theirs in own_attention(config):
             name = f"layers.{number}.self_attn.{theirs}"
             whole[name] = t(name, *config.tensors()[f"layers.{tap + 1}.{ours}"])
-        for theirs, ours in _around(parts):
+        for ours, theirs in around_attention(config):
             name = f"layers.{number}.{theirs}"
             whole[name] = parts.target(f"layers.{tap + 1}.{ours}")
             t.maybe(name, *whole[name].shape)  # Published code stores it, and uses the target's.
@@ -66,6 +64,13 @@ def flexdraft(parts: HeadParts) -> Head:
                 to_target=ids, masks=masks)  # fmt: skip
 
 
+def check_layers(config: ModelConfig) -> None:
+    """Raise InvalidModel unless a head can hold layers of this target."""
+    if config.mixture is not None or config.sliding_window or config.attention != "causal":
+        fix = "the head needs a causal target without experts and without a sliding window"
+        raise InvalidModel("model", config.name, fix)
+
+
 def own_attention(config: ModelConfig) -> list[tuple[str, str]]:
     """The target's names of what masks have of their own in a layer -> the head's."""
     names = [(part, f"{part}_proj.weight") for part in "qkvo"]
@@ -78,13 +83,13 @@ def own_attention(config: ModelConfig) -> list[tuple[str, str]]:
     return names
 
 
-def _around(parts: HeadParts) -> list[tuple[str, str]]:
-    """Names of a head's layer -> the target's, of what is not of its attention."""
-    names = {"input_layernorm": "attn_norm", "post_attention_layernorm": "mlp_norm"}
-    names |= {f"mlp.{part}_proj": part for part in ("gate", "up", "down")}
-    made = [(f"{theirs}.weight", ours) for theirs, ours in names.items()]
-    if parts.config.mlp_bias:
-        made += [(f"mlp.{part}_proj.bias", f"{part}.bias") for part in ("gate", "up", "down")]
+def around_attention(config: ModelConfig) -> list[tuple[str, str]]:
+    """The target's names of what is not of a layer's attention -> a head's."""
+    names = {"attn_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"}
+    names |= {part: f"mlp.{part}_proj" for part in ("gate", "up", "down")}
+    made = [(ours, f"{theirs}.weight") for ours, theirs in names.items()]
+    if config.mlp_bias:
+        made += [(f"{part}.bias", f"mlp.{part}_proj.bias") for part in ("gate", "up", "down")]
     return made
 
 

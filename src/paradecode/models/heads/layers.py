@@ -118,24 +118,25 @@ def _layer(
 
 
 def after_attention(
-    file: HeadFile, t: HeadTensors, name: str, after: NetworkBuilder, mixed: str, width: int
-) -> None:
-    """What follows attention; some layers end with it (Kangaroo)."""
+    file: HeadFile, t: HeadTensors, name: str, after: NetworkBuilder, mixed: str, width: int,
+    rest: str = "rest",
+) -> str:  # fmt: skip
+    """What follows attention; some layers end with it (Kangaroo). Returns the layer's result."""
 
     def linear(x: str, part: str, rows: int, columns: int) -> str:
         weight = t(f"{name}{part}_proj.weight", rows, columns)
         return after.linear(x, weight, t.maybe(f"{name}{part}_proj.bias", len(weight)))
 
     mixed = linear(mixed, "self_attn.o", width, after.inputs["mixed"])
-    state = after.add("add", "rest", mixed)
+    state = after.add("add", rest, mixed)
     if f"{name}mlp.gate_proj.weight" not in t:
-        return
+        return state
     inner = len(t(f"{name}mlp.gate_proj.weight", -1, width))
     gain = t.gain(f"{name}post_attention_layernorm.weight", width)
     x = after.norm(state, gain, file.epsilon)
     gated = after.add("silu", linear(x, "mlp.gate", inner, width))
     product = after.add("multiply", gated, linear(x, "mlp.up", inner, width))
-    after.add("add", state, linear(product, "mlp.down", width, inner))
+    return after.add("add", state, linear(product, "mlp.down", width, inner))
 
 
 def _of_text(width: int, *projections: Projection) -> Network:
@@ -146,19 +147,27 @@ def _of_text(width: int, *projections: Projection) -> Network:
 
 def text_of_target(parts: HeadParts, layer: int) -> tuple[Network, NDArray[Any] | None]:
     """What makes the target's keys and values of the state that enters a layer; the keys' gain."""
+    steps = NetworkBuilder(state=parts.config.hidden_size)
+    keys, values, gain = keys_of_target(parts, layer, steps, "state")
+    steps.add("join", keys, values)
+    return steps.network(), gain
+
+
+def keys_of_target(
+    parts: HeadParts, layer: int, steps: NetworkBuilder, state: str
+) -> tuple[str, str, NDArray[Any] | None]:
+    """The target's keys and values of the state that enters a layer; the keys' gain."""
     config, name = parts.config, f"layers.{layer}."
     rows, width, gain = config.kv_heads * config.head_dim, config.hidden_size, None
     turn = HalfSplit.of(config.rope, config.head_dim)
     if config.qk_norm:
         gain = parts.of_target(f"{name}k_norm", config.head_dim)[turn.order] * turn.factor
         turn = replace(turn, factor=np.ones_like(turn.factor))
-    steps = NetworkBuilder(state=width)
-    x = steps.norm("state", parts.of_target(f"{name}attn_norm", width), config.norm_eps)
+    x = steps.norm(state, parts.of_target(f"{name}attn_norm", width), config.norm_eps)
 
     def projection(part: str) -> Projection:
         bias = parts.of_target(f"{name}{part}.bias", rows) if config.qkv_bias else None
         return parts.of_target(f"{name}{part}", rows, width), bias
 
     keys = steps.linear(x, *turn.rows(*projection("k")))
-    steps.add("join", keys, steps.linear(x, *projection("v")))
-    return steps.network(), gain
+    return keys, steps.linear(x, *projection("v")), gain

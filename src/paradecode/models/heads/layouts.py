@@ -23,7 +23,7 @@ SPECULATORS = {"eagle3": "eagle3", "peagle": "p-eagle", "mtp": "mtp", "dflash": 
 
 _KNOWN = (
     "EAGLE-1, 2 or 3, P-EAGLE, Medusa, MTP, DFlash, DSpark, Clover, Falcon, Chimera, LongSpec, "
-    "Dovetail, Kangaroo, PPD, Hidden Transfer or FlexDraft"
+    "Dovetail, Kangaroo, M2R2, PPD, Hidden Transfer or FlexDraft"
 )
 _CELL = "clover_head_mlp_rnn.q.weight"
 _NEEDED = {
@@ -84,7 +84,8 @@ class HeadFile:
         tensors: under the names of the EAGLE folders, with ``layers.N`` for every layer; Medusa's
             under its own (``0.0.linear.weight``), MTP's as ``enorm``, ``hnorm``, ``eh_proj``,
             ``layers.0`` and ``norm``, Clover's under its own but for ``embed_tokens``; of LongSpec
-            what begins with its second attention is ``cross``.
+            what begins with its second attention is ``cross``; of M2R2 what is added to the layer
+            N of its stream is ``stream.N``.
         taps: layers of the target whose outputs are the features; empty: the usual ones. Of Hidden
             Transfer, those behind which the row of each level enters.
         heads, kv_heads, head_dim: of the attention; 0 where there is none.
@@ -140,6 +141,9 @@ def recognise(config: Metadata, tensors: Tensors) -> HeadFile:
         return _prompts(config, tensors)
     if kind == "hidden-transfer":
         return HeadFile(kind, tensors, _transfer_layers(config))
+    if kind == "m2r2":
+        ids = config.get("stream_layers")
+        return HeadFile(kind, tensors, _in_a_row("stream_layers", ids, "the stream passes"))
     if _NEEDED.get(kind, "fc.weight") not in tensors:
         raise InvalidModel("tensors", sorted(tensors)[:3], f"give a folder of {_KNOWN}")
     config = Metadata({**config, **_object(config, "text_config")})
@@ -286,6 +290,8 @@ def _kind(config: Metadata, tensors: Tensors) -> str:
         return "flexdraft"
     if "transfer.0.weight" in tensors:
         return "hidden-transfer"
+    if "stream.0.query.down.weight" in tensors:
+        return "m2r2"
     if _object(config, "clover"):
         return "clover-2" if "clover_head_mlp_rnn2.q.weight" in tensors else "clover"
     if _object(config, "dflash_config"):
@@ -348,11 +354,7 @@ def _taps(kind: str, config: Metadata, own: Metadata) -> tuple[int, ...]:
     if kind == "flexdraft":
         name = "flexdraft_config.target_layer_ids"
         ids = _object(config, "flexdraft_config").get("target_layer_ids")
-        if not isinstance(ids, list) or not 1 <= len(ids) <= 64 or type(ids[0]) is not int:
-            raise InvalidModel(name, ids, "list the layers that the masks pass")
-        if ids != list(range(ids[0], ids[0] + len(ids))) or not 1 <= ids[0] < 1 << 12:
-            raise InvalidModel(name, ids, "masks pass layers in a row, from the second on")
-        return tuple(layer - 1 for layer in ids)
+        return _in_a_row(name, ids, "the masks pass")
     places = [
         (config, "eagle_aux_hidden_state_layer_ids", 1), (config, "aux_hidden_state_layer_ids", 1),
         (_object(config, "eagle_config"), "eagle_aux_hidden_state_layer_ids", 1),
@@ -370,6 +372,16 @@ def _taps(kind: str, config: Metadata, own: Metadata) -> tuple[int, ...]:
     if kind in ("dflash", "dspark"):
         raise InvalidModel("aux_hidden_state_layer_ids", None, "name the layers that are tapped")
     return ()
+
+
+def _in_a_row(name: str, ids: object, who: str) -> tuple[int, ...]:
+    """The layers whose outputs enter these, from 0, which follow one another."""
+    if not isinstance(ids, list) or not 1 <= len(ids) <= 64 or type(ids[0]) is not int:
+        raise InvalidModel(name, ids, f"list the layers that {who}")
+    entered = range(ids[0], ids[0] + len(ids))
+    if ids != list(entered) or not 1 <= ids[0] < 1 << 12:
+        raise InvalidModel(name, ids, f"{who} layers in a row, from the second on")
+    return tuple(layer - 1 for layer in entered)
 
 
 def d2t_of(offsets: NDArray[Any]) -> NDArray[np.int32]:

@@ -58,14 +58,14 @@ class NetworkBuilder:
 
     def add(
         self, kind: str, *values: str, tensor: NDArray[Any] | None = None, number: float = 0.0,
-        same: str = "",
+        count: int = 0, same: str = "",
     ) -> str:  # fmt: skip
         """``same``: the step whose tensor is this one's, too."""
         out = f"v{len(self.ops)}"
         if tensor is not None:
             self.tensors[out] = np.ascontiguousarray(tensor, np.float32)
         name = same or (out if tensor is not None else "")
-        self.ops.append(Op(out, kind, values, (name,) if name else (), 0, number))
+        self.ops.append(Op(out, kind, values, (name,) if name else (), count, number))
         return out
 
     def linear(self, x: str, weight: NDArray[Any], bias: NDArray[Any] | None = None) -> str:
@@ -100,6 +100,10 @@ class NetworkBuilder:
         ones = np.ones(width)
         half = self.add("sigmoid", self.add("scale", x, tensor=2 * ones))
         return self.add("shift", self.add("scale", half, tensor=2 * ones), tensor=-ones)
+
+    def part(self, x: str, begin: int, count: int) -> str:
+        """``count`` numbers of each row of x, from ``begin`` on."""
+        return self.add("part", x, number=begin, count=count)
 
     def same(self, x: str, width: int) -> str:
         """A step that changes nothing: a network's result is a step's."""

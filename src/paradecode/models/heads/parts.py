@@ -34,12 +34,15 @@ class HeadParts:
         width = self.config.hidden_size
         steps = NetworkBuilder(features=width)
         if normed:
-            name = "verifier_norm.weight"
-            gain = self.t(name, width) if name in self.t else self.target("norm")
-            steps.norm("features", gain, self.config.norm_eps)
+            steps.norm("features", self.final_gain(), self.config.norm_eps)
         else:
             steps.same("features", width)
         return steps.network()
+
+    def final_gain(self) -> Array:
+        """Of the target's final norm."""
+        name = "verifier_norm.weight"
+        return self.t(name, self.config.hidden_size) if name in self.t else self.target("norm")
 
     def of_target(self, name: str, *shape: int) -> Array:
         """A tensor of the target; a file may bring it along."""

@@ -12,20 +12,21 @@ from paradecode.core.errors import InvalidInput
 from paradecode.models.checkpoint import Checkpoint
 from paradecode.models.config import ModelConfig, Rope
 from paradecode.models.heads import HeadFile
-from paradecode.models.heads.flexdraft import own_attention
+from paradecode.models.heads.flexdraft import check_layers, own_attention
 from paradecode.models.weights import Weights
 from paradecode.training.heads.chimera import chimera_weights
 from paradecode.training.heads.clover import clover_weights
 from paradecode.training.heads.dovetail import dovetail_weights
 from paradecode.training.heads.falcon import TOGETHER, falcon_weights
 from paradecode.training.heads.longspec import longspec_weights
+from paradecode.training.heads.m2r2 import stream_weights
 from paradecode.training.heads.texts import HeadText
 
 METHODS = {
     "eagle3": "eagle", "eagle1": "eagle", "p-eagle": "p-eagle", "medusa": "medusa", "mtp": "mtp",
     "clover": "clover", "clover-2": "clover", "falcon": "falcon", "chimera": "chimera",
-    "longspec": "longspec", "dovetail": "dovetail", "kangaroo": "kangaroo", "ppd": "ppd",
-    "hidden-transfer": "hidden-transfer", "flexdraft": "flexdraft",
+    "longspec": "longspec", "dovetail": "dovetail", "kangaroo": "kangaroo", "m2r2": "m2r2",
+    "ppd": "ppd", "hidden-transfer": "hidden-transfer", "flexdraft": "flexdraft",
 }  # fmt: skip
 """What can be trained -> the method that runs it."""
 DECAYS = {"clover": 0.7, "clover-2": 0.7, "falcon": 1.0, "hidden-transfer": 1.0, "flexdraft": 1.0}
@@ -34,6 +35,8 @@ RANK = 256
 """Width of FlexDraft's calibration, as published."""
 CLOVERS = ("clover", "clover-2")
 ONE_LAYER = ("eagle1", "mtp", "falcon", "chimera", "longspec")
+EXITS = ("kangaroo", "m2r2")
+"""They draft behind the target's first layers, which run on each draft token."""
 OF_ROWS = ("ppd", "hidden-transfer", "flexdraft")
 """Their rows go through the target's own layers."""
 Array = NDArray[np.float32]
@@ -47,12 +50,14 @@ class HeadShape:
         method: one of METHODS.
         taps: layers of the target whose outputs EAGLE-3 and P-EAGLE read; empty: an early, a
             middle and the last one. The layer behind which Kangaroo drafts; empty: the second.
+            The last layer that runs for a draft of M2R2, whose stream passes the one behind it,
+            too; empty: a sixth of them.
             Those behind which the rows of Hidden Transfer enter, ascending, one for all or one a
             level, and the one behind which FlexDraft's masks do; empty: two thirds of the layers.
         layers: of EAGLE-3, P-EAGLE, Clover, Dovetail and Kangaroo; residual blocks of each Medusa
             head.
         inner: of the MLP; 0 is the target's. Kangaroo has one only if it is not 0. Of FlexDraft's
-            calibration; 0 is RANK.
+            calibration; 0 is RANK. Of what M2R2 adds to a layer; 0: an eighth of the states' width.
         vocabulary: tokens that can be drafted: the commonest of the training texts.
         levels: heads of Medusa and Chimera; prompt tokens of PPD; matrices of Hidden Transfer;
             masks of FlexDraft that guess; levels of Clover that have a block of their own.
@@ -100,13 +105,17 @@ class HeadShape:
                 fix = "the head reads what enters the last layer: use a target of several"
                 raise InvalidInput("layers", config.layers, fix)
             return (last - 1,)
-        if self.method not in ("eagle3", "p-eagle", "kangaroo"):
+        if self.method not in ("eagle3", "p-eagle", *EXITS):
             return (-1,)
-        if self.method == "kangaroo":
-            taps = self.taps or (min(1, last - 1),)
+        if self.method in EXITS:
+            usual = 1 if self.method == "kangaroo" else max(config.layers // 6, 1)
+            taps = self.taps or (min(usual, last - 1),)
             if len(taps) != 1 or not 0 <= taps[0] < last:
                 fix = f"name one layer from 0 to {last - 1}, behind which it drafts"
                 raise InvalidInput("--taps", list(taps), fix)
+            if self.method == "m2r2":
+                check_layers(config)
+                return tuple(range(taps[0] + 1))
             return taps
         taps = self.taps or tuple(sorted({min(1, last), last // 2, last}))
         if not all(0 <= tap <= last for tap in taps) or len(set(taps)) < len(taps):
@@ -157,6 +166,9 @@ def new_head(shape: HeadShape, target: Checkpoint, ids: NDArray[np.int64], seed:
     if shape.method == "ppd":  # They begin as tokens that the answers use.
         rows = weights["embed"].float32()[random.choice(ids, shape.levels)]
         return HeadFile("ppd", {"prompt_embeddings": rows}, (-1,), verifier=config.name)
+    if shape.method == "m2r2":
+        tensors |= stream_weights(config, len(taps), shape.inner, normal)
+        return HeadFile("m2r2", tensors, taps, verifier=config.name)
     if shape.method == "longspec":
         tensors |= longspec_weights(config, weights, inner, random)
         return HeadFile("longspec", tensors, taps, config.heads, config.kv_heads, config.head_dim,

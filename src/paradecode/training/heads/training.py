@@ -24,8 +24,9 @@ from paradecode.training.heads.clover import CloverNetwork
 from paradecode.training.heads.dovetail import DovetailNetwork
 from paradecode.training.heads.falcon import FalconNetwork
 from paradecode.training.heads.features import Features
-from paradecode.training.heads.initial import OF_ROWS, HeadShape, common_tokens, new_head
+from paradecode.training.heads.initial import EXITS, OF_ROWS, HeadShape, common_tokens, new_head
 from paradecode.training.heads.longspec import KEPT, LongSpecNetwork
+from paradecode.training.heads.m2r2 import StreamNetwork
 from paradecode.training.heads.network import HeadNetwork, Target
 from paradecode.training.heads.objective import (
     TEXTS_TOGETHER,
@@ -42,10 +43,10 @@ from paradecode.training.running import Training, check_same, load_checkpoint, r
 HEAD = "head"
 NETWORKS = {"clover": CloverNetwork, "clover-2": CloverNetwork, "falcon": FalconNetwork,
             "chimera": ChimeraNetwork, "longspec": LongSpecNetwork, "dovetail": DovetailNetwork,
-            "ppd": PromptNetwork, "hidden-transfer": TransferNetwork,
+            "m2r2": StreamNetwork, "ppd": PromptNetwork, "hidden-transfer": TransferNetwork,
             "flexdraft": FlexDraftNetwork}  # fmt: skip
 """Of methods whose heads are not as most are."""
-WITHOUT_ROWS = ("medusa", "clover", "kangaroo", "chimera", "longspec")
+WITHOUT_ROWS = ("medusa", "clover", "kangaroo", "m2r2", "chimera", "longspec")
 """Methods whose files have no rows of the target's LM head."""
 WARMUP = 100
 """Steps in which the rate rises, at most a tenth of them."""
@@ -125,7 +126,7 @@ class HeadTraining(Training):
             torch.tensor(weights["embed"].float32()), torch.tensor(weights["norm"].float32()),
             torch.tensor(rows), target.config.norm_eps,
             Transformer(target.config, weights, torch.float32, torch.device("cpu"))
-            if shape.method in OF_ROWS else None,
+            if shape.method in (*OF_ROWS, "m2r2") else None,
             {n: torch.tensor(weights[f"{last}{n}"].float32()) for n in kept},
             target.config.context_length,
         )  # fmt: skip
@@ -183,7 +184,7 @@ class HeadTraining(Training):
         return loss.item()
 
     def _levels(self) -> int:
-        if self.shape.method == "kangaroo":
+        if self.shape.method in EXITS:
             return 1  # The others say the same: its layers see what was drafted.
         return self.head.heads or self.plan.levels
 

@@ -51,7 +51,8 @@ class Kangaroo(HeadDrafter):
 
     def propose(self, seq: Sequence, limit: int) -> Proposal:
         head, budget = self._head(seq), self.offer.budget
-        source = Source(layers=tuple(range(head.taps[0] + 1)), logits=False)
+        first = tuple(range(head.taps[-1] + 1))
+        source = Source(layers=first, logits=False, taps=head.taps)
         rows = source.rows(seq, min(limit, self.depth))
         if len(seq.pending) != 1 or not (self._rows or self._memory.length):
             return EMPTY  # The adapter has not seen the text.

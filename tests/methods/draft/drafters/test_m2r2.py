@@ -1,0 +1,281 @@
+"""M2R2 against a plain reading of it: no cache, no tree, adapters beside the target's matrices."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+from small_models import PROMPT, Checkpoint, backend, deep, serve
+
+from paradecode.backends.interface import Span
+from paradecode.core.errors import InvalidInput, InvalidModel
+from paradecode.core.head import Head, HeadDraft, Memory
+from paradecode.core.head_run import run_head
+from paradecode.core.request import TARGET
+from paradecode.engine.engine import Engine, Limits
+from paradecode.models.heads import build_head, read_head
+from paradecode.models.heads.files import write_head
+from paradecode.models.tiny import tiny_checkpoint
+from paradecode.models.weights import Tensor
+from paradecode.testing.draft_heads import random_head
+from paradecode.testing.network_reference import apply_network
+
+LAYERS, STREAM, DEPTH, SURE = 6, (1, 2, 3), 6, 0.2
+TAPS = tuple(layer - 1 for layer in STREAM)
+
+
+def checkpoint(kind: str) -> Checkpoint:
+    """A tiny model with enough layers, and every bias that its kind may have."""
+    config = replace(tiny_checkpoint(kind)[0], layers=LAYERS)
+    config = replace(config, output_bias=config.qkv_bias, mlp_bias=config.qkv_bias)
+    random, made = np.random.default_rng(3), {}
+    for name, shape in config.tensors().items():
+        noise = random.standard_normal(shape).astype(np.float32)
+        values = 1 + 0.1 * noise if name.endswith("norm") else noise / np.float32(shape[-1]) ** 0.5
+        made[name] = Tensor(values, shape)
+    return config, made
+
+
+def folder_of(target: Checkpoint, folder: Path, size: float = 1.0) -> Path:
+    """Adapters for the target's own layers; of ``size`` 0 they add nothing."""
+    random_head("m2r2", target[0], folder)
+    tensors = {name: values for name, values in load_file(folder / "model.safetensors").items()
+               if not name.startswith("verifier_")}  # fmt: skip
+    for name in tensors:
+        if name.endswith(("query.up.weight", "down_proj.weight")):
+            tensors[name] *= np.float32(size)
+    save_file(tensors, folder / "model.safetensors")
+    return folder
+
+
+def opened(target: Checkpoint, folder: Path) -> Head:
+    return build_head(read_head(folder), target[0], lambda name: target[1][name].float32())
+
+
+class Paper:
+    """The algorithm as the page tells it: float64, one position, every row anew."""
+
+    def __init__(self, target: Checkpoint, folder: Path) -> None:
+        self.config, weights = target
+        self.w = {n: weights[n].float32().astype(np.float64) for n in self.config.tensors()}
+        stored = load_file(folder / "model.safetensors")
+        self.p = {name: values.astype(np.float64) for name, values in stored.items()}
+        self.backend = backend(target)
+        self.backend.reserve(1)
+
+    def states(self, tokens: Sequence[int], layers: tuple[int, ...]) -> list[np.ndarray]:
+        """What the target's layers give, of every token."""
+        at, none = np.arange(len(tokens), dtype=np.int32), np.empty(0, np.int32)
+        nowhere = np.full(len(tokens), -1, np.int32)
+        span = Span(none, np.array(tokens, np.int32), at, nowhere, 0, logits=none, hidden=layers)
+        found = self.backend.forward([span])[0].hidden
+        return [found[layer].astype(np.float64) for layer in layers]
+
+    def norm(self, x: np.ndarray, name: str) -> np.ndarray:
+        return x / np.sqrt(np.mean(x**2, -1, keepdims=True) + self.config.norm_eps) * self.w[name]
+
+    def of(self, name: str, x: np.ndarray) -> np.ndarray:
+        return self.w[name] @ x + self.w.get(f"{name}.bias", 0)
+
+    def turned(self, x: np.ndarray, layer: int, part: str, place: int) -> np.ndarray:
+        """Heads of a query or key at its position."""
+        x = x.reshape(-1, self.config.head_dim)
+        if self.config.qk_norm:
+            x = self.norm(x, f"layers.{layer}.{part}_norm")
+        half = x.shape[1] // 2
+        z = x[:, :half] + 1j * x[:, half:]
+        z = z * np.exp(1j * place * 10000.0 ** -(np.arange(half) / half))
+        return np.concatenate([z.real, z.imag], axis=1)
+
+    def probabilities(self, tokens: Sequence[int]) -> np.ndarray:
+        """Of what follows the last token."""
+        slow, last = self.states(tokens, TAPS), len(tokens) - 1
+        fast = slow[0][last]
+        for number, (layer, entering) in enumerate(zip(STREAM, slow)):
+            name, start = f"layers.{layer}.", f"stream.{number}."
+            x = self.norm(fast, f"{name}attn_norm")
+            added = self.p[f"{start}query.up.weight"] @ (self.p[f"{start}query.down.weight"] @ x)
+            query = self.turned(self.of(f"{name}q", x) + added, layer, "q", last)
+            normed = [self.norm(row, f"{name}attn_norm") for row in entering]
+            keys = [self.turned(self.of(f"{name}k", row), layer, "k", place)
+                    for place, row in enumerate(normed)]  # fmt: skip
+            values = [self.of(f"{name}v", row).reshape(keys[0].shape) for row in normed]
+            mixed, shared = [], self.config.heads // self.config.kv_heads
+            for head, q in enumerate(query):
+                scores = np.array([key[head // shared] @ q for key in keys]) / np.sqrt(len(q))
+                weights = np.exp(scores - scores.max())
+                mixed.append(weights / weights.sum() @ [value[head // shared] for value in values])
+            fast = fast + self.of(f"{name}o", np.concatenate(mixed))
+            x = self.norm(fast, f"{name}mlp_norm")
+            gate, own = self.of(f"{name}gate", x), self.p[f"{start}mlp.gate_proj.weight"] @ x
+            mlp = self.of(f"{name}down", gate / (1 + np.exp(-gate)) * self.of(f"{name}up", x))
+            inner = own / (1 + np.exp(-own)) * (self.p[f"{start}mlp.up_proj.weight"] @ x)
+            fast = fast + mlp + self.p[f"{start}mlp.down_proj.weight"] @ inner
+        return self.said(fast)
+
+    def said(self, state: np.ndarray) -> np.ndarray:
+        """The target's norm and LM head on a state."""
+        rows = self.w["embed" if self.config.tied_head else "head"]
+        logits = rows @ self.norm(state, "norm")
+        made = np.exp(logits - logits.max())
+        return made / made.sum()
+
+    def draft(self, text: Sequence[int], room: int) -> list[int]:
+        drafted: list[int] = []
+        while len(drafted) < min(DEPTH, room):
+            chances = self.probabilities([*text, *drafted])
+            drafted.append(int(chances.argmax()))
+            if chances.max() < SURE:
+                break
+        return drafted
+
+
+TOKENS = np.random.default_rng(1).integers(1, 60, 12).tolist()
+
+
+def guesses(head: Head, paper: Paper, memory: Memory) -> list[tuple[int, list[int], list[float]]]:
+    """What the head says behind pieces of a text: rows known, tokens, and how sure it is."""
+    features, made = np.concatenate(paper.states(TOKENS, TAPS), axis=1).astype(np.float32), []
+    for first, last in ((0, 7), (7, 8), (8, 12)):
+        rows = features[first:last]
+        asked = HeadDraft(memory, rows, np.zeros(len(rows), np.int64), first, 5, 5, 1)
+        (tree,) = run_head(head, [asked], apply_network)
+        made.append((last, tree.tokens.tolist(), tree.estimates.tolist()))
+    return made
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
+def test_it_guesses_what_the_plain_reading_does(kind: str, tmp_path: Path) -> None:
+    target = checkpoint(kind)
+    folder = folder_of(target, tmp_path)
+    paper, head, memory = Paper(target, folder), opened(target, folder), Memory()
+    assert (head.taps, head.width) == (TAPS, len(TAPS) * target[0].hidden_size)
+    apart = 0.0
+    for known, tokens, sure in guesses(head, paper, memory):
+        chances = paper.probabilities(TOKENS[:known])
+        assert tokens == np.argsort(-chances)[:5].tolist()
+        assert np.allclose(sure, chances[tokens], atol=1e-5)
+        apart = max(apart, float(np.abs(paper.said(paper.states(TOKENS[:known], (3,))[0][-1])
+                                        - chances).max()))  # fmt: skip
+    assert apart > 0.01  # The adapters do something.
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
+def test_adapters_that_add_nothing_exit_early(kind: str, tmp_path: Path) -> None:
+    """Then the stream is the target's own: what leaves its last layer is known."""
+    target = checkpoint(kind)
+    folder = folder_of(target, tmp_path, size=0.0)
+    paper = Paper(target, folder)
+    for known, tokens, sure in guesses(opened(target, folder), paper, Memory()):
+        chances = paper.said(paper.states(TOKENS[:known], (STREAM[-1],))[0][-1])
+        assert tokens == np.argsort(-chances)[:5].tolist()
+        assert np.allclose(sure, chances[tokens], atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
+def test_its_keys_are_those_in_the_targets_cache(kind: str, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    target = checkpoint(kind)
+    folder = folder_of(target, tmp_path)
+    paper, memory = Paper(target, folder), Memory()
+    guesses(opened(target, folder), paper, memory)
+    cached: Any = backend(target)
+    cached.reserve(1)
+    rows = np.arange(len(TOKENS), dtype=np.int32)
+    read = np.array(TOKENS, np.int32)
+    cached.forward([Span(np.zeros(1, np.int32), read, rows, rows, 0, rows[:0])])
+    for number, layer in enumerate(STREAM):
+        own = memory.rows(number, 0, len(TOKENS))
+        for made, kept in zip(own, (cached.keys[layer], cached.values[layer])):
+            wanted = kept[: len(TOKENS)]
+            assert torch.allclose(torch.from_numpy(made.swapaxes(0, 1)).double(), wanted, atol=1e-5)
+
+
+TARGET_MODEL = deep(LAYERS)
+
+
+def engine() -> Engine:
+    sizes, weights = Limits(batch=8, kv_tokens=4096), TARGET_MODEL[1]
+    return Engine({TARGET: backend(TARGET_MODEL)}, sizes, weights=weights)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return folder_of(TARGET_MODEL, tmp_path, size=0.1)
+
+
+def test_every_draft_is_the_plain_readings_and_no_row_is_computed_twice(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    eng, paper, ran = engine(), Paper(TARGET_MODEL, folder), []
+    real = eng.models[TARGET].forward
+
+    def forward(spans: Any) -> Any:
+        ran.append((spans[0].layers, len(spans[0].positions), len(spans[0].logits)))
+        return real(spans)
+
+    monkeypatch.setattr(eng.models[TARGET], "forward", forward)
+    spec = f"m2r2(head='{folder}',sure={SURE},budget=fixed)"
+    (sequence,) = serve(eng, [spec], ignore_eos=True, max_tokens=24)
+    text, lengths = list(PROMPT), set[int]()
+    for number, step in enumerate(sequence.trace):
+        wanted = paper.draft(text, 24 - len(text) + len(PROMPT) - 1) if number else []
+        assert step.tree.tokens.tolist() == wanted
+        lengths.add(len(wanted))
+        text += step.tokens
+    assert len(lengths - {0}) > 1
+    assert sequence.stats.accepted > 3
+    # The target's own layers before the stream's last run once for each row, without the LM head.
+    first, behind = tuple(range(STREAM[-1])), tuple(range(STREAM[-1], LAYERS))
+    verified = sum(len(step.tree) + 1 for step in sequence.trace if len(step.tree))
+    assert sum(rows for layers, rows, _ in ran if layers == first) == verified
+    assert sum(rows for layers, rows, _ in ran if layers == behind) == verified
+    assert not any(logits for layers, _, logits in ran if layers == first)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_outputs_are_plain_decodings(temperature: float, folder: Path) -> None:
+    params: dict[str, Any] = {"temperature": temperature, "ignore_eos": True, "max_tokens": 20}
+    specs = [f"m2r2(head='{folder}',sure={sure},width={width},budget={budget})"
+             for budget in ("fixed", "auto") for sure, width in ((0.0, 1), (0.05, 3))]  # fmt: skip
+    (plain,) = serve(engine(), ["greedy"], **params)
+    together = serve(engine(), [*specs, f"suffix+{specs[1]}", "greedy"], **params)
+    assert [one.output for one in together] == [plain.output] * (len(specs) + 2)
+    assert together[0].stats.accepted > 0
+
+
+def test_a_folder_that_was_read_and_written_is_the_same_head(folder: Path, tmp_path: Path) -> None:
+    write_head(read_head(folder), tmp_path / "again", {"vocab_size": TARGET_MODEL[0].vocab_size})
+    said = json.loads((tmp_path / "again" / "config.json").read_text())
+    assert said["stream_layers"] == [*STREAM]
+    paper, heads = Paper(TARGET_MODEL, folder), (folder, tmp_path / "again")
+    one, other = (guesses(opened(TARGET_MODEL, each), paper, Memory()) for each in heads)
+    assert one == other
+
+
+@pytest.mark.parametrize("layers", [
+    None, [], 1, "1", [1, 2], [1, 2, 3, 4], [0, 1, 2], [1, 3, 4], [3, 2, 1], [1.0, 2, 3],
+    [True, 2, 3], [4, 5, 6], [1 << 40, (1 << 40) + 1, (1 << 40) + 2], [[1], 2, 3],
+])  # fmt: skip
+def test_layers_that_no_stream_can_pass_are_refused(layers: Any, folder: Path) -> None:
+    said = {} if layers is None else {"stream_layers": layers}
+    (folder / "config.json").write_text(json.dumps(said))
+    with pytest.raises(InvalidModel, match=r"stream_layers|stream\.\d\."):
+        opened(TARGET_MODEL, folder)
+
+
+def test_layers_that_the_head_cannot_hold_are_refused(folder: Path) -> None:
+    config = replace(TARGET_MODEL[0], sliding_window=4)
+    with pytest.raises(InvalidModel, match="sliding window"):
+        opened((config, TARGET_MODEL[1]), folder)
+
+
+def test_a_stream_runs_under_its_own_method(folder: Path) -> None:
+    with pytest.raises(InvalidInput, match="m2r2"):
+        serve(engine(), [f"kangaroo(head='{folder}')"])
