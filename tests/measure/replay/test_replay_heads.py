@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -11,6 +12,7 @@ from workloads import CURVE, drafts, engine_runs, items, recording_of, toy
 
 from paradecode.core.errors import InvalidInput
 from paradecode.core.head import DraftPace
+from paradecode.core.network import Array, Item, Network
 from paradecode.core.request import TARGET
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine
@@ -74,6 +76,23 @@ def test_a_head_that_knows_is_accepted_in_replay_too(name: str, tmp_path: Path) 
     assert outcome.totals().forwards == sum(sequence.stats.forwards for sequence in ran)
     assert outcome.totals().forwards < plain.totals().forwards / 2
     assert outcome.totals().seconds > 0
+
+
+class Elsewhere(ToyBackend):
+    """A place of their own for heads."""
+
+    ran = 0
+
+    def apply(self, network: Network, items: Sequence[Item]) -> list[Array]:
+        self.ran += 1
+        return super().apply(network, items)
+
+
+def test_a_head_runs_where_the_engine_runs_heads(tmp_path: Path) -> None:
+    spec, place = f"eagle(head='{knowing_head(CONFIG, tmp_path)}',budget=fixed)", Elsewhere()
+    beside = play(recording(0), spec, target=Engine(toy(), curve=CURVE, heads=place))
+    assert beside.totals().forwards == play(recording(0), spec, target=target()).totals().forwards
+    assert place.ran > beside.totals().forwards
 
 
 @pytest.mark.parametrize("kind", BEHIND)

@@ -98,8 +98,8 @@ class RecordingBackend:
     def run_head(self, head: Head, drafts: Sequence[HeadDraft]) -> list[TokenTree]:
         if self._target is None:
             return run_head(head, drafts, self.apply)
-        target = self._target.models[TARGET]
-        return self.between.network(lambda: drafts_of(target, head, drafts))
+        place = self._target.heads
+        return self.between.network(lambda: drafts_of(place, head, drafts))
 
     def close(self) -> None:
         pass
