@@ -31,33 +31,34 @@ class StreamNetwork(HeadNetwork):
     def states(self, rows: Rows, count: int) -> list[Tensor]:
         """What the LM head reads [rows that draft, D] at each level: level i is what the row
         i + 1 further on guesses."""
-        said: list[list[Tensor]] = [[] for _ in range(count)]
         model, own = self.target.model, self._own_layers()
         assert model is not None
-        kept: list[tuple[Tensor, Tensor]] = []
+        sizes = [size for _, size, _ in rows.spans]
+        roots = [begin - first + 1 for first, _, begin in rows.spans]
+        cos, sin = model.angles(torch.cat([torch.arange(size) for size in sizes]))
+        wanted = rows.drafting(0)
+        lengths, drafting = [len(each) for each in wanted], torch.cat(wanted) + 1
+        entering, kept = rows.features.chunk(len(self.file.taps), -1), list[Tensor]()
 
         def keep(_: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            kept[:] = [(k, v)]
+            kept[:] = [k, v]
             return q
 
-        for first, size, begin in rows.spans:
-            root, at = begin - first + 1, torch.arange(size)
-            cos, sin = model.angles(at)
-            seen = at[root:, None] >= at
-            entering = rows.features[first : first + size].chunk(len(self.file.taps), -1)
+        def look(_: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            asked = q.split(lengths)
+            texts = zip(asked, *(each.split(sizes) for each in kept), roots)
+            return torch.cat([
+                attention(q, k, v, torch.arange(root, len(k))[:, None] >= torch.arange(len(k)))
+                for q, k, v, root in texts
+            ])  # fmt: skip
 
-            def look(_: int, q: Tensor, k: Tensor, v: Tensor, seen: Tensor = seen) -> Tensor:
-                return attention(q, *kept[0], seen)
-
-            x = entering[0][root:]
-            for tap, slow in zip(self.file.taps, entering):
-                with torch.no_grad():
-                    model.mix(tap + 1, slow, cos, sin, keep)
-                x = own.layer(tap + 1, x, cos[root:], sin[root:], look)
-            x = self.target.final(x)
-            for level in range(count):
-                said[level].append(x[level:])
-        return [torch.cat(each) for each in said]
+        x = entering[0][drafting]
+        for tap, slow in zip(self.file.taps, entering):
+            with torch.no_grad():
+                model.mix(tap + 1, slow, cos, sin, keep)
+            x = own.layer(tap + 1, x, cos[drafting], sin[drafting], look)
+        every = self.target.final(x).split(lengths)
+        return [torch.cat([each[level:] for each in every]) for level in range(count)]
 
     def _own_layers(self) -> Transformer:
         """The target's layers with what is added to them."""
