@@ -92,6 +92,24 @@ def test_native_and_torch_agree_with_numpy(name: str) -> None:
             assert np.allclose(got, right, rtol=1e-4, atol=1e-5)
 
 
+def test_torch_takes_what_must_not_be_written(recwarn: pytest.WarningsRecorder) -> None:
+    """As the tensors of a mapped file; PyTorch warns of it once, and then no more."""
+    torch = pytest.importorskip("torch")
+    from paradecode.backends.torch.network import TorchNetworks
+
+    fixed, rows = TENSORS["row"].copy(), tensor(3, WIDTH)
+    fixed.flags.writeable = rows.flags.writeable = False
+    model = Network(X, (Op("y", "scale", ("x",), ("row",)),), {"row": fixed})
+    always = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    try:
+        (made,) = TorchNetworks(torch.device("cpu")).apply(model, [{"x": rows}])
+    finally:
+        torch.set_warn_always(always)
+    assert np.array_equal(made, rows * fixed)
+    assert not recwarn.list
+
+
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_row_gets_the_same_bits_whoever_shares_the_call(name: str) -> None:
     model = NETWORKS[name]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
@@ -28,19 +30,21 @@ class TorchNetworks:
         """As ``Backend.apply``."""
         if network not in self._tensors:
             self._tensors[network] = {
-                name: torch.from_numpy(t).to(self.device) for name, t in network.tensors.items()
+                name: self._here(tensor, np.float32) for name, tensor in network.tensors.items()
             }
         outputs = []
         for item in items:
             network.check(item)
             inputs = {
-                name: torch.from_numpy(
-                    np.ascontiguousarray(item[name], np.float32 if width else np.int64)
-                ).to(self.device)
+                name: self._here(item[name], np.float32 if width else np.int64)
                 for name, width in network.inputs.items()
             }
             outputs.append(compute(network.steps, inputs, self._tensors[network]))
         return [made.cpu().numpy() for made in outputs]
+
+    def _here(self, values: NDArray[Any], dtype: type[np.generic]) -> Tensor:
+        # PyTorch warns of memory that it must not write to, as that of a mapped file.
+        return torch.from_numpy(np.require(values, dtype, ["C", "W"])).to(self.device)
 
     def close(self) -> None:
         """Free the tensors."""
