@@ -156,7 +156,8 @@ void make_sequence(StepSequence* self, const std::optional<LookupSettings>& look
 }
 
 void enter(StepSequence& self, nb::handle text, std::int64_t room, std::int64_t rows,
-           const std::optional<PythonState>& state, std::shared_ptr<Experience> learned) {
+           std::vector<int> hidden, const std::optional<PythonState>& state,
+           std::shared_ptr<Experience> learned) {
   Tokens given = copied(text, "text");
   const auto length = static_cast<std::int64_t>(given.size());
   expect_range("length of text", length, 1, std::int64_t{1} << 31);
@@ -178,6 +179,7 @@ void enter(StepSequence& self, nb::handle text, std::int64_t room, std::int64_t 
   self.text = std::move(given);
   self.room = room;
   self.rows = rows;
+  self.hidden = std::move(hidden);
 }
 
 void make_curve(CostCurve* self, std::vector<double> rows, std::vector<double> contexts,
@@ -211,7 +213,7 @@ void define_steps(nb::module_& module) {
   nb::class_<StepSequence>(module, "StepSequence")
       .def("__init__", make_sequence, nb::arg("lookup").none(), nb::arg("stops"), nb::arg("warp"),
            nb::arg("seed"), nb::arg("scored"))
-      .def("enter", enter, nb::arg("text"), nb::arg("room"), nb::arg("rows"),
+      .def("enter", enter, nb::arg("text"), nb::arg("room"), nb::arg("rows"), nb::arg("hidden"),
            nb::arg("state").none(), nb::arg("experience").none())
       .def(
           "hold",
@@ -268,14 +270,23 @@ nb::list steps(Model& model, nb::sequence sequences, const CostCurve* curve,
   for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
     nb::list mine;
     for (const CommittedStep& step : done) {
-      const auto& [drafted, tokens, logprobs] = step.parts[i];
+      const auto& [drafted, tokens, logprobs, states] = step.parts[i];
       nb::object ids = nb::none();
       nb::object estimates = nb::none();
+      nb::object hidden = nb::none();
       if (!drafted.tokens.empty()) {
         ids = nb::cast(array_of(drafted.tokens));
         estimates = nb::cast(array_of(drafted.estimates));
       }
-      mine.append(nb::make_tuple(ids, estimates, tokens, logprobs, step.ended, step.forward));
+      if (!states.empty()) {
+        const auto rows = static_cast<std::int64_t>(tokens.size());
+        auto [array, data] =
+            make_array<float>(rows, static_cast<std::int64_t>(states.size()) / rows);
+        std::copy(states.begin(), states.end(), data);
+        hidden = nb::cast(array);
+      }
+      mine.append(
+          nb::make_tuple(ids, estimates, tokens, logprobs, step.ended, step.forward, hidden));
     }
     out.append(mine);
   }

@@ -35,7 +35,7 @@ void define_steps(nb::module_& module);
 
 // Model.steps: for each sequence its part of the steps that were committed, each (drafted tokens
 // and their estimates or None, tokens, their log-probabilities if wanted, when the step ended,
-// seconds of its forward).
+// seconds of its forward, hidden states of the rows before the tokens or None).
 nb::list steps(Model& model, nb::sequence sequences, const CostCurve* curve,
                const std::array<double, 3>& overhead, std::pair<std::int64_t, std::int64_t> before,
                std::vector<std::int64_t> spare, std::vector<std::size_t> groups, double limit);

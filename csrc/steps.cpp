@@ -82,9 +82,10 @@ class Steps {
       try {
         draft(step);
         const double begun = clock_.now();
-        const auto logits = forward(step);
+        const ForwardResult result = forward(step);
         step.forward = clock_.now() - begun;
-        verify(*logits, step);
+        verify(*result.logits, step);
+        keep_hidden(result, step);
       } catch (const std::exception&) {
         for (const Counters& one : before) one.restore();
         break;
@@ -125,7 +126,7 @@ class Steps {
   }
 
   // Of each sequence the last token, and the draft behind it.
-  std::shared_ptr<LogitRows> forward(const CommittedStep& step) {
+  ForwardResult forward(const CommittedStep& step) {
     std::vector<SpanInput> spans(in_.sequences.size());
     std::vector<Tokens> tokens(spans.size());
     std::vector<Tokens> positions(spans.size());
@@ -154,8 +155,23 @@ class Steps {
       span.rows = span.logit_count = static_cast<std::int64_t>(tokens[i].size());
       span.context = length(sequence) - 1;
       span.logits = rows_.data();
+      span.hidden = sequence.hidden;
     }
-    return model_.forward(spans, layers_, argmax_).logits;
+    return model_.forward(spans, layers_, argmax_);
+  }
+
+  // A row stays where a token is committed behind it.
+  void keep_hidden(const ForwardResult& result, CommittedStep& step) const {
+    const auto size = static_cast<std::size_t>(model_.shape().hidden_size);
+    auto layer = result.hidden.begin();
+    for (std::size_t i = 0; i < step.parts.size(); ++i) {
+      CommittedStep::Part& part = step.parts[i];
+      const std::size_t width = in_.sequences[i]->hidden.size() * size;
+      part.hidden.resize(part.tokens.size() * width);
+      for (std::size_t at = 0; at < width; at += size, ++layer)
+        for (std::size_t row = 0; row < part.tokens.size(); ++row)
+          std::copy_n(layer->data() + row * size, size, part.hidden.data() + row * width + at);
+    }
   }
 
   void verify(const LogitRows& logits, CommittedStep& step) const {
@@ -189,7 +205,7 @@ class Steps {
       if (in_.sequences[i]->scored) step.parts[i].logprobs.resize(step.parts[i].tokens.size());
     logits.for_each([&](int at) {
       const auto row = static_cast<std::size_t>(at);
-      auto& [draft, tokens, logprobs] = step.parts[owners_[row]];
+      auto& [draft, tokens, logprobs, hidden] = step.parts[owners_[row]];
       const std::size_t place = row - first[owners_[row]];
       if (place < logprobs.size())
         logprobs[place] = double{logits.value(at, tokens[place])} - logits.log_normalizer(at);
@@ -211,7 +227,7 @@ class Steps {
     bool ends = false;
     for (std::size_t i = 0; i < step.parts.size(); ++i) {
       StepSequence& sequence = *in_.sequences[i];
-      const auto& [drafted, tokens, logprobs] = step.parts[i];
+      const auto& [drafted, tokens, logprobs, hidden] = step.parts[i];
       if (sequence.lookup != nullptr)
         sequence.lookup->learn(drafted, static_cast<int>(tokens.size()) - 1);
       sequence.text.insert(sequence.text.end(), tokens.begin(), tokens.end());

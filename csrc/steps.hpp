@@ -19,8 +19,9 @@ struct StepSequence {
   std::unique_ptr<Lookup> lookup;  // null for plain decoding
   Tokens stops;                    // ids that end the output
   Warp warp;
-  std::uint64_t seed = 0;  // of the noise
-  bool scored = false;     // whether log-probabilities of its tokens are wanted
+  std::uint64_t seed = 0;   // of the noise
+  bool scored = false;      // whether log-probabilities of its tokens are wanted
+  std::vector<int> hidden;  // layers whose outputs are wanted of the rows that stay
 
   Tokens text;            // prompt and output; keys and values of all but the last token are stored
   Tokens pages;           // the page table: no step writes beyond it
@@ -50,6 +51,7 @@ struct CommittedStep {
     Draft draft;                   // what was verified
     Tokens tokens;                 // accepted ones, and the one that follows them
     std::vector<double> logprobs;  // of each token, where they are wanted
+    std::vector<float> hidden;     // of the row before each token: all layers wanted, side by side
   };
   std::vector<Part> parts;  // of each sequence
   double ended = 0;         // seconds since the call began

@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from driving import finish
+from one_by_one import CONFIG, OneByOne, add, alike, both, engine_of, facts, prompt
 
-from paradecode.backends.interface import Backend, Span, SpanResult
-from paradecode.backends.native.backend import NativeBackend
 from paradecode.core.errors import BackendError, DecoderError
-from paradecode.core.request import TARGET
-from paradecode.core.sampling import SamplingParams
-from paradecode.engine import engine as engine_module
 from paradecode.engine import multi_step
-from paradecode.engine.cost import OVERHEAD, CostCurve
-from paradecode.engine.engine import Engine, Limits
-from paradecode.engine.request import GenerationRequest
+from paradecode.engine.cost import CostCurve
+from paradecode.engine.engine import Engine
 from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.ngram_table import count_ngrams
-from paradecode.methods.registry import parse
-from paradecode.models.config import ModelConfig
 from paradecode.models.tiny import tiny_checkpoint
-from paradecode.models.weights import Weights
 
-CONFIG, WEIGHTS = tiny_checkpoint("llama", sharpness=2.0)
+pytestmark = pytest.mark.usefixtures("same_costs")
 SPECS = (
     "greedy",
     "prompt-lookup",
@@ -38,40 +29,6 @@ SPECS = (
     "prompt-lookup(table={table},budget=fixed,num_speculative_tokens=64)",
     "prompt-lookup(table={table})",
 )
-
-
-class OneByOne:
-    """A native backend that makes one step a call."""
-
-    name = "native"
-
-    def __init__(self, inner: NativeBackend) -> None:
-        self.inner, self.config = inner, inner.config
-        self.reserve, self.copy, self.apply = inner.reserve, inner.copy, inner.apply
-        self.close = inner.close
-
-    def forward(self, spans: Sequence[Span]) -> list[SpanResult]:
-        return self.inner.forward(spans)
-
-
-@pytest.fixture(autouse=True)
-def same_costs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or drafts would differ, because one step a call costs more."""
-    monkeypatch.setattr(multi_step, "OVERHEAD", OVERHEAD)
-
-
-@pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many steps each call has made."""
-    calls: list[int] = []
-    make = multi_step.make_steps
-
-    def counted(*arguments: Any) -> int:
-        calls.append(make(*arguments))
-        return calls[-1]
-
-    monkeypatch.setattr(engine_module, "make_steps", counted)
-    return calls
 
 
 @pytest.fixture(scope="module")
@@ -88,31 +45,6 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
-def engine_of(
-    wrap: Callable[[NativeBackend], Backend],
-    config: ModelConfig = CONFIG,
-    weights: Weights = WEIGHTS,
-    curve: CostCurve | None = None,
-    dtype: str = "f32",
-    **limits: Any,
-) -> Engine:
-    backend = NativeBackend(config, weights, dtype=dtype, threads=1)
-    sizes = Limits(**{"kv_tokens": 4096, **limits})
-    return Engine({TARGET: wrap(backend)}, sizes, None, curve)
-
-
-def both(**settings: Any) -> tuple[Engine, Engine]:
-    """Engines that make one step a call, and several."""
-    return engine_of(OneByOne, **settings), engine_of(lambda one: one, **settings)
-
-
-def prompt(seed: int) -> list[int]:
-    """A text that repeats itself, more or less."""
-    random = np.random.default_rng(seed)
-    words = random.integers(1, CONFIG.vocab_size, (3, 4))
-    return words[random.integers(0, 3, int(random.integers(1, 9)))].ravel().tolist()
-
-
 def curve_of(seed: int) -> CostCurve | None:
     """Costs at which some drafts pay and others do not."""
     random = np.random.default_rng(seed)
@@ -120,44 +52,6 @@ def curve_of(seed: int) -> CostCurve | None:
         return None
     grid = np.cumsum(random.uniform(1e-5, 4e-4, (2, 4)), axis=1) + 1e-3
     return CostCurve((1, 2, 8, 40), (20, 300), tuple(map(tuple, grid.tolist())))
-
-
-def add(engine: Engine, spec: str, tokens: Sequence[int], **params: Any) -> LiveSequence:
-    salt, owner = params.pop("salt", ""), params.pop("owner", "one")
-    sampling = SamplingParams(**params)
-    return engine.add(
-        GenerationRequest(np.array(tokens, np.int32), parse(spec), sampling, salt=salt, owner=owner)
-    )
-
-
-def facts(sequence: LiveSequence) -> dict[str, Any]:
-    """All that is reported but times."""
-    counts = sequence.stats.counts()
-    steps = [
-        (step.forward, step.tokens, step.accepted, step.drafted, step.tree.tokens.tolist(),
-         step.tree.estimates.tolist(), step.tree.parents.tolist())
-        for step in sequence.trace
-    ]  # fmt: skip
-    error = None if sequence.error is None else (type(sequence.error), str(sequence.error))
-    return {"output": sequence.output, "steps": steps, "counts": counts, "error": error,
-            "end": sequence.finish_reason, "cached": sequence.cached_tokens,
-            "logprobs": sequence.logprobs}  # fmt: skip
-
-
-def alike(engines: Sequence[Engine], *asked: tuple[str, int, dict[str, Any]]) -> list[LiveSequence]:
-    """The same requests of methods, prompts and settings to each engine, to the end.
-
-    Nothing that is reported may differ. Returns the last engine's sequences.
-    """
-    ways = []
-    for engine in engines:
-        made = [add(engine, spec, prompt(seed), **params) for spec, seed, params in asked]
-        finish(engine)
-        ways.append([facts(one) for one in made])
-    for number, (spec, seed, _) in enumerate(asked):
-        for way in ways[1:]:
-            assert way[number] == ways[0][number], (spec, seed)
-    return made
 
 
 def remembered(engine: Engine, salt: str = "") -> Any:

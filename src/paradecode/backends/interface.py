@@ -146,6 +146,8 @@ class CommittedStep(NamedTuple):
         logprobs: of each of the tokens, before the warp; empty where nobody wants them.
         ended: seconds since the call began.
         forward: seconds of the forward, which all sequences share.
+        hidden: float32 [tokens, layers asked for * hidden size], in front of each of the tokens;
+            None where no layer was asked for.
     """
 
     drafted: NDArray[np.int32] | None
@@ -154,6 +156,7 @@ class CommittedStep(NamedTuple):
     logprobs: list[float]
     ended: float
     forward: float
+    hidden: NDArray[np.float32] | None = None
 
 
 class Curve(Protocol):
@@ -191,7 +194,9 @@ class StepsInput(NamedTuple):
 class Stepper(Protocol):
     """A sequence as a backend makes its steps, which its :class:`MultiStep` describes."""
 
-    def enter(self, text: NDArray[np.int32], room: int, rows: int) -> None:
+    def enter(
+        self, text: NDArray[np.int32], room: int, rows: int, hidden: Sequence[int] = ()
+    ) -> None:
         """Where it stands, once the method itself has made steps.
 
         Args:
@@ -199,6 +204,7 @@ class Stepper(Protocol):
                 last token are stored.
             room: tokens that may still be committed.
             rows: its rows in the last forward.
+            hidden: layers, from 0, whose outputs its steps are to hold.
         """
         ...
 

@@ -123,10 +123,19 @@ class Memory:
 
 @dataclass
 class DraftPace:
-    """What a draft has taken of late, in seconds: all of it, and one level; 0 before the first."""
+    """What a draft has taken of late, in seconds: all of it, and one level; 0 before the first.
+
+    Attributes:
+        row: of a row of the text, where more came than usual.
+    """
 
     draft: float = 0.0
     level: float = 0.0
+    row: float = 0.0
+
+    def behind(self, rows: int) -> float:
+        """Of a draft that takes in so many rows first."""
+        return self.draft + self.row * max(0, rows - USUAL_ROWS)
 
     def book(self, seconds: float, levels: int) -> None:
         weight = 0.1 if self.draft else 1.0
@@ -295,5 +304,8 @@ def took_in(head: Head, drafts: Sequence[HeadDraft], started: float, levels: int
     """
     for draft in drafts:
         draft.memory.length += len(draft.tokens)
-    if max(len(draft.tokens) for draft in drafts) <= USUAL_ROWS:
-        head.pace.book((time.perf_counter() - started) / len(drafts), levels)
+    seconds, rows = time.perf_counter() - started, [len(draft.tokens) for draft in drafts]
+    if max(rows) <= USUAL_ROWS:
+        head.pace.book(seconds / len(drafts), levels)
+    else:
+        head.pace.row = seconds / sum(rows)

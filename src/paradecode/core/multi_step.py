@@ -7,8 +7,8 @@ and drafts by the same rules.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -88,13 +88,29 @@ class Lookup:
 class MultiStep:
     """Ask for several steps of the target in one call, each verified by the coupled rule.
 
-    The reply is how many steps were made. It is 0 where the machine cannot do that, or not now (for
-    another sequence that shares the steps, say): then the method makes the step itself.
+    The reply is :class:`StepsMade`. It is of no steps where the machine cannot do that, or not now
+    (for another sequence that shares the steps, say): then the method makes the step itself.
 
     Attributes:
         lookup: how to draft; None drafts nothing, as plain decoding.
         steps: how many there may be now; None for as many as the output has.
+        hidden: layers whose outputs the reply is to hold; None for none.
     """
 
     lookup: Lookup | None = None
     steps: Callable[[], int] | None = None
+    hidden: Callable[[], tuple[int, ...]] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class StepsMade:
+    """What became of a :class:`MultiStep`.
+
+    Attributes:
+        count: how many steps.
+        hidden: layer -> float32 [n, hidden size]: its outputs in front of each of the n tokens that
+            the steps committed.
+    """
+
+    count: int = 0
+    hidden: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from paradecode.backends.interface import PAGE, Backend, MakesSteps, RunsNetwork
 from paradecode.core.aside import Aside
 from paradecode.core.errors import CapacityError, DecoderError
 from paradecode.core.head import Head
-from paradecode.core.multi_step import MultiStep
+from paradecode.core.multi_step import MultiStep, StepsMade
 from paradecode.core.network import Network
 from paradecode.core.noise import MASK64, mix
 from paradecode.core.request import TARGET, Apply, Fork, Forward, Overlap, Store
@@ -181,7 +181,7 @@ class Live:
                 forks += 1
                 if forks > MAX_FORKS_IN_A_ROW:
                     raise DecoderError(f"the decoder forked {MAX_FORKS_IN_A_ROW} times in a row")
-                answer = self._fork(asked) if isinstance(asked, Fork) else 0
+                answer = self._fork(asked) if isinstance(asked, Fork) else StepsMade()
                 asked = self._generator.send(answer)
         except StopIteration:
             if not self.sequence.finished:
@@ -435,7 +435,7 @@ class Engine(Resources):
         for live in list(self.running):
             if live.steps is not None:  # It goes along with the others.
                 live.leave_steps()
-                live.steps.reply = 0
+                live.steps.reply = StepsMade()
                 self._advance(live, changed)
 
     def _advance(self, live: Live, changed: list[LiveSequence]) -> None:

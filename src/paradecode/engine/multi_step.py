@@ -6,9 +6,10 @@ import time
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paradecode.backends.interface import CommittedStep, MakesSteps, StepsInput
-from paradecode.core.multi_step import MultiStep
+from paradecode.core.multi_step import MultiStep, StepsMade
 from paradecode.core.request import TARGET
 from paradecode.engine.cost import Load
 from paradecode.engine.drift import Drift
@@ -31,7 +32,7 @@ class PendingSteps:
         sequence: whose method asked.
         stepper: the sequence at the backend; None where the backend cannot make such steps of it.
         entered: the backend knows where the sequence stands.
-        reply: how many were made; None until it is known.
+        reply: None until it is known.
         error: always None; what fails raises at once.
     """
 
@@ -48,7 +49,8 @@ class PendingSteps:
             scored = sequence.params.logprobs is not None
             self.stepper = backend.stepper(asked, stops, sampler.warp, sampler.seed, scored)
         self.entered, self._owned = False, 0
-        self.reply: int | None = None
+        self._hidden: tuple[int, ...] = ()
+        self.reply: StepsMade | None = None
 
     def enter(self) -> None:
         """Make the backend's view of the sequence, and its pages, good for the next steps."""
@@ -57,13 +59,28 @@ class PendingSteps:
         if not self.entered:
             steps = self.asked.steps
             room = sequence.room if steps is None else min(steps(), sequence.room)
-            self.stepper.enter(sequence.tokens, room, sequence.last_rows)
+            self._hidden = () if self.asked.hidden is None else self.asked.hidden()
+            layers = [layer % cache.backend.config.layers for layer in self._hidden]
+            self.stepper.enter(sequence.tokens, room, sequence.last_rows, layers)
             self.entered, self._owned = True, 0
         wanted = cache.length + min(1 + self._most, sequence.room)
         if wanted > self._owned:
             self._owned = cache.length + min(AHEAD + self._most, sequence.room)
             cache.own(np.arange(cache.length, self._owned, dtype=np.int32))
             self.stepper.hold(np.array(cache.pages, np.int32))
+
+    def follow(self, steps: Sequence[CommittedStep], begun: float) -> None:
+        """Commit steps that the backend made in a call that began at ``begun``; maybe none."""
+        hidden: dict[int, NDArray[np.float32]] = {}
+        if steps:
+            self.sequence.follow(steps, begun)
+            rows = [step.hidden for step in steps if step.hidden is not None]
+            if rows:
+                parts = np.split(np.concatenate(rows), len(self._hidden), axis=1)
+                hidden = dict(zip(self._hidden, parts))
+        else:
+            self.leave()
+        self.reply = StepsMade(len(steps), hidden)
 
     def leave(self) -> None:
         """Let the method know what was learned in its place."""
@@ -98,12 +115,8 @@ def make_steps(
     steppers = [pending.stepper for pending in waiting if pending.stepper is not None]
     made = backend.steps(steppers, given)
     for pending, steps in zip(waiting, made, strict=True):
-        pending.reply = count = len(steps)
-        if steps:
-            pending.sequence.follow(steps, begun)
-        else:
-            pending.leave()
-    if count:
+        pending.follow(steps, begun)
+    if count := len(made[0]):
         if drift is not None:
             rows = map(sum, zip(*([1 + _drafted(step) for step in steps] for steps in made)))
             context = sum(pending.sequence.caches[TARGET].length for pending in waiting)

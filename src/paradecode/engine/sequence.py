@@ -311,12 +311,15 @@ class LiveSequence:
 
     @property
     def regular(self) -> bool:
-        """Whether its next steps are whole forwards of the target, whose rows nothing changes."""
+        """Whether its next steps are whole forwards of the target, whose rows nothing changes.
+
+        Other models may have read a part of the text: they know no draft whose fate is open.
+        """
         cache = self.caches.get(TARGET)
         return (
-            len(self.caches) == 1
-            and cache is not None
+            cache is not None
             and cache.regular
+            and not any(len(other.tentative) for other in self.caches.values())
             and cache.length == self._length - 1
             and len(self.trace) > 0
             and self.sampler.bare

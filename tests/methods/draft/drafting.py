@@ -10,7 +10,7 @@ import pytest
 
 from paradecode.core.decoder import Decoder
 from paradecode.core.logits import ArrayLogits
-from paradecode.core.multi_step import MultiStep
+from paradecode.core.multi_step import MultiStep, StepsMade
 from paradecode.core.request import TARGET, Forward, Reply
 from paradecode.core.sampling import Sampler, SamplingParams
 from paradecode.core.sequence import ModelFacts, Verdict
@@ -127,7 +127,7 @@ def play(method: str | Decoder, seq: Request, target: Target) -> Request:
         except StopIteration:
             return seq
         if isinstance(request, MultiStep):
-            reply = 0  # Nobody here makes several.
+            reply = StepsMade()  # Nobody here makes several.
             continue
         assert isinstance(request, Forward)
         assert request.tokens.tolist() == seq.pending.tolist()

@@ -82,6 +82,7 @@ class StepSequence:
         text: NDArray[np.int32],
         room: int,
         rows: int,
+        hidden: Sequence[int],
         state: tuple[Any, ...] | None,
         experience: Experience | None,
     ) -> None: ...
@@ -139,6 +140,7 @@ class Model:
                 list[float],
                 float,
                 float,
+                NDArray[np.float32] | None,
             ]
         ]
     ]: ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from paradecode.core.multi_step import StepsMade
 from paradecode.core.request import TARGET, Forward, Reply
 from paradecode.core.sequence import Sequence as LiveSequence
 from paradecode.core.sequence import Verdict
@@ -67,9 +68,22 @@ class Fused(Drafter):
                 continue
             self._drafts[place] = yield from part.propose(seq, limit)
             self.whole = self.whole or part.whole
+        self._ask_states()
+        return self.join(self._drafts, limit)
+
+    def wait(self, seq: LiveSequence) -> None:
+        self.whole = False
+        for part in self.parts:
+            part.wait(seq)
+        self._ask_states()
+
+    def rested(self, seq: LiveSequence, made: StepsMade) -> None:
+        for part in self.parts:
+            part.rested(seq, made)
+
+    def _ask_states(self) -> None:
         layers = [layer for part in self.parts for layer in part.hidden]
         self.hidden = tuple(dict.fromkeys(layers))
-        return self.join(self._drafts, limit)
 
     def join(self, drafts: Sequence[TokenTree], limit: int) -> TokenTree:
         """The ``limit`` best nodes of all drafts."""

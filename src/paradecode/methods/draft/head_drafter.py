@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from paradecode.core.errors import InvalidInput
 from paradecode.core.head import Head, HeadDraft, Memory
+from paradecode.core.multi_step import StepsMade
 from paradecode.core.network import Array
 from paradecode.core.request import Apply, Reply
 from paradecode.core.sequence import Sequence, Verdict
@@ -36,7 +37,7 @@ class HeadDrafter(ModelDrafter):
         kinds: of heads that the method runs.
     """
 
-    needs = Needs(noise=True, all_rows=True, heads=True)
+    needs = Needs(noise=True, all_rows=True, heads=True, rests=True)
     source: ClassVar[str]
     kinds: ClassVar[tuple[str, ...]]
 
@@ -61,7 +62,8 @@ class HeadDrafter(ModelDrafter):
         if not self._rows:
             return EMPTY
         root = np.array([ROOT], np.int32)
-        if len(self.offer.budget.expand(seq, EMPTY, root, lambda rows: head.pace.draft)) == 0:
+        seconds = head.pace.behind(self._late(seq))
+        if len(self.offer.budget.expand(seq, EMPTY, root, lambda rows: seconds)) == 0:
             return EMPTY
         tree: TokenTree = yield Apply(head, self._asked(seq, head, limit, min(limit, self.depth)))
         self._calibration = seq.shared(f"head {self.head}", Calibration)
@@ -71,6 +73,11 @@ class HeadDrafter(ModelDrafter):
             tree, estimates=self._calibration.of(tree.estimates, later).astype(np.float32)
         )
         return self._tree
+
+    def _late(self, seq: Sequence) -> int:
+        """Rows of the output that wait. A prompt's are the price of drafting at all."""
+        waiting = sum(len(tokens) for _, tokens in self._rows)
+        return min(waiting, len(seq.tokens) - seq.prompt_length)
 
     def _asked(
         self, seq: Sequence, head: Head, count: int, depth: int, first: int = 0
@@ -101,7 +108,17 @@ class HeadDrafter(ModelDrafter):
         rows = [*range(known - 1), *(known - 1 + row for row in verdict.rows)]
         first = len(seq.tokens) - known
         text = np.array([*seq.tokens[first:], *verdict.tokens], np.int64)
-        features = np.concatenate([each[rows] for each in states], axis=1)
+        self._keep(seq, first, np.concatenate([each[rows] for each in states], axis=1), text)
+
+    def rested(self, seq: Sequence, made: StepsMade) -> None:
+        super().rested(seq, made)
+        if self.hidden and all(layer in made.hidden for layer in self.hidden):
+            features = np.concatenate([made.hidden[layer] for layer in self.hidden], axis=1)
+            first = len(seq.tokens) - 1 - len(features)
+            self._keep(seq, first, features, seq.tokens[first:].astype(np.int64))
+
+    def _keep(self, seq: Sequence, first: int, features: Array, text: NDArray[np.int64]) -> None:
+        """Keep the states of all but the last token of ``text``, which begins at ``first``."""
         if not self._rows and self._memory.length == 0:
             self._begin(seq, first)
         if self._text is not None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from paradecode.core.decoder import Steps
 from paradecode.core.drawn import Mode
-from paradecode.core.multi_step import MultiStep
+from paradecode.core.multi_step import MultiStep, StepsMade
 from paradecode.core.request import Apply, Forward, Reply, Request
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import EMPTY, TokenTree
@@ -47,6 +47,8 @@ class Drafter:
     Attributes:
         needs: what it asks of the loop; may be a property if settings decide.
         hidden: layers whose outputs the next reply is to hold; it may change at each step.
+        rest: how many steps now go without a draft because of what the drafter itself knows; as
+            ``Budget.rest``, it counts down in :meth:`propose`, or in :meth:`rested`.
         whole: the tree just proposed is to be verified as it is: no budget cuts it and nothing is
             added. For rows that say more about later tokens than about this draft.
         offer: what the loop gives.
@@ -54,6 +56,7 @@ class Drafter:
 
     needs: Needs = Needs()
     hidden: tuple[int, ...] = ()
+    rest: int = 0
     whole: bool = False
     offer: Offer = Offer(Budget(MAX_DRAFT))
 
@@ -74,7 +77,7 @@ class Drafter:
         yield  # Makes it a generator.
 
     def wait(self, seq: Sequence) -> None:
-        """Called in place of :meth:`propose` where a fusion does without this drafter's draft."""
+        """Called in place of :meth:`propose` where the loop or a fusion does without its draft."""
 
     def score(self, forward: Forward) -> Scoring:
         """Run a verification, or what is left to run of it; the reply is the whole one's."""
@@ -82,6 +85,13 @@ class Drafter:
 
     def observe(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         """See a verification before its tokens are committed: all rows, rejected ones included."""
+
+    def rested(self, seq: Sequence, made: StepsMade) -> None:
+        """See steps without a draft that a backend made; their tokens are committed.
+
+        Called in place of :meth:`observe`, for drafters that rest (:class:`Needs`).
+        """
+        self.rest = max(0, self.rest - made.count)
 
     def multi_step(self, seq: Sequence) -> MultiStep | None:
         """How a backend makes several steps in the drafter's place, if it knows how to draft so."""
@@ -106,27 +116,36 @@ class DraftVerify:
         # Where the verifier tests p / q, a budget must not cut a tree by what was drawn.
         self._draws = self.verify.reads_draws
         known = self.budget.read() if self.verify.multi_step else None
-        rests = needs.rests and known is not None and known.patience > 0
         self._multi_step = known is not None
-        self._resting = MultiStep(steps=lambda: self.budget.rest) if rests else None
+        self._resting = MultiStep(steps=self._rest, hidden=self._taps) if needs.rests else None
         noise = self.verify.shares_noise and needs.noise
         draws = self.verify.modes[0] if self._draws and needs.draws else None
         self.drafter.begin(Offer(self.budget, noise, draws))
+
+    def _rest(self) -> int:
+        return max(self.budget.rest, self.drafter.rest)
+
+    def _taps(self) -> tuple[int, ...]:
+        return self.drafter.hidden
 
     def decode(self, seq: Sequence) -> Steps:
         drafter, budget = self.drafter, self.budget
         drafter.check(seq)
         multi_step = (drafter.multi_step(seq) or self._resting) if self._multi_step else None
         while not seq.finished:
-            if multi_step is not None and (made := (yield multi_step)):
-                budget.rest = max(0, budget.rest - made)
-                continue  # The backend has made several steps, as they follow here.
+            if multi_step is not None and (made := (yield multi_step)).count:
+                # The backend has made several steps, as they follow here.
+                budget.rest = max(0, budget.rest - made.count)
+                drafter.rested(seq, made)
+                continue
             # The last free place is for the token that the verification itself yields.
             limit = min(budget.limit(seq), seq.room - 1)
             tree = EMPTY
             if limit > 0:
                 tree = yield from drafter.propose(seq, limit)
                 tree = tree.clip(seq.room - 1)
+            else:
+                drafter.wait(seq)
             if not (limit > 0 and drafter.whole):
                 tree = tree if self._draws else tree.determined()
                 if seq.sampler.matcher is not None:

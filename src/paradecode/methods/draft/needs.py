@@ -21,8 +21,8 @@ class Needs:
         heads: it runs a trained head, whose time is spent before its tree can be judged.
         runs: models whose tentative rows it uses. Only one drafter of a fusion may use a model's.
         fuses: it may be a part of a fusion.
-        rests: ``observe`` learns nothing from steps for which the budget wanted no draft. So a
-            backend may make several of them in one call.
+        rests: of steps that go without a draft it needs nothing but the states of its ``hidden``
+            layers. So a backend may make several of them in one call (``rested``).
     """
 
     all_rows: bool = False

@@ -25,7 +25,7 @@ class Plain:
 
     def decode(self, seq: Sequence) -> Steps:
         while not seq.finished:
-            if (yield MULTI_STEP):
+            if (yield MULTI_STEP).count:
                 continue
             reply = yield Forward(seq.pending)
             seq.commit(coupled(seq, EMPTY, reply))

@@ -8,9 +8,10 @@ from typing import ClassVar
 from paradecode.core.errors import InvalidInput
 from paradecode.core.head import Head
 from paradecode.core.logits import Logits
+from paradecode.core.multi_step import StepsMade
 from paradecode.core.request import TARGET, Forward, Reply
 from paradecode.core.sequence import Sequence, Verdict
-from paradecode.core.tree import TokenTree
+from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.methods.draft.candidates import candidates
 from paradecode.methods.draft.growth import grow
 from paradecode.methods.draft.loop import Drafter, Scoring
@@ -27,7 +28,8 @@ from paradecode.methods.draft.prompt_rows import (
 from paradecode.methods.parameters import local_path, parameter
 
 TRIAL = 32
-"""After so many steps without prompt rows the root has some, whether they pay or not."""
+"""Where no prompt rows pay there are none for so many steps, and then the root has some all the
+same. Each time that they still do not pay it is twice as long, up to 8 times."""
 
 
 @dataclass(kw_only=True)
@@ -44,7 +46,7 @@ class RowDrafter(Drafter):
         kind: of heads that the method runs.
     """
 
-    needs = Needs(noise=True, all_rows=True, runs=(TARGET,))
+    needs = Needs(noise=True, all_rows=True, runs=(TARGET,), rests=True)
     source: ClassVar[str]
     kind: ClassVar[str]
 
@@ -53,6 +55,7 @@ class RowDrafter(Drafter):
     _seq: Sequence | None = field(default=None, init=False, repr=False)
     _limit: int = field(default=0, init=False, repr=False)
     _idle: int = field(default=0, init=False, repr=False)
+    _tries: bool = field(default=False, init=False, repr=False)
     _rated: RatedTree | None = field(default=None, init=False, repr=False)
     _rows: GuessRows | None = field(default=None, init=False, repr=False)
     _guesses: Logits | None = field(default=None, init=False, repr=False)
@@ -74,6 +77,9 @@ class RowDrafter(Drafter):
         raise NotImplementedError
 
     def draft(self, seq: Sequence, limit: int) -> TokenTree:
+        if self.rest > 0:
+            self.rest -= 1
+            return EMPTY
         key, levels = f"{self.kind} {self.head} {self.width}", self.levels(self._head(seq))
         odds = seq.shared(key, lambda: new_odds(levels, self.width))
         self._seq, self._limit, self._rated = seq, limit, RatedTree(odds)
@@ -97,9 +103,13 @@ class RowDrafter(Drafter):
         seq, head, odds = self._seq, self._head(self._seq), self._rated.odds
         levels, cost = self.levels(head), self.cost(seq, head)
         counts = paying(seq, forward, odds, levels, self.width, self._limit, cost)
-        self._idle = 0 if counts.any() else self._idle + 1
-        if self._idle == TRIAL:
-            counts, self._idle = root_only(seq, forward, levels), 0
+        if counts.any():
+            self._idle, self._tries = 0, False
+        elif self._tries:
+            counts, self._tries = root_only(seq, forward, levels), False
+        else:
+            self._idle = min(max(2 * self._idle, TRIAL), 8 * TRIAL)
+            self.rest, self._tries = self._idle - 1, True
         self._rows = self.rows(seq, head, counts)
         return (yield from self._rows.score(forward))
 
@@ -108,6 +118,10 @@ class RowDrafter(Drafter):
             self._rated.book(tree, verdict)
         self._guesses = self._rows.behind(verdict.rows[-1]) if self._rows else None
         self._seq = self._rated = self._rows = None
+
+    def rested(self, seq: Sequence, made: StepsMade) -> None:
+        super().rested(seq, made)
+        self._guesses = None  # They were of the token behind the last verification.
 
     def _head(self, seq: Sequence) -> Head:
         found = seq.head(self.head)

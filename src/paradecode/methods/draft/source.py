@@ -124,6 +124,8 @@ class TreeRows:
         self._pending = seq.pending_for(source.model)
         prompt = source.layers is not None and len(self._pending) > limit
         self.depth = 0 if prompt else min(limit, source.room(seq))
+        # A prompt's rows are the price of drafting at all; those of the output may have waited.
+        self._late = min(len(self._pending), len(seq.tokens) - seq.prompt_length)
         self.exit = source.exit(seq)
         self._slots: dict[int, int] = {}
         self._taken = 0
@@ -134,7 +136,7 @@ class TreeRows:
         return max(self._limit - (self._taken + len(self._slots) - 1), 0)
 
     def seconds(self, rows: int) -> float:
-        return self._seconds(rows)
+        return self._seconds(rows if self._slots else max(rows, self._late))
 
     def look(
         self, tree: TokenTree, leaves: NDArray[np.int32], own: list[int], states: bool

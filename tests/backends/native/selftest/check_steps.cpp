@@ -115,6 +115,21 @@ void check_steps() {
     finish_steps(*model, {one.get(), two.get()}, 10);
     require(one->text == first && two->text == second, "company changes no token");
   }
+  const auto shown = begun(*model, nullptr, 0.0, 0, kStepRoom);
+  shown->hidden = {1, 0};
+  StepsInput some;
+  some.sequences = {shown.get()};
+  some.spare = {64};
+  some.groups = {0};
+  some.limit = 10;
+  const std::vector<CommittedStep> steps = run_steps(*model, some);
+  const auto size = static_cast<std::size_t>(model->shape().hidden_size);
+  for (const CommittedStep& step : steps) {
+    const auto& states = step.parts[0].hidden;
+    require(states.size() == 2 * size, "a step holds the states that are asked for");
+    require(!std::equal(states.begin(), states.begin() + size, states.begin() + size),
+            "each layer has its own");
+  }
   StepSequence bad;
   bad.lookup = copier(8, 0, nullptr);
   bad.text = {1, 2, 500};  // The model has no such token.

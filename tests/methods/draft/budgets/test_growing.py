@@ -19,11 +19,12 @@ from paradecode.methods.draft.budgets.acceptance_head import (
     AcceptanceLog,
     features,
 )
-from paradecode.methods.draft.budgets.auto import AutoBudget
+from paradecode.methods.draft.budgets.auto import LOSS, AutoBudget
 from paradecode.methods.draft.budgets.base import Budget
 from paradecode.methods.draft.budgets.estimated import Confidence
 from paradecode.methods.draft.budgets.hardware import Hardware
 from paradecode.methods.draft.budgets.specdec import SpecDecPP
+from paradecode.methods.draft.needs import Needs
 
 
 def chances(seed: int, width: int = 3):
@@ -151,6 +152,55 @@ def test_auto_rests_from_a_hopeless_drafter_and_comes_back_when_it_is_good():
     gain, _, drafts = steps(100, good=True)
     assert drafts == 100
     assert gain < 0.6
+
+
+@pytest.mark.parametrize("price", [0.02, 0.3, 2.0, 20.0])
+def test_what_a_hopeless_drafter_costs_is_bounded(price: float):
+    """1/32 of plain decoding's time, what the first drafts are trusted with, and one trial."""
+    seq, budget = Request(curve=lambda rows: 1.0 + 0.05 * rows), AutoBudget(6)
+    plain, lost, dearest = seq.curve(1), 0.0, 0.0
+    for step in range(1, 3001):
+        tree, forwards = grown(budget, seq, lambda path: np.array([0.9]), price)
+        more = seq.curve(1 + len(tree)) + price * forwards - plain
+        budget.observe(tree, verdict(tree, ROOT))
+        lost, dearest = lost + more, max(dearest, more)
+        assert lost <= LOSS * step * plain + 3 * plain + dearest, step
+
+
+@pytest.mark.parametrize("price", [0.02, 0.3])
+@pytest.mark.parametrize("bad", [30, 500, 2000])
+def test_a_text_that_begins_to_pay_is_noticed(price: float, bad: int):
+    seq, budget = Request(curve=lambda rows: 1.0 + 0.05 * rows), AutoBudget(6)
+
+    def steps(count: int, good: bool) -> int:
+        """How many steps drafted."""
+        drafts = 0
+        for _ in range(count):
+            tree, forwards = grown(budget, seq, lambda path: np.array([0.9]), price)
+            drafts += forwards > 0
+            budget.observe(tree, verdict(tree, len(tree) - 1 if good else ROOT))
+        return drafts
+
+    steps(bad, good=False)
+    assert steps(16 * budget.patience + 1, good=True) > 0
+    steps(2 * 16 * budget.patience, good=True)
+    assert steps(50, good=True) == 50
+
+
+def test_a_model_that_failed_is_tried_later_in_the_next_request():
+    """After ``patience`` steps, and once: it has no credit any more."""
+    stores: dict[str, object] = {}
+    tried = []
+    for _ in range(3):
+        seq, budget = Request(curve=lambda rows: 1.0 + 0.05 * rows, stores=stores), AutoBudget(6)
+        budget.begin("some", Needs(levels=True))
+        tried.append([])
+        for step in range(40):
+            tree, forwards = grown(budget, seq, lambda path: np.array([0.9]), 0.3)
+            tried[-1] += [step] * (forwards > 0)
+            budget.observe(tree, verdict(tree, ROOT))
+    assert tried[0][0] == 0
+    assert tried[1] == tried[2] == [budget.patience]
 
 
 def test_auto_looks_past_a_step_of_the_cost_curve():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from paradecode.core.multi_step import BudgetState
@@ -25,6 +26,8 @@ HABIT = 4
 """Refusals in a row after which a drafter is asked less often."""
 MEMORY = 0.9
 """What an old draft's gain and price count after each later one."""
+LOSS = 1 / 32
+"""What drafts that gain nothing may cost, as a share of plain decoding's time."""
 OTHERS = 1.5
 """Tokens that a neighbour counts for: what it loses by a longer step is certain, the gain is not;
 and where a list ends with its last output, drafts of the others shorten it little."""
@@ -36,10 +39,14 @@ class Experience:
 
     Attributes:
         refused: drafts in a row, whoever asked for them, of which nothing was worth verifying.
+        failed: the last drafts that cost a model's time did not earn it.
+        fused: the model is a part of a fusion.
     """
 
     calibration: Calibration = field(default_factory=Calibration)
     refused: int = 0
+    failed: bool = False
+    fused: bool = False
 
 
 @declare("budget", "auto", paper="none: this project's own")
@@ -56,13 +63,17 @@ class AutoBudget(Budget):
 
     A drafter that runs a model has spent time before its tree can be judged. So each of its
     forwards must promise to raise the rate, and when its recent drafts gained less than they cost,
-    it rests: for ``patience`` steps, and twice as long after every failed trial, up to 16 times.
-    In a fusion only the model rests. There it is asked where the copies are so likely wrong that
-    what it has gained a second of late is more than what verifying them gives.
+    it rests: for ``patience`` steps, and twice as long after every failed trial, up to 16 times;
+    longer where what was lost is more than 1/32 of the time of so many plain steps. So, whatever
+    the text, failed drafts take at most 1/32 of plain decoding's time, and one more trial. A trial
+    that pays halves the next rest. In a fusion only the model rests. There it is asked where the
+    copies are so likely wrong that what it has gained a second of late is more than what verifying
+    them gives.
     A cheap drafter whose drafts were refused several times in a row is asked less often; the more
     sequences share the step, the less often, because its own time delays them all. It begins a
-    request where the requests before it, of the same tenant and method, have left off; a drafter
-    that runs a model is tried in every request.
+    request where the requests before it, of the same tenant and method, have left off. A drafter
+    that runs a model is tried in every request: at once, or where it failed in the request before,
+    after ``patience`` steps.
 
     Without a measured curve every node is verified, as ``fixed`` does.
     """
@@ -75,7 +86,6 @@ class AutoBudget(Budget):
     _pause: int = 0
     _asleep: int = 0
     _unasked: int = 0
-    _fused: bool = False
     _spent: float = 0.0
     _follow: float = 0.7
     _gained: float = 2.0
@@ -93,6 +103,9 @@ class AutoBudget(Budget):
             self._learned = seq.shared(f"auto budget {self._method}", Experience)
             self._refused = self._learned.refused
             self._rest_if_refused(seq)
+            if self._learned.failed:
+                self._gained, self._pause = 0.0, self.patience
+                self._rest_model(self.patience)
             # Beside others a prompt goes without: reading all prompts first would delay them all.
             if seq.neighbours and seq.step_seconds(1) is not None:
                 self.rest = max(self.rest, 1)
@@ -102,7 +115,7 @@ class AutoBudget(Budget):
         return self.count
 
     def asks(self, seq: Sequence, drafted: TokenTree) -> bool:
-        self._fused = True
+        self._learned.fused = True
         if self._asleep > 0:
             self._asleep -= 1
             return False
@@ -179,16 +192,21 @@ class AutoBudget(Budget):
         """Whether a drafter that costs time has earned it of late; else it rests."""
         self._gained = MEMORY * self._gained + accepted
         self._paid = MEMORY * self._paid + self._price
-        if self._gained * self._plain >= self._paid:
-            self._pause = 0
+        lost = self._paid - self._gained * self._plain
+        self._learned.failed = lost > 0
+        if lost <= 0:
+            self._pause //= 2
+            return
+        self._pause = min(max(2 * self._pause, self.patience), 16 * self.patience)
+        self._rest_model(max(self._pause, math.ceil(lost / (LOSS * self._plain))))
+        # The next trial is judged by what it brings itself, not by the past.
+        self._gained = self._paid = 0.0
+
+    def _rest_model(self, steps: int) -> None:
+        if self._learned.fused:
+            self._asleep = steps
         else:
-            self._pause = min(max(2 * self._pause, self.patience), 16 * self.patience)
-            if self._fused:
-                self._asleep = self._pause
-            else:
-                self.rest = self._pause
-            # The next trial is judged by what it brings itself, not by the past.
-            self._gained = self._paid = 0.0
+            self.rest = steps
 
     def _paying(self, seq: Sequence, tree: TokenTree, leaves: Nodes, seconds: Seconds) -> int:
         """How many of ``leaves`` (best first) to expand: all, one, or none.

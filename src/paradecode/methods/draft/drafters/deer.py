@@ -36,7 +36,7 @@ class Deer(ModelDrafter):
     of ``train deer``.
     """
 
-    needs = Needs(noise=True, draws=True, levels=True, runs=(DRAFT,))
+    needs = Needs(noise=True, draws=True, levels=True, runs=(DRAFT,), rests=True)
 
     width: int = parameter(2, 1, 16, "candidates of each node; 1 drafts a chain")
     masks: int = parameter(32, 0, 4096, "full attention: masks behind the text; 0: max_tokens")

@@ -40,7 +40,7 @@ class Del(ModelDrafter):
     model gets slower.
     """
 
-    needs = Needs(noise=True, draws=True, runs=(TARGET,))
+    needs = Needs(noise=True, draws=True, runs=(TARGET,), rests=True)
 
     exits: int = parameter(4, 1, 64, "exit layers to choose from, at even distances")
     interval: int = parameter(1, 1, 64, "steps between two looks at the shadow tokens")

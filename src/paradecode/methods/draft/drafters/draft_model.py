@@ -38,7 +38,7 @@ class DraftModel(ModelDrafter):
     that there is nothing to copy.
     """
 
-    needs = Needs(noise=True, draws=True, levels=True, runs=(DRAFT,))
+    needs = Needs(noise=True, draws=True, levels=True, runs=(DRAFT,), rests=True)
 
     width: int = parameter(3, 1, 16, "candidates of each node; 1 drafts a chain")
 

@@ -60,7 +60,10 @@ class Kangaroo(HeadDrafter):
         leaves = np.array([ROOT], np.int32)
         for level in range(rows.depth):
             leaves = budget.expand(
-                seq, self._tree, leaves, lambda count: rows.seconds(count) + head.pace.draft
+                seq,
+                self._tree,
+                leaves,
+                lambda count: rows.seconds(count) + head.pace.behind(self._late(seq)),
             )
             if len(leaves) == 0 or rows.room < 1:
                 break

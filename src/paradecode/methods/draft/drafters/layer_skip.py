@@ -49,7 +49,7 @@ class LayerSkip(ModelDrafter):
     misses some layers. Small dense models need theirs all.
     """
 
-    needs = Needs(noise=True, draws=True, levels=True, runs=(TARGET,))
+    needs = Needs(noise=True, draws=True, levels=True, runs=(TARGET,), rests=True)
 
     skip: float = parameter(0.4, 0.0, 0.95, "share of the layers that the draft leaves out")
     pattern: str = choice("spread", tuple(PATTERNS), "which layers stay")

@@ -58,7 +58,7 @@ class SortedDraft(ModelDrafter):
     When: as ``draft-model``, and the exits were trained (``paradecode train sorted``).
     """
 
-    needs = Needs(noise=True, draws=True, levels=True, runs=(DRAFT,))
+    needs = Needs(noise=True, draws=True, levels=True, runs=(DRAFT,), rests=True)
 
     exits: str = text(read_exits, "layers before each exit: '6 9 12'; by default half, 3/4 and all")
     sure: float = parameter(0.5, 0.0, 2.0, "probability that leaves early; above 1 none does")

@@ -33,7 +33,7 @@ class Swift(ModelDrafter):
     spare.
     """
 
-    needs = Needs(noise=True, draws=True, levels=True, runs=(TARGET,))
+    needs = Needs(noise=True, draws=True, levels=True, runs=(TARGET,), rests=True)
 
     skip: float = parameter(
         0.45, 0.0, 0.9, "share of the sub-layers between first and last that the draft leaves out"

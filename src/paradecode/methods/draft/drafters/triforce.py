@@ -62,7 +62,7 @@ class TriForce(ModelDrafter):
     @property
     def needs(self) -> Needs:  # type: ignore[override]
         runs = (TARGET, DRAFT) if self.guesses else (TARGET,)
-        return Needs(noise=True, draws=True, levels=True, runs=runs)
+        return Needs(noise=True, draws=True, levels=True, runs=runs, rests=True)
 
     def check(self, seq: Sequence) -> None:
         check(seq.about(), seq.prompt_length, self.keys)

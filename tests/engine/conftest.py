@@ -1,0 +1,31 @@
+"""Several steps in one call: what they cost, and how many there were."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from paradecode.engine import engine as engine_module
+from paradecode.engine import multi_step
+from paradecode.engine.cost import OVERHEAD
+
+
+@pytest.fixture
+def same_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or drafts would differ, because one step a call costs more."""
+    monkeypatch.setattr(multi_step, "OVERHEAD", OVERHEAD)
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many steps each call has made."""
+    calls: list[int] = []
+    make = multi_step.make_steps
+
+    def counted(*arguments: Any) -> int:
+        calls.append(make(*arguments))
+        return calls[-1]
+
+    monkeypatch.setattr(engine_module, "make_steps", counted)
+    return calls

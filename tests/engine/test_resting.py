@@ -1,0 +1,143 @@
+"""Drafters whose drafts cost time: the steps for which they rest are made in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from one_by_one import CONFIG, OneByOne, alike, both, engine_of
+
+from paradecode.core.head import DraftPace, Head, HeadDraft
+from paradecode.core.tree import TokenTree
+from paradecode.engine import engine as engine_module
+from paradecode.engine.cost import CostCurve
+from paradecode.engine.sequence import LiveSequence
+from paradecode.models.tiny import tiny_checkpoint
+from paradecode.testing.draft_heads import random_head
+
+pytestmark = pytest.mark.usefixtures("same_costs", "steady")
+CURVE = CostCurve((1, 32), (20,), ((1e-3, 2e-3),))
+HEADS = {"eagle": "eagle", "eagle3": "eagle", "medusa-own": "medusa", "kangaroo": "kangaroo",
+         "mtp": "mtp", "longspec": "longspec", "clover": "clover", "ppd": "ppd"}  # fmt: skip
+
+
+@pytest.fixture
+def steady(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A draft of a head takes a third of a step, whatever the machine does."""
+
+    def book(self: DraftPace, seconds: float, levels: int) -> None:
+        self.draft, self.level = 3e-4, 1e-4
+
+    monkeypatch.setattr(DraftPace, "book", book)
+    monkeypatch.setattr(DraftPace, "row", property(lambda self: 0.0, lambda self, seconds: None),
+                        raising=False)  # fmt: skip
+
+
+@pytest.fixture
+def drafts(monkeypatch: pytest.MonkeyPatch) -> list[HeadDraft]:
+    """What heads are asked for, in order."""
+    asked: list[HeadDraft] = []
+    run = engine_module.drafts_of
+
+    def seen(backend: Any, head: Head, given: Sequence[HeadDraft]) -> list[TokenTree]:
+        asked.extend(given)
+        return run(backend, head, given)
+
+    monkeypatch.setattr(engine_module, "drafts_of", seen)
+    return asked
+
+
+def asked(spec: str, tokens: int = 120, **params: Any) -> tuple[str, int, dict[str, Any]]:
+    return spec, 5, {"max_tokens": tokens, "ignore_eos": True, "seed": 3, **params}
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("kind", HEADS)
+def test_a_refused_head_leaves_its_steps_to_the_backend(
+    kind: str, temperature: float, tmp_path: Path, made: list[int]
+) -> None:
+    """Tokens, drafts and all that is reported are those of step by step, and of plain decoding."""
+    spec = f"{HEADS[kind]}(head='{random_head(kind, CONFIG, tmp_path)}')"
+    one, several = both(curve=CURVE)
+    for _ in range(2):  # The second request knows that the drafts of the first have failed.
+        (refused,) = alike((one, several), asked(spec, temperature=temperature))
+    (plain,) = alike([engine_of(OneByOne)], asked("greedy", temperature=temperature))
+    assert refused.output == plain.output
+    assert one.forwards == several.forwards
+    assert sum(made) > 2 * 120 * 0.5
+
+
+@pytest.mark.parametrize("neighbour", [False, True])
+def test_a_head_gets_the_states_of_steps_that_it_did_not_see(
+    neighbour: bool, tmp_path: Path, drafts: list[HeadDraft], made: list[int]
+) -> None:
+    """From the prompt's first row on, without a gap, to the last bit."""
+    spec = f"eagle(head='{random_head('eagle3', CONFIG, tmp_path)}')"
+    rows = []
+    for engine in both(curve=CURVE):
+        drafts.clear()
+        others = [asked("greedy", 150)] * neighbour
+        sequence, *_ = alike([engine], asked(spec, 150), *others)
+        mine = [draft for draft in drafts if draft.memory is drafts[0].memory]
+        assert mine[0].start == 0
+        ends = [draft.start + len(draft.tokens) for draft in mine]
+        assert ends[:-1] == [draft.start for draft in mine[1:]]
+        features, tokens = (np.concatenate(part) for part in
+                            zip(*((draft.features, draft.tokens) for draft in mine)))  # fmt: skip
+        assert tokens.tolist() == sequence.tokens[1 : ends[-1] + 1].tolist()
+        assert max(len(draft.tokens) for draft in mine[1:]) >= 16
+        rows.append((features, [len(draft.tokens) for draft in mine]))
+    assert np.array_equal(rows[0][0], rows[1][0])
+    assert rows[0][1] == rows[1][1]
+    assert max(made) > 9
+
+
+@pytest.mark.parametrize("spec", ["draft-model", "s2d", "layer-skip", "swift"])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_a_refused_model_leaves_its_steps_to_the_backend(
+    spec: str, temperature: float, made: list[int]
+) -> None:
+    """The draft model reads them later; rows of the target's own layers were dropped before."""
+    engines = both(curve=CURVE, draft=tiny_checkpoint("llama", seed=9))
+    for engine in engines:
+        engine.load.others["draft"] = CostCurve((1, 32), (20,), ((5e-4, 6e-4),))
+    (refused,) = alike(engines, asked(spec, 200, temperature=temperature))
+    (plain,) = alike([engine_of(OneByOne)], asked("greedy", 200, temperature=temperature))
+    assert refused.output == plain.output
+    assert sum(made) > 200 * 0.7
+
+
+def test_a_batch_of_refused_heads(tmp_path: Path, made: list[int]) -> None:
+    """Each drafts when its own rest is over; the others make that step by themselves."""
+    folder = random_head("eagle", CONFIG, tmp_path)
+    specs = [f"eagle(head='{folder}')", f"eagle(head='{folder}',width=2)", "greedy",
+             "prompt-lookup(budget=fixed)"]  # fmt: skip
+    engines = both(curve=CURVE, kv_tokens=8192)
+    wanted = [asked(spec, 100, seed=seed, salt=str(seed)) for seed, spec in enumerate(specs)]
+    sequences = alike(engines, *wanted)
+    plain = alike([engine_of(OneByOne)], *[("greedy", *rest) for _, *rest in wanted])
+    assert [one.output for one in sequences] == [one.output for one in plain]
+    assert sum(made) > 50
+
+
+@pytest.mark.parametrize("params", [{"logprobs": 2}, {"presence_penalty": 0.5}, {"min_tokens": 40}])
+def test_where_a_backend_may_not_the_method_goes_on(
+    params: dict[str, Any], tmp_path: Path, made: list[int]
+) -> None:
+    spec = f"eagle(head='{random_head('eagle', CONFIG, tmp_path)}')"
+    alike(both(curve=CURVE), asked(spec, 40, **params))
+    assert not made
+
+
+def drafted(sequence: LiveSequence) -> int:
+    return sum(step.drafted > 0 for step in sequence.trace)
+
+
+def test_fixed_budgets_never_rest(tmp_path: Path, made: list[int]) -> None:
+    spec = f"eagle(head='{random_head('eagle', CONFIG, tmp_path)}',budget=fixed)"
+    (sequence,) = alike(both(curve=CURVE), asked(spec, 40))
+    assert drafted(sequence) > 30
+    assert not made
