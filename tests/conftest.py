@@ -82,6 +82,18 @@ def shipped_models_are_read_once() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def commands_are_built_once() -> Iterator[None]:
+    """All those of the command line, which take typer 30 ms: tests give hundreds."""
+    from typer import main, testing
+
+    once = cache(main.get_command)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(main, "get_command", once)
+        patch.setattr(testing, "_get_command", once)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def replays_keep_the_caches() -> Iterator[None]:
     """A replay reads 4 kB behind a forward, not 32 MB: no test is about how cold a step begins."""
     from paradecode.measure.replay import between

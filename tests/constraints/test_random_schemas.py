@@ -11,14 +11,14 @@ from constraint_schemas import random_schema
 
 from paradecode.core.errors import InvalidInput
 
-SLOW = [pytest.param(block, marks=pytest.mark.slow) for block in range(1, 10)]
+SLOW = [pytest.param(block, marks=pytest.mark.slow) for block in range(1, 20)]
 
 
 @pytest.mark.parametrize("block", [0, *SLOW])
 def test_outputs_validate(llm, block):
-    """Each of twenty schemas decoded plainly, and by drafting at a temperature."""
+    """Each of ten schemas decoded plainly, and by drafting at a temperature."""
     refused = 0
-    for seed in range(20 * block, 20 * block + 20):
+    for seed in range(10 * block, 10 * block + 10):
         schema = random_schema(random.Random(seed))
         constraint = {"type": "json_schema", "value": schema}
         # The penalty keeps a small model from writing digits of a number for ever.
@@ -34,7 +34,7 @@ def test_outputs_validate(llm, block):
             jsonschema.validate(
                 json.loads(output.text), schema, format_checker=jsonschema.FormatChecker()
             )
-    assert refused <= 2
+    assert refused <= 1
 
 
 def test_the_random_schemas_are_not_all_constants():

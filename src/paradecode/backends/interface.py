@@ -342,6 +342,8 @@ def _within(
     if values.ndim != 1 or values.dtype.kind != "i" or (count is not None and len(values) != count):
         wanted = "" if count is None else f" of {count}"
         raise InvalidInput(name, values.shape, f"give a vector of whole numbers{wanted}")
-    if len(values) and not (low <= int(values.min()) and int(values.max()) < high):
+    # Rows are few, as a rule, and few numbers are compared sooner without NumPy.
+    ends = values.tolist() if len(values) <= 32 else (int(values.min()), int(values.max()))
+    if ends and not (low <= min(ends) and max(ends) < high):
         bad = values[(values < low) | (values >= high)][0]
         raise InvalidInput(name, int(bad), f"give numbers from {low} to {high - 1}")

@@ -56,13 +56,14 @@ def same(spec: str, params: int) -> bool:
     return [drafts(a) for a in ran] == [drafts(b) for b in played]
 
 
-@pytest.mark.parametrize("params", [0, 1], ids=["greedy", "sampled"])
+@pytest.mark.parametrize(
+    ("params", "budget"), [(0, "fixed"), (1, "auto")], ids=["greedy", "sampled"]
+)
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in BEHIND])
-def test_every_step_is_the_engines(kind: str, params: int, tmp_path: Path) -> None:
+def test_every_step_is_the_engines(kind: str, params: int, budget: str, tmp_path: Path) -> None:
     folder = random_head(kind, CONFIG, tmp_path)
-    for budget in ("fixed", "auto"):
-        spec = f"{METHOD.get(kind, kind)}(head='{folder}',budget={budget})"
-        assert same(spec, params)
+    spec = f"{METHOD.get(kind, kind)}(head='{folder}',budget={budget})"
+    assert same(spec, params)
     outcome = play(recording(params), spec, target=target())
     assert outcome.exact
 

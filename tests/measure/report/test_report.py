@@ -44,7 +44,7 @@ def line(name: str, speed: float, quality: float, **known) -> Line:
     )  # fmt: skip
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def sheet() -> Sheet:
     plain = replace(line("greedy", 100, 1.0), family=PLAIN, muted=True, acceptance=())
     return Sheet(
@@ -55,6 +55,17 @@ def sheet() -> Sheet:
         (("Model", "a & b"),), (Tile("1.8×", "plain", bad=True),), "greedy", "Own choice", True,
         ("output", "tokens/s", "empty"), ("A note.",),
     )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def html(sheet) -> str:
+    return page([sheet])
+
+
+@pytest.fixture
+def without_pictures(monkeypatch) -> None:
+    """For tests of what is around them: pictures take long to draw."""
+    monkeypatch.setattr("paradecode.measure.report.page.inline", lambda chart: "<svg></svg>")
 
 
 class Elements(HTMLParser):
@@ -76,8 +87,7 @@ class Elements(HTMLParser):
         assert self._open.pop() == tag
 
 
-def test_the_page_needs_nothing_from_elsewhere(sheet):
-    html = page([sheet])
+def test_the_page_needs_nothing_from_elsewhere(html):
     for tag, attributes in Elements(html).found:
         assert tag not in ("script", "link", "img", "iframe", "object")
         assert not {"src", "href", "onclick", "onload"} & attributes.keys()
@@ -95,8 +105,7 @@ def test_hostile_names_are_only_text(sheet):
     assert "`" in markdown([bad])
 
 
-def test_the_page_says_what_was_measured(sheet):
-    html = page([sheet])
+def test_the_page_says_what_was_measured(html):
     for said in ("Decoders on &lt;toy&gt;", "a &amp; b", "exact 9/9", "lossy, 70 %", "≠ plain",
                  "1.8×", "A note.", "Own choice", "prefers-color-scheme:dark"):  # fmt: skip
         assert said in html
@@ -189,7 +198,7 @@ def test_the_parallel_suite_becomes_a_page(tmp_path, monkeypatch):
     assert len(found.rows) == len(sheet.lines)
 
 
-def test_several_files_on_one_page(tmp_path):
+def test_several_files_on_one_page(without_pictures):
     sheets = [read_sheet(COMMITTED / name) for name in FILES[:2]]
     html = page(sheets)
     Elements(html)
@@ -197,7 +206,7 @@ def test_several_files_on_one_page(tmp_path):
     assert markdown(sheets).count("\n# ") == 1
 
 
-def test_files_and_folders(sheet, tmp_path):
+def test_files_and_folders(sheet, tmp_path, without_pictures):
     pytest.importorskip("matplotlib")
     for name, start in (("r.html", b"<!doctype"), ("r.md", b"# Deco"), ("r.png", b"\x89PNG")):
         (written,) = write_report([sheet], tmp_path / name)
@@ -268,7 +277,7 @@ def test_ratios_over_an_engine_of_both():
             compare_files(*(COMMITTED / name for name in files), baseline)
 
 
-def test_the_command(tmp_path):
+def test_the_command(tmp_path, without_pictures):
     from typer.testing import CliRunner
 
     from paradecode.cli import app

@@ -26,6 +26,7 @@ NAMES = ("prompt-lookup", "copyspec")
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(searching, "STRIDES", 1)
+    monkeypatch.setattr(searching, "FIRST", 2)
     monkeypatch.setattr(searching, "SECOND", 1)
     monkeypatch.setattr(player, "COLD_STEPS", 2)
 

@@ -35,7 +35,7 @@ def candidates(
         to be the target's token, best first; 0 marks tokens that the target does not have.
     """
     sampler, noisy = seq.sampler, shares_noise and seq.sampler.warp.temperature > 0
-    if vocabulary is None:
+    if vocabulary is None and not sampler.bare:
         biases = [sampler.bias(logits.select([row]), path) for row, path in enumerate(paths)]
         if any(bias is not None for bias in biases):
             logits = logits.with_bias(biases)
