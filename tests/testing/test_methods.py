@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import chain
 
 import pytest
+from in_the_core import native_backends
 
 from paradecode.methods.parts import known
 from paradecode.methods.registry import Spec, parse
@@ -20,7 +21,8 @@ ESSENTIAL = ("batch-of-16", "mixed-methods", "chunks-of-3", "prefix-cache", "con
 """For further kinds of toys."""
 
 FEW = ("mixed-methods", "context-end")
-"""For transformers: the toy, which no mistake escapes, has all cases."""
+"""For transformers: the toy, which no mistake escapes, has all cases. They run in the native core,
+and with PyTorch, which takes several times as long, in the slow tests."""
 
 EXTREME = ("batch-of-16", "context-end")
 """For extreme settings, and for budgets and verifiers."""
@@ -43,7 +45,7 @@ def matrix() -> list[ConformanceCase]:
             chosen += cases(spec, kinds=("toy",), only=EXTREME)
         else:
             chosen += cases(spec, kinds=("toy",))
-            chosen += cases(spec, kinds=("qwen3-near-tie",), only=FEW)
+            chosen += cases(spec, native_backends, kinds=("qwen3-near-tie",), only=FEW)
     for spec in chain.from_iterable(map(with_parts, PARTS)):
         greedy = spec.settings.get("verifier") == "greedy"  # It refuses temperatures.
         chosen += cases(spec, kinds=("toy",), only=("stop-tokens" if greedy else EXTREME[0],))
@@ -64,8 +66,8 @@ def further() -> list[ConformanceCase]:
     for spec in chain.from_iterable(map(with_parts, PARTS)):
         if spec.settings.get("verifier") != "greedy":
             chosen += cases(spec, kinds=("toy",), only=FEW[:1])
-    done = set(map(str, matrix()))
-    return [case for case in chosen if str(case) not in done]
+    done = {(str(case), case.factory) for case in matrix()}
+    return [case for case in chosen if (str(case), case.factory) not in done]
 
 
 def canvas_cases(spec: Spec) -> list[ConformanceCase]:
@@ -77,7 +79,7 @@ def canvas_cases(spec: Spec) -> list[ConformanceCase]:
     return [
         *cases(spec, kinds=("toy-masked",)),
         *cases(spec, kinds=CANVAS_TOYS, only=ESSENTIAL),
-        *cases(spec, kinds=CANVAS_TRANSFORMERS, only=("mixed-methods",)),
+        *cases(spec, native_backends, kinds=CANVAS_TRANSFORMERS, only=FEW[:1]),
     ]
 
 

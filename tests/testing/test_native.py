@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import pytest
+from in_the_core import native_backends
 
-from paradecode.backends import open_backend
-from paradecode.backends.interface import Backend
-from paradecode.core.request import TARGET
 from paradecode.testing.conformance import cases
-from paradecode.testing.machines import DRAFT, Kind, checkpoint
 
 METHODS = ("greedy", "prompt-lookup", "suffix+token-recycling", "draft-model", "layer-skip")
+WHOLE = ("draft-model", "layer-skip")
+"""Every case: drafts that are forwards of the core, of a second model and of some layers."""
 ESSENTIAL = ("batch-of-16", "mixed-methods", "chunks-of-3", "prefix-cache", "penalties")
-"""On the second architecture; its other cases are slow tests."""
-
-
-def native_backends(kind: Kind) -> Mapping[str, Backend]:
-    """4-bit weights in the native core."""
-    return {
-        TARGET: open_backend("native", *checkpoint(kind), dtype="q4", threads=2),
-        DRAFT: open_backend("native", *checkpoint(kind, blur=0.05), dtype="q4", threads=2),
-    }
+"""For the others, and on the second architecture; the rest are slow tests: what they are about is
+above the core, and has the toy's tests."""
 
 
 def matrix() -> Iterator[Any]:
-    for name in METHODS:
-        yield from cases(name, native_backends, kinds=["llama"])
-        for case in cases(name, native_backends, kinds=["qwen3-near-tie"]):
-            yield pytest.param(case, marks=() if case.name in ESSENTIAL else pytest.mark.slow)
+    for name, kind in product(METHODS, ("llama", "qwen3-near-tie")):
+        for case in cases(name, native_backends, kinds=[kind]):
+            quick = case.name in ESSENTIAL or (kind == "llama" and name in WHOLE)
+            yield pytest.param(case, marks=() if quick else pytest.mark.slow)
 
 
 @pytest.mark.parametrize("case", [*matrix()], ids=str)

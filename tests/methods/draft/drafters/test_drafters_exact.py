@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 from drafting import Request, hashed, play
+from small_models import backend
 
-from paradecode.backends import open_backend
 from paradecode.core.request import TARGET
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine
@@ -23,29 +25,31 @@ METHODS = (
 PROMPTS = ([5, 6, 7, 8, 9] * 4, [11, 12] * 5, [3], list(range(20, 50)))
 
 
+@cache
+def outputs(method: str, temperature: float) -> list[list[int]]:
+    """Of a transformer, for all prompts in one batch."""
+    engine = Engine({TARGET: backend(tiny_checkpoint())})
+    params = SamplingParams(max_tokens=24, temperature=temperature, seed=7, ignore_eos=True)
+    sequences = [
+        engine.add(
+            GenerationRequest(
+                np.array(prompt, np.int32), parse(method), params,
+                prediction=np.arange(30, dtype=np.int32),
+            )
+        )
+        for prompt in PROMPTS
+    ]  # fmt: skip
+    while engine.busy:
+        engine.step()
+        engine.check()
+    assert [sequence.error for sequence in sequences] == [None] * len(PROMPTS)
+    return [sequence.output for sequence in sequences]
+
+
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("spec", METHODS)
 def test_equals_plain_decoding_through_the_engine(spec: str, temperature: float) -> None:
-    outputs = []
-    for method in ("greedy", spec):
-        backend = open_backend("torch", *tiny_checkpoint(), dtype="fp64", threads=1)
-        engine = Engine({TARGET: backend})
-        params = SamplingParams(max_tokens=24, temperature=temperature, seed=7, ignore_eos=True)
-        sequences = [
-            engine.add(
-                GenerationRequest(
-                    np.array(prompt, np.int32), parse(method), params,
-                    prediction=np.arange(30, dtype=np.int32),
-                )
-            )
-            for prompt in PROMPTS
-        ]  # fmt: skip
-        while engine.busy:
-            engine.step()
-            engine.check()
-        assert [sequence.error for sequence in sequences] == [None] * len(PROMPTS)
-        outputs.append([sequence.output for sequence in sequences])
-    assert outputs[0] == outputs[1]
+    assert outputs(spec, temperature) == outputs("greedy", temperature)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
-from small_models import PROMPT, deep, serve
+from small_models import PROMPT, backend, deep, serve
 
 from paradecode.backends import open_backend
 from paradecode.backends.interface import Span
@@ -29,9 +29,8 @@ WIDE, SIZE, HEADS, GROUPS = CONFIG.hidden_size, 8, 4, 2
 
 
 def engine(**limits: Any) -> Engine:
-    backend = open_backend("torch", CONFIG, WEIGHTS, dtype="fp64", threads=1)
     sizes = Limits(**{"batch": 8, "kv_tokens": 4096, **limits})
-    return Engine({TARGET: backend}, sizes, weights=WEIGHTS)
+    return Engine({TARGET: backend((CONFIG, WEIGHTS))}, sizes, weights=WEIGHTS)
 
 
 @pytest.fixture

@@ -14,11 +14,13 @@ from paradecode.core.sampling import SamplingParams
 from paradecode.core.sequence import ModelFacts
 from paradecode.core.vocabulary import Vocabulary
 from paradecode.engine.cost import CostCurve
+from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.methods.draft import two_levels
 from paradecode.methods.draft.two_levels import TwoLevels, chosen
 from paradecode.methods.registry import parse
 from paradecode.models.tiny import tiny_checkpoint
+from paradecode.testing.toy import ToyBackend, toy_config
 
 MODEL, SMALL = deep(share=0.3), deep(share=0.2)
 LONG = tuple(4 + (3 * i * i + i) % 70 for i in range(60))
@@ -219,7 +221,8 @@ def curve(*seconds: float) -> CostCurve:
 def test_rows_cost_by_the_keys_that_they_see(monkeypatch):
     monkeypatch.setattr(two_levels, "SINKS", 4)
     monkeypatch.setattr(two_levels, "WINDOW", 28)
-    eng = engine(MODEL, SMALL)
+    config = toy_config(vocab_size=96, context_length=512)
+    eng = Engine({TARGET: ToyBackend(config), DRAFT: ToyBackend(config)}, Limits(kv_tokens=4096))
     eng.load.curve, eng.load.others[DRAFT] = curve(10.0, 20.0), curve(1.0, 5.0)
     settings = SamplingParams.from_mapping({"max_tokens": 32, "ignore_eos": True})
     seq = eng.add(GenerationRequest(np.array(LONG + LONG[:6], np.int32), parse("greedy"), settings))
