@@ -233,7 +233,7 @@ MixtureShape read_mixture(const std::vector<int>& fields, float scale) {
 
 // Raise it, and INTERFACE in backends/native/__init__.py, whenever functions, classes, arguments or
 // tuples change that Python meets here: another core beside the package is refused then.
-constexpr int kInterface = 3;
+constexpr int kInterface = 4;
 
 void raise_as(const char* name, nb::object arguments) {
   const nb::object type = nb::module_::import_("paradecode.core.errors").attr(name);
