@@ -20,6 +20,7 @@ and on the graded ones:
         --limit 2000
     paradecode train dparallel out/graded/unforced -m paradecode/graded-diffusion --tasks graded \
         --limit 2000 --weight 0
+    paradecode train r2 out/graded/r2 -m paradecode/graded-diffusion --tasks graded
     paradecode train jacobi out/graded/jacobi -m paradecode/graded-autoregressive --tasks graded
     paradecode train wedlm out/graded/wedlm -m paradecode/graded-autoregressive --tasks graded \
         --steps 800 --rate 1e-3 --threads 1
@@ -106,6 +107,8 @@ def trained(folder: Path, tasks: str) -> Iterator[Ways]:
     yield Ways("dparallel", canvas, UNMASKING, tasks=learned)
     for run in ("unforced", "dparallel"):
         yield Ways("dparallel", str(folder / run / "model"), UNMASKING, tasks=learned)
+    for model in (canvas, str(folder / "r2" / "model")):
+        yield Ways("r2", model, ("static(block_length=32)", "threshold", "r2"), tasks=learned)
     for model in (plain, str(folder / "jacobi" / "model")):
         yield Ways("jacobi", model, ITERATING, tasks=learned)
     yield Ways("wedlm", plain, REORDERING[:2], tasks=learned)  # It has no mask.

@@ -52,7 +52,8 @@ def learned(llm, data, folder: Path, method: str, rate: float, **sizes):
             kept.copy_(torch.from_numpy(stored.tensors[name]))
         rows = trainer.batch([text], trainer.features.of([0])).rows
         made = torch.stack([level[:5] for level in trainer.head.levels(rows, 3)])
-    spec, prompt = f"{method}(head='{folder / HEAD}')", [text.tokens[: text.start].tolist()]
+    prompt = [text.tokens[: text.start].tolist()]
+    spec = f"{method}(head='{folder / HEAD}',budget=fixed)"
     plain, drafted = (llm.generate(prompt, decoder=each, max_tokens=24)[0] for each in (None, spec))
     assert drafted.token_ids == plain.token_ids
     assert drafted.stats.drafted > 0

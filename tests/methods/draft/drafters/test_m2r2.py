@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
-from small_models import PROMPT, Checkpoint, backend, deep, serve
+from small_models import PROMPT, Checkpoint, deep, serve
 
+from paradecode.backends import open_backend
 from paradecode.backends.interface import Span
 from paradecode.core.errors import InvalidInput, InvalidModel
 from paradecode.core.head import Head, HeadDraft, Memory
@@ -28,6 +29,11 @@ from paradecode.testing.network_reference import apply_network
 
 LAYERS, STREAM, DEPTH, SURE = 6, (1, 2, 3), 6, 0.2
 TAPS = tuple(layer - 1 for layer in STREAM)
+
+
+def backend(target: Checkpoint) -> Any:
+    """In PyTorch: its caches can be read, and it holds a head's matrices as they are."""
+    return open_backend("torch", *target, dtype="fp64", threads=1)
 
 
 def checkpoint(kind: str) -> Checkpoint:
