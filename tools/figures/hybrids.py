@@ -7,7 +7,8 @@ r"""Hybrids of both families on the models that ship: what they save, and what t
 
 ``deer``: the autoregressive model, and the diffusion model drafts for it. ``assd``: the diffusion
 model by its own joint density. With ``--trained`` those that need training, of the folder's runs,
-each beside the model that it began with. On the simple tasks:
+each beside the model that it began with; ``--groups`` names those that the folder has. On the
+simple tasks:
 
     paradecode train dparallel out/hybrids/dparallel
     paradecode train dparallel out/hybrids/unforced --weight 0

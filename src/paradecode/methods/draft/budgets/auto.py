@@ -65,10 +65,10 @@ class AutoBudget(Budget):
     forwards must promise to raise the rate, and when its recent drafts gained less than they cost,
     it rests: for ``patience`` steps, and twice as long after every failed trial, up to 16 times;
     longer where what was lost is more than 1/32 of the time of so many plain steps. So, whatever
-    the text, failed drafts take at most 1/32 of plain decoding's time, and one more trial. A trial
-    that pays halves the next rest. In a fusion only the model rests. There it is asked where the
-    copies are so likely wrong that what it has gained a second of late is more than what verifying
-    them gives.
+    the text, failed drafts take at most 1/32 of plain decoding's time, and one more trial. What a
+    model takes to read the prompt is not counted. A trial that pays halves the next rest. In a
+    fusion only the model rests. There it is asked where the copies are so likely wrong that what it
+    has gained a second of late is more than what verifying them gives.
     A cheap drafter whose drafts were refused several times in a row is asked less often; the more
     sequences share the step, the less often, because its own time delays them all. It begins a
     request where the requests before it, of the same tenant and method, have left off. A drafter
