@@ -65,9 +65,13 @@ class PendingForward:
 
     @property
     def drafts(self) -> bool:
-        """Whether this serves a draft only: another model, or some layers that store nothing."""
+        """Whether this serves a draft only: another model, or some layers that store nothing.
+
+        Layers that are asked for their attention weights only look, which is the target's work.
+        """
         f = self.forward  # Without layers it is the target's LM head.
-        some = bool(f.layers) and not (len(f.tokens) and f.store is not Store.NONE)
+        stores = len(f.tokens) > 0 and f.store is not Store.NONE
+        some = bool(f.layers) and f.attention is None and not stores
         return f.model != TARGET or some
 
     @property
@@ -137,7 +141,8 @@ class PendingForward:
         if whole or f.store is Store.COMMIT:
             drafted = f.tree.first(len(f.tree) - count) if count else f.tree
             self.sequence.scored(drafted, rows + count, share)
-        else:  # Further layers of rows that were counted, or the head alone: no forward of its own.
+        else:  # No forward of its own: further layers of rows that were counted, a look at some
+            # layer's attention, or the head alone.
             self.sequence.rows += rows * share
         if self.owner is not self.sequence:  # What forks take is the request's.
             self.owner.rows += (rows + len(f.tree)) * share

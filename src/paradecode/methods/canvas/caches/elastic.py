@@ -41,9 +41,10 @@ class ElasticCache(CacheRule):
     the window and fewer tokens of each layer are asked about; where one mask and one token of each
     layer take more, the cache is refused: LLaDA-8B on more than 1985 positions.
 
-    It keeps float32 [layers, N, hidden size]. The second, partial forward counts in ``rows`` by its
-    layers, and not in ``forwards``. A method that runs several canvases in a forward (freedave)
-    computes everything. The backend must give attention weights: ranks do not.
+    It keeps float32 [layers, N, hidden size]. The second, partial forward and the rows through the
+    attention of one layer count in ``rows`` by their layers, and not in ``forwards``. A method that
+    runs several canvases in a forward (freedave) computes everything. The backend must give
+    attention weights: ranks do not.
     """
 
     window: int = parameter(
