@@ -56,6 +56,16 @@ def test_training_beats_the_untrained_head_and_the_folder_drafts_alike(
     drafts_alike(trainer, llm, data, tmp_path)
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_every_head_of_8_bits_is_read_again(method, llm, data, tmp_path):
+    trainer = training(llm, data, method)
+    trainer.bits = 8
+    trainer.export(tmp_path)
+    found = read_head(tmp_path / HEAD).tensors
+    for name, values in trainer.head.stored().items():
+        assert np.abs(found[name] - values).max() <= np.abs(values).max() / 250 + 1e-3
+
+
 def test_matrices_of_8_bits_draft_nearly_the_same(llm, data, tmp_path):
     trainer = training(llm, data, plan=replace(PLAN, steps=4))
     trainer.export(tmp_path / "16")

@@ -202,7 +202,8 @@ def _their_name(kind: str, name: str) -> str:
     for ours, theirs in (("enorm.", "pre_fc_norm_embedding."), ("hnorm.", "pre_fc_norm_hidden."),
                          ("eh_proj.", "fc.")):  # fmt: skip
         name = name.replace(ours, theirs)
-    return name if name in ("lm_head.weight", "d2t") else f"mtp.{name}"
+    own = name.startswith("lm_head.") or name == "d2t"  # Scales of the LM head stay beside it.
+    return name if own else f"mtp.{name}"
 
 
 def _write(
