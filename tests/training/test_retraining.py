@@ -203,11 +203,11 @@ def test_a_unit_is_what_the_model_before_the_training_is_sure_of(folder, monkeyp
 
     monkeypatch.setattr("paradecode.training.retraining.lud.units", noted)
     rows = rows_of([*counting(4), BlockText(np.arange(5, 12, dtype=np.int32), 2, 6)], CPU)
-    chances = made._chances(rows.tokens)
+    chances = made._chances(rows)
     with torch.no_grad():
         for tensor in made.trained.values():
             tensor.add_(1.0)
-    assert torch.equal(made._chances(rows.tokens), chances)
+    assert torch.equal(made._chances(rows), chances)
     made.loss(rows, np.random.default_rng(0), 0.0)
     assert torch.equal(seen[0], rows.answers)  # Only of the answer, however sure.
 

@@ -1,4 +1,8 @@
-"""Models in PyTorch for training: rectangular batches with gradients and without a cache."""
+"""Models in PyTorch for training: rectangular batches with gradients and without a cache.
+
+Texts of a batch differ in length. Only the columns that somebody needs go through the layers;
+attention alone has them in their rectangle.
+"""
 
 from __future__ import annotations
 
@@ -11,32 +15,57 @@ from paradecode.models.config import ModelConfig
 from paradecode.models.weights import Weights
 
 
-def final_states(model: Transformer, tokens: Tensor, places: Tensor, seen: Tensor) -> Tensor:
+def final_states(
+    model: Transformer, tokens: Tensor, places: Tensor, seen: Tensor, inside: Tensor | None = None
+) -> Tensor:
     """States [B, T, D] before the last norm.
 
     Args:
         tokens: int64 [B, T].
         places: int64 [T] or [B, T], the position of each column.
         seen: bool [T, T] or [B, 1, T, T]; entry (i, j) says that column i sees column j.
+        inside: bool [B, T], the columns to compute, which see no other ones; the states of the
+            others are 0. None: all.
     """
-    cos, sin = model.angles(places.expand(tokens.shape).flatten())
-    attend = attention_in(tokens.shape, seen)
-    x = model.embed(tokens.flatten())
+    inside = torch.ones_like(tokens, dtype=torch.bool) if inside is None else inside
+    cos, sin = model.angles(places.expand(tokens.shape)[inside])
+    attend = attention_in(inside, seen)
+    x = model.embed(tokens[inside])
     for layer in range(model.config.layers):
         x = model.layer(layer, x, cos, sin, attend)
-    return x.unflatten(0, tokens.shape)
+    return spread(x, inside)
 
 
-def attention_in(shape: tuple[int, ...], seen: Tensor) -> Attend:
-    """The attention of a batch [B, T], whose columns see what ``seen`` says."""
+def attention_in(inside: Tensor, seen: Tensor) -> Attend:
+    """The attention of the columns ``inside`` of a batch, which see what ``seen`` says.
+
+    Args:
+        inside, seen: as in :func:`final_states`; the backend's rows are the columns that are true,
+            one text behind the other.
+    """
+    at = inside.flatten().nonzero()[:, 0]
 
     def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         # Fused kernels that take a mask do not support grouped queries, so repeat the heads here.
         k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
-        q, k, v = (x.unflatten(0, shape).transpose(1, 2) for x in (q, k, v))
-        return F.scaled_dot_product_attention(q, k, v, seen).transpose(1, 2).flatten(0, 1)
+        q, k, v = (spread(x, inside).transpose(1, 2) for x in (q, k, v))
+        mixed = F.scaled_dot_product_attention(q, k, v, seen).transpose(1, 2)
+        return mixed.flatten(0, 1).index_select(0, at)
 
     return attend
+
+
+def spread(x: Tensor, inside: Tensor) -> Tensor:
+    """Rows [N, ...] in their places [B, T, ...], and 0 in the others.
+
+    Args:
+        inside: bool [B, T] with N that are true.
+    """
+    if len(x) == inside.numel():
+        return x.unflatten(0, inside.shape)
+    wide = x.new_zeros(inside.numel(), *x.shape[1:])
+    at = inside.flatten().nonzero()[:, 0]
+    return wide.index_copy(0, at, x).unflatten(0, inside.shape)
 
 
 def banned(logits: Tensor, token: int | None) -> Tensor:

@@ -79,8 +79,9 @@ class AnySubsetObjective:
         if window := self.model.config.sliding_window:
             inside &= places > places[:, None] - window
         columns = torch.from_numpy(both).to(self.device)
-        states = final_states(self.model, columns, places, inside[:, None])[:, length:]
         where = torch.from_numpy(asked).to(self.device)
+        needed = torch.cat([rows.inside, where], 1)
+        states = final_states(self.model, columns, places, inside[:, None], needed)[:, length:]
         return states[where], rows.tokens[:, first:][where]
 
     def export(self, folder: Path) -> None:

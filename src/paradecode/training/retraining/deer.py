@@ -70,7 +70,8 @@ class DeerObjective(MaskedObjective):
         known = torch.from_numpy(weights).to(rows.tokens.device, torch.float32)
         places = torch.arange(length, device=self.device)
         columns = rows.tokens.masked_fill(known > 0, self.mask)
-        states = final_states(self.model, columns, places, places <= places[:, None])
+        causal = places <= places[:, None]
+        states = final_states(self.model, columns, places, causal, rows.inside)
         before = rows.answers & (places < torch.from_numpy(cut).to(self.device)[:, None])
         drafted = self._each(states, rows.tokens, known > 0) @ known[known > 0] / len(cut)
         plain = self._each(states, rows.tokens, before).sum() / before.sum().clamp(min=1)

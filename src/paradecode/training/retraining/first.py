@@ -117,13 +117,13 @@ class FirstObjective:
 
 def answers_of(model: Gated, rows: AnswerRows) -> tuple[Tensor, Tensor]:
     """Logits [K, V] about the answers' tokens, and these tokens [K]."""
-    tokens, answers = rows.tokens, rows.answers
-    count, length = tokens.shape
-    number = torch.arange(count, device=tokens.device)
-    model.last = number * length + rows.start - 1
-    model.behind = torch.where(answers, number[:, None], -1).flatten()
+    tokens, answers, inside = rows.tokens, rows.answers, rows.inside
+    number = torch.arange(len(tokens), device=tokens.device)
+    counts = inside.sum(1)
+    model.last = counts.cumsum(0) - counts + rows.start - 1
+    model.behind = torch.where(answers, number[:, None], -1)[inside]
     model.scores = []
-    places = torch.arange(length, device=tokens.device)
-    states = final_states(model, tokens, places, places <= places[:, None])
+    places = torch.arange(tokens.shape[1], device=tokens.device)
+    states = final_states(model, tokens, places, places <= places[:, None], inside)
     row, at = answers.nonzero(as_tuple=True)
     return model.logits(states[row, at - 1]), tokens[row, at]

@@ -27,7 +27,7 @@ from paradecode.methods.retrained.token_groups import (
 )
 from paradecode.models.adapter import check_base
 from paradecode.models.checkpoint import Checkpoint
-from paradecode.training.batched import attention_in, final_states
+from paradecode.training.batched import attention_in, final_states, spread
 from paradecode.training.retraining.texts import MODEL, AnswerRows
 from paradecode.training.unmasking.folder import save_folder, source_of
 
@@ -95,13 +95,14 @@ class HamburgerObjective:
     def groups(self, rows: AnswerRows) -> Tensor:
         """int64 [G, 3]: the text, the first column and the end of each group of the answers."""
         places = torch.arange(rows.tokens.shape[1], device=self.device)
-        states = final_states(self.before, rows.tokens, places, places <= places[:, None])
-        logs = self.before.logits(states).log_softmax(-1)
-        entropies = -(logs.exp() * logs).sum(-1)
+        causal = places <= places[:, None]
+        states = final_states(self.before, rows.tokens, places, causal, rows.inside)
+        text_of, at = rows.answers.nonzero(as_tuple=True)
+        logs = self.before.logits(states[text_of, at - 1]).log_softmax(-1)
+        entropies = spread(-(logs.exp() * logs).sum(-1), rows.answers)
         made = []
         for text, (start, end) in enumerate(zip(rows.start.tolist(), rows.end.tolist())):
-            # A row's entropy is about the token behind it.
-            sizes = lengths(entropies[text, start - 1 : end - 1].tolist(), self.sizes["most"])
+            sizes = lengths(entropies[text, start:end].tolist(), self.sizes["most"])
             stops = start + np.cumsum(sizes)
             made += [(text, stop - size, stop) for size, stop in zip(sizes, stops.tolist())]
         return torch.tensor(made, device=self.device)
@@ -117,21 +118,21 @@ class HamburgerObjective:
         at = at.clamp(max=length - 1)
         words = model.embed(tokens.flatten()).unflatten(0, (size, length))
         own = words[text[:, None], at]
-        # A group's row is in the column of its last token; its other columns are seen by nobody.
+        # A group's row is in the column of its last token; its other columns are left out.
         x, several = words.clone(), end - begin > 1
         x[text[several], end[several] - 1] = self._merged(own, inside)[several]
-        slots = ~rows.answers
+        slots = rows.inside & ~rows.answers
         slots[text, end - 1] = True
         places = torch.arange(length, device=self.device)
         seen = (places <= places[:, None]) & slots[:, None]
         seen |= torch.eye(length, dtype=torch.bool, device=self.device)
-        kept, x = [], x.flatten(0, 1)
-        cos, sin = model.angles(places.repeat(size))
-        attend = attention_in((size, length), seen[:, None])
+        kept, x = [], x[slots]
+        cos, sin = model.angles(places.expand(size, length)[slots])
+        attend = attention_in(slots, seen[:, None])
         for layer in range(model.config.layers):
             x = model.layer(layer, x, cos, sin, attend)
             if layer in TokenGroups.taps(self.sizes):
-                kept.append(x.unflatten(0, (size, length))[text, begin - 1])
+                kept.append(spread(x, slots)[text, begin - 1])
         read = torch.cat([torch.stack(kept, 1), own[:, : most - 1]], 1)
         numbers = torch.arange(read.shape[1], device=self.device).expand(read.shape[:2])
         said = compute(unroll_steps(self.sizes), {"x": read, "places": numbers}, self.parts)

@@ -118,16 +118,17 @@ class LoraDropObjective:
 
     def answers(self, rows: AnswerRows) -> tuple[Tensor, Tensor]:
         """Logits [K, V] about the answers' tokens, and these tokens [K]."""
-        tokens, places = rows.tokens, torch.arange(rows.tokens.shape[1], device=self.device)
+        tokens, inside = rows.tokens, rows.inside
+        places = torch.arange(tokens.shape[1], device=self.device)
         behind = (places - (rows.start[:, None] - 1)).clamp(min=0)
         since = behind % (self.window + 1)
-        columns = torch.arange(tokens.numel(), device=self.device).view(tokens.shape)
-        self.model.latest = (columns - since).flatten()
+        ago = since[inside]
+        self.model.latest = torch.arange(len(ago), device=self.device) - ago
         causal = places <= places[:, None]
         # A row that is no refresh runs in vain here, and has to see something.
         seen = causal & (since == 0)[:, None] | torch.eye(len(places), device=self.device).bool()
-        self.model.holes = attention_in(tokens.shape, seen[:, None])
-        states = final_states(self.model, tokens, places, causal)
+        self.model.holes = attention_in(inside, seen[:, None])
+        states = final_states(self.model, tokens, places, causal, inside)
         row, at = rows.answers.nonzero(as_tuple=True)
         return self.model.logits(states[row, at - 1]), tokens[row, at]
 

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from paradecode.models.checkpoint import Checkpoint
-from paradecode.training.batched import final_states
+from paradecode.training.batched import final_states, spread
 from paradecode.training.retraining.masked import MaskedObjective
 from paradecode.training.retraining.texts import AnswerRows
 
@@ -59,24 +59,29 @@ class LexicalUnitObjective(MaskedObjective):
         """Cross-entropy of the next token, plus that of the units at their placeholders."""
         tokens, answers = rows.tokens, rows.answers
         length = tokens.shape[1]
-        sure = (self._chances(tokens) >= self.confident) & answers
+        sure = (self._chances(rows) >= self.confident) & answers
         roots = self._roots(rows, random)
+        wanted, labels = self._labels(tokens, roots, units(sure, self.placeholders + 1))
         columns, places, seen = with_placeholders(tokens, roots, self.placeholders, self.mask)
         places = places.clamp(max=self.checkpoint.config.context_length - 1)
-        states = final_states(self.model, columns, places, seen[:, None])
+        # A placeholder that is not trained is behind those of its group that are: none sees it.
+        needed = torch.cat([rows.inside, wanted], 1)
+        states = final_states(self.model, columns, places, seen[:, None], needed)
         row, at = answers.nonzero(as_tuple=True)
         plain = F.cross_entropy(self.model.logits(states[row, at - 1]), tokens[row, at])
-        wanted, labels = self._labels(tokens, roots, units(sure, self.placeholders + 1))
         logits = self.model.logits(states[:, length:][wanted])
         return plain + F.cross_entropy(logits, labels[wanted])
 
     @torch.no_grad()
-    def _chances(self, tokens: Tensor) -> Tensor:
-        """float32 [B, L]: each token's probability before this training; 0 of the first."""
+    def _chances(self, rows: AnswerRows) -> Tensor:
+        """float32 [B, L]: each answer token's probability before this training; 0 of others."""
+        tokens, answers = rows.tokens, rows.answers
         places = torch.arange(tokens.shape[1], device=self.device)
-        states = final_states(self.before, tokens, places, places <= places[:, None])
-        chances = self.before.logits(states[:, :-1]).softmax(-1)
-        return F.pad(chances.gather(-1, tokens[:, 1:, None])[..., 0], (1, 0))
+        causal = places <= places[:, None]
+        states = final_states(self.before, tokens, places, causal, rows.inside)
+        row, at = answers.nonzero(as_tuple=True)
+        chances = self.before.logits(states[row, at - 1]).softmax(-1)
+        return spread(chances.gather(-1, tokens[row, at, None])[:, 0], answers)
 
     def _roots(self, rows: AnswerRows, random: np.random.Generator) -> Tensor:
         """int64 [B, GROUPS]: tokens whose next one is of the answer."""

@@ -22,7 +22,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.measure.machine import digest
 from paradecode.models.adapter import check_base
 from paradecode.models.checkpoint import Checkpoint
-from paradecode.training.batched import final_states
+from paradecode.training.batched import final_states, spread
 from paradecode.training.retraining.texts import MODEL, AnswerRows
 from paradecode.training.unmasking.folder import change_config, save_folder, source_of
 
@@ -75,10 +75,10 @@ class NestedObjective:
         if self.drawn:
             exits = random.choice(self.exits, self.drawn, replace=False).tolist()
         model.config, model.behind = replace(model.config, layers=max(exits)), {}
-        places = torch.arange(tokens.shape[1], device=self.device)
-        final_states(model, tokens, places, places <= places[:, None])
+        places, inside = torch.arange(tokens.shape[1], device=self.device), rows.inside
+        final_states(model, tokens, places, places <= places[:, None], inside)
         row, at = answers.nonzero(as_tuple=True)
-        states = (model.behind[one].unflatten(0, tokens.shape)[row, at - 1] for one in exits)
+        states = (spread(model.behind[one], inside)[row, at - 1] for one in exits)
         right = tokens[row, at]
         return torch.stack([F.cross_entropy(model.logits(one), right) for one in states]).mean()
 

@@ -32,7 +32,7 @@ class AnswerRows:
 
     Attributes:
         tokens: int64 [B, L].
-        start, end: int64 [B], where the answer begins, and where it ends.
+        start, end: int64 [B], where the answer begins, and where it and the text end.
     """
 
     tokens: Tensor
@@ -43,7 +43,12 @@ class AnswerRows:
     def answers(self) -> Tensor:
         """bool [B, L]: the columns of answers."""
         at = torch.arange(self.tokens.shape[1], device=self.tokens.device)
-        return (at >= self.start[:, None]) & (at < self.end[:, None])
+        return self.inside & (at >= self.start[:, None])
+
+    @property
+    def inside(self) -> Tensor:
+        """bool [B, L]: the columns of texts, without padding."""
+        return torch.arange(self.tokens.shape[1], device=self.tokens.device) < self.end[:, None]
 
 
 def rows_of(texts: list[BlockText], device: torch.device) -> AnswerRows:

@@ -44,8 +44,8 @@ class WedlmObjective(MaskedObjective):
         hidden = torch.from_numpy(masked).to(self.device)
         columns = torch.cat([tokens, tokens.masked_fill(hidden, self.mask)], 1)
         places = torch.arange(length, device=self.device)
-        seen = columns_seen(hidden, places < rows.end[:, None], self.block)
-        states = final_states(self.model, columns, places.tile(2), seen[:, None])
+        seen, both = columns_seen(hidden, rows.inside, self.block), rows.inside.tile(2)
+        states = final_states(self.model, columns, places.tile(2), seen[:, None], both)
         row, at = rows.answers.nonzero(as_tuple=True)
         plain = F.cross_entropy(self.model.logits(states[row, at - 1]), tokens[row, at])
         if not masked.any():
