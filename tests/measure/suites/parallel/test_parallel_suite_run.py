@@ -183,6 +183,10 @@ def test_a_method_that_fails_is_left_out_and_the_others_go_on(llm, folder, tmp_p
     assert {total for _, total in told} == {9}
 
 
+def rules_of(specs):
+    return {parse(spec).settings.get("blocks", "fixed") for spec in specs}
+
+
 def test_the_default_methods_cover_what_needs_no_training():
     specs = default_methods(has_blocks=False)
     assert specs[0] == "static"
@@ -191,7 +195,10 @@ def test_the_default_methods_cover_what_needs_no_training():
     free = {m.name for m in methods().values() if m.family == "diffusion" and m.training == "none"}
     assert named == free
     assert {cache_of(spec) for spec in specs} == set(known("cache")) - {"two_level"}
-    assert {cache_of(spec) for spec in default_methods(has_blocks=True)} == set(known("cache"))
+    assert rules_of(specs) == set(known("blocks")) - {"lead"}
+    everything = default_methods(has_blocks=True)
+    assert {cache_of(spec) for spec in everything} == set(known("cache"))
+    assert rules_of(everything) == set(known("blocks"))
     for spec in specs:
         assert plain_of(spec) in specs or parse(spec).method.name != "freedave"
         assert without_cache(spec) in specs

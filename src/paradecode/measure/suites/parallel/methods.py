@@ -19,16 +19,20 @@ BLOCK = 8
 IN_BLOCKS = f"{REFERENCE}(block_length={BLOCK})"
 """The fair plain decoding: the reference's forwards behind an end of text would flatter all."""
 
-NEED_BLOCKS = ("two_level",)
+NEED_BLOCKS = ("two_level", "lead")
 
 
 def default_methods(has_blocks: bool) -> list[str]:
-    """Every policy that needs no training, sweeps of the plain ones, block lengths, caches.
+    """Every policy that needs no training, sweeps of the plain ones, block rules, caches.
 
     Args:
-        has_blocks: the model's attention has blocks, which some caches need.
+        has_blocks: the model's attention has blocks, without which some caches cannot be used and
+            some block rules are another one.
     """
-    chosen = [cache for cache in known("cache") if has_blocks or cache not in NEED_BLOCKS]
+    chosen, rules = (
+        [name for name in known(kind) if has_blocks or name not in NEED_BLOCKS]
+        for kind in ("cache", "blocks")
+    )
     policies = [m.name for m in methods().values() if m.family == "diffusion"]
     trained = {m.name for m in methods().values() if m.training != "none"}
     specs = [
@@ -38,8 +42,10 @@ def default_methods(has_blocks: bool) -> list[str]:
         *(f"threshold(threshold={threshold})" for threshold in THRESHOLDS),
         *(f"factor(factor={factor})" for factor in FACTORS),
         "freedave(draft_steps=8)",
+        "assd(tokens=1)",
         *(name for name in sorted(policies) if name not in trained),
         *(f"{name}(block_length={n})" for name in ("static", "threshold") for n in (4, BLOCK, 16)),
+        *(f"threshold(blocks={rule})" for rule in rules),
         *(f"static(block_length={BLOCK},cache={cache})" for cache in ("prefix", "dual")),
         *(f"threshold(block_length={BLOCK},cache={cache})" for cache in chosen),
     ]
