@@ -175,9 +175,10 @@ def plan(
         raise InvalidInput("METHOD", method, "its size is fixed: plan eagle3 or another")
     runs: list[ShortRun] = []
     with _opened(loading) as llm:
-        inner = shape.inner or llm.config.intermediate_size
-        kinds = [(1 / 8, inner), (1 / 4, inner), (1 / 2, inner), (1, inner), (1, inner // 4),
-                 (1, inner // 2)]  # fmt: skip
+        inner = shape.width(llm.config)
+        other = inner or llm.config.intermediate_size  # A head without MLP is compared with some.
+        kinds = [(1 / 8, inner), (1 / 4, inner), (1 / 2, inner), (1, inner), (1, other // 4),
+                 (1, other // 2)]  # fmt: skip
         for share, width in kinds:
             folder = output / f"{share:g}-{width}"
             sized = replace(shape, inner=width)

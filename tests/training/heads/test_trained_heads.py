@@ -160,17 +160,27 @@ def test_the_law_is_found_again_and_knows_what_it_does_not_know():
         ScalingLaw([run(2**i * 1e5, 1e6) for i in range(6)])
 
 
-def test_the_plan_command_fits_short_runs(source, tmp_path):
+@pytest.mark.parametrize(("method", "widths"), [
+    ("eagle3", [512, 256, 128]), ("kangaroo", [0, 256, 128]), ("m2r2", [24, 12, 6]),
+])  # fmt: skip
+def test_the_plan_command_fits_short_runs(method, widths, llm, data, source, tmp_path):
+    """Of the head that the training itself makes, and of narrower ones; Kangaroo's has no MLP."""
     few = tmp_path / "few.jsonl"
     few.write_text("\n".join(Path(source.prompts[0]).read_text().splitlines()[:80]))
     arguments = [str(tmp_path), *settings(replace(source, prompts=(str(few),))), "--steps", "3"]
-    done = CliRunner().invoke(app, ["train", "plan", "medusa", *arguments])
-    assert isinstance(done.exception, InvalidInput)
-    done = CliRunner().invoke(app, ["train", "plan", "eagle3", *arguments])
+    done = CliRunner().invoke(app, ["train", "plan", method, *arguments])
     assert done.exception is None, done.output
     report = json.loads((tmp_path / "report.json").read_text())
     assert len(report["runs"]) == 6
     assert all(each["low"] <= each["value"] <= each["high"] for each in report["forecasts"])
+    assert {*widths} == {int(each.name.split("-")[1]) for each in tmp_path.glob("*-*")}
+    usual = training(llm, data, method, inner=0).parameters
+    assert [run["parameters"] for run in report["runs"][:4]] == [usual] * 4
+
+
+def test_heads_of_one_size_are_not_planned(source, tmp_path):
+    done = CliRunner().invoke(app, ["train", "plan", "medusa", str(tmp_path), *settings(source)])
+    assert isinstance(done.exception, InvalidInput)
 
 
 def test_wrong_settings_are_refused_by_name(llm):

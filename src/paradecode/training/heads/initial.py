@@ -33,6 +33,8 @@ DECAYS = {"clover": 0.7, "clover-2": 0.7, "falcon": 1.0, "hidden-transfer": 1.0,
 """What a level counts of the one before it, where that is not the usual."""
 RANK = 256
 """Width of FlexDraft's calibration, as published."""
+SHARE = 8
+"""The states are so many times as wide as what M2R2 adds."""
 CLOVERS = ("clover", "clover-2")
 ONE_LAYER = ("eagle1", "mtp", "falcon", "chimera", "longspec")
 EXITS = ("kangaroo", "m2r2")
@@ -78,6 +80,11 @@ class HeadShape:
             raise InvalidInput("METHOD", self.method, f"use one of {', '.join(METHODS)}")
         if self.layers > 1 and self.method in ONE_LAYER:
             raise InvalidInput("--layers", self.layers, f"{self.method} has one layer")
+
+    def width(self, config: ModelConfig) -> int:
+        """``inner``, or what it is if nobody says: 0 is an MLP that is not there."""
+        usual = {"kangaroo": 0, "flexdraft": RANK, "m2r2": max(1, config.hidden_size // SHARE)}
+        return self.inner or usual.get(self.method, config.intermediate_size)
 
     def entered(self, config: ModelConfig) -> tuple[int, ...]:
         """The layers, from 0, behind which the rows of Hidden Transfer enter, one a level; or whose
@@ -141,7 +148,7 @@ def new_head(shape: HeadShape, target: Checkpoint, ids: NDArray[np.int64], seed:
     if config.mixture is not None:
         raise InvalidInput("model", config.name, "heads of mixtures of experts are not trained")
     random, d = np.random.default_rng(seed), config.hidden_size
-    inner, taps = shape.inner or config.intermediate_size, shape.tapped(config)
+    inner, taps = shape.width(config), shape.tapped(config)
 
     def normal(*sizes: int) -> Array:
         return (random.standard_normal(sizes) * 0.02).astype(np.float32)
@@ -167,7 +174,7 @@ def new_head(shape: HeadShape, target: Checkpoint, ids: NDArray[np.int64], seed:
         rows = weights["embed"].float32()[random.choice(ids, shape.levels)]
         return HeadFile("ppd", {"prompt_embeddings": rows}, (-1,), verifier=config.name)
     if shape.method == "m2r2":
-        tensors |= stream_weights(config, len(taps), shape.inner, normal)
+        tensors |= stream_weights(config, len(taps), inner, normal)
         return HeadFile("m2r2", tensors, taps, verifier=config.name)
     if shape.method == "longspec":
         tensors |= longspec_weights(config, weights, inner, random)
@@ -189,7 +196,7 @@ def new_head(shape: HeadShape, target: Checkpoint, ids: NDArray[np.int64], seed:
         if number or shape.method not in ("eagle1", "falcon", "dovetail"):
             before = ones() if number == 0 and three else weights[f"{last}attn_norm"].float32()
             tensors[f"{name}input_layernorm.weight"] = before
-        if shape.method == "kangaroo" and not shape.inner:
+        if not inner:
             continue
         for part in ("gate", "up"):
             fits = inner == len(own[part])
@@ -250,7 +257,7 @@ def _masks(
 ) -> HeadFile:  # fmt: skip
     """FlexDraft: attention begins as the target's, and the calibration adds nothing."""
     config, weights = target.config, target.weights
-    d, rank, taps = config.hidden_size, shape.inner or RANK, shape.entered(config)
+    d, rank, taps = config.hidden_size, shape.width(config), shape.entered(config)
     guessed = len(tensors["d2t"])
     tensors["mask_embedding"] = normal(d)
     for number, tap in enumerate(taps):

@@ -14,8 +14,6 @@ from paradecode.backends.torch.model import Transformer, attention
 from paradecode.models.config import ModelConfig
 from paradecode.training.heads.network import HeadNetwork, Rows
 
-RANK = 8
-"""The hidden size is so many times what is added, if nobody says how much."""
 PARTS = ("gate", "up", "down")
 
 
@@ -81,17 +79,16 @@ class StreamNetwork(HeadNetwork):
 
 
 def stream_weights(
-    config: ModelConfig, layers: int, count: int, normal: Callable[..., NDArray[np.float32]]
+    config: ModelConfig, layers: int, rank: int, normal: Callable[..., NDArray[np.float32]]
 ) -> dict[str, NDArray[np.float32]]:
     """What is added to each layer of the stream: at first nothing, so it is the target's own.
 
     Args:
         layers: of the stream.
-        count: rank of what is added to the queries' matrix, and units of the MLP; 0: the usual.
+        rank: of what is added to the queries' matrix, and as many units are to the MLP.
         normal: draws small numbers of a shape.
     """
     d, made = config.hidden_size, dict[str, NDArray[np.float32]]()
-    rank = count or max(1, d // RANK)
     for number in range(layers):
         start = f"stream.{number}."
         made[f"{start}query.down.weight"] = normal(rank, d)
