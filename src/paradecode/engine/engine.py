@@ -142,7 +142,11 @@ class Live:
             if pending.error is not None:
                 raise pending.error
         replies = [pending.reply for pending in self._pending]
-        if not self.sequence.finished and not any(reply is None for reply in replies):
+        # Of steps that a backend made, the method learns even if they were the last.
+        goes_on = not self.sequence.finished or any(
+            isinstance(reply, StepsMade) and reply.count for reply in replies
+        )
+        if goes_on and not any(reply is None for reply in replies):
             self._resume(replies if self._as_list else replies[0])
 
     def close(self) -> None:

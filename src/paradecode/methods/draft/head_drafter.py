@@ -65,7 +65,7 @@ class HeadDrafter(ModelDrafter):
         seconds = head.pace.behind(self._late(seq))
         if len(self.offer.budget.expand(seq, EMPTY, root, lambda rows: seconds)) == 0:
             return EMPTY
-        tree: TokenTree = yield Apply(head, self._asked(seq, head, limit, min(limit, self.depth)))
+        tree = yield from self._guessed(seq, head, limit, min(limit, self.depth))
         self._calibration = seq.shared(f"head {self.head}", Calibration)
         self._raw = tree.estimates.tolist()
         later = np.array([tree.children(p)[0] != n for n, p in enumerate(tree.parents)], bool)
@@ -74,15 +74,24 @@ class HeadDrafter(ModelDrafter):
         )
         return self._tree
 
+    def _guessed(
+        self, seq: Sequence, head: Head, count: int, depth: int, first: int = 0
+    ) -> Proposal:
+        """Run the head; its draft begins at level ``first``."""
+        late, asked = self._late(seq), self._asked(seq, head, count, depth, first)
+        tree: TokenTree = yield Apply(head, asked)
+        # How long a row takes is known now, if many were read.
+        reading = head.pace.behind(len(asked.tokens)) - head.pace.behind(late)
+        self.offer.budget.charge(reading, prompt=True)
+        return tree
+
     def _late(self, seq: Sequence) -> int:
         """Rows of the output that wait. A prompt's are the price of drafting at all."""
         waiting = sum(len(tokens) for _, tokens in self._rows)
         return min(waiting, len(seq.tokens) - seq.prompt_length)
 
-    def _asked(
-        self, seq: Sequence, head: Head, count: int, depth: int, first: int = 0
-    ) -> HeadDraft:
-        """Hand over the rows that wait; the draft behind them begins at level ``first``."""
+    def _asked(self, seq: Sequence, head: Head, count: int, depth: int, first: int) -> HeadDraft:
+        """Hand over the rows that wait."""
         features, tokens = (np.concatenate(parts) for parts in zip(*self._rows))
         step, noise = seq.step_seconds(1), self.offer.noise and seq.sampler.warp.temperature > 0
         at, self._start, self._rows = self._start, self._start + len(tokens), []

@@ -135,7 +135,7 @@ class DraftVerify:
         while not seq.finished:
             if multi_step is not None and (made := (yield multi_step)).count:
                 # The backend has made several steps, as they follow here.
-                budget.rest = max(0, budget.rest - made.count)
+                budget.rested(made.count)
                 drafter.rested(seq, made)
                 continue
             # The last free place is for the token that the verification itself yields.

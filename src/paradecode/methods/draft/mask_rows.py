@@ -57,6 +57,7 @@ class MaskRows:
 
     model = DRAFT
     exit: ExitRows | None = None
+    reading = 0.0
     _seen: DraftRows | None = None
 
     def __init__(self, seq: Sequence, depth: int, mask: int) -> None:
@@ -102,10 +103,13 @@ class CausalMasks(MaskRows):
     def __init__(self, seq: Sequence, depth: int, mask: int, shift: bool) -> None:
         super().__init__(seq, depth, mask)
         self._pending, self._first = seq.pending_for(DRAFT), int(not shift)
+        self._late = min(len(self._pending), len(seq.tokens) - seq.prompt_length)
+        whole = seq.step_seconds(len(self._pending) + self._masks, DRAFT) or 0.0
+        self.reading = whole - self.seconds(1)
 
     @property
     def rows(self) -> int:
-        return len(self._pending) + self._masks
+        return self._late + self._masks
 
     @property
     def _masks(self) -> int:

@@ -55,6 +55,7 @@ class NestedRows:
     share: float = field(default=1.0, init=False)
     model: str = field(default=DRAFT, init=False)
     depth: int = field(default=0, init=False)
+    reading: float = field(default=0.0, init=False)
     exit: ExitRows | None = field(default=None, init=False)
     room: int = field(default=1, init=False)  # A chain: one node of each level is drafted on.
 
@@ -66,6 +67,9 @@ class NestedRows:
     def rows(self, seq: Sequence, limit: int) -> NestedRows:
         """The rows for a draft of at most ``limit`` tokens."""
         self._seq, self.depth = seq, min(limit, seq.room_for(DRAFT))
+        self.reading = 0.0
+        if not self._whole:
+            self.reading = self.seconds(len(seq.pending_for(DRAFT))) - self.seconds(1)
         return self
 
     def seconds(self, rows: int) -> float:

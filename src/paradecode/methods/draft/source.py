@@ -24,10 +24,12 @@ class LevelRows(Protocol):
         model: name of the model that drafts.
         depth: most levels; 0 where nothing can be drafted now.
         exit: what the verification goes on from, if a part of it is done.
+        reading: seconds that the first :meth:`look` takes more to read the prompt.
     """
 
     model: str
     depth: int
+    reading: float
     exit: ExitRows | None
 
     @property
@@ -125,7 +127,11 @@ class TreeRows:
         prompt = source.layers is not None and len(self._pending) > limit
         self.depth = 0 if prompt else min(limit, source.room(seq))
         # A prompt's rows are the price of drafting at all; those of the output may have waited.
-        self._late = min(len(self._pending), len(seq.tokens) - seq.prompt_length)
+        waiting = len(self._pending)
+        self._late = min(waiting, len(seq.tokens) - seq.prompt_length)
+        self.reading = 0.0
+        if source.layers is None and waiting > self._late:
+            self.reading = self._seconds(waiting) - self._seconds(max(self._late, 1))
         self.exit = source.exit(seq)
         self._slots: dict[int, int] = {}
         self._taken = 0

@@ -83,6 +83,7 @@ class TwoLevels:
     model: str = field(default=TARGET, init=False)
     exit: ExitRows | None = field(default=None, init=False)
     room: int = field(default=1, init=False)
+    reading: float = field(default=0.0, init=False)  # The small model's: it has few keys.
 
     def __post_init__(self) -> None:
         seq = self.seq

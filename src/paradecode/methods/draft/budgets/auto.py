@@ -40,12 +40,16 @@ class Experience:
     Attributes:
         refused: drafts in a row, whoever asked for them, of which nothing was worth verifying.
         failed: the last drafts that cost a model's time did not earn it.
+        owed: seconds that drafts of a model have lost, and steps without it have not paid for yet;
+            what reading a prompt took counts until drafts have gained it. Below 0: what the last
+            drafts gained.
         fused: the model is a part of a fusion.
     """
 
     calibration: Calibration = field(default_factory=Calibration)
     refused: int = 0
     failed: bool = False
+    owed: float = -math.inf
     fused: bool = False
 
 
@@ -64,16 +68,18 @@ class AutoBudget(Budget):
     A drafter that runs a model has spent time before its tree can be judged. So each of its
     forwards must promise to raise the rate, and when its recent drafts gained less than they cost,
     it rests: for ``patience`` steps, and twice as long after every failed trial, up to 16 times;
-    longer where what was lost is more than 1/32 of the time of so many plain steps. So, whatever
-    the text, failed drafts take at most 1/32 of plain decoding's time, and one more trial. What a
-    model takes to read the prompt is not counted. A trial that pays halves the next rest. In a
+    longer where what was lost is more than 1/32 of the time of so many plain steps. What it took to
+    read the prompt counts as lost until later drafts have gained it, and what one request has lost
+    is paid by the next ones, too: a drafter of which they know nothing good reads few prompts. So,
+    whatever the texts, drafts cost a tenant at most 1/32 of plain decoding's time, and one more
+    trial of each request that runs. A trial that pays halves the next rest. In a
     fusion only the model rests. There it is asked where the copies are so likely wrong that what it
     has gained a second of late is more than what verifying them gives.
     A cheap drafter whose drafts were refused several times in a row is asked less often; the more
     sequences share the step, the less often, because its own time delays them all. It begins a
     request where the requests before it, of the same tenant and method, have left off. A drafter
-    that runs a model is tried in every request: at once, or where it failed in the request before,
-    after ``patience`` steps.
+    that runs a model is tried in every request that has the steps to pay for what was lost before:
+    then at once, or where it failed in the request before, after ``patience`` steps.
 
     Without a measured curve every node is verified, as ``fixed`` does.
     """
@@ -85,6 +91,7 @@ class AutoBudget(Budget):
     _refused: int = 0
     _pause: int = 0
     _asleep: int = 0
+    _owing: bool = False
     _unasked: int = 0
     _spent: float = 0.0
     _follow: float = 0.7
@@ -98,6 +105,7 @@ class AutoBudget(Budget):
 
     def limit(self, seq: Sequence) -> int:
         self._spent = self._price = 0.0
+        self._plain = (seq.step_seconds(1) or 0.0) / (1 + seq.neighbours)
         if self._method and not self._begun:
             self._begun = True
             self._learned = seq.shared(f"auto budget {self._method}", Experience)
@@ -106,18 +114,23 @@ class AutoBudget(Budget):
             if self._learned.failed:
                 self._gained, self._pause = 0.0, self.patience
                 self._rest_model(self.patience)
+            self._owing = True
             # Beside others a prompt goes without: reading all prompts first would delay them all.
             if seq.neighbours and seq.step_seconds(1) is not None:
                 self.rest = max(self.rest, 1)
+        if self.rest == 0 and not self._learned.fused:
+            self.rest = self._due(seq)
         if self.rest > 0:
-            self.rest -= 1
+            self.rested(1)
             return 0
         return self.count
 
     def asks(self, seq: Sequence, drafted: TokenTree) -> bool:
         self._learned.fused = True
+        self._asleep = self._asleep or self._due(seq)
         if self._asleep > 0:
             self._asleep -= 1
+            self._pay(1)
             return False
         base, doubted = seq.step_seconds(1), super().asks(seq, drafted)
         if base is None or len(drafted) == 0 or self._paid == 0.0:
@@ -144,7 +157,7 @@ class AutoBudget(Budget):
         base = seq.step_seconds(1)
         if base is None:
             return tree
-        self._plain, self._price = base / (1 + seq.neighbours), self._spent
+        self._price = self._spent
         if len(tree) == 0 or tree.sampled:  # What was drawn decides nothing about its own length.
             return tree
         best, price, _ = self._best(seq, tree, base)
@@ -161,8 +174,19 @@ class AutoBudget(Budget):
         path = tree.follow(verdict.tokens[:-1])
         if len(tree):
             self._learned.calibration.update(tree.reach, path)
-        if self._spent > 0:
+        if self._spent > 0 and self._plain > 0:
             self._judge(len(path))
+
+    def charge(self, seconds: float, prompt: bool = False) -> None:
+        if prompt:
+            self._learned.owed = max(self._learned.owed, self._lost) + seconds
+        else:
+            self._spent += seconds
+            self._price += seconds
+
+    def rested(self, count: int) -> None:
+        super().rested(count)
+        self._pay(count)
 
     def _best(self, seq: Sequence, tree: TokenTree, base: float) -> tuple[int, float, float]:
         """How many nodes to verify, their price in seconds, and the tokens a second that gives."""
@@ -188,19 +212,42 @@ class AutoBudget(Budget):
         if self._refused >= HABIT:
             self.rest = min(self._refused // HABIT + seq.neighbours, self.patience)
 
+    @property
+    def _lost(self) -> float:
+        """Seconds that the drafts of late took more than they gained."""
+        return self._paid - self._gained * self._plain
+
     def _judge(self, accepted: int) -> None:
         """Whether a drafter that costs time has earned it of late; else it rests."""
         self._gained = MEMORY * self._gained + accepted
         self._paid = MEMORY * self._paid + self._price
-        lost = self._paid - self._gained * self._plain
+        more, lost = self._price - accepted * self._plain, self._lost
+        self._learned.owed = max(self._learned.owed + more, lost)
         self._learned.failed = lost > 0
         if lost <= 0:
             self._pause //= 2
             return
         self._pause = min(max(2 * self._pause, self.patience), 16 * self.patience)
-        self._rest_model(max(self._pause, math.ceil(lost / (LOSS * self._plain))))
+        self._rest_model(self._pause)
+        self._owing = True
         # The next trial is judged by what it brings itself, not by the past.
         self._gained = self._paid = 0.0
+
+    def _due(self, seq: Sequence) -> int:
+        """Steps that pay, together with those of the neighbours, what was lost; 0 where that does
+        not hold up this request, or not any more."""
+        if not self._owing or self._plain == 0.0:
+            return 0
+        step = LOSS * self._plain * (1 + seq.neighbours)
+        # Sums of many payments are off in their last bits.
+        steps = math.ceil(max(self._learned.owed, 0.0) / step - 1e-6)
+        self._owing = steps > 0
+        return steps
+
+    def _pay(self, count: int) -> None:
+        """So many steps went without the model."""
+        if self._learned.owed > 0:
+            self._learned.owed = max(0.0, self._learned.owed - count * LOSS * self._plain)
 
     def _rest_model(self, steps: int) -> None:
         if self._learned.fused:

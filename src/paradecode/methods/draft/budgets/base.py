@@ -127,12 +127,23 @@ class Budget:
     def see_target(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         """Look at a verification of ``tree``; ``reply`` has the states of layer ``LAST``."""
 
+    def charge(self, seconds: float, prompt: bool = False) -> None:
+        """Know what a draft takes beside the forwards that :meth:`expand` was asked about.
+
+        Args:
+            prompt: it is for reading the text that the request began with, once.
+        """
+
     def cut(self, seq: Sequence, tree: TokenTree) -> TokenTree:
         """The part of a draft that is worth verifying."""
         return tree.capped(self.count)
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """Learn from a verification; called at every step, with an empty tree as well."""
+
+    def rested(self, count: int) -> None:
+        """Know of so many steps that went without a draft."""
+        self.rest = max(0, self.rest - count)
 
     def read(self) -> BudgetState | None:
         """What a backend must know that decides for this budget during several steps.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.core.request import TARGET, Apply, Reply
+from paradecode.core.request import TARGET, Reply
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.methods.draft.acceptance import Calibration
@@ -71,7 +71,7 @@ class Kangaroo(HeadDrafter):
             seen = yield from rows.look(self._tree, leaves, self._own, True)
             self._ahead.append(int(seq.tokens[-1]) if level == 0 else self._own[int(leaves[0])])
             self._rows.append((seen.states, np.zeros(1, np.int64)))
-            guesses = yield Apply(head, self._asked(seq, head, self.width, 1, level))
+            guesses = yield from self._guessed(seq, head, self.width, 1, level)
             leaves = self._add(seq, leaves, guesses)
         return self._tree.best(limit)
 
