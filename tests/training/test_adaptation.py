@@ -330,9 +330,12 @@ def test_texts_of_a_file(folder, tmp_path):
     assert model.tokenizer.decode(said.tokens[said.start : said.end].tolist()) == "Ana Bob"
     assert said.tokens[said.end - 1] == 0
     assert given.tokens.tolist() == [6, 7, 8, 0]
+    path.write_text(json.dumps({"texts": [lines[1], lines[0]], "refused": 2}) + "\n")
+    assert [text.start for text in read_texts(path, model, 4, 64)] == [given.start, said.start]
     bad_lines = ("[]", "{", '{"prompt": "a"}', '{"prompt": [560], "answer": [1]}',
                  '{"prompt": [true], "answer": [1]}', '{"prompt": "a", "answer": 1}',
-                 "[" * 10**5)  # fmt: skip
+                 "[" * 10**5, '{"texts": [{"prompt": [1]}]}',
+                 '{"texts": {"prompt": [1]}}')  # fmt: skip
     for bad in bad_lines:
         path.write_text(json.dumps(lines[0]) + "\n" + bad + "\n")
         with pytest.raises(InvalidInput, match="--texts line 2"):

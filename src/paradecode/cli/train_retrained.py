@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 class RetrainingOptions:
     """What is learnt from, and how long."""
 
-    model: str = option("paradecode/tiny-autoregressive", "Name, or folder.", "--model -m")
+    model: str = option(
+        "paradecode/tiny-autoregressive", "Name, .gguf file, or folder.", "--model -m"
+    )
     texts: Path | None = option(None, "JSONL of {prompt, answer}; default: tasks.")
     tasks: str = option("simple", "simple or graded: the set of tasks.")
     instances: int = option(20_000, "Of the tasks.", min=8, max=10**7)

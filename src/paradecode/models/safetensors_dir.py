@@ -128,13 +128,14 @@ def read_weights(path: str | Path) -> tuple[ModelConfig, Weights]:
 
 def stored_tensors(folder: Path) -> tuple[ModelConfig, list[tuple[str, str, Tensor]]]:
     """The configuration, and (stored name, canonical name, tensor) of each weight."""
-    config = _config(folder, read_json(folder / "config.json"))
+    config = folder_config(folder, read_json(folder / "config.json"))
     found = [pair for file in shards(folder) for pair in _separate(_tensors(file), config)]
     named = [(name, _canonical(name, config), tensor) for name, tensor in found]
     return config, [(name, own, tensor) for name, own, tensor in named if own is not None]
 
 
-def _config(folder: Path, raw: Metadata) -> ModelConfig:
+def folder_config(folder: Path, raw: Metadata) -> ModelConfig:
+    """The configuration of a model that config.json describes so; raises InvalidModel."""
     named = raw.get("architectures")
     known = named[0] if isinstance(named, list) and named and isinstance(named[0], str) else named
     known, raw, differs = as_causal(known, raw, folder)

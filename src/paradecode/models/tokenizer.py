@@ -116,6 +116,11 @@ class Tokenizer:
         """Whether the id is a control token (bos, end of turn, ...), which is not text."""
         return index in self._control_ids
 
+    def json(self) -> str:
+        """The tokenizer as tokenizer.json has it."""
+        text: str = self._backend.to_str()
+        return text
+
     def stream(self, skip_special: bool = True) -> Detokeniser:
         """A detokeniser for tokens that come one at a time."""
         hidden = self._control_ids if skip_special else frozenset()

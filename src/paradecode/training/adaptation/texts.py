@@ -88,7 +88,8 @@ def read_texts(path: Path, checkpoint: Checkpoint, block: int, length: int) -> l
     A line is an object with ``prompt`` and ``answer``, which are two texts or two lists of token
     ids. Texts are put into the model's chat format, and the answer gets a stop token. If an answer
     ends with a stop token, more of them fill its last block. Other answers, and conversations
-    longer than ``length``, are cut to whole blocks.
+    longer than ``length``, are cut to whole blocks. A line may also have such objects in a list,
+    ``texts``, as the file has that `train head` collects.
 
     Raises:
         InvalidInput: a line cannot be used, or the file has no conversation that can.
@@ -101,10 +102,10 @@ def read_texts(path: Path, checkpoint: Checkpoint, block: int, length: int) -> l
             number = 0
             while line := file.readline(LONGEST_LINE):
                 number += 1
-                prompt, answer = _entry(f"{FIELD} line {number}", line, checkpoint)
-                text = whole_blocks(prompt, answer, block, length, checkpoint.config.eos_tokens)
-                if text is not None:
-                    found.setdefault(blake2b(text.tokens.tobytes()).digest(), text)
+                for prompt, answer in _entries(f"{FIELD} line {number}", line, checkpoint):
+                    text = whole_blocks(prompt, answer, block, length, checkpoint.config.eos_tokens)
+                    if text is not None:
+                        found.setdefault(blake2b(text.tokens.tobytes()).digest(), text)
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(FIELD, str(path), f"it cannot be read ({error})") from None
     if not found:
@@ -126,14 +127,23 @@ def whole_blocks(
     return BlockText(np.array(tokens, np.int32), start, end) if 0 < start < end else None
 
 
-def _entry(field: str, line: str, checkpoint: Checkpoint) -> tuple[list[int], list[int]]:
+def _entries(field: str, line: str, checkpoint: Checkpoint) -> list[tuple[list[int], list[int]]]:
     try:
         entry = json.loads(line)
     except (ValueError, RecursionError):
         entry = None
-    if not isinstance(entry, dict) or not {"prompt", "answer"} <= entry.keys():
+    given = entry.get("texts", [entry]) if isinstance(entry, dict) else None
+    named = isinstance(given, list) and all(
+        isinstance(text, dict) and {"prompt", "answer"} <= text.keys() for text in given
+    )
+    if given is None or not named:
         raise InvalidInput(field, line[:60], "write a JSON object with prompt and answer")
-    prompt, answer = entry["prompt"], entry["answer"]
+    return [_pair(field, text["prompt"], text["answer"], checkpoint) for text in given]
+
+
+def _pair(
+    field: str, prompt: Any, answer: Any, checkpoint: Checkpoint
+) -> tuple[list[int], list[int]]:
     if isinstance(prompt, str) and isinstance(answer, str):
         return _encoded(prompt, answer, checkpoint)
     return _ids(field, prompt, checkpoint), _ids(field, answer, checkpoint)

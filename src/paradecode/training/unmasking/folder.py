@@ -1,4 +1,7 @@
-"""Writes a fine-tuned model: a copy of the folder it came from, with the new weights."""
+"""Writes a fine-tuned model: a folder like the one it came from, with the new weights.
+
+What came from a GGUF file becomes such a folder, too. Its quantised weights are float32 there.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ from torch import Tensor
 
 from paradecode.core.errors import InvalidInput
 from paradecode.models.checkpoint import Checkpoint
-from paradecode.models.safetensors_dir import stored_tensors
+from paradecode.models.described import check_described, described
+from paradecode.models.safetensors_dir import stored_name, stored_tensors
 from paradecode.models.weights import Kind
 from paradecode.training.running import readable
 
@@ -24,20 +28,24 @@ COPIED = (
 
 
 def source_of(checkpoint: Checkpoint) -> Path:
-    """The folder that a checkpoint was read from.
+    """The folder or the GGUF file that a checkpoint was read from.
 
     Raises:
-        InvalidInput: if it was read from a file of another kind, which cannot be written.
+        InvalidInput: if neither is on this machine by the name that was given.
+        InvalidModel: if no folder can say what the file says; the message names the field.
     """
-    folder = Path(checkpoint.source)
-    if not (folder / "config.json").is_file():
-        fix = "name a folder of safetensors, as transformers writes it"
+    source = Path(checkpoint.source)
+    if source.is_file():
+        check_described(checkpoint.config)
+    elif not (source / "config.json").is_file():
+        fix = "name a GGUF file, or a folder of safetensors, as transformers writes it"
         raise InvalidInput("--model", checkpoint.source, fix)
-    return folder
+    return source
 
 
 def save_folder(checkpoint: Checkpoint, weights: dict[str, Tensor], output: Path) -> None:
-    """Write ``weights`` (canonical names) under the names and in the precision of the source.
+    """Write ``weights`` (canonical names) in the precision of the source, and if that is a folder,
+    under its names.
 
     What is not among them is left out.
 
@@ -47,15 +55,22 @@ def save_folder(checkpoint: Checkpoint, weights: dict[str, Tensor], output: Path
         InvalidInput: if the folder cannot be written.
     """
     source = source_of(checkpoint)
+    if source.is_file():
+        places = [(stored_name(own), own, checkpoint.weights[own]) for own in weights]
+    else:
+        places = stored_tensors(source)[1]
     stored = {
-        name: weights[own].detach().cpu().to(DTYPES[tensor.kind]).contiguous()
-        for name, own, tensor in stored_tensors(source)[1]
+        name: weights[own].detach().cpu().to(DTYPES.get(tensor.kind, torch.float32)).contiguous()
+        for name, own, tensor in places
         if own in weights
     }
     try:
         output.mkdir(parents=True, exist_ok=True)
-        for name in COPIED:
-            if (source / name).is_file():
+        if source.is_file():
+            for name, text in described(checkpoint).items():
+                (output / name).write_text(text, "utf-8")
+        else:
+            for name in filter(lambda name: (source / name).is_file(), COPIED):
                 shutil.copyfile(source / name, output / name)
         part = output / "model.safetensors.part"
         save_file(stored, str(part), {"format": "pt"})
