@@ -70,7 +70,7 @@ def run_folder(checkpoint: Checkpoint, output: Path, samples: Path | None) -> Pa
     """Make the folder of a run, and say where its texts are kept.
 
     Raises:
-        InvalidInput: if the model is not a folder that can be copied.
+        InvalidInput: if the model cannot be written as a folder.
     """
     from paradecode.training.unmasking.folder import source_of
 

@@ -30,13 +30,13 @@ class AnySubsetObjective:
     """All weights of a masked diffusion model learn each token of an answer behind those before it.
 
     Args:
-        checkpoint: of a folder; what is trained is written in its precision.
+        checkpoint: of a folder or a GGUF file; what is trained is written in its precision.
         placed: most of an answer that is given, as a share.
         drafts: masks of a draft; half of the tokens are learnt as the first one, which knows all
             tokens before it, and the others as one of the rest, which does not know those between.
 
     Raises:
-        InvalidInput: if the model is no folder, or has no mask token.
+        InvalidInput: if the model cannot be written, or has no mask token.
     """
 
     def __init__(

@@ -65,7 +65,7 @@ class FirstObjective:
     """Routers, and a LoRA.
 
     Args:
-        checkpoint: of a folder; the result is written in its precision.
+        checkpoint: of a folder or a GGUF file; the result is written in its precision.
         rank: of the LoRA.
         price: of a layer that runs, in nats a token of loss.
     """

@@ -56,7 +56,7 @@ class HamburgerObjective:
     """A model and its networks.
 
     Args:
-        checkpoint: of a folder; the model is written in its precision.
+        checkpoint: of a folder or a GGUF file; the model is written in its precision.
         most: tokens of a group.
         blocks: layers of the small decoder.
     """

@@ -78,7 +78,7 @@ class LoraDropObjective:
     """A LoRA for each dropped layer.
 
     Args:
-        checkpoint: of a folder, which stays as it is.
+        checkpoint: of a folder or a GGUF file, which stays as it is.
         rank: of each LoRA.
         share: of the layers that are dropped.
         window: tokens between two refreshes.

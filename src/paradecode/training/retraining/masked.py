@@ -18,8 +18,8 @@ class MaskedObjective:
     """The part that objectives for such models share.
 
     Args:
-        checkpoint: of a folder; what is trained is written in its precision. Its configuration may
-            have fewer layers than the folder; the deeper ones are left out.
+        checkpoint: of a folder or a GGUF file; what is trained is written in its precision. Its
+            configuration may have fewer layers than these; the deeper ones are left out.
         name: of the objective.
         settings: that the result depends on.
 
@@ -27,8 +27,8 @@ class MaskedObjective:
         mask: id of the mask token.
 
     Raises:
-        InvalidInput, InvalidModel: if the model is no folder, not dense and causal, or has no token
-            to spare.
+        InvalidInput, InvalidModel: if the model cannot be written, is not dense and causal, or has
+            no token to spare.
     """
 
     def __init__(

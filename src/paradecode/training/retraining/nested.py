@@ -45,7 +45,7 @@ class NestedObjective:
     """All weights of a model up to its last exit; deeper layers are left out.
 
     Args:
-        checkpoint: of a folder; what is trained is written in its precision.
+        checkpoint: of a folder or a GGUF file; what is trained is written in its precision.
         exits: how many layers lie before each exit, ascending.
         drawn: exits that a step learns from; 0 for all.
     """
