@@ -421,7 +421,6 @@ def test_what_cannot_be_retrained_is_refused(folder, tmp_path):
     for arguments, field in (
         (("--model", folder, "--texts", bad), "--texts"),
         (("--model", "paradecode/tiny-diffusion"), "causal"),
-        (("--model", "smollm2"), "--model"),
     ):
         with pytest.raises((InvalidInput, InvalidModel), match=field):
             run("lud", tmp_path / "out", *arguments, "--steps", 1, *SMALL)

@@ -18,6 +18,7 @@ torch = pytest.importorskip("torch")
 import torch.nn.functional as F  # noqa: E402
 from unmasking_models import front, model_folder, texts  # noqa: E402
 
+from paradecode.models import catalogue  # noqa: E402
 from paradecode.models.catalogue import open_model  # noqa: E402
 from paradecode.models.tiny import tiny_checkpoint  # noqa: E402
 from paradecode.training.batched import BatchedModel  # noqa: E402
@@ -420,6 +421,9 @@ def test_a_causal_model_is_refused(tmp_path, command):
 
 
 @pytest.mark.parametrize("command", FOLDERS)
-def test_a_folder_is_needed_that_can_be_copied(tmp_path, command):
-    with pytest.raises(InvalidInput, match="--model"):
-        run(command, tmp_path / "out", "--model", "smollm2")
+def test_a_model_is_needed_that_can_be_written(tmp_path, command, monkeypatch):
+    known = replace(open_model(model_folder(tmp_path / "model")), source="org/name")
+    monkeypatch.setattr(catalogue, "open_model", lambda name: known)
+    with pytest.raises(InvalidInput, match=r"--model.*org/name"):
+        run(command, tmp_path / "out", "--model", "org/name")
+    assert not (tmp_path / "out").exists()
