@@ -23,6 +23,7 @@ from paradecode.models.catalogue import open_model  # noqa: E402
 from paradecode.models.tiny import tiny_checkpoint  # noqa: E402
 from paradecode.training.batched import BatchedModel  # noqa: E402
 from paradecode.training.running import CHECKPOINT  # noqa: E402
+from paradecode.training.unmasking import joint_fit  # noqa: E402
 from paradecode.training.unmasking.block_masks import BlockSettings, complementary  # noqa: E402
 from paradecode.training.unmasking.certainty_fit import (  # noqa: E402
     CertaintySettings,
@@ -210,6 +211,24 @@ def test_the_layer_comes_nearer_than_the_stale_forward(kind):
     for bad in (replace(settings, width=33), replace(settings, depth=9)):
         with pytest.raises(InvalidInput):
             fit_joint(batched(kind), texts(), bad, quiet)
+
+
+def test_the_layer_is_chosen_on_a_bounded_number_of_texts(monkeypatch):
+    """With many texts the validation would otherwise take longer than the training."""
+    looked = []
+
+    def divergence(layer, model, made, rows, depth, random):
+        if not torch.is_grad_enabled():
+            looked.append(len(rows))
+        found = sum(tensor.sum() for tensor in layer[1].values())
+        return found, found
+
+    monkeypatch.setattr(joint_fit, "_divergence", divergence)
+    settings = JointSettings(width=8, depth=2, steps=1, batch=8)
+    _, report = fit_joint(batched("llada"), texts(600), settings, quiet)
+    assert report.held_out > joint_fit.CHECKED
+    looks, figures = 2, 2
+    assert sum(looked) == 4 * (looks * joint_fit.CHECKED + figures * report.held_out)
 
 
 def test_corruption_is_what_it_says():
