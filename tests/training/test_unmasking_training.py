@@ -23,7 +23,6 @@ from paradecode.models.catalogue import open_model  # noqa: E402
 from paradecode.models.tiny import tiny_checkpoint  # noqa: E402
 from paradecode.training.batched import BatchedModel  # noqa: E402
 from paradecode.training.running import CHECKPOINT  # noqa: E402
-from paradecode.training.unmasking import joint_fit  # noqa: E402
 from paradecode.training.unmasking.block_masks import BlockSettings, complementary  # noqa: E402
 from paradecode.training.unmasking.certainty_fit import (  # noqa: E402
     CertaintySettings,
@@ -41,7 +40,6 @@ from paradecode.training.unmasking.filter_samples import (  # noqa: E402
     record_filter_samples,
 )  # fmt: skip
 from paradecode.training.unmasking.fine_tune import FineTuning  # noqa: E402
-from paradecode.training.unmasking.joint_fit import JointSettings, fit_joint  # noqa: E402
 from paradecode.training.unmasking.short_decodings import record_short_decodings  # noqa: E402
 from paradecode.training.unmasking.short_fit import fit_short  # noqa: E402
 from paradecode.training.unmasking.trajectories import (  # noqa: E402
@@ -197,38 +195,6 @@ def test_the_filter_learns_what_can_be_learnt():
             part = replace(part, final=np.ones_like(part.final))
         with pytest.raises(InvalidInput, match="samples"):
             fit_filter(part, settings, quiet)
-
-
-@pytest.mark.parametrize("kind", ["llada", "dream"])
-def test_the_layer_comes_nearer_than_the_stale_forward(kind):
-    settings = JointSettings(width=32, depth=2, steps=120, batch=8, rate=3e-3)
-    layer, report = fit_joint(batched(kind), texts(), settings, quiet)
-    assert report.one.layer < report.one.stale
-    assert layer.facts["hidden_size"] == 64
-    # What makes it worse is not kept: it stays as it began, without any effect.
-    _, same = fit_joint(batched(kind), texts(), replace(settings, steps=3, rate=30.0), quiet)
-    assert same.one.stale == report.one.stale == same.one.layer
-    for bad in (replace(settings, width=33), replace(settings, depth=9)):
-        with pytest.raises(InvalidInput):
-            fit_joint(batched(kind), texts(), bad, quiet)
-
-
-def test_the_layer_is_chosen_on_a_bounded_number_of_texts(monkeypatch):
-    """With many texts the validation would otherwise take longer than the training."""
-    looked = []
-
-    def divergence(layer, model, made, rows, depth, random):
-        if not torch.is_grad_enabled():
-            looked.append(len(rows))
-        found = sum(tensor.sum() for tensor in layer[1].values())
-        return found, found
-
-    monkeypatch.setattr(joint_fit, "_divergence", divergence)
-    settings = JointSettings(width=8, depth=2, steps=1, batch=8)
-    _, report = fit_joint(batched("llada"), texts(600), settings, quiet)
-    assert report.held_out > joint_fit.CHECKED
-    looks, figures = 2, 2
-    assert sum(looked) == 4 * (looks * joint_fit.CHECKED + figures * report.held_out)
 
 
 def test_corruption_is_what_it_says():

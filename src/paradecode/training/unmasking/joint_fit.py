@@ -63,6 +63,8 @@ class JointReport:
     Attributes:
         training, held_out: numbers of trajectories.
         parameters: number of the layer's weights, the table of tokens included.
+        few: share of the masked positions that have nine tenths of ``one.stale``; where it is
+            small, hardly any position tells the layer something.
         one: after one token.
         all: after ``depth`` tokens.
     """
@@ -70,6 +72,7 @@ class JointReport:
     training: int
     held_out: int
     parameters: int
+    few: float
     one: LayerDivergence
     all: LayerDivergence
 
@@ -128,17 +131,18 @@ def fit_joint(
     def loss() -> Tensor:
         depth = 1 + int(random.choice(settings.depth, p=weights / weights.sum()))
         rows = random.choice(train, settings.batch)
-        return _divergence((steps, layer), model, made, rows, depth, random)[0]
+        return _divergence((steps, layer), model, made, rows, depth, random)[0].mean()
 
     def measured(
         layer: dict[str, Tensor], rows: NDArray[np.integer], depth: int
-    ) -> LayerDivergence:
-        """Measure each trajectory four times, at the same places in each call."""
+    ) -> NDArray[np.float64]:
+        """[2, K]: with the layer and without it; each text is measured four times, at the same
+        places in each call."""
         random, found = np.random.default_rng(0), []
         for some in four_times(rows, settings.batch):
             pair = _divergence((steps, layer), model, made, some, depth, random)
-            found.append([float(each) for each in pair])
-        return LayerDivergence(*np.mean(found, axis=0).tolist())
+            found.append(torch.stack(pair).double().cpu().numpy())
+        return np.concatenate(found, axis=1)
 
     looks = range(0, settings.steps + 1, max(1, settings.steps // CHECKS))
     optimizer = torch.optim.AdamW(layer.values(), settings.rate, weight_decay=0.0)
@@ -146,15 +150,22 @@ def fit_joint(
         LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 25)), loss, settings.steps, progress,
         # At step 0 the layer is the identity; a trained one must be better than that.
         clip=1.0, looks={*looks, settings.steps},
-        validate=lambda: measured(layer, checked[:CHECKED], settings.depth).layer,
+        validate=lambda: float(measured(layer, checked[:CHECKED], settings.depth)[0].mean()),
     )  # fmt: skip
     kept = dict(zip(layer, found, strict=True))
     tensors = {name: tensor.cpu().numpy() for name, tensor in kept.items()}
     size = sum(tensor.size for tensor in tensors.values())
     with torch.no_grad():
         one, several = (measured(kept, held, depth) for depth in (1, settings.depth))
-    report = JointReport(len(train), len(held), size, one, several)
+    divergences = (LayerDivergence(*each.mean(axis=1).tolist()) for each in (one, several))
+    report = JointReport(len(train), len(held), size, share_of_most(one[1]), *divergences)
     return JointLayer(facts, tensors), report
+
+
+def share_of_most(values: NDArray[np.float64], most: float = 0.9) -> float:
+    """The share of the values [K], the largest first, that have ``most`` of their sum."""
+    sums = np.sort(values)[::-1].cumsum()
+    return float(np.searchsorted(sums, most * sums[-1]) + 1) / len(values)
 
 
 def _facts(model: BatchedModel, settings: JointSettings) -> dict[str, int]:
@@ -183,7 +194,8 @@ def _divergence(
     depth: int,
     random: np.random.Generator,
 ) -> tuple[Tensor, Tensor]:
-    """Mean divergences with the layer and without it, ``depth`` tokens after a random canvas."""
+    """[K], [K]: at each position that is masked ``depth`` tokens after a random canvas, with the
+    layer and without it."""
     tokens, step = made.rows(rows)
     width = step.shape[1]
     last = step.max(axis=1)
@@ -217,6 +229,6 @@ def _divergence(
 
 
 def _kl(wanted: Tensor, found: Tensor) -> Tensor:
-    """Mean over rows of KL(wanted || found), without tokens that are banned in both."""
+    """KL(wanted || found) [K] of rows [K, V], without tokens that are banned in both."""
     terms = wanted.exp() * (wanted - found)
-    return terms.nan_to_num(0.0).sum(-1).mean()
+    return terms.nan_to_num(0.0).sum(-1)
