@@ -50,7 +50,8 @@ class Fused(Drafter):
     def begin(self, offer: Offer) -> None:
         super().begin(offer)
         for part in self.parts:
-            part.begin(Offer(offer.budget, noise=offer.noise and part.needs.noise))
+            noise = offer.noise and part.needs.noise
+            part.begin(Offer(offer.budget, noise, alone=False))
 
     def check(self, seq: LiveSequence) -> None:
         for part in self.parts:

@@ -82,7 +82,7 @@ class HeadDrafter(ModelDrafter):
         tree: TokenTree = yield Apply(head, asked)
         # How long a row takes is known now, if many were read.
         reading = head.pace.behind(len(asked.tokens)) - head.pace.behind(late)
-        self.offer.budget.charge(reading, prompt=True)
+        self.offer.budget.charge(reading, sunk=True)
         return tree
 
     def _late(self, seq: Sequence) -> int:

@@ -30,12 +30,14 @@ Scoring = Generator["Forward | Apply", Any, Reply]
 class Offer:
     """What the loop gives a drafter; see :class:`Needs` for ``noise`` and ``draws``.
 
-    ``draws`` is how its tree is to be drawn, if it is: what the verifier is meant for.
+    ``draws`` is how its tree is to be drawn, if it is: what the verifier is meant for. ``alone``
+    says that no other drafter adds to its trees.
     """
 
     budget: Budget
     noise: bool = False
     draws: Mode | None = None
+    alone: bool = True
 
 
 class Drafter:
@@ -135,8 +137,8 @@ class DraftVerify:
         while not seq.finished:
             if multi_step is not None and (made := (yield multi_step)).count:
                 # The backend has made several steps, as they follow here.
-                budget.rested(made.count)
                 drafter.rested(seq, made)
+                budget.rested(made.count)
                 continue
             # The last free place is for the token that the verification itself yields.
             limit = min(budget.limit(seq), seq.room - 1)

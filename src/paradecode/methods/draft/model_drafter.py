@@ -65,7 +65,7 @@ class ModelDrafter(Drafter):
         leaves = budget.expand(seq, EMPTY, np.array([ROOT], np.int32), rows.seconds)
         if len(leaves) == 0:
             return EMPTY
-        budget.charge(rows.reading, prompt=True)
+        budget.charge(rows.reading, sunk=True)
         self._forget()
         self._exit = rows.exit
         drawn = TreeBuilder()

@@ -28,19 +28,22 @@ def new_odds(levels: int, width: int) -> Odds:
     return Odds([0.3 * 0.7**k * 0.5**r for k in range(levels) for r in range(width)])
 
 
-def gains(odds: Odds, levels: int, width: int, count: int) -> list[float]:
-    """What each further level of guesses adds to the tokens that a draft is expected to bring.
+def gains(odds: Odds, levels: int, width: int, price: NDArray[np.float64]) -> list[float]:
+    """What each further level of guesses adds to the tokens that a draft is expected to gain.
 
     Args:
         odds: as :func:`new_odds` orders them.
-        count: nodes of a draft, the likeliest paths.
+        price: [1 + most nodes]: what verifying 0, 1, ... nodes costs, in tokens. A draft has the
+            likeliest paths, as many as gain most.
     """
+    count = len(price) - 1
     paths, every, brought = np.ones(1), np.empty(0), [0.0]
     for level in range(levels):
         rates = np.array([odds.of(level * width + rank) for rank in range(width)])
         paths = -np.sort(-np.outer(paths, rates).ravel())[:count]
         every = -np.sort(-np.concatenate([every, paths]))[:count]
-        brought.append(float(every.sum()))
+        net = np.cumsum([0.0, *every]) - price[: len(every) + 1]
+        brought.append(max(float(net.max()), brought[-1]))
     # A level stands on those before it, so none may look better than these.
     return list(accumulate(np.diff(brought).tolist(), min))
 
@@ -86,6 +89,11 @@ class RowCost:
     share: float = 1.0
     beside: float = 0.0
 
+    def seconds(self, seq: Sequence, rows: int, count: int) -> float:
+        """Of ``count`` prompt rows beside ``rows`` rows; 0 where nothing was measured."""
+        more = (seq.step_seconds(rows + count) or 0.0) - (seq.step_seconds(rows) or 0.0)
+        return self.share * more + self.beside * (count > 0)
+
 
 def paying(
     seq: Sequence, forward: Forward, odds: Odds, levels: int, width: int, count: int, cost: RowCost
@@ -98,16 +106,17 @@ def paying(
         count: most nodes of the next draft.
     """
     rows, room = len(forward.tokens) + len(forward.tree), _room(seq, forward)
+    base, one = seq.step_seconds(rows), seq.step_seconds(1)
+    alone, price = 1.0 + OTHERS * seq.neighbours, np.zeros(1 + count)
+    if one is not None:
+        price = np.array([(seq.step_seconds(1 + n) or one) / one - 1.0 for n in range(1 + count)])
 
     def worth(brought: float, most: int) -> NDArray[np.float64]:
-        seconds = np.array([seq.step_seconds(rows + n) or 0.0 for n in range(most + 1)])
-        more = cost.share * (seconds - seconds[0])
-        more[1:] += cost.beside
-        return more / seconds[0] * (1.0 + OTHERS * seq.neighbours + brought)
+        more = np.array([cost.seconds(seq, rows, n) for n in range(most + 1)])
+        return more / (base or 1.0) * (alone + brought)
 
-    measured = seq.step_seconds(rows) is not None
-    most, promised = _most(seq, forward.tree, levels), gains(odds, levels, width, count)
-    return hung(forward.tree, promised, most, room, worth if measured else None)
+    most, promised = _most(seq, forward.tree, levels), gains(odds, levels, width, alone * price)
+    return hung(forward.tree, promised, most, room, None if base is None else worth)
 
 
 def root_only(seq: Sequence, forward: Forward, levels: int) -> Counts:

@@ -12,6 +12,7 @@ from paradecode.core.multi_step import StepsMade
 from paradecode.core.request import TARGET, Forward, Reply
 from paradecode.core.sequence import Sequence, Verdict
 from paradecode.core.tree import EMPTY, TokenTree
+from paradecode.methods.draft.acceptance import Odds
 from paradecode.methods.draft.candidates import candidates
 from paradecode.methods.draft.growth import grow
 from paradecode.methods.draft.loop import Drafter, Scoring
@@ -58,6 +59,8 @@ class RowDrafter(Drafter):
     _tries: bool = field(default=False, init=False, repr=False)
     _rated: RatedTree | None = field(default=None, init=False, repr=False)
     _rows: GuessRows | None = field(default=None, init=False, repr=False)
+    _cost: float = field(default=0.0, init=False, repr=False)
+    _found: list[list[tuple[int, int]]] = field(default_factory=list, init=False, repr=False)
     _guesses: Logits | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -83,7 +86,10 @@ class RowDrafter(Drafter):
         key, levels = f"{self.kind} {self.head} {self.width}", self.levels(self._head(seq))
         odds = seq.shared(key, lambda: new_odds(levels, self.width))
         self._seq, self._limit, self._rated = seq, limit, RatedTree(odds)
-        found: list[list[tuple[int, int]]] = []
+        if self.offer.alone:
+            self.offer.budget.charge(self._cost)
+        self._cost, self._found = 0.0, []
+        found = self._found
         for row in range(self._guesses.shape[0] if self._guesses is not None else 0):
             path = [level[0][0] for level in found]  # For penalties: the likeliest one.
             one = self._guesses.select([row])  # type: ignore[union-attr]
@@ -111,17 +117,37 @@ class RowDrafter(Drafter):
             self._idle = min(max(2 * self._idle, TRIAL), 8 * TRIAL)
             self.rest, self._tries = self._idle - 1, True
         self._rows = self.rows(seq, head, counts)
+        verified = len(forward.tokens) + len(forward.tree)
+        self._cost = cost.seconds(seq, verified, int(self._rows.counts.sum()))
         return (yield from self._rows.score(forward))
 
     def observe(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         if self._rated is not None:
-            self._rated.book(tree, verdict)
+            self._book(self._rated.odds, verdict)
         self._guesses = self._rows.behind(verdict.rows[-1]) if self._rows else None
         self._seq = self._rated = self._rows = None
 
+    def _book(self, odds: Odds, verdict: Verdict) -> None:
+        """Count which guesses were right, those that were never verified included."""
+        for level, token in zip(self._found, verdict.tokens):
+            for guess, kind in level:
+                odds.update(kind, int(guess == token), 1)
+            if all(guess != token for guess, _ in level):
+                break
+
+    def wait(self, seq: Sequence) -> None:
+        self.rest = max(0, self.rest - 1)
+        self._waste()
+
     def rested(self, seq: Sequence, made: StepsMade) -> None:
         super().rested(seq, made)
-        self._guesses = None  # They were of the token behind the last verification.
+        self._waste()
+
+    def _waste(self) -> None:
+        """What the last rows guessed is of no use any more: it was behind an earlier token."""
+        if self.offer.alone and self._cost > 0:
+            self.offer.budget.charge(self._cost, sunk=True)
+        self._cost, self._guesses = 0.0, None
 
     def _head(self, seq: Sequence) -> Head:
         found = seq.head(self.head)

@@ -217,7 +217,7 @@ def test_short_requests_read_few_prompts_for_a_hopeless_drafter(tokens: int):
             tree, forwards = grown(budget, seq, lambda path: np.array([0.9]), 0.3)
             lost += seq.curve(1 + len(tree)) + 0.3 * forwards - plain
             if forwards and unread:
-                budget.charge(reading, prompt=True)
+                budget.charge(reading, sunk=True)
                 unread, lost, read = False, lost + reading, read + 1
             budget.observe(tree, verdict(tree, ROOT))
             assert lost <= LOSS * steps * plain + 3 * plain + reading + 2, steps
@@ -234,7 +234,7 @@ def test_prompts_that_drafts_have_paid_for_cost_no_rest():
             tree, forwards = grown(budget, seq, lambda path: np.array([0.9]), 0.3)
             assert forwards, step
             if step == 0:
-                budget.charge(12.0, prompt=True)
+                budget.charge(12.0, sunk=True)
             budget.observe(tree, verdict(tree, len(tree) - 1))
 
 

@@ -21,8 +21,9 @@ from paradecode.core.request import TARGET, Forward
 from paradecode.core.tree import TokenTree
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Engine, Limits
+from paradecode.methods.draft import row_drafter
 from paradecode.methods.draft.acceptance import Odds
-from paradecode.methods.draft.prompt_rows import gains, hung
+from paradecode.methods.draft.prompt_rows import gains, hung, root_only
 from paradecode.models.heads import build_head, read_head
 from paradecode.models.heads.files import write_head
 from paradecode.testing.conformance import check
@@ -148,9 +149,11 @@ RATES = st.lists(st.floats(0, 1), min_size=6, max_size=6)
 
 
 @settings(max_examples=60)
-@given(rates=RATES, count=st.integers(1, 6))
-def test_a_level_adds_what_the_best_tree_with_it_brings(rates: list[float], count: int) -> None:
-    """Against all trees: two ranks, three levels."""
+@given(rates=RATES, count=st.integers(1, 6), step=st.sampled_from([0.0, 0.05, 0.3]))
+def test_a_level_adds_what_the_best_tree_with_it_gains(
+    rates: list[float], count: int, step: float
+) -> None:
+    """Against all trees: two ranks, three levels; a node costs ``step`` tokens to verify."""
     odds, values = Odds(rates), []
     for levels in range(4):
         paths = [[]] if levels else []
@@ -158,8 +161,8 @@ def test_a_level_adds_what_the_best_tree_with_it_brings(rates: list[float], coun
         for _ in range(levels):
             paths = [[*path, rank] for path in paths for rank in range(2)]
             reached += [np.prod([rates[2 * k + r] for k, r in enumerate(path)]) for path in paths]
-        values.append(sum(sorted(reached)[-count:]))
-    found = gains(odds, 3, 2, count)
+        values.append(sum(max(reach - step, 0.0) for reach in sorted(reached)[-count:]))
+    found = gains(odds, 3, 2, step * np.arange(count + 1))
     best = np.inf
     for gain, more in zip(found, np.diff(values)):
         best = min(best, more)
@@ -201,6 +204,32 @@ def test_where_rows_are_dear_there_are_few_prompt_rows(folder: Path) -> None:
         rows.append(one.stats.rows - len(PROMPT) - one.stats.generated)
     assert rows[0] > 40
     assert rows[1] < 12
+
+
+@pytest.mark.parametrize("whenever", [False, True])
+def test_what_hopeless_prompt_tokens_cost_is_bounded(
+    whenever: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1/32 of plain decoding's time over short requests: even where they hang whenever drafts may
+    be made, but for the two tokens that drafts are trusted with at first, and a trial."""
+    if whenever:
+        hang = lambda seq, forward, *_: root_only(seq, forward, LEVELS)  # noqa: E731
+        monkeypatch.setattr(row_drafter, "paying", hang)
+    eng, extra, tokens = engine(curve=CostCurve((1, 32), (64,), ((1.0, 5.65),))), 0.0, 0
+    for seed in range(12):
+        text = np.random.default_rng(seed).integers(1, CONFIG.vocab_size, 20).tolist()
+        (one,) = serve(eng, [f"ppd(head='{folder}')"], text, max_tokens=40, ignore_eos=True)
+        extra += 0.15 * (one.stats.rows - len(text) - one.stats.forwards + 1)
+        tokens += one.stats.generated
+    assert 0 < extra < tokens / 32 + 4 * whenever
+
+
+def test_guesses_are_judged_that_were_never_verified(folder: Path) -> None:
+    """By the text as it goes on: else nothing would correct what is expected of them at first."""
+    eng = engine(curve=CostCurve((1, 32), (64,), ((1.0, 1.2),)))
+    (one,) = serve(eng, [f"ppd(head='{folder}',num_speculative_tokens=1)"], ignore_eos=True)
+    (odds,) = [found for found in vars(one)["_stores"].values() if isinstance(found, Odds)]
+    assert odds.totals[1][1] > 20  # A second guess: only first ones are verified.
 
 
 @pytest.mark.parametrize(("tokens", "given_rows"), [

@@ -121,7 +121,7 @@ class AutoBudget(Budget):
         if self.rest == 0 and not self._learned.fused:
             self.rest = self._due(seq)
         if self.rest > 0:
-            self.rested(1)
+            self.rest -= 1
             return 0
         return self.count
 
@@ -130,7 +130,6 @@ class AutoBudget(Budget):
         self._asleep = self._asleep or self._due(seq)
         if self._asleep > 0:
             self._asleep -= 1
-            self._pay(1)
             return False
         base, doubted = seq.step_seconds(1), super().asks(seq, drafted)
         if base is None or len(drafted) == 0 or self._paid == 0.0:
@@ -174,11 +173,13 @@ class AutoBudget(Budget):
         path = tree.follow(verdict.tokens[:-1])
         if len(tree):
             self._learned.calibration.update(tree.reach, path)
-        if self._spent > 0 and self._plain > 0:
+        if self._spent == 0:
+            self._pay(1)
+        elif self._plain > 0:
             self._judge(len(path))
 
-    def charge(self, seconds: float, prompt: bool = False) -> None:
-        if prompt:
+    def charge(self, seconds: float, sunk: bool = False) -> None:
+        if sunk:
             self._learned.owed = max(self._learned.owed, self._lost) + seconds
         else:
             self._spent += seconds

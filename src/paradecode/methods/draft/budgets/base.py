@@ -127,11 +127,12 @@ class Budget:
     def see_target(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         """Look at a verification of ``tree``; ``reply`` has the states of layer ``LAST``."""
 
-    def charge(self, seconds: float, prompt: bool = False) -> None:
+    def charge(self, seconds: float, sunk: bool = False) -> None:
         """Know what a draft takes beside the forwards that :meth:`expand` was asked about.
 
         Args:
-            prompt: it is for reading the text that the request began with, once.
+            sunk: no draft is judged by it: it was for reading the prompt, or for rows that came to
+                nothing.
         """
 
     def cut(self, seq: Sequence, tree: TokenTree) -> TokenTree:
