@@ -77,7 +77,8 @@ class LLM:
         draft_threads: CPU threads that what drafts has for itself (native, or on a
             ``draft_device``). A draft model then drafts while the target verifies (``pearl``,
             ``mirror-sd``), and the target has the cores that are left, unless ``threads`` says
-            otherwise. A draft head takes turns with the target. None: the target's threads.
+            otherwise. A draft head takes turns with the target. None: the target's
+            threads, or on the CPU as a ``draft_device`` as many.
         draft_device: ``cpu``, ``cuda`` or ``cuda:N``, where PyTorch runs draft models and draft
             heads, while the target stays where it is. None: where the target runs.
         ranks: processes, one a GPU, that divide the model (tensor parallelism, torch only); the
@@ -139,7 +140,7 @@ class LLM:
             checkpoint.config, checkpoint.weights, threads=threads, ranks=ranks
         )
         models, vocabularies = {TARGET: self.backend}, {}
-        heads = place.open_heads(self.backend)
+        heads = place.open_heads(self.backend, threads)
         if self.draft_model is not None:
             draft = open_model(self.draft_model)
             sizes = self.config.vocab_size, draft.config.vocab_size

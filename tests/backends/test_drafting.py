@@ -156,6 +156,25 @@ def test_in_a_batch_a_head_that_knows_is_fast_there_too(tmp_path: Path) -> None:
     engine.close()
 
 
+@pytest.mark.parametrize(("own", "targets"), [(None, 3), (2, 3), (None, None)])
+def test_pytorch_has_the_threads_of_the_target(own: int | None, targets: int | None) -> None:
+    """By itself it takes all cores, also those of other workers."""
+    torch = pytest.importorskip("torch")
+    place, before = DraftPlace("cpu", own), torch.get_num_threads()
+    config, weights = tiny_checkpoint("llama")
+    opens = [
+        lambda: place.open_heads(ToyBackend(TOY), targets),
+        lambda: place.open_model(config, weights, targets, backends.open_backend),
+    ]
+    try:
+        for open_one in opens:
+            torch.set_num_threads(7)
+            open_one().close()
+            assert torch.get_num_threads() == (own or targets or default_threads())
+    finally:
+        torch.set_num_threads(before)
+
+
 class Fails:
     """A device that runs a few networks, and then no more."""
 

@@ -21,7 +21,7 @@ class DraftPlace:
     Attributes:
         device: ``cpu``, ``cuda`` or ``cuda:N``: PyTorch runs them there, whatever runs the target.
             None: what runs the target.
-        threads: CPU threads of their own; None: the target's.
+        threads: CPU threads of their own; None: as many as the target has.
 
     Raises:
         InvalidInput: for a device that is not there, or threads out of range or of a GPU.
@@ -54,8 +54,11 @@ class DraftPlace:
             return threads
         return max(1, default_threads() - self.threads)
 
-    def open_heads(self, target: Backend) -> RunsNetworks:
+    def open_heads(self, target: Backend, threads: int | None = None) -> RunsNetworks:
         """What runs draft heads.
+
+        Args:
+            threads: the target's; None: as many as are allowed.
 
         Raises:
             InvalidInput: if the target leaves no such place.
@@ -68,8 +71,8 @@ class DraftPlace:
 
             from paradecode.backends.torch.network import TorchNetworks
 
-            if self.threads is not None:
-                torch.set_num_threads(self.threads)
+            if (own := self._of_torch(threads)) is not None:
+                torch.set_num_threads(own)
             return TorchNetworks(torch.device(self.device))
         if self.threads is None:
             return target
@@ -87,10 +90,16 @@ class DraftPlace:
         """A draft model.
 
         Args:
-            threads: the target's.
+            threads: the target's; None: as many as are allowed.
             beside: :func:`open_backend` with the target's backend and device.
         """
         if self.device is not None:
-            return open_backend("torch", config, weights, device=self.device, threads=self.threads)
-        own = self.threads is not None
-        return beside(config, weights, threads=self.threads or threads, apart=own)
+            own = self._of_torch(threads)
+            return open_backend("torch", config, weights, device=self.device, threads=own)
+        apart = self.threads is not None
+        return beside(config, weights, threads=self.threads or threads, apart=apart)
+
+    def _of_torch(self, threads: int | None) -> int | None:
+        """Threads of PyTorch, which takes all cores by itself; None where a GPU drafts."""
+        on_cpu = self.device is not None and self.device.startswith("cpu")
+        return self.threads or threads or default_threads() if on_cpu else None
