@@ -27,6 +27,11 @@ and on the graded ones:
         --steps 800 --rate 1e-3 --threads 1
     paradecode train assd out/graded/assd --threads 1
     paradecode train deer out/graded/deer --threads 1
+    mkdir out/graded/joint && paradecode train joint-sampler out/graded/joint/layer.safetensors \
+        -m paradecode/graded-diffusion --tasks graded --limit 600 --threads 1
+
+The layer of ``joint-sampler`` stands beside one that changes nothing, and beside ``static`` with as
+many tokens a forward.
 
 Held-out instances of every task, decoded in batches; ways take turns within a batch. ``equal``
 counts outputs that are token by token those of the first way of the same model. Rows are the
@@ -46,6 +51,7 @@ from rich.progress import track
 from paradecode import LLM
 from paradecode.measure.tasks.task import Task
 from paradecode.measure.tasks.tasks import TASKS, tasks_named
+from paradecode.testing.trained_parts import joint_layer
 from tools.script import err, options, save, show, stamped
 
 TARGET, DRAFT = "paradecode/tiny-autoregressive", "paradecode/tiny-diffusion"
@@ -101,6 +107,17 @@ DRAFTING = (
 )  # fmt: skip
 
 
+JOINT, ZERO = ("joint/layer.safetensors", "joint/zero.safetensors")
+
+
+def sampling(folder: Path) -> Iterator[str]:
+    """Several tokens a forward with the trained layer, with one that changes nothing, and plain."""
+    for tokens in (2, 4):
+        yield f"static(block_length=32,steps={96 // tokens})"
+        for layer in (ZERO, JOINT):
+            yield f"joint-sampler(layer='{folder / layer}',tokens={tokens})"
+
+
 def trained(folder: Path, tasks: str) -> Iterator[Ways]:
     """The runs of a folder, each beside the model that it began with."""
     plain, canvas = MODELS[tasks]
@@ -118,6 +135,8 @@ def trained(folder: Path, tasks: str) -> Iterator[Ways]:
         yield Ways("assd", model, ANY_SUBSET, tasks=learned)
     for draft in (canvas, str(folder / "deer" / "model")):
         yield Ways("deer", plain, DRAFTING, draft, learned)
+    ways = ("static(block_length=32)", *sampling(folder))
+    yield Ways("joint-sampler", canvas, ways, tasks=learned)
 
 
 COLUMNS = {
@@ -138,6 +157,9 @@ def measured(asked_of: Ways, given: Any) -> list[dict[str, Any]]:
     group, model, ways, draft, tasks = asked_of
     name = named(model)
     with LLM(model, draft_model=draft) as llm:
+        if group == "joint-sampler":
+            sizes = llm.config.vocab_size, llm.config.hidden_size
+            joint_layer(0.0, *sizes).save(Path(given.trained, ZERO))
         found = [(task, one) for task in tasks for one in task.held_out(given.instances)]
         asked = [llm.chat_tokens([{"role": "user", "content": one.prompt}]) for _, one in found]
         made: dict[str, list[Any]] = {way: [] for way in ways}
@@ -164,7 +186,7 @@ def measured(asked_of: Ways, given: Any) -> list[dict[str, Any]]:
         rows.append({
             "model": name,
             "draft": named(draft or ""),
-            "way": way,
+            "way": way.replace(f"{Path(given.trained)}/", ""),
             "outputs": len(outputs),
             "right": sum(task.check(one, t) for (task, one), t in zip(found, texts, strict=True)),
             "equal": sum(a.token_ids == b.token_ids for a, b in pairs),

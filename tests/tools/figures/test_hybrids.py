@@ -8,11 +8,15 @@ import pytest
 
 from paradecode.measure.tasks.tasks import SETS
 from paradecode.methods.registry import parse
-from tools.figures.hybrids import SHIPPED, trained
+from paradecode.testing.trained_parts import joint_layer
+from tools.figures.hybrids import JOINT, SHIPPED, ZERO, trained
 
 
-def test_each_group_begins_with_what_the_others_are_compared_with() -> None:
-    for group, _, ways, draft, _ in [*SHIPPED, *trained(Path("runs"), "simple")]:
+def test_each_group_begins_with_what_the_others_are_compared_with(tmp_path: Path) -> None:
+    for layer in (JOINT, ZERO):
+        (tmp_path / layer).parent.mkdir(exist_ok=True)
+        joint_layer().save(tmp_path / layer)
+    for group, _, ways, draft, _ in [*SHIPPED, *trained(tmp_path, "simple")]:
         specs = [parse(way) for way in ways]
         assert len({spec.method.family for spec in specs}) == 1 + (len(ways) > 2) * (
             group == "wedlm"
@@ -28,6 +32,8 @@ def test_trained_models_are_decoded_as_the_model_that_they_began_with(tasks: str
     for group, _, own, _, asked in trained(Path("runs"), tasks):
         assert asked == SETS[tasks]
         ways.setdefault(group, []).append(tuple(own))
+    layers = ways.pop("joint-sampler")  # Its part is a file, and its model one that ships.
+    assert [len(own) for own in layers] == [7]
     for first, *others in ways.values():  # The first model has no mask for wedlm.
         assert others
         assert {each[: len(first)] for each in others} == {first}
