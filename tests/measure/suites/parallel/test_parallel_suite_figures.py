@@ -186,3 +186,13 @@ def test_batches_of_two_share_their_seconds():
     (summary,) = summarise(replace(results, records=both))
     assert summary.total.per_second.value == pytest.approx(16 / 0.4)
     assert summary.total.items == 2
+
+
+@pytest.mark.parametrize(("threads", "said"), [(1, "threads: 1."), (None, "threads: 2.")])
+def test_the_picture_says_how_many_threads_ran(threads, said):
+    pytest.importorskip("matplotlib")
+    from paradecode.measure.suites.parallel.pictures import draw_frontier
+
+    results = replace(good(), settings={**good().settings, "threads": threads})
+    left, _ = draw_frontier(results, summarise(results)).axes
+    assert said in left.get_title(loc="left")

@@ -36,7 +36,7 @@ def draw_all(results: Results, summaries: Sequence[MethodSummary], stem: Path) -
     """Write ``<stem>-frontier.png`` and ``<stem>-tasks.png``."""
     tasks = sorted(tasks_of(results.items), key=lambda task: BY_NAME[task].free)
     figures = {
-        "frontier": _draw_frontier(results, summaries),
+        "frontier": draw_frontier(results, summaries),
         "tasks": _draw_tasks(tasks, summaries),
     }
     return [
@@ -45,7 +45,7 @@ def draw_all(results: Results, summaries: Sequence[MethodSummary], stem: Path) -
 
 
 @styled
-def _draw_frontier(results: Results, summaries: Sequence[MethodSummary]) -> Any:
+def draw_frontier(results: Results, summaries: Sequence[MethodSummary]) -> Any:
     """Quality over tokens per forward and over tokens per second.
 
     A family has one colour and marker. The reference is a large diamond; hollow dots have a cache.
@@ -69,8 +69,9 @@ def _draw_frontier(results: Results, summaries: Sequence[MethodSummary]) -> Any:
         fontsize=9,
     )  # fmt: skip
     headline(figure, "Quality against speed of canvas decoding")
+    threads = results.settings["threads"] or results.machine.cores
     left.set_title(
-        f"{results.model}, {len(results.items)} held-out instances, {results.machine.cores} cores. "
+        f"{results.model}, {len(results.items)} held-out instances, threads: {threads}. "
         "Bars: 95 % intervals. Line: frontier. Hollow: with a cache.",
         loc="left", color=light("soft"),
     )  # fmt: skip
