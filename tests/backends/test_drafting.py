@@ -157,7 +157,9 @@ def test_in_a_batch_a_head_that_knows_is_fast_there_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("own", "targets"), [(None, 3), (2, 3), (None, None)])
-def test_pytorch_has_the_threads_of_the_target(own: int | None, targets: int | None) -> None:
+def test_pytorch_has_the_threads_of_the_target(
+    own: int | None, targets: int | None, tmp_path: Path
+) -> None:
     """By itself it takes all cores, also those of other workers."""
     torch = pytest.importorskip("torch")
     place, before = DraftPlace("cpu", own), torch.get_num_threads()
@@ -171,6 +173,8 @@ def test_pytorch_has_the_threads_of_the_target(own: int | None, targets: int | N
             torch.set_num_threads(7)
             open_one().close()
             assert torch.get_num_threads() == (own or targets or default_threads())
+        opened(tmp_path, threads=1, draft_device="cpu").close()
+        assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)
 

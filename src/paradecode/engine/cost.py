@@ -93,7 +93,8 @@ class Load:
     Attributes:
         curve: measured cost of a forward, or None.
         others: the same for the other models.
-        sequences, rows: of the last step's target forwards; requests that come in since count.
+        sequences, rows: of the last step's target forwards; a running request that had none, as it
+            drafted or came in since, counts as one row.
         together: the backend can make several steps of all sequences in one call.
     """
 

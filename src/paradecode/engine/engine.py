@@ -355,7 +355,9 @@ class Engine(Resources):
         for group in by_model_and_layers(asked):
             self._run(group, rows, ran, [one for one in beside if one.forward in group])
         if ran:
-            self.load.sequences, self.load.rows = len(ran), ran.total()
+            # Those that only drafted in this step will have a row again.
+            idle = max(0, len(self.running) - len(ran))
+            self.load.sequences, self.load.rows = len(ran) + idle, ran.total() + idle
         self._apply()
         self.load.together = all(live.able for live in self.running)
         for live in list(self.running):

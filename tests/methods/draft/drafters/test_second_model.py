@@ -117,6 +117,24 @@ def test_mirror_begins_the_next_block_with_what_it_ran_ahead():
     assert forwards[1] - early_exits < forwards[0]
 
 
+@pytest.mark.parametrize("method", ["mirror-sd", "pearl", "draft-model(budget=fixed)"])
+def test_one_that_drafts_is_still_a_neighbour(method, monkeypatch):
+    """Also in steps in which no target forward was its own."""
+    seen, step = [], Engine.step
+
+    def watched(self):
+        both = len(self.running) == 2
+        changed = step(self)
+        if both and len(self.running) == 2:
+            seen.append(self.load.sequences)
+        return changed
+
+    monkeypatch.setattr(Engine, "step", watched)
+    serve(engine(TARGET, tiny_checkpoint("llama", seed=1)), [method, "greedy"], ignore_eos=True)
+    assert len(seen) > 10
+    assert set(seen) == {2}
+
+
 @pytest.mark.parametrize("verifier", ["rejection", "rsd", "traversal", "nss"])
 def test_verifiers_that_read_draws_accept_all_of_an_equal_chain(verifier):
     eng = engine(TARGET, TARGET)
