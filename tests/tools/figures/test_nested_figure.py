@@ -9,6 +9,7 @@ import pytest
 
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.registry import parse
+from repository import ROOT
 
 pytest.importorskip("torch")
 
@@ -57,3 +58,9 @@ def test_a_training_that_goes_on_is_refused(
     monkeypatch.setattr("sys.argv", ["x", str(tmp_path), "--exits", "1 2"])
     with pytest.raises(InvalidInput, match="let its training end"):
         nested.main()
+
+
+def test_the_page_has_what_was_measured() -> None:
+    made = json.loads((ROOT / "bench" / "results" / "nested.json").read_text("utf-8"))
+    page = (ROOT / "docs" / "training.md").read_text("utf-8")
+    assert nested.markdown(nested.COLUMNS, made["methods"]) in page
