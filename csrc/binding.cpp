@@ -233,7 +233,7 @@ MixtureShape read_mixture(const std::vector<int>& fields, float scale) {
 
 // Raise it, and INTERFACE in backends/native/__init__.py, whenever functions, classes, arguments or
 // tuples change that Python meets here: another core beside the package is refused then.
-constexpr int kInterface = 4;
+constexpr int kInterface = 5;
 
 void raise_as(const char* name, nb::object arguments) {
   const nb::object type = nb::module_::import_("paradecode.core.errors").attr(name);
@@ -366,14 +366,18 @@ NB_MODULE(_core, m) {
   nb::class_<Model>(m, "Model")
       .def(
           "__init__",
-          [](Model* self, int vocab_size, int hidden_size, int layers, int heads, int kv_heads,
+          [](Model* self, int vocab_size, int outputs, int hidden_size, int layers, int heads, int kv_heads,
              int head_dim, int intermediate_size, int context_length, int sliding_window,
              float norm_epsilon, float rope_attention, std::vector<float> inverse_frequencies,
              const std::vector<int>& mixture, float mixture_scale, bool half_cache, int threads,
              bool apart) {
             if (threads < 1 || threads > 1024)
               throw InvalidInput("threads", std::int64_t{threads}, "use 1 to 1024 threads");
+            if (outputs < 1 || outputs > vocab_size)
+              throw InvalidInput("outputs", std::int64_t{outputs},
+                                 "use 1 to " + std::to_string(vocab_size));
             const ModelShape shape{vocab_size,
+                                   outputs,
                                    hidden_size,
                                    layers,
                                    heads,
@@ -388,7 +392,7 @@ NB_MODULE(_core, m) {
                                    read_mixture(mixture, mixture_scale)};
             new (self) Model(shape, half_cache, threads, apart);
           },
-          nb::kw_only(), nb::arg("vocab_size"), nb::arg("hidden_size"), nb::arg("layers"),
+          nb::kw_only(), nb::arg("vocab_size"), nb::arg("outputs"), nb::arg("hidden_size"), nb::arg("layers"),
           nb::arg("heads"), nb::arg("kv_heads"), nb::arg("head_dim"), nb::arg("intermediate_size"),
           nb::arg("context_length"), nb::arg("sliding_window"), nb::arg("norm_epsilon"),
           nb::arg("rope_attention"), nb::arg("inverse_frequencies"), nb::arg("mixture"),

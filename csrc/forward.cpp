@@ -63,7 +63,7 @@ ForwardResult Forward::run() {
   model_.cache_.need_scratch(plan_.scratch_pages);
   plan_tiles();
   result_.logits = std::make_shared<LogitRows>(model_.logit_store_, kernels_, model_.team_,
-                                               logit_rows, shape_.vocab_size);
+                                               logit_rows, shape_.outputs);
   for (std::size_t i = 0; i < inputs_.size(); ++i)
     for (std::size_t k = 0; k < inputs_[i].hidden.size(); ++k)
       result_.hidden.emplace_back(count(plan_.spans[i].rows, shape_.hidden_size));

@@ -31,13 +31,13 @@ auto Forward::head_input() {
 // Logits [row, end) of some panels of the head, or of what stands for it.
 void Forward::head_product(const Matrix& weight, int panel, int panels, const Activations& input,
                            int row, int end) {
-  const std::int64_t stride = LogitRows::stride_for(shape_.vocab_size);
+  const std::int64_t stride = LogitRows::stride_for(shape_.outputs);
   kernels_.matmul(weight, panel, panels, input, row, end - row,
                   result_.logits->writable(row) + panel * kLanes, stride, nullptr, false);
   // What lies beyond the vocabulary is the padding of these panels, or of the row.
   const int last = panel + panels;
   const std::int64_t until = last < weight.panels ? std::int64_t{last} * kLanes : stride;
-  const std::int64_t begin = std::max<std::int64_t>(shape_.vocab_size, panel * kLanes);
+  const std::int64_t begin = std::max<std::int64_t>(shape_.outputs, panel * kLanes);
   if (begin < until)
     for (int r = row; r < end; ++r)
       std::fill(result_.logits->writable(r) + begin, result_.logits->writable(r) + until,
@@ -84,7 +84,7 @@ void Forward::screened_head(Member& member) {
                const std::int64_t first = std::int64_t{chunk} * step * kLanes;
                const std::int64_t end = chunk + 1 < steps
                                             ? first + step * kLanes
-                                            : LogitRows::stride_for(shape_.vocab_size);
+                                            : LogitRows::stride_for(shape_.outputs);
                for (int r = 0; r < rows; ++r) {
                  Best& top = about_[static_cast<std::size_t>(chunk * rows + r)];
                  std::int64_t index = 0;
@@ -110,7 +110,7 @@ void Forward::screened_head(Member& member) {
       float exact[kScreenedRows * kLanes];
       kernels_.matmul(weight, panel, 1, input, 0, rows, exact, kLanes, nullptr, false);
       floors[r] = -INFINITY;
-      for (int i = 0; i < kLanes && panel * kLanes + i < shape_.vocab_size; ++i)
+      for (int i = 0; i < kLanes && panel * kLanes + i < shape_.outputs; ++i)
         if (exact[r * kLanes + i] > floors[r]) floors[r] = exact[r * kLanes + i];
     }
     known = true;
@@ -137,7 +137,7 @@ void Forward::screened_head(Member& member) {
                  head_product(weight, panel, 1, input, 0, rows);
                  for (int r = 0; r < rows; ++r)
                    for (int id = panel * kLanes;
-                        id < std::min(shape_.vocab_size, (panel + 1) * kLanes); ++id) {
+                        id < std::min(shape_.outputs, (panel + 1) * kLanes); ++id) {
                      const float value = result_.logits->writable(r)[id];
                      best[r].nan |= std::isnan(value);
                      if (value > best[r].value) best[r].value = value, best[r].token = id;

@@ -120,7 +120,8 @@ void Model::set_format(const std::string& tensor, Format format) {
   if (!fits(format, inputs))
     throw InvalidInput("weights", tensor, "its rows are not whole blocks of 256 inputs");
   if (index < 0) {
-    *matrix = make_matrix(arena_, format, shape_.vocab_size, hidden);
+    const int tokens = matrix == &head_ ? shape_.outputs : shape_.vocab_size;
+    *matrix = make_matrix(arena_, format, tokens, hidden);
   } else if (part == "gate" || part == "up" || part == "down") {
     const std::string gate = tensor.substr(0, tensor.size() - part.size()) + "gate";
     place_inner(part, format, *matrix, *find_matrix(gate), inner);

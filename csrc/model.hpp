@@ -24,6 +24,7 @@ namespace paradecode {
 // The facts of ModelConfig that the arithmetic needs.
 struct ModelShape {
   int vocab_size = 0;
+  int outputs = 0;  // rows of the LM head: all tokens, or those that a draft model may say
   int hidden_size = 0;
   int layers = 0;
   int heads = 0;

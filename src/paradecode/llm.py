@@ -47,10 +47,11 @@ from paradecode.methods.choice import (
     spec_for,
     with_settings,
 )
+from paradecode.methods.draft.ngram_table import said_tokens
 from paradecode.methods.registry import Spec
 from paradecode.models.adapter import merge_file
 from paradecode.models.catalogue import open_model
-from paradecode.models.vocabulary import match
+from paradecode.models.vocabulary import match, trim
 from paradecode.search import search_together
 from paradecode.search.scorers.follows import Follows
 
@@ -73,6 +74,9 @@ class LLM:
         draft_model: the small model of methods that need one (``draft-model``, ``pearl``), named
             like ``model``; a spec may name it too: ``{"method": "draft-model", "model": ...}``.
             Its tokenizer may differ.
+        draft_vocabulary: a table of n-grams (a file of ``paradecode train ngram-table``, or the
+            name of one of the package's): the draft model says only tokens that are named there,
+            and its LM head has only their rows. None: it says all.
         backend, dtype, device, threads: see :func:`paradecode.backends.open_backend`.
         draft_threads: CPU threads that what drafts has for itself (native, or on a
             ``draft_device``). A draft model then drafts while the target verifies (``pearl``,
@@ -104,6 +108,7 @@ class LLM:
         speculative_config: Mapping[str, Any] | None = None,
         profile: str | PathLike[str] | None = None,
         draft_model: str | PathLike[str] | None = None,
+        draft_vocabulary: str | PathLike[str] | None = None,
         backend: str = "auto",
         dtype: str = "auto",
         device: str = "cpu",
@@ -122,6 +127,9 @@ class LLM:
         if isinstance(chosen, Spec):
             self.draft_model = self.draft_model or chosen.draft_model
             check_draft_model(chosen, self.draft_model)
+        if draft_vocabulary is not None and self.draft_model is None:
+            fix = "name a draft_model, which it is for"
+            raise InvalidInput("draft_vocabulary", fspath(draft_vocabulary), fix)
         place = DraftPlace(draft_device, draft_threads)
         checkpoint = open_model(model if model is None else fspath(model))
         if adapter is not None:
@@ -145,6 +153,9 @@ class LLM:
             draft = open_model(self.draft_model)
             sizes = self.config.vocab_size, draft.config.vocab_size
             matched = match(self.tokenizer, draft.tokenizer, *sizes)
+            if draft_vocabulary is not None:
+                said = said_tokens(fspath(draft_vocabulary), self.config.vocab_size)
+                draft, matched = trim(draft, matched, said)
             if matched is not None:
                 vocabularies[DRAFT] = matched
             models[DRAFT] = place.open_model(draft.config, draft.weights, threads, open_here)

@@ -66,6 +66,9 @@ class Loading:
     draft_device: str | None = option(
         None, "cpu, cuda or cuda:N: where PyTorch runs the draft model and draft heads."
     )
+    draft_vocabulary: str | None = option(
+        None, "Table of n-grams: the draft model says only tokens that it names."
+    )
     ranks: int = option(
         1, "Processes, one a GPU, that divide the model (torch).", "--ranks --tensor-parallel-size"
     )

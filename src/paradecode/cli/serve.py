@@ -93,6 +93,9 @@ class Working:
     draft_device: str | None = option(
         None, "cpu, cuda or cuda:N: where PyTorch runs the draft model and draft heads."
     )
+    draft_vocabulary: str | None = option(
+        None, "Table of n-grams: the draft model says only tokens that it names."
+    )
     ranks: int = option(
         1,
         "Processes, one a GPU, that divide each worker's model (torch).",
@@ -246,7 +249,8 @@ def _served(
     given = vars(working)
     limits = {name: given[name] for name in ("batch", "kv_tokens", "step_tokens", "prefix_cache")}
     own_names = ("backend", "dtype", "device", "threads", "draft_threads", "draft_device",
-                 "ranks", "max_tokens", "python_constraints", "scorer")  # fmt: skip
+                 "draft_vocabulary", "ranks", "max_tokens", "python_constraints",
+                 "scorer")  # fmt: skip
     same = {name: given[name] for name in own_names}
     worker = WorkerSettings(
         model=source, **_method(own, decoding), adapter=own.get("adapter"), limits=limits,

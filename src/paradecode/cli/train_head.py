@@ -242,10 +242,9 @@ def _prepared(
     layers = layers_of(shape.tapped(llm.config), llm.config.layers)
     place = material.data or output / "data"
     with stopping(AGAIN):
-        data = watched("texts", lambda tick: make_data(llm, source, place, tick))
-        features = watched(
-            "states", lambda tick: data.features(llm, layers, material.cache_gb * 1e9, tick)
-        )
+        room = material.cache_gb * 1e9
+        data = watched("texts", lambda tick: make_data(llm, source, place, tick, layers, room))
+        features = watched("states", lambda tick: data.features(llm, layers, room, tick))
     if data.refused and folder is None:
         said = "prompts are like those of measurements and were left out"
         out.print(f"{data.refused} {said}", highlight=False)

@@ -46,7 +46,9 @@ class ModelFacts:
 
     Attributes:
         layers, heads, hidden_size, vocab_size: its sizes; ``heads`` of the attention of a layer.
-        vocabulary: maps its tokens to the target's; None if they are the same.
+        outputs: tokens that its LM head tells apart; 0: all of them.
+        vocabulary: maps its tokens to the target's; None if they are the same, and its head says
+            all of them.
         attention: ``causal``, ``full`` or ``block`` (full inside of blocks of ``block_length``
             positions, causal between them).
         mask_token: the mask token of a masked diffusion model, or None.
@@ -60,6 +62,7 @@ class ModelFacts:
     layers: int
     hidden_size: int
     vocab_size: int
+    outputs: int = 0
     vocabulary: Vocabulary | None = None
     attention: str = "causal"
     block_length: int = 0
@@ -70,6 +73,11 @@ class ModelFacts:
     name: str = ""
     gives_attention: bool = False
     heads: int = 1
+
+    @property
+    def head_layers(self) -> float:
+        """The LM head's weights, in layers' worth of them: a layer has about 12 hidden_size^2."""
+        return (self.outputs or self.vocab_size) / (12 * self.hidden_size)
 
 
 class Sequence(Protocol):

@@ -98,6 +98,7 @@ class ModelConfig:
         norm_eps: epsilon of every RMSNorm.
         rope: rotary parameters.
         tied_head: whether the LM head is the embedding matrix.
+        outputs: rows of the LM head, of a draft model that says some of its tokens only; 0: all.
         qkv_bias, output_bias, mlp_bias: which projections have a bias.
         qk_norm: RMSNorm over each head of queries and keys (Qwen3).
         mixture: the experts that replace the MLP of layers, or None.
@@ -123,6 +124,7 @@ class ModelConfig:
     norm_eps: float = checked(number(0, 0.999, above=True), 1e-5)
     rope: Rope = field(default_factory=Rope)
     tied_head: bool = False
+    outputs: int = checked(whole(0, 1 << 21), 0)
     qkv_bias: bool = False
     output_bias: bool = False
     mlp_bias: bool = False
@@ -147,6 +149,9 @@ class ModelConfig:
                 "rope.dim", self.rope.dim, f"give an even number up to head_dim ({self.head_dim})"
             )
         self.rope.check()
+        if self.outputs > self.vocab_size or (self.outputs and self.tied_head):
+            fix = f"an LM head of its own has at most {self.vocab_size} rows"
+            raise InvalidModel("outputs", self.outputs, fix)
         if not (self.attention == "block") <= self.block_length <= 1 << 16:
             raise InvalidModel("block_length", self.block_length, "blocks have 1 to 65536 tokens")
         for name in ("eos_tokens", "bos_token", "mask_token"):
@@ -156,20 +161,25 @@ class ModelConfig:
                     fix = f"the vocabulary has ids 0 to {self.vocab_size - 1}"
                     raise InvalidModel(name, token, fix)
 
+    @property
+    def said(self) -> int:
+        """How many tokens the LM head tells apart."""
+        return self.outputs or self.vocab_size
+
     def tensors(self) -> dict[str, tuple[int, ...]]:
         """Canonical name -> shape of every weight this architecture has, rows first.
 
-        ``embed`` [V, D], ``head`` [V, D] (absent when tied), ``norm`` [D], and for each layer
-        ``layers.N.``: ``attn_norm`` [D], ``q`` [H*d, D], ``k`` and ``v`` [G*d, D], ``o`` [D, H*d],
-        ``mlp_norm`` [D], ``gate`` and ``up`` [F, D], ``down`` [D, F]; biases as ``q.bias`` ...;
-        ``q_norm`` and ``k_norm`` [d]. Layers with experts have ``Mixture.tensors`` instead of
+        ``embed`` [V, D], ``head`` [V or ``outputs``, D] (absent when tied), ``norm`` [D], and for
+        each layer ``layers.N.``: ``attn_norm`` [D], ``q`` [H*d, D], ``k`` and ``v`` [G*d, D], ``o``
+        [D, H*d], ``mlp_norm`` [D], ``gate`` and ``up`` [F, D], ``down`` [D, F]; biases as
+        ``q.bias`` ...; ``q_norm`` and ``k_norm`` [d]. Layers with experts have ``Mixture.tensors`` instead of
         ``gate``, ``up`` and ``down``.
         """
         d, f = self.hidden_size, self.intermediate_size
         q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
         shapes: dict[str, tuple[int, ...]] = {"embed": (self.vocab_size, d), "norm": (d,)}
         if not self.tied_head:
-            shapes["head"] = (self.vocab_size, d)
+            shapes["head"] = (self.said, d)
         for index in range(self.layers):
             layer: dict[str, tuple[int, ...]] = {
                 "attn_norm": (d,), "q": (q, d), "k": (kv, d), "v": (kv, d), "o": (d, q),

@@ -1,13 +1,18 @@
-"""Matches the vocabularies of two models by the text of their tokens."""
+"""Matches the vocabularies of two models by the text of their tokens, and trims LM heads."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+from numpy.typing import NDArray
 
 from paradecode.core.errors import InvalidInput
 from paradecode.core.vocabulary import Vocabulary
+from paradecode.models.checkpoint import Checkpoint
 from paradecode.models.text_stream import byte_characters
 from paradecode.models.tokenizer import Tokenizer
+from paradecode.models.weights import Tensor
 
 SMALLEST_SHARE = 0.05
 """Least share of the draft's tokens that the target must have; with fewer drafting is useless."""
@@ -41,6 +46,40 @@ def match(
     starts = np.concatenate([[0], np.cumsum([len(piece) for piece in pieces])])
     flat = np.array([token for piece in pieces for token in piece], np.int32)
     return Vocabulary(to_target, flat, starts.astype(np.int64))
+
+
+def trim(
+    draft: Checkpoint, vocabulary: Vocabulary | None, tokens: NDArray[np.integer]
+) -> tuple[Checkpoint, Vocabulary]:
+    """A draft model that says some of the target's tokens only, and how to read what it says.
+
+    It reads all of its tokens as before. Its LM head, which is a large part of a small model, has
+    only the rows that are left (FR-Spec, arXiv 2502.14856).
+
+    Args:
+        vocabulary: as :func:`match` gives it.
+        tokens: target ids.
+
+    Raises:
+        InvalidInput: for a model that does not draft from left to right, or if it has none of them.
+    """
+    config = draft.config
+    if config.attention != "causal":
+        fix = "leave it out: only draft models that write from left to right are trimmed"
+        raise InvalidInput("draft_vocabulary", config.name, fix)
+    to_target = np.arange(config.vocab_size) if vocabulary is None else vocabulary.to_target
+    outputs = np.flatnonzero(np.isin(to_target, tokens)).astype(np.int32)
+    if len(outputs) == 0:
+        raise InvalidInput("draft_vocabulary", config.name, "the model has none of its tokens")
+    head = draft.weights["embed" if config.tied_head else "head"]
+    rows = Tensor(head.data[outputs], (len(outputs), *head.shape[1:]), head.kind)
+    trimmed = replace(
+        draft, config=replace(config, tied_head=False, outputs=len(outputs)),
+        weights={**draft.weights, "head": rows},
+    )  # fmt: skip
+    if vocabulary is None:
+        return trimmed, Vocabulary.of_target(config.vocab_size, outputs)
+    return trimmed, replace(vocabulary, outputs=outputs)
 
 
 def spelling(tokenizer: Tokenizer, token: int) -> bytes:

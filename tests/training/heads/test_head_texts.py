@@ -20,7 +20,12 @@ from paradecode.training.heads.data import HeadData, make_data  # noqa: E402
 from paradecode.training.heads.features import Features  # noqa: E402
 from paradecode.training.heads.initial import common_tokens  # noqa: E402
 from paradecode.training.heads.prompts import MeasuredPrompts, task_prompts  # noqa: E402
-from paradecode.training.heads.texts import HeadText, TextSource, read_texts  # noqa: E402
+from paradecode.training.heads.texts import (  # noqa: E402
+    HeadText,
+    TextSource,
+    kept_states,
+    read_texts,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -33,7 +38,7 @@ def test_states_are_the_same_from_the_cache_and_computed_again(llm, data, tmp_pa
     for one, other in zip(kept.of([0, 69, 5]), fresh.of([0, 69, 5])):
         assert np.array_equal(one, other)
     row = 2 * 2 * llm.config.hidden_size
-    first = sum(len(text.tokens) for text in data.texts[:64]) * row
+    first = sum(len(text.tokens) - 1 for text in data.texts[:64]) * row
     half = Features(llm, data.texts[:70], (0, 1), tmp_path / "c", first)
     half.fill(lambda *_: None)
     assert [file.name for file in (tmp_path / "c").iterdir()] == ["000000.npy"]
@@ -50,6 +55,24 @@ def test_states_of_more_layers_serve_too(llm, data, tmp_path):
     assert source.features(llm, (0, last), 1e9, lambda *_: None).layers == (0, last)
     other = HeadData(tmp_path, data.texts[1:70], 0)
     assert other.features(llm, (last,), 1e9, lambda *_: None).layers == (last,)
+
+
+def test_states_are_kept_while_the_target_writes(llm, source, data, tmp_path):
+    layers = (0, llm.config.layers - 1)
+    row = 2 * len(layers) * llm.config.hidden_size
+    room = 40 * 40 * row  # Of the first of several rounds only.
+    written = make_data(llm, source, tmp_path, lambda *_: None, layers, room)
+    assert [t.tokens.tolist() for t in written.texts] == [t.tokens.tolist() for t in data.texts]
+    files = sorted(file.name for file in kept_states(tmp_path, layers).iterdir())
+    assert files[:1] == ["000000.npy"]
+    assert len(files) < max(t.round for t in data.texts) + 1
+    read = Features(llm, data.texts, layers, tmp_path / "read", 0)
+    some = [0, 1, 31, len(data.texts) - 1]
+    found = written.features(llm, layers, room, lambda *_: None)
+    for number, one, other in zip(some, found.of(some), read.of(some)):
+        assert len(one) == len(data.texts[number].tokens) - 1
+        assert np.array_equal(one, other)
+    assert written.features(llm, layers[1:], room, lambda *_: None).layers == layers
 
 
 def test_models_without_a_chat_format_go_on_with_what_they_began(tmp_path):

@@ -96,6 +96,7 @@ class Model:
         self,
         *,
         vocab_size: int,
+        outputs: int,
         hidden_size: int,
         layers: int,
         heads: int,

@@ -98,6 +98,7 @@ class NativeBackend:
         make = partial(
             Model,
             vocab_size=config.vocab_size,
+            outputs=config.said,
             hidden_size=config.hidden_size,
             layers=config.layers,
             heads=config.heads,

@@ -35,6 +35,7 @@ def candidates(
         to be the target's token, best first; 0 marks tokens that the target does not have.
     """
     sampler, noisy = seq.sampler, shares_noise and seq.sampler.warp.temperature > 0
+    logits, vocabulary = penalisable(seq, logits, vocabulary)
     if vocabulary is None and not sampler.bare:
         biases = [sampler.bias(logits.select([row]), path) for row, path in enumerate(paths)]
         if any(bias is not None for bias in biases):
@@ -44,9 +45,10 @@ def candidates(
         best = np.exp(logits.log_probability(own))
         best[~np.isfinite(values)] = 0.0
         return own, own, best
-    own, values = logits.top_k(POOL)
+    rows, values = logits.top_k(POOL)
+    scores = logits.log_probability(rows)
+    own = rows if vocabulary is None else vocabulary.said(rows)
     ids = own if vocabulary is None else vocabulary.to_target[own]
-    scores = logits.log_probability(own)
     scores[(ids < 0) | ~np.isfinite(values)] = -np.inf
     if noisy:
         for row, path in enumerate(paths):
@@ -55,6 +57,16 @@ def candidates(
     order = np.argsort(-scores, axis=1, kind="stable")[:, :width]
     best = np.exp(np.take_along_axis(scores, order, axis=1))
     return np.take_along_axis(own, order, axis=1), np.take_along_axis(ids, order, axis=1), best
+
+
+def penalisable(
+    seq: Sequence, logits: Logits, vocabulary: Vocabulary | None
+) -> tuple[Logits, Vocabulary | None]:
+    """Logits to which the target's penalties, bans and constraints can be added, where there are
+    any and the draft model has the target's tokens; and how to read the ids of their columns."""
+    if vocabulary is None or not vocabulary.same or seq.sampler.bare:
+        return logits, vocabulary
+    return vocabulary.widened(logits), None
 
 
 def _perturbed(

@@ -34,7 +34,7 @@ class EarlyExits:
 
     def best(self, facts: ModelFacts, longest: int) -> tuple[int, int, float]:
         """(exit layer, draft length, confidence to stop below) of most tokens per layer run."""
-        head = facts.vocab_size / (12 * facts.hidden_size)  # In layers' worth of weights.
+        head = facts.head_layers
         alpha = self.count[:, 1] / self.count.sum(axis=1)
         lengths = np.arange(longest + 1)
         tokens = np.cumsum(alpha[:, None] ** lengths, axis=1)

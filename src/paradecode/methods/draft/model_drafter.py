@@ -17,7 +17,7 @@ from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.core.tree_builder import TreeBuilder
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.budgets.base import Budget
-from paradecode.methods.draft.candidates import candidates
+from paradecode.methods.draft.candidates import candidates, penalisable
 from paradecode.methods.draft.exit_rows import ExitRows
 from paradecode.methods.draft.greedy_draws import Draws
 from paradecode.methods.draft.loop import Drafter, Proposal
@@ -139,7 +139,8 @@ class ModelDrafter(Drafter):
         self, seq: Sequence, model: str, leaves: NDArray[np.int32], logits: Logits
     ) -> dict[int, Law]:
         """What the children of each leaf are drawn from, in order of the target's ids."""
-        sampler, vocabulary = seq.sampler, seq.about(model).vocabulary
+        sampler = seq.sampler
+        logits, vocabulary = penalisable(seq, logits, seq.about(model).vocabulary)
         laws: dict[int, Law] = {}
         for row, leaf in enumerate(leaves.tolist()):
             one = logits.select([row])
@@ -148,9 +149,10 @@ class ModelDrafter(Drafter):
             ids, q = distribution(one, 0, sampler.warp)
             own = ids
             if vocabulary is not None:  # Only what the target can give, in the target's order.
-                both = np.flatnonzero(vocabulary.to_target[ids] >= 0)
-                both = both[np.argsort(vocabulary.to_target[ids[both]], kind="stable")]
-                own, ids, q = ids[both], vocabulary.to_target[ids[both]], q[both]
+                own = vocabulary.said(ids)
+                both = np.flatnonzero(vocabulary.to_target[own] >= 0)
+                both = both[np.argsort(vocabulary.to_target[own[both]], kind="stable")]
+                own, ids, q = own[both], vocabulary.to_target[own[both]], q[both]
             laws[leaf] = own, ids, q
         return laws
 

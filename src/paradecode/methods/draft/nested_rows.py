@@ -95,7 +95,7 @@ class NestedRows:
         for stage in self._stages:
             stage.crop(self._whole + int(same.argmin()))
         self._held = text
-        head = facts.vocab_size / (12 * facts.hidden_size)  # In layers' worth of weights.
+        head = facts.head_layers
         for number, stage in enumerate(self._stages, 1):
             reply = yield from self._run(stage, self._stages[number:][:1], text)
             best = reply.logits.log_probability(reply.logits.argmax()[:, None])

@@ -71,6 +71,11 @@ class NgramTable:
     priors: tuple[float, ...]
     vocabulary: int
 
+    @property
+    def tokens(self) -> NDArray[np.integer]:
+        """The different tokens that it names, ascending."""
+        return np.unique(self.values % MOST_VOCABULARY)
+
     @cached_property
     def _sorted(self) -> memoryview:
         return self.keys.data  # Its numbers are Python's, which bisect compares faster.
@@ -285,6 +290,23 @@ def load_ngrams(path: str) -> NgramTable:
     """
     own = path and packaged(path) == path
     return _loaded(str(TABLES / f"{path}.ngrams") if own else path)
+
+
+def said_tokens(path: str, vocabulary: int) -> NDArray[np.integer]:
+    """The tokens that a table names, as :func:`load_ngrams` finds it: what a draft model may say.
+
+    Args:
+        vocabulary: tokens of the target.
+
+    Raises:
+        InvalidInput: naming ``draft_vocabulary``.
+    """
+    try:
+        table = load_ngrams(path)
+        table.require(vocabulary)
+    except InvalidInput as error:
+        raise InvalidInput("draft_vocabulary", path, error.fix) from None
+    return table.tokens
 
 
 @read_once(FIELD)

@@ -63,8 +63,7 @@ class DraftSource(Protocol):
 
 def share_of(facts: ModelFacts, layers: Layers, logits: bool = True) -> float:
     """What share of a whole forward's work these layers, and the LM head, are."""
-    # A layer has about 12 hidden_size^2 weights, the head vocab_size * hidden_size.
-    head = facts.vocab_size / (12 * facts.hidden_size)
+    head = facts.head_layers
     return (work(layers) + head * logits) / (facts.layers + head)
 
 

@@ -21,8 +21,8 @@ class WorkerSettings(BaseModel):
 
     Attributes:
         model, draft_model, decoder, profile, adapter, backend, dtype, device, threads,
-            draft_threads, draft_device, ranks: as :class:`paradecode.LLM` takes them. ``decoder``
-            is a spec text.
+            draft_threads, draft_device, draft_vocabulary, ranks: as :class:`paradecode.LLM` takes
+            them. ``decoder`` is a spec text.
         limits: fields of :class:`paradecode.engine.engine.Limits`.
         queue_requests: outputs that may wait beside those that run; more are refused with 429.
         queue_tokens: prompt tokens that may wait; one request alone may have more.
@@ -47,6 +47,7 @@ class WorkerSettings(BaseModel):
     threads: Annotated[int, Field(ge=1, le=4096)] | None = None
     draft_threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     draft_device: Name | None = None
+    draft_vocabulary: Path | None = None
     ranks: Annotated[int, Field(ge=1, le=64)] = 1
     limits: dict[str, Any] | None = None
     queue_requests: Annotated[int, Field(ge=0, lt=1 << 20)] = 256

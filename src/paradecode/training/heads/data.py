@@ -17,6 +17,7 @@ from paradecode.training.heads.texts import (
     HeadText,
     Rounds,
     TextSource,
+    kept_states,
     make_texts,
     read_texts,
 )
@@ -45,19 +46,31 @@ class HeadData:
 
         States of more layers, of a head that was trained here before, serve as well.
         """
-        digest = blake2b(digest_size=4)
+        digest = blake2b(b"without last tokens", digest_size=4)
         for text in self.texts:
             digest.update(text.tokens.tobytes())
-        kept = [_layers_of(path) for path in self.folder.glob(f"states-*-{digest.hexdigest()}")]
+        every = [*self.folder.glob(f"states-*-{digest.hexdigest()}"),
+                 *self.folder.glob("written-*")]  # fmt: skip
+        kept = [_layers_of(path) for path in every]
         layers = min((each for each in kept if {*layers} <= {*each}), key=len, default=layers)
         place = f"states-{'-'.join(map(str, layers))}-{digest.hexdigest()}"
-        features = Features(llm, self.texts, layers, self.folder / place, most_bytes)
+        features = Features(
+            llm, self.texts, layers, self.folder / place, most_bytes,
+            kept_states(self.folder, layers),
+        )  # fmt: skip
         features.fill(tick)
         return features
 
 
-def make_data(llm: LLM, source: TextSource, folder: Path, tick: Progress) -> HeadData:
+def make_data(
+    llm: LLM, source: TextSource, folder: Path, tick: Progress, layers: tuple[int, ...] = (),
+    most_bytes: float = 0,
+) -> HeadData:  # fmt: skip
     """Make the texts of a folder, or what is missing of them.
+
+    Args:
+        layers: ascending; their states are kept while the target writes, so that it need not read.
+        most_bytes: of these states.
 
     Raises:
         InvalidInput: if the folder was begun with other settings.
@@ -75,13 +88,14 @@ def make_data(llm: LLM, source: TextSource, folder: Path, tick: Progress) -> Hea
         check_same(folder / SOURCE, now, begun, ": name a new folder")
     else:
         (folder / SOURCE).write_text(json.dumps(now, indent=2) + "\n", "utf-8")
-    refused = make_texts(folder / TEXTS, Rounds(llm, source), tick)
+    refused = make_texts(folder / TEXTS, Rounds(llm, source), tick, layers, most_bytes)
     return HeadData(folder, read_texts(folder / TEXTS, source.length), refused)
 
 
 def _layers_of(path: Path) -> tuple[int, ...]:
-    """The layers whose states a folder of the cache has."""
-    return tuple(int(part) for part in path.name.split("-")[1:-1] if part.isdigit())
+    """The layers whose states a folder has."""
+    numbers = path.name.split("-")[1 : -1 if path.name.startswith("states") else None]
+    return tuple(int(part) for part in numbers if part.isdigit())
 
 
 def _digest(name: str) -> str:

@@ -1,4 +1,4 @@
-"""States of the target over texts: read by prefill, and kept on disk while there is room."""
+"""States of the target over texts: kept when it wrote them, or read by prefill and kept on disk."""
 
 from __future__ import annotations
 
@@ -16,22 +16,17 @@ from paradecode.core.sequence import Sequence as TokenSequence
 from paradecode.engine.prompt import NOTHING
 from paradecode.llm import LLM
 from paradecode.training.decoding import Progress, decode_all
+from paradecode.training.heads.answers import side_by_side
 from paradecode.training.heads.texts import HeadText
 
 ROWS = 256
 SHARD = 64
 """Texts of a file."""
 TOGETHER = 16
-LARGEST = 65504.0
-"""Of float16: states beyond it are cut there."""
 
 
 class StateReader:
-    """A decoder of one request that commits no token and keeps states; see ``PromptReader``.
-
-    Attributes:
-        states: float16 [n, layers * D], the layers side by side.
-    """
+    """A decoder of one request that commits no token and keeps states; see ``PromptReader``."""
 
     def __init__(self, layers: tuple[int, ...]) -> None:
         self.layers = layers
@@ -39,6 +34,7 @@ class StateReader:
 
     @property
     def states(self) -> NDArray[np.float16]:
+        """float16 [rows, layers * D]."""
         return np.concatenate(self._parts)
 
     def decode(self, seq: TokenSequence) -> Steps:
@@ -50,39 +46,43 @@ class StateReader:
                 visible=np.arange(start, dtype=np.int32), logits=np.arange(0, dtype=np.int32),
                 hidden=self.layers,
             )  # fmt: skip
-            wide = np.concatenate([reply.hidden[layer] for layer in self.layers], axis=1)
-            self._parts.append(np.clip(wide, -LARGEST, LARGEST).astype(np.float16))
+            self._parts.append(side_by_side([reply.hidden[layer] for layer in self.layers]))
         seq.fill([], NOTHING, [], end="length")
 
 
 class Features:
-    """States over all texts of a run.
+    """States over all tokens of the texts of a run but their last ones, which say nothing of them.
 
     Args:
         llm: its engine must have no prefix cache.
         layers: whose outputs are wanted, ascending.
         folder: of the cache; its files belong to these texts and layers.
         most_bytes: of the cache; shards beyond it are computed again whenever they are asked for.
+        written: folder of the states that were kept when the texts were written, a file a round.
     """
 
     def __init__(
         self, llm: LLM, texts: Sequence[HeadText], layers: tuple[int, ...], folder: Path,
-        most_bytes: float,
+        most_bytes: float, written: Path | None = None,
     ) -> None:  # fmt: skip
         self.texts, self.layers, self._llm, self._folder = texts, layers, llm, folder
-        folder.mkdir(parents=True, exist_ok=True)
+        self._written = {int(file.stem): file for file in written.glob("*.npy")} if written else {}
         row = 2 * len(layers) * llm.config.hidden_size
-        sizes = [len(text.tokens) * row for text in texts]
-        ends = np.cumsum([sum(sizes[i : i + SHARD]) for i in range(0, len(texts), SHARD)])
-        self._shards = int(np.searchsorted(ends, most_bytes, side="right"))
-        self._starts = np.concatenate([[0], np.cumsum([len(text.tokens) for text in texts])])
+        # States that were written are not in a shard; nothing of them is computed again.
+        rows = [0 if text.round in self._written else len(text.tokens) - 1 for text in texts]
+        self._starts = np.concatenate([[0], np.cumsum(rows)])
+        most_bytes -= sum(file.stat().st_size for file in self._written.values())
+        ends = [self._starts[min(i + SHARD, len(texts))] for i in range(0, len(texts), SHARD)]
+        self._shards = int(np.searchsorted(np.array(ends) * row, most_bytes, side="right"))
 
     def fill(self, tick: Progress) -> None:
         """Make the files of the cache that are not there yet; it may be stopped at any moment."""
         for shard in range(self._shards):
             tick(shard, self._shards)
-            if not self._file(shard).exists():
-                wanted = range(shard * SHARD, min((shard + 1) * SHARD, len(self.texts)))
+            wanted = range(shard * SHARD, min((shard + 1) * SHARD, len(self.texts)))
+            wanted = [i for i in wanted if self.texts[i].round not in self._written]
+            if wanted and not self._file(shard).exists():
+                self._folder.mkdir(parents=True, exist_ok=True)
                 part = self._file(shard).with_suffix(".part")
                 with part.open("wb") as file:
                     np.save(file, np.concatenate(self._compute(wanted)))
@@ -90,19 +90,22 @@ class Features:
         tick(self._shards, self._shards)
 
     def of(self, wanted: Sequence[int]) -> list[NDArray[np.float16]]:
-        """float16 [tokens, layers * D] of each of these texts."""
-        missing = [i for i in wanted if i // SHARD >= self._shards]
+        """float16 [tokens - 1, layers * D] of each of these texts."""
+        missing = [i for i in wanted if i // SHARD >= self._shards
+                   and self.texts[i].round not in self._written]  # fmt: skip
         fresh = dict(zip(missing, self._compute(missing)))
-        return [fresh[i] if i in fresh else self._cached(i) for i in wanted]
+        return [fresh[i] if i in fresh else self._kept(i) for i in wanted]
 
-    def _cached(self, text: int) -> NDArray[np.float16]:
-        shard = text // SHARD
-        start, end = self._starts[text : text + 2] - self._starts[shard * SHARD]
+    def _kept(self, number: int) -> NDArray[np.float16]:
+        text, shard = self.texts[number], number // SHARD
+        if (file := self._written.get(text.round)) is not None:
+            return np.load(file, mmap_mode="r")[text.row : text.row + len(text.tokens) - 1]
+        start, end = self._starts[number : number + 2] - self._starts[shard * SHARD]
         return np.load(self._file(shard), mmap_mode="r")[start:end]
 
     def _compute(self, wanted: Sequence[int]) -> list[NDArray[np.float16]]:
         readers = [StateReader(self.layers) for _ in wanted]
-        prompts = [self.texts[i].tokens.tolist() for i in wanted]
+        prompts = [self.texts[i].tokens[:-1].tolist() for i in wanted]
         once = [SamplingParams(max_tokens=1)] * len(prompts)
         decode_all(self._llm, prompts, readers.__getitem__, once, lambda *_: None, TOGETHER)
         return [reader.states for reader in readers]

@@ -1,8 +1,13 @@
-"""The target's own answers, in a file that grows by whole rounds and can be continued."""
+"""The target's own answers, in a file that grows by whole rounds and can be continued.
+
+The states that the target had while it wrote them may be kept, a file a round, so that nothing has
+to be read twice.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,8 +22,9 @@ from paradecode.llm import LLM
 from paradecode.measure.prompt_sources import read_prompts
 from paradecode.measure.prompts import Conversation, encoder
 from paradecode.training.decoding import Progress
+from paradecode.training.heads.answers import Answer, write_answers
 from paradecode.training.heads.prompts import MeasuredPrompts, task_prompts
-from paradecode.training.ngrams.own_text import TOGETHER, before_the_user, own_conversations
+from paradecode.training.ngrams.own_text import TOGETHER, before_the_user, own_questions
 
 TEXTS = "texts.jsonl"
 """Name of the file in a folder of data."""
@@ -64,11 +70,30 @@ class HeadText:
         tokens: int32 [n].
         start: where the answer begins.
         greedy: whether each token of the answer was the likeliest.
+        round: that made it.
+        row: where its states begin among those that were kept of this round, if any were.
     """
 
     tokens: NDArray[np.int32]
     start: int
     greedy: bool
+    round: int = 0
+    row: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """What a round has made.
+
+    Attributes:
+        texts: for the file.
+        states: of each of them, as :class:`Answer` has them.
+        refused: questions that are like a measured prompt.
+    """
+
+    texts: list[dict[str, Any]]
+    states: list[NDArray[np.float16]]
+    refused: int = 0
 
 
 @dataclass
@@ -100,15 +125,15 @@ class Rounds:
         if not self.rounds:
             raise InvalidInput("--prompts", f"{self.refused} refused", "give others, or more --own")
 
-    def make(self, number: int) -> tuple[list[dict[str, Any]], int]:
-        """The texts of a round, and how many questions of it were refused."""
+    def make(self, number: int, layers: tuple[int, ...] = ()) -> Round:
+        """A round, with the states behind these layers."""
         # Both kinds are spread evenly over all rounds.
         before, behind = (n * self._own // self.rounds for n in (number, number + 1))
         if behind > before:
-            return self._made_up(before)
-        return self._answers(number - before), 0
+            return self._made_up(before, layers)
+        return self._answers(number - before, layers)
 
-    def _answers(self, number: int) -> list[dict[str, Any]]:
+    def _answers(self, number: int, layers: tuple[int, ...]) -> Round:
         source, llm = self.source, self.llm
         encode = encoder(llm)
         some = self.asked[number * TOGETHER : (number + 1) * TOGETHER]
@@ -120,76 +145,106 @@ class Rounds:
             temperature=source.temperature if often else 0.0, seed=source.seed + number,
             max_tokens=source.max_tokens,
         )  # fmt: skip
-        texts = []
+        pairs: list[tuple[list[int], Answer]] = []
         for turn in range(max(len(each.turns) for each in some)):
             going = [i for i, each in enumerate(some) if turn < len(each.turns)]
             for i in going:
                 talks[i].append({"role": "user", "content": some[i].turns[turn]})
             prompts = {i: encode(talks[i]) for i in going}
             going = [i for i in going if len(prompts[i]) + FEWEST < source.length]
-            answers = llm.generate([prompts[i] for i in going], params, decoder=None)
+            answers = write_answers(llm, [prompts[i] for i in going], params, layers)
             for i, answer in zip(going, answers):
                 talks[i].append({"role": "assistant", "content": answer.text})
-                texts.append(_entry(prompts[i], answer.token_ids, not often))
+                pairs.append((prompts[i], answer))
             some = [each if i in going else Conversation("", "", (), 0)
                     for i, each in enumerate(some)]  # fmt: skip
-        return texts
+        return _round(pairs, not often)
 
-    def _made_up(self, number: int) -> tuple[list[dict[str, Any]], int]:
+    def _made_up(self, number: int, layers: tuple[int, ...]) -> Round:
         source, decode = self.source, self.llm.tokenizer.decode
         if self.llm.chat_template is None:
-            return self._continued(number), 0
-        some = next(own_conversations(
-            self.llm, (number + 1) * TOGETHER, source.max_tokens, source.seed, number * TOGETHER
-        ))  # fmt: skip
-        fit = [(p, a) for p, a in some if not self.measured.has([decode(p)])]
-        return [_entry(p, a, True) for p, a in fit], len(some) - len(fit)
+            prompts = self._begun(number)
+        else:
+            some = own_questions(self.llm, (number + 1) * TOGETHER, source.seed, number * TOGETHER)
+            prompts = next(some)
+        fit = [p for p in prompts if not self.measured.has([decode(p)])]
+        greedy = SamplingParams(temperature=0.0, max_tokens=source.max_tokens)
+        answers = write_answers(self.llm, fit, greedy, layers)
+        return _round(list(zip(fit, answers)), True, len(prompts) - len(fit))
 
-    def _continued(self, number: int) -> list[dict[str, Any]]:
-        """Of a model without a chat format: beginnings that it samples, and how it goes on."""
+    def _begun(self, number: int) -> list[list[int]]:
+        """Of a model without a chat format: beginnings that it samples."""
         start, llm = before_the_user(self.llm), self.llm
         begun = llm.generate([start], decoder=None, n=TOGETHER, temperature=1.0, top_p=0.95,
                              seed=self.source.seed + number, max_tokens=BEGUN)[0]  # fmt: skip
-        prompts = [[*start, *each.token_ids] for each in (begun, *begun.alternatives)]
-        greedy = SamplingParams(temperature=0.0, max_tokens=self.source.max_tokens)
-        answers = llm.generate(prompts, greedy, decoder=None)
-        return [_entry(p, a.token_ids, True) for p, a in zip(prompts, answers)]
+        return [[*start, *each.token_ids] for each in (begun, *begun.alternatives)]
 
 
-def _entry(prompt: Sequence[int], answer: Sequence[int], greedy: bool) -> dict[str, Any]:
-    return {"prompt": list(prompt), "answer": list(answer), "greedy": greedy}
+def _round(pairs: list[tuple[list[int], Answer]], greedy: bool, refused: int = 0) -> Round:
+    texts = [{"prompt": p, "answer": a.tokens, "greedy": greedy} for p, a in pairs]
+    return Round(texts, [a.states for _, a in pairs], refused)
 
 
-def make_texts(path: Path, rounds: Rounds, tick: Progress) -> int:
+def kept_states(folder: Path, layers: Sequence[int]) -> Path:
+    """The folder of the states behind these layers that were kept when the texts were written."""
+    return folder / f"written-{'-'.join(map(str, layers))}"
+
+
+def make_texts(
+    path: Path, rounds: Rounds, tick: Progress, layers: tuple[int, ...] = (), most_bytes: float = 0
+) -> int:
     """Write the texts, a line a round; returns how many prompts were refused.
 
     What is there is kept; a line that was cut off is made again. Equal arguments give equal files.
+
+    Args:
+        layers: whose states are kept in :func:`kept_states`, beside the file.
+        most_bytes: of them; the states of later rounds are not kept.
     """
     lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
     whole = [line for line in lines if line.endswith(b"\n")]
     if len(whole) < len(lines):
         path.write_bytes(b"".join(whole))
+    kept = kept_states(path.parent, layers)
+    if layers and most_bytes:
+        kept.mkdir(exist_ok=True)
+    size = sum(file.stat().st_size for file in kept.glob("*.npy"))
     with path.open("a", encoding="utf-8") as file:
         for number in range(len(whole), rounds.rounds):
             tick(number, rounds.rounds)
-            texts, refused = rounds.make(number)
-            file.write(json.dumps({"texts": texts, "refused": refused}) + "\n")
+            room = bool(layers) and size < most_bytes
+            made = rounds.make(number, layers if room else ())
+            if room and made.states:
+                size += _save(kept / f"{number:06}.npy", np.concatenate(made.states))
+            file.write(json.dumps({"texts": made.texts, "refused": made.refused}) + "\n")
             file.flush()
     tick(rounds.rounds, rounds.rounds)
     return rounds.refused + sum(entry["refused"] for entry in _lines(path))
+
+
+def _save(path: Path, states: NDArray[np.float16]) -> int:
+    """Write states as a whole or not at all; returns how many bytes they take."""
+    part = path.with_suffix(".part")
+    with part.open("wb") as file:
+        np.save(file, states)
+    os.replace(part, path)
+    return states.nbytes
 
 
 def read_texts(path: Path, length: int) -> list[HeadText]:
     """The texts of a file that fit, one of each prompt; raises InvalidInput for a damaged file."""
     found: dict[tuple[int, ...], HeadText] = {}
     try:
-        for entry in _lines(path):
+        for number, entry in enumerate(_lines(path)):
+            row = 0
             for text in entry["texts"]:
                 prompt, answer = text["prompt"], text["answer"]
-                tokens = np.array([*prompt, *answer][:length], np.int32)
-                if prompt and len(tokens) - len(prompt) >= FEWEST:
-                    made = HeadText(tokens, len(prompt), bool(text["greedy"]))
+                tokens = np.array([*prompt, *answer], np.int32)
+                if prompt and min(len(tokens), length) - len(prompt) >= FEWEST:
+                    greedy = bool(text["greedy"])
+                    made = HeadText(tokens[:length], len(prompt), greedy, number, row)
                     found.setdefault(tuple(prompt), made)
+                row += len(tokens) - 1
     except FileNotFoundError:
         raise InvalidInput("texts", str(path), "name a folder that `train head` filled") from None
     except (ValueError, KeyError, TypeError, OverflowError) as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import takewhile
 
+from paradecode.completion import Completion
 from paradecode.core.sampling import SamplingParams
 from paradecode.llm import LLM
 
@@ -31,9 +32,7 @@ def own_conversations(
 ) -> Iterator[list[tuple[list[int], list[int]]]]:
     """Prompts and greedy answers that the model makes up, TOGETHER at a time.
 
-    Magpie (Xu et al. 2024, arXiv:2406.08464): if a conversation stops where the user would speak, a
-    chat model writes what users say. These prompts are sampled at temperature 1, each with its own
-    seed. A model without a chat template writes the texts themselves, after an empty prompt.
+    A model without a chat template writes the texts themselves, after an empty prompt.
 
     Args:
         done: number of texts to skip at the beginning, a multiple of TOGETHER.
@@ -41,20 +40,43 @@ def own_conversations(
     Yields:
         (token ids of the prompt in the chat format, token ids of the answer) for each text.
     """
+    if llm.chat_template is None:
+        head = before_the_user(llm)
+        for first in range(done, count, TOGETHER):
+            some = _sampled(llm, head, min(TOGETHER, count - first), max_tokens, seed + first)
+            yield [(head, output.token_ids) for output in some]
+        return
+    for prompts in own_questions(llm, count, seed, done):
+        greedy = SamplingParams(temperature=0.0, max_tokens=max_tokens)
+        outputs = llm.generate(prompts, greedy, decoder=None)
+        yield [(prompt, output.token_ids) for prompt, output in zip(prompts, outputs)]
+
+
+def own_questions(llm: LLM, count: int, seed: int, done: int = 0) -> Iterator[list[list[int]]]:
+    """Token ids of prompts in the chat format that the model makes up, TOGETHER at a time.
+
+    Magpie (Xu et al. 2024, arXiv:2406.08464): if a conversation stops where the user would speak, a
+    chat model writes what users say. These prompts are sampled at temperature 1, each with its own
+    seed.
+
+    Args:
+        done: number of prompts to skip at the beginning, a multiple of TOGETHER.
+    """
     head = before_the_user(llm)
     for first in range(done, count, TOGETHER):
         some = min(TOGETHER, count - first)
-        sampled = SamplingParams(
-            temperature=1.0, top_p=0.95, seed=(seed + first) % (1 << 31), n=some,
-            max_tokens=QUESTION_TOKENS if llm.chat_template else max_tokens,
-        )  # fmt: skip
-        asked = llm.generate([head], sampled, decoder=None)[0]
-        outputs, prompts = (asked, *asked.alternatives), [head] * some
-        if llm.chat_template is not None:
-            prompts = [llm.chat_tokens([{"role": "user", "content": o.text}]) for o in outputs]
-            greedy = SamplingParams(temperature=0.0, max_tokens=max_tokens)
-            outputs = tuple(llm.generate(prompts, greedy, decoder=None))
-        yield [(prompt, o.token_ids) for prompt, o in zip(prompts, outputs)]
+        outputs = _sampled(llm, head, some, QUESTION_TOKENS, seed + first)
+        yield [llm.chat_tokens([{"role": "user", "content": each.text}]) for each in outputs]
+
+
+def _sampled(
+    llm: LLM, prompt: list[int], count: int, max_tokens: int, seed: int
+) -> tuple[Completion, ...]:
+    params = SamplingParams(
+        temperature=1.0, top_p=0.95, seed=seed % (1 << 31), n=count, max_tokens=max_tokens
+    )
+    made = llm.generate([prompt], params, decoder=None)[0]
+    return made, *made.alternatives
 
 
 def before_the_user(llm: LLM) -> list[int]:

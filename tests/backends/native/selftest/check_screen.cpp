@@ -14,6 +14,7 @@ namespace {
 std::unique_ptr<Model> headed_model(const std::vector<float>& head, int vocabulary) {
   ModelShape shape;
   shape.vocab_size = vocabulary;
+  shape.outputs = vocabulary;
   shape.hidden_size = 256;
   shape.layers = 1;
   shape.heads = shape.kv_heads = 1;

@@ -30,6 +30,7 @@ std::vector<float> random_values(std::mt19937& random, std::size_t count, float 
 std::unique_ptr<Model> make_model(Format format, bool half_cache, int threads) {
   ModelShape shape;
   shape.vocab_size = 131;
+  shape.outputs = 131;
   shape.hidden_size = 80;
   shape.layers = 2;
   shape.heads = 6;
