@@ -172,8 +172,8 @@ class ModelConfig:
         ``embed`` [V, D], ``head`` [V or ``outputs``, D] (absent when tied), ``norm`` [D], and for
         each layer ``layers.N.``: ``attn_norm`` [D], ``q`` [H*d, D], ``k`` and ``v`` [G*d, D], ``o``
         [D, H*d], ``mlp_norm`` [D], ``gate`` and ``up`` [F, D], ``down`` [D, F]; biases as
-        ``q.bias`` ...; ``q_norm`` and ``k_norm`` [d]. Layers with experts have ``Mixture.tensors`` instead of
-        ``gate``, ``up`` and ``down``.
+        ``q.bias`` ...; ``q_norm`` and ``k_norm`` [d]. Layers with experts have
+        ``Mixture.tensors`` instead of ``gate``, ``up`` and ``down``.
         """
         d, f = self.hidden_size, self.intermediate_size
         q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
