@@ -11,14 +11,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from driving import LOOP, PROMPT, add, by, finish, greedy, plainly, toy_engine
+from driving import LOOP, PROMPT, add, by, finish, greedy, negative, plainly, toy_engine
 
 from paradecode.core.errors import CapacityError, InvalidInput
+from paradecode.core.request import Forward
 from paradecode.core.sampling import SamplingParams
+from paradecode.core.tree import EMPTY
 from paradecode.engine.cost import CostCurve
 from paradecode.engine.engine import Limits
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.scheduler import SLOWER, room_for, shared_out
+from paradecode.methods.draft.verifiers import coupled
 from paradecode.methods.registry import parse
 from paradecode.testing.toy import ToyBackend
 
@@ -367,3 +370,22 @@ def test_parameters_this_model_cannot_serve_are_refused(params: dict[str, object
 def test_limits_are_checked(name: str, value: object) -> None:
     with pytest.raises(InvalidInput, match=name):
         Limits(**{name: value})  # type: ignore[arg-type]
+
+
+def test_what_networks_draft_waits_for_no_forward_of_the_others() -> None:
+    """Who asks a network before each forward shares the forwards of those that do not."""
+
+    def drafts_first(seq: Any) -> Any:
+        while not seq.finished:
+            for _ in range(3):  # As a head does that is drafted level by level.
+                reply = yield negative()
+                assert reply == -1
+            reply = yield Forward(seq.pending)
+            seq.commit(coupled(seq, EMPTY, reply))
+
+    engine = toy_engine()
+    sequences = [add(engine, decode) for decode in (plainly, drafts_first, plainly, drafts_first)]
+    finish(engine)
+    assert [len(sequence.output) for sequence in sequences] == [12] * 4
+    assert sequences[0].output == sequences[1].output
+    assert engine.forwards == 12

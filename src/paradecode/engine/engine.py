@@ -111,7 +111,8 @@ class Live:
 
     @property
     def applies(self) -> list[PendingApply]:
-        return [p for p in self._pending if isinstance(p, PendingApply) and p.reply is None]
+        asked = [p for p in self._pending if isinstance(p, PendingApply)]
+        return [p for p in asked if p.reply is None and p.error is None]
 
     @property
     def steps(self) -> PendingSteps | None:
@@ -346,6 +347,7 @@ class Engine(Resources):
         self._expire(changed)
         self._admit(changed)
         self._make_steps(changed)
+        self._apply(changed)
         beside = [one for live in self.running for one in live.beside] if self.apart else []
         sides = [overlap.side for overlap in beside]
         asked = [one for live in self.running for one in live.forwards if one not in sides]
@@ -358,7 +360,6 @@ class Engine(Resources):
             # Those that only drafted in this step will have a row again.
             idle = max(0, len(self.running) - len(ran))
             self.load.sequences, self.load.rows = len(ran) + idle, ran.total() + idle
-        self._apply()
         self.load.together = all(live.able for live in self.running)
         for live in list(self.running):
             self._advance(live, changed)
@@ -491,21 +492,27 @@ class Engine(Resources):
             return [(forward, forward.rows) for forward in forwards]
         return share_out(forwards, budget)
 
-    def _apply(self) -> None:
-        """Run small networks, each once for all sequences that ask for it."""
-        groups: dict[Network | Head, list[PendingApply]] = {}
-        for live in self.running:
-            for pending in live.applies:
+    def _apply(self, changed: list[LiveSequence]) -> None:
+        """Run small networks, each once for all sequences that ask for it, until none does.
+
+        They go before the models' forwards: whoever drafts with a head verifies together with those
+        that do not, and a forward of the target is run for all of them.
+        """
+        while asking := [live for live in self.running if live.applies]:
+            groups: dict[Network | Head, list[PendingApply]] = {}
+            for pending in (one for live in asking for one in live.applies):
                 groups.setdefault(pending.network, []).append(pending)
-        for network, group in groups.items():
-            try:
-                self._reply(network, group)
-            except Exception:  # One bad input must not cost its neighbours theirs.
-                for pending in group:
-                    try:
-                        self._reply(network, [pending])
-                    except Exception as error:
-                        pending.error = error
+            for network, group in groups.items():
+                try:
+                    self._reply(network, group)
+                except Exception:  # One bad input must not cost its neighbours theirs.
+                    for pending in group:
+                        try:
+                            self._reply(network, [pending])
+                        except Exception as error:
+                            pending.error = error
+            for live in asking:
+                self._advance(live, changed)
 
     def _reply(self, network: Network | Head, group: Sequence[PendingApply]) -> None:
         inputs: list[Any] = [pending.inputs for pending in group]
