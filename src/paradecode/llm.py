@@ -362,8 +362,8 @@ class LLM:
     def families(self) -> tuple[str, ...]:
         """The families of methods that this model can be decoded with."""
         able = {
-            "autoregressive": self.config.attention == "causal",
-            "diffusion": self.config.mask_token is not None,
+            "autoregressive": self.config.writes,
+            "diffusion": self.config.mask_token is not None or self.config.canvas_length > 0,
         }
         return tuple(family for family, can in able.items() if can)
 

@@ -22,6 +22,7 @@ from paradecode.core.layers import Layers, halves, is_layer
 from paradecode.core.logits import Logits, Warp
 from paradecode.core.multi_step import MultiStep
 from paradecode.core.network import Array, Item, Network
+from paradecode.core.request import Denoise
 from paradecode.core.tree import TokenTree
 from paradecode.models.config import ModelConfig
 
@@ -60,6 +61,7 @@ class Span:
         attention: int32 [A] or None; rows whose attention weights are returned, of every layer
             whose attention runs. Only backends with :func:`gives_attention` take it, and
             ``visible`` must ascend then.
+        denoise: the rows are a canvas, of a model with ``ModelConfig.canvas_length``.
     """
 
     pages: NDArray[np.int32]
@@ -77,6 +79,7 @@ class Span:
     embeddings: NDArray[np.float32] | None = None
     resume: NDArray[np.float32] | None = None
     attention: NDArray[np.int32] | None = None
+    denoise: Denoise | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -301,6 +304,14 @@ def _check_span(config: ModelConfig, reserved: int, span: Span) -> None:
         if span.visible is not None and (np.diff(span.visible) < 0).any():
             raise InvalidInput("visible", span.visible.tolist(), "give ascending slots")
     check_layers(config, span)
+    if span.denoise is not None:
+        if not config.canvas_length:
+            raise InvalidInput("denoise", config.name, "the model does not refine canvases")
+        guess, wanted = span.denoise.guess, (rows, config.vocab_size)
+        if guess is not None and guess.shape != wanted:
+            raise InvalidInput("denoise", guess.shape, f"give logits {wanted} of the rows")
+        if span.embeddings is not None or span.resume is not None:
+            raise InvalidInput("denoise", "with states", "the model makes them of the tokens")
     given = span.resume if span.resume is not None else span.embeddings
     count = 0
     if given is not None:

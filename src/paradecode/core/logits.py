@@ -50,6 +50,10 @@ class Logits(Protocol):
         """New logits with a sparse addition a row; this object does not change."""
         ...
 
+    def tempered(self, temperature: float) -> Logits:
+        """New logits, divided by a temperature above 0."""
+        ...
+
     def argmax(self) -> NDArray[np.int32]:
         """int32 [R]. Raises BackendError when a row holds NaN or nothing finite."""
         ...
@@ -109,6 +113,9 @@ class ArrayLogits:
             if bias is not None:
                 row[bias[0]] += bias[1].astype(row.dtype)
         return ArrayLogits(values)
+
+    def tempered(self, temperature: float) -> ArrayLogits:
+        return ArrayLogits(self.values / temperature)
 
     def argmax(self) -> NDArray[np.int32]:
         best = self.values.argmax(axis=1)

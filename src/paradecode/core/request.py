@@ -66,6 +66,19 @@ class Overwrite:
 
 
 @dataclass(frozen=True, eq=False)
+class Denoise:
+    """The rows of a forward are a canvas of a model that refines random tokens.
+
+    It reads them as its decoder does, together with its last guess.
+
+    Attributes:
+        guess: logits [K, V] that it gave of these rows in the step before; None at first.
+    """
+
+    guess: Logits | None = None
+
+
+@dataclass(frozen=True, eq=False)
 class Forward:
     """Run a model over ``tokens`` (K rows) and then over the nodes of ``tree`` (M rows).
 
@@ -106,6 +119,8 @@ class Forward:
         resume: float32 [K, hidden size]; hidden states that enter the first of ``layers``.
         attention: int32 [A]; rows (indices into K + M) whose attention weights are returned, of
             every layer whose attention runs; for models with ``ModelFacts.gives_attention``.
+        denoise: the rows of ``tokens`` are a canvas, for models with ``ModelFacts.canvas_length``;
+            they see one another and all visible slots, and are not stored.
         model: name of the model, ``TARGET`` unless the method brings another.
         on: the sequence (a fork) that the forward concerns; default: the decoder's own.
     """
@@ -125,6 +140,7 @@ class Forward:
     given: NDArray[np.float32] | None = None
     resume: NDArray[np.float32] | None = None
     attention: NDArray[np.int32] | None = None
+    denoise: Denoise | None = None
     model: str = TARGET
     on: DecodedSequence | None = None
 

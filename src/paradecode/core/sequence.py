@@ -53,6 +53,7 @@ class ModelFacts:
             positions, causal between them).
         mask_token: the mask token of a masked diffusion model, or None.
         shift: on a canvas, too, the logits of row i predict position i + 1.
+        canvas_length: positions that a model without a mask token denoises together, or 0.
         eos_tokens: ids that end a text.
         context_length: largest number of positions.
         name: of the model; may be empty.
@@ -68,11 +69,17 @@ class ModelFacts:
     block_length: int = 0
     mask_token: int | None = None
     shift: bool = False
+    canvas_length: int = 0
     eos_tokens: tuple[int, ...] = ()
     context_length: int = 1 << 24
     name: str = ""
     gives_attention: bool = False
     heads: int = 1
+
+    @property
+    def writes(self) -> bool:
+        """Whether it writes from left to right."""
+        return self.attention == "causal" and not self.canvas_length
 
     @property
     def head_layers(self) -> float:

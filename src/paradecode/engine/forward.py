@@ -355,6 +355,7 @@ def span_of(forward: Forward, cache: KVCache, history: NDArray[np.int32]) -> tup
         embeddings=forward.embeddings if given is None else given,
         resume=resume,
         attention=forward.attention,
+        denoise=forward.denoise,
     )
     return span, tentative
 

@@ -113,7 +113,7 @@ def reading_request(
     config: ModelConfig, ids: List[int], reader: Callable[[], Decoder], **settings: Any
 ) -> GenerationRequest:
     """A request that reads ``ids``; raises InvalidInput for a model that is not causal."""
-    if config.attention != "causal":
+    if not config.writes:
         raise InvalidInput("model", config.name, "prompts are read by autoregressive models")
     return GenerationRequest(token_ids(ids), reader, SamplingParams(max_tokens=1), **settings)
 

@@ -76,6 +76,10 @@ class Clocked:
             inner.close()
 
 
+LOGITS = ("select", "with_bias", "tempered")
+"""What gives logits again."""
+
+
 class TimedLogits:
     """Logits whose every method is timed; behaves as :class:`paradecode.core.logits.Logits`."""
 
@@ -93,7 +97,7 @@ class TimedLogits:
             started = perf_counter()
             result = found(*arguments)
             self._clock.sample += perf_counter() - started
-            return TimedLogits(result, self._clock) if name in ("select", "with_bias") else result
+            return TimedLogits(result, self._clock) if name in LOGITS else result
 
         return timed
 

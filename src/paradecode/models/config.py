@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from paradecode.core.checks import attributes, checked, flag, number, one_of, whole
 from paradecode.core.errors import InvalidModel
+from paradecode.models.gemma import Gemma
 from paradecode.models.mixture import Mixture
 
 _POSITIVE = number(1e-12, 1e12)
@@ -102,6 +103,7 @@ class ModelConfig:
         qkv_bias, output_bias, mlp_bias: which projections have a bias.
         qk_norm: RMSNorm over each head of queries and keys (Qwen3).
         mixture: the experts that replace the MLP of layers, or None.
+        gemma: of Gemma 4's layers, whose experts stand beside the MLP; else None.
         sliding_window: each row sees so many positions, including itself; 0 is off.
         attention: ``causal``, ``full`` or ``block`` (masked diffusion; see ``block_length``).
         mask_token: id of the mask of a diffusion model, or None.
@@ -130,6 +132,7 @@ class ModelConfig:
     mlp_bias: bool = False
     qk_norm: bool = False
     mixture: Mixture | None = None
+    gemma: Gemma | None = None
     sliding_window: int = checked(whole(0, 1 << 24), 0)
     attention: str = checked(one_of("causal", "full", "block"), "causal")
     block_length: int = checked(whole(), 0)
@@ -162,6 +165,16 @@ class ModelConfig:
                     raise InvalidModel(name, token, fix)
 
     @property
+    def canvas_length(self) -> int:
+        """Positions that a model without a mask token denoises together; 0: it does not do so."""
+        return 0 if self.gemma is None else self.gemma.canvas
+
+    @property
+    def writes(self) -> bool:
+        """Whether it can write from left to right, and say how likely a text is."""
+        return self.attention == "causal" and not self.canvas_length
+
+    @property
     def said(self) -> int:
         """How many tokens the LM head tells apart."""
         return self.outputs or self.vocab_size
@@ -173,21 +186,27 @@ class ModelConfig:
         each layer ``layers.N.``: ``attn_norm`` [D], ``q`` [H*d, D], ``k`` and ``v`` [G*d, D], ``o``
         [D, H*d], ``mlp_norm`` [D], ``gate`` and ``up`` [F, D], ``down`` [D, F]; biases as
         ``q.bias`` ...; ``q_norm`` and ``k_norm`` [d]. Layers with experts have
-        ``Mixture.tensors`` instead of ``gate``, ``up`` and ``down``.
+        ``Mixture.tensors`` instead of ``gate``, ``up`` and ``down``; Gemma 4's have both, and what
+        :class:`Gemma` names.
         """
         d, f = self.hidden_size, self.intermediate_size
         q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
         shapes: dict[str, tuple[int, ...]] = {"embed": (self.vocab_size, d), "norm": (d,)}
         if not self.tied_head:
             shapes["head"] = (self.said, d)
+        if self.gemma is not None:
+            shapes |= self.gemma.around(d, f)
         for index in range(self.layers):
             layer: dict[str, tuple[int, ...]] = {
                 "attn_norm": (d,), "q": (q, d), "k": (kv, d), "v": (kv, d), "o": (d, q),
                 "mlp_norm": (d,),
             }  # fmt: skip
+            if self.gemma is not None:
+                layer = self.gemma.attention(index, d, self.heads, self.head_dim, self.kv_heads)
+                layer |= {"gate": (f, d), "up": (f, d), "down": (d, f)}
             if self.mixture is not None and index not in self.mixture.dense:
                 layer |= self.mixture.tensors(d)
-            else:
+            elif self.gemma is None:
                 layer |= {"gate": (f, d), "up": (f, d), "down": (d, f)}
             if self.qkv_bias:
                 layer |= {"q.bias": (q,), "k.bias": (kv,), "v.bias": (kv,)}

@@ -28,11 +28,6 @@ FAMILIES = {
     "A2DQwen3LMHeadModel": A2D_QWEN3, "WeDLMForCausalLM": WEDLM,
 }  # fmt: skip
 """Name in ``architectures`` -> facts."""
-REFUSED = {
-    "DiffusionGemmaForBlockDiffusion": "it has no mask token (it refines random tokens and feeds "
-    "back its last guess) and Gemma 4's layers; neither is implemented",
-}
-"""Names that are known, and why such a model cannot be decoded."""
 BLOCKS = "threshold(cache=prefix)"
 """For any model with blocks of its own: there the prefix cache changes nothing but the cost."""
 
@@ -55,8 +50,6 @@ def as_causal(
         InvalidModel: if the mask token is outside of the vocabulary, two keys contradict each
             other, or something is not supported, or not said.
     """
-    if isinstance(name, str) and name in REFUSED:
-        raise InvalidModel("architectures", name, REFUSED[name])
     family = FAMILIES.get(name) if isinstance(name, str) else None
     if family is None and "attention" not in raw:
         return name, raw, {}

@@ -37,6 +37,7 @@ class Mixture:
         biased_weights: whether the bias also counts in the weights.
         normalised: whether the weights of the chosen experts are divided by their sum.
         scale: factor of the weights.
+        scaled: Gemma 4's router: it reads normed states times a gain, and each expert has a factor.
     """
 
     experts: int
@@ -51,6 +52,7 @@ class Mixture:
     biased_weights: bool = False
     normalised: bool = False
     scale: float = 1.0
+    scaled: bool = False
 
     def __post_init__(self) -> None:
         attributes(self, {"experts": whole(1, 4096)}, "mixture.", InvalidModel)
@@ -76,12 +78,15 @@ class Mixture:
     def tensors(self, hidden: int) -> dict[str, tuple[int, ...]]:
         """Name in the layer -> shape.
 
-        ``router`` [E, D] and ``router.bias`` [E]; ``experts.K.gate``, ``up`` and ``down`` as in a
-        layer's own MLP, and ``shared.gate`` and so on.
+        ``router`` [E, D] and ``router.bias`` [E], or ``router.scale`` [D] and ``router.gain`` [E];
+        ``experts.K.gate``, ``up`` and ``down`` as in a layer's own MLP, and ``shared.gate`` and so
+        on.
         """
         shapes: dict[str, tuple[int, ...]] = {"router": (self.experts, hidden)}
         if self.bias:
             shapes["router.bias"] = (self.experts,)
+        if self.scaled:
+            shapes |= {"router.scale": (hidden,), "router.gain": (self.experts,)}
         inner = {f"experts.{index}": self.expert_size for index in range(self.experts)}
         if self.shared_size:
             inner["shared"] = self.shared_size

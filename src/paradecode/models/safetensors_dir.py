@@ -18,6 +18,7 @@ from paradecode.core.errors import InvalidModel
 from paradecode.models.chat import find_template
 from paradecode.models.checkpoint import Checkpoint
 from paradecode.models.config import ModelConfig, Rope
+from paradecode.models.diffusion import diffusion_gemma
 from paradecode.models.diffusion.llada2 import stored_in_one
 from paradecode.models.folder_tokenizer import read_tokenizer
 from paradecode.models.gguf_tokenizer import END_OF_TURN
@@ -95,7 +96,7 @@ def _with_tokenizer(folder: Path, config: ModelConfig, weights: Weights) -> Chec
         add_bos=tokenizer.add_bos,
         eos_tokens=tuple(sorted({*config.eos_tokens, *tokenizer.eos_tokens})),
     )
-    if config.attention != "causal" or config.mask_token is not None:
+    if config.attention != "causal" or config.mask_token is not None or config.canvas_length:
         config = _diffusion_tokens(config, tokenizer, mask)
     return Checkpoint(config, weights, tokenizer, find_template(template, tokenizer), str(folder))
 
@@ -103,6 +104,8 @@ def _with_tokenizer(folder: Path, config: ModelConfig, weights: Weights) -> Chec
 def _diffusion_tokens(config: ModelConfig, tokenizer: Tokenizer, mask: int | None) -> ModelConfig:
     """With the mask token, if only the tokenizer's files name it, and with the ends of turns."""
     ends = {tokenizer.control[text] for text in END_OF_TURN if text in tokenizer.control}
+    if config.gemma is not None:
+        return replace(config, eos_tokens=tuple(sorted({*config.eos_tokens, *ends})))
     mask = mask if config.mask_token is None else config.mask_token
     if mask is None:
         fix = "the tokenizer's files name no mask_token; add mask_token_id to config.json"
@@ -129,6 +132,10 @@ def read_weights(path: str | Path) -> tuple[ModelConfig, Weights]:
 def stored_tensors(folder: Path) -> tuple[ModelConfig, list[tuple[str, str, Tensor]]]:
     """The configuration, and (stored name, canonical name, tensor) of each weight."""
     config = folder_config(folder, read_json(folder / "config.json"))
+    if config.gemma is not None:
+        every = [pair for file in shards(folder) for pair in _tensors(file)]
+        return config, [(name, own, part) for name, tensor in every
+                        for own, part in diffusion_gemma.separated(name, tensor)]  # fmt: skip
     found = [pair for file in shards(folder) for pair in _separate(_tensors(file), config)]
     named = [(name, _canonical(name, config), tensor) for name, tensor in found]
     return config, [(name, own, tensor) for name, own, tensor in named if own is not None]
@@ -138,12 +145,17 @@ def folder_config(folder: Path, raw: Metadata) -> ModelConfig:
     """The configuration of a model that config.json describes so; raises InvalidModel."""
     named = raw.get("architectures")
     known = named[0] if isinstance(named, list) and named and isinstance(named[0], str) else named
+    generation = folder / "generation_config.json"
+    said = _ids(read_json(generation), "eos_token_id") if generation.is_file() else set[int]()
+    if known == diffusion_gemma.NAME:
+        config = diffusion_gemma.diffusion_gemma(raw, folder.resolve().name)
+        return replace(config, eos_tokens=tuple(sorted({*config.eos_tokens, *said})))
     known, raw, differs = as_causal(known, raw, folder)
     for end in CLASSIFIERS:
         if isinstance(known, str) and known.endswith(end):
             known, differs = known.removesuffix(end) + "ForCausalLM", {**differs, "tied_head": True}
     if not isinstance(known, str) or known not in ARCHITECTURES:
-        usable = ", ".join([*ARCHITECTURES, *FAMILIES])
+        usable = ", ".join([*ARCHITECTURES, *FAMILIES, diffusion_gemma.NAME])
         raise InvalidModel("architectures", named, f"use one of {usable}")
     family = ARCHITECTURES[known]
     values = Metadata({**_DEFAULTS[family], **{k: v for k, v in raw.items() if v is not None}})
@@ -156,10 +168,7 @@ def folder_config(folder: Path, raw: Metadata) -> ModelConfig:
     heads = values.whole("num_attention_heads")
     head_dim = values.whole("head_dim", values.whole("hidden_size") // max(heads, 1))
     biased = values.flag("attention_bias") and family in ("llama", "qwen3")
-    generation = folder / "generation_config.json"
-    ends = _ids(values, "eos_token_id") | set(differs.pop("eos_tokens", ()))
-    if generation.is_file():
-        ends |= _ids(read_json(generation), "eos_token_id")
+    ends = _ids(values, "eos_token_id") | set(differs.pop("eos_tokens", ())) | said
     fields: dict[str, Any] = {
         "name": folder.resolve().name,
         "architecture": family,

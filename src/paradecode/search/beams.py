@@ -109,7 +109,7 @@ class BeamDecoder:
 
     def decode(self, seq: DecodedSequence) -> Steps:
         assert isinstance(seq, LiveSequence)
-        if seq.about().attention != "causal":
+        if not seq.about().writes:
             raise InvalidInput("search", "beams", "they need an autoregressive model")
         for group in self.groups:
             group.open = [Beam(seq)]

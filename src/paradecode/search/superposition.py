@@ -65,7 +65,7 @@ class Superposition:
 
     def decode(self, seq: DecodedSequence) -> Steps:
         facts, params = seq.about(), self._params
-        if facts.attention != "causal" or seq.constraint is not None:
+        if not facts.writes or seq.constraint is not None:
             fix = "it needs an autoregressive model, and no constraint"
             raise InvalidInput("search", "superposed", fix)
         prompt = seq.tokens.tolist()

@@ -268,6 +268,9 @@ class NativeLogits:
         ]
         return NativeLogits(self._rows.with_bias(plain))
 
+    def tempered(self, temperature: float) -> NativeLogits:
+        return NativeLogits(logits_from(self.numpy() / np.float32(temperature)))
+
     def argmax(self) -> NDArray[np.int32]:
         return self._rows.argmax()
 

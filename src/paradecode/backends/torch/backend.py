@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -24,6 +24,8 @@ from paradecode.models.weights import Weights, check_weights
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
+
+    from paradecode.backends.torch.gemma import GemmaTransformer
 
 DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat16}
 
@@ -65,7 +67,11 @@ class TorchBackend:
         self.gives_attention = mesh is None  # Else each rank has the weights of its own heads.
         self.config = config
         self.model: Transformer
-        if mesh is None:
+        if config.gemma is not None:
+            from paradecode.backends.torch.gemma import GemmaTransformer
+
+            self.model = GemmaTransformer(config, weights, DTYPES[dtype], self.device)
+        elif mesh is None:
             self.model = Transformer(config, weights, DTYPES[dtype], self.device)
         else:
             from paradecode.backends.torch.parallel.model import DividedTransformer
@@ -78,13 +84,15 @@ class TorchBackend:
         self.values: list[Tensor] = []
 
     def reserve(self, pages: int) -> None:
-        shape = (pages * PAGE, self.model.kv_heads, self.config.head_dim)
         self.pages = pages
         for cache in (self.keys, self.values):
             cache[:] = [
-                torch.empty(shape, dtype=self.model.dtype, device=self.device)
-                for _ in range(self.config.layers)
-            ]
+                torch.empty(
+                    (pages * PAGE, *self.model.cached(layer)), dtype=self.model.dtype,
+                    device=self.device,
+                )
+                for layer in range(self.config.layers)
+            ]  # fmt: skip
 
     @torch.inference_mode()
     def forward(self, spans: Sequence[Span]) -> list[SpanResult]:
@@ -94,6 +102,10 @@ class TorchBackend:
         ranges = [slice(end - len(s.positions), end) for s, end in zip(spans, ends, strict=True)]
         views = [_View(span, self.config, self.device) for span in spans]
         x = pack([self._input(span) for span in spans])
+        if (gemma := self._gemma) is not None:
+            marks = [torch.full((len(span.positions), 1), span.denoise is not None)
+                     for span in spans]  # fmt: skip
+            gemma.canvas = pack(marks).to(self.device)
         positions = np.concatenate([span.positions for span in spans])
         cos, sin = self.model.angles(torch.from_numpy(positions.astype(np.int64)).to(self.device))
         hidden: list[dict[int, NDArray[np.float32]]] = [{} for _ in spans]
@@ -103,15 +115,16 @@ class TorchBackend:
 
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             keys, values = self.keys[layer], self.values[layer]
-            mixed = []
+            whole, mixed = layer in self.model.full, []
             for span, rows, view, shares in zip(spans, ranges, views, weights, strict=True):
                 new_k, new_v = k[rows], v[rows]
                 seen_k = torch.cat([keys[view.cached], new_k])
                 seen_v = torch.cat([values[view.cached], new_v])
-                mixed.append(attention(q[rows], seen_k, seen_v, view.seen))
+                seen = view.whole if whole else view.seen
+                mixed.append(attention(q[rows], seen_k, seen_v, seen))
                 if span.attention is not None and len(span.attention):
                     asked = torch.from_numpy(span.attention.astype(np.int64)).to(self.device)
-                    shared = attention_weights(q[rows][asked], seen_k, view.seen[asked])
+                    shared = attention_weights(q[rows][asked], seen_k, seen[asked])
                     shares[layer] = shared[..., view.order].float().cpu().numpy()
                 keys[view.targets], values[view.targets] = new_k[view.kept], new_v[view.kept]
             return pack(mixed)
@@ -135,7 +148,17 @@ class TorchBackend:
             for part, out, shares in zip(parts, hidden, weights, strict=True)
         ]
 
+    @property
+    def _gemma(self) -> GemmaTransformer | None:
+        return self.model if self.config.gemma is not None else None  # type: ignore[return-value]
+
     def _input(self, span: Span) -> Tensor:
+        if span.denoise is not None and (gemma := self._gemma) is not None:
+            guess = span.denoise.guess
+            if guess is not None:
+                guess = torch.as_tensor(cast(Any, guess).values).to(self.device)
+            tokens = torch.from_numpy(span.tokens.astype(np.int64)).to(self.device)
+            return gemma.guessed(tokens, cast("Tensor | None", guess))
         given, rows = span.resume if span.resume is not None else span.embeddings, len(span.slots)
         parts = []
         if given is None or len(given) < rows:
@@ -187,8 +210,12 @@ class _View:
             seen[:, len(base) :] = span.mask
         else:
             seen[:, len(cached) :] = np.tri(count, dtype=bool)
+        whole = seen
         if config.sliding_window:
-            seen &= at[None, :] > span.positions[:, None].astype(np.int64) - config.sliding_window
+            rows = span.positions[:, None].astype(np.int64)
+            # All rows of a canvas see as far back as its first one, and one another.
+            first = rows if span.denoise is None else rows[:1]
+            seen = seen & (at[None, :] > first - config.sliding_window)
         pages = span.pages.astype(np.int64)
         kept = np.flatnonzero(span.slots >= 0)
         targets = span.slots[kept].astype(np.int64)
@@ -200,7 +227,7 @@ class _View:
         self.cached = physical(cached)
         self.targets = physical(targets)
         self.kept = torch.from_numpy(kept).to(device)
-        self.seen = torch.from_numpy(seen).to(device)
+        self.seen, self.whole = (torch.from_numpy(each).to(device) for each in (seen, whole))
         by_position = len(base) + np.argsort(at[len(base) :], kind="stable")
         self.order = torch.from_numpy(np.concatenate([np.arange(len(base)), by_position])).to(
             device

@@ -34,6 +34,9 @@ class TorchLogits:
                 row[ids] += torch.from_numpy(bias[1]).to(values.device, values.dtype)
         return TorchLogits(values)
 
+    def tempered(self, temperature: float) -> TorchLogits:
+        return TorchLogits(self.values / temperature)
+
     def argmax(self) -> NDArray[np.int32]:
         top = self.values.max(dim=1, keepdim=True).values
         if not torch.isfinite(top).all():

@@ -27,6 +27,8 @@ class Transformer:
 
     Attributes:
         kv_heads: the K/V heads, G, that this process computes.
+        activation: of the MLPs.
+        full: layers that see the whole text, where the others see a window.
     """
 
     def __init__(
@@ -35,12 +37,18 @@ class Transformer:
         self.config, self.dtype, self.device = config, dtype, device
         self.wide = torch.float64 if dtype == torch.float64 else torch.float32
         self.kv_heads = config.kv_heads
+        self.activation: Callable[[Tensor], Tensor] = F.silu
+        self.full: frozenset[int] = frozenset()
         self.w = {name: self.placed(name, weights) for name in config.tensors()}
         self.frequencies = torch.from_numpy(config.rope.inverse_frequencies()).to(device)
 
     def placed(self, name: str, weights: Weights) -> Tensor:
         """A weight on the device."""
         return torch.tensor(weights[name].float32(), device=self.device, dtype=self.dtype)
+
+    def cached(self, layer: int) -> tuple[int, int]:
+        """How many K/V heads a layer has here, and their size."""
+        return self.kv_heads, self.config.head_dim
 
     def embed(self, tokens: Tensor) -> Tensor:
         """int64 [N] -> [N, D]."""
@@ -72,7 +80,7 @@ class Transformer:
 
     def _mlp(self, h: Tensor, name: str) -> Tensor:
         """[N, D] -> [N, D]."""
-        gated = F.silu(self._linear(h, name + "gate")) * self._linear(h, name + "up")
+        gated = self.activation(self._linear(h, name + "gate")) * self._linear(h, name + "up")
         return self._linear(gated, name + "down")
 
     def _experts(self, h: Tensor, name: str, mixture: Mixture) -> Tensor:
@@ -82,8 +90,11 @@ class Transformer:
             self.w[name + "router.bias"].to(self.wide) if mixture.bias else None,
             mixture,
         )
-        weights = weights.to(h.dtype)
         mixed = self._mlp(h, name + "shared.") if mixture.shared_size else torch.zeros_like(h)
+        return self._sent(h, name, weights.to(h.dtype), chosen, mixed)
+
+    def _sent(self, h: Tensor, name: str, weights: Tensor, chosen: Tensor, mixed: Tensor) -> Tensor:
+        """[N, D]: ``mixed``, and what the ``chosen`` experts [N, k] make of each row."""
         for expert in chosen.unique().tolist():
             rows, places = torch.nonzero(chosen == expert, as_tuple=True)
             part = self._mlp(h[rows], f"{name}experts.{expert}.") * weights[rows, places, None]

@@ -112,6 +112,9 @@ class RecordedLogits:
         # A sampler's processors: the recorded token has gone through them.
         return RecordedLogits(self._table, self._rows, self._known, self._reading, True)
 
+    def tempered(self, temperature: float) -> RecordedLogits:
+        raise BackendError("a recording has one temperature; this method needs others")
+
     def argmax(self) -> NDArray[np.int32]:
         best = self._table.top_ids[self._rows, 0]
         if not self._reading.verifying:

@@ -68,6 +68,9 @@ class Canvas:
             InvalidInput: if the model is not a masked diffusion model.
         """
         facts = seq.about()
+        if facts.canvas_length:
+            fix = "renoise: the model has no mask token, it refines random tokens"
+            raise InvalidInput("decoder", "one that fills masks", f"use {fix}")
         if facts.mask_token is None:
             raise InvalidInput("decoder", "diffusion", "the model has no mask token: it is causal")
         block = {"full": 0, "causal": 1}.get(facts.attention, facts.block_length)

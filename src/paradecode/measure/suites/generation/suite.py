@@ -213,7 +213,7 @@ def _check_room(llm: LLM, items: Sequence[Item], batch: int) -> None:
 def _scores(llm: LLM, items: Sequence[Item], results: Results) -> dict[OutputKey, Score]:
     """What the model itself says of every distinct output; nothing of models without an order."""
     outputs = [(record.item, record.token_ids) for record in results.records]
-    if llm.config.attention != "causal" or not outputs:
+    if not llm.config.writes or not outputs:
         return {}
     by_id = {item.id: item for item in items}
     pages, longest = llm.engine.pools[TARGET].count, max(len(ids) for _, ids in outputs)
