@@ -72,7 +72,8 @@ def test_states_are_kept_while_the_target_writes(llm, source, data, tmp_path):
     for number, one, other in zip(some, found.of(some), read.of(some)):
         assert len(one) == len(data.texts[number].tokens) - 1
         assert np.array_equal(one, other)
-    assert written.features(llm, layers[1:], room, lambda *_: None).layers == layers
+    again = make_data(llm, source, tmp_path, lambda *_: None, layers[1:], room)  # All are there.
+    assert again.features(llm, layers[1:], room, lambda *_: None).layers == layers
 
 
 def test_models_without_a_chat_format_go_on_with_what_they_began(tmp_path):

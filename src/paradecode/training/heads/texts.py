@@ -206,8 +206,6 @@ def make_texts(
     if len(whole) < len(lines):
         path.write_bytes(b"".join(whole))
     kept = kept_states(path.parent, layers)
-    if layers and most_bytes:
-        kept.mkdir(exist_ok=True)
     size = sum(file.stat().st_size for file in kept.glob("*.npy"))
     with path.open("a", encoding="utf-8") as file:
         for number in range(len(whole), rounds.rounds):
@@ -224,6 +222,7 @@ def make_texts(
 
 def _save(path: Path, states: NDArray[np.float16]) -> int:
     """Write states as a whole or not at all; returns how many bytes they take."""
+    path.parent.mkdir(exist_ok=True)
     part = path.with_suffix(".part")
     with part.open("wb") as file:
         np.save(file, states)
