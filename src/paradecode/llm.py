@@ -154,8 +154,8 @@ class LLM:
             sizes = self.config.vocab_size, draft.config.vocab_size
             matched = match(self.tokenizer, draft.tokenizer, *sizes)
             if draft_vocabulary is not None:
-                said = said_tokens(fspath(draft_vocabulary), self.config.vocab_size)
-                draft, matched = trim(draft, matched, said)
+                named = said_tokens(fspath(draft_vocabulary), self.config.vocab_size)
+                draft, matched = trim(draft, matched, named)
             if matched is not None:
                 vocabularies[DRAFT] = matched
             models[DRAFT] = place.open_model(draft.config, draft.weights, threads, open_here)

@@ -1,7 +1,8 @@
 """Every method on one model: speed over plain decoding by task group, and what replay predicts.
 
     python -m tools.figures.methods [--out bench/results/methods.json] [--max-tokens 192]
-                            [--model FILE --draft-model FILE] [--per-group 4] [--methods a b+c]
+                            [--model FILE --draft-model FILE --draft-vocabulary TABLE]
+                            [--per-group 4] [--methods a b+c]
 
 All methods answer a prompt one after the other, in an order that turns from prompt to prompt; each
 has a tenant of its own, so that none learns from another's answers. Speeds are decode tokens per
@@ -106,10 +107,14 @@ def main() -> None:
     parser = options(__doc__, max_tokens=192, per_group=1000)
     parser.add_argument("--model")
     parser.add_argument("--draft-model")
+    parser.add_argument("--draft-vocabulary")
     parser.add_argument("--methods", nargs="*", default=METHODS)
     given = parser.parse_args()
     methods = [PLAIN, *given.methods]
-    with LLM(given.model, draft_model=given.draft_model, backend="native") as llm:
+    with LLM(
+        given.model, draft_model=given.draft_model, draft_vocabulary=given.draft_vocabulary,
+        backend="native",
+    ) as llm:  # fmt: skip
         curve = calibrate(llm)
         prompts = first_of_each_group(load_prompts(), given.per_group)
         items = first_turns(prompts, llm.chat_tokens, given.max_tokens)
@@ -128,6 +133,7 @@ def main() -> None:
         model=model,
         backend=backend,
         draft_model=given.draft_model and Path(given.draft_model).stem,
+        draft_vocabulary=given.draft_vocabulary,
         max_tokens=given.max_tokens,
         curve=asdict(curve),
         methods=rows,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -154,11 +154,11 @@ class TorchBackend:
 
     def _input(self, span: Span) -> Tensor:
         if span.denoise is not None and (gemma := self._gemma) is not None:
-            guess = span.denoise.guess
+            guess: Any = span.denoise.guess  # As this backend gave it.
             if guess is not None:
-                guess = torch.as_tensor(cast(Any, guess).values).to(self.device)
+                guess = torch.as_tensor(guess.values).to(self.device)
             tokens = torch.from_numpy(span.tokens.astype(np.int64)).to(self.device)
-            return gemma.guessed(tokens, cast("Tensor | None", guess))
+            return gemma.guessed(tokens, guess)
         given, rows = span.resume if span.resume is not None else span.embeddings, len(span.slots)
         parts = []
         if given is None or len(given) < rows:

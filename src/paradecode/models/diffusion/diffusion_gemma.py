@@ -121,10 +121,11 @@ def _wide_heads(values: Metadata, full: set[int]) -> tuple[int, int]:
     if own is None:
         return size, groups
     named = [own.get(str(layer)) for layer in sorted(full)] if isinstance(own, dict) else [None]
-    if any(each != named[0] or not isinstance(each, dict) for each in named):
+    one = named[0]
+    if not isinstance(one, dict) or any(each != one for each in named):
         fix = f"all layers of {FULL} must be described alike"
         raise InvalidModel("per_layer_config", own, fix)
-    one = Metadata(named[0])
+    one = Metadata(one)
     return one.whole("head_dim", size), one.whole("num_key_value_heads", groups)
 
 

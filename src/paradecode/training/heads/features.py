@@ -79,8 +79,8 @@ class Features:
         """Make the files of the cache that are not there yet; it may be stopped at any moment."""
         for shard in range(self._shards):
             tick(shard, self._shards)
-            wanted = range(shard * SHARD, min((shard + 1) * SHARD, len(self.texts)))
-            wanted = [i for i in wanted if self.texts[i].round not in self._written]
+            every = range(shard * SHARD, min((shard + 1) * SHARD, len(self.texts)))
+            wanted = [i for i in every if self.texts[i].round not in self._written]
             if wanted and not self._file(shard).exists():
                 self._folder.mkdir(parents=True, exist_ok=True)
                 part = self._file(shard).with_suffix(".part")

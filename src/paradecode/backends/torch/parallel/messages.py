@@ -88,7 +88,7 @@ def spans_of(values: Sequence[dict[str, Any]], arrays: Arrays) -> list[Span]:
     """The spans that :func:`flat` took apart."""
     spans, left = [], iter(arrays)
     for entry in values:
-        own = {name: next(left) for name in entry.pop("arrays")}
+        own: dict[str, Any] = {name: next(left) for name in entry.pop("arrays")}
         layers = entry.pop("layers")
         spans.append(
             Span(
