@@ -366,11 +366,11 @@ NB_MODULE(_core, m) {
   nb::class_<Model>(m, "Model")
       .def(
           "__init__",
-          [](Model* self, int vocab_size, int outputs, int hidden_size, int layers, int heads, int kv_heads,
-             int head_dim, int intermediate_size, int context_length, int sliding_window,
-             float norm_epsilon, float rope_attention, std::vector<float> inverse_frequencies,
-             const std::vector<int>& mixture, float mixture_scale, bool half_cache, int threads,
-             bool apart) {
+          [](Model* self, int vocab_size, int outputs, int hidden_size, int layers, int heads,
+             int kv_heads, int head_dim, int intermediate_size, int context_length,
+             int sliding_window, float norm_epsilon, float rope_attention,
+             std::vector<float> inverse_frequencies, const std::vector<int>& mixture,
+             float mixture_scale, bool half_cache, int threads, bool apart) {
             if (threads < 1 || threads > 1024)
               throw InvalidInput("threads", std::int64_t{threads}, "use 1 to 1024 threads");
             if (outputs < 1 || outputs > vocab_size)
@@ -392,11 +392,12 @@ NB_MODULE(_core, m) {
                                    read_mixture(mixture, mixture_scale)};
             new (self) Model(shape, half_cache, threads, apart);
           },
-          nb::kw_only(), nb::arg("vocab_size"), nb::arg("outputs"), nb::arg("hidden_size"), nb::arg("layers"),
-          nb::arg("heads"), nb::arg("kv_heads"), nb::arg("head_dim"), nb::arg("intermediate_size"),
-          nb::arg("context_length"), nb::arg("sliding_window"), nb::arg("norm_epsilon"),
-          nb::arg("rope_attention"), nb::arg("inverse_frequencies"), nb::arg("mixture"),
-          nb::arg("mixture_scale"), nb::arg("half_cache"), nb::arg("threads"), nb::arg("apart"))
+          nb::kw_only(), nb::arg("vocab_size"), nb::arg("outputs"), nb::arg("hidden_size"),
+          nb::arg("layers"), nb::arg("heads"), nb::arg("kv_heads"), nb::arg("head_dim"),
+          nb::arg("intermediate_size"), nb::arg("context_length"), nb::arg("sliding_window"),
+          nb::arg("norm_epsilon"), nb::arg("rope_attention"), nb::arg("inverse_frequencies"),
+          nb::arg("mixture"), nb::arg("mixture_scale"), nb::arg("half_cache"), nb::arg("threads"),
+          nb::arg("apart"))
       .def("set_format",
            [](Model& model, const std::string& tensor, int format) {
              if (format < 0 || format >= kFormats)

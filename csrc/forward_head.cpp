@@ -82,9 +82,8 @@ void Forward::screened_head(Member& member) {
              [&](int chunk, const Activations& input) {
                head_product(screen.about(), chunk * step, panels_of(chunk), input, 0, rows);
                const std::int64_t first = std::int64_t{chunk} * step * kLanes;
-               const std::int64_t end = chunk + 1 < steps
-                                            ? first + step * kLanes
-                                            : LogitRows::stride_for(shape_.outputs);
+               const std::int64_t end = chunk + 1 < steps ? first + step * kLanes
+                                                          : LogitRows::stride_for(shape_.outputs);
                for (int r = 0; r < rows; ++r) {
                  Best& top = about_[static_cast<std::size_t>(chunk * rows + r)];
                  std::int64_t index = 0;

@@ -6,6 +6,15 @@
 #include "head_pass.hpp"
 
 namespace paradecode {
+namespace {
+
+// What a half can hold: a head's states may grow from level to level of its own draft.
+void hold(float* values, int count) {
+  constexpr float kLargest = 65504.0F;
+  for (int i = 0; i < count; ++i) values[i] = std::clamp(values[i], -kLargest, kLargest);
+}
+
+}  // namespace
 
 void HeadPass::turn(std::size_t b, int index) {
   const HeadBlock& block = nets_.blocks[b];
@@ -39,10 +48,12 @@ void HeadPass::turn(std::size_t b, int index) {
   const auto layer = static_cast<int>(b);
   for (int head = 0; head < block.kv_heads; ++head, x += size) {
     turned(x, block.k_norm, 1.0F);
+    hold(padded, size);
     cache.put_key(slot, layer, head, padded, kernels_);
   }
   for (int head = 0; head < block.kv_heads; ++head, x += size) {
     std::copy_n(x, size, padded);
+    hold(padded, size);
     cache.put_value(slot, layer, head, padded, kernels_);
   }
 }

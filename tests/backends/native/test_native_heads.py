@@ -226,6 +226,19 @@ def test_many_requests_leave_no_memory(rounded_head: Head) -> None:
     assert resident() < before + 6e6
 
 
+def test_keys_that_no_half_can_hold_end_no_draft(rounded_head: Head) -> None:
+    """A head's states may grow with every level of its own draft."""
+    if not rounded_head.blocks:
+        pytest.skip("it has no keys")
+    blocks = tuple(
+        replace(block, k_norm=np.full(block.size, 1e7, np.float32)) for block in rounded_head.blocks
+    )
+    huge = replace(rounded_head, blocks=blocks)
+    tree = NativeHeads(1).run_head(huge, [Request(huge, 0).ask(6)])[0]
+    assert len(tree) > 0
+    assert np.isfinite(tree.estimates).all()
+
+
 def test_bad_drafts_are_refused_and_disturb_nobody(rounded_head: Head) -> None:
     heads, request = NativeHeads(2), Request(rounded_head, 0)
     heads.run_head(rounded_head, [request.ask(6)])
