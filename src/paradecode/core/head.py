@@ -142,6 +142,9 @@ class DraftPace:
         self.draft += weight * (seconds - self.draft)
         self.level += weight * (seconds / levels - self.level)
 
+    def book_rows(self, seconds: float, rows: int) -> None:
+        self.row = seconds / rows
+
 
 @dataclass(frozen=True)
 class Masks:
@@ -308,4 +311,4 @@ def took_in(head: Head, drafts: Sequence[HeadDraft], started: float, levels: int
     if max(rows) <= USUAL_ROWS:
         head.pace.book(seconds / len(drafts), levels)
     else:
-        head.pace.row = seconds / sum(rows)
+        head.pace.book_rows(seconds, sum(rows))

@@ -93,8 +93,8 @@ class Load:
     Attributes:
         curve: measured cost of a forward, or None.
         others: the same for the other models.
-        sequences, rows: of the last step's target forwards; a running request that had none, as it
-            drafted or came in since, counts as one row.
+        sequences, rows: of the last step's target forwards; a request that had none, as its draft
+            model ran or it came in since, counts as one row.
         together: the backend can make several steps of all sequences in one call.
     """
 

@@ -99,6 +99,12 @@ class Live:
         return [p for p in asked if isinstance(p, PendingForward) and p.reply is None]
 
     @property
+    def drafting(self) -> bool:
+        """Whether it waits for a model that drafts, and not for the target."""
+        asked = self.forwards
+        return bool(asked) and all(pending.drafts for pending in asked)
+
+    @property
     def overlaps(self) -> list[PendingOverlap]:
         return [p for p in self._pending if isinstance(p, PendingOverlap)]
 
@@ -353,13 +359,13 @@ class Engine(Resources):
         asked = [one for live in self.running for one in live.forwards if one not in sides]
         if not asked and any(live.waits for live in self.running):
             time.sleep(PAUSE)
+        drafting = sum(live.drafting for live in self.running)
         rows, ran = rows_by_owner(asked), Counter[KVCache]()
         for group in by_model_and_layers(asked):
             self._run(group, rows, ran, [one for one in beside if one.forward in group])
         if ran:
             # Those that only drafted in this step will have a row again.
-            idle = max(0, len(self.running) - len(ran))
-            self.load.sequences, self.load.rows = len(ran) + idle, ran.total() + idle
+            self.load.sequences, self.load.rows = len(ran) + drafting, ran.total() + drafting
         self.load.together = all(live.able for live in self.running)
         for live in list(self.running):
             self._advance(live, changed)

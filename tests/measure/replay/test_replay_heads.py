@@ -46,7 +46,11 @@ def heads_take_what_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
     def book(pace: DraftPace, seconds: float, levels: int) -> None:
         pace.draft, pace.level = 2e-4, 5e-5
 
+    def book_rows(pace: DraftPace, seconds: float, rows: int) -> None:
+        pace.row = 1e-6
+
     monkeypatch.setattr(DraftPace, "book", book)
+    monkeypatch.setattr(DraftPace, "book_rows", book_rows)
 
 
 def same(spec: str, params: int) -> bool:
