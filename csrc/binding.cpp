@@ -115,9 +115,11 @@ void set_vector(Model& model, const std::string& tensor, nb::handle values) {
 }
 
 // steps: (kind, values, tensors, count, number) each; tensors: float32 matrices and vectors;
-// rounded: the matrices in 8 bits.
+// dtype: of the matrices.
 void make_network(Network* self, std::vector<int> widths, nb::sequence steps, nb::sequence tensors,
-                  bool rounded) {
+                  const std::string& dtype) {
+  if (dtype != "q4" && dtype != "q8" && dtype != "f32")
+    throw InvalidInput("dtype", dtype, "use q4, q8 or f32");
   using Fields = std::tuple<int, std::vector<int>, std::vector<int>, int, float>;
   std::vector<NetworkStep> read;
   for (nb::handle step : steps) {
@@ -132,7 +134,10 @@ void make_network(Network* self, std::vector<int> widths, nb::sequence steps, nb
     const View<float>& view = views.emplace_back(tensor, "tensor of a network", vector ? 1 : 2);
     data.push_back({vector ? 1 : view.size(0), view.size(vector ? 0 : 1), view.data()});
   }
-  new (self) Network(std::move(widths), std::move(read), data, rounded ? Format::Q8 : Format::F32);
+  const Format format = dtype == "q4"   ? Format::Q4
+                        : dtype == "q8" ? Format::Q8
+                                        : Format::F32;
+  new (self) Network(std::move(widths), std::move(read), data, format);
 }
 
 // inputs: for each of the network's an array of all rows; ends: where the items end.
@@ -233,7 +238,7 @@ MixtureShape read_mixture(const std::vector<int>& fields, float scale) {
 
 // Raise it, and INTERFACE in backends/native/__init__.py, whenever functions, classes, arguments or
 // tuples change that Python meets here: another core beside the package is refused then.
-constexpr int kInterface = 5;
+constexpr int kInterface = 6;
 
 void raise_as(const char* name, nb::object arguments) {
   const nb::object type = nb::module_::import_("paradecode.core.errors").attr(name);
@@ -357,7 +362,7 @@ NB_MODULE(_core, m) {
 
   nb::class_<Network>(m, "Network")
       .def("__init__", make_network, nb::arg("widths"), nb::arg("steps"), nb::arg("tensors"),
-           nb::arg("rounded") = false)
+           nb::arg("dtype") = "f32")
       .def("run", run_network, nb::arg("inputs"), nb::arg("ends"));
 
   define_head(m);

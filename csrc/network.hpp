@@ -1,5 +1,5 @@
-// Small trained networks: steps over named values, in float32. Matrices may be rounded to 8 bits,
-// as a model's are.
+// Small trained networks: steps over named values, in float32. Matrices may be rounded to 8 or 4
+// bits, as a model's are.
 //
 // A row's bits do not depend on the rows that share the call. Only attention looks at other rows,
 // those of the same item.

@@ -17,7 +17,7 @@ from safetensors.numpy import load_file, save_file
 
 from paradecode.backends.native.networks import run_networks
 from paradecode.core.errors import InvalidModel
-from paradecode.core.head import Cell, Head, HeadDraft, Lstm, Memory
+from paradecode.core.head import Head, HeadDraft, Memory
 from paradecode.core.head_run import run_head
 from paradecode.core.network import Network, Op
 from paradecode.core.tree import ROOT, TokenTree
@@ -115,41 +115,16 @@ def head_of(kind: str, folder: Path, vocabulary: int = 0) -> Head:
     return build_head(stored, config(), nothing, vocabulary)
 
 
-def exactly(head: Head) -> Head:
-    """The head with nothing rounded."""
-
-    def full(network: Network) -> Network:
-        return replace(network, rounded=False)
-
-    blocks = tuple(
-        replace(b, before=full(b.before), after=full(b.after), text=b.text and full(b.text))
-        for b in head.blocks
-    )
-    masks = head.masks and replace(head.masks, bias=head.masks.bias and full(head.masks.bias))
-    cell = head.cell and Cell(full(head.cell.embed), tuple(map(full, head.cell.steps)))
-    lstm = tuple(Lstm(full(each.before), full(each.step)) for each in head.lstm)
-    outs, anchor = tuple(map(full, head.outs)), head.anchor and full(head.anchor)
-    return replace(
-        head,
-        anchor=anchor,
-        enter=full(head.enter),
-        blocks=blocks,
-        outs=outs,
-        masks=masks,
-        cell=cell,
-        lstm=lstm,
-    )
-
-
+@pytest.mark.parametrize(("dtype", "most"), [("q8", 0.03), ("q4", 0.3)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_matrices_in_8_bits_say_nearly_the_same(kind, tmp_path):
-    head = head_of(kind, tmp_path)
+def test_rounded_matrices_say_nearly_the_same(kind, dtype, most, tmp_path):
+    head = head_of(kind, tmp_path).held_in(dtype)
     for out in head.outs:
         wide = 5, out.inputs["state"]
         states = np.random.default_rng(0).standard_normal(wide).astype(np.float32)
         (rough,) = run_networks(out, [{"state": states}])
         (fine,) = apply_network(out, [{"state": states}])
-        assert 0 < np.abs(rough - fine).max() < 0.03 * np.abs(fine).max()
+        assert 0 < np.abs(rough - fine).max() < most * np.abs(fine).max()
         (alone,) = run_networks(out, [{"state": states[2:3]}])
         assert np.array_equal(alone[0], rough[2])
 
@@ -159,7 +134,7 @@ def test_heads_run_alike_natively_in_torch_and_in_numpy(kind, tmp_path):
     torch = pytest.importorskip("torch")
     from paradecode.backends.torch.network import TorchNetworks
 
-    head = exactly(head_of(kind, tmp_path))
+    head = head_of(kind, tmp_path).held_in("f32")
     runs = (apply_network, run_networks, TorchNetworks(torch.device("cpu")).apply)
     trees = [run_head(head, [asked(head), asked(head, 2, 1)], run) for run in runs]
     for others in trees[1:]:

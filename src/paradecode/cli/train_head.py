@@ -19,6 +19,7 @@ from paradecode.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from paradecode.llm import LLM
+    from paradecode.models.heads import HeadFile
     from paradecode.training.heads.data import HeadData
     from paradecode.training.heads.initial import HeadShape
     from paradecode.training.heads.objective import Acceptance
@@ -115,6 +116,9 @@ def head(
     sizes: HeadSizes,
     learning: HeadOptions,
     every: int = option(250, "Steps between looks at held-out texts.", min=1),
+    before: Path | None = option(
+        None, "Folder of a head of these sizes, whose weights it begins with.", "--from"
+    ),
     q8: bool = option(False, "Write matrices in 8 bits, which only this engine reads."),
 ) -> None:
     """A draft head for a model, from texts that the model writes. Ctrl-C saves and leaves.
@@ -122,12 +126,14 @@ def head(
     The result is the folder OUTPUT/head, for `eagle(head='OUTPUT/head')` and its kin.
     """
     need_torch()
+    from paradecode.models.heads import read_head
     from paradecode.training.heads.initial import METHODS
     from paradecode.training.heads.training import HEAD
 
     shape, plan = sizes.shape(method), learning.plan(method)
     with _opened(loading) as llm:
-        trainer, data = _prepared(llm, loading, output, material, shape, plan)
+        begun = None if before is None else read_head(before)
+        trainer, data = _prepared(llm, loading, output, material, shape, plan, before=begun)
         trainer.bits = 8 if q8 else 16
         found = _trained("training", trainer, output, every)
     prompts = [data.texts[i] for i in trainer.held_out[:SPEED_PROMPTS]]
@@ -214,13 +220,14 @@ def _opened(loading: Loading) -> LLM:
 
 def _prepared(
     llm: LLM, loading: Loading, output: Path, material: HeadMaterial, shape: HeadShape,
-    plan: HeadPlan, folder: Path | None = None, share: float = 1.0,
+    plan: HeadPlan, folder: Path | None = None, share: float = 1.0, before: HeadFile | None = None,
 ) -> tuple[HeadTraining, HeadData]:  # fmt: skip
     """A training that begins, or goes on where it was stopped, and what it learns from.
 
     Args:
         folder: of the run; None: ``output``.
         share: of the texts that are trained on.
+        before: the head that it begins as.
     """
     import torch
 
@@ -251,7 +258,7 @@ def _prepared(
     held = max(1, round(material.held_out * len(data.texts)))
     most = round(share * (len(data.texts) - held))
     made = RowTraining if shape.method in OF_ROWS else HeadTraining
-    trainer = made(shape, plan, open_model(loading.model), features, held, most)
+    trainer = made(shape, plan, open_model(loading.model), features, held, most, before)
     checkpoint = (folder or output) / CHECKPOINT
     if checkpoint.exists():
         trainer.resume(checkpoint)

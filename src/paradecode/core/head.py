@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -262,6 +262,30 @@ class Head:
         levels = self.cell is not None or self.lstm or self.grams > 1
         together = self.masks is not None or self.mask is not None or not self.blocks
         return together and not levels
+
+    def held_in(self, dtype: str) -> Head:
+        """The same with networks of another ``dtype``."""
+
+        def held(network: Network) -> Network:
+            return replace(network, dtype=dtype)
+
+        def perhaps(network: Network | None) -> Network | None:
+            return network and held(network)
+
+        blocks = tuple(
+            replace(b, before=held(b.before), after=held(b.after), text=perhaps(b.text))
+            for b in self.blocks
+        )
+        masks, cell = self.masks, self.cell
+        return replace(
+            self, enter=held(self.enter), blocks=blocks, outs=tuple(map(held, self.outs)),
+            back=perhaps(self.back), anchor=perhaps(self.anchor),
+            masks=masks and replace(masks, bias=perhaps(masks.bias)),
+            transfers=tuple(map(held, self.transfers)),
+            cell=cell and Cell(held(cell.embed), tuple(map(held, cell.steps))),
+            lstm=tuple(Lstm(held(layer.before), held(layer.step)) for layer in self.lstm),
+            pace=DraftPace(),
+        )  # fmt: skip
 
     def check(self, draft: HeadDraft) -> None:
         """Raise InvalidInput unless the rows of a draft are rows for this head."""

@@ -62,8 +62,8 @@ class Network:
         inputs: name -> numbers a row, or 0 for whole numbers.
         steps: in order.
         tensors: float32, by the names that steps use.
-        rounded: a backend may hold matrices in 8 bits, and round what they multiply. For results
-            that decide about speed alone.
+        dtype: ``q8`` or ``q4``: a backend may hold matrices in 8 or 4 bits, and round what they
+            multiply. For results that decide about speed alone. ``f32``: it may not.
 
     Attributes:
         widths: name of each value -> numbers a row (0 for whole numbers).
@@ -75,7 +75,7 @@ class Network:
     inputs: Mapping[str, int]
     steps: tuple[Op, ...]
     tensors: Mapping[str, Array]
-    rounded: bool = False
+    dtype: str = "f32"
     widths: Mapping[str, int] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -121,11 +121,12 @@ class Sequence(Protocol):
         """Facts about a model; raises DecoderError if there is no model of that name."""
         ...
 
-    def head(self, path: str, vocabulary: int = 0) -> Head:
+    def head(self, path: str, vocabulary: int = 0, dtype: str = "q8") -> Head:
         """The draft head in a folder, made for the target; read once.
 
         Args:
             vocabulary: how many of its tokens it may guess; 0 for all.
+            dtype: of its matrices: ``q8`` or ``q4``, where the backend rounds them.
 
         Raises:
             InvalidModel: if there is none, or it does not fit the target.

@@ -114,7 +114,7 @@ class Resources:
         self.load = Load(curve)
         self._reserved = 0
         self.weights: Weights = weights or {}
-        self._heads: dict[tuple[str, int], Head] = {}
+        self._heads: dict[tuple[str, int, str], Head] = {}
         self._stores: OrderedDict[tuple[str, str], dict[str, Any]] = OrderedDict()
 
     @property
@@ -182,9 +182,9 @@ class Resources:
                     del others[oldest][name]
         return stores
 
-    def head(self, path: str, vocabulary: int) -> Head:
+    def head(self, path: str, vocabulary: int, dtype: str) -> Head:
         """A draft head, read when it is first asked for; raises InvalidModel."""
-        found = self._heads.get((path, vocabulary))
+        found = self._heads.get((path, vocabulary, dtype))
         if found is None:
 
             def target(name: str) -> Array:
@@ -192,10 +192,10 @@ class Resources:
                     raise InvalidModel(name, path, "the head lacks it, and so does the target")
                 return self.weights[name].float32()
 
-            found = build_head(read_head(path), self.config, target, vocabulary)
+            found = build_head(read_head(path), self.config, target, vocabulary).held_in(dtype)
             for oldest in list(self._heads)[: 1 - MOST_HEADS]:
                 del self._heads[oldest]
-            self._heads[path, vocabulary] = found
+            self._heads[path, vocabulary, dtype] = found
         return found
 
     def open_cache(self, model: str, request: GenerationRequest) -> KVCache:

@@ -133,8 +133,8 @@ class LiveSequence:
             gives_attention=gives_attention(backend),
         )
 
-    def head(self, path: str, vocabulary: int = 0) -> Head:
-        return self._resources.head(path, vocabulary)
+    def head(self, path: str, vocabulary: int = 0, dtype: str = "q8") -> Head:
+        return self._resources.head(path, vocabulary, dtype)
 
     def embed(self, tokens: NDArray[np.integer]) -> NDArray[np.float32]:
         weights = self._resources.weights

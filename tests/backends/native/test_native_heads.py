@@ -29,20 +29,8 @@ VOCABULARY = 200
 CONFIG = ModelConfig("t", "llama", VOCABULARY, 24, 8, 2, 1, 8, 8, rope=Rope(dim=8))
 
 
-def unrounded(network: Network) -> Network:
-    return replace(network, rounded=False)
-
-
 APART = ("dflash", "dspark", "falcon", "chimera", "longspec", *CELLS)
 """Heads that run network by network."""
-
-
-def exactly(head: Head) -> Head:
-    """The head with float32 weights."""
-    blocks = [replace(b, before=unrounded(b.before), after=unrounded(b.after)) for b in head.blocks]
-    outs = tuple(map(unrounded, head.outs))
-    back = head.back and unrounded(head.back)
-    return replace(head, enter=unrounded(head.enter), blocks=tuple(blocks), outs=outs, back=back)
 
 
 def looks_up(head: Head) -> bool:
@@ -69,7 +57,7 @@ def rounded_head(request: pytest.FixtureRequest, tmp_path: Path) -> Head:
 
 @pytest.fixture(params=["plain", "normed"])
 def head(request: pytest.FixtureRequest, rounded_head: Head) -> Head:
-    return exactly(rounded_head if request.param == "plain" else normed(rounded_head))
+    return (rounded_head if request.param == "plain" else normed(rounded_head)).held_in("f32")
 
 
 class Request:
@@ -132,7 +120,8 @@ def test_trees_are_those_of_the_oracle(head: Head, changes: dict[str, object]) -
         same(tree, other)
 
 
-def test_matrices_in_8_bits_are_those_that_networks_use(rounded_head: Head) -> None:
+@pytest.mark.parametrize("dtype", ["q8", "q4"])
+def test_rounded_matrices_are_those_that_networks_use(rounded_head: Head, dtype: str) -> None:
     """Against the same packing; where an 8-bit input is rounded the other way, nodes may change
     places, so whole paths are compared."""
 
@@ -142,10 +131,10 @@ def test_matrices_in_8_bits_are_those_that_networks_use(rounded_head: Head) -> N
     def with_networks(head: Head, asked: Sequence[HeadDraft]) -> list[TokenTree]:
         return run_head(head, asked, run_networks)
 
-    shared = total = 0
+    rounded, shared, total = rounded_head.held_in(dtype), 0, 0
     for seed in range(6):
-        made = drafts(NativeHeads(2).run_head, rounded_head, PIECES, seed)
-        for tree, other in zip(made, drafts(with_networks, rounded_head, PIECES, seed)):
+        made = drafts(NativeHeads(2).run_head, rounded, PIECES, seed)
+        for tree, other in zip(made, drafts(with_networks, rounded, PIECES, seed)):
             shared, total = shared + len(paths(tree) & paths(other)), total + len(other)
     assert shared > 0.97 * total
 

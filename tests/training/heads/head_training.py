@@ -13,7 +13,7 @@ from paradecode.core.head import Head, HeadDraft, Memory
 from paradecode.core.head_run import run_head
 from paradecode.llm import LLM
 from paradecode.models.catalogue import open_model
-from paradecode.models.heads import build_head, read_head
+from paradecode.models.heads import HeadFile, build_head, read_head
 from paradecode.testing.network_reference import apply_network
 from paradecode.training.heads.data import HeadData
 from paradecode.training.heads.features import Features
@@ -28,14 +28,15 @@ HELD = 32
 
 
 def training(
-    llm: LLM, data: HeadData, method: str = "eagle3", plan: HeadPlan = PLAN, **sizes: Any
-) -> HeadTraining:
+    llm: LLM, data: HeadData, method: str = "eagle3", plan: HeadPlan = PLAN,
+    before: HeadFile | None = None, **sizes: Any,
+) -> HeadTraining:  # fmt: skip
     """A small head of the method, of which no step is made yet."""
     shape = HeadShape(method, **{"inner": 64, "vocabulary": 128, "levels": 3, **sizes})
     layers = layers_of(shape.tapped(llm.config), llm.config.layers)
     features = data.features(llm, layers, 1e9, lambda *_: None)
     kind = RowTraining if method in OF_ROWS else HeadTraining
-    return kind(shape, plan, open_model(MODEL), features, HELD)
+    return kind(shape, plan, open_model(MODEL), features, HELD, before=before)
 
 
 def learns(trainer: HeadTraining, folder: Path, more: float) -> None:

@@ -116,6 +116,46 @@ def test_the_checkpoint_of_another_model_is_refused(llm, data, tmp_path):
             trainer.resume(path)
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_a_training_begins_with_the_head_of_another(method, llm, data, tmp_path):
+    trained = training(llm, data, method, replace(PLAN, steps=2, averaging=0.0))
+    trained.run(tmp_path, lambda: False, lambda *_: None)
+    again = training(llm, data, method, before=read_head(tmp_path / HEAD))
+    made, wanted = again.head.stored(), trained.head.stored()
+    assert made.keys() == wanted.keys()
+    for name, values in wanted.items():
+        assert np.allclose(made[name], values, rtol=2e-3, atol=1e-5), name  # It was in 16 bits.
+    assert again.evaluate().levels[0] == pytest.approx(trained.evaluate().levels[0], abs=0.01)
+    again.save(tmp_path / "again")
+    with pytest.raises(InvalidInput, match=r"^from: "):
+        training(llm, data, method).resume(tmp_path / "again")
+
+
+def test_rows_of_tokens_that_both_heads_draft_are_taken(llm, data, tmp_path):
+    trained = training(llm, data, plan=replace(PLAN, steps=2), vocabulary=64)
+    trained.run(tmp_path, lambda: False, lambda *_: None)
+    before, fresh = read_head(tmp_path / HEAD), training(llm, data)
+    made = training(llm, data, before=before).stored()
+    numbers = (each.tensors["d2t"] for each in (made, before))
+    ids, old = (each + np.arange(len(each)) for each in numbers)
+    assert (len(ids), len(old)) == (128, 64)
+    for token, row in zip(ids, made.tensors["lm_head.weight"]):
+        of = before.tensors["lm_head.weight"][old == token]
+        untrained = fresh.stored().tensors["lm_head.weight"][ids == token]
+        assert np.array_equal(row, (of if len(of) else untrained)[0])
+
+
+def test_a_head_of_other_sizes_or_another_kind_begins_no_training(llm, data, tmp_path):
+    training(llm, data).export(tmp_path)
+    before = read_head(tmp_path / HEAD)
+    for method, sizes, named in (
+        ("eagle3", {"inner": 32}, r"mlp\.down_proj"), ("eagle3", {"taps": (0, 1)}, r"fc\.weight"),
+        ("eagle3", {"layers": 2}, r"layers\.1"), ("mtp", {}, "kind mtp"),
+    ):  # fmt: skip
+        with pytest.raises(InvalidInput, match=f"--from.*{named}"):
+            training(llm, data, method, before=before, **sizes)
+
+
 @pytest.mark.slow
 def test_a_killed_command_goes_on_to_the_same_head(source, tmp_path):
     def command(folder: Path) -> list[str]:

@@ -165,7 +165,7 @@ class Network:
         widths: list[int],
         steps: list[tuple[int, list[int], list[int], int, float]],
         tensors: list[NDArray[np.float32]],
-        rounded: bool = False,
+        dtype: str = "f32",
     ) -> None: ...
     def run(self, inputs: list[NDArray[Any]], ends: list[int]) -> NDArray[np.float32]: ...
 

@@ -47,4 +47,4 @@ def _native(network: Network) -> NativeNetwork:
         for step in network.steps
     ]  # fmt: skip
     arrays = [np.ascontiguousarray(t, np.float32) for t in network.tensors.values()]
-    return NativeNetwork([*network.inputs.values()], steps, arrays, network.rounded)
+    return NativeNetwork([*network.inputs.values()], steps, arrays, network.dtype)

@@ -20,7 +20,7 @@ from paradecode.methods.draft.loop import Proposal
 from paradecode.methods.draft.model_drafter import ModelDrafter
 from paradecode.methods.draft.needs import Needs
 from paradecode.methods.draft.past_states import PastStates, TextStates
-from paradecode.methods.parameters import local_path, parameter
+from paradecode.methods.parameters import choice, local_path, parameter
 
 
 @dataclass(kw_only=True)
@@ -45,6 +45,7 @@ class HeadDrafter(ModelDrafter):
     width: int = parameter(4, 1, 16, "candidates of each node, and nodes that a level expands")
     depth: int = parameter(6, 1, 16, "most levels; a draft in one forward has as many")
     vocabulary: int = parameter(0, 0, 1 << 20, "tokens it may guess, the lowest ids; 0 for all")
+    dtype: str = choice("q8", ("q8", "q4"), "of its matrices, on the native core")
     _memory: Memory = field(default_factory=Memory, init=False, repr=False)
     _rows: list[tuple[Array, NDArray[np.int64]]] = field(
         default_factory=list, init=False, repr=False
@@ -147,7 +148,7 @@ class HeadDrafter(ModelDrafter):
 
     def _head(self, seq: Sequence) -> Head:
         if self._open is None:
-            self._open = seq.head(self.head, self.vocabulary)
+            self._open = seq.head(self.head, self.vocabulary, self.dtype)
             if self._open.kind not in self.kinds:
                 fix = f"this method runs {' or '.join(self.kinds)}: use the head's own method"
                 raise InvalidInput("head", self._open.kind, fix)

@@ -110,4 +110,4 @@ class NetworkBuilder:
         return self.add("scale", x, tensor=np.ones(width))
 
     def network(self) -> Network:
-        return Network(self.inputs, tuple(self.ops), self.tensors, rounded=True)
+        return Network(self.inputs, tuple(self.ops), self.tensors, dtype="q8")

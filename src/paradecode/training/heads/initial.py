@@ -234,6 +234,33 @@ def new_head(shape: HeadShape, target: Checkpoint, ids: NDArray[np.int64], seed:
     )  # fmt: skip
 
 
+def begun_with(fresh: HeadFile, before: HeadFile) -> HeadFile:
+    """A head with the weights of one that was trained before; its vocabulary stays its own.
+
+    Rows of an own LM head are taken for the tokens that both draft.
+
+    Raises:
+        InvalidInput: naming the first tensor that only one of them has, or of another size.
+    """
+    if before.kind != fresh.kind or before.gated:
+        raise InvalidInput("--from", before.kind, f"give a head of the kind {fresh.kind}")
+    rows = "lm_head.weight"
+    taken, ours = dict(before.tensors), dict(fresh.tensors)
+    old, own = taken.pop(rows, None), ours.pop(rows, None)
+    if own is not None and old is not None and "d2t" in taken:
+        new, known = (each["d2t"] + np.arange(len(each["d2t"])) for each in (ours, taken))
+        _, to, come = np.intersect1d(new, known, return_indices=True)
+        own = own.copy()
+        own[to] = old[come]
+    for name in sorted({*ours, *taken} - {"d2t"}):
+        sizes = [list(each[name].shape) if name in each else None for each in (taken, ours)]
+        if sizes[0] != sizes[1]:
+            fix = f"its {name} is {sizes[0]}, not {sizes[1]}: give its own sizes"
+            raise InvalidInput("--from", before.kind, fix)
+    tensors = {**taken, "d2t": ours["d2t"]} if "d2t" in ours else taken
+    return replace(fresh, tensors=tensors if own is None else {**tensors, rows: own})
+
+
 def _around(method: str, taps: Sequence[int], weights: Weights, last: str) -> dict[str, Array]:
     """What is before and behind the layers: it copies the target's last state."""
     norm = weights["norm"].float32()

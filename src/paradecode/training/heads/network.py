@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -176,12 +177,8 @@ class HeadNetwork:
 
     def stored(self) -> dict[str, NDArray[np.float32]]:
         """The tensors as a folder has them."""
-        tensors = dict(self.parameters)
-        if self.file.kind in ("eagle3", "p-eagle"):
-            tensors["fc.weight"] = tensors["fc.weight"] * self.scale
-        if self.file.kind == "p-eagle":
-            tensors["mask_hidden"] = tensors["mask_hidden"] / self.scale
-        return {name: tensor.detach().numpy() for name, tensor in tensors.items()}
+        whole = {name: tensor.detach().numpy() for name, tensor in self.parameters.items()}
+        return for_features(self.file.kind, whole, self.scale.numpy())
 
     def _back(self, state: Tensor) -> Tensor:
         return self._norm(state, "norm") if self.file.feeds_normed else state
@@ -273,6 +270,19 @@ class HeadNetwork:
             x = x + F.silu(F.linear(x, p[f"{name}.weight"], p[f"{name}.bias"])).float()
             depth += 1
         return x
+
+
+def for_features(
+    kind: str, tensors: Mapping[str, NDArray[Any]], scale: NDArray[np.float32]
+) -> dict[str, NDArray[Any]]:
+    """The tensors of a head whose features were multiplied by ``scale``, for features as they are;
+    with 1 / ``scale`` the other way."""
+    made = dict(tensors)
+    if kind in ("eagle3", "p-eagle"):
+        made["fc.weight"] = made["fc.weight"] * scale
+    if kind == "p-eagle":
+        made["mask_hidden"] = made["mask_hidden"] / scale
+    return made
 
 
 def first_rows(sizes: Sequence[int], kept: Sequence[int]) -> Tensor:

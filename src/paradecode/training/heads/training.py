@@ -24,10 +24,17 @@ from paradecode.training.heads.clover import CloverNetwork
 from paradecode.training.heads.dovetail import DovetailNetwork
 from paradecode.training.heads.falcon import FalconNetwork
 from paradecode.training.heads.features import Features
-from paradecode.training.heads.initial import EXITS, OF_ROWS, HeadShape, common_tokens, new_head
+from paradecode.training.heads.initial import (
+    EXITS,
+    OF_ROWS,
+    HeadShape,
+    begun_with,
+    common_tokens,
+    new_head,
+)
 from paradecode.training.heads.longspec import KEPT, LongSpecNetwork
 from paradecode.training.heads.m2r2 import StreamNetwork
-from paradecode.training.heads.network import HeadNetwork, Target
+from paradecode.training.heads.network import HeadNetwork, Target, for_features
 from paradecode.training.heads.objective import (
     TEXTS_TOGETHER,
     Acceptance,
@@ -90,6 +97,7 @@ class HeadTraining(Training):
         target: the model.
         features: of the texts; the first ``held_out`` of them are not trained on.
         most: train on so many of the others only; None: on all.
+        before: a head whose weights it begins with.
 
     Attributes:
         head: the average of the weights, which is evaluated and written.
@@ -100,7 +108,7 @@ class HeadTraining(Training):
 
     def __init__(
         self, shape: HeadShape, plan: HeadPlan, target: Checkpoint, features: Features,
-        held_out: int, most: int | None = None,
+        held_out: int, most: int | None = None, before: HeadFile | None = None,
     ) -> None:  # fmt: skip
         self.bits = 16
         self.shape, self.plan, self.features = shape, plan, features
@@ -137,6 +145,10 @@ class HeadTraining(Training):
             drawn = self._batch(sample).rows.features.unflatten(-1, (len(self._file.taps), -1))
             sizes = drawn.square().mean((0, 2), keepdim=True).sqrt().clamp(min=1e-6)
             scale = (1 / sizes).expand(-1, -1, drawn.shape[-1]).flatten()
+        if before is not None:
+            begun = begun_with(self._file, before)
+            taken = for_features(begun.kind, begun.tensors, (1 / scale).numpy())
+            self._file = replace(begun, tensors=taken)
         network = NETWORKS.get(shape.method, HeadNetwork)
         self._live = network(self._file, shared, scale)
         self.head = network(self._file, shared, scale)
@@ -149,6 +161,10 @@ class HeadTraining(Training):
         for text in texts[: held_out + len(self._trained)]:
             digest.update(text.tokens.tobytes())
         self._digest = digest.hexdigest()
+        first = blake2b(digest_size=16)
+        for tensor in before.tensors.values() if before is not None else ():
+            first.update(tensor.tobytes())
+        self._before = first.hexdigest()
         self._target = machine.digest(Path(target.source))
 
     @property
@@ -217,7 +233,7 @@ class HeadTraining(Training):
     def state(self) -> dict[str, Any]:
         return {
             "plan": asdict(self.plan), "shape": repr(self.shape), "texts": self._digest,
-            "target": self._target, "step": self.step,
+            "target": self._target, "from": self._before, "step": self.step,
             "weights": {n: t.detach() for n, t in self._live.parameters.items()},
             "average": self.head.parameters, "optimizer": self._optimizer.state_dict(),
         }  # fmt: skip
@@ -259,11 +275,12 @@ class HeadTraining(Training):
         state = load_checkpoint(path, torch.device("cpu"))
         with readable(path):
             begun = {**state["plan"], "shape": state["shape"], "texts": state["texts"]}
-            begun["target"] = state.get("target", self._target)  # Older ones do not say.
+            for name, ours in (("target", self._target), ("from", self._before)):
+                begun[name] = state.get(name, ours)  # Older ones do not say.
             step, fall = int(state["step"]), 1 - max(float(begun["cooldown"]), self.plan.cooldown)
             free = step <= fall * min(int(begun["steps"]), self.plan.steps)
         now = {**asdict(self.plan), "shape": repr(self.shape), "texts": self._digest}
-        now["target"] = self._target
+        now |= {"target": self._target, "from": self._before}
         if free:
             now = {n: v for n, v in now.items() if n not in ("steps", "cooldown")}
         check_same(path, now, begun, ": name a new folder")
