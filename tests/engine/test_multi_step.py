@@ -185,6 +185,19 @@ def test_first_drafts_know_of_the_others() -> None:
     assert [one.trace[0].drafted for one in some] == [0] * 5
 
 
+def test_a_prompt_that_was_read_makes_no_later_step_longer() -> None:
+    """Else drafts beside it look cheap; a part of a prompt that goes on does count."""
+    curve = CostCurve((1, 100), (20,), ((1e-3, 1.0),))
+    engine = engine_of(OneByOne, curve=curve, step_tokens=70)
+    some = [add(engine, "greedy", [1, 2, 3] * 10, max_tokens=9) for _ in range(3)]
+    engine.step()
+    assert engine.load.rows == 2 + 10
+    for _ in range(2):
+        engine.step()
+        assert engine.load.rows == 3
+        assert [one.step_seconds(1) for one in some] == pytest.approx([some[0].step_seconds(1)] * 3)
+
+
 @pytest.mark.parametrize("seconds", [0.0, 0.002, 10.0])
 @pytest.mark.parametrize("turn", range(6))
 def test_batches_equal_step_by_step(

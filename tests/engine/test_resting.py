@@ -20,6 +20,7 @@ from paradecode.testing.draft_heads import random_head
 
 pytestmark = pytest.mark.usefixtures("same_costs", "steady")
 CURVE = CostCurve((1, 32), (20,), ((1e-3, 2e-3),))
+SLOW = CostCurve((1, 32), (20,), ((1e-2, 2e-2),))
 HEADS = {"eagle": "eagle", "eagle3": "eagle", "medusa-own": "medusa", "kangaroo": "kangaroo",
          "mtp": "mtp", "longspec": "longspec", "clover": "clover", "ppd": "ppd"}  # fmt: skip
 
@@ -76,8 +77,8 @@ def test_a_head_gets_the_states_of_steps_that_it_did_not_see(
 ) -> None:
     """From the prompt's first row on, without a gap, to the last bit."""
     spec = f"eagle(head='{random_head('eagle3', CONFIG, tmp_path)}')"
-    rows = []
-    for engine in both(curve=CURVE):
+    rows, curve = [], SLOW if neighbour else CURVE  # Beside others a dear head is not asked.
+    for engine in both(curve=curve):
         drafts.clear()
         others = [asked("greedy", 150)] * neighbour
         sequence, *_ = alike([engine], asked(spec, 150), *others)
@@ -92,6 +93,31 @@ def test_a_head_gets_the_states_of_steps_that_it_did_not_see(
         rows.append((features, [len(draft.tokens) for draft in mine]))
     assert np.array_equal(rows[0][0], rows[1][0])
     assert rows[0][1] == rows[1][1]
+    assert max(made) > 9
+
+
+def test_a_head_that_cannot_pay_beside_others_costs_them_nothing(
+    tmp_path: Path, drafts: list[HeadDraft], made: list[int]
+) -> None:
+    """No states, no prompts and no drafts; alone, it begins."""
+    spec = f"eagle(head='{random_head('eagle3', CONFIG, tmp_path)}')"
+    for engine in both(curve=CURVE):
+        alike([engine], asked(spec, 20))  # So that a draft's time is known.
+        drafts.clear()
+        backend = engine.models["target"]
+        states, forward = [], backend.forward
+
+        def seen(spans: Any, forward: Any = forward, states: list[int] = states) -> Any:
+            states.extend(len(span.hidden) for span in spans)
+            return forward(spans)
+
+        backend.forward = seen  # type: ignore[method-assign]
+        alike([engine], *[(spec, 5 + i, {**asked(spec)[2], "salt": f"{i}"}) for i in range(4)])
+        assert drafts == []
+        assert states
+        assert not any(states)
+        alike([engine], asked(spec, 20, salt="alone"))
+        assert drafts
     assert max(made) > 9
 
 

@@ -109,6 +109,11 @@ class PendingForward:
             logits=np.empty(0, np.int32),
         )
 
+    def once(self, part: Forward) -> int:
+        """Rows of ``part`` that no later step of this kind has: of a prompt, if this is its end."""
+        ends = self.done + len(part.tokens) == len(self.forward.tokens)
+        return max(0, len(part.tokens) - 1) if ends else 0
+
     def plan(self, part: Forward) -> Span:
         """What the backend is to run for ``part``; raises what :func:`span_of` raises."""
         self.joined = self.cache.joins(part)
@@ -177,7 +182,8 @@ def run_together(
     """Run so many rows of each in one packed forward, and book the replies.
 
     Args:
-        ran: the rows that the target ran of each cache in this step; those of the batch are added.
+        ran: the rows that the target ran of each cache in this step; those of the batch are added,
+            of a prompt that is read now but one, as the next step has none of them.
         around: calls what runs the forward, beside something else.
 
     Returns:
@@ -200,10 +206,10 @@ def run_together(
     run = partial(_timed, backend, [span for _, _, span in planned])
     results, seconds = run() if around is None else around(run)
     if not drafts:
-        for pending, _, span in planned:
+        for pending, part, span in planned:
             # An LM head alone is no forward, unless nothing else was left of one.
             if pending.forward.layers != () or pending.joined:
-                ran[pending.cache] += len(span.positions)
+                ran[pending.cache] += len(span.positions) - pending.once(part)
     for (pending, part, _), result in zip(planned, results, strict=True):
         if isinstance(result, Exception):
             pending.error = result

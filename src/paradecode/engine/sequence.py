@@ -296,7 +296,7 @@ class LiveSequence:
         self.forwards += 1
         drafted = len(tree.tokens)
         self.rows += (tokens + drafted) * share
-        self.last_rows = tokens + drafted
+        self.last_rows = min(tokens, 1) + drafted  # A prompt is not read again.
         self.draft = Draft(tree, self.draft.drafted + drafted)
 
     @property

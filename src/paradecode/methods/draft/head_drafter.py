@@ -60,6 +60,7 @@ class HeadDrafter(ModelDrafter):
 
     def propose(self, seq: Sequence, limit: int) -> Proposal:
         head = self._head(seq)
+        self._look(seq, head)
         if not self._rows:
             return EMPTY
         root = np.array([ROOT], np.int32)
@@ -94,17 +95,22 @@ class HeadDrafter(ModelDrafter):
     def _asked(self, seq: Sequence, head: Head, count: int, depth: int, first: int) -> HeadDraft:
         """Hand over the rows that wait."""
         features, tokens = (np.concatenate(parts) for parts in zip(*self._rows))
-        step, noise = seq.step_seconds(1), self.offer.noise and seq.sampler.warp.temperature > 0
+        noise = self.offer.noise and seq.sampler.warp.temperature > 0
         at, self._start, self._rows = self._start, self._start + len(tokens), []
         return HeadDraft(
             self._memory, features, tokens, at, count, self.width, depth,
-            least=head.pace.level / step if step and not head.at_once else 0.0,
+            least=0.0 if head.at_once else self.offer.budget.least(seq, head.pace.level),
             warp=seq.sampler.warp,
             keys=tuple(map(seq.sampler.noise_key, range(first, first + depth) if noise else ())),
         )  # fmt: skip
 
     def wait(self, seq: Sequence) -> None:
-        self._head(seq)  # Its rows are kept from the prompt on.
+        self._look(seq, self._head(seq))  # Its rows are kept from the prompt on.
+
+    def _look(self, seq: Sequence, head: Head) -> None:
+        """Ask for the states of the rows that come, if drafts may pay."""
+        if not self.hidden and self.offer.budget.wants_states(seq, head.pace.draft):
+            self.hidden = head.taps
 
     def observe(self, seq: Sequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
         super().observe(seq, tree, reply, verdict)
@@ -152,5 +158,4 @@ class HeadDrafter(ModelDrafter):
             if self._open.kind not in self.kinds:
                 fix = f"this method runs {' or '.join(self.kinds)}: use the head's own method"
                 raise InvalidInput("head", self._open.kind, fix)
-            self.hidden = self._open.taps
         return self._open

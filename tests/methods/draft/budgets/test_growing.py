@@ -187,6 +187,28 @@ def test_a_text_that_begins_to_pay_is_noticed(price: float, bad: int):
     assert steps(50, good=True) == 50
 
 
+def test_a_first_forward_is_judged_by_earlier_first_tokens():
+    """A drafter of which half of the first tokens are right is not asked where that cannot pay."""
+    stores: dict[str, object] = {}
+
+    def drafts(price: float, good: int, steps: int = 200) -> int:
+        seq, budget = Request(curve=lambda rows: 1.0 + 0.05 * rows, stores=stores), AutoBudget(1)
+        budget.begin("some", Needs(levels=True))
+        count = 0
+        for _ in range(steps):
+            tree, forwards = grown(budget, seq, lambda path: np.array([0.9]), price)
+            count += forwards > 0
+            right = len(tree) > 0 and count % 2 < good
+            budget.observe(tree, verdict(tree, 0 if right else ROOT))
+        return count
+
+    assert drafts(0.9, 2) == 0  # 1.7 tokens for 2.0 at best.
+    assert drafts(0.3, 1) == 200
+    assert drafts(0.6, 1) < 20
+    assert drafts(0.6, 2) > 100  # It is tried again, and found to be good.
+    assert drafts(0.6, 2) == 200
+
+
 def test_a_model_that_failed_is_tried_later_in_the_next_request():
     """After ``patience`` steps, and once: it has no credit any more."""
     stores: dict[str, object] = {}

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from paradecode.core.multi_step import BudgetState
 from paradecode.core.sequence import Sequence, Verdict
-from paradecode.core.tree import TokenTree
+from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.methods.draft.acceptance import Calibration
 from paradecode.methods.draft.budgets.base import (
     Budget,
@@ -26,6 +28,12 @@ HABIT = 4
 """Refusals in a row after which a drafter is asked less often."""
 MEMORY = 0.9
 """What an old draft's gain and price count after each later one."""
+HOPE = 0.7
+"""What is thought of a drafter that nothing is known of: chance that its next token is right."""
+RECENT = 0.1
+"""What a new draft counts in such a chance."""
+FORGOTTEN = 1 / 64
+"""Of what is thought worse of a drafter than hoped, in a step for which it was refused."""
 LOSS = 1 / 32
 """What drafts that gain nothing may cost, as a share of plain decoding's time."""
 OTHERS = 1.5
@@ -44,6 +52,8 @@ class Experience:
             what reading a prompt took counts until drafts have gained it. Below 0: what the last
             drafts gained.
         fused: the model is a part of a fusion.
+        first: share of a model's drafts whose first token was right; without drafts it goes back
+            to what is hoped of a drafter that nothing is known of.
     """
 
     calibration: Calibration = field(default_factory=Calibration)
@@ -51,6 +61,7 @@ class Experience:
     failed: bool = False
     owed: float = -math.inf
     fused: bool = False
+    first: float = HOPE
 
 
 @declare("budget", "auto", paper="none: this project's own")
@@ -66,13 +77,15 @@ class AutoBudget(Budget):
     notice a drafter that has become good.
 
     A drafter that runs a model has spent time before its tree can be judged. So each of its
-    forwards must promise to raise the rate, and when its recent drafts gained less than they cost,
+    forwards must promise to raise the rate, the first one by how often first tokens were right of
+    late; if it does not, the drafter rests. When its recent drafts gained less than they cost,
     it rests: for ``patience`` steps, and twice as long after every failed trial, up to 16 times;
     longer where what was lost is more than 1/32 of the time of so many plain steps. What it took to
     read the prompt counts as lost until later drafts have gained it, and what one request has lost
     is paid by the next ones, too: a drafter of which they know nothing good reads few prompts. So,
     whatever the texts, drafts cost a tenant at most 1/32 of plain decoding's time, and one more
-    trial of each request that runs. A trial that pays halves the next rest. In a
+    trial of each request that runs. Beside others a head that does not promise that gets no states
+    of the target, either. A trial that pays halves the next rest. In a
     fusion only the model rests. There it is asked where the copies are so likely wrong that what it
     has gained a second of late is more than what verifying them gives.
     A cheap drafter whose drafts were refused several times in a row is asked less often; the more
@@ -94,7 +107,8 @@ class AutoBudget(Budget):
     _owing: bool = False
     _unasked: int = 0
     _spent: float = 0.0
-    _follow: float = 0.7
+    _follow: float = HOPE
+    _declined: int = 0
     _gained: float = 2.0
     _paid: float = 0.0
     _price: float = 0.0
@@ -141,14 +155,29 @@ class AutoBudget(Budget):
 
     def expand(self, seq: Sequence, tree: TokenTree, leaves: Nodes, seconds: Seconds) -> Nodes:
         leaves = super().expand(seq, tree, leaves, seconds)
-        if len(tree) and len(leaves):
+        if len(leaves):
             leaves = leaves[: self._paying(seq, tree, leaves, seconds)]
+            if len(tree) == 0:
+                self._begin_or_rest(len(leaves) > 0)
         if len(leaves):
             self._spent += seconds(len(leaves))
         return leaves
 
+    def wants_states(self, seq: Sequence, seconds: float) -> bool:
+        if seq.neighbours == 0:
+            return True
+        root = np.array([ROOT], np.int32)
+        pays = self._paying(seq, EMPTY, root, lambda rows: seconds) > 0
+        if not pays:
+            self._begin_or_rest(False)
+        return pays
+
+    def least(self, seq: Sequence, seconds: float) -> float:
+        # Those that wait for the level lose by it, too; and the nodes behind it have to be right.
+        return super().least(seq, seconds) * (1 + OTHERS * seq.neighbours) / self._follow
+
     def grow(self, seq: Sequence, tree: TokenTree, parents: Nodes, estimates: Estimates) -> Marks:
-        self._follow += 0.1 * (float(estimates[0, 0]) - self._follow)
+        self._follow += RECENT * (float(estimates[0, 0]) - self._follow)
         return super().grow(seq, tree, parents, estimates)
 
     def cut(self, seq: Sequence, tree: TokenTree) -> TokenTree:
@@ -220,6 +249,7 @@ class AutoBudget(Budget):
 
     def _judge(self, accepted: int) -> None:
         """Whether a drafter that costs time has earned it of late; else it rests."""
+        self._learned.first += RECENT * ((accepted > 0) - self._learned.first)
         self._gained = MEMORY * self._gained + accepted
         self._paid = MEMORY * self._paid + self._price
         more, lost = self._price - accepted * self._plain, self._lost
@@ -233,6 +263,14 @@ class AutoBudget(Budget):
         self._owing = True
         # The next trial is judged by what it brings itself, not by the past.
         self._gained = self._paid = 0.0
+
+    def _begin_or_rest(self, begins: bool) -> None:
+        """A model's first forward pays, or it rests, longer each time."""
+        self._declined = 0 if begins else self._declined + 1
+        if not begins:
+            rest = min(self._declined, self.patience)
+            self._learned.first += FORGOTTEN * rest * (HOPE - self._learned.first)
+            self._rest_model(rest)
 
     def _due(self, seq: Sequence) -> int:
         """Steps that pay, together with those of the neighbours, what was lost; 0 where that does
@@ -260,7 +298,7 @@ class AutoBudget(Budget):
         """How many of ``leaves`` (best first) to expand: all, one, or none.
 
         Looks several levels ahead, for t(K) has steps: the next node alone may not pay where the
-        next four do.
+        next four do. The first forward is judged by how often first tokens were right of late.
         """
         nodes, room = len(tree), self.count - len(tree)
         verify = seq.step_seconds(1 + nodes)
@@ -269,12 +307,15 @@ class AutoBudget(Budget):
         accepted = float(self._learned.calibration.of(tree.reach).sum())
         value = 1.0 + OTHERS * seq.neighbours + accepted
         spent = self._spent + verify
-        reach = self._learned.calibration.of(reach_of(tree, leaves))
+        reach = reach_of(tree, leaves)
+        if nodes:  # The root is there.
+            reach = self._learned.calibration.of(reach)
         best, chosen = value / spent, 0
+        ahead = self._follow if nodes else self._learned.first
         for rows in {len(leaves), 1}:
             gain = 0.0
             for level in range(1, max(1, min(room // rows, 8)) + 1):
-                gain += float(reach[:rows].sum()) * self._follow**level
+                gain += float(reach[:rows].sum()) * ahead * self._follow ** (level - 1)
                 added = min(rows * level, max(room, 0))
                 more = level * seconds(rows) + (seq.step_seconds(1 + nodes + added) or verify)
                 rate = (value + gain) / (self._spent + more)

@@ -96,6 +96,20 @@ class Budget:
         """
         return leaves[reach_of(tree, leaves) > self._least_reach(tree)]
 
+    def least(self, seq: Sequence, seconds: float) -> float:
+        """Of a head, which drafts level by level in one call: the reach that a node must have to be
+        expanded, where a level takes so many seconds."""
+        step = seq.step_seconds(1)
+        return seconds / step if step else 0.0
+
+    def wants_states(self, seq: Sequence, seconds: float) -> bool:
+        """Whether a head is to know the rows that come now, though no draft is asked for.
+
+        Args:
+            seconds: that its drafts take.
+        """
+        return True
+
     def grow(self, seq: Sequence, tree: TokenTree, parents: Nodes, estimates: Estimates) -> Marks:
         """bool [F, W]: which candidates become nodes.
 

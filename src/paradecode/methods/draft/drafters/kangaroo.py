@@ -51,6 +51,7 @@ class Kangaroo(HeadDrafter):
 
     def propose(self, seq: Sequence, limit: int) -> Proposal:
         head, budget = self._head(seq), self.offer.budget
+        self._look(seq, head)
         first = tuple(range(head.taps[-1] + 1))
         source = Source(layers=first, logits=False, taps=head.taps)
         rows = source.rows(seq, min(limit, self.depth))
