@@ -86,8 +86,9 @@ class AutoBudget(Budget):
     whatever the texts, drafts cost a tenant at most 1/32 of plain decoding's time, and one more
     trial of each request that runs. Beside others a head that does not promise that gets no states
     of the target, either. A trial that pays halves the next rest. In a
-    fusion only the model rests. There it is asked where the copies are so likely wrong that what it
-    has gained a second of late is more than what verifying them gives.
+    fusion only the model rests. There it is asked where the copies are so likely wrong, beside how
+    likely they were where it was asked before, that what it has gained a second of late is more
+    than what verifying them gives; what the copies alone would have brought is no gain of it.
     A cheap drafter whose drafts were refused several times in a row is asked less often; the more
     sequences share the step, the less often, because its own time delays them all. It begins a
     request where the requests before it, of the same tenant and method, have left off. A drafter
@@ -112,13 +113,17 @@ class AutoBudget(Budget):
     _gained: float = 2.0
     _paid: float = 0.0
     _price: float = 0.0
+    _copies: TokenTree = field(default=EMPTY, repr=False)
+    _copied: float = 0.0
+    _missed: float = 1.0
     _plain: float = 0.0
 
     def begin(self, method: str, needs: Needs) -> None:
         self._method = method
 
     def limit(self, seq: Sequence) -> int:
-        self._spent = self._price = 0.0
+        self._spent = self._price = self._copied = 0.0
+        self._copies = EMPTY
         self._plain = (seq.step_seconds(1) or 0.0) / (1 + seq.neighbours)
         if self._method and not self._begun:
             self._begun = True
@@ -145,13 +150,20 @@ class AutoBudget(Budget):
         if self._asleep > 0:
             self._asleep -= 1
             return False
-        base, doubted = seq.step_seconds(1), super().asks(seq, drafted)
-        if base is None or len(drafted) == 0 or self._paid == 0.0:
-            return doubted
-        missed = 1.0 - self._learned.calibration.one(first_reach(drafted))
-        pays = missed * self._gained > self._paid * self._best(seq, drafted, base)[2]
-        self._unasked = 0 if pays else self._unasked + doubted
-        return pays or (doubted and self._unasked % self.patience == 0)
+        base, asked = seq.step_seconds(1), super().asks(seq, drafted)
+        if base is None:
+            return asked
+        nodes, price, rate = self._best(seq, drafted, base)
+        first = self._learned.calibration.one(first_reach(drafted)) if len(drafted) else 0.0
+        missed = 1.0 - first
+        if self._paid > 0.0 and len(drafted):
+            pays = missed * self._gained > self._missed * self._paid * rate
+            self._unasked = 0 if pays else self._unasked + asked
+            asked = pays or (asked and self._unasked % self.patience == 0)
+        if asked:
+            self._copies, self._copied = drafted.best(nodes), price
+            self._missed += RECENT * (missed - self._missed)
+        return asked
 
     def expand(self, seq: Sequence, tree: TokenTree, leaves: Nodes, seconds: Seconds) -> Nodes:
         leaves = super().expand(seq, tree, leaves, seconds)
@@ -195,7 +207,7 @@ class AutoBudget(Budget):
             best, price = 1, (seq.step_seconds(2) or base) - base
         else:
             self._rest_if_refused(seq)
-        self._price += price
+        self._price += price - self._copied
         return tree.best(best)
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
@@ -205,7 +217,7 @@ class AutoBudget(Budget):
         if self._spent == 0:
             self._pay(1)
         elif self._plain > 0:
-            self._judge(len(path))
+            self._judge(len(path) - len(self._copies.follow(verdict.tokens)))
 
     def charge(self, seconds: float, sunk: bool = False) -> None:
         if sunk:
@@ -248,7 +260,11 @@ class AutoBudget(Budget):
         return self._paid - self._gained * self._plain
 
     def _judge(self, accepted: int) -> None:
-        """Whether a drafter that costs time has earned it of late; else it rests."""
+        """Whether a drafter that costs time has earned it of late; else it rests.
+
+        Args:
+            accepted: draft tokens, beyond those of copies that were there before it drafted.
+        """
         self._learned.first += RECENT * ((accepted > 0) - self._learned.first)
         self._gained = MEMORY * self._gained + accepted
         self._paid = MEMORY * self._paid + self._price
