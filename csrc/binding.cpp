@@ -134,9 +134,7 @@ void make_network(Network* self, std::vector<int> widths, nb::sequence steps, nb
     const View<float>& view = views.emplace_back(tensor, "tensor of a network", vector ? 1 : 2);
     data.push_back({vector ? 1 : view.size(0), view.size(vector ? 0 : 1), view.data()});
   }
-  const Format format = dtype == "q4"   ? Format::Q4
-                        : dtype == "q8" ? Format::Q8
-                                        : Format::F32;
+  const Format format = dtype == "q4" ? Format::Q4 : dtype == "q8" ? Format::Q8 : Format::F32;
   new (self) Network(std::move(widths), std::move(read), data, format);
 }
 

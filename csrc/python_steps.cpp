@@ -155,8 +155,8 @@ void make_sequence(StepSequence* self, const std::optional<LookupSettings>& look
   self->scored = scored;
 }
 
-void enter(StepSequence& self, nb::handle text, std::int64_t room, std::int64_t rows,
-           std::vector<int> hidden, const std::optional<PythonState>& state,
+void enter(StepSequence& self, nb::handle text, std::int64_t room, std::int64_t steps,
+           std::int64_t rows, std::vector<int> hidden, const std::optional<PythonState>& state,
            std::shared_ptr<Experience> learned) {
   Tokens given = copied(text, "text");
   const auto length = static_cast<std::int64_t>(given.size());
@@ -178,6 +178,7 @@ void enter(StepSequence& self, nb::handle text, std::int64_t room, std::int64_t 
   const InUse use({&self});
   self.text = std::move(given);
   self.room = room;
+  self.steps = steps;
   self.rows = rows;
   self.hidden = std::move(hidden);
 }
@@ -213,8 +214,8 @@ void define_steps(nb::module_& module) {
   nb::class_<StepSequence>(module, "StepSequence")
       .def("__init__", make_sequence, nb::arg("lookup").none(), nb::arg("stops"), nb::arg("warp"),
            nb::arg("seed"), nb::arg("scored"))
-      .def("enter", enter, nb::arg("text"), nb::arg("room"), nb::arg("rows"), nb::arg("hidden"),
-           nb::arg("state").none(), nb::arg("experience").none())
+      .def("enter", enter, nb::arg("text"), nb::arg("room"), nb::arg("steps"), nb::arg("rows"),
+           nb::arg("hidden"), nb::arg("state").none(), nb::arg("experience").none())
       .def(
           "hold",
           [](StepSequence& self, nb::handle pages) {

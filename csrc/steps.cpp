@@ -37,7 +37,8 @@ std::int64_t length(const StepSequence& sequence) {
 bool goes_on(const StepSequence& sequence) {
   const std::int64_t most = sequence.lookup == nullptr ? 0 : sequence.lookup->most();
   const auto capacity = static_cast<std::int64_t>(sequence.pages.size()) * kPage;
-  return sequence.room > 0 && length(sequence) + std::min(most, sequence.room - 1) <= capacity;
+  return sequence.room > 0 && sequence.steps > 0 &&
+         length(sequence) + std::min(most, sequence.room - 1) <= capacity;
 }
 
 // What drafting changes before anything is verified.
@@ -232,6 +233,7 @@ class Steps {
         sequence.lookup->learn(drafted, static_cast<int>(tokens.size()) - 1);
       sequence.text.insert(sequence.text.end(), tokens.begin(), tokens.end());
       sequence.room -= static_cast<std::int64_t>(tokens.size());
+      --sequence.steps;
       sequence.rows = 1 + static_cast<std::int64_t>(drafted.tokens.size());
       const Tokens& stops = sequence.stops;
       ends = ends || sequence.room == 0 ||

@@ -26,8 +26,9 @@ struct StepSequence {
   Tokens text;            // prompt and output; keys and values of all but the last token are stored
   Tokens pages;           // the page table: no step writes beyond it
   std::int64_t room = 0;  // tokens that may still be committed
-  std::int64_t rows = 1;  // its rows in the last forward
-  std::atomic_flag busy;  // set by the thread that uses it
+  std::int64_t steps = 0;  // that may still be made
+  std::int64_t rows = 1;   // its rows in the last forward
+  std::atomic_flag busy;   // set by the thread that uses it
 };
 
 struct StepsInput {

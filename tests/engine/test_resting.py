@@ -25,6 +25,9 @@ HEADS = {"eagle": "eagle", "eagle3": "eagle", "medusa-own": "medusa", "kangaroo"
          "mtp": "mtp", "longspec": "longspec", "clover": "clover", "ppd": "ppd"}  # fmt: skip
 
 
+HEADS_OF = {"eagle": "eagle3", "medusa": "medusa-own"}
+
+
 @pytest.fixture
 def steady(monkeypatch: pytest.MonkeyPatch) -> None:
     """A draft of a head takes a third of a step, whatever the machine does."""
@@ -69,6 +72,31 @@ def test_a_refused_head_leaves_its_steps_to_the_backend(
     assert refused.output == plain.output
     assert one.forwards == several.forwards
     assert sum(made) > 2 * 120 * 0.5
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("partner", ["eagle", "medusa", "draft-model"])
+def test_copies_beside_a_resting_model_are_left_to_the_backend(
+    partner: str, temperature: float, tmp_path: Path, made: list[int]
+) -> None:
+    """While only the model rests, the backend copies in its place; nothing else changes."""
+    model = "draft-model"
+    if partner != model:
+        model = f"{partner}(head='{random_head(HEADS_OF[partner], CONFIG, tmp_path)}')"
+    draft = tiny_checkpoint("llama", seed=9) if partner == "draft-model" else None
+    one, several = both(curve=CURVE, draft=draft)
+    for engine in (one, several):
+        engine.load.others["draft"] = CostCurve((1, 32), (20,), ((5e-4, 1e-3),))
+    for seed in (8, 8, 5):
+        (fused,) = alike(
+            (one, several), (f"prompt-lookup+{model}", seed, asked("", temperature=temperature)[2])
+        )
+        (plain,) = alike(
+            [engine_of(OneByOne)], ("greedy", seed, asked("", temperature=temperature)[2])
+        )
+        assert fused.output == plain.output
+    assert one.forwards == several.forwards
+    assert sum(made) > 100
 
 
 @pytest.mark.parametrize("neighbour", [False, True])

@@ -198,14 +198,16 @@ class Stepper(Protocol):
     """A sequence as a backend makes its steps, which its :class:`MultiStep` describes."""
 
     def enter(
-        self, text: NDArray[np.int32], room: int, rows: int, hidden: Sequence[int] = ()
-    ) -> None:
+        self, text: NDArray[np.int32], room: int, steps: int, rows: int,
+        hidden: Sequence[int] = (),
+    ) -> None:  # fmt: skip
         """Where it stands, once the method itself has made steps.
 
         Args:
             text: int32 [n], prompt and output, which only grows; keys and values of all but the
                 last token are stored.
             room: tokens that may still be committed.
+            steps: that may be made.
             rows: its rows in the last forward.
             hidden: layers, from 0, whose outputs its steps are to hold.
         """

@@ -58,10 +58,10 @@ class PendingSteps:
         sequence, cache = self.sequence, self.sequence.caches[TARGET]
         if not self.entered:
             steps = self.asked.steps
-            room = sequence.room if steps is None else min(steps(), sequence.room)
+            most = sequence.room if steps is None else steps()
             self._hidden = () if self.asked.hidden is None else self.asked.hidden()
             layers = [layer % cache.backend.config.layers for layer in self._hidden]
-            self.stepper.enter(sequence.tokens, room, sequence.last_rows, layers)
+            self.stepper.enter(sequence.tokens, sequence.room, most, sequence.last_rows, layers)
             self.entered, self._owned = True, 0
         wanted = cache.length + min(1 + self._most, sequence.room)
         if wanted > self._owned:

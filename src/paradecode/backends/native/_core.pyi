@@ -81,6 +81,7 @@ class StepSequence:
         self,
         text: NDArray[np.int32],
         room: int,
+        steps: int,
         rows: int,
         hidden: Sequence[int],
         state: tuple[Any, ...] | None,

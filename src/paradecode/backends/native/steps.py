@@ -44,16 +44,17 @@ class NativeStepper:
         self.core = StepSequence(settings, stops, numbers, seed, scored)
 
     def enter(
-        self, text: NDArray[np.int32], room: int, rows: int, hidden: Sequence[int] = ()
-    ) -> None:
+        self, text: NDArray[np.int32], room: int, steps: int, rows: int,
+        hidden: Sequence[int] = (),
+    ) -> None:  # fmt: skip
         if self._lookup is None:
-            self.core.enter(text, room, rows, hidden, None, None)
+            self.core.enter(text, room, steps, rows, hidden, None, None)
             return
         *state, shared = self._lookup.read()
         experience = Experience()
         if shared is not None:
             experience = _core_of(_experiences, shared, lambda _: experience)
-        self.core.enter(text, room, rows, hidden, tuple(state), experience)
+        self.core.enter(text, room, steps, rows, hidden, tuple(state), experience)
 
     def hold(self, pages: NDArray[np.int32]) -> None:
         self.core.hold(pages)

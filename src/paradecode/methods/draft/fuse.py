@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from paradecode.core.multi_step import StepsMade
+from paradecode.core.multi_step import MultiStep, StepsMade
 from paradecode.core.request import TARGET, Forward, Reply
 from paradecode.core.sequence import Sequence as LiveSequence
 from paradecode.core.sequence import Verdict
@@ -81,6 +81,21 @@ class Fused(Drafter):
     def rested(self, seq: LiveSequence, made: StepsMade) -> None:
         for part in self.parts:
             part.rested(seq, made)
+
+    def multi_step(self, seq: LiveSequence) -> MultiStep | None:
+        """Those of the part that copies, while no model drafts beside it."""
+        copying = [part for part in self.parts if not part.needs.costs]
+        models = [part for part in self.parts if part.needs.costs]
+        if len(copying) != 1 or not models or not all(part.needs.rests for part in models):
+            return None
+        steps = copying[0].multi_step(seq)
+        return steps and replace(steps, steps=lambda: self._asleep, hidden=lambda: self.hidden)
+
+    @property
+    def _asleep(self) -> int:
+        """Steps for which all models rest."""
+        rests = [part.rest for part in self.parts if part.needs.costs]
+        return max(self.offer.budget.asleep, min(rests, default=0))
 
     def _ask_states(self) -> None:
         layers = [layer for part in self.parts for layer in part.hidden]

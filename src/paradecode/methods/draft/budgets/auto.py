@@ -104,12 +104,12 @@ class AutoBudget(Budget):
     _begun: bool = False
     _refused: int = 0
     _pause: int = 0
-    _asleep: int = 0
     _owing: bool = False
     _unasked: int = 0
     _spent: float = 0.0
     _follow: float = HOPE
     _declined: int = 0
+    _sleeps: bool = False
     _gained: float = 2.0
     _paid: float = 0.0
     _price: float = 0.0
@@ -137,7 +137,11 @@ class AutoBudget(Budget):
             # Beside others a prompt goes without: reading all prompts first would delay them all.
             if seq.neighbours and seq.step_seconds(1) is not None:
                 self.rest = max(self.rest, 1)
-        if self.rest == 0 and not self._learned.fused:
+        if self._learned.fused:
+            self.asleep = self.asleep or self._due(seq)
+            self._sleeps = self.asleep > 0
+            self.asleep -= self._sleeps
+        elif self.rest == 0:
             self.rest = self._due(seq)
         if self.rest > 0:
             self.rest -= 1
@@ -146,9 +150,7 @@ class AutoBudget(Budget):
 
     def asks(self, seq: Sequence, drafted: TokenTree) -> bool:
         self._learned.fused = True
-        self._asleep = self._asleep or self._due(seq)
-        if self._asleep > 0:
-            self._asleep -= 1
+        if self._sleeps:
             return False
         base, asked = seq.step_seconds(1), super().asks(seq, drafted)
         if base is None:
@@ -306,7 +308,7 @@ class AutoBudget(Budget):
 
     def _rest_model(self, steps: int) -> None:
         if self._learned.fused:
-            self._asleep = steps
+            self.asleep = steps
         else:
             self.rest = steps
 

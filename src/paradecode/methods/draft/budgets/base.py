@@ -63,6 +63,7 @@ class Budget:
         reads_target: each verification is to be shown to :meth:`see_target`.
         networks: it runs networks, in :meth:`prepare`.
         rest: how many steps now go without a draft.
+        asleep: how many steps of a fusion now go without what runs a model.
     """
 
     count: int
@@ -70,6 +71,7 @@ class Budget:
     reads_target: bool = field(default=False, init=False, repr=False)
     networks: bool = field(default=False, init=False, repr=False)
     rest: int = field(default=0, init=False, repr=False)
+    asleep: int = field(default=0, init=False, repr=False)
 
     def begin(self, method: str, needs: Needs) -> None:
         """Called once, before the first step, with the method's name and its drafter's needs.
@@ -157,8 +159,9 @@ class Budget:
         """Learn from a verification; called at every step, with an empty tree as well."""
 
     def rested(self, count: int) -> None:
-        """Know of so many steps that went without a draft."""
+        """Know of so many steps that a backend made."""
         self.rest = max(0, self.rest - count)
+        self.asleep = max(0, self.asleep - count)
 
     def read(self) -> BudgetState | None:
         """What a backend must know that decides for this budget during several steps.
