@@ -140,7 +140,8 @@ def test_a_head_that_cannot_pay_beside_others_costs_them_nothing(
             return forward(spans)
 
         backend.forward = seen  # type: ignore[method-assign]
-        alike([engine], *[(spec, 5 + i, {**asked(spec)[2], "salt": f"{i}"}) for i in range(4)])
+        params = asked(spec, 60)[2]  # After more refusals it is tried all the same.
+        alike([engine], *[(spec, 5 + i, {**params, "salt": f"{i}"}) for i in range(4)])
         assert drafts == []
         assert states
         assert not any(states)

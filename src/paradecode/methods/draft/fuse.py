@@ -49,6 +49,7 @@ class Fused(Drafter):
 
     def begin(self, offer: Offer) -> None:
         super().begin(offer)
+        offer.budget.fused = self._cascade
         for part in self.parts:
             noise = offer.noise and part.needs.noise
             part.begin(Offer(offer.budget, noise, alone=False))
@@ -60,10 +61,9 @@ class Fused(Drafter):
     def propose(self, seq: LiveSequence, limit: int) -> Proposal:
         self._drafts = [EMPTY] * len(self.parts)
         self.whole = False
-        cascade = not all(part.needs.costs for part in self.parts)
         # A stable order: those that run no model first.
         for place, part in sorted(enumerate(self.parts), key=lambda each: each[1].needs.costs):
-            last = cascade and part.needs.costs
+            last = self._cascade and part.needs.costs
             if last and not self.offer.budget.asks(seq, merge(self._drafts)):
                 part.wait(seq)
                 continue
@@ -90,6 +90,11 @@ class Fused(Drafter):
             return None
         steps = copying[0].multi_step(seq)
         return steps and replace(steps, steps=lambda: self._asleep, hidden=lambda: self.hidden)
+
+    @property
+    def _cascade(self) -> bool:
+        """Whether some parts draft for nothing, and others not."""
+        return len({bool(part.needs.costs) for part in self.parts}) == 2
 
     @property
     def _asleep(self) -> int:

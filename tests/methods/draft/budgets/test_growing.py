@@ -203,7 +203,7 @@ def test_a_first_forward_is_judged_by_earlier_first_tokens():
             budget.observe(tree, verdict(tree, 0 if right else ROOT))
         return count
 
-    assert drafts(0.9, 2) == 0  # 1.7 tokens for 2.0 at best.
+    assert drafts(0.9, 2) == 1  # 1.7 tokens for 2.0 at best; after 16 refusals it is tried.
     assert drafts(0.3, 1) == 200
     assert drafts(0.6, 1) < 20
     assert drafts(0.6, 2) > 100  # It is tried again, and found to be good.
@@ -221,7 +221,7 @@ def test_what_copies_would_have_brought_is_no_gain_of_a_model():
             right: how the text goes on otherwise.
         """
         seq, budget, count = Request(curve=lambda rows: 1.0 + 0.05 * rows), AutoBudget(6), 0
-        copies = TokenTree.chain([1, 2, 3], 0.45)
+        copies, budget.fused = TokenTree.chain([1, 2, 3], 0.45), True
         for copied in np.random.default_rng(0).random(100) < 0.5:
             budget.limit(seq)
             merged = copies

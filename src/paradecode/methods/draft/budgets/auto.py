@@ -51,7 +51,6 @@ class Experience:
         owed: seconds that drafts of a model have lost, and steps without it have not paid for yet;
             what reading a prompt took counts until drafts have gained it. Below 0: what the last
             drafts gained.
-        fused: the model is a part of a fusion.
         first: share of a model's drafts whose first token was right; without drafts it goes back
             to what is hoped of a drafter that nothing is known of.
     """
@@ -60,7 +59,6 @@ class Experience:
     refused: int = 0
     failed: bool = False
     owed: float = -math.inf
-    fused: bool = False
     first: float = HOPE
 
 
@@ -137,7 +135,7 @@ class AutoBudget(Budget):
             # Beside others a prompt goes without: reading all prompts first would delay them all.
             if seq.neighbours and seq.step_seconds(1) is not None:
                 self.rest = max(self.rest, 1)
-        if self._learned.fused:
+        if self.fused:
             self.asleep = self.asleep or self._due(seq)
             self._sleeps = self.asleep > 0
             self.asleep -= self._sleeps
@@ -149,7 +147,6 @@ class AutoBudget(Budget):
         return self.count
 
     def asks(self, seq: Sequence, drafted: TokenTree) -> bool:
-        self._learned.fused = True
         if self._sleeps:
             return False
         base, asked = seq.step_seconds(1), super().asks(seq, drafted)
@@ -170,9 +167,10 @@ class AutoBudget(Budget):
     def expand(self, seq: Sequence, tree: TokenTree, leaves: Nodes, seconds: Seconds) -> Nodes:
         leaves = super().expand(seq, tree, leaves, seconds)
         if len(leaves):
-            leaves = leaves[: self._paying(seq, tree, leaves, seconds)]
+            paying = self._paying(seq, tree, leaves, seconds)
             if len(tree) == 0:
-                self._begin_or_rest(len(leaves) > 0)
+                paying = len(leaves) * self._begins(paying > 0)
+            leaves = leaves[:paying]
         if len(leaves):
             self._spent += seconds(len(leaves))
         return leaves
@@ -181,10 +179,7 @@ class AutoBudget(Budget):
         if seq.neighbours == 0:
             return True
         root = np.array([ROOT], np.int32)
-        pays = self._paying(seq, EMPTY, root, lambda rows: seconds) > 0
-        if not pays:
-            self._begin_or_rest(False)
-        return pays
+        return self._begins(self._paying(seq, EMPTY, root, lambda rows: seconds) > 0)
 
     def least(self, seq: Sequence, seconds: float) -> float:
         # Those that wait for the level lose by it, too; and the nodes behind it have to be right.
@@ -282,13 +277,17 @@ class AutoBudget(Budget):
         # The next trial is judged by what it brings itself, not by the past.
         self._gained = self._paid = 0.0
 
-    def _begin_or_rest(self, begins: bool) -> None:
-        """A model's first forward pays, or it rests, longer each time."""
-        self._declined = 0 if begins else self._declined + 1
-        if not begins:
-            rest = min(self._declined, self.patience)
-            self._learned.first += FORGOTTEN * rest * (HOPE - self._learned.first)
-            self._rest_model(rest)
+    def _begins(self, pays: bool) -> bool:
+        """Whether a model drafts: where it pays, and after ``patience`` refusals in a row all the
+        same, for what is known of its time and its drafts grows old. Else it rests, longer each
+        time."""
+        self._declined = 0 if pays else self._declined + 1
+        if self._declined % self.patience == 0:
+            return True
+        rest = min(self._declined, self.patience)
+        self._learned.first += FORGOTTEN * rest * (HOPE - self._learned.first)
+        self._rest_model(rest)
+        return False
 
     def _due(self, seq: Sequence) -> int:
         """Steps that pay, together with those of the neighbours, what was lost; 0 where that does
@@ -307,7 +306,7 @@ class AutoBudget(Budget):
             self._learned.owed = max(0.0, self._learned.owed - count * LOSS * self._plain)
 
     def _rest_model(self, steps: int) -> None:
-        if self._learned.fused:
+        if self.fused:
             self.asleep = steps
         else:
             self.rest = steps

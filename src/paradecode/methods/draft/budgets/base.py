@@ -62,6 +62,7 @@ class Budget:
         reads_draft: the rows of each draft forward are to be shown to :meth:`see_draft`.
         reads_target: each verification is to be shown to :meth:`see_target`.
         networks: it runs networks, in :meth:`prepare`.
+        fused: it serves a fusion of which only some parts run a model; it is asked for these apart.
         rest: how many steps now go without a draft.
         asleep: how many steps of a fusion now go without what runs a model.
     """
@@ -70,6 +71,7 @@ class Budget:
     reads_draft: bool = field(default=False, init=False, repr=False)
     reads_target: bool = field(default=False, init=False, repr=False)
     networks: bool = field(default=False, init=False, repr=False)
+    fused: bool = field(default=False, init=False, repr=False)
     rest: int = field(default=0, init=False, repr=False)
     asleep: int = field(default=0, init=False, repr=False)
 
