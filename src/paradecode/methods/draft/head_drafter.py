@@ -105,7 +105,9 @@ class HeadDrafter(ModelDrafter):
         )  # fmt: skip
 
     def wait(self, seq: Sequence) -> None:
-        self._look(seq, self._head(seq))  # Its rows are kept from the prompt on.
+        head = self._head(seq)
+        if len(seq.tokens) == seq.prompt_length:  # Its rows are kept from the prompt on.
+            self._look(seq, head)
 
     def _look(self, seq: Sequence, head: Head) -> None:
         """Ask for the states of the rows that come, if drafts may pay."""
