@@ -73,7 +73,7 @@ check-wheel:
 	  ../../tests/backends/native ../../tests/engine ../../tests/default_model
 
 # The core's self test under the sanitizers; needs cmake and ninja, which come from the index.
-sanitize: $(VENV)/.installed
+sanitize: $(VENV)/.installed-dev
 	$(PIP) cmake ninja
 	for kind in address,undefined thread; do \
 	  $(BIN)/cmake -S . -B build/$$kind -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
