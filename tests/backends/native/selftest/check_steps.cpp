@@ -17,7 +17,7 @@ std::unique_ptr<StepSequence> begun(Model& model, std::unique_ptr<Lookup> lookup
   for (int i = 0; i < 40; ++i) sequence.text.push_back(i % 9 + 1);
   for (int page = 0; page < 10; ++page) sequence.pages.push_back(16 * number + (page * 7 + 3) % 16);
   sequence.lookup = std::move(lookup);
-  sequence.room = room;
+  sequence.room = sequence.steps = room;  // A step commits at least one.
   sequence.warp.temperature = temperature;
   sequence.warp.top_p = 0.9;
   sequence.seed = 11 + static_cast<std::uint64_t>(number);
@@ -117,12 +117,14 @@ void check_steps() {
   }
   const auto shown = begun(*model, nullptr, 0.0, 0, kStepRoom);
   shown->hidden = {1, 0};
+  shown->steps = 3;
   StepsInput some;
   some.sequences = {shown.get()};
   some.spare = {64};
   some.groups = {0};
   some.limit = 10;
   const std::vector<CommittedStep> steps = run_steps(*model, some);
+  require(steps.size() == 3 && run_steps(*model, some).empty(), "no step is made unasked");
   const auto size = static_cast<std::size_t>(model->shape().hidden_size);
   for (const CommittedStep& step : steps) {
     const auto& states = step.parts[0].hidden;
@@ -134,7 +136,7 @@ void check_steps() {
   bad.lookup = copier(8, 0, nullptr);
   bad.text = {1, 2, 500};  // The model has no such token.
   bad.pages = {0, 1};
-  bad.room = 4;
+  bad.room = bad.steps = 4;
   StepsInput input;
   input.sequences = {&bad};
   input.spare = {64};
