@@ -111,8 +111,8 @@ void Network::pack(const NetworkTensor& tensor, bool matrix, bool table) {
   const int rows = static_cast<int>(tensor.rows);
   const int columns = static_cast<int>(tensor.columns);
   if (rounded_table) {
-    packed =
-        make_matrix(arena_, Format::Q8, rows, columns);  // A row is read: fewer bits save none.
+    // One row is read at a time: fewer bits would save nothing.
+    packed = make_matrix(arena_, Format::Q8, rows, columns);
     for (int r = 0; r < rows; ++r) row_of(r, tensor.values + std::int64_t{r} * columns);
   } else if (matrix) {
     packed = make_matrix(arena_, format_, columns, rows);

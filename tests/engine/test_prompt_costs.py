@@ -67,7 +67,8 @@ def test_a_hopeless_head_reads_few_prompts(
         read.clear()
         assert outputs(engine, spec, batch) == outputs(engine, "greedy", batch)
         one = 28 * 2e-4 * 32 / 1e-3  # Steps that pay for a prompt.
-        assert (batch == 1) <= len(read) <= batch + math.ceil(REQUESTS * TOKENS / one)
+        least = 0 if (kind, batch) == ("kangaroo", 4) else 1  # Its drafts take the most.
+        assert least <= len(read) <= batch + math.ceil(REQUESTS * TOKENS / one)
 
 
 def test_a_hopeless_draft_model_reads_few_prompts(monkeypatch: pytest.MonkeyPatch) -> None:

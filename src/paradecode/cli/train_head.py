@@ -131,8 +131,8 @@ def head(
     from paradecode.training.heads.training import HEAD
 
     shape, plan = sizes.shape(method), learning.plan(method)
+    begun = None if before is None else read_head(before)
     with _opened(loading) as llm:
-        begun = None if before is None else read_head(before)
         trainer, data = _prepared(llm, loading, output, material, shape, plan, before=begun)
         trainer.bits = 8 if q8 else 16
         found = _trained("training", trainer, output, every)

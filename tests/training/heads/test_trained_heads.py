@@ -149,11 +149,29 @@ def test_a_head_of_other_sizes_or_another_kind_begins_no_training(llm, data, tmp
     training(llm, data).export(tmp_path)
     before = read_head(tmp_path / HEAD)
     for method, sizes, named in (
-        ("eagle3", {"inner": 32}, r"mlp\.down_proj"), ("eagle3", {"taps": (0, 1)}, r"fc\.weight"),
-        ("eagle3", {"layers": 2}, r"layers\.1"), ("mtp", {}, "kind mtp"),
+        ("eagle3", {"inner": 32}, r"mlp\.down_proj"), ("eagle3", {"layers": 2}, r"layers\.1"),
+        ("eagle3", {"taps": (0, 1)}, r"layers .*, not \[0, 1\]"), ("mtp", {}, "kind mtp"),
     ):  # fmt: skip
         with pytest.raises(InvalidInput, match=f"--from.*{named}"):
             training(llm, data, method, before=before, **sizes)
+
+
+def test_the_command_begins_with_a_head(llm, data, source, tmp_path):
+    trained = training(llm, data, plan=replace(PLAN, steps=2))
+    trained.run(tmp_path / "first", lambda: False, lambda *_: None)
+    few, output = tmp_path / "few.jsonl", tmp_path / "second"
+    few.write_text("\n".join(Path(source.prompts[0]).read_text().splitlines()[:24]))
+    common = [*settings(replace(source, prompts=(str(few),))), "--inner", "64", "--steps", "1"]
+    begins = [str(output), *common, "--rate", "1e-8", "--from"]
+    wrong = CliRunner().invoke(app, ["train", "head", "eagle3", *begins, str(tmp_path)])
+    assert isinstance(wrong.exception, InvalidModel)
+    assert not output.exists()  # No text was made for it.
+    first = str(tmp_path / "first" / HEAD)
+    done = CliRunner().invoke(app, ["train", "head", "eagle3", *begins, first])
+    assert done.exception is None, done.output
+    made, before = (read_head(folder / HEAD).tensors for folder in (output, tmp_path / "first"))
+    name = "layers.0.mlp.up_proj.weight"
+    assert np.allclose(made[name], before[name], atol=1e-4)
 
 
 @pytest.mark.slow

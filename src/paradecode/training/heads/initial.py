@@ -244,6 +244,9 @@ def begun_with(fresh: HeadFile, before: HeadFile) -> HeadFile:
     """
     if before.kind != fresh.kind or before.gated:
         raise InvalidInput("--from", before.kind, f"give a head of the kind {fresh.kind}")
+    if before.taps not in ((), fresh.taps):
+        fix = f"it reads layers {[*before.taps]}, not {[*fresh.taps]}: give its own --taps"
+        raise InvalidInput("--from", before.kind, fix)
     rows = "lm_head.weight"
     taken, ours = dict(before.tensors), dict(fresh.tensors)
     old, own = taken.pop(rows, None), ours.pop(rows, None)

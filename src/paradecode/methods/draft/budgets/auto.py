@@ -307,9 +307,9 @@ class AutoBudget(Budget):
 
     def _rest_model(self, steps: int) -> None:
         if self.fused:
-            self.asleep = steps
+            self.asleep = max(self.asleep, steps)
         else:
-            self.rest = steps
+            self.rest = max(self.rest, steps)
 
     def _paying(self, seq: Sequence, tree: TokenTree, leaves: Nodes, seconds: Seconds) -> int:
         """How many of ``leaves`` (best first) to expand: all, one, or none.
