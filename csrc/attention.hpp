@@ -274,8 +274,6 @@ inline void add_listed(const AttentionTile& tile, const RowView& row, std::int32
   }
 }
 
-inline constexpr int kMaxHeadDim = 1024;
-
 inline std::int32_t least(std::int32_t a, std::int32_t b) { return a < b ? a : b; }
 inline std::int32_t most(std::int32_t a, std::int32_t b) { return a > b ? a : b; }
 
@@ -388,7 +386,7 @@ inline void attend(const AttentionTile& tile) {
                               {tile.scores, tile.score_stride, 0});
 
   alignas(64) float scores[Queries][kBlockScores];
-  alignas(64) float own[2][Queries][part_floats(kMaxHeadDim)];
+  alignas(64) float own[2][Queries][part_floats(kMostHeadDim)];
   bool begun[Queries] = {};
   for (int block = tile.first_block; block < tile.end_block; ++block) {
     const BlockView<Queries> view(tile, block);
@@ -428,7 +426,7 @@ inline void merge_parts(const float* parts, int first_block, int end_block, int 
     for (int d = 0; d < head_dim; ++d) out[d] = 0.0F;
     return;
   }
-  alignas(64) float kept[part_floats(kMaxHeadDim)];
+  alignas(64) float kept[part_floats(kMostHeadDim)];
   const auto part = [&](int block) { return parts + block * part_floats(padded_dim); };
   for (std::int64_t d = 0; d < part_floats(padded_dim); ++d) kept[d] = part(first_block)[d];
   for (int block = first_block + 1; block < end_block; ++block)

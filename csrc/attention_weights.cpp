@@ -85,17 +85,18 @@ void Forward::plan_weights() {
 
 void Forward::weigh(Member& member, int layer, int number) {
   if (weighed_.empty()) return;
+  const Attention& kind = attention(layer);
   member.phase(static_cast<int>(weighed_.size()), [&](int chunk) {
     const Weighed& asked = weighed_[static_cast<std::size_t>(chunk)];
-    const SpanPlan& span = plan_.spans[static_cast<std::size_t>(asked.span)];
+    const SpanPlan& span = kind.plan.spans[static_cast<std::size_t>(asked.span)];
     const std::int64_t tokens = span.view.prefix_length + span.view.extra_length;
     const std::int64_t row = span.first_row + asked.row;
     float* out = result_.attention[static_cast<std::size_t>(asked.first + number)].data() +
                  asked.place * shape_.heads * tokens;
     for (int head = 0; head < shape_.heads; ++head)
-      attention_weights(span.view, asked.row, queries_ + (row * shape_.heads + head) * dim_,
-                        shape_.head_dim, model_.cache_, layer,
-                        head / (shape_.heads / shape_.kv_heads), out + head * tokens);
+      attention_weights(span.view, asked.row, queries_ + (row * shape_.heads + head) * kind.dim,
+                        kind.shape.head_dim, model_.cache_, layer,
+                        head / (shape_.heads / kind.shape.kv_heads), out + head * tokens);
   });
 }
 

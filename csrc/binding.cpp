@@ -52,8 +52,31 @@ nb::dict attention_arrays(const SpanInput& input, const std::vector<LayerPart>& 
   return out;
 }
 
+// Which spans are canvases, and the guess of each, or None. Returns what has to live meanwhile.
+std::vector<std::shared_ptr<LogitRows>> read_canvases(nb::dict canvases, const ModelShape& shape,
+                                                      std::vector<SpanInput>& inputs) {
+  std::vector<std::shared_ptr<LogitRows>> guesses;
+  for (const auto& [key, value] : canvases) {
+    const auto index = nb::cast<std::size_t>(key);
+    if (index >= inputs.size() || !shape.gemma())
+      throw InvalidInput("canvases", static_cast<std::int64_t>(index),
+                         "name spans of a model that refines canvases");
+    SpanInput& input = inputs[index];
+    input.canvas = true;
+    if (value.is_none()) continue;
+    guesses.push_back(nb::cast<std::shared_ptr<LogitRows>>(value));
+    input.guess = guesses.back().get();
+    if (input.guess->rows() != input.rows || input.guess->vocab_size() != shape.vocab_size ||
+        input.given_rows > 0)
+      throw InvalidInput("denoise", std::int64_t{input.guess->rows()},
+                         "give logits of the rows of the span, which have tokens");
+  }
+  return guesses;
+}
+
 // One (LogitRows, {layer: hidden}, {layer: attention weights}) for each span.
-nb::list forward(Model& model, nb::sequence spans, nb::handle layers, bool only_best) {
+nb::list forward(Model& model, nb::sequence spans, nb::handle layers, bool only_best,
+                 nb::dict canvases) {
   const std::vector<LayerPart> parts = read_layers(layers, model.shape().layers);
   std::vector<SpanArrays> arrays;
   std::vector<SpanInput> inputs;
@@ -62,6 +85,7 @@ nb::list forward(Model& model, nb::sequence spans, nb::handle layers, bool only_
     arrays.emplace_back(span, arrays.size(), model.shape());
     inputs.push_back(arrays.back().input);
   }
+  const auto guesses = read_canvases(canvases, model.shape(), inputs);
   ForwardResult result;
   {
     nb::gil_scoped_release release;
@@ -234,9 +258,20 @@ MixtureShape read_mixture(const std::vector<int>& fields, float scale) {
           fields[5], fields[6] != 0, fields[7] != 0, fields[8] != 0, scale};
 }
 
+// kv_heads, head_dim, window, scaled and inverse frequencies of each kind of attention.
+std::vector<AttentionShape> read_attentions(nb::sequence kinds) {
+  using Fields = std::tuple<int, int, int, bool, std::vector<float>>;
+  std::vector<AttentionShape> out;
+  for (nb::handle kind : kinds) {
+    auto [kv_heads, head_dim, window, scaled, frequencies] = nb::cast<Fields>(kind);
+    out.push_back({kv_heads, head_dim, window, scaled, std::move(frequencies)});
+  }
+  return out;
+}
+
 // Raise it, and INTERFACE in backends/native/__init__.py, whenever functions, classes, arguments or
 // tuples change that Python meets here: another core beside the package is refused then.
-constexpr int kInterface = 6;
+constexpr int kInterface = 7;
 
 void raise_as(const char* name, nb::object arguments) {
   const nb::object type = nb::module_::import_("paradecode.core.errors").attr(name);
@@ -281,6 +316,11 @@ NB_MODULE(_core, m) {
              return l.select(rows.data(), static_cast<std::int64_t>(rows.size()));
            })
       .def("with_bias", with_bias)
+      .def("tempered",
+           [](const LogitRows& l, float temperature) {
+             nb::gil_scoped_release release;
+             return l.tempered(temperature);
+           })
       .def("argmax",
            [](const LogitRows& l) {
              return per_row<std::int32_t>(l, [&](int r) { return l.argmax(r); });
@@ -370,10 +410,9 @@ NB_MODULE(_core, m) {
       .def(
           "__init__",
           [](Model* self, int vocab_size, int outputs, int hidden_size, int layers, int heads,
-             int kv_heads, int head_dim, int intermediate_size, int context_length,
-             int sliding_window, float norm_epsilon, float rope_attention,
-             std::vector<float> inverse_frequencies, const std::vector<int>& mixture,
-             float mixture_scale, bool half_cache, int threads, bool apart) {
+             int intermediate_size, int context_length, float norm_epsilon, float rope_attention,
+             nb::sequence attentions, std::vector<int> kinds, const std::vector<int>& mixture,
+             float mixture_scale, float softcap, bool half_cache, int threads, bool apart) {
             if (threads < 1 || threads > 1024)
               throw InvalidInput("threads", std::int64_t{threads}, "use 1 to 1024 threads");
             if (outputs < 1 || outputs > vocab_size)
@@ -384,23 +423,21 @@ NB_MODULE(_core, m) {
                                    hidden_size,
                                    layers,
                                    heads,
-                                   kv_heads,
-                                   head_dim,
                                    intermediate_size,
                                    context_length,
-                                   sliding_window,
                                    norm_epsilon,
                                    rope_attention,
-                                   std::move(inverse_frequencies),
-                                   read_mixture(mixture, mixture_scale)};
+                                   read_attentions(attentions),
+                                   std::move(kinds),
+                                   read_mixture(mixture, mixture_scale),
+                                   softcap};
             new (self) Model(shape, half_cache, threads, apart);
           },
           nb::kw_only(), nb::arg("vocab_size"), nb::arg("outputs"), nb::arg("hidden_size"),
-          nb::arg("layers"), nb::arg("heads"), nb::arg("kv_heads"), nb::arg("head_dim"),
-          nb::arg("intermediate_size"), nb::arg("context_length"), nb::arg("sliding_window"),
-          nb::arg("norm_epsilon"), nb::arg("rope_attention"), nb::arg("inverse_frequencies"),
-          nb::arg("mixture"), nb::arg("mixture_scale"), nb::arg("half_cache"), nb::arg("threads"),
-          nb::arg("apart"))
+          nb::arg("layers"), nb::arg("heads"), nb::arg("intermediate_size"),
+          nb::arg("context_length"), nb::arg("norm_epsilon"), nb::arg("rope_attention"),
+          nb::arg("attentions"), nb::arg("kinds"), nb::arg("mixture"), nb::arg("mixture_scale"),
+          nb::arg("softcap"), nb::arg("half_cache"), nb::arg("threads"), nb::arg("apart"))
       .def("set_format",
            [](Model& model, const std::string& tensor, int format) {
              if (format < 0 || format >= kFormats)
@@ -412,7 +449,7 @@ NB_MODULE(_core, m) {
       .def("finish_loading", &Model::finish_loading)
       .def("reserve", &Model::reserve, nb::call_guard<nb::gil_scoped_release>())
       .def("forward", forward, nb::arg("spans"), nb::arg("layers").none(),
-           nb::arg("only_best") = false)
+           nb::arg("only_best") = false, nb::arg("canvases") = nb::dict())
       .def("steps", steps, nb::arg("sequences"), nb::kw_only(), nb::arg("curve").none(),
            nb::arg("overhead"), nb::arg("before"), nb::arg("spare"), nb::arg("groups"),
            nb::arg("limit"))

@@ -8,12 +8,14 @@
 
 namespace paradecode {
 
-Cache::Cache(int layers, int heads, int head_dim, bool half)
-    : layers_(layers),
-      heads_(heads),
-      head_dim_(head_dim),
-      padded_dim_((head_dim + kLanes - 1) / kLanes * kLanes),
-      element_(half ? 2 : 4) {}
+Cache::Cache(std::vector<CacheLayer> layers, bool half)
+    : layers_(std::move(layers)), element_(half ? 2 : 4), begins_{0} {
+  for (int layer = 0; layer < static_cast<int>(layers_.size()); ++layer) {
+    const std::size_t bytes = head_bytes(layer) * static_cast<std::size_t>(shape(layer).heads);
+    begins_.push_back(begins_.back() + bytes);
+    widest_ = std::max(widest_, bytes);
+  }
+}
 
 void Cache::reserve(std::int64_t pages) {
   const auto stretches = static_cast<std::size_t>((pages + kStretch - 1) / kStretch);
@@ -37,20 +39,21 @@ void Cache::need_scratch(int pages) {
 }
 
 std::uint8_t* Cache::at(bool scratch, int layer, int head) const {
-  const auto index = static_cast<std::size_t>(scratch ? head : layer * heads_ + head);
-  return (scratch ? scratch_ : store_).data() + index * head_bytes();
+  std::uint8_t* base =
+      scratch ? scratch_.data() : store_.data() + begins_[static_cast<std::size_t>(layer)];
+  return base + static_cast<std::size_t>(head) * head_bytes(layer);
 }
 
 std::uint8_t* Cache::key_at(bool scratch, int layer, int head, std::int64_t page) const {
   return at(scratch, layer, head) +
          static_cast<std::size_t>(page / kStretch) * stretch_bytes(scratch) +
-         static_cast<std::size_t>(page % kStretch) * key_page();
+         static_cast<std::size_t>(page % kStretch) * key_page(layer);
 }
 
 std::uint8_t* Cache::value_at(bool scratch, int layer, int head, std::int64_t page) const {
-  return at(scratch, layer, head) + kStretch * key_page() +
+  return at(scratch, layer, head) + kStretch * key_page(layer) +
          static_cast<std::size_t>(page / kStretch) * stretch_bytes(scratch) +
-         static_cast<std::size_t>(page % kStretch) * value_page();
+         static_cast<std::size_t>(page % kStretch) * value_page(layer);
 }
 
 const void* Cache::keys(bool scratch, int layer, int head) const {
@@ -58,58 +61,64 @@ const void* Cache::keys(bool scratch, int layer, int head) const {
 }
 
 const void* Cache::values(bool scratch, int layer, int head) const {
-  return at(scratch, layer, head) + kStretch * key_page();
+  return at(scratch, layer, head) + kStretch * key_page(layer);
 }
 
 void Cache::put_key(const Slot& slot, int layer, int head, const float* key,
                     const Kernels& kernels) {
   std::uint8_t* page = key_at(slot.scratch, layer, head, slot.page);
+  const int dim = shape(layer).head_dim;
   if (element_ == 4) {
     auto* out = reinterpret_cast<float*>(page) + slot.row;
-    for (int d = 0; d < head_dim_; ++d) out[d * kPage] = key[d];
+    for (int d = 0; d < dim; ++d) out[d * kPage] = key[d];
     return;
   }
   auto* out = reinterpret_cast<std::uint16_t*>(page) + slot.row;
-  for (int d = 0; d < head_dim_; d += kLanes) {
+  for (int d = 0; d < dim; d += kLanes) {
     std::uint16_t halves[kLanes];
     kernels.to_f16(key + d, halves, kLanes);
-    for (int i = 0; i < kLanes && d + i < head_dim_; ++i) out[(d + i) * kPage] = halves[i];
+    for (int i = 0; i < kLanes && d + i < dim; ++i) out[(d + i) * kPage] = halves[i];
   }
 }
 
 void Cache::put_value(const Slot& slot, int layer, int head, const float* value,
                       const Kernels& kernels) {
-  const auto width = static_cast<std::size_t>(padded_dim_) * element_;
+  const int padded = shape(layer).padded_dim();
+  const auto width = static_cast<std::size_t>(padded) * element_;
   std::uint8_t* row = value_at(slot.scratch, layer, head, slot.page) + slot.row * width;
   if (element_ == 4)
     std::memcpy(row, value, width);
   else
-    kernels.to_f16(value, reinterpret_cast<std::uint16_t*>(row), padded_dim_);
+    kernels.to_f16(value, reinterpret_cast<std::uint16_t*>(row), padded);
 }
 
 void Cache::copy(const std::int64_t* source, const std::int64_t* target, std::int64_t count) {
-  const auto width = static_cast<std::size_t>(padded_dim_) * element_;
-  const std::size_t key_width = static_cast<std::size_t>(head_dim_) * element_;
-  std::vector<std::uint8_t> held(static_cast<std::size_t>(count) * (width + key_width));
-  for (int block = 0; block < layers_ * heads_; ++block) {
-    const auto walk = [&](const std::int64_t* slots, auto move) {
-      std::uint8_t* piece = held.data();
-      for (std::int64_t i = 0; i < count; ++i, piece += width + key_width) {
-        const std::int64_t page = slots[i] / kPage;
-        const auto row = static_cast<std::size_t>(slots[i] % kPage);
-        std::uint8_t* key = key_at(false, 0, block, page) + row * element_;
-        for (int d = 0; d < head_dim_; ++d)
-          move(piece + static_cast<std::size_t>(d) * element_,
-               key + static_cast<std::size_t>(d) * kPage * element_, element_);
-        move(piece + key_width, value_at(false, 0, block, page) + row * width, width);
-      }
-    };
-    walk(source, [](std::uint8_t* mine, std::uint8_t* cached, std::size_t n) {
-      std::memcpy(mine, cached, n);
-    });
-    walk(target, [](std::uint8_t* mine, std::uint8_t* cached, std::size_t n) {
-      std::memcpy(cached, mine, n);
-    });
+  std::vector<std::uint8_t> held;
+  for (int layer = 0; layer < static_cast<int>(layers_.size()); ++layer) {
+    const CacheLayer& own = shape(layer);
+    const auto width = static_cast<std::size_t>(own.padded_dim()) * element_;
+    const std::size_t key_width = static_cast<std::size_t>(own.head_dim) * element_;
+    held.resize(static_cast<std::size_t>(count) * (width + key_width));
+    for (int head = 0; head < own.heads; ++head) {
+      const auto walk = [&](const std::int64_t* slots, auto move) {
+        std::uint8_t* piece = held.data();
+        for (std::int64_t i = 0; i < count; ++i, piece += width + key_width) {
+          const std::int64_t page = slots[i] / kPage;
+          const auto row = static_cast<std::size_t>(slots[i] % kPage);
+          std::uint8_t* key = key_at(false, layer, head, page) + row * element_;
+          for (int d = 0; d < own.head_dim; ++d)
+            move(piece + static_cast<std::size_t>(d) * element_,
+                 key + static_cast<std::size_t>(d) * kPage * element_, element_);
+          move(piece + key_width, value_at(false, layer, head, page) + row * width, width);
+        }
+      };
+      walk(source, [](std::uint8_t* mine, std::uint8_t* cached, std::size_t n) {
+        std::memcpy(mine, cached, n);
+      });
+      walk(target, [](std::uint8_t* mine, std::uint8_t* cached, std::size_t n) {
+        std::memcpy(cached, mine, n);
+      });
+    }
   }
 }
 

@@ -10,13 +10,20 @@
 
 namespace paradecode {
 
+// Heads of keys and values of a layer, and their size.
+struct CacheLayer {
+  int heads = 0;
+  int head_dim = 0;
+  int padded_dim() const { return round_up(head_dim, kLanes); }
+};
+
 // Pages come in stretches of kStretch, so that a short text touches little of what is reserved. A
 // stretch has, for each layer and key/value head, its pages of keys, each [head_dim][16], and then
 // its pages of values, each [16][padded head_dim]. More such stretches, of one layer, hold rows
 // that are not stored; they live for one layer of one forward.
 class Cache {
  public:
-  Cache(int layers, int heads, int head_dim, bool half);
+  Cache(std::vector<CacheLayer> layers, bool half);
 
   void reserve(std::int64_t pages);
   // At least so many pages; those that were there keep their keys and values.
@@ -24,7 +31,6 @@ class Cache {
   void need_scratch(int pages);
   std::int64_t pages() const { return pages_; }
   bool half() const { return element_ == 2; }
-  int padded_dim() const { return padded_dim_; }
   std::size_t bytes() const { return store_.bytes(); }
   // Of one token, in all layers.
   std::size_t slot_bytes() const { return stretch_bytes(false) / (kStretch * kPage); }
@@ -46,21 +52,22 @@ class Cache {
   std::uint8_t* at(bool scratch, int layer, int head) const;
   std::uint8_t* key_at(bool scratch, int layer, int head, std::int64_t page) const;
   std::uint8_t* value_at(bool scratch, int layer, int head, std::int64_t page) const;
-  std::size_t head_bytes() const { return kStretch * (key_page() + value_page()); }
-  std::size_t stretch_bytes(bool scratch) const {
-    return head_bytes() * static_cast<std::size_t>(heads_) *
-           static_cast<std::size_t>(scratch ? 1 : layers_);
+  const CacheLayer& shape(int layer) const { return layers_[static_cast<std::size_t>(layer)]; }
+  std::size_t head_bytes(int layer) const {
+    return kStretch * (key_page(layer) + value_page(layer));
   }
-  std::size_t key_page() const { return element_ * static_cast<std::size_t>(head_dim_) * kPage; }
-  std::size_t value_page() const {
-    return element_ * static_cast<std::size_t>(padded_dim_) * kPage;
+  std::size_t stretch_bytes(bool scratch) const { return scratch ? widest_ : begins_.back(); }
+  std::size_t key_page(int layer) const {
+    return element_ * static_cast<std::size_t>(shape(layer).head_dim) * kPage;
+  }
+  std::size_t value_page(int layer) const {
+    return element_ * static_cast<std::size_t>(shape(layer).padded_dim()) * kPage;
   }
 
-  int layers_;
-  int heads_;
-  int head_dim_;
-  int padded_dim_;
+  std::vector<CacheLayer> layers_;
   std::size_t element_;
+  std::vector<std::size_t> begins_;  // of each layer in a stretch, in bytes; and the end
+  std::size_t widest_ = 0;           // bytes of the largest layer in a stretch
   std::int64_t pages_ = 0;
   std::int64_t scratch_pages_ = 0;
   Mapping store_;

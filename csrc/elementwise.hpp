@@ -1,4 +1,5 @@
-// Norm, activation quantiser and SwiGLU over `Simd`, the sixteen lanes of the translation unit.
+// Norm, activation quantiser and activations over `Simd`, the sixteen lanes of the translation
+// unit.
 #pragma once
 
 #include <bit>
@@ -46,13 +47,43 @@ inline void rms_norm(const float* values, const float* weight, int size, int pad
                 Simd::mul(Simd::mul(Simd::load(values + i), scale), Simd::load(weight + i)));
 }
 
+// x times the sigmoid of t.
+inline Simd::F gated(Simd::F x, Simd::F t) {
+  const Simd::F e = exp_lanes(Simd::sub(Simd::zero(), t));
+  return Simd::div(x, Simd::add(Simd::all(1.0F), e));
+}
+
 inline void swiglu(float* gate, const float* up, int count) {
   for (int i = 0; i < count; i += kLanes) {
     const Simd::F g = Simd::load(gate + i);
-    const Simd::F e = exp_lanes(Simd::sub(Simd::zero(), g));
-    const Simd::F silu = Simd::div(g, Simd::add(Simd::all(1.0F), e));
-    Simd::store(gate + i, Simd::mul(silu, Simd::load(up + i)));
+    Simd::store(gate + i, Simd::mul(gated(g, g), Simd::load(up + i)));
   }
+}
+
+// (1 + tanh t) / 2 is the sigmoid of 2 t; here t = sqrt(2 / pi) (x + 0.044715 x^3).
+inline void geglu(float* gate, const float* up, int count) {
+  for (int i = 0; i < count; i += kLanes) {
+    const Simd::F g = Simd::load(gate + i);
+    const Simd::F slope =
+        Simd::fma(Simd::mul(g, g), Simd::all(0.0713548163F), Simd::all(1.59576912F));
+    Simd::store(gate + i, Simd::mul(gated(g, Simd::mul(g, slope)), Simd::load(up + i)));
+  }
+}
+
+inline void cap(float* values, float cap, std::int64_t count) {
+  const Simd::F one = Simd::all(1.0F);
+  const Simd::F twice = Simd::all(2.0F / cap);
+  for (std::int64_t i = 0; i < count; i += kLanes) {
+    const Simd::F e = exp_lanes(Simd::mul(Simd::load(values + i), twice));
+    const Simd::F tanh = Simd::div(Simd::sub(e, one), Simd::add(e, one));
+    Simd::store(values + i, Simd::mul(Simd::all(cap), tanh));
+  }
+}
+
+inline void add_scaled(const float* values, float weight, int count, float* out) {
+  const Simd::F w = Simd::all(weight);
+  for (int i = 0; i < count; i += kLanes)
+    Simd::store(out + i, Simd::fma(w, Simd::load(values + i), Simd::load(out + i)));
 }
 
 // Rounds groups of 32 values to signed bytes times (largest magnitude / 127).

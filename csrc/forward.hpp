@@ -1,6 +1,7 @@
 // One forward pass over a plan.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -22,10 +23,12 @@ struct Model::Workspace {
     Stopwatch watch;
   };
   Buffer<float> states;     // the residual stream [rows, padded hidden]
+  Buffer<float> fed;        // what attention or an MLP made, if it is normed first
+  Buffer<float> mixed;      // what experts made, if it is normed first
   Buffer<float> queries;    // [rows, heads * padded head_dim]
-  Buffer<float> attended;   // [rows, padded heads * head_dim]
+  Buffer<float> attended;   // of each kind of attention: [rows, padded heads * head_dim]
   Buffer<float> parts;      // [rows, heads, blocks, part] of attention that threads share
-  Buffer<float> rotations;  // [rows, pairs cosines, pairs sines]
+  Buffer<float> rotations;  // of each kind: [rows, pairs cosines, pairs sines]
   InputBuffer input;
   InputBuffer inner;      // of the down projection
   InputBuffer sent;       // rows of experts, side by side
@@ -40,7 +43,8 @@ struct Model::Workspace {
 
 class Forward {
  public:
-  Forward(Model& model, Model::Workspace& workspace, const Plan& plan,
+  // plans: one for each kind of attention, which differ in what rows see.
+  Forward(Model& model, Model::Workspace& workspace, const std::deque<Plan>& plans,
           const std::vector<SpanInput>& spans, const std::vector<LayerPart>& layers,
           bool only_best);
   ForwardResult run();
@@ -54,22 +58,35 @@ class Forward {
     int span, row, rows, kv_head, head, heads, first_block, end_block;
   };
 
+  // What the layers of one kind have in common in this forward.
+  struct Attention {
+    const AttentionShape& shape;
+    const Plan& plan;
+    int dim;                // padded head_dim
+    int width;              // padded heads * head_dim
+    float* made = nullptr;  // [rows, width]
+    float* rotations = nullptr;
+    std::vector<Tile> tiles;
+    int part_blocks = 0;  // of a query, if threads share the blocks of a tile
+  };
+
   Model::Workspace::Member& own_of(const Member& member) {
     return space_.members[static_cast<std::size_t>(member.index())];
   }
   // Attention (forward_attention.cpp).
-  void plan_tiles();
-  void divide_tiles();
+  void plan_tiles(Attention& kind);
+  void divide_tiles(Attention& kind);
   // Blocks of what a row sees.
   int first_block(const RowView& row) const;
   int end_block(const SpanPlan& span, const RowView& row) const;
-  std::int64_t part_at(std::int64_t row, int head) const;
-  const float* attended(int row, float* out) const;
+  std::int64_t part_at(const Attention& kind, std::int64_t row, int head) const;
+  const float* attended(const Attention& kind, int row, float* out) const;
+  Attention& attention(int layer) { return attentions_[shape_.kind(layer)]; }
   void mix(Member& member, int layer);
   void project_head(Member& member, int unit, int row, int rows, const Activations& input,
                     int layer, float* scratch);
-  void rotate(float* head, int row, const float* norm) const;
-  void attend(const Tile& tile, int layer, float* scores);
+  void rotate(const Attention& kind, float* head, int row, const float* norm) const;
+  void attend(const Attention& kind, const Tile& tile, int layer, float* scores);
   // Experts (forward_experts.cpp).
   int plan_lots();
   void feed_experts(Member& member, const LayerWeights& weights, std::size_t number);
@@ -78,6 +95,18 @@ class Forward {
   void feed_lot(Member& member, const LayerWeights& weights, Routing& routing, int row, int rows);
   void send_rows(Member& member, const LayerWeights& weights, Routing& routing, int row, int rows);
   void add_experts(const Routing& routing, int row, int number);
+  // Gemma 4's layers, and how the guess of a canvas enters them (forward_gemma.cpp).
+  void plan_gemma();
+  bool in_canvas(int row) const { return input_of(row).canvas; }
+  void read_guesses(Member& member);
+  void mean_embeddings(std::size_t first, std::size_t end);
+  void begin_gemma(int row);
+  void close_attention(Member& member, const LayerWeights& weights);
+  void close_feed(Member& member, const LayerWeights& weights);
+  float* fed(int row) { return fed_ + std::int64_t{row} * width_; }
+  float* experts_made(int row) {
+    return mixed_ == nullptr ? state(row) : mixed_ + std::int64_t{row} * width_;
+  }
   // The logits, or the best tokens if nothing else is asked (forward_head.cpp).
   auto head_input();
   void head_product(const Matrix& weight, int panel, int panels, const Activations& input, int row,
@@ -91,10 +120,13 @@ class Forward {
   void work(Member& member);
   void begin_row(int row);
   void feed(Member& member, int layer, std::size_t number);
+  const SpanInput& input_of(int row) const {
+    return inputs_[static_cast<std::size_t>(&plan_.span_of(row) - plan_.spans.data())];
+  }
   float* state(int row) { return states_ + std::int64_t{row} * width_; }
   int block_rows(int block) const;
   auto normed(const float* weight);
-  auto into_residual(const Matrix& weight, const float* bias, int step);
+  auto product(const Matrix& weight, const float* bias, int step);
   // One MLP, and the biases of its first two matrices or null.
   struct Mlp {
     const Matrix& gate;
@@ -102,7 +134,9 @@ class Forward {
     const Matrix& down;
     const float* gate_bias = nullptr;
     const float* up_bias = nullptr;
+    const float* down_bias = nullptr;
   };
+  void feed_dense(Member& member, const Mlp& weights, const float* norm);
   void inner_chunk(Member& member, const Mlp& weights, const Activations& input, int pair,
                    int pairs, int row, int rows, float* scratch);
   void keep_hidden(int layer);
@@ -139,19 +173,15 @@ class Forward {
   };
   std::vector<Weighed> weighed_;
 
-  int width_;           // padded hidden size
-  int attended_width_;  // padded heads * head_dim
-  int inner_width_;     // padded intermediate size
-  int dim_;             // padded head_dim
-  int pairs_;           // rotated pairs of a head
-  std::int64_t score_stride_;
-  std::vector<Tile> tiles_;
-  int part_blocks_ = 0;  // of a query, if threads share the blocks of a tile
+  int width_;        // padded hidden size
+  int inner_width_;  // padded intermediate size
+  std::int64_t score_stride_ = 0;
+  std::vector<Attention> attentions_;
   float* parts_ = nullptr;
   float* states_ = nullptr;
+  float* fed_ = nullptr;    // null unless the model is Gemma 4
+  float* mixed_ = nullptr;  // the same
   float* queries_ = nullptr;
-  float* attended_ = nullptr;
-  float* rotations_ = nullptr;
   float* routed_ = nullptr;
   float* made_ = nullptr;
   float* expert_weights_ = nullptr;
@@ -160,6 +190,13 @@ class Forward {
   int lots_ = 0;  // of all rows
   Activations sent_;
   Activations inner_;
+  // Rows of a canvas that read a guess, and which row of it.
+  struct Guess {
+    int row;
+    const LogitRows* logits;
+    int at;
+  };
+  std::vector<Guess> guesses_;
   bool only_best_;
   // For each chunk of the head and row of logits, the best token: first about, then exactly.
   struct Best {

@@ -6,16 +6,17 @@
 
 namespace paradecode {
 
-void Forward::plan_tiles() {
-  const int group = shape_.heads / shape_.kv_heads;
+void Forward::plan_tiles(Attention& kind) {
+  const Plan& plan = kind.plan;
+  const int group = shape_.heads / kind.shape.kv_heads;
   const int splits = (group + kMaxQueries - 1) / kMaxQueries;
   const int most_heads = (group + splits - 1) / splits;
   const int most_rows = kMaxQueries / most_heads;
-  for (std::size_t i = 0; i < plan_.spans.size(); ++i)
-    for (int kv = 0; kv < shape_.kv_heads; ++kv)
-      for (int row = 0; row < plan_.spans[i].rows; row += most_rows)
+  for (std::size_t i = 0; i < plan.spans.size(); ++i)
+    for (int kv = 0; kv < kind.shape.kv_heads; ++kv)
+      for (int row = 0; row < plan.spans[i].rows; row += most_rows)
         for (int head = 0; head < group; head += most_heads) {
-          const SpanPlan& span = plan_.spans[i];
+          const SpanPlan& span = plan.spans[i];
           const int rows = std::min(most_rows, span.rows - row);
           int first = first_block(span.row_views[static_cast<std::size_t>(row)]);
           int end = first;
@@ -24,22 +25,22 @@ void Forward::plan_tiles() {
             first = std::min(first, first_block(view));
             end = std::max(end, end_block(span, view));
           }
-          tiles_.push_back({static_cast<int>(i), row, rows, kv, kv * group + head,
-                            std::min(most_heads, group - head), first, end});
+          kind.tiles.push_back({static_cast<int>(i), row, rows, kv, kv * group + head,
+                                std::min(most_heads, group - head), first, end});
         }
-  divide_tiles();
+  divide_tiles(kind);
 }
 
 // A few tiles that the threads cannot share evenly are divided into ranges of blocks.
-void Forward::divide_tiles() {
+void Forward::divide_tiles(Attention& kind) {
   const int threads = model_.team_->size();
-  const auto tiles = static_cast<int>(tiles_.size());
+  const auto tiles = static_cast<int>(kind.tiles.size());
   if (tiles == 0 || tiles % threads == 0 || tiles >= kShare * threads) return;
   const int ranges = (kShare * threads + tiles - 1) / tiles;
   std::vector<Tile> divided;
-  for (const Tile& tile : tiles_) {
+  for (const Tile& tile : kind.tiles) {
     const int blocks = tile.end_block - tile.first_block;
-    part_blocks_ = std::max(part_blocks_, tile.end_block);
+    kind.part_blocks = std::max(kind.part_blocks, tile.end_block);
     for (int i = 0; i < ranges; ++i) {
       Tile range = tile;
       range.first_block = tile.first_block + blocks * i / ranges;
@@ -47,12 +48,12 @@ void Forward::divide_tiles() {
       if (range.first_block < range.end_block) divided.push_back(range);
     }
   }
-  if (divided.size() == tiles_.size()) {
-    part_blocks_ = 0;
+  if (divided.size() == kind.tiles.size()) {
+    kind.part_blocks = 0;
     return;
   }
-  tiles_ = std::move(divided);
-  parts_ = space_.parts.need(part_at(plan_.rows, 0));
+  kind.tiles = std::move(divided);
+  parts_ = space_.parts.need(static_cast<std::size_t>(part_at(kind, kind.plan.rows, 0)));
 }
 
 int Forward::first_block(const RowView& row) const { return row.start / kAttentionBlock; }
@@ -61,30 +62,31 @@ int Forward::end_block(const SpanPlan& span, const RowView& row) const {
   return (span.view.prefix_length + row.count + kAttentionBlock - 1) / kAttentionBlock;
 }
 
-std::int64_t Forward::part_at(std::int64_t row, int head) const {
-  return (row * shape_.heads + head) * part_blocks_ * part_floats(dim_);
+std::int64_t Forward::part_at(const Attention& kind, std::int64_t row, int head) const {
+  return (row * shape_.heads + head) * kind.part_blocks * part_floats(kind.dim);
 }
 
 // What the heads of a row made, as the input of the output projection.
-const float* Forward::attended(int row, float* out) const {
-  if (part_blocks_ == 0) return attended_ + std::int64_t{row} * attended_width_;
-  const SpanPlan& span = plan_.span_of(row);
+const float* Forward::attended(const Attention& kind, int row, float* out) const {
+  if (kind.part_blocks == 0) return kind.made + std::int64_t{row} * kind.width;
+  const SpanPlan& span = kind.plan.span_of(row);
   const RowView& view = span.row_views[static_cast<std::size_t>(row - span.first_row)];
+  const int size = kind.shape.head_dim;
   for (int head = 0; head < shape_.heads; ++head)
-    kernels_.merge_parts(parts_ + part_at(row, head), first_block(view), end_block(span, view),
-                         dim_, shape_.head_dim, out + head * shape_.head_dim);
-  const int width = shape_.heads * shape_.head_dim;
-  std::fill(out + width, out + attended_width_, 0.0F);
+    kernels_.merge_parts(parts_ + part_at(kind, row, head), first_block(view),
+                         end_block(span, view), kind.dim, size, out + head * size);
+  std::fill(out + shape_.heads * size, out + kind.width, 0.0F);
   return out;
 }
 
 // The attention of a layer.
 void Forward::mix(Member& member, int layer) {
   const LayerWeights& w = model_.layers_[static_cast<std::size_t>(layer)];
+  const Attention& kind = attention(layer);
   auto& own = own_of(member);
   const int rows = plan_.rows;
   const int blocks = blocks_of(rows);
-  const int units = shape_.heads + 2 * shape_.kv_heads;
+  const int units = shape_.heads + 2 * kind.shape.kv_heads;
   member.enter(Part::Queries);
   with_input(member, rows, width_, needs({w.q.format, w.k.format, w.v.format}), normed(w.attn_norm),
              units * blocks, [&](int chunk, const Activations& input) {
@@ -94,79 +96,86 @@ void Forward::mix(Member& member, int layer) {
              });
 
   member.enter(Part::Attend);
-  member.phase(static_cast<int>(tiles_.size()), [&](int chunk) {
-    attend(tiles_[static_cast<std::size_t>(chunk)], layer, own.scores.data());
+  member.phase(static_cast<int>(kind.tiles.size()), [&](int chunk) {
+    attend(kind, kind.tiles[static_cast<std::size_t>(chunk)], layer, own.scores.data());
   });
 
   member.enter(Part::Output);
   const int o_step = chunk_units(w.o.panels, model_.team_->size());
   with_input(
-      member, rows, attended_width_, needs({w.o.format}),
-      [&](int row, float* out) { return attended(row, out); },
-      (w.o.panels + o_step - 1) / o_step * blocks, into_residual(w.o, w.o_bias, o_step));
+      member, rows, kind.width, needs({w.o.format}),
+      [&](int row, float* out) { return attended(kind, row, out); },
+      (w.o.panels + o_step - 1) / o_step * blocks, product(w.o, w.o_bias, o_step));
+  if (shape_.gemma()) close_attention(member, w);
 }
 
 // Projects one head of queries, keys or values, and brings it where attention reads it.
 void Forward::project_head(Member& member, int unit, int row, int rows, const Activations& input,
                            int layer, float* scratch) {
   const LayerWeights& w = model_.layers_[static_cast<std::size_t>(layer)];
-  const int panels = dim_ / kLanes;
+  const Attention& kind = attention(layer);
+  const int dim = kind.dim;
+  const int panels = dim / kLanes;
   const auto bias_of = [&](const float* bias, int head) {
-    return bias == nullptr ? nullptr : bias + head * dim_;
+    return bias == nullptr ? nullptr : bias + head * dim;
   };
   if (unit < shape_.heads) {
-    const std::int64_t stride = std::int64_t{shape_.heads} * dim_;
-    float* out = queries_ + row * stride + unit * dim_;
+    const std::int64_t stride = std::int64_t{shape_.heads} * dim;
+    float* out = queries_ + row * stride + unit * dim;
     kernels_.matmul(w.q, unit * panels, panels, input, row, rows, out, stride,
                     bias_of(w.q_bias, unit), false);
     member.enter(Part::Rotate);
-    const float scale = 1.0F / std::sqrt(static_cast<float>(shape_.head_dim));
+    const float scale =
+        kind.shape.scaled ? 1.0F / std::sqrt(static_cast<float>(kind.shape.head_dim)) : 1.0F;
     for (int r = 0; r < rows; ++r) {
       float* query = out + r * stride;
-      rotate(query, row + r, w.q_norm);
-      for (int d = 0; d < dim_; ++d) query[d] *= scale;
+      rotate(kind, query, row + r, w.q_norm);
+      for (int d = 0; d < dim; ++d) query[d] *= scale;
     }
     member.enter(Part::Queries);
     return;
   }
-  const bool is_key = unit < shape_.heads + shape_.kv_heads;
-  const int head = (unit - shape_.heads) % shape_.kv_heads;
+  const bool is_key = unit < shape_.heads + kind.shape.kv_heads;
+  const int head = (unit - shape_.heads) % kind.shape.kv_heads;
   const Matrix& weight = is_key ? w.k : w.v;
-  kernels_.matmul(weight, head * panels, panels, input, row, rows, scratch, dim_,
+  kernels_.matmul(weight, head * panels, panels, input, row, rows, scratch, dim,
                   bias_of(is_key ? w.k_bias : w.v_bias, head), false);
   member.enter(Part::Rotate);
   for (int r = 0; r < rows; ++r) {
-    float* values = scratch + std::int64_t{r} * dim_;
+    float* values = scratch + std::int64_t{r} * dim;
     const Slot& slot = plan_.slots[static_cast<std::size_t>(row + r)];
     if (is_key) {
-      rotate(values, row + r, w.k_norm);
+      rotate(kind, values, row + r, w.k_norm);
       model_.cache_.put_key(slot, layer, head, values, kernels_);
     } else {
+      if (w.v_norm != nullptr)
+        kernels_.rms_norm(values, w.v_norm, kind.shape.head_dim, dim, shape_.norm_epsilon, values);
       model_.cache_.put_value(slot, layer, head, values, kernels_);
     }
   }
   member.enter(Part::Queries);
 }
 
-void Forward::rotate(float* head, int row, const float* norm) const {
+void Forward::rotate(const Attention& kind, float* head, int row, const float* norm) const {
   if (norm != nullptr)
-    kernels_.rms_norm(head, norm, shape_.head_dim, dim_, shape_.norm_epsilon, head);
-  const float* cosines = rotations_ + std::int64_t{row} * 2 * pairs_;
-  const float* sines = cosines + pairs_;
-  for (int i = 0; i < pairs_; ++i) {
+    kernels_.rms_norm(head, norm, kind.shape.head_dim, kind.dim, shape_.norm_epsilon, head);
+  const int pairs = kind.shape.pairs();
+  const float* cosines = kind.rotations + std::int64_t{row} * 2 * pairs;
+  const float* sines = cosines + pairs;
+  for (int i = 0; i < pairs; ++i) {
     const float low = head[i];
-    const float high = head[i + pairs_];
+    const float high = head[i + pairs];
     head[i] = low * cosines[i] - high * sines[i];
-    head[i + pairs_] = high * cosines[i] + low * sines[i];
+    head[i + pairs] = high * cosines[i] + low * sines[i];
   }
 }
 
-void Forward::attend(const Tile& tile, int layer, float* scores) {
-  const SpanPlan& span = plan_.spans[static_cast<std::size_t>(tile.span)];
+void Forward::attend(const Attention& kind, const Tile& tile, int layer, float* scores) {
+  const SpanPlan& span = kind.plan.spans[static_cast<std::size_t>(tile.span)];
   AttentionTile out;
   out.span = &span.view;
-  out.head_dim = shape_.head_dim;
-  out.padded_dim = dim_;
+  out.head_dim = kind.shape.head_dim;
+  out.padded_dim = kind.dim;
   out.first_block = tile.first_block;
   out.end_block = tile.end_block;
   out.fetches = tile.row == 0;
@@ -182,9 +191,9 @@ void Forward::attend(const Tile& tile, int layer, float* scores) {
       const std::int64_t row = span.first_row + tile.row + r;
       const int head = tile.head + h;
       out.row[out.count] = tile.row + r;
-      out.query[out.count] = queries_ + row * shape_.heads * dim_ + head * dim_;
-      out.out[out.count] = attended_ + row * attended_width_ + head * shape_.head_dim;
-      out.parts[out.count] = part_blocks_ == 0 ? nullptr : parts_ + part_at(row, head);
+      out.query[out.count] = queries_ + (row * shape_.heads + head) * kind.dim;
+      out.out[out.count] = kind.made + row * kind.width + head * kind.shape.head_dim;
+      out.parts[out.count] = kind.part_blocks == 0 ? nullptr : parts_ + part_at(kind, row, head);
       ++out.count;
     }
   if (model_.cache_.half())

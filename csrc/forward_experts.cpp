@@ -29,7 +29,7 @@ void Forward::route_rows(Member& member, const LayerWeights& w) {
   const int rows = plan_.rows;
   const std::int64_t stride = w.router.panels * kLanes;
   member.enter(Part::Inner);
-  with_input(member, rows, width_, needs({w.router.format}), normed(w.mlp_norm), blocks_of(rows),
+  with_input(member, rows, width_, needs({w.router.format}), normed(w.router_norm), blocks_of(rows),
              [&](int block, const Activations& input) {
                kernels_.matmul(w.router, 0, w.router.panels, input, block * kRowBlock,
                                block_rows(block), routed_ + block * kRowBlock * stride, stride,
@@ -38,6 +38,9 @@ void Forward::route_rows(Member& member, const LayerWeights& w) {
   member.phase(rows, [&](int row) {
     const std::int64_t first = std::int64_t{row} * mixture.chosen;
     route(routed_ + row * stride, w.router_bias, mixture, chosen_ + first, expert_weights_ + first);
+    if (w.router_gain != nullptr)
+      for (std::int64_t k = first; k < first + mixture.chosen; ++k)
+        expert_weights_[k] *= w.router_gain[chosen_[k]];
   });
 }
 
@@ -54,7 +57,7 @@ void Forward::send_rows(Member& member, const LayerWeights& w, Routing& routing,
     forms.integers |= more.integers;
     forms.floats |= more.floats;
   }
-  const auto fill = normed(w.mlp_norm);
+  const auto fill = normed(w.experts_norm);
   member.enter(Part::Prepare);
   member.phase(routing.places() / kRowGroup, [&](int chunk) {
     for (int place = chunk * kRowGroup; place < (chunk + 1) * kRowGroup; ++place) {
@@ -109,10 +112,11 @@ void Forward::feed_lot(Member& member, const LayerWeights& w, Routing& routing, 
   member.phase(rows, [&](int number) { add_experts(routing, row + number, number); });
 }
 
-// Adds what a row's experts made to the residual stream: the shared one, then the best first.
+// Adds what a row's experts made, the shared one, then the best first.
 void Forward::add_experts(const Routing& routing, int row, int number) {
   const MixtureShape& mixture = shape_.mixture;
-  float* out = state(row);
+  float* out = experts_made(row);
+  if (mixed_ != nullptr) std::fill(out, out + width_, 0.0F);
   const float* own = expert_weights_ + std::int64_t{row} * mixture.chosen;
   const auto made = [&](int k) {
     return made_ + std::int64_t{routing.place_of(number, k)} * width_;

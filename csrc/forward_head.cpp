@@ -34,6 +34,10 @@ void Forward::head_product(const Matrix& weight, int panel, int panels, const Ac
   const std::int64_t stride = LogitRows::stride_for(shape_.outputs);
   kernels_.matmul(weight, panel, panels, input, row, end - row,
                   result_.logits->writable(row) + panel * kLanes, stride, nullptr, false);
+  if (shape_.gemma())
+    for (int r = row; r < end; ++r)
+      kernels_.cap(result_.logits->writable(r) + panel * kLanes, shape_.softcap,
+                   std::int64_t{panels} * kLanes);
   // What lies beyond the vocabulary is the padding of these panels, or of the row.
   const int last = panel + panels;
   const std::int64_t until = last < weight.panels ? std::int64_t{last} * kLanes : stride;

@@ -62,15 +62,18 @@ inline auto Forward::normed(const float* weight) {
   };
 }
 
-// A chunk of a product that is added to the residual stream, `step` panels wide.
-inline auto Forward::into_residual(const Matrix& weight, const float* bias, int step) {
+// A chunk of a product, `step` panels wide, that is added to the residual stream, or kept where it
+// is normed first.
+inline auto Forward::product(const Matrix& weight, const float* bias, int step) {
   return [this, &weight, bias, step](int chunk, const Activations& input) {
+    float* out = fed_ == nullptr ? states_ : fed_;
     const int steps = (weight.panels + step - 1) / step;
     const int panel = chunk % steps * step;
     const int block = chunk / steps;
     kernels_.matmul(weight, panel, std::min(step, weight.panels - panel), input, block * kRowBlock,
-                    block_rows(block), state(block * kRowBlock) + panel * kLanes, width_,
-                    bias == nullptr ? nullptr : bias + panel * kLanes, true);
+                    block_rows(block),
+                    out + std::int64_t{block} * kRowBlock * width_ + panel * kLanes, width_,
+                    bias == nullptr ? nullptr : bias + panel * kLanes, fed_ == nullptr);
   };
 }
 

@@ -67,7 +67,7 @@ void HeadPass::attend(std::size_t b, const Queries::Tile& tile, Buffer<float>& s
   AttentionTile out;
   out.span = &plan.view;
   out.head_dim = block.size;
-  out.padded_dim = cache.padded_dim();
+  out.padded_dim = round_up(block.size, kLanes);
   out.score_stride = round_up(plan.view.extra_length + 2 * kLanes, kLanes);
   out.scores = scores.need(static_cast<std::size_t>(kMaxQueries * out.score_stride));
   const auto layer = static_cast<int>(b);

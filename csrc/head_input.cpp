@@ -3,12 +3,18 @@
 #include "errors.hpp"
 
 namespace paradecode {
+namespace {
+
+std::vector<CacheLayer> layers_of(const HeadNetworks& networks) {
+  std::vector<CacheLayer> out;
+  for (const HeadBlock& block : networks.blocks) out.push_back({block.kv_heads, block.size});
+  return out;
+}
+
+}  // namespace
 
 HeadMemory::HeadMemory(const HeadNetworks& networks)
-    : cache(static_cast<int>(networks.blocks.size()),
-            networks.blocks.empty() ? 1 : networks.blocks[0].kv_heads,
-            networks.blocks.empty() ? 1 : networks.blocks[0].size,
-            networks.enter->format() != Format::F32) {}
+    : cache(layers_of(networks), networks.enter->format() != Format::F32) {}
 
 void HeadMemory::need(std::int64_t slots) {
   cache.grow((slots + kPage - 1) / kPage);

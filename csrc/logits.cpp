@@ -89,6 +89,16 @@ std::shared_ptr<LogitRows> LogitRows::select(const std::int64_t* rows, std::int6
   return out;
 }
 
+std::shared_ptr<LogitRows> LogitRows::tempered(float temperature) const {
+  auto out = std::make_shared<LogitRows>(store_, *kernels_, team_, rows(), vocab_size_);
+  for_each([&](int row) {
+    const float* from = read(row);
+    float* to = out->writable(row);
+    for (std::int64_t i = 0; i < stride(); ++i) to[i] = from[i] / temperature;
+  });
+  return out;
+}
+
 const float* LogitRows::read(int index) const {
   if (!chosen_.empty()) throw BackendError("of these logits only the best tokens are known");
   const Row& row = rows_[static_cast<std::size_t>(index)];

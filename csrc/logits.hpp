@@ -54,6 +54,9 @@ class LogitRows {
   int vocab_size() const { return vocab_size_; }
   // The values of a row; good until this thread reads another one.
   const float* read(int index) const;
+  bool changed(int index) const {
+    return rows_[static_cast<std::size_t>(index)].changes != nullptr;
+  }
   float value(int index, std::int32_t id) const;
   // The memory of a row that has no changes.
   float* writable(int index) { return rows_[static_cast<std::size_t>(index)].values.get(); }
@@ -62,6 +65,9 @@ class LogitRows {
   // Adds to some values of row `index`, for a caller that owns this object alone. The row's memory
   // stays as it is, and shared: what differs is kept beside it.
   void add(int index, const std::int32_t* ids, const float* added, std::int64_t count);
+
+  // All values over a temperature.
+  std::shared_ptr<LogitRows> tempered(float temperature) const;
 
   // The best tokens of rows whose other values are not there; -1 where logits are NaN or infinite.
   // Of such rows, or others made of them, nothing but argmax may be asked.

@@ -1,7 +1,9 @@
 #include "model.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <deque>
 #include <new>
 #include <numeric>
 
@@ -40,15 +42,55 @@ int split_expert(const std::string& name, std::string& part) {
   return name.rfind("experts.", 0) == 0 ? std::stoi(name.substr(8)) : -2;
 }
 
+void AttentionShape::check(int heads) const {
+  const auto range = [](const char* field, std::int64_t value, std::int64_t low,
+                        std::int64_t high) {
+    if (value < low || value > high)
+      throw InvalidInput(field, value,
+                         "give " + std::to_string(low) + " to " + std::to_string(high));
+  };
+  range("kv_heads", kv_heads, 1, heads);
+  range("head_dim", head_dim, 1, kMostHeadDim);
+  range("sliding_window", window, 0, std::int64_t{1} << 24);
+  range("inverse_frequencies", pairs(), 0, head_dim / 2);
+  if (heads % kv_heads != 0)
+    throw InvalidInput("kv_heads", std::int64_t{kv_heads},
+                       "it must divide " + std::to_string(heads));
+}
+
+void ModelShape::check() const {
+  mixture.check();
+  for (const AttentionShape& attention : attentions) attention.check(heads);
+  const auto known = static_cast<int>(attentions.size());
+  if (known == 0 || (!kinds.empty() && kinds.size() != static_cast<std::size_t>(layers)))
+    throw InvalidInput("kinds", static_cast<std::int64_t>(kinds.size()),
+                       "give the kind of each layer");
+  for (const int kind : kinds)
+    if (kind < 0 || kind >= known)
+      throw InvalidInput("kinds", std::int64_t{kind},
+                         "name kinds from 0 to " + std::to_string(known - 1));
+}
+
+namespace {
+
+std::vector<CacheLayer> cached_layers(const ModelShape& shape) {
+  std::vector<CacheLayer> out;
+  shape.check();
+  for (int layer = 0; layer < shape.layers; ++layer)
+    out.push_back({shape.attention(layer).kv_heads, shape.attention(layer).head_dim});
+  return out;
+}
+
+}  // namespace
+
 Model::Model(ModelShape shape, bool half_cache, int threads, bool apart)
     : shape_(std::move(shape)),
       isa_(choose_isa()),
       team_(Team::of(threads, apart)),
-      cache_(shape_.layers, shape_.kv_heads, shape_.head_dim, half_cache),
+      cache_(cached_layers(shape_), half_cache),
       layers_(static_cast<std::size_t>(shape_.layers)),
       workspace_(std::make_shared<Workspace>()),
       logit_store_(std::make_shared<LogitStore>()) {
-  shape_.mixture.check();
   workspace_->members.resize(static_cast<std::size_t>(threads));
 }
 
@@ -57,6 +99,9 @@ Matrix* Model::find_matrix(const std::string& tensor) {
   const int index = split_layer(tensor, name);
   if (index < 0) {
     if (name == "embed") return &embed_;
+    if (name == "guess.gate") return &guess_.gate;
+    if (name == "guess.up") return &guess_.up;
+    if (name == "guess.down") return &guess_.down;
     return name == "head" ? &head_ : nullptr;
   }
   LayerWeights& layer = layers_.at(static_cast<std::size_t>(index));
@@ -81,11 +126,13 @@ Matrix* Model::find_matrix(const std::string& tensor) {
   return part == "down" ? &weights.down : nullptr;
 }
 
-// Rows of these are heads, each padded to a multiple of 16.
-bool Model::padded_heads(const std::string& tensor) const {
+// Of a tensor whose rows are heads, each padded to a multiple of 16; else null.
+const AttentionShape* Model::headed(const std::string& tensor) const {
   std::string name;
-  if (split_layer(tensor, name) < 0) return false;
-  return name[0] == 'q' || name[0] == 'k' || name[0] == 'v';
+  const int layer = split_layer(tensor, name);
+  if (layer < 0 || layer >= shape_.layers) return nullptr;
+  const bool heads = name[0] == 'q' || name[0] == 'k' || name[0] == 'v';
+  return heads ? &shape_.attention(layer) : nullptr;
 }
 
 // Places one of the three matrices of an MLP; gate is placed together with up.
@@ -116,10 +163,11 @@ void Model::set_format(const std::string& tensor, Format format) {
   const int inner = expert == -2   ? shape_.intermediate_size
                     : expert == -1 ? mixture.shared_size
                                    : mixture.expert_size;
-  const int inputs = part == "down" ? inner : name == "o" ? shape_.heads * shape_.head_dim : hidden;
+  const int attended = index < 0 ? 0 : shape_.heads * shape_.attention(index).head_dim;
+  const int inputs = part == "down" ? inner : name == "o" ? attended : hidden;
   if (!fits(format, inputs))
     throw InvalidInput("weights", tensor, "its rows are not whole blocks of 256 inputs");
-  if (index < 0) {
+  if (matrix == &embed_ || matrix == &head_) {
     const int tokens = matrix == &head_ ? shape_.outputs : shape_.vocab_size;
     *matrix = make_matrix(arena_, format, tokens, hidden);
   } else if (part == "gate" || part == "up" || part == "down") {
@@ -128,10 +176,11 @@ void Model::set_format(const std::string& tensor, Format format) {
   } else if (name == "router") {
     *matrix = make_matrix(arena_, format, mixture.experts, hidden);
   } else if (name == "o") {
-    *matrix = make_matrix(arena_, format, hidden, shape_.heads * shape_.head_dim);
+    *matrix = make_matrix(arena_, format, hidden, attended);
   } else {
-    const int heads = name == "q" ? shape_.heads : shape_.kv_heads;
-    *matrix = make_matrix(arena_, format, heads * cache_.padded_dim(), hidden);
+    const AttentionShape& attention = shape_.attention(index);
+    const int heads = name == "q" ? shape_.heads : attention.kv_heads;
+    *matrix = make_matrix(arena_, format, heads * attention.padded_dim(), hidden);
   }
 }
 
@@ -141,9 +190,9 @@ void Model::fill(const std::string& tensor, std::int64_t first_row, std::int64_t
   Matrix* matrix = find_matrix(tensor);
   if (matrix == nullptr || matrix->data == nullptr)
     throw InvalidInput("weights", tensor, "give the matrix a format first");
-  const bool padded = padded_heads(tensor);
-  const int dim = shape_.head_dim;
-  const std::int64_t limit = padded ? matrix->rows / cache_.padded_dim() * dim : matrix->rows;
+  const AttentionShape* heads = headed(tensor);
+  const std::int64_t limit =
+      heads == nullptr ? matrix->rows : matrix->rows / heads->padded_dim() * heads->head_dim;
   const bool blocks_fit = matrix->cols % block_shape(source).size == 0;
   const Format format = matrix->format;
   if (own_format(source) != format && is_integer(format) && format != Format::Q4 &&
@@ -154,7 +203,7 @@ void Model::fill(const std::string& tensor, std::int64_t first_row, std::int64_t
     throw InvalidInput("weights", tensor, "give rows of the shape that the configuration implies");
   for (std::int64_t i = 0; i < rows; ++i) {
     const int row = static_cast<int>(first_row + i);
-    const int target = padded ? row / dim * cache_.padded_dim() + row % dim : row;
+    const int target = heads == nullptr ? row : heads->padded(row);
     pack_row(*matrix, target, source, data + i * row_bytes);
   }
 }
@@ -166,6 +215,7 @@ void Model::set_vector(const std::string& tensor, const float* values, std::int6
   std::int64_t size = shape_.hidden_size;
   if (index < 0) {
     if (name == "norm") place = &norm_;
+    if (name == "guess.norm") place = &guess_.norm;
   } else {
     LayerWeights& layer = layers_.at(static_cast<std::size_t>(index));
     struct Entry {
@@ -173,11 +223,13 @@ void Model::set_vector(const std::string& tensor, const float* values, std::int6
       float** place;
       std::int64_t size;
     };
-    const std::int64_t keys = std::int64_t{shape_.kv_heads} * shape_.head_dim;
+    const AttentionShape& attention = shape_.attention(index);
+    const std::int64_t queries = std::int64_t{shape_.heads} * attention.head_dim;
+    const std::int64_t keys = std::int64_t{attention.kv_heads} * attention.head_dim;
     const Entry entries[] = {
         {"attn_norm", &layer.attn_norm, shape_.hidden_size},
         {"mlp_norm", &layer.mlp_norm, shape_.hidden_size},
-        {"q.bias", &layer.q_bias, std::int64_t{shape_.heads} * shape_.head_dim},
+        {"q.bias", &layer.q_bias, queries},
         {"k.bias", &layer.k_bias, keys},
         {"v.bias", &layer.v_bias, keys},
         {"o.bias", &layer.o_bias, shape_.hidden_size},
@@ -185,8 +237,17 @@ void Model::set_vector(const std::string& tensor, const float* values, std::int6
         {"up.bias", &layer.up_bias, shape_.intermediate_size},
         {"down.bias", &layer.down_bias, shape_.hidden_size},
         {"router.bias", &layer.router_bias, shape_.mixture.experts},
-        {"q_norm", &layer.q_norm, shape_.head_dim},
-        {"k_norm", &layer.k_norm, shape_.head_dim},
+        {"router.scale", &layer.router_norm, shape_.hidden_size},
+        {"router.gain", &layer.router_gain, shape_.mixture.experts},
+        {"experts_norm", &layer.experts_norm, shape_.hidden_size},
+        {"after_attn", &layer.after_attn, shape_.hidden_size},
+        {"after_mlp", &layer.after_mlp, shape_.hidden_size},
+        {"after_experts", &layer.after_experts, shape_.hidden_size},
+        {"after_feed", &layer.after_feed, shape_.hidden_size},
+        {"scale", &layer.scale, 1},
+        {"canvas_scale", &layer.canvas_scale, 1},
+        {"q_norm", &layer.q_norm, attention.head_dim},
+        {"k_norm", &layer.k_norm, attention.head_dim},
     };
     for (const Entry& entry : entries)
       if (name == entry.name) {
@@ -196,19 +257,39 @@ void Model::set_vector(const std::string& tensor, const float* values, std::int6
   }
   if (place == nullptr || count != size)
     throw InvalidInput("weights", tensor, "give a vector that the configuration implies");
-  const int padded_dim = cache_.padded_dim();
-  const bool heads = padded_heads(tensor) && count > 1;
-  const int dim = shape_.head_dim;
-  const std::int64_t padded = heads ? count / dim * padded_dim : count;
+  const AttentionShape* heads = headed(tensor);
+  const std::int64_t padded =
+      heads == nullptr ? count : count / heads->head_dim * heads->padded_dim();
   *place = reinterpret_cast<float*>(
       arena_.take(static_cast<std::size_t>(round_up(static_cast<int>(padded), 2 * kLanes)) * 4));
   for (std::int64_t i = 0; i < count; ++i)
-    (*place)[heads ? i / dim * padded_dim + i % dim : i] = values[i];
+    (*place)[heads == nullptr ? i : heads->padded(static_cast<int>(i))] = values[i];
 }
 
 void Model::finish_loading(bool tied_head) {
   if (tied_head) head_ = embed_;
+  if (shape_.gemma()) finish_gemma();
+  for (LayerWeights& layer : layers_) {
+    if (layer.router_norm == nullptr) layer.router_norm = layer.mlp_norm;
+    if (layer.experts_norm == nullptr) layer.experts_norm = layer.mlp_norm;
+  }
   loaded_ = true;
+}
+
+// Values have a norm without a gain, and keys are values where there are no others.
+void Model::finish_gemma() {
+  const FloatState state;
+  int widest = round_up(shape_.hidden_size, kGroup);
+  for (const AttentionShape& kind : shape_.attentions) widest = std::max(widest, kind.padded_dim());
+  ones_ = reinterpret_cast<float*>(arena_.take(static_cast<std::size_t>(widest) * sizeof(float)));
+  std::fill(ones_, ones_ + widest, 1.0F);
+  const float factor = 1.0F / std::sqrt(static_cast<float>(shape_.hidden_size));
+  for (LayerWeights& layer : layers_) {
+    layer.v_norm = ones_;
+    if (layer.v.data == nullptr) layer.v = layer.k;
+    if (layer.router_norm != nullptr)
+      for (int i = 0; i < shape_.hidden_size; ++i) layer.router_norm[i] *= factor;
+  }
 }
 
 std::pair<std::size_t, std::size_t> Model::work_of(const std::string& tensor) {
@@ -288,10 +369,12 @@ ForwardResult Model::forward(const std::vector<SpanInput>& spans,
                          "name layers from 0 to " + std::to_string(shape_.layers - 1));
   if (profiling_)
     for (auto& member : workspace_->members) member.watch.restart(Part::Plan);
-  const PlanLimits limits{shape_.vocab_size, shape_.context_length, shape_.layers,
-                          shape_.sliding_window, cache_.pages()};
-  const Plan plan(spans, layers, limits);
-  Forward forward(*this, *workspace_, plan, spans, layers, only_best);
+  std::deque<Plan> plans;
+  for (const AttentionShape& attention : shape_.attentions)
+    plans.emplace_back(spans, layers,
+                       PlanLimits{shape_.vocab_size, shape_.context_length, shape_.layers,
+                                  attention.window, cache_.pages()});
+  Forward forward(*this, *workspace_, plans, spans, layers, only_best);
   ForwardResult out = forward.run();
   if (only_best) make_screen(forward);
   if (profiling_) add_profile();

@@ -21,6 +21,22 @@
 
 namespace paradecode {
 
+// How layers of one kind attend.
+struct AttentionShape {
+  int kv_heads = 0;
+  int head_dim = 0;
+  int window = 0;                          // positions that a row sees, its own included; 0: all
+  bool scaled = true;                      // scores are divided by the root of head_dim
+  std::vector<float> inverse_frequencies;  // one for each rotated pair
+
+  // Throws InvalidInput. `heads`: of the queries.
+  void check(int heads) const;
+  int padded_dim() const { return round_up(head_dim, kLanes); }
+  // Where a row of heads, one after the other, lies among padded ones.
+  int padded(int row) const { return row / head_dim * padded_dim() + row % head_dim; }
+  int pairs() const { return static_cast<int>(inverse_frequencies.size()); }
+};
+
 // The facts of ModelConfig that the arithmetic needs.
 struct ModelShape {
   int vocab_size = 0;
@@ -28,15 +44,24 @@ struct ModelShape {
   int hidden_size = 0;
   int layers = 0;
   int heads = 0;
-  int kv_heads = 0;
-  int head_dim = 0;
   int intermediate_size = 0;
   int context_length = 0;
-  int sliding_window = 0;
   float norm_epsilon = 1e-5F;
-  float rope_attention = 1.0F;             // factor of cosines and sines
-  std::vector<float> inverse_frequencies;  // one for each rotated pair
+  float rope_attention = 1.0F;  // factor of cosines and sines
+  std::vector<AttentionShape> attentions;
+  std::vector<int> kinds;  // of each layer, which of them; empty: the first
   MixtureShape mixture;
+  // Of Gemma 4's layers (forward_gemma.cpp): logits are softcap * tanh(logits / softcap). 0: of
+  // another model.
+  float softcap = 0;
+
+  // Throws InvalidInput.
+  void check() const;
+  std::size_t kind(int layer) const {
+    return kinds.empty() ? 0 : static_cast<std::size_t>(kinds[static_cast<std::size_t>(layer)]);
+  }
+  bool gemma() const { return softcap > 0; }
+  const AttentionShape& attention(int layer) const { return attentions[kind(layer)]; }
 };
 
 struct ExpertWeights {
@@ -57,10 +82,29 @@ struct LayerWeights {
   float* down_bias = nullptr;
   float* q_norm = nullptr;
   float* k_norm = nullptr;
-  // Of a layer with experts, in place of gate, up and down; the shared one is the last.
+  float* v_norm = nullptr;
+  // Of a layer with experts, in place of gate, up and down (Gemma 4: beside them); the shared one
+  // is the last.
   Matrix router;
   float* router_bias = nullptr;
+  float* router_norm = nullptr;
+  float* router_gain = nullptr;  // a factor of each expert
+  float* experts_norm = nullptr;
   std::vector<ExpertWeights> experts;
+  // Of Gemma 4: norms behind the attention, the MLP, the experts and the sum of these two, and the
+  // factors of what the layer makes of rows of text and of a canvas.
+  float* after_attn = nullptr;
+  float* after_mlp = nullptr;
+  float* after_experts = nullptr;
+  float* after_feed = nullptr;
+  float* scale = nullptr;
+  float* canvas_scale = nullptr;
+};
+
+// What reads the last guess of a canvas.
+struct GuessWeights {
+  Matrix gate, up, down;
+  float* norm = nullptr;
 };
 
 struct ForwardResult {
@@ -108,9 +152,10 @@ class Model {
   friend class Forward;
   Matrix* find_matrix(const std::string& tensor);
   void place_inner(const std::string& part, Format format, Matrix& matrix, Matrix& gate, int inner);
+  void finish_gemma();
   void add_profile();
   void make_screen(const Forward& forward);
-  bool padded_heads(const std::string& tensor) const;
+  const AttentionShape* headed(const std::string& tensor) const;
 
   ModelShape shape_;
   IsaChoice isa_;
@@ -121,6 +166,8 @@ class Model {
   Matrix embed_;
   Matrix head_;
   float* norm_ = nullptr;
+  float* ones_ = nullptr;  // the gains of norms without gains
+  GuessWeights guess_;
   std::unique_ptr<Screen> screen_;
   std::vector<double> head_norms_;  // of the groups of the head's inputs, summed over rows
   int head_rows_ = 0;               // how many rows

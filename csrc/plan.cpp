@@ -165,7 +165,8 @@ class SpanPlanner {
     std::vector<std::size_t> starts(static_cast<std::size_t>(in_.rows));
     std::vector<std::int32_t> seen;
     for (std::int64_t k = 0; k < in_.rows; ++k) {
-      const std::int32_t position = in_.positions[k];
+      // All rows of a canvas see as far back as its first one.
+      const std::int32_t position = in_.positions[in_.canvas ? 0 : k];
       const std::uint8_t* mask =
           in_.mask == nullptr ? nullptr : in_.mask + k * (in_.tail_count + in_.rows);
       const auto sees = [&](std::int32_t token) {

@@ -9,6 +9,8 @@
 
 namespace paradecode {
 
+class LogitRows;
+
 // One span as it came; the pointers belong to the caller. See interface.Span for the meaning.
 struct SpanInput {
   const std::int32_t* pages = nullptr;
@@ -31,7 +33,9 @@ struct SpanInput {
   std::vector<int> hidden;
   const float* embeddings = nullptr;  // of the last given_rows
   const float* resume = nullptr;
-  std::int64_t given_rows = 0;  // rows that are not looked up
+  std::int64_t given_rows = 0;       // rows that are not looked up
+  bool canvas = false;               // of a model that refines random tokens
+  const LogitRows* guess = nullptr;  // the model's last one of a canvas, if there was one
 };
 
 // A layer that a forward runs, or one of its halves. What does not run leaves the residual stream

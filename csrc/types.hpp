@@ -164,6 +164,8 @@ struct SpanView {
 };
 
 inline constexpr int kMaxQueries = 6;
+// Numbers of a head.
+inline constexpr int kMostHeadDim = 1024;
 
 // Tokens whose attention is one part.
 inline constexpr int kAttentionBlock = 256;
@@ -207,8 +209,13 @@ struct Kernels {
   // `padded` is a multiple of 16; values beyond `size` are zero on both sides.
   void (*rms_norm)(const float* values, const float* weight, int size, int padded, float epsilon,
                    float* out);
-  // gate = silu(gate) * up; count is a multiple of 16.
+  // gate = silu(gate) * up, or gelu(gate) * up with its approximation by tanh; count is a multiple
+  // of 16.
   void (*swiglu)(float* gate, const float* up, int count);
+  void (*geglu)(float* gate, const float* up, int count);
+  // values = cap * tanh(values / cap), and out += weight * values; count is a multiple of 16.
+  void (*cap)(float* values, float cap, std::int64_t count);
+  void (*add_scaled)(const float* values, float weight, int count, float* out);
   void (*attention_f16)(const AttentionTile& tile);
   void (*attention_f32)(const AttentionTile& tile);
   // Finishes a query of which the blocks [first_block, end_block) were left in `parts`.

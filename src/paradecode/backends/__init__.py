@@ -53,12 +53,8 @@ def open_backend(
         raise InvalidInput("threads", threads, "give a whole number from 1 to 1024")
     if isinstance(ranks, bool) or not isinstance(ranks, int) or not 1 <= ranks <= MAX_RANKS:
         raise InvalidInput("ranks", ranks, f"give a whole number from 1 to {MAX_RANKS}")
-    if config.gemma is not None:
-        if name == "native":
-            raise InvalidInput("backend", name, "use torch: it alone runs Gemma 4's layers")
-        if ranks != 1:
-            raise InvalidInput("ranks", ranks, "leave it out: Gemma 4's layers are not divided")
-        name = "torch"
+    if config.gemma is not None and ranks != 1:
+        raise InvalidInput("ranks", ranks, "leave it out: Gemma 4's layers are not divided")
     wanted = name == "native" or (name == "auto" and device == "cpu" and ranks == 1)
     built = wanted and core_is_built()
     if name == "native" or built:

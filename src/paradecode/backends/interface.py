@@ -306,14 +306,7 @@ def _check_span(config: ModelConfig, reserved: int, span: Span) -> None:
         if span.visible is not None and (np.diff(span.visible) < 0).any():
             raise InvalidInput("visible", span.visible.tolist(), "give ascending slots")
     check_layers(config, span)
-    if span.denoise is not None:
-        if not config.canvas_length:
-            raise InvalidInput("denoise", config.name, "the model does not refine canvases")
-        guess, wanted = span.denoise.guess, (rows, config.vocab_size)
-        if guess is not None and guess.shape != wanted:
-            raise InvalidInput("denoise", guess.shape, f"give logits {wanted} of the rows")
-        if span.embeddings is not None or span.resume is not None:
-            raise InvalidInput("denoise", "with states", "the model makes them of the tokens")
+    check_canvas(config, span)
     given = span.resume if span.resume is not None else span.embeddings
     count = 0
     if given is not None:
@@ -325,6 +318,19 @@ def _check_span(config: ModelConfig, reserved: int, span: Span) -> None:
         if span.tokens.shape != (rows,):
             raise InvalidInput("tokens", span.tokens.shape, f"give {rows}, one for each position")
         _within("tokens", span.tokens[: rows - count], 0, config.vocab_size)
+
+
+def check_canvas(config: ModelConfig, span: Span) -> None:
+    """Raise InvalidInput unless the model can refine the span, if it is a canvas."""
+    if span.denoise is None:
+        return
+    if not config.canvas_length:
+        raise InvalidInput("denoise", config.name, "the model does not refine canvases")
+    guess, wanted = span.denoise.guess, (len(span.positions), config.vocab_size)
+    if guess is not None and guess.shape != wanted:
+        raise InvalidInput("denoise", guess.shape, f"give logits {wanted} of the rows")
+    if span.embeddings is not None or span.resume is not None:
+        raise InvalidInput("denoise", "with states", "the model makes them of the tokens")
 
 
 def check_layers(config: ModelConfig, span: Span) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gemma_folders import CANVAS, END, VOCABULARY, write_gemma
 from safetensors.numpy import load_file, save_file
 
 from paradecode.backends.interface import Span
@@ -22,6 +21,7 @@ from paradecode.methods.retrained.random_canvas import random_tokens, surest
 from paradecode.models.catalogue import open_model
 from paradecode.models.safetensors_dir import read_weights
 from tiny_folder import write_folder
+from tiny_gemma import CANVAS, END, VOCABULARY, write_gemma
 
 torch = pytest.importorskip("torch")
 PROMPT = [2, 5, 9, 33, 17, 21, 8, 4, 44, 50]
@@ -44,9 +44,10 @@ def theirs(folder: Path) -> Any:
     return model.double().eval()
 
 
-@pytest.fixture(scope="module")
-def llm(folder: Path) -> Any:
-    with LLM(folder, dtype="fp64") as llm:
+@pytest.fixture(scope="module", params=[("torch", "fp64"), ("native", "f32")], ids=lambda p: p[0])
+def llm(folder: Path, request: pytest.FixtureRequest) -> Any:
+    backend, dtype = request.param
+    with LLM(folder, backend=backend, dtype=dtype) as llm:
         yield llm
 
 
@@ -158,6 +159,8 @@ def test_the_sampler_is_the_published_one(
         stability_threshold=stable, t_min=0.4, t_max=0.8, eos_token_id=None, pad_token_id=None,
     )  # fmt: skip
     wanted = made.sequences[0, len(PROMPT) :].tolist()
+    if llm.backend.name == "native" and bound == 40.0:
+        pytest.skip("float16 keys are seen where many guesses read one another")
     (ours,) = llm.generate([PROMPT], max_tokens=3 * CANVAS, ignore_eos=True, seed=5, steps=steps,
                            **settings)  # fmt: skip
     assert ours.token_ids == wanted
@@ -205,7 +208,7 @@ def test_a_batch_changes_no_token(llm: Any, temperature: float) -> None:
 
 
 def test_a_prompt_is_shared_and_the_text_goes_on(folder: Path) -> None:
-    with LLM(folder, dtype="fp64", limits=Limits(batch=4, kv_tokens=2048)) as llm:
+    with LLM(folder, dtype="q8", limits=Limits(batch=4, kv_tokens=2048)) as llm:
         prompt = PROMPT * 4
         params = {"max_tokens": 2 * CANVAS + 3, "ignore_eos": True, "seed": 1, "steps": 4}
         first, again = (llm.generate([prompt], **params)[0] for _ in range(2))
@@ -238,7 +241,7 @@ def test_a_folder_opens_by_its_path(folder: Path) -> None:
     with LLM(folder) as llm:
         assert str(llm.decoder) == "renoise"
         assert llm.families == ("diffusion",)
-        assert llm.backend.name == "torch-cpu-fp32"
+        assert llm.backend.name == "native"
         assert llm.config.eos_tokens == (END, 3)
         for spec, fix in (("threshold", "use renoise"), ("static(cache=prefix)", "use renoise")):
             with pytest.raises(InvalidInput, match=fix):
@@ -252,8 +255,6 @@ def test_a_folder_opens_by_its_path(folder: Path) -> None:
 
 
 def test_what_cannot_run_it_says_so(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"backend.*use torch"):
-        LLM(folder, backend="native")
     with pytest.raises(InvalidInput, match="ranks"):
         LLM(folder, ranks=2)
     other = write_folder(tmp_path / "sdar", "llada")

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 from paradecode.core.errors import InvalidInput
 
-INTERFACE = 6
+INTERFACE = 7
 """Of the core that this package needs: kInterface in csrc/binding.cpp."""
 
 

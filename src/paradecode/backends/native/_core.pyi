@@ -40,6 +40,7 @@ class LogitRows:
     def shape(self) -> tuple[int, int]: ...
     def select(self, rows: Sequence[int]) -> LogitRows: ...
     def with_bias(self, biases: Sequence[Bias | None]) -> LogitRows: ...
+    def tempered(self, temperature: float) -> LogitRows: ...
     def argmax(self) -> NDArray[np.int32]: ...
     def top_k(self, k: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]: ...
     def gather(self, ids: NDArray[np.int64]) -> NDArray[np.float32]: ...
@@ -101,16 +102,15 @@ class Model:
         hidden_size: int,
         layers: int,
         heads: int,
-        kv_heads: int,
-        head_dim: int,
         intermediate_size: int,
         context_length: int,
-        sliding_window: int,
         norm_epsilon: float,
         rope_attention: float,
-        inverse_frequencies: Sequence[float],
+        attentions: Sequence[tuple[int, int, int, bool, Sequence[float]]],
+        kinds: Sequence[int],
         mixture: Sequence[int],
         mixture_scale: float,
+        softcap: float,
         half_cache: bool,
         threads: int,
         apart: bool,
@@ -121,7 +121,11 @@ class Model:
     def finish_loading(self, tied_head: bool) -> None: ...
     def reserve(self, pages: int) -> None: ...
     def forward(
-        self, spans: Sequence[Span], layers: Layers | None, only_best: bool = False
+        self,
+        spans: Sequence[Span],
+        layers: Layers | None,
+        only_best: bool = False,
+        canvases: dict[int, LogitRows | None] = {},
     ) -> list[tuple[LogitRows, dict[int, NDArray[np.float32]], dict[int, NDArray[np.float32]]]]: ...
     def steps(
         self,

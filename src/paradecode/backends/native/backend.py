@@ -16,6 +16,7 @@ from paradecode.backends.interface import (
     Span,
     SpanResult,
     StepsInput,
+    check_canvas,
     check_layers,
 )
 from paradecode.backends.native._core import LogitRows, Model, in_own_state, logits_from
@@ -102,22 +103,20 @@ class NativeBackend:
             hidden_size=config.hidden_size,
             layers=config.layers,
             heads=config.heads,
-            kv_heads=config.kv_heads,
-            head_dim=config.head_dim,
             intermediate_size=config.intermediate_size,
             context_length=config.context_length,
-            sliding_window=config.sliding_window,
             norm_epsilon=config.norm_eps,
             rope_attention=config.rope.attention_factor,
             mixture=_mixture(config.mixture),
             mixture_scale=1.0 if config.mixture is None else config.mixture.scale,
+            softcap=0.0 if config.gemma is None else config.gemma.softcap,
             half_cache=kv_dtype == "f16",
             threads=default_threads() if threads is None else threads,
             apart=apart,
         )
         # Angles must not depend on the host's rounding.
         self._core: Model | None = in_own_state(
-            lambda: make(inverse_frequencies=config.rope.inverse_frequencies().tolist())
+            lambda: make(attentions=_attentions(config), kinds=_kinds(config))
         )
         self._heads = NativeHeads(self.threads)
         self._load(weights, dtype, progress)
@@ -206,8 +205,20 @@ class NativeBackend:
         for span in spans:
             if type(span.layers) is not type(layers) or span.layers != layers:
                 raise InvalidInput("layers", span.layers, "give all spans the same layers")
-        results = core.forward(spans, layers)
+        canvases = {
+            index: self._guess(span) for index, span in enumerate(spans) if span.denoise is not None
+        }
+        results = core.forward(spans, layers, canvases=canvases)
         return [SpanResult(NativeLogits(rows), hidden, shares) for rows, hidden, shares in results]
+
+    def _guess(self, span: Span) -> LogitRows | None:
+        """The last guess of a canvas."""
+        assert span.denoise is not None
+        check_canvas(self.config, span)
+        guess = span.denoise.guess
+        if guess is not None and not isinstance(guess, NativeLogits):
+            raise InvalidInput("denoise", type(guess).__name__, "give logits of this backend")
+        return None if guess is None else guess.rows
 
     def stepper(
         self, asked: MultiStep, stops: NDArray[np.int32], warp: Warp, seed: int, scored: bool
@@ -239,10 +250,10 @@ class NativeBackend:
 class NativeLogits:
     """The logits protocol over rows in C++. ``select`` and an absent bias copy nothing."""
 
-    __slots__ = ("_rows",)
+    __slots__ = ("rows",)
 
     def __init__(self, rows: LogitRows) -> None:
-        self._rows = rows
+        self.rows = rows
 
     @classmethod
     def from_array(cls, values: NDArray[np.floating]) -> NativeLogits:
@@ -251,57 +262,73 @@ class NativeLogits:
 
     @property
     def shape(self) -> tuple[int, int]:
-        rows, vocabulary = self._rows.shape
+        rows, vocabulary = self.rows.shape
         return rows, vocabulary
 
     def numpy(self) -> NDArray[np.float32]:
         """float32 [R, V], a copy; for tests and for callers that need every value."""
-        return self._rows.numpy()
+        return self.rows.numpy()
 
     def select(self, rows: Sequence[int]) -> NativeLogits:
-        return NativeLogits(self._rows.select([int(row) for row in rows]))
+        return NativeLogits(self.rows.select([int(row) for row in rows]))
 
     def with_bias(self, biases: Sequence[Bias | None]) -> NativeLogits:
         plain = [
             bias and (np.ascontiguousarray(bias[0], np.int32), np.ascontiguousarray(bias[1], "f4"))
             for bias in biases
         ]
-        return NativeLogits(self._rows.with_bias(plain))
+        return NativeLogits(self.rows.with_bias(plain))
 
     def tempered(self, temperature: float) -> NativeLogits:
-        return NativeLogits(logits_from(self.numpy() / np.float32(temperature)))
+        return NativeLogits(self.rows.tempered(temperature))
 
     def argmax(self) -> NDArray[np.int32]:
-        return self._rows.argmax()
+        return self.rows.argmax()
 
     def top_k(self, k: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        ids, values = self._rows.top_k(k)
+        ids, values = self.rows.top_k(k)
         return ids, values
 
     def gather(self, ids: NDArray[np.integer]) -> NDArray[np.float32]:
-        return self._rows.gather(np.ascontiguousarray(ids, np.int64))
+        return self.rows.gather(np.ascontiguousarray(ids, np.int64))
 
     def log_normalizer(self) -> NDArray[np.float64]:
-        return self._rows.log_normalizer()
+        return self.rows.log_normalizer()
 
     def log_probability(self, ids: NDArray[np.integer]) -> NDArray[np.float64]:
         return self.gather(ids).astype(np.float64) - self.log_normalizer()[:, None]
 
     def margin(self) -> NDArray[np.float64]:
-        return self._rows.margin()
+        return self.rows.margin()
 
     def entropy(self) -> NDArray[np.float64]:
-        return self._rows.entropy()
+        return self.rows.entropy()
 
     def probabilities(self, warp: Warp) -> NDArray[np.float64]:
-        return self._rows.probabilities(warp.temperature, warp.top_k, warp.top_p, warp.min_p)
+        return self.rows.probabilities(warp.temperature, warp.top_k, warp.top_p, warp.min_p)
 
     def sample(self, warp: Warp, keys: Sequence[int]) -> NDArray[np.int32]:
         if warp.temperature == 0.0:
-            return self._rows.argmax()
-        return self._rows.sample(
+            return self.rows.argmax()
+        return self.rows.sample(
             warp.temperature, warp.top_k, warp.top_p, warp.min_p, [int(key) for key in keys]
         )
+
+
+def _attentions(config: ModelConfig) -> list[tuple[int, int, int, bool, list[float]]]:
+    """Each kind of attention, as the core takes it."""
+    angles = config.rope.inverse_frequencies().tolist()
+    window, gemma = config.sliding_window, config.gemma
+    usual = (config.kv_heads, config.head_dim, window, gemma is None, angles)
+    if gemma is None:
+        return [usual]
+    angles = gemma.inverse_frequencies().tolist()
+    return [usual, (gemma.kv_heads, gemma.head_dim, 0, False, angles)]
+
+
+def _kinds(config: ModelConfig) -> list[int]:
+    full = config.gemma.full if config.gemma is not None else frozenset[int]()
+    return [int(layer in full) for layer in range(config.layers)]
 
 
 def _mixture(mixture: Mixture | None) -> list[int]:

@@ -17,8 +17,9 @@ std::unique_ptr<Model> headed_model(const std::vector<float>& head, int vocabula
   shape.outputs = vocabulary;
   shape.hidden_size = 256;
   shape.layers = 1;
-  shape.heads = shape.kv_heads = 1;
-  shape.head_dim = shape.intermediate_size = 32;
+  shape.heads = 1;
+  shape.intermediate_size = 32;
+  shape.attentions.push_back({.kv_heads = 1, .head_dim = 32, .inverse_frequencies = {}});
   shape.context_length = 256;
   auto model = std::make_unique<Model>(shape, true, 2);
   std::mt19937 random(5);

@@ -34,12 +34,13 @@ std::unique_ptr<Model> make_model(Format format, bool half_cache, int threads) {
   shape.hidden_size = 80;
   shape.layers = 2;
   shape.heads = 6;
-  shape.kv_heads = 2;
-  shape.head_dim = 24;
   shape.intermediate_size = 100;
   shape.context_length = 256;
+  AttentionShape& attention = shape.attentions.emplace_back();
+  attention.kv_heads = 2;
+  attention.head_dim = 24;
   for (int i = 0; i < 12; ++i)
-    shape.inverse_frequencies.push_back(std::pow(10000.0F, -static_cast<float>(i) / 12.0F));
+    attention.inverse_frequencies.push_back(std::pow(10000.0F, -static_cast<float>(i) / 12.0F));
   auto model = std::make_unique<Model>(shape, half_cache, threads);
   std::mt19937 random(1);
   const auto matrix = [&](const std::string& name, int rows, int cols) {

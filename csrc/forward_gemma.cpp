@@ -1,0 +1,158 @@
+// What Gemma 4's layers do beside those of the Llama family, and how a canvas enters them.
+#include <algorithm>
+#include <cmath>
+
+#include "exact.hpp"
+#include "forward_products.hpp"
+
+namespace paradecode {
+namespace {
+
+// Rows that read an embedding while it is unpacked, and tokens that are looked at together.
+constexpr int kGuessRows = 64;
+constexpr int kGuessTokens = 256;
+// What the least likely tokens of a guess may have together, which are left out.
+constexpr double kLeftOut = 1e-4;
+// Beyond so many nats below the best token all are alike.
+constexpr int kNats = 64;
+
+// Logits from here on are not left out: each of the others is counted with the largest that it may
+// have, and the best token with 1.
+float least_logit(const float* logits, int count, float top) {
+  int counts[kNats] = {};
+  for (int i = 0; i < count; ++i) {
+    const float below = top - logits[i];
+    if (below >= 0 && below < kNats) ++counts[static_cast<int>(below)];
+  }
+  double left = count * exact_exp(-kNats);
+  int nats = kNats;
+  for (; nats > 1; --nats) {
+    left += counts[nats - 1] * exact_exp(1.0 - nats);
+    if (left > kLeftOut) break;
+  }
+  return top - static_cast<float>(nats);
+}
+
+// One row of a guess.
+struct Likely {
+  const float* logits;
+  float top, least;
+  double mass;  // of all tokens that are not left out, the best one's being 1
+};
+
+double weight(const Likely& guess, float logit) {
+  return exact_exp(static_cast<double>(logit) - static_cast<double>(guess.top));
+}
+
+}  // namespace
+
+void Forward::plan_gemma() {
+  const std::size_t numbers = count(plan_.rows, width_);
+  fed_ = space_.fed.need(numbers);
+  mixed_ = space_.mixed.need(numbers);
+  for (std::size_t i = 0; i < inputs_.size(); ++i)
+    for (int r = 0; inputs_[i].guess != nullptr && r < plan_.spans[i].rows; ++r)
+      guesses_.push_back({plan_.spans[i].first_row + r, inputs_[i].guess, r});
+  // Rows without a guess go through its MLP as well.
+  if (!guesses_.empty()) std::fill(states_, states_ + numbers, 0.0F);
+}
+
+// Leaves in `fed_` what the guesses say, and nothing for other rows.
+void Forward::read_guesses(Member& member) {
+  member.enter(Part::Embed);
+  const auto rows = guesses_.size();
+  const auto share = std::min<std::size_t>(
+      kGuessRows, std::max<std::size_t>(1, rows / static_cast<std::size_t>(model_.team_->size())));
+  member.phase(static_cast<int>((rows + share - 1) / share), [&](int chunk) {
+    const std::size_t first = static_cast<std::size_t>(chunk) * share;
+    mean_embeddings(first, std::min(rows, first + share));
+  });
+  const GuessWeights& w = model_.guess_;
+  feed_dense(member, {w.gate, w.up, w.down}, w.norm);
+}
+
+// The mean of all tokens' embeddings under the guesses [first, end), as the states of their rows.
+void Forward::mean_embeddings(std::size_t first, std::size_t end) {
+  const int tokens = shape_.vocab_size;
+  const std::size_t rows = end - first;
+  std::vector<Likely> likely(rows);
+  std::vector<std::vector<float>> kept(rows);  // Changed logits are good for one row at a time.
+  for (std::size_t r = 0; r < rows; ++r) {
+    const Guess& guess = guesses_[first + r];
+    Likely& own = likely[r];
+    own.logits = guess.logits->read(guess.at);
+    if (guess.logits->changed(guess.at)) {
+      kept[r].assign(own.logits, own.logits + tokens);
+      own.logits = kept[r].data();
+    }
+    own.top = *std::max_element(own.logits, own.logits + tokens);
+    own.least = least_logit(own.logits, tokens, own.top);
+    own.mass = 0;
+    for (int token = 0; token < tokens; ++token)
+      if (!(own.logits[token] < own.least)) own.mass += weight(own, own.logits[token]);
+  }
+  std::vector<float> embedding(static_cast<std::size_t>(width_), 0.0F);
+  std::vector<float> shares(kGuessTokens * rows);
+  for (int begin = 0; begin < tokens; begin += kGuessTokens) {
+    const int until = std::min(tokens, begin + kGuessTokens);
+    std::fill(shares.begin(), shares.end(), 0.0F);
+    for (std::size_t r = 0; r < rows; ++r)
+      for (int token = begin; token < until; ++token)
+        if (const float logit = likely[r].logits[token]; !(logit < likely[r].least))
+          shares[static_cast<std::size_t>(token - begin) * rows + r] =
+              static_cast<float>(weight(likely[r], logit) / likely[r].mass);
+    for (int token = begin; token < until; ++token) {
+      const float* own = shares.data() + static_cast<std::size_t>(token - begin) * rows;
+      if (std::all_of(own, own + rows, [](float share) { return share == 0.0F; })) continue;
+      unpack_row(model_.embed_, token, embedding.data());
+      for (std::size_t r = 0; r < rows; ++r)
+        if (own[r] != 0.0F)
+          kernels_.add_scaled(embedding.data(), own[r], width_, state(guesses_[first + r].row));
+    }
+  }
+  const float root = std::sqrt(static_cast<float>(shape_.hidden_size));
+  for (std::size_t r = 0; r < rows; ++r) {
+    float* out = state(guesses_[first + r].row);
+    for (int i = 0; i < shape_.hidden_size; ++i) out[i] *= root;
+  }
+}
+
+// A token's embedding, and of a canvas what the guess says of it.
+void Forward::begin_gemma(int row) {
+  float* out = state(row);
+  const float root = std::sqrt(static_cast<float>(shape_.hidden_size));
+  for (int i = 0; i < shape_.hidden_size; ++i) out[i] *= root;
+  if (!in_canvas(row)) return;
+  if (!guesses_.empty())
+    for (int i = 0; i < shape_.hidden_size; ++i) out[i] += fed(row)[i];
+  kernels_.rms_norm(out, model_.ones_, shape_.hidden_size, width_, shape_.norm_epsilon, out);
+}
+
+void Forward::close_attention(Member& member, const LayerWeights& w) {
+  member.enter(Part::Prepare);
+  member.phase(plan_.rows, [&](int row) {
+    kernels_.rms_norm(fed(row), w.after_attn, shape_.hidden_size, width_, shape_.norm_epsilon,
+                      fed(row));
+    kernels_.add_scaled(fed(row), 1.0F, width_, state(row));
+  });
+}
+
+// Adds what the MLP and the experts of a layer made to the residual stream.
+void Forward::close_feed(Member& member, const LayerWeights& w) {
+  const auto normed_by = [&](const float* gain, float* row) {
+    kernels_.rms_norm(row, gain, shape_.hidden_size, width_, shape_.norm_epsilon, row);
+  };
+  member.enter(Part::Prepare);
+  member.phase(plan_.rows, [&](int row) {
+    float* made = fed(row);
+    normed_by(w.after_mlp, made);
+    normed_by(w.after_experts, experts_made(row));
+    kernels_.add_scaled(experts_made(row), 1.0F, width_, made);
+    normed_by(w.after_feed, made);
+    float* out = state(row);
+    const float scale = in_canvas(row) ? *w.canvas_scale : *w.scale;
+    for (int i = 0; i < width_; ++i) out[i] = (out[i] + made[i]) * scale;
+  });
+}
+
+}  // namespace paradecode
