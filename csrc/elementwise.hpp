@@ -80,10 +80,27 @@ inline void cap(float* values, float cap, std::int64_t count) {
   }
 }
 
-inline void add_scaled(const float* values, float weight, int count, float* out) {
-  const Simd::F w = Simd::all(weight);
-  for (int i = 0; i < count; i += kLanes)
-    Simd::store(out + i, Simd::fma(w, Simd::load(values + i), Simd::load(out + i)));
+template <int Chunks>
+inline void add_chunks(const float* const* rows, const float* weights, int count, int at,
+                       float* out) {
+  Simd::F sum[Chunks];
+#pragma GCC unroll 16
+  for (int c = 0; c < Chunks; ++c) sum[c] = Simd::load(out + at + c * kLanes);
+  for (int i = 0; i < count; ++i) {
+    const Simd::F w = Simd::all(weights[i]);
+#pragma GCC unroll 16
+    for (int c = 0; c < Chunks; ++c)
+      sum[c] = Simd::fma(w, Simd::load(rows[i] + at + c * kLanes), sum[c]);
+  }
+#pragma GCC unroll 16
+  for (int c = 0; c < Chunks; ++c) Simd::store(out + at + c * kLanes, sum[c]);
+}
+
+inline void add_rows(const float* const* rows, const float* weights, int count, int size,
+                     float* out) {
+  int at = 0;
+  for (; at + 4 * kLanes <= size; at += 4 * kLanes) add_chunks<4>(rows, weights, count, at, out);
+  for (; at < size; at += kLanes) add_chunks<1>(rows, weights, count, at, out);
 }
 
 // Rounds groups of 32 values to signed bytes times (largest magnitude / 127).

@@ -101,6 +101,7 @@ class Forward {
   void read_guesses(Member& member);
   void mean_embeddings(std::size_t first, std::size_t end);
   void begin_gemma(int row);
+  void add(const float* row, float* out) const;
   void close_attention(Member& member, const LayerWeights& weights);
   void close_feed(Member& member, const LayerWeights& weights);
   float* fed(int row) { return fed_ + std::int64_t{row} * width_; }

@@ -8,9 +8,10 @@
 namespace paradecode {
 namespace {
 
-// Rows that read an embedding while it is unpacked, and tokens that are looked at together.
-constexpr int kGuessRows = 64;
-constexpr int kGuessTokens = 256;
+// Rows that share what is unpacked, and tokens that are unpacked together, which a cache of the
+// second level holds.
+constexpr int kGuessRows = 256;
+constexpr int kGuessTokens = 64;
 // What the least likely tokens of a guess may have together, which are left out.
 constexpr double kLeftOut = 1e-4;
 // Beyond so many nats below the best token all are alike.
@@ -91,23 +92,27 @@ void Forward::mean_embeddings(std::size_t first, std::size_t end) {
     for (int token = 0; token < tokens; ++token)
       if (!(own.logits[token] < own.least)) own.mass += weight(own, own.logits[token]);
   }
-  std::vector<float> embedding(static_cast<std::size_t>(width_), 0.0F);
-  std::vector<float> shares(kGuessTokens * rows);
+  const auto width = static_cast<std::size_t>(width_);
+  std::vector<float> embeddings(kGuessTokens * width, 0.0F);
+  std::vector<float> shares(kGuessTokens);
+  std::vector<const float*> chosen(kGuessTokens);
   for (int begin = 0; begin < tokens; begin += kGuessTokens) {
     const int until = std::min(tokens, begin + kGuessTokens);
-    std::fill(shares.begin(), shares.end(), 0.0F);
-    for (std::size_t r = 0; r < rows; ++r)
-      for (int token = begin; token < until; ++token)
-        if (const float logit = likely[r].logits[token]; !(logit < likely[r].least))
-          shares[static_cast<std::size_t>(token - begin) * rows + r] =
-              static_cast<float>(weight(likely[r], logit) / likely[r].mass);
-    for (int token = begin; token < until; ++token) {
-      const float* own = shares.data() + static_cast<std::size_t>(token - begin) * rows;
-      if (std::all_of(own, own + rows, [](float share) { return share == 0.0F; })) continue;
-      unpack_row(model_.embed_, token, embedding.data());
-      for (std::size_t r = 0; r < rows; ++r)
-        if (own[r] != 0.0F)
-          kernels_.add_scaled(embedding.data(), own[r], width_, state(guesses_[first + r].row));
+    bool known[kGuessTokens] = {};
+    for (std::size_t r = 0; r < rows; ++r) {
+      std::size_t found = 0;
+      for (int token = begin; token < until; ++token) {
+        const float logit = likely[r].logits[token];
+        if (logit < likely[r].least) continue;
+        float* embedding = embeddings.data() + static_cast<std::size_t>(token - begin) * width;
+        if (!known[token - begin]) unpack_row(model_.embed_, token, embedding);
+        known[token - begin] = true;
+        shares[found] = static_cast<float>(weight(likely[r], logit) / likely[r].mass);
+        chosen[found++] = embedding;
+      }
+      if (found > 0)
+        kernels_.add_rows(chosen.data(), shares.data(), static_cast<int>(found), width_,
+                          state(guesses_[first + r].row));
     }
   }
   const float root = std::sqrt(static_cast<float>(shape_.hidden_size));
@@ -128,12 +133,16 @@ void Forward::begin_gemma(int row) {
   kernels_.rms_norm(out, model_.ones_, shape_.hidden_size, width_, shape_.norm_epsilon, out);
 }
 
+void Forward::add(const float* row, float* out) const {
+  for (int i = 0; i < width_; ++i) out[i] += row[i];
+}
+
 void Forward::close_attention(Member& member, const LayerWeights& w) {
   member.enter(Part::Prepare);
   member.phase(plan_.rows, [&](int row) {
     kernels_.rms_norm(fed(row), w.after_attn, shape_.hidden_size, width_, shape_.norm_epsilon,
                       fed(row));
-    kernels_.add_scaled(fed(row), 1.0F, width_, state(row));
+    add(fed(row), state(row));
   });
 }
 
@@ -147,7 +156,7 @@ void Forward::close_feed(Member& member, const LayerWeights& w) {
     float* made = fed(row);
     normed_by(w.after_mlp, made);
     normed_by(w.after_experts, experts_made(row));
-    kernels_.add_scaled(experts_made(row), 1.0F, width_, made);
+    add(experts_made(row), made);
     normed_by(w.after_feed, made);
     float* out = state(row);
     const float scale = in_canvas(row) ? *w.canvas_scale : *w.scale;

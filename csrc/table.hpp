@@ -19,7 +19,7 @@ constexpr Kernels kernel_table(const char* name) {
           .swiglu = swiglu,
           .geglu = geglu,
           .cap = cap,
-          .add_scaled = add_scaled,
+          .add_rows = add_rows,
           .attention_f16 = attention<std::uint16_t>,
           .attention_f32 = attention<float>,
           .merge_parts = merge_parts,

@@ -213,9 +213,10 @@ struct Kernels {
   // of 16.
   void (*swiglu)(float* gate, const float* up, int count);
   void (*geglu)(float* gate, const float* up, int count);
-  // values = cap * tanh(values / cap), and out += weight * values; count is a multiple of 16.
+  // values = cap * tanh(values / cap); count is a multiple of 16.
   void (*cap)(float* values, float cap, std::int64_t count);
-  void (*add_scaled)(const float* values, float weight, int count, float* out);
+  // out += weights[i] * rows[i], one row after the other; size is a multiple of 16.
+  void (*add_rows)(const float* const* rows, const float* weights, int count, int size, float* out);
   void (*attention_f16)(const AttentionTile& tile);
   void (*attention_f32)(const AttentionTile& tile);
   // Finishes a query of which the blocks [first_block, end_block) were left in `parts`.
