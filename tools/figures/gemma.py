@@ -1,6 +1,6 @@
 """What a canvas of DiffusionGemma costs on this machine, in the shape of the published 26B-A4B.
 
-    python -m tools.figures.gemma [--layers 30] [--text 512] [--rounds 3] [--dtype q4] [--out FILE.json]
+    python -m tools.figures.gemma [--layers 30] [--text 512] [--rounds 3] [--out FILE.json]
 
 The weights are random: layers share the numbers they are packed from, so no file of 52 GB is
 needed, but each has its own packed copy, as with a real file. A canvas of 256 tokens is refined
@@ -15,6 +15,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,12 +45,13 @@ COLUMNS: Columns = {
 
 def random_tensors(shapes: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:
     """bfloat16 matrices, those of one shape all the same, and vectors of ones."""
-    random, known = np.random.default_rng(0), {}
+    random, known = np.random.default_rng(0), dict[tuple[int, ...], Any]()
     for shape in {shape for shape in shapes.values() if len(shape) == 2}:
-        few = random.standard_normal((min(shape[0], 512), shape[1]), np.float32)
-        bits = (few / shape[1] ** 0.5).view(np.uint32) >> 16
+        rows, columns = shape
+        few = random.standard_normal((min(rows, 512), columns), np.float32)
+        bits = (few / columns**0.5).view(np.uint32) >> 16
         known[shape] = np.resize(bits.astype(np.uint16), shape)
-    made = {}
+    made: dict[str, Tensor] = {}
     for name, shape in shapes.items():
         if len(shape) == 2:
             made[name] = Tensor(known[shape], shape, Kind.BF16)
@@ -85,7 +87,7 @@ def timed(backend: NativeBackend, rounds: int, run: Callable[[], Any]) -> dict[s
 
 
 def main() -> None:
-    given = options(__doc__, layers=30, text=512, rounds=3, dtype="q4").parse_args()
+    given = options(__doc__, layers=30, text=512, rounds=3).parse_args()
     values = {**TEXT, "num_hidden_layers": given.layers}
     config = diffusion_gemma(Metadata({"text_config": values, "canvas_length": CANVAS}), "26B-A4B")
     weights = random_tensors(config.tensors())
@@ -93,7 +95,7 @@ def main() -> None:
     with Progress(console=err) as progress:
         task = progress.add_task("packing", total=1.0)
         backend = NativeBackend(
-            config, weights, dtype=given.dtype,
+            config, weights, dtype="q4",
             progress=lambda done, total: progress.update(task, completed=done, total=total),
         )  # fmt: skip
     packed = time.perf_counter() - started
@@ -112,7 +114,7 @@ def main() -> None:
     for what, raw in guesses.items():
         guess = None if raw is None else NativeLogits.from_array(raw)
         canvas = span(given.text, CANVAS, Denoise(guess), size[1])
-        book(what, CANVAS, lambda canvas=canvas: backend.forward([canvas]))
+        book(what, CANVAS, partial(backend.forward, [canvas]))
     logits = backend.forward([span(given.text, CANVAS, Denoise(), size[1])])[0].logits
 
     def sampled() -> None:
@@ -122,7 +124,7 @@ def main() -> None:
 
     book("sampler", CANVAS, sampled)
     show(rows, COLUMNS)
-    facts = {"layers": given.layers, "dtype": given.dtype, "parameters": sum(
+    facts = {"layers": given.layers, "dtype": "q4", "parameters": sum(
         int(np.prod(shape)) for shape in config.tensors().values())}  # fmt: skip
     print(f"packed in {packed:.0f} s, {resident() / 2**30:.1f} GiB resident")
     save(stamped(**facts, packing=packed, resident=resident(), rows=rows), given.out)

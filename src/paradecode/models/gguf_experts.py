@@ -48,6 +48,12 @@ def single(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
     if len(tensor.shape) != 3:
         raise InvalidModel(name, tensor.shape, "a tensor of experts has three dimensions")
     count, rows, columns = tensor.shape
-    data = tensor.data.reshape(count, rows, -1)
+    if part == "gate_up" and rows % 2:
+        raise InvalidModel(name, tensor.shape, "gate and up have as many rows")
+    # Gate and up may lie one behind the other.
+    parts = part.split("_")
+    data = tensor.data.reshape(count, len(parts), rows // len(parts), -1)
     for expert in range(count):
-        yield f"{place}experts.{expert}.{part}", Tensor(data[expert], (rows, columns), tensor.kind)
+        for half, own in zip(data[expert], parts):
+            shape = (len(half), columns)
+            yield f"{place}experts.{expert}.{own}", Tensor(half, shape, tensor.kind)

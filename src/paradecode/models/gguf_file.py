@@ -12,6 +12,7 @@ from gguf import GGML_QUANT_SIZES
 from numpy.typing import NDArray
 
 from paradecode.core.errors import InvalidModel
+from paradecode.models import gguf_gemma
 from paradecode.models.chat import find_template
 from paradecode.models.checkpoint import Checkpoint
 from paradecode.models.config import ModelConfig, Rope
@@ -24,7 +25,7 @@ from paradecode.models.weights import Kind, Tensor, Weights, check_weights
 # reordering to the half-split layout).
 INTERLEAVED = {
     "llama": True, "qwen2": False, "qwen3": False, "llada": True, "dream": False,
-    "qwen3moe": False, "llada-moe": False, "rnd1": False,
+    "qwen3moe": False, "llada-moe": False, "rnd1": False, gguf_gemma.ARCHITECTURE: False,
 }  # fmt: skip
 _CAUSAL = ("llama", "qwen2", "qwen3", "qwen3moe")
 _SHIFTED = ("dream", "rnd1")
@@ -63,7 +64,7 @@ def read_gguf(path: str | Path) -> Checkpoint:
         raise InvalidModel(
             "general.architecture", architecture, f"use one of {', '.join(sorted(INTERLEAVED))}"
         )
-    names = _canonical_names(header)
+    names = _canonical_names(architecture, header)
     tokenizer = tokenizer_from_header(header)
     config = replace(
         _config(path.stem, architecture, header, names, buffer),
@@ -96,17 +97,20 @@ def file_bytes(path: Path) -> memoryview:
         raise InvalidModel("model", str(path), f"the file cannot be read: {error}") from None
 
 
-def _canonical_names(header: Header) -> dict[str, str]:
+def _canonical_names(architecture: str, header: Header) -> dict[str, str]:
     """Canonical name -> name in the file; a tensor we would ignore is an error, not a guess."""
     names: dict[str, str] = {}
+    of_model, of_layer = _NAMES, _LAYER_NAMES
+    if architecture == gguf_gemma.ARCHITECTURE:
+        of_model, of_layer = _NAMES | gguf_gemma.NAMES, _LAYER_NAMES | gguf_gemma.LAYER_NAMES
     for name in header.tensors:
         if name == _ROPE_FACTORS:
             continue
-        canonical = _NAMES.get(name)
+        canonical = of_model.get(name)
         prefix, _, rest = name.partition(".")
         index, _, rest = rest.partition(".")
-        if prefix == "blk" and index.isascii() and index.isdigit() and rest in _LAYER_NAMES:
-            canonical = f"layers.{int(index[:8])}.{_LAYER_NAMES[rest]}"
+        if prefix == "blk" and index.isascii() and index.isdigit() and rest in of_layer:
+            canonical = f"layers.{int(index[:8])}.{of_layer[rest]}"
         if canonical is None or canonical in names:
             raise InvalidModel(name, "tensor", "this model needs an operation that is not known")
         names[canonical] = name
@@ -121,9 +125,14 @@ def _config(
     def need(key: str, default: int | None = None) -> int:
         return fields.whole(f"{architecture}.{key}", default)
 
-    hidden, heads = need("embedding_length"), need("attention.head_count")
-    if "embed" not in names or heads < 1:
+    if "embed" not in names:
         raise InvalidModel("token_embd.weight", None, "the file lacks it; get a complete file")
+    vocabulary = header.tensors[names["embed"]].shape[0]
+    if architecture == gguf_gemma.ARCHITECTURE:
+        return gguf_gemma.gemma_config(name, header, vocabulary, _rope_factors(header, buffer))
+    hidden, heads = need("embedding_length"), need("attention.head_count")
+    if heads < 1:
+        raise InvalidModel(f"{architecture}.attention.head_count", heads, "give 1 and more")
     head_dim = need("attention.key_length", hidden // heads)
     if need("attention.value_length", head_dim) != head_dim:
         raise InvalidModel(
@@ -136,7 +145,7 @@ def _config(
     return ModelConfig(
         name=header.fields.text("general.name") or name,
         architecture=architecture,
-        vocab_size=header.tensors[names["embed"]].shape[0],
+        vocab_size=vocabulary,
         hidden_size=hidden,
         layers=need("block_count"),
         heads=heads,
@@ -166,8 +175,7 @@ def rope_in(architecture: str, header: Header, dim: int, buffer: memoryview) -> 
 
     rope = Rope(theta=number("freq_base", 10000.0), dim=dim)
     if _ROPE_FACTORS in header.tensors:
-        factors = tensor_in(header.tensors[_ROPE_FACTORS], buffer).float32().ravel()
-        return replace(rope, factors=tuple(float(factor) for factor in factors[: 1 << 12]))
+        return replace(rope, factors=tuple(_rope_factors(header, buffer)[: 1 << 12].tolist()))
     factor = number("scaling.factor", number("scale_linear", 1.0))
     scaling = header.fields.text(
         f"{architecture}.rope.scaling.type", "linear" if factor != 1 else "none"
@@ -187,6 +195,13 @@ def rope_in(architecture: str, header: Header, dim: int, buffer: memoryview) -> 
         beta_fast=number("scaling.yarn_beta_fast", 32.0),
         beta_slow=number("scaling.yarn_beta_slow", 1.0),
     )
+
+
+def _rope_factors(header: Header, buffer: memoryview) -> NDArray[np.float32]:
+    """What divides the angles of the rotated pairs; empty if the file has nothing."""
+    if _ROPE_FACTORS not in header.tensors:
+        return np.empty(0, np.float32)
+    return tensor_in(header.tensors[_ROPE_FACTORS], buffer).float32().ravel()
 
 
 def tensor_in(info: TensorInfo, buffer: memoryview) -> Tensor:
@@ -210,7 +225,7 @@ def _weights(
     if unknown:
         raise InvalidModel(unknown[0], "tensor", "the other layers do not have it; get a good file")
     check_weights(config, weights)
-    if INTERLEAVED[config.architecture]:
+    if INTERLEAVED.get(config.architecture):
         if config.qk_norm:
             raise InvalidModel("attn_q_norm", "tensor", "llama models have no norm of queries")
         for name, heads in (("q", config.heads), ("k", config.kv_heads)):

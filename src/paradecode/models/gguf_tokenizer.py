@@ -20,7 +20,7 @@ _UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4
 # Control tokens that end a turn or a text, even if the file's eos_token_id does not name them.
 END_OF_TURN = (
     "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>", "<|role_end|>",
-    "<|dlm_pad|>",
+    "<|dlm_pad|>", "<turn|>", "<|tool_response>",
 )  # fmt: skip
 
 _QWEN2 = (
@@ -78,7 +78,7 @@ def tokenizer_from_header(header: Header) -> Tokenizer:
         raise InvalidModel("tokenizer.ggml.tokens", len(tokens), "tokens must exist and differ")
     types = _array(header, "tokenizer.ggml.token_type", len(tokens), 1)
     model = header.fields.text("tokenizer.ggml.model")
-    builders = {"gpt2": _byte_level, "llama": _sentencepiece}
+    builders = {"gpt2": _byte_level, "llama": _sentencepiece, "gemma4": _gemma}
     if model not in builders:
         raise InvalidModel("tokenizer.ggml.model", model, f"use {' or '.join(builders)}")
     try:
@@ -94,7 +94,7 @@ def tokenizer_from_header(header: Header) -> Tokenizer:
         raise InvalidModel("tokenizer.ggml", str(error), DAMAGED) from None
     bos, eos = _token_id(header, "bos", tokens), _token_id(header, "eos", tokens)
     add_bos = (
-        header.fields.flag("tokenizer.ggml.add_bos_token", model == "llama") and bos is not None
+        header.fields.flag("tokenizer.ggml.add_bos_token", model != "gpt2") and bos is not None
     )
     if add_bos:
         backend.post_processor = processors.TemplateProcessing(
@@ -111,8 +111,7 @@ def _byte_level(header: Header, ids: dict[str, int], types: np.ndarray) -> Any:
     pre = header.fields.text("tokenizer.ggml.pre", "default")
     if pre not in PRE_TOKENIZERS:
         raise InvalidModel("tokenizer.ggml.pre", pre, f"use one of {', '.join(PRE_TOKENIZERS)}")
-    pairs = [merge.partition(" ") for merge in header.fields.texts("tokenizer.ggml.merges")]
-    merges = [(left, right) for left, _, right in pairs]
+    merges = _listed_merges(header)
     whole_words = PRE_TOKENIZERS[pre] is PRE_TOKENIZERS["llama-bpe"]
     backend = Backend(models.BPE(vocab=ids, merges=merges, ignore_merges=whole_words))
     if PRE_TOKENIZERS[pre] is PRE_TOKENIZERS["qwen2"]:
@@ -127,16 +126,31 @@ def _sentencepiece(header: Header, ids: dict[str, int], types: np.ndarray) -> An
     if not np.isfinite(scores.astype(np.float64)).all():
         raise InvalidModel("tokenizer.ggml.scores", "NaN or infinity", DAMAGED)
     unknown = next((token for token, index in ids.items() if types[index] == _UNKNOWN), None)
+    return _spaced(header, ids, _merges(ids, types, scores), unknown, prefix=True)
+
+
+def _gemma(header: Header, ids: dict[str, int], types: np.ndarray) -> Any:
+    """Gemma 4's: merges in the order of the file, over characters and not bytes."""
+    unknown = "<unk>" if "<unk>" in ids else None
+    return _spaced(header, ids, _listed_merges(header), unknown, prefix=False)
+
+
+def _spaced(
+    header: Header,
+    ids: dict[str, int],
+    merges: list[tuple[str, str]],
+    unknown: str | None,
+    prefix: bool,
+) -> Any:
+    """Pieces in which ``▁`` is a space, and bytes where there is no piece.
+
+    Args:
+        prefix: whether a text begins with a space, if the file does not say so.
+    """
     backend = Backend(
-        models.BPE(
-            vocab=ids,
-            merges=_merges(ids, types, scores),
-            unk_token=unknown,
-            fuse_unk=True,
-            byte_fallback=True,
-        )
+        models.BPE(vocab=ids, merges=merges, unk_token=unknown, fuse_unk=True, byte_fallback=True)
     )
-    prefix = header.fields.flag("tokenizer.ggml.add_space_prefix", True)
+    prefix = header.fields.flag("tokenizer.ggml.add_space_prefix", prefix)
     steps = [normalizers.Prepend("▁")] if prefix else []
     backend.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", "▁")])
     strip = [decoders.Strip(" ", 1, 0)] if prefix else []
@@ -144,6 +158,11 @@ def _sentencepiece(header: Header, ids: dict[str, int], types: np.ndarray) -> An
         [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), *strip]
     )
     return backend
+
+
+def _listed_merges(header: Header) -> list[tuple[str, str]]:
+    pairs = [merge.partition(" ") for merge in header.fields.texts("tokenizer.ggml.merges")]
+    return [(left, right) for left, _, right in pairs]
 
 
 def _merges(ids: dict[str, int], types: np.ndarray, scores: np.ndarray) -> list[tuple[str, str]]:

@@ -12,6 +12,7 @@ int main() {
   check_logits();
   check_forward();
   check_screen();
+  check_gemma();
   check_steps();
   check_networks();
   check_heads();

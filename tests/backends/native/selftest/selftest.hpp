@@ -17,6 +17,7 @@ namespace paradecode {
 void check_blocks();
 void check_forward();
 void check_functions();
+void check_gemma();
 void check_heads();
 void check_logits();
 void check_networks();

@@ -1,0 +1,115 @@
+"""DiffusionGemma in GGUF files, as llama.cpp's pull requests 24423 and 24427 write them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from paradecode.core.errors import InvalidModel
+from paradecode.models.config import ModelConfig, Rope
+from paradecode.models.diffusion.diffusion_gemma import DECODER
+from paradecode.models.gemma import Gemma
+from paradecode.models.gguf_header import Header
+from paradecode.models.mixture import MOST, Mixture
+
+ARCHITECTURE = "diffusion-gemma"
+NAMES = {
+    "self_cond_pre_norm.weight": "guess.norm", "self_cond_gate.weight": "guess.gate",
+    "self_cond_up.weight": "guess.up", "self_cond_down.weight": "guess.down",
+}  # fmt: skip
+"""Name in the file -> ours, beside those of other architectures."""
+LAYER_NAMES = {
+    "post_attention_norm.weight": "after_attn", "post_ffw_norm_1.weight": "after_mlp",
+    "pre_ffw_norm_2.weight": "experts_norm", "post_ffw_norm_2.weight": "after_experts",
+    "post_ffw_norm.weight": "after_feed", "layer_output_scale.weight": "canvas_scale",
+    "enc_layer_output_scale.weight": "scale", "ffn_gate_inp.scale": "router.scale",
+    "ffn_down_exps.scale": "router.gain", "ffn_gate_up_exps.weight": "experts.gate_up",
+}  # fmt: skip
+_SAMPLER = {
+    "eb_max_steps": "steps", "eb_entropy_bound": "entropy", "eb_t_max": "hottest",
+    "eb_t_min": "coolest", "eb_stability_threshold": "stable",
+    "eb_confidence_threshold": "confidence",
+}  # fmt: skip
+"""Key of the file, behind ``diffusion.`` -> parameter of the sampler."""
+STILL = 1e6
+"""Divisors of angles from here on mean that a pair does not turn; llama.cpp writes 1e30."""
+
+
+def gemma_config(name: str, header: Header, vocabulary: int, factors: np.ndarray) -> ModelConfig:
+    """The configuration that a file's fields describe.
+
+    Args:
+        vocabulary: rows of the embedding matrix.
+        factors: of ``rope_freqs.weight``: what divides the angles of layers that see all.
+
+    Raises:
+        InvalidModel: for what is missing, out of range or not known.
+    """
+    fields = header.fields
+
+    def need(key: str, default: int | None = None) -> int:
+        return fields.whole(f"{ARCHITECTURE}.{key}", default)
+
+    for key in ("embedding_length_per_layer_input", "attention.shared_kv_layers"):
+        if need(key, 0):
+            raise InvalidModel(f"{ARCHITECTURE}.{key}", need(key), "only models without are known")
+    layers = need("block_count")
+    sliding = _each(header, "attention.sliding_window_pattern", layers)
+    groups = _each(header, "attention.head_count_kv", layers)
+    full = frozenset(np.flatnonzero(sliding == 0).tolist())
+    if not 0 < len(full) < layers:
+        fix = "some layers must see a window, and some the whole text"
+        raise InvalidModel(f"{ARCHITECTURE}.attention.sliding_window_pattern", sliding, fix)
+    narrow, wide = (set(groups[sliding == kind].tolist()) for kind in (1, 0))
+    if len(narrow) != 1 or len(wide) != 1:
+        fix = "layers of a kind must have as many heads as each other"
+        raise InvalidModel(f"{ARCHITECTURE}.attention.head_count_kv", groups, fix)
+    size = need("attention.key_length_swa")
+    gemma = Gemma(
+        full, need("attention.key_length"), wide.pop(),
+        fields.number(f"{ARCHITECTURE}.rope.freq_base", 1e6),
+        _turned(factors, need("attention.key_length")),
+        fields.number(f"{ARCHITECTURE}.final_logit_softcapping", 30.0),
+        fields.whole("diffusion.canvas_length", 256),
+    )  # fmt: skip
+    mixture = Mixture(
+        min(need("expert_count"), MOST), need("expert_used_count"),
+        need("expert_feed_forward_length"), normalised=True, scaled=True,
+    )  # fmt: skip
+    return ModelConfig(
+        fields.text("general.name") or name, "gemma4", vocabulary, need("embedding_length"), layers,
+        need("attention.head_count"), narrow.pop(), size, need("feed_forward_length"),
+        need("context_length"),
+        fields.number(f"{ARCHITECTURE}.attention.layer_norm_rms_epsilon", 1e-6),
+        Rope(fields.number(f"{ARCHITECTURE}.rope.freq_base_swa", 1e4), size), tied_head=True,
+        mixture=mixture, gemma=gemma, sliding_window=need("attention.sliding_window"),
+        decoder=_decoder(header),
+    )  # fmt: skip
+
+
+def _each(header: Header, key: str, layers: int) -> np.ndarray:
+    """A number of each layer."""
+    value = header.fields.get(f"{ARCHITECTURE}.{key}")
+    if not isinstance(value, np.ndarray) or len(value) != layers or value.dtype.kind not in "iu":
+        fix = f"the file must hold a number of each of {layers} layers here"
+        raise InvalidModel(f"{ARCHITECTURE}.{key}", value, fix)
+    return value.astype(np.int64)
+
+
+def _turned(factors: np.ndarray, size: int) -> int:
+    """How many pairs of a head turn, of layers that see the whole text: the first ones."""
+    turned = int((factors < STILL).sum())
+    known = (factors[:turned] == 1).all() and (factors[turned:] >= STILL).all()
+    if len(factors) != size // 2 or not known:
+        fix = f"{size // 2} numbers are known here: 1 for pairs that turn, then 1e30"
+        raise InvalidModel("rope_freqs.weight", factors.tolist()[:8], fix)
+    return turned
+
+
+def _decoder(header: Header) -> str:
+    """The sampler, with what the file says of it."""
+    said = [
+        f"{own}={header.fields[key]:g}"
+        for stored, own in _SAMPLER.items()
+        if (key := f"diffusion.{stored}") in header.fields and header.fields.number(key, 0.0) >= 0
+    ]
+    return f"{DECODER}({','.join(said)})" if said else DECODER
