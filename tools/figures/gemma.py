@@ -52,11 +52,11 @@ def random_tensors(shapes: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:
         bits = (few / columns**0.5).view(np.uint32) >> 16
         known[shape] = np.resize(bits.astype(np.uint16), shape)
     made: dict[str, Tensor] = {}
-    for name, shape in shapes.items():
-        if len(shape) == 2:
-            made[name] = Tensor(known[shape], shape, Kind.BF16)
+    for name, wanted in shapes.items():
+        if len(wanted) == 2:
+            made[name] = Tensor(known[wanted], wanted, Kind.BF16)
         else:
-            made[name] = Tensor(np.ones(shape, np.float32), shape, Kind.F32)
+            made[name] = Tensor(np.ones(wanted, np.float32), wanted, Kind.F32)
     return made
 
 
